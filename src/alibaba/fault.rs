@@ -1,0 +1,94 @@
+//! Everything that can go wrong with a call, in one closed set: controllers never see vendor codes.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// How to react. See the variants; each has exactly one reaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// Flow control; nothing was done. Wait for the quota's window, all callers of the action together.
+    Throttled,
+    /// The target, or a neighbour, is being changed. Look again in seconds.
+    Busy,
+    /// Server or network trouble before anything took effect, or on a read. Repeat.
+    Transient,
+    /// A write whose fate is unknown. Read back before anything else.
+    Ambiguous,
+    /// The object that the call addresses does not exist.
+    Gone,
+    /// The wanted object, or something in its place, is already there. Read it.
+    Exists,
+    /// Another object still refers to the target.
+    InUse,
+    /// A limit of the account or the object is reached.
+    Quota,
+    /// This zone or vSwitch has no room; another may have.
+    Capacity,
+    /// The credentials are unusable, or the clock is wrong.
+    Credential,
+    /// The identity is known but may not do this.
+    Denied,
+    /// The request cannot succeed until the user changes something.
+    Rejected,
+    /// The answer cannot be understood, or the request was malformed: a defect on one side.
+    Bug,
+    /// This process may not write (any more); nothing was sent.
+    NotLeading,
+}
+
+impl FaultKind {
+    /// The label of this kind in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Throttled => "throttled",
+            Self::Busy => "busy",
+            Self::Transient => "transient",
+            Self::Ambiguous => "ambiguous",
+            Self::Gone => "gone",
+            Self::Exists => "exists",
+            Self::InUse => "in_use",
+            Self::Quota => "quota",
+            Self::Capacity => "capacity",
+            Self::Credential => "credential",
+            Self::Denied => "denied",
+            Self::Rejected => "rejected",
+            Self::Bug => "bug",
+            Self::NotLeading => "not_leading",
+        }
+    }
+}
+
+/// A failed call.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// How to react.
+    pub kind: FaultKind,
+    /// The vendor's name of the action, such as `CreateLoadBalancer`.
+    pub action: &'static str,
+    /// The vendor's code, empty if there was no answer.
+    pub code: String,
+    /// The vendor's message, or what happened; free of secrets.
+    pub message: String,
+    /// The vendor's request id, for support tickets; empty if there was no answer.
+    pub request_id: String,
+    /// How long to wait before the next try, if the answer or the budget says so.
+    pub retry_after: Option<Duration>,
+}
+
+impl std::error::Error for Fault {}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.action, self.message)?;
+        match (self.code.as_str(), self.request_id.as_str()) {
+            ("", "") => Ok(()),
+            (code, "") => write!(f, " [{code}]"),
+            ("", id) => write!(f, " [request {id}]"),
+            (code, id) => write!(f, " [{code}, request {id}]"),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Leadership as a value with a deadline.
+//!
+//! A write to the cloud or to Kubernetes takes a [`Permit`], and only a [`Fence`] gives one out. So there is no way to
+//! write without having asked, and a permit tells how long a write may last before somebody else could lead.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// What the holder of the lease (or the absence of an election) says: writes may last until this instant.
+type Deadline = Option<Instant>;
+
+/// Far enough away to stand for "no election, no deadline".
+const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Made once per process: the keeper extends and withdraws, the fence gives out permits.
+#[must_use]
+pub fn fence() -> (Keeper, Fence) {
+    let (sender, receiver) = watch::channel(None);
+    (Keeper { sender }, Fence { receiver })
+}
+
+/// The side that knows whether this process leads. Dropping it withdraws leadership.
+#[derive(Debug)]
+pub struct Keeper {
+    sender: watch::Sender<Deadline>,
+}
+
+impl Keeper {
+    /// Nobody else can lead before `until`.
+    pub fn lead_until(&self, until: Instant) {
+        self.sender.send_replace(Some(until));
+    }
+
+    /// There is no election: writes are always allowed.
+    pub fn lead_unbounded(&self) {
+        self.lead_until(Instant::now() + UNBOUNDED);
+    }
+
+    /// This process no longer leads; no new permit is given from now on.
+    pub fn withdraw(&self) {
+        self.sender.send_replace(None);
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+/// Gives out permits to write. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    receiver: watch::Receiver<Deadline>,
+}
+
+impl Fence {
+    /// A permit for a write that ends within `longest`.
+    ///
+    /// # Errors
+    /// [`NotLeading`] if this process does not lead, or could lose the lead before `longest` has passed.
+    pub fn permit(&self, longest: Duration) -> Result<Permit, NotLeading> {
+        match *self.receiver.borrow() {
+            Some(until) if Instant::now() + longest <= until => Ok(Permit { until }),
+            _ => Err(NotLeading),
+        }
+    }
+
+    /// Whether this process leads at this moment.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        matches!(*self.receiver.borrow(), Some(until) if Instant::now() < until)
+    }
+
+    /// Completes when leadership is withdrawn or runs out.
+    pub async fn lost(&mut self) {
+        loop {
+            let deadline = *self.receiver.borrow_and_update();
+            let Some(until) = deadline else { return };
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {
+                    let renewed = matches!(*self.receiver.borrow(), Some(later) if later > until);
+                    if !renewed { return }
+                }
+                changed = self.receiver.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Completes when this process leads; never if the [`Keeper`] is gone.
+    pub async fn gained(&mut self) {
+        loop {
+            if self.leads() {
+                return;
+            }
+            if self.receiver.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Proof that a write was allowed to start, and until when it may last.
+#[derive(Clone, Copy, Debug)]
+pub struct Permit {
+    until: Instant,
+}
+
+impl Permit {
+    /// How long the write may still last. Zero when it must not start any more.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+}
+
+/// This process may not write now.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("this process does not hold the lease")]
+pub struct NotLeading;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn permits_end_before_the_lease_does() {
+        let (keeper, fence) = fence();
+        assert!(fence.permit(Duration::ZERO).is_err(), "nobody leads at first");
+        keeper.lead_until(Instant::now() + Duration::from_secs(10));
+        assert!(fence.permit(Duration::from_secs(10)).is_ok());
+        assert!(fence.permit(Duration::from_secs(11)).is_err(), "could outlast the lease");
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(fence.permit(Duration::from_secs(6)).is_err());
+        keeper.withdraw();
+        assert!(fence.permit(Duration::ZERO).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lost_follows_renewals() {
+        let (keeper, mut fence) = fence();
+        keeper.lead_until(Instant::now() + Duration::from_secs(10));
+        let lost = tokio::spawn(async move { fence.lost().await });
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        keeper.lead_until(Instant::now() + Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert!(!lost.is_finished(), "renewed in time");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(lost.is_finished());
+    }
+}

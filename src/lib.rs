@@ -1,0 +1,10 @@
+//! alicloud-ccm
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod alibaba;
+pub mod clock;
+pub mod cluster;
+pub mod config;
+pub mod fence;
+pub mod plan;

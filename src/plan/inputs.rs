@@ -1,0 +1,245 @@
+//! What planning sees of the cluster: Kubernetes objects, reduced to the fields that decide something.
+//!
+//! Views are made once, when an object arrives ([`crate::cluster`]), and shared from then on. They hold the same for old
+//! and new API servers: Endpoints and EndpointSlices of any version become [`EndpointsView`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// Namespace and name; the namespace is empty for cluster-scoped objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// A key of a namespaced object.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// A key of a cluster-scoped object, such as a node.
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self::new("", name)
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
+    }
+}
+
+impl Serialize for ObjectKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    /// `True`
+    True,
+    /// `False`
+    False,
+    /// `Unknown`, or anything else that is written there.
+    Unknown,
+}
+
+/// One condition of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// `True`, `False` or `Unknown`.
+    pub status: ConditionStatus,
+    /// The machine-readable reason; empty if none was given.
+    pub reason: String,
+    /// When the status last changed, if it was said.
+    pub since: Option<Timestamp>,
+}
+
+/// A taint of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taint {
+    /// Such as `node.cloudprovider.kubernetes.io/uninitialized`.
+    pub key: String,
+    /// Empty if the taint has none.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+}
+
+/// An address in `status.addresses` of a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeAddress {
+    /// `InternalIP`, `ExternalIP`, `Hostname`, ...
+    pub kind: String,
+    /// The address itself.
+    pub address: String,
+}
+
+/// A Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeView {
+    /// `metadata.name`
+    pub name: String,
+    /// `metadata.uid`
+    pub uid: String,
+    /// `metadata.resourceVersion`
+    pub resource_version: String,
+    /// `metadata.creationTimestamp`
+    pub created: Option<Timestamp>,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// All labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotation `alpha.kubernetes.io/provided-node-ip`, verbatim.
+    pub provided_node_ip: Option<String>,
+    /// `spec.providerID`, empty if unset.
+    pub provider_id: String,
+    /// `spec.unschedulable`
+    pub unschedulable: bool,
+    /// `spec.taints`
+    pub taints: Vec<Taint>,
+    /// `spec.podCIDRs`, or `spec.podCIDR` where the server knows only that; verbatim.
+    pub pod_cidrs: Vec<String>,
+    /// `status.addresses`, in order.
+    pub addresses: Vec<NodeAddress>,
+    /// Whether the node has any condition at all.
+    pub has_conditions: bool,
+    /// The condition `Ready`.
+    pub ready: Option<Condition>,
+    /// The condition `NetworkUnavailable`.
+    pub network_unavailable: Option<Condition>,
+}
+
+/// `spec.type` of a Service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServiceType {
+    /// `ClusterIP`, and anything unknown.
+    #[default]
+    ClusterIp,
+    /// `NodePort`
+    NodePort,
+    /// `LoadBalancer`
+    LoadBalancer,
+    /// `ExternalName`
+    ExternalName,
+}
+
+/// A target port, as a number or as the name of a container port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TargetPort {
+    /// 1 to 65535
+    Number(u16),
+    /// Name of a container port.
+    Name(String),
+}
+
+impl fmt::Display for TargetPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One entry of `spec.ports`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// Empty if unnamed.
+    pub name: String,
+    /// `TCP`, `UDP`, `SCTP`, verbatim.
+    pub protocol: String,
+    /// The port of the load balancer.
+    pub port: u16,
+    /// The port of the pods.
+    pub target_port: TargetPort,
+    /// 0 if none is allocated.
+    pub node_port: u16,
+}
+
+/// One entry of `status.loadBalancer.ingress`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ingress {
+    /// Empty if unset.
+    pub ip: String,
+    /// Empty if unset.
+    pub hostname: String,
+}
+
+/// A Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceView {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// `metadata.uid`
+    pub uid: String,
+    /// `metadata.resourceVersion`
+    pub resource_version: String,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `metadata.finalizers`
+    pub finalizers: Vec<String>,
+    /// Only the labels that cloud controllers write (`service.beta.kubernetes.io/hash`, `service.k8s.alibaba/loadbalancer-id`).
+    pub labels: BTreeMap<String, String>,
+    /// Only annotations whose key contains `alibaba`, `alicloud` or starts with `service.beta.kubernetes.io/`.
+    pub annotations: BTreeMap<String, String>,
+    /// `spec.type`
+    pub service_type: ServiceType,
+    /// `spec.loadBalancerClass`; `Some("")` is kept apart from `None`.
+    pub load_balancer_class: Option<String>,
+    /// `spec.ports`
+    pub ports: Vec<ServicePort>,
+    /// Whether `spec.externalTrafficPolicy` is `Local`.
+    pub local_traffic: bool,
+    /// `spec.healthCheckNodePort`, 0 if none.
+    pub health_check_node_port: u16,
+    /// `spec.loadBalancerSourceRanges`
+    pub source_ranges: Vec<String>,
+    /// Whether `spec.sessionAffinity` is `ClientIP`, and its timeout in seconds.
+    pub client_ip_affinity: Option<u32>,
+    /// `spec.allocateLoadBalancerNodePorts`, true if unset.
+    pub allocate_node_ports: bool,
+    /// `spec.publishNotReadyAddresses`
+    pub publish_not_ready: bool,
+    /// `status.loadBalancer.ingress`
+    pub ingress: Vec<Ingress>,
+}
+
+/// One endpoint address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// IPv4 or IPv6.
+    pub address: IpAddr,
+    /// Name of the node that runs it.
+    pub node: Option<String>,
+    /// Name of the pod behind it, if a pod is.
+    pub pod: Option<String>,
+    /// `conditions.ready` (`None` where the server does not say).
+    pub ready: Option<bool>,
+    /// `conditions.serving`
+    pub serving: Option<bool>,
+    /// `conditions.terminating`
+    pub terminating: bool,
+    /// Ports by name of the Service port: (name, number).
+    pub ports: Vec<(String, u16)>,
+}
+
+/// All endpoints of one Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndpointsView {
+    /// Ordered by address, then port; the same address once per set of ports.
+    pub endpoints: Vec<Endpoint>,
+}

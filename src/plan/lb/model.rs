@@ -1,0 +1,233 @@
+//! The nouns of a classic load balancer, as both the desired and the observed side speak of them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+/// Protocol of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Layer 4, TCP.
+    Tcp,
+    /// Layer 4, UDP.
+    Udp,
+    /// Layer 7, HTTP.
+    Http,
+    /// Layer 7, HTTPS.
+    Https,
+}
+
+impl Protocol {
+    /// All four, in the order in which messages list them.
+    pub const ALL: [Self; 4] = [Self::Tcp, Self::Udp, Self::Http, Self::Https];
+
+    /// The spelling of the API and of annotations: `tcp`, `udp`, `http`, `https`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// Parses the lower-case spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|protocol| protocol.as_str() == text)
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Identity of a listener on its load balancer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerKey {
+    /// 1 to 65535
+    pub port: u16,
+    /// One port can carry a TCP and a UDP listener.
+    pub protocol: Protocol,
+}
+
+impl fmt::Display for ListenerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.port, self.protocol)
+    }
+}
+
+impl Serialize for ListenerKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+macro_rules! listener_fields {
+    ($($(#[$doc:meta])* $name:ident = $parameter:literal,)*) => {
+        /// An attribute of a listener. The table in this module is the only place that spells their API names.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum ListenerField { $($(#[$doc])* $name,)* }
+
+        impl ListenerField {
+            /// Every field, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The parameter's name in requests and, apart from case, in answers.
+            #[must_use]
+            pub const fn parameter(self) -> &'static str {
+                match self { $(Self::$name => $parameter,)* }
+            }
+        }
+    };
+}
+
+listener_fields! {
+    /// Peak bandwidth in Mbit/s, -1 for no limit.
+    Bandwidth = "Bandwidth",
+    /// `rr`, `wrr`, `wlc`, `sch`, `tch`, `qch`.
+    Scheduler = "Scheduler",
+    /// Source-address persistence of TCP in seconds, 0 for off.
+    PersistenceTimeout = "PersistenceTimeout",
+    /// Idle timeout of established TCP connections in seconds.
+    EstablishedTimeout = "EstablishedTimeout",
+    /// Idle timeout of HTTP connections in seconds.
+    IdleTimeout = "IdleTimeout",
+    /// Time in seconds after which a request is answered with 504.
+    RequestTimeout = "RequestTimeout",
+    /// Certificate of an HTTPS listener.
+    ServerCertificateId = "ServerCertificateId",
+    /// `tls_cipher_policy_1_0` and so on.
+    TlsCipherPolicy = "TLSCipherPolicy",
+    /// `on` or `off`.
+    EnableHttp2 = "EnableHttp2",
+    /// `true` or `false`.
+    ProxyProtocolV2Enabled = "ProxyProtocolV2Enabled",
+    /// `on` or `off`.
+    AclStatus = "AclStatus",
+    /// `white` or `black`.
+    AclType = "AclType",
+    /// One or several ids, separated by commas; compared as a set.
+    AclId = "AclId",
+    /// `on` or `off`.
+    ConnectionDrain = "ConnectionDrain",
+    /// Seconds.
+    ConnectionDrainTimeout = "ConnectionDrainTimeout",
+    /// `on` or `off`.
+    StickySession = "StickySession",
+    /// `insert` or `server`.
+    StickySessionType = "StickySessionType",
+    /// Name of the cookie in mode `server`.
+    Cookie = "Cookie",
+    /// Seconds, in mode `insert`.
+    CookieTimeout = "CookieTimeout",
+    /// `on` or `off`.
+    XForwardedForProto = "XForwardedFor_proto",
+    /// `on` or `off`.
+    XForwardedForSlbPort = "XForwardedFor_SLBPORT",
+    /// `on` or `off`.
+    XForwardedForClientSrcPort = "XForwardedFor_ClientSrcPort",
+    /// Health checks of TCP and UDP: `on` or `off`.
+    HealthCheckSwitch = "HealthCheckSwitch",
+    /// Health checks of HTTP and HTTPS: `on` or `off`.
+    HealthCheck = "HealthCheck",
+    /// `tcp` or `http`.
+    HealthCheckType = "HealthCheckType",
+    /// Path of an HTTP check.
+    HealthCheckUri = "HealthCheckURI",
+    /// 1 to 65535; -520 or 0 means the backend's port.
+    HealthCheckConnectPort = "HealthCheckConnectPort",
+    /// 2 to 10.
+    HealthyThreshold = "HealthyThreshold",
+    /// 2 to 10.
+    UnhealthyThreshold = "UnhealthyThreshold",
+    /// Seconds. Spelled with a lower-case h on the creation of TCP and UDP listeners.
+    HealthCheckInterval = "HealthCheckInterval",
+    /// Seconds, TCP and UDP.
+    HealthCheckConnectTimeout = "HealthCheckConnectTimeout",
+    /// Seconds, HTTP and HTTPS.
+    HealthCheckTimeout = "HealthCheckTimeout",
+    /// Host header of an HTTP check.
+    HealthCheckDomain = "HealthCheckDomain",
+    /// `http_2xx,http_3xx`; compared as written.
+    HealthCheckHttpCode = "HealthCheckHttpCode",
+    /// `get` or `head`.
+    HealthCheckMethod = "HealthCheckMethod",
+    /// `on` or `off`; fixed at creation.
+    ListenerForward = "ListenerForward",
+    /// Port of the HTTPS listener that an HTTP listener redirects to; fixed at creation.
+    ForwardPort = "ForwardPort",
+}
+
+impl fmt::Display for ListenerField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.parameter())
+    }
+}
+
+impl Serialize for ListenerField {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.parameter())
+    }
+}
+
+/// Values of listener attributes, all as text, spelled as the API spells them.
+pub type ListenerFields = BTreeMap<ListenerField, String>;
+
+/// How a backend is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    /// An ECS instance; identified by instance and port.
+    Ecs,
+    /// An address of a network interface; identified by interface, address and port.
+    Eni,
+}
+
+/// Identity of a backend within its group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct BackendKey {
+    /// How it is attached.
+    pub kind: BackendKind,
+    /// `i-...` or `eni-...`
+    pub server_id: String,
+    /// Empty for ECS instances.
+    pub server_ip: String,
+    /// 1 to 65535
+    pub port: u16,
+}
+
+/// A backend server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Backend {
+    /// What it is.
+    #[serde(flatten)]
+    pub key: BackendKey,
+    /// 0 to 100; 0 gets no new connections.
+    pub weight: u8,
+    /// The ownership mark of the group's owner, at most 80 characters.
+    pub description: String,
+}
+
+/// How a plan names a server group before it has an id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupRef {
+    /// A group of ours, by its name `k8s/...`; the id is looked up among the observed and the newly made.
+    Named(String),
+    /// A group that the user made and named by id.
+    Id(String),
+}
+
+impl fmt::Display for GroupRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(text) | Self::Id(text) => f.write_str(text),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A classic load balancer as the cloud holds it, normalised.
+//!
+//! Filled from the cloud's answers by the service controller, compared by the diff, and moved forward by the operations
+//! that succeeded ([`Observed::apply`](super::operation)), so that the next change can be planned without reading again.
+
+use std::collections::BTreeMap;
+
+use super::model::{Backend, ListenerFields, ListenerKey};
+
+/// Everything that planning needs to know of one load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// `None` if there is no such load balancer.
+    pub instance: Option<ObservedInstance>,
+    /// By id.
+    pub groups: BTreeMap<String, ObservedGroup>,
+    /// `None` if listeners were not read, because they are not ours to manage.
+    pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
+    /// Ids of certificates that were looked up, with what was found; ids that were not looked up are absent.
+    pub certificates: BTreeMap<String, CertificateState>,
+}
+
+/// What a certificate lookup found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateState {
+    /// Usable.
+    Valid,
+    /// Its end of validity has passed.
+    Expired,
+    /// No such certificate.
+    Missing,
+}
+
+/// The instance itself. Text is as the API spells it; empty where the API says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedInstance {
+    /// `lb-...`
+    pub id: String,
+    /// Visible name.
+    pub name: String,
+    /// The address it serves.
+    pub address: String,
+    /// `internet` or `intranet`
+    pub address_type: String,
+    /// `ipv4` or `ipv6`
+    pub ip_version: String,
+    /// `vpc` or `classic`
+    pub network_type: String,
+    /// Empty for classic network.
+    pub vpc_id: String,
+    /// Empty for classic network.
+    pub vswitch_id: String,
+    /// Primary zone.
+    pub master_zone: String,
+    /// Secondary zone.
+    pub slave_zone: String,
+    /// `slb.s1.small`, `slb.lcu.elastic`, ...
+    pub spec: String,
+    /// `PayBySpec` or `PayByCLCU`
+    pub instance_charge_type: String,
+    /// `paybytraffic` or `paybybandwidth`
+    pub internet_charge_type: String,
+    /// Mbit/s
+    pub bandwidth: i64,
+    /// Whether delete protection is on.
+    pub delete_protection: bool,
+    /// `ConsoleProtection` or `NonProtection`
+    pub modification_protection: String,
+    /// `rg-...`
+    pub resource_group_id: String,
+    /// `active`, `inactive` or `locked`
+    pub status: String,
+    /// All tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A server group (VServerGroup).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedGroup {
+    /// Its name; ours are `k8s/<port>/<service>/<namespace>/<cluster id>`.
+    pub name: String,
+    /// `None` if the backends were not read: the group is none of our business.
+    pub backends: Option<Vec<Backend>>,
+}
+
+/// A listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedListener {
+    /// Its description; ours are `k8s/<port>/<service>/<namespace>/<cluster id>`.
+    pub description: String,
+    /// `running`, `stopped`, `starting`, `stopping`, `configuring`
+    pub status: String,
+    /// Id of its server group, empty if none.
+    pub group_id: String,
+    /// All attributes that the API reported.
+    pub fields: ListenerFields,
+    /// Domain extensions by domain; `None` if they were not read.
+    pub domain_extensions: Option<BTreeMap<String, ObservedDomainExtension>>,
+}
+
+/// An additional certificate of an HTTPS listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedDomainExtension {
+    /// `de-...`
+    pub id: String,
+    /// Its certificate.
+    pub certificate_id: String,
+}

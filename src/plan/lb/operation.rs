@@ -1,0 +1,242 @@
+//! What can be done to a classic load balancer, as data.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::model::{Backend, BackendKey, GroupRef, ListenerFields, ListenerKey};
+
+/// One write, with everything that its request needs except ids that do not exist yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "operation", rename_all = "snake_case")]
+pub enum Operation {
+    /// Makes the instance.
+    CreateInstance(Box<CreateInstance>),
+    /// Deletes the instance with everything on it.
+    DeleteInstance {
+        /// The instance that the diff was made against.
+        id: String,
+    },
+    /// Changes the visible name.
+    SetName {
+        /// The new one.
+        name: String,
+    },
+    /// Switches delete protection.
+    SetDeleteProtection {
+        /// On or off.
+        on: bool,
+    },
+    /// Switches modification protection.
+    SetModificationProtection {
+        /// `ConsoleProtection` or `NonProtection`
+        status: String,
+        /// Only with `ConsoleProtection`.
+        reason: Option<String>,
+    },
+    /// Changes the instance charge type.
+    SetInstanceChargeType {
+        /// `PayBySpec` or `PayByCLCU`
+        charge_type: String,
+        /// Only with `PayBySpec`.
+        spec: Option<String>,
+    },
+    /// Changes the specification of a pay-by-spec instance.
+    SetSpec {
+        /// Such as `slb.s2.small`.
+        spec: String,
+    },
+    /// Changes how internet traffic is charged.
+    SetInternetSpec {
+        /// `paybytraffic` or `paybybandwidth`
+        charge_type: String,
+        /// Mbit/s; `None` leaves it.
+        bandwidth: Option<i64>,
+    },
+    /// Adds or changes tags of the instance.
+    Tag {
+        /// Never empty.
+        tags: BTreeMap<String, String>,
+    },
+    /// Removes tags of the instance.
+    Untag {
+        /// Never empty: an empty list would remove all.
+        keys: Vec<String>,
+    },
+    /// Makes a server group with its first batch of backends.
+    CreateGroup {
+        /// `k8s/...`
+        name: String,
+        /// At most one batch.
+        backends: Vec<Backend>,
+    },
+    /// Adds backends to a group, at most one batch.
+    AddBackends {
+        /// To which.
+        group: GroupRef,
+        /// Never empty.
+        backends: Vec<Backend>,
+    },
+    /// Removes backends from a group, at most one batch.
+    RemoveBackends {
+        /// From which.
+        group: GroupRef,
+        /// Never empty.
+        backends: Vec<BackendKey>,
+    },
+    /// Changes weight and description of backends, at most one batch.
+    SetBackends {
+        /// In which.
+        group: GroupRef,
+        /// Never empty.
+        backends: Vec<Backend>,
+    },
+    /// Deletes a server group of ours.
+    DeleteGroup {
+        /// Its id.
+        id: String,
+        /// Its name, for people.
+        name: String,
+    },
+    /// Makes a listener; it is stopped at first.
+    CreateListener {
+        /// Which.
+        listener: ListenerKey,
+        /// The ownership mark.
+        description: String,
+        /// Its server group; `None` for one that only redirects.
+        group: Option<GroupRef>,
+        /// All attributes to send.
+        fields: ListenerFields,
+    },
+    /// Changes a listener.
+    SetListener {
+        /// Which.
+        listener: ListenerKey,
+        /// The ownership mark.
+        description: String,
+        /// Its server group; `None` leaves it.
+        group: Option<GroupRef>,
+        /// All attributes to send, changed or not.
+        fields: ListenerFields,
+    },
+    /// Starts a listener.
+    StartListener {
+        /// Which.
+        listener: ListenerKey,
+    },
+    /// Deletes a listener of ours.
+    DeleteListener {
+        /// Which.
+        listener: ListenerKey,
+    },
+    /// Adds a certificate for a domain.
+    CreateDomainExtension {
+        /// On which listener.
+        listener: ListenerKey,
+        /// Such as `*.example.com`.
+        domain: String,
+        /// Its certificate.
+        certificate_id: String,
+    },
+    /// Changes the certificate of a domain.
+    SetDomainExtension {
+        /// On which listener.
+        listener: ListenerKey,
+        /// `de-...`
+        id: String,
+        /// For which domain.
+        domain: String,
+        /// The new certificate.
+        certificate_id: String,
+    },
+    /// Removes the certificate of a domain.
+    DeleteDomainExtension {
+        /// On which listener.
+        listener: ListenerKey,
+        /// `de-...`
+        id: String,
+        /// For which domain.
+        domain: String,
+    },
+}
+
+/// Parameters of a new instance. Empty options are not sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CreateInstance {
+    /// Visible name.
+    pub name: String,
+    /// `internet` or `intranet`
+    pub address_type: String,
+    /// `ipv4` or `ipv6`
+    pub ip_version: Option<String>,
+    /// For intranet instances.
+    pub vpc_id: Option<String>,
+    /// vSwitches to try, in order; the first is tried first, the others when it has no address left.
+    pub vswitch_ids: Vec<String>,
+    /// A fixed private address.
+    pub address: Option<String>,
+    /// Primary zone.
+    pub master_zone: Option<String>,
+    /// Secondary zone.
+    pub slave_zone: Option<String>,
+    /// `PayBySpec` or `PayByCLCU`
+    pub instance_charge_type: String,
+    /// Such as `slb.s1.small`.
+    pub spec: Option<String>,
+    /// `paybytraffic` or `paybybandwidth`
+    pub internet_charge_type: Option<String>,
+    /// Mbit/s
+    pub bandwidth: Option<i64>,
+    /// Delete protection.
+    pub delete_protection: bool,
+    /// `ConsoleProtection` or `NonProtection`
+    pub modification_protection: String,
+    /// Only with `ConsoleProtection`.
+    pub modification_protection_reason: Option<String>,
+    /// `rg-...`
+    pub resource_group_id: Option<String>,
+    /// All tags, the ownership marks included.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// What an operation is about; a failed one keeps back the later ones that need the same target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// The instance: everything else needs it.
+    Instance,
+    /// An attribute of the instance that nothing else waits for.
+    Attribute(&'static str),
+    /// A server group.
+    Group(GroupRef),
+    /// A listener.
+    Listener(ListenerKey),
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// What to do.
+    #[serde(flatten)]
+    pub operation: Operation,
+    /// What it is about.
+    pub target: Target,
+    /// Earlier targets that must not have failed.
+    pub needs: Vec<Target>,
+    /// Why, in words for the operator: the field, the value found and the value wanted.
+    pub reason: String,
+    /// Whether something that exists goes away.
+    pub destroys: bool,
+}
+
+/// Steps in the order in which they must start. Empty if nothing is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The writes.
+    pub steps: Vec<Step>,
+    /// What stands in the way of the desired state and cannot be planned around, in words for the user.
+    pub problems: Vec<super::Problem>,
+    /// Observations that change nothing but that the user should see, such as unmanaged or foreign things in the way.
+    pub notes: Vec<String>,
+}
