@@ -6,5 +6,7 @@ pub mod alibaba;
 pub mod clock;
 pub mod cluster;
 pub mod config;
+pub mod controllers;
 pub mod fence;
+pub mod observe;
 pub mod plan;

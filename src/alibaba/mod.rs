@@ -2,6 +2,7 @@
 
 pub mod ecs;
 mod fault;
+pub mod place;
 pub mod slb;
 pub mod vpc;
 

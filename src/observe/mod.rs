@@ -1,0 +1,3 @@
+//! What operators see of the running process: metrics, logs, health.
+
+pub mod metrics;
