@@ -152,8 +152,7 @@ impl Call {
                 Err(fault) => fault,
             };
             if fault.kind != FaultKind::Credential {
-                // An answer about anything else means that the keys were taken.
-                if !fault.code.is_empty() && fault.kind != FaultKind::Throttled {
+                if shows_that_keys_are_good(fault.kind) {
                     provider.accepted();
                 }
                 return Err(fault);
@@ -173,6 +172,26 @@ impl Call {
 
     fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.0.settings.read())
+    }
+}
+
+/// Only who was let in is told about objects, permissions and quotas.
+const fn shows_that_keys_are_good(kind: FaultKind) -> bool {
+    match kind {
+        FaultKind::Busy
+        | FaultKind::Gone
+        | FaultKind::Exists
+        | FaultKind::InUse
+        | FaultKind::Quota
+        | FaultKind::Capacity
+        | FaultKind::Denied => true,
+        FaultKind::Throttled
+        | FaultKind::Transient
+        | FaultKind::Ambiguous
+        | FaultKind::Credential
+        | FaultKind::Rejected
+        | FaultKind::Bug
+        | FaultKind::NotLeading => false,
     }
 }
 

@@ -114,6 +114,8 @@ fn signature(method: &str, canonical: &str, secret: &Secret) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn secret() -> Secret {
@@ -193,5 +195,15 @@ mod tests {
                 "healthCheckInterval"
             ]
         );
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_arrives_as_it_was(value in ".{1,60}") {
+            let body = Params::new().with("Name", &value).unsigned_body();
+            let sent = body.strip_prefix("Name=").unwrap();
+            prop_assert!(sent.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~%".contains(&byte)), "{}", sent);
+            prop_assert_eq!(percent_encoding::percent_decode_str(sent).decode_utf8().unwrap(), value);
+        }
     }
 }

@@ -75,7 +75,7 @@ impl Answer {
             kind: FaultKind::Bug,
             action: action.name,
             code: String::new(),
-            message: format!("the answer does not have the expected form: {error}"),
+            message: errors::without_secrets(&format!("the answer does not have the expected form: {error}")),
             request_id,
             retry_after: None,
         })
