@@ -37,6 +37,9 @@ const RETRY_WITHOUT_KEYS: Duration = Duration::from_secs(3);
 /// Time between renewals because the cloud refused the keys.
 const FORCED_GAP: Duration = Duration::from_secs(10);
 
+/// Start of the codes that mean that STS does not take an identity token.
+const TOKEN_REFUSED: &str = "AuthenticationFail.";
+
 const ROLE_KEY: &str = "ram/security-credentials/";
 
 /// Whether calls can be signed, for readiness.
@@ -55,6 +58,8 @@ pub(super) enum CredentialError {
     Role { role_arn: String, fault: Box<Fault> },
     #[error("{0}")]
     Metadata(#[from] MetadataError),
+    #[error("configured keys are not renewed")]
+    Fixed,
     #[error("no RAM role is attached to this instance; attach one, or configure other credentials")]
     NoRole,
     #[error("the token file {} cannot be used: {reason}", path.display())]
@@ -257,10 +262,7 @@ impl Provider {
 
     async fn issue(&self, source: &Source<'_>) -> Result<Issued, CredentialError> {
         match &self.config {
-            Credentials::AccessKey(key) => {
-                // Never asked for: these keys have no end. An answer all the same, so that there is one.
-                Ok(Issued { key: key_pair(key), expires: jiff::Timestamp::MAX })
-            }
+            Credentials::AccessKey(_) => Err(CredentialError::Fixed),
             Credentials::AssumeRole { source: key, role_arn, session_name, duration, external_id } => {
                 let role = RoleRequest { role_arn, session_name, duration: *duration };
                 let url = source.sts_url()?;
@@ -270,20 +272,17 @@ impl Provider {
             Credentials::Oidc { role_arn, provider_arn, token_file, session_name, duration } => {
                 let role = RoleRequest { role_arn, session_name, duration: *duration };
                 let url = source.sts_url()?;
-                let mut token = read_token(token_file).await?;
-                loop {
-                    let issued = source.sts(&url).assume_role_with_oidc(provider_arn, &token, &role).await;
-                    let fault = match issued {
-                        Ok(issued) => return Ok(issued),
-                        Err(fault) => fault,
-                    };
-                    // The file is replaced from outside; the token may have been the last one.
+                let sts = source.sts(&url);
+                let token = read_token(token_file).await?;
+                let mut issued = sts.assume_role_with_oidc(provider_arn, &token, &role).await;
+                if issued.as_ref().is_err_and(|fault| fault.code.starts_with(TOKEN_REFUSED)) {
+                    // The file is replaced from outside; this may have been the token before.
                     let newer = read_token(token_file).await?;
-                    if !fault.code.starts_with("AuthenticationFail.") || newer == token {
-                        return Err(CredentialError::Role { role_arn: role_arn.clone(), fault: Box::new(fault) });
+                    if newer != token {
+                        issued = sts.assume_role_with_oidc(provider_arn, &newer, &role).await;
                     }
-                    token = newer;
                 }
+                issued.map_err(|fault| CredentialError::Role { role_arn: role_arn.clone(), fault: Box::new(fault) })
             }
             Credentials::InstanceRole { role } => from_instance(source.metadata, role.as_deref()).await,
         }

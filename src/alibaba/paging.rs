@@ -15,7 +15,7 @@ pub(super) enum Incomplete {
     Fault(Fault),
     /// Pages never end.
     Endless,
-    /// The list got shorter while it was read: entries may have moved to pages that were read before.
+    /// The list got longer or shorter while it was read: entries may have moved to pages that were read before.
     Moved,
 }
 
@@ -59,19 +59,18 @@ where
     F: Future<Output = Result<(Vec<T>, i64), Fault>>,
 {
     let mut all = Vec::new();
+    let mut announced = None;
     for number in 1..=MOST_PAGES {
         let (entries, total) = page(number).await?;
-        let short = entries.len() < size;
-        let empty = entries.is_empty();
+        let (short, empty) = (entries.len() < size, entries.is_empty());
         all.extend(entries);
         let missing = usize::try_from(total).is_ok_and(|total| all.len() < total);
-        match (short, missing) {
-            // A short page may be followed by more where a server grants fewer entries than asked for.
-            (_, true) if !empty => {}
-            (_, true) => return Err(Incomplete::Moved),
-            (true, false) => return Ok(all),
-            (false, false) if total > 0 => return Ok(all),
-            (false, false) => {}
+        if *announced.get_or_insert(total) != total || missing && empty {
+            return Err(Incomplete::Moved);
+        }
+        // A short page is the last one only if nothing is missing: a server may grant fewer entries than asked for.
+        if !missing && (short || total > 0) {
+            return Ok(all);
         }
     }
     Err(Incomplete::Endless)
@@ -81,4 +80,37 @@ where
 pub(super) fn unique<T>(entries: Vec<T>, id: impl Fn(&T) -> &str) -> Vec<T> {
     let mut seen = HashSet::new();
     entries.into_iter().filter(|entry| id(entry).is_empty() || seen.insert(id(entry).to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::super::actions::DESCRIBE_VSWITCHES;
+    use super::*;
+
+    /// Reads pages of two from prepared answers.
+    async fn read(pages: &[(&[u32], i64)]) -> Result<Vec<u32>, FaultKind> {
+        let left = RefCell::new(pages.iter());
+        let page = async |_: usize| {
+            let (entries, total) = left.borrow_mut().next().copied().unwrap_or_default();
+            Ok((entries.to_vec(), total))
+        };
+        by_number(2, page).await.map_err(|error| error.into_fault(DESCRIBE_VSWITCHES.0).kind)
+    }
+
+    #[tokio::test]
+    async fn numbered_pages_are_read_until_nothing_is_missing() {
+        assert_eq!(read(&[(&[], 0)]).await, Ok(vec![]));
+        assert_eq!(read(&[(&[1, 2], 3), (&[3], 3)]).await, Ok(vec![1, 2, 3]));
+        assert_eq!(read(&[(&[1, 2], 2)]).await, Ok(vec![1, 2]), "no page beyond the announced end");
+        assert_eq!(read(&[(&[1], 3), (&[2, 3], 3)]).await, Ok(vec![1, 2, 3]), "pages smaller than asked for");
+        assert_eq!(read(&[(&[1, 2], 0), (&[3], 0)]).await, Ok(vec![1, 2, 3]), "a server that announces no total");
+    }
+
+    #[tokio::test]
+    async fn a_list_that_changes_while_it_is_read_is_read_again() {
+        assert_eq!(read(&[(&[1, 2], 4), (&[4], 3)]).await, Err(FaultKind::Transient), "3 moved to the page before");
+        assert_eq!(read(&[(&[1, 2], 4), (&[], 4)]).await, Err(FaultKind::Transient));
+    }
 }

@@ -18,11 +18,16 @@ use crate::config::secret::Secret;
 use crate::fence::{Permit, fence};
 
 /// What the next request gets.
-#[derive(Debug)]
 pub(super) enum Reply {
-    Answer { status: u16, headers: Vec<(&'static str, String)>, body: String },
+    Answer {
+        status: u16,
+        headers: Vec<(&'static str, String)>,
+        body: String,
+    },
     Fails(TransportError),
     Never,
+    /// Something happens in the world just before the answer.
+    After(Box<dyn FnOnce() + Send>, Box<Self>),
 }
 
 impl Reply {
@@ -149,7 +154,11 @@ impl Transport for Script {
             timeout,
             direct: request.extensions().get::<Direct>().is_some(),
         });
-        let reply = self.replies.lock().pop_front().expect("a prepared answer for each request");
+        let mut reply = self.replies.lock().pop_front().expect("a prepared answer for each request");
+        if let Reply::After(happens, then) = reply {
+            happens();
+            reply = *then;
+        }
         Box::pin(async move {
             match reply {
                 Reply::Answer { status, headers, body } => {
@@ -160,7 +169,7 @@ impl Transport for Script {
                     Ok(response.body(Bytes::from(body)).unwrap())
                 }
                 Reply::Fails(error) => Err(error),
-                Reply::Never => std::future::pending().await,
+                Reply::Never | Reply::After(..) => std::future::pending().await,
             }
         })
     }

@@ -221,6 +221,24 @@ async fn the_identity_token_is_read_anew_and_sent_without_a_signature() {
 }
 
 #[tokio::test]
+async fn an_identity_token_that_was_just_replaced_is_read_again_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
+    fs::write(&file, "jwt-1").unwrap();
+    let refused = || Reply::error(403, "AuthenticationFail.OIDCToken.Expired", "expired");
+    let rotated = {
+        let file = file.clone();
+        Reply::After(Box::new(move || fs::write(&file, "jwt-2").unwrap()), Box::new(refused()))
+    };
+    let (cloud, script) = cloud_with(oidc(&file), [rotated, granted("STS.1", HOUR), Reply::done()]);
+    call(&cloud).await.unwrap();
+    assert_eq!(script.seen()[1].param("OIDCToken"), Some("jwt-2"));
+    let (cloud, script) = cloud_with(oidc(&file), [refused()]);
+    assert_eq!(call(&cloud).await.unwrap_err().kind, FaultKind::Denied);
+    assert_eq!(script.seen().len(), 1, "the same token would be refused again");
+}
+
+#[tokio::test]
 async fn a_token_file_that_cannot_be_used_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("token");
