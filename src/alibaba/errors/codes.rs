@@ -67,6 +67,7 @@ pub(super) const MESSAGES: &[(Product, Option<&str>, &str, Object)] = &[
     (Product::Slb, None, "loadbalancerid does not exist", Object::LoadBalancer),
     (Product::Slb, Some("InvalidParameter"), "the specified vservergroupid does not exist", Object::ServerGroup),
     (Product::Slb, None, "the specified resource does not exist", Object::Listener),
+    (Product::Vpc, Some("InvalidRouteEntry"), "not exist", Object::RouteEntry),
 ];
 
 /// Codes that mean something else for some actions.
@@ -94,9 +95,8 @@ pub(super) const MISSING: &[(&str, Object)] = &[
     ("InvalidRouteTableId.NotFound", Object::RouteTable),
     ("InvalidRouteEntry.NotFound", Object::RouteEntry),
     ("InvalidRouteEntryId.NotFound", Object::RouteEntry),
-    ("InvalidRouteEntry", Object::RouteEntry),
+    ("VPC_ROUTER_ENTRY_NOT_EXIST", Object::RouteEntry),
     ("VPC_ROUTE_ENTRY_NOT_EXIST", Object::RouteEntry),
-    ("VPC_ROUTE_ENTRY_NOT_FOUND", Object::RouteEntry),
     ("InvalidLoadBalancerId.NotFound", Object::LoadBalancer),
     ("ResourceNotFound.LoadBalancer", Object::LoadBalancer),
     ("ResourceNotExist", Object::LoadBalancer),
@@ -152,6 +152,7 @@ pub(super) const KNOWN: &[(FaultKind, &[Code])] = &[
             Is("TaskConflict"),
             Starts("TaskConflict."),
             Is("VPC_TASK_CONFLICT"),
+            Is("VPC_ROUTE_ENTRY_STATUS_ERROR"),
             Is("EipOperation.TooFrequently"),
             Is("Operation.Blocking"),
             Is("OperationFailed.DistibuteLock"),
@@ -162,7 +163,6 @@ pub(super) const KNOWN: &[(FaultKind, &[Code])] = &[
             Is("OperationFailed.ResourceIsConfiguring"),
             Is("OperationFailed.ListenerStatusNotSupport"),
             Is("Operation.Deny"),
-            Is("LbStatusNotSupport"),
             Is("BackendServer.configuring"),
             Is("BackendServerProcessing"),
             Is("ServiceIsConfiguring"),
@@ -299,6 +299,8 @@ pub(super) const KNOWN: &[(FaultKind, &[Code])] = &[
             Is("OperationDenied.DeleteProtectionIsOn"),
             Is("InvalidOperation.DeletionProtection"),
             Is("InvalidOperation.ResourceManagedByCloudProduct"),
+            // The instance was stopped by the user or locked.
+            Is("LbStatusNotSupport"),
             // Pending until midnight.
             Is("INSTANCE_HAS_INACTIVE_CHANGE"),
             // Looks like an absent object, but is a matter of region, version or configuration.

@@ -51,6 +51,10 @@ fn each_class_of_codes_has_its_reaction() {
         (create, 400, "LX_REQUEST_TOKEN_CONFLICT", Exists),
         (routes, 400, "InvalidCIDRBlock.Duplicate", Exists),
         (routes, 200, "VPC_ROUTE_ENTRY_CIDR_BLOCK_DUPLICATE", Exists),
+        (routes, 200, "VPC_ROUTE_ENTRY_STATUS_ERROR", Busy),
+        (actions::DELETE_ROUTE_ENTRIES.0, 200, "VPC_ROUTER_ENTRY_NOT_EXIST", Gone),
+        (actions::DELETE_ROUTE_ENTRIES.0, 400, "InvalidRouteEntry", Rejected),
+        (actions::DELETE_ROUTE_ENTRIES.0, 400, "Forbbiden", Rejected),
         (actions::CREATE_TCP_LISTENER.0, 400, "ListenerAlreadyExists", Exists),
         (actions::CREATE_DOMAIN_EXTENSION.0, 400, "InvalidParameter.Domain", Exists),
         (actions::DELETE_GROUP.0, 400, "RspoolVipExist", InUse),
@@ -81,6 +85,8 @@ fn a_general_code_is_told_apart_by_its_message_only_where_that_is_documented() {
     assert_eq!(classify(actions::ADD_BACKENDS.0, 400, "InvalidParameter", "The parameter is not valid."), Rejected);
     assert_eq!(classify(actions::SET_NAME.0, 400, "X", "The specified LoadBalancerId does not exist."), Gone);
     assert_eq!(classify(actions::DESCRIBE_VPC.0, 400, "X", "The specified LoadBalancerId does not exist."), Rejected);
+    let entry = "The specified route entry does not exist.";
+    assert_eq!(classify(actions::DELETE_ROUTE_ENTRIES.0, 400, "InvalidRouteEntry", entry), Gone);
     let resource = "The specified resource does not exist.";
     assert_eq!(classify(actions::DELETE_LISTENER.0, 400, "X", resource), Gone);
     assert_eq!(classify(actions::CREATE_TCP_LISTENER.0, 400, "ServiceIsConfiguring", resource), Busy);
