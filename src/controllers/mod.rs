@@ -1,5 +1,7 @@
 //! The loops that keep the cluster and the cloud in agreement.
 
+pub mod keyed;
+
 use std::sync::Arc;
 
 use tokio::sync::watch;
