@@ -1,6 +1,13 @@
 //! Writes to the API server, and how they fail.
 
+use http::Method;
+use serde_json::{Value, json};
 use thiserror::Error;
+
+use super::requests::{Pacing, RequestFault, Requests, segment};
+use crate::fence::Permit;
+use crate::observe::metrics;
+use crate::plan::inputs::ObjectKey;
 
 /// Kinds of objects that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +20,34 @@ pub enum Kind {
     Pod,
 }
 
+impl Kind {
+    /// The kind as in `kind:` of a manifest.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::Service => "Service",
+            Self::Pod => "Pod",
+        }
+    }
+
+    const fn plural(self) -> &'static str {
+        match self {
+            Self::Node => "nodes",
+            Self::Service => "services",
+            Self::Pod => "pods",
+        }
+    }
+
+    pub(super) fn path(self, key: &ObjectKey) -> String {
+        let (plural, name) = (self.plural(), segment(&key.name));
+        match self {
+            Self::Node => format!("/api/v1/{plural}/{name}"),
+            Self::Service | Self::Pod => format!("/api/v1/namespaces/{}/{plural}/{name}", segment(&key.namespace)),
+        }
+    }
+}
+
 /// Content type of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind {
@@ -20,6 +55,15 @@ pub enum PatchKind {
     Merge,
     /// `application/strategic-merge-patch+json`: lists with a merge key are merged.
     Strategic,
+}
+
+impl PatchKind {
+    const fn content_type(self) -> &'static str {
+        match self {
+            Self::Merge => "application/merge-patch+json",
+            Self::Strategic => "application/strategic-merge-patch+json",
+        }
+    }
 }
 
 /// Why a request to the API server failed.
@@ -43,4 +87,96 @@ pub enum WriteFault {
     /// This process may not write; nothing was sent.
     #[error("this process does not hold the lease")]
     NotLeading,
+}
+
+impl WriteFault {
+    /// The kind in one word, for metrics and logs.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Conflict(_) => "conflict",
+            Self::Denied(_) => "denied",
+            Self::Rejected(_) => "rejected",
+            Self::Unavailable(_) => "unavailable",
+            Self::NotLeading => "not_leading",
+        }
+    }
+
+    /// Sorts a failure of `verb` on `plural`, such as `patch` on `nodes/status`.
+    pub(super) fn sort(fault: RequestFault, verb: &str, plural: &str) -> Self {
+        match fault.code() {
+            Some(404) => Self::Gone,
+            Some(409) => Self::Conflict(fault.to_string()),
+            Some(401 | 403) => Self::Denied(denied(verb, plural, &fault.to_string())),
+            Some(400 | 413 | 415 | 422) => Self::Rejected(fault.to_string()),
+            _ => Self::Unavailable(fault.to_string()),
+        }
+    }
+}
+
+/// What to change in the permissions, and what the API server said.
+pub(super) fn denied(verb: &str, plural: &str, message: &str) -> String {
+    format!("this program needs the verb {verb} on {plural}: {message}")
+}
+
+/// Patches an object or its subresource.
+pub(super) async fn patch(
+    requests: &Requests,
+    permit: &Permit,
+    kind: Kind,
+    key: &ObjectKey,
+    subresource: Option<&'static str>,
+    patch: PatchKind,
+    body: &Value,
+) -> Result<(), WriteFault> {
+    let (mut path, mut plural) = (kind.path(key), kind.plural().to_owned());
+    if let Some(subresource) = subresource {
+        path = format!("{path}/{subresource}");
+        plural = format!("{plural}/{subresource}");
+    }
+    write(requests, permit, kind, Method::PATCH, &path, (patch.content_type(), body), ("patch", &plural)).await
+}
+
+/// Deletes an object, only if it still has this UID.
+pub(super) async fn delete(
+    requests: &Requests,
+    permit: &Permit,
+    kind: Kind,
+    key: &ObjectKey,
+    uid: &str,
+) -> Result<(), WriteFault> {
+    let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
+    let (path, plural) = (kind.path(key), kind.plural());
+    write(requests, permit, kind, Method::DELETE, &path, ("application/json", &options), ("delete", plural)).await
+}
+
+/// One write: never without a permit, never longer than it lasts, always counted.
+async fn write(
+    requests: &Requests,
+    permit: &Permit,
+    kind: Kind,
+    method: Method,
+    path: &str,
+    body: (&'static str, &Value),
+    (verb, plural): (&str, &str),
+) -> Result<(), WriteFault> {
+    let limit = requests.timeout().min(permit.remaining());
+    let outcome = if limit.is_zero() {
+        Err(WriteFault::NotLeading)
+    } else {
+        let sent = requests.send(method, path, Some(body), limit, Pacing::Shared).await;
+        sent.map(|_| ()).map_err(|fault| WriteFault::sort(fault, verb, plural))
+    };
+    metrics::kubernetes_write(kind.as_str(), outcome.as_ref().map_or_else(WriteFault::as_str, |()| "ok"));
+    outcome
+}
+
+/// Reads one object; `None` if it does not exist.
+pub(super) async fn read(requests: &Requests, kind: Kind, key: &ObjectKey) -> Result<Option<Value>, WriteFault> {
+    match requests.get(&kind.path(key)).await {
+        Ok(object) => Ok(Some(object)),
+        Err(fault) if fault.code() == Some(404) => Ok(None),
+        Err(fault) => Err(WriteFault::sort(fault, "get", kind.plural())),
+    }
 }
