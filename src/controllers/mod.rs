@@ -1,5 +1,9 @@
 //! The loops that keep the cluster and the cloud in agreement.
 
+pub mod level;
+pub mod node;
+pub mod route;
+
 use std::sync::Arc;
 
 use tokio::sync::watch;
