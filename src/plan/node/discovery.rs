@@ -83,6 +83,19 @@ pub fn claims<'a>(views: impl IntoIterator<Item = &'a NodeView>) -> BTreeMap<Str
         .collect()
 }
 
+/// Parts what belongs to one instance alone from what several nodes were matched with; of those, none may have it.
+/// The second part pairs each with all that share its instance.
+#[must_use]
+pub fn unshared<T: Clone>(chosen: Vec<T>, instance: impl Fn(&T) -> String) -> (Vec<T>, Vec<(T, Vec<T>)>) {
+    let mut groups: BTreeMap<String, Vec<T>> = BTreeMap::new();
+    for one in chosen {
+        groups.entry(instance(&one)).or_default().push(one);
+    }
+    let (alone, shared): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.len() == 1);
+    let shared = shared.into_iter().flat_map(|group| group.clone().into_iter().map(move |one| (one, group.clone())));
+    (alone.into_iter().flatten().collect(), shared.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +146,14 @@ mod tests {
         assert!(choose(&view, std::slice::from_ref(&one), &BTreeMap::new(), &place()).is_err());
         one.host_name = "iZbp1xZ".into();
         assert!(choose(&view, &[one], &BTreeMap::new(), &place()).is_ok());
+    }
+
+    #[test]
+    fn an_instance_for_two_is_for_none() {
+        let chosen = vec![("a", "i-1"), ("b", "i-2"), ("c", "i-1")];
+        let (alone, shared) = unshared(chosen, |(_, id)| (*id).to_owned());
+        assert_eq!(alone, [("b", "i-2")]);
+        assert_eq!(shared.iter().map(|((node, _), _)| *node).collect::<Vec<_>>(), ["a", "c"]);
     }
 
     #[test]

@@ -8,8 +8,10 @@ use crate::alibaba::ecs::Instance;
 /// ECS tag that names the node pool.
 const NODEPOOL_TAG: &str = "ack.alibabacloud.com/nodepool-id";
 
-/// What of an instance goes into which labels.
-const LABELS: [(&[&str], fn(&Instance) -> &str); 5] = [
+/// Labels, and what of an instance goes into them.
+type Source = (&'static [&'static str], fn(&Instance) -> &str);
+
+const LABELS: [Source; 5] = [
     (&["beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"], |i| &i.instance_type),
     (&["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"], |i| &i.zone),
     (&["failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"], |i| &i.region),
