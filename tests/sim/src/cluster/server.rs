@@ -62,7 +62,7 @@ impl Listening {
 
 enum Answer {
     Object(StatusCode, Value),
-    Watch(Watcher),
+    Watch(Box<Watcher>),
 }
 
 impl Cluster {
@@ -123,7 +123,7 @@ impl Cluster {
         }
         let response = match answer {
             Ok(Answer::Object(status, value)) => json_response(status, &value),
-            Ok(Answer::Watch(watcher)) => watch_response(watcher),
+            Ok(Answer::Watch(watcher)) => watch_response(*watcher),
             Err(failure) => refusal(&failure),
         };
         self.shared.log.lock().close(call, response.status().as_u16());
@@ -157,7 +157,7 @@ impl Cluster {
         match request.verb {
             "list" => reads::list(shared, request).map(ok),
             "get" => reads::get(shared, request).map(ok),
-            "watch" => Watcher::open(shared, request).map(Answer::Watch),
+            "watch" => Watcher::open(shared, request).map(|watcher| Answer::Watch(Box::new(watcher))),
             "create" => {
                 let new = decode(request, body)?;
                 let object = writes::create(&mut shared.store.lock(), target, new)?;

@@ -40,10 +40,11 @@ fn metadata(resource: &Resource, new: &Value, old: Option<&Value>) -> Vec<Proble
     let labels = new.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
     for (key, value) in labels {
         let value = value.as_str().unwrap_or_default();
+        let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
         let fits = value.len() <= 63
             && value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-            && value.starts_with(|c: char| c.is_ascii_alphanumeric()) == !value.is_empty()
-            && value.ends_with(|c: char| c.is_ascii_alphanumeric()) == !value.is_empty();
+            && edge(value.chars().next())
+            && edge(value.chars().last());
         if !fits {
             let why = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
                        and must start and end with an alphanumeric character";
