@@ -2,7 +2,7 @@
 //!
 //! From the first moment health is served; everything else waits for what it needs and says what that is. A changed
 //! configuration reaches the parts that it concerns. Only what everything else hangs on (the connection to the API
-//! server, the election, the place in the cloud) makes the inner part start anew, in the same process.
+//! server, the place in the cloud) makes the inner part start anew, in the same process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use tracing::{error, info, warn};
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::place::{self, Place};
 use crate::alibaba::transport::{HttpTransport, Transport};
-use crate::alibaba::{self, Cloud};
+use crate::alibaba::{Cloud, CredentialState};
 use crate::cluster::{Cluster, elect};
-use crate::config::watch::{Outcome, Watcher};
-use crate::config::{Config, Loaded, checked};
+use crate::config::watch::{Pace, Reload, Watch};
+use crate::config::{Config, Loaded, Origin, checked};
 use crate::controllers::Context;
 use crate::fence::{Fence, fence};
 use crate::observe::health::Health;
@@ -42,7 +42,7 @@ const FLUSH: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// If the signals or the listener cannot be set up; everything later is waited for.
-pub async fn run(loaded: Loaded, overrides: Vec<String>) -> std::io::Result<()> {
+pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
     let logs = Logs::start(&loaded.config.log);
     let stop = CancellationToken::new();
     on_signals(stop.clone())?;
@@ -54,22 +54,32 @@ pub async fn run(loaded: Loaded, overrides: Vec<String>) -> std::io::Result<()> 
     show(&pages, &loaded);
 
     let inner = tokio::spawn(inner(config, pages.clone(), stop.clone()));
-    let mut watcher = Watcher::start(loaded, overrides)?;
+    let mut watch = Watch::start(origin, loaded, Pace::default());
     let mut hangup = signal(SignalKind::hangup())?;
     loop {
         let outcome = tokio::select! {
             () = stop.cancelled() => break,
             _ = hangup.recv() => {
-                watcher.trigger();
+                watch.trigger().reload();
                 continue;
             }
-            outcome = watcher.next() => outcome,
+            outcome = watch.next() => match outcome {
+                Some(outcome) => outcome,
+                // The watch never ends by itself; without it, the configuration stays as it is.
+                None => std::future::pending().await,
+            },
         };
-        metrics::config_reload(outcome.as_str());
         match outcome {
-            Outcome::Unchanged => {}
-            Outcome::Rejected(report) => error!("the changed configuration is not used, the one before goes on:\n{report}"),
-            Outcome::Applied(loaded) => {
+            Reload::Unchanged => {
+                metrics::config_reload("unchanged");
+                info!("the configuration is unchanged");
+            }
+            Reload::Rejected(report) => {
+                metrics::config_reload("rejected");
+                error!("the changed configuration is not used, the one before goes on:\n{report}");
+            }
+            Reload::Applied(loaded) => {
+                metrics::config_reload("applied");
                 let before = sender.borrow().clone();
                 logs.change(&loaded.config.log);
                 if before.server != loaded.config.server {
@@ -123,7 +133,7 @@ async fn inner(config: watch::Receiver<Arc<Config>>, pages: Pages, stop: Cancell
                     changed = config.changed() => if changed.is_err() { return },
                 }
                 if Basis::of(&config.borrow()) != basis {
-                    info!("the connection, the election or the place in the cloud changed: starting anew");
+                    info!("the connection or the place in the cloud changed: starting anew");
                     term.cancel();
                 }
             }
@@ -135,7 +145,6 @@ async fn inner(config: watch::Receiver<Arc<Config>>, pages: Pages, stop: Cancell
 #[derive(Debug, PartialEq)]
 struct Basis {
     kubernetes: checked::Kubernetes,
-    election: checked::LeaderElection,
     place: [Option<String>; 3],
     metadata: String,
 }
@@ -145,7 +154,6 @@ impl Basis {
         let cloud = &config.cloud;
         Self {
             kubernetes: config.kubernetes.clone(),
-            election: config.leader_election.clone(),
             place: [cloud.region.clone(), cloud.vpc_id.clone(), cloud.zone_id.clone()],
             metadata: cloud.endpoints.metadata.clone(),
         }
@@ -165,7 +173,7 @@ async fn world(mut config: watch::Receiver<Arc<Config>>, health: &Health, term: 
     let (keeper, fence) = fence();
     // The election outlives the controllers: they may write until they have ended.
     let election_stop = CancellationToken::new();
-    let election = tokio::spawn(elect(cluster.clone(), first.leader_election.clone(), keeper, election_stop.clone()));
+    let election = tokio::spawn(elect(cluster.clone(), config.clone(), keeper, election_stop.clone()));
     let context = Context {
         cluster: cluster.clone(),
         cloud: cloud.clone(),
@@ -195,7 +203,7 @@ async fn world(mut config: watch::Receiver<Arc<Config>>, health: &Health, term: 
         }
     }
     supervisor.stop().await;
-    cluster.events().flush(FLUSH).await;
+    cluster.flush_events(FLUSH).await;
     election_stop.cancel();
     if let Err(failure) = election.await {
         error!(%failure, "the election ended abnormally; the lease runs out by itself");
@@ -214,12 +222,12 @@ async fn connect(config: &Config, health: &Health) -> (Cluster, Cloud, Place) {
     };
     let cloud = async {
         let transport = patiently(health, "cloud", || async {
-            HttpTransport::new(&config.cloud.cluster_id).map(|transport| Arc::new(transport) as Arc<dyn Transport>)
+            HttpTransport::new().map(|transport| Arc::new(transport) as Arc<dyn Transport>)
         })
         .await;
         let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
         let place = patiently(health, "cloud", || place::resolve(&config.cloud, &metadata)).await;
-        let cloud = Cloud::new(transport, &config.cloud, &place);
+        let cloud = Cloud::new(transport, &config.cloud, &place.region);
         (cloud, place)
     };
     let (cluster, (cloud, place)) = tokio::join!(cluster, cloud);
@@ -255,14 +263,14 @@ async fn watch_health(health: &Health, cluster: &Cluster, cloud: &Cloud, fence: 
     loop {
         ticks.tick().await;
         let status = cluster.status();
-        match status.trouble() {
-            None => health.ready("kubernetes", ""),
-            Some(why) => health.not_ready("kubernetes", why),
+        if status.ready() {
+            health.ready("kubernetes", "");
+        } else {
+            health.not_ready("kubernetes", status.to_string());
         }
         match cloud.credential_state() {
-            alibaba::CredentialState::Unknown => health.ready("cloud", "no call was needed yet"),
-            alibaba::CredentialState::Usable => health.ready("cloud", ""),
-            alibaba::CredentialState::Unusable(why) => health.not_ready("cloud", why),
+            CredentialState { usable: true, .. } => health.ready("cloud", ""),
+            CredentialState { last_error, .. } => health.not_ready("cloud", last_error.unwrap_or_default()),
         }
         health.ready("leader", if fence.leads() { "this copy leads" } else { "standby" });
     }

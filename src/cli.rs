@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{self, Loaded, Report};
+use crate::config::{self, Loaded, Origin, Report};
 use crate::plan::inputs::ObjectKey;
 use crate::{app, preview};
 
@@ -89,29 +89,44 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let source = cli.source;
     match cli.command.unwrap_or(Command::Run) {
-        Command::Run => run(source),
+        Command::Run => run(&source),
         Command::Check => match load(&source) {
             Ok(loaded) => say(&format!("{}: no problems\n", loaded.path.display())),
             Err(report) => complain(&report),
         },
         Command::Plan { object, output } => plan(&source, object.as_deref(), output),
         Command::Schema => say(&config::schema()),
-        Command::Reference => say(&config::reference()),
+        Command::Reference => match config::reference() {
+            Ok(text) => say(&text),
+            Err(error) => fail(&error.to_string()),
+        },
         Command::Annotations => say(&crate::plan::lb::annotations::reference_page()),
         Command::Version => say(&format!("alicloud-ccm {}\n", env!("CARGO_PKG_VERSION"))),
     }
 }
 
-fn load(source: &SourceArgs) -> Result<Loaded, Report> {
-    config::load(&source.config, &std::env::vars().collect(), &source.set)
+fn origin(source: &SourceArgs) -> Origin {
+    Origin {
+        path: source.config.clone(),
+        // Names and values that are no text cannot be meant for this program.
+        environment: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        overrides: source.set.clone(),
+    }
 }
 
-fn run(source: SourceArgs) -> ExitCode {
-    let loaded = match load(&source) {
+fn load(source: &SourceArgs) -> Result<Loaded, Report> {
+    config::load(&origin(source))
+}
+
+fn run(source: &SourceArgs) -> ExitCode {
+    let origin = origin(source);
+    let loaded = match config::load(&origin) {
         Ok(loaded) => loaded,
         Err(report) => return complain(&report),
     };
-    match runtime().and_then(|runtime| runtime.block_on(app::run(loaded, source.set))) {
+    match runtime().and_then(|runtime| runtime.block_on(app::run(origin, loaded))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error.to_string()),
     }

@@ -89,10 +89,10 @@ pub async fn plan(config: &Config, only: Option<&Only>) -> Result<Preview, PlanE
     let ready = tokio::time::timeout(PATIENCE, cluster.wait_ready()).await;
     ready.map_err(|_| PlanError(format!("the API server did not answer within {} s", PATIENCE.as_secs())))?;
     let transport: Arc<dyn Transport> =
-        Arc::new(HttpTransport::new(&config.cloud.cluster_id).map_err(|error| failed(&error))?);
+        Arc::new(HttpTransport::new().map_err(|error| failed(&error))?);
     let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
     let place = place::resolve(&config.cloud, &metadata).await.map_err(|error| failed(&error))?;
-    let cloud = Cloud::new(transport, &config.cloud, &place);
+    let cloud = Cloud::new(transport, &config.cloud, &place.region);
 
     let mut preview = Preview::default();
     let (only_node, only_service) = match only {

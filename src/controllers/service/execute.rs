@@ -12,7 +12,7 @@ use crate::alibaba::slb::{ListenerRequest, Slb};
 use crate::alibaba::{Fault, FaultKind};
 use crate::fence::Fence;
 use crate::plan::lb::apply::Made;
-use crate::plan::lb::model::{Backend, BackendKey, GroupRef};
+use crate::plan::lb::model::GroupRef;
 use crate::plan::lb::observed::Observed;
 use crate::plan::lb::operation::{CreateInstance, Operation, Plan, Step, Target};
 

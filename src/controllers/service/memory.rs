@@ -1,12 +1,12 @@
 //! What is remembered between runs, only to save reads: losing it costs calls, never correctness.
 
-use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::want::Enis;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::lb::observed::Observed;
 
@@ -32,7 +32,7 @@ pub(super) struct Remembered {
     /// When it was read whole.
     pub(super) read_at: Instant,
     /// Interfaces of pods that were looked up: address to (pod, interface).
-    pub(super) enis: BTreeMap<IpAddr, (Option<String>, String)>,
+    pub(super) enis: Enis,
 }
 
 impl Memory {

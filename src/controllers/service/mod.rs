@@ -5,9 +5,11 @@
 mod execute;
 mod memory;
 mod observe;
+mod preview;
 mod reconcile;
 mod report;
 mod status;
+mod want;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +17,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::info;
 
-pub(crate) use self::execute::SHORTEST_WRITE;
 use self::memory::Memory;
 use self::reconcile::Reconciler;
 use super::Context;
@@ -24,7 +25,7 @@ use crate::cluster::{Dirty, Store};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::lb::{Handling, handling};
 
-pub use self::reconcile::plan;
+pub use self::preview::plan;
 
 /// The controller's name in logs, metrics and events.
 pub(crate) const CONTROLLER: &str = "service";

@@ -1,34 +1,24 @@
 //! Brings one Service into agreement with its load balancer.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::execute::{Execution, Token, execute};
 use super::memory::{Memory, Remembered};
 use super::observe::{FindError, Found, complete, find, list_groups, read};
 use super::report::{self, Trouble};
-use super::{CONTROLLER, Context, Views, status};
-use crate::alibaba::place::Place;
+use super::status::{self, label};
+use super::want::{Leaving, Reader, settings_of};
+use super::{Context, Views};
+use crate::alibaba::Fault;
 use crate::alibaba::slb::Slb;
-use crate::alibaba::{Cloud, Fault};
-use crate::cluster::Cluster;
-use crate::config::Config;
 use crate::controllers::keyed::Verdict;
-use crate::plan::PlanLine;
-use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
-use crate::plan::lb::naming::{FINALIZER, LABEL_LB_ID, Owner};
+use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::lb::naming::FINALIZER;
 use crate::plan::lb::observed::Observed;
 use crate::plan::lb::operation::{Operation, Plan};
-use crate::plan::lb::{
-    Desired, Handling, Inputs, Settings, desire, diff, expected_ingress, handed_over, handling, teardown,
-    teardown_needs, wanted_enis,
-};
+use crate::plan::lb::{Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling};
 
 /// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service whose
 /// load balancer was perhaps just being made is let go.
@@ -38,41 +28,24 @@ const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Reconciler {
     context: Context,
-    views: Views,
+    reader: Reader,
     memory: Memory,
-    vpc_cidrs: OnceCell<Vec<IpNet>>,
 }
 
-/// What planning needs to know of the configuration and the place.
+/// What planning needs to know, as of now.
 pub(super) fn settings(context: &Context) -> Settings {
     settings_of(&context.config.borrow(), &context.place)
 }
 
-fn settings_of(config: &Config, place: &Place) -> Settings {
-    Settings {
-        cluster_id: config.cloud.cluster_id.clone(),
-        cluster_tag: config.cloud.cluster_tag.clone(),
-        vpc_id: place.vpc_id.clone(),
-        vswitches: config.cloud.vswitches.clone(),
-        resource_group_id: config.cloud.resource_group_id.clone(),
-        service: config.service.clone(),
-    }
-}
-
-/// A Service as it should be, and the reads that it took to say so.
-struct Wanted {
-    desired: Desired,
-    enis: BTreeMap<IpAddr, (Option<String>, String)>,
-}
-
 impl Reconciler {
     pub(super) fn new(context: Context, views: Views, memory: Memory) -> Self {
-        Self { context, views, memory, vpc_cidrs: OnceCell::new() }
+        let reader = Reader::new(context.cloud.clone(), context.place.clone(), views);
+        Self { context, reader, memory }
     }
 
     /// One look at one Service, with everything that follows from it.
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> Verdict {
-        let Some(service) = self.views.services.get(key) else {
+        let Some(service) = self.reader.views().services.get(key) else {
             self.memory.forget_all(key);
             return Verdict::Done;
         };
@@ -108,7 +81,7 @@ impl Reconciler {
             .memory
             .recall(&service.key, &service.uid)
             .filter(|remembered| drift_check.is_zero() || remembered.read_at.elapsed() < drift_check);
-        let wanted = self.wanted(service, settings, remembered.as_ref()).await?;
+        let wanted = self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
         let desired = &wanted.desired;
         status::add_finalizer(cluster, fence, service).await?;
 
@@ -152,7 +125,7 @@ impl Reconciler {
         desired: &Desired,
         observed: &Observed,
         execution: Execution,
-        problems: Vec<crate::plan::lb::Problem>,
+        problems: Vec<Problem>,
         notes: &[String],
     ) -> Result<(), Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
@@ -182,47 +155,6 @@ impl Reconciler {
             report::ensured(events, service, &instance.id, &execution.done);
         }
         Ok(())
-    }
-
-    /// What the Service asks for, with the addresses of directly attached pods resolved.
-    async fn wanted(
-        &self,
-        service: &ServiceView,
-        settings: &Settings,
-        remembered: Option<&Remembered>,
-    ) -> Result<Wanted, Trouble> {
-        let nodes = self.views.nodes.all();
-        let endpoints = self.views.endpoints.get(&service.key).unwrap_or_default();
-        let known = remembered.map(|remembered| &remembered.enis);
-        let asked = wanted_enis(service, &nodes, &endpoints, settings);
-        let pods: BTreeMap<IpAddr, Option<String>> =
-            endpoints.endpoints.iter().map(|endpoint| (endpoint.address, endpoint.pod.clone())).collect();
-        let mut enis = BTreeMap::new();
-        let mut unknown = Vec::new();
-        for ip in asked {
-            let pod = pods.get(&ip).cloned().flatten();
-            // An address that went to another pod may have gone to another interface.
-            match known.and_then(|known| known.get(&ip)).filter(|(owner, _)| *owner == pod) {
-                Some(found) => drop(enis.insert(ip, found.clone())),
-                None => unknown.push(ip),
-            }
-        }
-        let vpc_cidrs: &[IpNet] = if unknown.is_empty() {
-            &[]
-        } else {
-            self.vpc_cidrs.get_or_try_init(|| vpc_cidrs_of(&self.context.cloud, &self.context.place)).await?
-        };
-        // No interface of the VPC can hold an address from outside; asking again and again would be wasted calls.
-        unknown.retain(|ip| vpc_cidrs.is_empty() || vpc_cidrs.iter().any(|cidr| cidr.contains(ip)));
-        if !unknown.is_empty() {
-            for (ip, eni) in resolve(&self.context.cloud, &self.context.place, &unknown).await? {
-                enis.insert(ip, (pods.get(&ip).cloned().flatten(), eni));
-            }
-        }
-        let found: BTreeMap<IpAddr, String> = enis.iter().map(|(ip, (_, eni))| (*ip, eni.clone())).collect();
-        let inputs = Inputs { service, nodes: &nodes, endpoints: &endpoints, enis: &found, vpc_cidrs, settings };
-        let desired = desire(&inputs).map_err(Trouble::Problems)?;
-        Ok(Wanted { desired, enis })
     }
 
     /// Reads the Service's load balancer whole. One that should be there and is not counts as absent only after two
@@ -256,15 +188,15 @@ impl Reconciler {
             self.memory.forget_all(&service.key);
             return Ok(Verdict::Done);
         }
-        let request = Teardown::of(service, settings);
-        let lock = self.memory.lock_of(request.reuse.as_deref().unwrap_or(&default_name(&service.uid)));
+        let leaving = Leaving::of(service, settings);
+        let lock = self.memory.lock_of(leaving.reuse.as_deref().unwrap_or(&leaving.owner.default_name()));
         let _serialised = lock.lock().await;
         self.memory.forget(&service.key);
         let mut done = Vec::new();
-        match find(&cloud.slb, service, request.reuse.as_deref()).await {
+        match find(&cloud.slb, service, &leaving.owner, leaving.reuse.as_deref()).await {
             Ok(Found::Instance(instance)) => {
-                let mut observed = read(&cloud.slb, *instance, &request.needs()).await?;
-                let mut plan = teardown(&request, &observed);
+                let mut observed = leaving.read(&cloud.slb, *instance).await?;
+                let mut plan = leaving.plan(&observed);
                 let problems = std::mem::take(&mut plan.problems);
                 let token = Token::new(&settings.cluster_id, &service.uid, "");
                 let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
@@ -296,10 +228,6 @@ impl Reconciler {
         report::cleaned(cluster.events(), service, &done);
         Ok(Verdict::Done)
     }
-}
-
-fn label(service: &ServiceView) -> &str {
-    service.labels.get(LABEL_LB_ID).map(String::as_str).unwrap_or_default()
 }
 
 /// Whether a plan only moves backends within groups that are known: those can be written without reading again, because
@@ -358,22 +286,4 @@ const fn part_of(operation: &Operation) -> Part {
         | Operation::SetDomainExtension { .. }
         | Operation::DeleteDomainExtension { .. } => Part::Listeners,
     }
-}
-
-/// Interfaces that hold the addresses; an address without one is absent from the result.
-async fn resolve(cloud: &Cloud, place: &Place, ips: &[IpAddr]) -> Result<Vec<(IpAddr, String)>, Fault> {
-    let interfaces = cloud.ecs.find_network_interfaces(&place.region, &place.vpc_id, ips).await?;
-    let mut by_address = BTreeMap::new();
-    for interface in &interfaces {
-        for address in interface.ipv4.iter().chain(&interface.ipv6) {
-            if let Ok(address) = address.parse::<IpAddr>() {
-                by_address.insert(address, interface.id.clone());
-            }
-        }
-    }
-    Ok(ips.iter().filter_map(|ip| by_address.get(ip).map(|eni| (*ip, eni.clone()))).collect())
-}
-
-async fn vpc_cidrs_of(cloud: &Cloud, place: &Place) -> Result<Vec<IpNet>, Fault> {
-    Ok(cloud.vpc.describe_vpc(&place.vpc_id).await?.map(|vpc| vpc.cidrs).unwrap_or_default())
 }

@@ -9,6 +9,11 @@ use crate::plan::lb::naming::{FINALIZER, LABEL_HASH, LABEL_LB_ID};
 
 use super::execute::SHORTEST_WRITE;
 
+/// The load balancer that the Service had when it was last as it should be; empty if it never was.
+pub(super) fn label(service: &ServiceView) -> &str {
+    service.labels.get(LABEL_LB_ID).map(String::as_str).unwrap_or_default()
+}
+
 /// Puts the finalizer on, before anything is made that would have to be cleaned up.
 pub(super) async fn add_finalizer(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<(), WriteFault> {
     if service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
