@@ -333,3 +333,6 @@ async fn from_instance(metadata: &Metadata, role: Option<&str>) -> Result<Issued
         code => Err(unusable(&format!("code {code:?} instead of \"Success\""))),
     }
 }
+
+#[cfg(test)]
+mod tests;

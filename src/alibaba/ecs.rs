@@ -199,10 +199,13 @@ impl Ecs {
 
     async fn instances(&self, region: &str, params: Params) -> Result<Vec<Instance>, Fault> {
         let params = params.with("AdditionalAttributes.1", "NETWORK_PRIMARY_ENI_IP").with("MaxResults", PAGE);
-        by_token(async |token| {
-            let answer = self.0.read_in(region, DESCRIBE_INSTANCES, params.clone().with("NextToken", token)).await?;
-            let body: InstancesBody = answer.decode()?;
-            Ok((body.instances.0.into_iter().map(Instance::from).collect(), body.next_token.0))
+        by_token(|token| {
+            let params = params.clone().with("NextToken", token);
+            async move {
+                let answer = self.0.read_in(region, DESCRIBE_INSTANCES, params).await?;
+                let body: InstancesBody = answer.decode()?;
+                Ok((body.instances.0.into_iter().map(Instance::from).collect(), body.next_token.0))
+            }
         })
         .await
         .map_err(|error| error.into_fault(DESCRIBE_INSTANCES.0))
@@ -210,11 +213,13 @@ impl Ecs {
 
     async fn interfaces(&self, region: &str, params: Params) -> Result<Vec<NetworkInterface>, Fault> {
         let params = params.with("MaxResults", PAGE);
-        by_token(async |token| {
+        by_token(|token| {
             let params = params.clone().with("NextToken", token);
-            let answer = self.0.read_in(region, DESCRIBE_NETWORK_INTERFACES, params).await?;
-            let body: InterfacesBody = answer.decode()?;
-            Ok((body.network_interface_sets.0.into_iter().map(NetworkInterface::from).collect(), body.next_token.0))
+            async move {
+                let answer = self.0.read_in(region, DESCRIBE_NETWORK_INTERFACES, params).await?;
+                let body: InterfacesBody = answer.decode()?;
+                Ok((body.network_interface_sets.0.into_iter().map(NetworkInterface::from).collect(), body.next_token.0))
+            }
         })
         .await
         .map_err(|error| error.into_fault(DESCRIBE_NETWORK_INTERFACES.0))

@@ -152,3 +152,6 @@ impl Metadata {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

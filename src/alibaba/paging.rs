@@ -36,13 +36,14 @@ impl Incomplete {
 }
 
 /// Reads pages that name the next one. `page` is given the token, empty at first, and returns entries and the next token.
-pub(super) async fn by_token<T>(
-    page: impl AsyncFn(&str) -> Result<(Vec<T>, String), Fault>,
-) -> Result<Vec<T>, Incomplete> {
+pub(super) async fn by_token<T, F>(page: impl Fn(String) -> F) -> Result<Vec<T>, Incomplete>
+where
+    F: Future<Output = Result<(Vec<T>, String), Fault>>,
+{
     let mut all = Vec::new();
     let mut token = String::new();
     for _ in 0..MOST_PAGES {
-        let (entries, next) = page(&token).await?;
+        let (entries, next) = page(token).await?;
         all.extend(entries);
         if next.is_empty() {
             return Ok(all);
@@ -53,10 +54,10 @@ pub(super) async fn by_token<T>(
 }
 
 /// Reads numbered pages of `size` entries. `page` is given the number, 1 at first, and returns entries and the total.
-pub(super) async fn by_number<T>(
-    size: usize,
-    page: impl AsyncFn(usize) -> Result<(Vec<T>, i64), Fault>,
-) -> Result<Vec<T>, Incomplete> {
+pub(super) async fn by_number<T, F>(size: usize, page: impl Fn(usize) -> F) -> Result<Vec<T>, Incomplete>
+where
+    F: Future<Output = Result<(Vec<T>, i64), Fault>>,
+{
     let mut all = Vec::new();
     for number in 1..=MOST_PAGES {
         let (entries, total) = page(number).await?;

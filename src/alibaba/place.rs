@@ -40,15 +40,11 @@ pub async fn resolve(config: &checked::Cloud, metadata: &Metadata) -> Result<Pla
     // Asked first and always: where nobody answers, the others are not worth the wait.
     let instance = metadata.get("instance-id").await;
     let unreachable = instance.as_ref().err().filter(|error| matches!(error, MetadataError::Unreachable { .. }));
-    let ask = async |configured: Option<&String>, key: &str| match (configured, unreachable) {
-        (Some(value), _) => Ok(value.clone()),
-        (None, Some(error)) => Err(error.clone()),
-        (None, None) => metadata.get(key).await,
-    };
-    let region = ask(config.region.as_ref(), "region-id").await;
-    let vpc = ask(config.vpc_id.as_ref(), "vpc-id").await;
-    let zone = ask(config.zone_id.as_ref(), "zone-id").await;
-    let vswitch = ask(config.vswitches.first().map(|choice| &choice.id), "vswitch-id").await;
+    let region = value(config.region.as_ref(), unreachable, metadata, "region-id").await;
+    let vpc = value(config.vpc_id.as_ref(), unreachable, metadata, "vpc-id").await;
+    let zone = value(config.zone_id.as_ref(), unreachable, metadata, "zone-id").await;
+    let configured_vswitch = config.vswitches.first().map(|choice| &choice.id);
+    let vswitch = value(configured_vswitch, unreachable, metadata, "vswitch-id").await;
     let needed =
         |what, key, value: Result<String, MetadataError>| value.map_err(|cause| PlaceError { what, key, cause });
     Ok(Place {
@@ -58,4 +54,17 @@ pub async fn resolve(config: &checked::Cloud, metadata: &Metadata) -> Result<Pla
         vswitch_id: vswitch.unwrap_or_default(),
         instance_id: instance.ok(),
     })
+}
+
+async fn value(
+    configured: Option<&String>,
+    unreachable: Option<&MetadataError>,
+    metadata: &Metadata,
+    key: &str,
+) -> Result<String, MetadataError> {
+    match (configured, unreachable) {
+        (Some(value), _) => Ok(value.clone()),
+        (None, Some(error)) => Err(error.clone()),
+        (None, None) => metadata.get(key).await,
+    }
 }

@@ -110,10 +110,13 @@ impl Vpc {
     pub async fn describe_route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Fault> {
         let action = DESCRIBE_ROUTE_TABLES;
         let params = Params::new().with("VpcId", vpc_id).with("PageSize", SMALL_PAGE);
-        let tables = by_number(SMALL_PAGE, async |number| {
-            let answer = self.0.read(action, params.clone().with("PageNumber", number)).await?;
-            let body: RouteTablesBody = answer.decode()?;
-            Ok((body.router_table_list.0, body.total_count.0))
+        let tables = by_number(SMALL_PAGE, |number| {
+            let params = params.clone().with("PageNumber", number);
+            async move {
+                let answer = self.0.read(action, params).await?;
+                let body: RouteTablesBody = answer.decode()?;
+                Ok((body.router_table_list.0, body.total_count.0))
+            }
         })
         .await
         .map_err(|error| error.into_fault(action.0))?;
@@ -137,10 +140,13 @@ impl Vpc {
             .with("RouteEntryType", "Custom")
             .with("NextHopType", "Instance")
             .with("MaxResult", LARGE_PAGE);
-        let entries = by_token(async |token| {
-            let answer = self.0.read(action, params.clone().with("NextToken", token)).await?;
-            let body: RouteEntriesBody = answer.decode()?;
-            Ok((body.route_entrys.0, body.next_token.0))
+        let entries = by_token(|token| {
+            let params = params.clone().with("NextToken", token);
+            async move {
+                let answer = self.0.read(action, params).await?;
+                let body: RouteEntriesBody = answer.decode()?;
+                Ok((body.route_entrys.0, body.next_token.0))
+            }
         })
         .await
         .map_err(|error| error.into_fault(action.0))?;
@@ -249,10 +255,13 @@ impl Vpc {
     pub async fn describe_vswitches(&self, vpc_id: &str) -> Result<Vec<VSwitch>, Fault> {
         let action = DESCRIBE_VSWITCHES;
         let params = Params::new().with("VpcId", vpc_id).with("PageSize", SMALL_PAGE);
-        let vswitches = by_number(SMALL_PAGE, async |number| {
-            let answer = self.0.read(action, params.clone().with("PageNumber", number)).await?;
-            let body: VSwitchesBody = answer.decode()?;
-            Ok((body.vswitches.0, body.total_count.0))
+        let vswitches = by_number(SMALL_PAGE, |number| {
+            let params = params.clone().with("PageNumber", number);
+            async move {
+                let answer = self.0.read(action, params).await?;
+                let body: VSwitchesBody = answer.decode()?;
+                Ok((body.vswitches.0, body.total_count.0))
+            }
         })
         .await
         .map_err(|error| error.into_fault(action.0))?;
@@ -276,10 +285,13 @@ impl Vpc {
             .with("AssociatedInstanceType", "SlbInstance")
             .with("AssociatedInstanceId", load_balancer_id)
             .with("PageSize", LARGE_PAGE);
-        let eips = by_number(LARGE_PAGE, async |number| {
-            let answer = self.0.read(action, params.clone().with("PageNumber", number)).await?;
-            let body: EipsBody = answer.decode()?;
-            Ok((body.eip_addresses.0, body.total_count.0))
+        let eips = by_number(LARGE_PAGE, |number| {
+            let params = params.clone().with("PageNumber", number);
+            async move {
+                let answer = self.0.read(action, params).await?;
+                let body: EipsBody = answer.decode()?;
+                Ok((body.eip_addresses.0, body.total_count.0))
+            }
         })
         .await
         .map_err(|error| error.into_fault(action.0))?;

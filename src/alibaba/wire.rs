@@ -148,10 +148,11 @@ impl Wire {
 
     async fn attempt(&self, exchange: &Exchange<'_>) -> Result<Answer, Failure> {
         let Exchange { action, manner, .. } = *exchange;
-        let patience = exchange.permit.map_or(Duration::MAX, Permit::remaining);
-        if patience.is_zero() {
+        if exchange.permit.is_some_and(|permit| permit.remaining().is_zero()) {
             return Err(not_leading(action).into());
         }
+        // The other half of the permit is for the call itself.
+        let patience = exchange.permit.map_or(Duration::MAX, |permit| permit.remaining() / 2);
         self.budgets.wait(action, manner.budget_share, patience).await.map_err(|wait| Fault {
             retry_after: Some(wait),
             ..fault(action, FaultKind::Throttled, "the share of the API quota that this process may use is spent")
@@ -293,3 +294,6 @@ fn quota_left(headers: &HeaderMap) -> Option<Duration> {
         .filter(|seconds| *seconds > 0)
         .map(Duration::from_secs)
 }
+
+#[cfg(test)]
+mod tests;

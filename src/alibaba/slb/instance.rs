@@ -216,10 +216,12 @@ impl Slb {
 
     async fn list(&self, filter: Params) -> Result<Vec<ObservedInstance>, Fault> {
         let filter = filter.with("PageSize", PAGE);
-        let found = by_number(PAGE, async |number| {
+        let found = by_number(PAGE, |number| {
             let params = filter.clone().with("PageNumber", number);
-            let body: InstancesBody = self.0.read(DESCRIBE_LOAD_BALANCERS, params).await?.decode()?;
-            Ok((body.load_balancers.0.into_iter().map(ObservedInstance::from).collect(), body.total_count.0))
+            async move {
+                let body: InstancesBody = self.0.read(DESCRIBE_LOAD_BALANCERS, params).await?.decode()?;
+                Ok((body.load_balancers.0.into_iter().map(ObservedInstance::from).collect(), body.total_count.0))
+            }
         })
         .await
         .map_err(|error| error.into_fault(DESCRIBE_LOAD_BALANCERS.0))?;

@@ -42,10 +42,13 @@ impl Slb {
     /// As any call.
     pub async fn describe_listeners(&self, id: &str) -> Result<BTreeMap<ListenerKey, ObservedListener>, Fault> {
         let params = Params::new().with("LoadBalancerId.1", id).with("MaxResults", PAGE);
-        let listeners = by_token(async |token| {
-            let answer = self.0.read(DESCRIBE_LISTENERS, params.clone().with("NextToken", token)).await?;
-            let body: ListenersBody = answer.decode()?;
-            Ok((body.listeners.0, body.next_token.0))
+        let listeners = by_token(|token| {
+            let params = params.clone().with("NextToken", token);
+            async move {
+                let answer = self.0.read(DESCRIBE_LISTENERS, params).await?;
+                let body: ListenersBody = answer.decode()?;
+                Ok((body.listeners.0, body.next_token.0))
+            }
         })
         .await
         .map_err(|error| error.into_fault(DESCRIBE_LISTENERS.0))?;
