@@ -11,7 +11,7 @@ use crate::plan::lb::desired::Desired;
 use crate::plan::lb::model::{BackendKey, GroupRef, ListenerKey, Protocol};
 use crate::plan::lb::naming::Owner;
 use crate::plan::lb::observed::{Observed, ObservedInstance};
-use crate::plan::lb::operation::{Operation, Plan, Target};
+use crate::plan::lb::operation::{Operation, Plan, Step, Target};
 use crate::plan::lb::{diff, teardown};
 
 const ANNOTATIONS: &[(&str, &[&str])] = &[
@@ -201,7 +201,8 @@ fn check_step(desired: &Desired, before: &Observed, operation: &Operation, after
 fn check_refers_back(plan: &Plan) {
     for (index, step) in plan.steps.iter().enumerate() {
         for need in &step.needs {
-            let first = plan.steps.iter().position(|other| other.target == *need);
+            let makes = |other: &&Step| other.target == *need && !matches!(other.operation, Operation::DeleteInstance { .. });
+            let first = plan.steps.iter().position(|other| makes(&other));
             assert!(first.is_none_or(|first| first < index), "{step} needs {need:?}, which comes later\n{plan}");
         }
     }
@@ -271,7 +272,7 @@ proptest! {
             let Ok(mut desired) = world.desire() else { continue };
             if !desired.manage_listeners {
                 cloud.observed.listeners = None;
-            } else if cloud.observed.listeners.is_none() {
+            } else if cloud.observed.listeners.is_none() && reuse {
                 cloud.observed.listeners = Cloud::of_user().observed.listeners;
             }
             if let Some(ObservedInstance { address, .. }) = &cloud.observed.instance {
@@ -301,7 +302,6 @@ proptest! {
             }
             let again = diff(&desired, &cloud.observed);
             prop_assert!(again.steps.is_empty(), "first:\n{}\nagain:\n{}", plan, again);
-            prop_assert_eq!(&plan.problems, &diff(&desired, &cloud.observed).problems);
         }
     }
 
