@@ -5,8 +5,6 @@
 
 mod backends;
 mod build;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

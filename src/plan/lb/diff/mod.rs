@@ -65,7 +65,10 @@ impl Draft {
     }
 
     pub(super) fn problem(&mut self, field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) {
-        self.plan.problems.push(Problem { field: field.into(), given: given.into(), allowed: allowed.into() });
+        let problem = Problem { field: field.into(), given: given.into(), allowed: allowed.into() };
+        if !self.plan.problems.contains(&problem) {
+            self.plan.problems.push(problem);
+        }
     }
 
     pub(super) fn note(&mut self, text: impl Into<String>) {
