@@ -18,9 +18,10 @@ mod rules;
 mod schema;
 pub mod secret;
 mod values;
+pub mod watch;
 
 pub use check::{Referenced, check, referenced};
-pub use checked::{Config, ControllerName};
+pub use checked::{Config, ControllerName, Credentials};
 pub use layers::{CREDENTIAL_VARIABLES, KNOWN_VARIABLES, Source, VARIABLE_PREFIX};
 pub use load::{FileFault, LARGEST_FILE, Loaded, Origin, SecretFile, load};
 pub use migration::migration_page;
