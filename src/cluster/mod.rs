@@ -6,6 +6,8 @@
 
 mod connect;
 mod events;
+#[cfg(test)]
+mod fake;
 mod intake;
 mod lease;
 mod requests;
