@@ -252,14 +252,15 @@ async fn checks(ecs: &Ecs, config: &Config, found: &[(Arc<NodeView>, Instance)])
     for (region, enis) in regions {
         let enis: Vec<String> = enis.into_iter().collect();
         let (interfaces, absent) = match ecs.describe_network_interfaces(region, &enis).await {
-            Ok(interfaces) => (interfaces, "the interface is not in the cloud's answer".to_owned()),
-            Err(fault) => (Vec::new(), fault.to_string()),
+            // Like other lists, this one may be empty for want of a permission.
+            Ok(interfaces) => (interfaces, ("the interface is not in the cloud's answer".to_owned(), true)),
+            Err(fault) => (Vec::new(), (fault.to_string(), fault.kind == FaultKind::Denied)),
         };
         for eni in enis {
             let check = match interfaces.iter().find(|interface| interface.id == eni) {
                 Some(interface) if interface.source_dest_check == Some(true) => Check::On { eni: eni.clone() },
                 Some(_) => Check::Settled,
-                None => Check::Unknown { message: absent.clone() },
+                None => Check::Unknown { message: absent.0.clone(), denied: absent.1 },
             };
             checks.insert(eni, check);
         }

@@ -53,6 +53,8 @@ pub enum Check {
     Unknown {
         /// Why.
         message: String,
+        /// Whether a missing permission explains it, which nodes without routes can live with.
+        denied: bool,
     },
 }
 
@@ -241,8 +243,8 @@ pub fn plan(view: &NodeView, instance: &Instance, check: &Check, policy: Policy)
         }
     };
     let (labels, mut problems) = labels::wanted(instance);
-    if let Check::Unknown { message } = check {
-        problems.push(Problem::CheckUnknown { message: message.clone(), needed: policy.routes });
+    if let Check::Unknown { message, denied } = check {
+        problems.push(Problem::CheckUnknown { message: message.clone(), needed: policy.routes || !denied });
     }
 
     let mut steps = Vec::new();

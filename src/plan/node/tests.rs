@@ -90,11 +90,14 @@ fn a_blocked_node_keeps_its_taint_and_says_why() {
     let refused = plan(&wrong_ip, &instance(), &Check::Settled, ALL);
     assert!(refused.steps.is_empty() && refused.problems[0].blocks(), "{refused:?}");
 
-    let unknown = Check::Unknown { message: "denied".into() };
-    let removes =
-        |policy| plan(&fresh(), &instance(), &unknown, policy).steps.contains(&NodeStep::RemoveTaint(UNINITIALIZED));
-    assert!(!removes(ALL), "routes need the check off");
-    assert!(removes(Policy { routes: false, ..ALL }), "without routes it is a warning");
+    let removes = |denied, routes| {
+        let unknown = Check::Unknown { message: "no answer".into(), denied };
+        let steps = plan(&fresh(), &instance(), &unknown, Policy { routes, ..ALL }).steps;
+        steps.contains(&NodeStep::RemoveTaint(UNINITIALIZED))
+    };
+    assert!(!removes(true, true), "routes need the check off");
+    assert!(removes(true, false), "without routes a missing permission is a warning");
+    assert!(!removes(false, false), "other trouble passes, and is waited for");
 }
 
 #[test]

@@ -88,7 +88,8 @@ pub struct Table {
 pub struct Rules {
     /// Part of the mark.
     pub cluster_id: String,
-    /// Nothing outside is made or removed; empty means no such bound.
+    /// Nothing outside is made or removed; empty means no such bound. An address family without a bound of its own is
+    /// not routed, so that dual-stack nodes can have routes for IPv4 only.
     pub cluster_cidrs: Vec<IpNet>,
     /// How many entries may be removed.
     pub removals: usize,
@@ -302,11 +303,12 @@ pub fn plan(nodes: &[RouteNode], tables: &[Table], memory: &mut Memory, rules: &
     });
     let (mut removals, mut creations) = (Vec::new(), Vec::new());
     for node in nodes {
-        let mut routed = !tables.is_empty() && !node.cidrs.is_empty();
+        let cidrs = routed_cidrs(node, rules);
+        let mut routed = !tables.is_empty() && !cidrs.is_empty();
         let mut problems: Vec<RouteProblem> =
             node.malformed.iter().map(|given| RouteProblem::Malformed { given: given.clone() }).collect();
         let Some(instance) = &node.instance else { continue };
-        for (table, cidr) in tables.iter().flat_map(|table| node.cidrs.iter().map(move |cidr| (table, cidr))) {
+        for (table, cidr) in tables.iter().flat_map(|table| cidrs.iter().map(move |cidr| (table, *cidr))) {
             let item = |instance: &str| item(&table.id, *cidr, instance, &node.name, rules);
             let standing = stand(node, instance, cidr, table, nodes, memory, rules);
             routed &= matches!(standing, Standing::Present);
@@ -372,6 +374,16 @@ fn maker<'a>(entry: &'a RouteEntry, memory: &'a Memory, rules: &Rules) -> Option
     let instance = instance_of(entry)?;
     let seen = memory.owned.get(&(entry.destination.trunc(), instance.to_owned())).map(String::as_str);
     mark::node(&rules.cluster_id, &entry.description).or(seen).filter(|_| inside(&entry.destination, rules))
+}
+
+/// The CIDRs of a node that need entries. A node with none in a bounded family is misconfigured, which must be seen.
+fn routed_cidrs<'a>(node: &'a RouteNode, rules: &Rules) -> Vec<&'a IpNet> {
+    let family = |cidr: &IpNet| cidr.addr().is_ipv4();
+    let bounded = |cidr: &&IpNet| {
+        rules.cluster_cidrs.is_empty() || rules.cluster_cidrs.iter().any(|bound| family(bound) == family(cidr))
+    };
+    let routed: Vec<&IpNet> = node.cidrs.iter().filter(bounded).collect();
+    if routed.is_empty() { node.cidrs.iter().collect() } else { routed }
 }
 
 fn inside(cidr: &IpNet, rules: &Rules) -> bool {

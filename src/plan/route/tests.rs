@@ -106,6 +106,17 @@ fn every_address_family_gets_its_entry() {
 }
 
 #[test]
+fn a_family_without_bounds_is_not_routed_unless_nothing_else_is_left() {
+    let six: IpNet = "fd00:1::/64".parse().unwrap();
+    let mut dual = node("a", "i-1", 1);
+    dual.cidrs.push(six);
+    let steps = once(&[dual.clone()], vec![entry(cidr(1), "i-1", None)]).steps;
+    assert_eq!(steps, [RouteStep::Tell { node: "a".into(), routed: true }], "IPv4 is all that was asked for");
+    dual.cidrs = vec![six];
+    assert!(matches!(&once(&[dual], Vec::new()).problems[..], [(_, RouteProblem::Outside { .. })]));
+}
+
+#[test]
 fn node_views_are_compared_by_instance_whatever_the_form_of_their_provider_id() {
     for id in ["cn-a.i-1", "alicloud://cn-a.i-1"] {
         let view = NodeView {
@@ -191,7 +202,7 @@ fn what_was_seen_as_a_nodes_own_goes_with_the_node() {
 #[test]
 fn silent_excluded_and_deleted_nodes_keep_their_entries_and_get_no_new_ones() {
     let quiet = RouteNode { wanted: false, ..node("a", "i-1", 1) };
-    let kept = later(&[quiet.clone()], &[entry(cidr(1), "i-1", Some("a"))], &rules(MINUTE));
+    let kept = later(std::slice::from_ref(&quiet), &[entry(cidr(1), "i-1", Some("a"))], &rules(MINUTE));
     assert!(!kept.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. })));
     assert_eq!(once(&[quiet], Vec::new()).steps, []);
     let unidentified = RouteNode { instance: None, ..node("a", "i-1", 1) };
