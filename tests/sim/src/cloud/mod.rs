@@ -15,6 +15,7 @@ mod faults;
 mod json;
 mod log;
 mod metadata;
+mod objects;
 mod protocol;
 mod server;
 mod slb;
