@@ -96,7 +96,7 @@ pub struct Dials {
     pub route_pending: Duration,
     /// Whether calls beyond the per-action rate get `Throttling.User`.
     pub rate_quotas: bool,
-    /// Replaces published rates: calls per 60 seconds by action.
+    /// Replaces the published rates: calls per 60 seconds, by action.
     pub rates: BTreeMap<String, u32>,
 }
 
