@@ -1,6 +1,7 @@
 //! The table of actions, put together from the products.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -132,14 +133,36 @@ pub(crate) fn find(name: &str, version: &str) -> Result<&'static Action, ApiErro
     })
 }
 
-/// Calls per 60 seconds and account. 90 is published for creations of CLB; reads allow more.
-pub(crate) fn rate(action: &Action) -> u32 {
-    match (action.product, action.write) {
-        (Product::Slb, true) => 90,
-        (Product::Slb, false) => 180,
-        (Product::Vpc | Product::Sts, true) => 120,
-        (Product::Ecs, true) => 200,
-        (_, false) => 600,
+/// How often an action may be called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    pub(crate) calls: u32,
+    pub(crate) window: Duration,
+}
+
+impl Rate {
+    pub(crate) const fn per_minute(calls: u32) -> Self {
+        Self { calls, window: Duration::from_secs(60) }
+    }
+
+    const fn per_second(calls: u32) -> Self {
+        Self { calls, window: Duration::from_secs(1) }
+    }
+}
+
+/// The rate that the vendor publishes for an action, per account and region; for the few that it does not list, that of
+/// the actions around it.
+pub(crate) fn rate(action: &Action) -> Rate {
+    match (action.product, action.name, action.write) {
+        (Product::Slb, "CreateLoadBalancer", _) => Rate::per_minute(60),
+        (Product::Slb, "SetDomainExtensionAttribute", _) => Rate::per_minute(400),
+        (Product::Slb, "TagResources" | "UntagResources", _) => Rate::per_second(5),
+        (Product::Slb, "ListTagResources", _) => Rate::per_second(10),
+        (Product::Slb, _, true) => Rate::per_minute(90),
+        (Product::Slb, _, false) => Rate::per_minute(3000),
+        (Product::Vpc, _, true) => Rate::per_minute(300),
+        (Product::Vpc, _, false) => Rate::per_minute(600),
+        (Product::Ecs | Product::Sts, ..) => Rate::per_minute(1000),
     }
 }
 

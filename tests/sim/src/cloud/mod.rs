@@ -15,6 +15,7 @@ mod faults;
 mod json;
 mod log;
 mod metadata;
+mod objects;
 mod protocol;
 mod server;
 mod slb;
@@ -97,7 +98,8 @@ struct State {
     history: VecDeque<World>,
     nonces: Nonces,
     clock_offset: SignedDuration,
-    recent: BTreeMap<&'static str, VecDeque<Instant>>,
+    /// Begin of the current window of an action, and calls in it.
+    recent: BTreeMap<&'static str, (Instant, u32)>,
     hidden: Vec<Hidden>,
 }
 
@@ -385,14 +387,17 @@ impl Cloud {
             return Err(ApiError::new(404, "InvalidRegionId.NotFound", message));
         }
         if world.dials.rate_quotas {
-            let rate = world.dials.rates.get(action.name).copied().unwrap_or_else(|| actions::rate(action));
-            let window = recent.entry(action.name).or_default();
+            let given = world.dials.rates.get(action.name).copied();
+            let rate = given.map_or_else(|| actions::rate(action), actions::Rate::per_minute);
             let start = Instant::now();
-            window.retain(|it| start.duration_since(*it) < Duration::from_secs(60));
-            if window.len() >= rate as usize {
+            let window = recent.entry(action.name).or_insert((start, 0));
+            if start.duration_since(window.0) >= rate.window {
+                *window = (start, 0);
+            }
+            if window.1 >= rate.calls {
                 return Err(throttled());
             }
-            window.push_back(start);
+            window.1 += 1;
         }
         Ok(denied)
     }

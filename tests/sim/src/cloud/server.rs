@@ -4,9 +4,9 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use http::{Request, Response};
-use http_body_util::combinators::BoxBody;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
@@ -81,7 +81,7 @@ impl Cloud {
     }
 }
 
-type Body = BoxBody<Bytes, std::io::Error>;
+type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 async fn answer(cloud: Cloud, request: Request<Incoming>) -> std::io::Result<Response<Body>> {
     let (head, body) = request.into_parts();
@@ -91,9 +91,17 @@ async fn answer(cloud: Cloud, request: Request<Incoming>) -> std::io::Result<Res
     let is_cut_short = response.extensions().get::<CutShort>().is_some();
     let (mut head, bytes) = response.into_parts();
     if !is_cut_short {
-        return Ok(Response::from_parts(head, Full::new(bytes).map_err(|never: Infallible| match never {}).boxed()));
+        return Ok(Response::from_parts(
+            head,
+            Full::new(bytes).map_err(|never: Infallible| match never {}).boxed_unsync(),
+        ));
     }
     head.headers.insert(http::header::CONTENT_LENGTH, (bytes.len() * 2).into());
-    let frames = [Ok(Frame::data(bytes)), Err(std::io::Error::other("cut short on purpose"))];
-    Ok(Response::from_parts(head, StreamBody::new(stream::iter(frames)).boxed()))
+    let half = stream::once(async move { Ok(Frame::data(bytes)) });
+    let end = stream::once(async {
+        // Lets the half that is there out before the connection closes.
+        tokio::task::yield_now().await;
+        Err(std::io::Error::other("cut short on purpose"))
+    });
+    Ok(Response::from_parts(head, StreamBody::new(half.chain(end)).boxed_unsync()))
 }
