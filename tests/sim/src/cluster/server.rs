@@ -100,7 +100,7 @@ impl Cluster {
             Document::Json(value) => json_response(StatusCode::OK, &value),
             Document::Text(text) => response(StatusCode::OK, "text/plain; charset=utf-8", text),
             Document::OpenApiV2 if accept.contains("proto-openapi") => {
-                let media_type = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+                let media_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
                 response(StatusCode::OK, media_type, discovery::open_api_v2_protobuf(self.version()))
             }
             Document::OpenApiV2 => json_response(StatusCode::OK, &discovery::open_api_v2(self.version())),
