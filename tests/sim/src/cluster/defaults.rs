@@ -134,7 +134,7 @@ pub(super) fn fill_service(rules: Rules, service: &mut Value, old: Option<&Value
     let mut problems = Vec::new();
     addresses(rules, spec, taken, &mut problems);
     node_ports(spec, old_spec, taken, &mut problems);
-    if kind_of(spec) != "LoadBalancer" {
+    if kind_of(spec) != "LoadBalancer" || old.is_none() {
         service["status"] = json!({ "loadBalancer": {} });
     }
     problems

@@ -28,6 +28,8 @@ mod selectors;
 mod server;
 mod storage;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod validation;
 mod version;
 mod watch;

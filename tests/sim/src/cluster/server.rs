@@ -15,6 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::Cluster;
@@ -48,14 +49,15 @@ impl std::error::Error for Lost {}
 /// A running listener with its connections.
 #[derive(Debug)]
 pub(super) struct Listening {
+    stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Listening {
     /// Closes the listener and all connections.
     pub(super) async fn stop(self) {
-        self.task.abort();
-        // Cancelled or finished: either way the sockets are closed.
+        // Either fails only if the task has ended already.
+        let _ = self.stop.send(());
         let _ = self.task.await;
     }
 }
@@ -100,7 +102,7 @@ impl Cluster {
             Document::Json(value) => json_response(StatusCode::OK, &value),
             Document::Text(text) => response(StatusCode::OK, "text/plain; charset=utf-8", text),
             Document::OpenApiV2 if accept.contains("proto-openapi") => {
-                let media_type = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+                let media_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
                 response(StatusCode::OK, media_type, discovery::open_api_v2_protobuf(self.version()))
             }
             Document::OpenApiV2 => json_response(StatusCode::OK, &discovery::open_api_v2(self.version())),
@@ -239,9 +241,10 @@ impl Cluster {
         Ok((format, changes))
     }
 
-    /// Serves a listener until the cluster goes away.
-    pub async fn serve(&self, listener: TcpListener) {
+    /// Serves a listener until `stop` is ready, and closes it and all its connections then.
+    pub async fn serve(&self, listener: TcpListener, stop: impl Future<Output = ()>) {
         let mut connections = JoinSet::new();
+        tokio::pin!(stop);
         loop {
             tokio::select! {
                 accepted = listener.accept() => if let Ok((socket, _)) = accepted {
@@ -250,13 +253,24 @@ impl Cluster {
                     connections.spawn(connection(self.clone(), socket));
                 },
                 Some(_) = connections.join_next() => {}
+                () = &mut stop => break,
             }
         }
+        drop(listener);
+        connections.shutdown().await;
     }
 
     pub(super) fn spawn_listener(&self, listener: TcpListener) -> Listening {
         let cluster = self.clone();
-        Listening { task: tokio::spawn(async move { cluster.serve(listener).await }) }
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let stopped = async {
+                // Without a sender nobody can stop it any more, so it stops.
+                let _ = stopped.await;
+            };
+            cluster.serve(listener, stopped).await;
+        });
+        Listening { stop, task }
     }
 }
 
