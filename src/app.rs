@@ -213,8 +213,7 @@ async fn world(mut config: watch::Receiver<Arc<Config>>, health: &Health, term: 
 /// Waits for the API server and for what the metadata service must tell, side by side.
 async fn connect(config: &Config, health: &Health) -> (Cluster, Cloud, Place) {
     let cluster = async {
-        let cluster =
-            patiently(health, "kubernetes", || async { Cluster::connect(&config.kubernetes).await }).await;
+        let cluster = patiently(health, "kubernetes", || async { Cluster::connect(&config.kubernetes).await }).await;
         health.not_ready("kubernetes", "waiting for the API server to answer");
         cluster.wait_ready().await;
         health.ready("kubernetes", "");

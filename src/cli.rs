@@ -182,7 +182,9 @@ fn parse_object(text: &str) -> Result<Only, String> {
         {
             Ok(Only::Service(ObjectKey::new(*namespace, *name)))
         }
-        _ => Err(format!("{text:?} is no object to plan for; write NAMESPACE/NAME for a Service or node/NAME for a node")),
+        _ => Err(format!(
+            "{text:?} is no object to plan for; write NAMESPACE/NAME for a Service or node/NAME for a node"
+        )),
     }
 }
 

@@ -88,8 +88,7 @@ pub async fn plan(config: &Config, only: Option<&Only>) -> Result<Preview, PlanE
     let cluster = Cluster::connect(&config.kubernetes).await.map_err(|error| failed(&error))?;
     let ready = tokio::time::timeout(PATIENCE, cluster.wait_ready()).await;
     ready.map_err(|_| PlanError(format!("the API server did not answer within {} s", PATIENCE.as_secs())))?;
-    let transport: Arc<dyn Transport> =
-        Arc::new(HttpTransport::new().map_err(|error| failed(&error))?);
+    let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new().map_err(|error| failed(&error))?);
     let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
     let place = place::resolve(&config.cloud, &metadata).await.map_err(|error| failed(&error))?;
     let cloud = Cloud::new(transport, &config.cloud, &place.region);
@@ -102,17 +101,22 @@ pub async fn plan(config: &Config, only: Option<&Only>) -> Result<Preview, PlanE
     };
     for controller in &config.controllers {
         let lines = match controller {
-            ControllerName::Node if only_service.is_none() => node::plan(&cluster, &cloud, &place, config).await,
-            ControllerName::Route if only_service.is_none() => route::plan(&cluster, &cloud, &place, config).await,
+            ControllerName::Node if only_service.is_none() => {
+                node::plan(&cluster, &cloud, &place, config).await.map_err(|fault| fault.to_string())
+            }
+            ControllerName::Route if only_service.is_none() => {
+                route::plan(&cluster, &cloud, &place, config).await.map_err(|fault| fault.to_string())
+            }
             ControllerName::Service if only_node.is_none() => {
-                service::plan(&cluster, &cloud, &place, config, only_service).await
+                let lines = service::plan(&cluster, &cloud, &place, config, only_service).await;
+                lines.map_err(|fault| fault.to_string())
             }
             _ => continue,
         };
         match lines {
-            Ok(lines) => preview.steps.extend(
-                lines.into_iter().filter(|line| only_node.is_none_or(|name| line.object == name)),
-            ),
+            Ok(lines) => {
+                preview.steps.extend(lines.into_iter().filter(|line| only_node.is_none_or(|name| line.object == name)))
+            }
             Err(error) => preview.problems.push(format!("{}: {error}", controller.as_str())),
         }
     }

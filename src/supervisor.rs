@@ -151,7 +151,7 @@ impl Supervisor {
                 Job::Controller(ControllerName::Node) => node::run(context).await,
                 Job::Controller(ControllerName::Route) => route::run(context).await,
                 Job::Controller(ControllerName::Service) => service::run(context).await,
-                Job::RoutesOff => route::clear_conditions(context).await,
+                Job::RoutesOff => route::run_off(context).await,
             }
             // A job that has nothing more to do is not restarted.
             stop.cancelled().await;

@@ -100,7 +100,11 @@ pub async fn drive<F, R>(
     metrics::queue_length(controller, 0);
     let ended = tokio::time::timeout(GRACE, async { while runs.join_next().await.is_some() {} }).await;
     if ended.is_err() {
-        warn!(controller, count = runs.len(), "reconciles did not end in time and are cut off; the next run repairs what they left");
+        warn!(
+            controller,
+            count = runs.len(),
+            "reconciles did not end in time and are cut off; the next run repairs what they left"
+        );
         runs.abort_all();
     }
 }
@@ -216,19 +220,25 @@ mod tests {
         let began = Instant::now();
         let run = Arc::new(run);
         let (seen, token) = (log.clone(), stop.clone());
-        let task = tokio::spawn(drive("test", receiver, move || concurrency, token, move |key| {
-            let (seen, run) = (seen.clone(), run.clone());
-            async move {
-                let nth = {
-                    let mut seen = seen.lock();
-                    seen.push((key.name.clone(), began.elapsed()));
-                    seen.iter().filter(|(name, _)| *name == key.name).count()
-                };
-                let (takes, verdict) = run(key, nth);
-                tokio::time::sleep(takes).await;
-                verdict
-            }
-        }));
+        let task = tokio::spawn(drive(
+            "test",
+            receiver,
+            move || concurrency,
+            token,
+            move |key| {
+                let (seen, run) = (seen.clone(), run.clone());
+                async move {
+                    let nth = {
+                        let mut seen = seen.lock();
+                        seen.push((key.name.clone(), began.elapsed()));
+                        seen.iter().filter(|(name, _)| *name == key.name).count()
+                    };
+                    let (takes, verdict) = run(key, nth);
+                    tokio::time::sleep(takes).await;
+                    verdict
+                }
+            },
+        ));
         (sender, log, stop, task)
     }
 

@@ -10,6 +10,7 @@ use tracing::{error, info, warn};
 
 use self::execute::{Fates, ItemTrouble};
 pub use self::observe::TablesFault;
+pub use self::off::run_off;
 use super::Context;
 use super::level::{self, Outcome, Pace, Pass, Scope};
 use super::node::write::{self, Target, regarding};
@@ -27,6 +28,7 @@ use crate::plan::route::{self, CONFIRM, Memory, RouteNode, RoutePlan, RouteStep,
 
 mod execute;
 mod observe;
+mod off;
 
 const COMPONENT: &str = "route-controller";
 /// The cloud changes entries after it has answered; they are looked at again after this time.

@@ -28,7 +28,9 @@ pub(super) enum FindError {
     #[error(transparent)]
     Fault(#[from] Fault),
     /// The Service names a load balancer that does not exist.
-    #[error("load balancer {0} does not exist; annotation alibaba-cloud-loadbalancer-id names it: correct or remove it")]
+    #[error(
+        "load balancer {0} does not exist; annotation alibaba-cloud-loadbalancer-id names it: correct or remove it"
+    )]
     ReusedMissing(String),
     /// More than one carries the Service's mark.
     #[error("several load balancers carry the mark of this Service: {}; delete all but one", .0.join(", "))]

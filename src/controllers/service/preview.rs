@@ -40,7 +40,8 @@ pub async fn plan(
     services.sort_by(|one, other| one.key.cmp(&other.key));
     let mut lines = Vec::new();
     for service in services.iter().filter(|service| only.is_none_or(|key| service.key == *key)) {
-        let line = |destroys, text| PlanLine { controller: CONTROLLER, object: service.key.to_string(), text, destroys };
+        let line =
+            |destroys, text| PlanLine { controller: CONTROLLER, object: service.key.to_string(), text, destroys };
         match plan_one(&reader, cloud, &settings, service).await {
             Ok(steps) => lines.extend(steps.into_iter().map(|(destroys, text)| line(destroys, text))),
             Err(Trouble::Cloud(fault) | Trouble::Find(FindError::Fault(fault))) => return Err(fault),

@@ -81,7 +81,8 @@ impl Reconciler {
             .memory
             .recall(&service.key, &service.uid)
             .filter(|remembered| drift_check.is_zero() || remembered.read_at.elapsed() < drift_check);
-        let wanted = self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
+        let wanted =
+            self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
         let desired = &wanted.desired;
         status::add_finalizer(cluster, fence, service).await?;
 

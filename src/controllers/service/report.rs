@@ -136,7 +136,11 @@ pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble,
         return;
     }
     let reason = if service.deleting { "CleanLoadBalancerFailed" } else { "SyncLoadBalancerFailed" };
-    let what = if service.deleting { "The load balancer could not be removed" } else { "The load balancer is not as it should be" };
+    let what = if service.deleting {
+        "The load balancer could not be removed"
+    } else {
+        "The load balancer is not as it should be"
+    };
     events.warning(COMPONENT, &regarding(service), reason, format!("{what}: {text}"));
 }
 
@@ -167,7 +171,8 @@ pub(super) fn notes(
     }
     if !empty.is_empty() {
         let ports = empty.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let message = format!("There are no backends for port {ports}: no ready endpoint, or no node that may serve it");
+        let message =
+            format!("There are no backends for port {ports}: no ready endpoint, or no node that may serve it");
         events.normal(COMPONENT, &regarding(service), "UnAvailableLoadBalancer", message);
     }
 }
@@ -199,7 +204,8 @@ pub(super) fn left_behind(events: &Events, service: &ServiceView, id: &str) {
 
 /// Tells that everything of the Service is removed.
 pub(super) fn cleaned(events: &Events, service: &ServiceView, done: &[String]) {
-    let steps = if done.is_empty() { "; there was nothing to remove".to_owned() } else { format!(": {}", done.join("; ")) };
+    let steps =
+        if done.is_empty() { "; there was nothing to remove".to_owned() } else { format!(": {}", done.join("; ")) };
     info!(controller = CONTROLLER, service = %service.key, "cleaned");
     events.normal(COMPONENT, &regarding(service), "CleanLoadBalancer", format!("Cleaned load balancer{steps}"));
 }

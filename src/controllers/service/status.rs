@@ -25,7 +25,12 @@ pub(super) async fn add_finalizer(cluster: &Cluster, fence: &Fence, service: &Se
 }
 
 /// Writes the id of the load balancer into the label that other tools read.
-pub(super) async fn set_label(cluster: &Cluster, fence: &Fence, service: &ServiceView, id: &str) -> Result<bool, WriteFault> {
+pub(super) async fn set_label(
+    cluster: &Cluster,
+    fence: &Fence,
+    service: &ServiceView,
+    id: &str,
+) -> Result<bool, WriteFault> {
     if service.labels.get(LABEL_LB_ID).is_some_and(|value| value == id) {
         return Ok(false);
     }
@@ -51,7 +56,8 @@ pub(super) async fn set_ingress(
             (ip, hostname) => json!({"ip": ip, "hostname": hostname}),
         })
         .collect();
-    let body = json!({"status": {"loadBalancer": {"ingress": if entries.is_empty() { Value::Null } else { entries.into() }}}});
+    let body =
+        json!({"status": {"loadBalancer": {"ingress": if entries.is_empty() { Value::Null } else { entries.into() }}}});
     patch(cluster, fence, service, Some("status"), &body).await.map(|()| true)
 }
 

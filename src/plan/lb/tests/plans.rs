@@ -78,8 +78,7 @@ fn a_users_load_balancer_with_listeners() {
 
 #[test]
 fn a_users_group_keeps_its_own_backends() {
-    let world =
-        World::new(&[("id", "lb-user"), ("force-override-listeners", "true"), ("vgroup-port", "rsp-user:80")]);
+    let world = World::new(&[("id", "lb-user"), ("force-override-listeners", "true"), ("vgroup-port", "rsp-user:80")]);
     let mut cloud = Cloud::of_user();
     assert_snapshot!(world.plan(&cloud), @"");
     world.bring(&mut cloud);

@@ -201,7 +201,8 @@ fn check_step(desired: &Desired, before: &Observed, operation: &Operation, after
 fn check_refers_back(plan: &Plan) {
     for (index, step) in plan.steps.iter().enumerate() {
         for need in &step.needs {
-            let makes = |other: &&Step| other.target == *need && !matches!(other.operation, Operation::DeleteInstance { .. });
+            let makes =
+                |other: &&Step| other.target == *need && !matches!(other.operation, Operation::DeleteInstance { .. });
             let first = plan.steps.iter().position(|other| makes(&other));
             assert!(first.is_none_or(|first| first < index), "{step} needs {need:?}, which comes later\n{plan}");
         }
@@ -230,8 +231,7 @@ fn check_possible(observed: &Observed, operation: &Operation) {
             assert!(!there(listener), "{operation}");
             g.iter().for_each(group);
             let taken = observed.listeners.iter().flatten().any(|(other, _)| {
-                other.port == listener.port
-                    && (other.protocol == Protocol::Udp) == (listener.protocol == Protocol::Udp)
+                other.port == listener.port && (other.protocol == Protocol::Udp) == (listener.protocol == Protocol::Udp)
             });
             assert!(!taken, "port taken: {operation}");
         }
