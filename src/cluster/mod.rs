@@ -1,55 +1,216 @@
 //! Everything that talks to Kubernetes.
+//!
+//! Start with [`Cluster::connect`]. Reading goes through [`Watched`] stores, which never wait for the API server;
+//! writing takes a [`Permit`] and is bounded by it; [`Events`] are written in the background; [`elect`] decides who leads.
+//! Nothing here fails because no API server is there yet: requests report it, watches go on trying.
 
+mod connect;
 mod events;
+#[cfg(test)]
+mod fake;
+mod intake;
+mod lease;
+mod requests;
+mod status;
 mod store;
+mod views;
+mod watch;
 mod writes;
 
+pub use connect::ConnectError;
 pub use events::{Events, Regarding};
-pub use store::{Dirty, Store};
+pub use lease::elect;
+pub use status::{ClusterStatus, WatchStatus};
+pub use store::{Dirty, Store, View};
 pub use writes::{Kind, PatchKind, WriteFault};
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use crate::config::checked::Kubernetes;
 use crate::fence::Permit;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
+use intake::{Intake, Single, Slices};
+use requests::Requests;
+use status::Health;
+use watch::Resource;
 
-/// A connection to the API server, with its watches. Cheap to clone.
+/// A connection to the API server, with its watches. Cheap to clone; the last clone ends everything in the background.
 #[derive(Clone, Debug)]
-pub struct Cluster {}
+pub struct Cluster {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    requests: Requests,
+    events: Events,
+    nodes: Slot<NodeView>,
+    services: Slot<ServiceView>,
+    endpoints: Slot<EndpointsView>,
+    /// Ends with this value.
+    _background: Vec<Task>,
+}
 
 /// A store that is kept filled by a watch as long as any clone of this handle lives.
 #[derive(Clone, Debug)]
 pub struct Watched<V> {
     /// The objects.
     pub store: Arc<Store<V>>,
+    _watch: Arc<Watch<V>>,
 }
 
-#[expect(clippy::unused_async, unused_variables, clippy::todo, clippy::missing_errors_doc, clippy::missing_panics_doc)]
+/// Closes the watch when the last handle goes.
+#[derive(Debug)]
+struct Watch<V> {
+    kind: &'static str,
+    store: Arc<Store<V>>,
+    health: Arc<Health>,
+    _task: Task,
+}
+
+impl<V> Drop for Watch<V> {
+    fn drop(&mut self) {
+        self.health.watch_closed(self.kind);
+    }
+}
+
+/// A task in the background that ends when this is dropped.
+#[derive(Debug)]
+struct Task(AbortHandle);
+
+impl Task {
+    fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(future).abort_handle())
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// At most one open watch of a kind.
+#[derive(Debug)]
+struct Slot<V> {
+    kind: &'static str,
+    open: Mutex<Weak<Watch<V>>>,
+}
+
+impl<V: View> Slot<V> {
+    fn new(kind: &'static str) -> Self {
+        Self { kind, open: Mutex::new(Weak::new()) }
+    }
+
+    fn handle(&self, requests: &Requests, resources: impl FnOnce(&Arc<Store<V>>) -> Vec<Resource>) -> Watched<V> {
+        let mut open = self.open.lock();
+        let watch = open.upgrade().unwrap_or_else(|| {
+            let store = Arc::new(Store::new());
+            let health = requests.health().clone();
+            health.watch_opened(self.kind);
+            let resources = resources(&store);
+            let task = Task::spawn(watch::keep_filled(self.kind, requests.clone(), resources));
+            let watch = Arc::new(Watch { kind: self.kind, store, health, _task: task });
+            *open = Arc::downgrade(&watch);
+            watch
+        });
+        Watched { store: watch.store.clone(), _watch: watch }
+    }
+}
+
 impl Cluster {
+    /// Prepares a connection as configured. Sends nothing: an API server that does not answer yet is no error.
+    ///
+    /// # Errors
+    /// [`ConnectError`] if no or no usable configuration is found; its text says where it was looked for.
+    pub async fn connect(config: &Kubernetes) -> Result<Self, ConnectError> {
+        connect::connect(config).await
+    }
+
+    /// Over a client that exists already, such as one to a simulated API server; only pace and timeout of `config` count.
+    #[must_use]
+    pub fn with_client(client: kube::Client, config: &Kubernetes) -> Self {
+        let requests = Requests::new(client, config.qps, config.burst, config.timeout, Arc::new(Health::default()));
+        Self::assemble(requests, Vec::new())
+    }
+
+    fn assemble(requests: Requests, mut background: Vec<Task>) -> Self {
+        let events = Events::new();
+        background.push(Task::spawn(events::write_all(events.clone(), requests.clone())));
+        let (nodes, services, endpoints) = (Slot::new("Node"), Slot::new("Service"), Slot::new("Endpoints"));
+        Self { inner: Arc::new(Inner { requests, events, nodes, services, endpoints, _background: background }) }
+    }
+
+    /// Waits until the API server answers, however long that takes; gives its version, such as `v1.34.1`.
+    pub async fn wait_ready(&self) -> String {
+        connect::wait_ready(&self.inner.requests).await
+    }
+
+    /// How the connection is doing.
+    #[must_use]
+    pub fn status(&self) -> ClusterStatus {
+        self.inner.requests.health().snapshot()
+    }
+
     /// Nodes, watched from the first handle to the last.
     #[must_use]
     pub fn nodes(&self) -> Watched<NodeView> {
-        todo!()
+        self.inner.nodes.handle(&self.inner.requests, |store| {
+            let intake = Single::new(store.clone(), |object| views::node(object).map(Some));
+            vec![resource("/api/v1/nodes", "nodes", intake)]
+        })
     }
+
     /// Services of type `LoadBalancer`, or that carry a finalizer or label of ours; watched from the first handle to the last.
     #[must_use]
     pub fn services(&self) -> Watched<ServiceView> {
-        todo!()
+        self.inner.services.handle(&self.inner.requests, |store| {
+            let intake =
+                Single::new(store.clone(), |object| Ok(Some(views::service(object)?).filter(views::concerns_us)));
+            vec![resource("/api/v1/services", "services", intake)]
+        })
     }
+
     /// Endpoints by Service, from whatever the server offers (EndpointSlice v1, v1beta1, Endpoints).
     #[must_use]
     pub fn endpoints(&self) -> Watched<EndpointsView> {
-        todo!()
+        self.inner.endpoints.handle(&self.inner.requests, |store| {
+            let whole = Single::new(store.clone(), |object| views::endpoints(object).map(Some));
+            let plural = "endpointslices.discovery.k8s.io";
+            vec![
+                resource("/apis/discovery.k8s.io/v1/endpointslices", plural, Slices::new(store.clone())),
+                resource("/apis/discovery.k8s.io/v1beta1/endpointslices", plural, Slices::new(store.clone())),
+                resource("/api/v1/endpoints", "endpoints", whole),
+            ]
+        })
     }
+
     /// Reads one Service from the API server itself, not from the watch; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`WriteFault`], also for a Service that cannot be understood.
     pub async fn read_service(&self, key: &ObjectKey) -> Result<Option<ServiceView>, WriteFault> {
-        todo!()
+        let object = writes::read(&self.inner.requests, Kind::Service, key).await?;
+        object.map(views::service).transpose().map_err(|error| unreadable(&error))
     }
+
     /// Reads one node from the API server itself, not from the watch; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`WriteFault`], also for a node that cannot be understood.
     pub async fn read_node(&self, name: &str) -> Result<Option<NodeView>, WriteFault> {
-        todo!()
+        let object = writes::read(&self.inner.requests, Kind::Node, &ObjectKey::cluster(name)).await?;
+        object.map(views::node).transpose().map_err(|error| unreadable(&error))
     }
+
     /// Patches an object or its `status`. Put `metadata.resourceVersion` into the body to fail on concurrent change.
+    ///
+    /// # Errors
+    /// [`WriteFault`]; after [`WriteFault::Unavailable`] the patch may have taken effect.
     pub async fn patch(
         &self,
         permit: &Permit,
@@ -59,15 +220,50 @@ impl Cluster {
         patch: PatchKind,
         body: &serde_json::Value,
     ) -> Result<(), WriteFault> {
-        todo!()
+        writes::patch(&self.inner.requests, permit, kind, key, subresource, patch, body).await
     }
+
+    /// Replaces the finalizers of a Service as it was at `resource_version`; a conflict if it has changed since.
+    ///
+    /// # Errors
+    /// [`WriteFault`]; after [`WriteFault::Unavailable`] the patch may have taken effect.
+    pub async fn set_finalizers(
+        &self,
+        permit: &Permit,
+        key: &ObjectKey,
+        resource_version: &str,
+        finalizers: Vec<String>,
+    ) -> Result<(), WriteFault> {
+        let body = serde_json::json!({
+            "metadata": { "resourceVersion": resource_version, "finalizers": finalizers }
+        });
+        self.patch(permit, Kind::Service, key, None, PatchKind::Merge, &body).await
+    }
+
     /// Deletes a node, only if it still has this UID.
+    ///
+    /// # Errors
+    /// [`WriteFault`]; [`WriteFault::Conflict`] if another node has taken the name.
     pub async fn delete_node(&self, permit: &Permit, name: &str, uid: &str) -> Result<(), WriteFault> {
-        todo!()
+        writes::delete(&self.inner.requests, permit, Kind::Node, &ObjectKey::cluster(name), uid).await
     }
+
     /// Where to report to users.
     #[must_use]
     pub fn events(&self) -> &Events {
-        todo!()
+        &self.inner.events
     }
+
+    /// Gives events that are still to be written this much time; for an orderly stop.
+    pub async fn flush_events(&self, limit: Duration) {
+        self.inner.events.flush(limit).await;
+    }
+}
+
+fn resource(path: &'static str, plural: &'static str, intake: impl Intake + 'static) -> Resource {
+    Resource { path, plural, intake: Box::new(intake) }
+}
+
+fn unreadable(error: &serde_json::Error) -> WriteFault {
+    WriteFault::Unavailable(format!("the object cannot be read: {error}"))
 }

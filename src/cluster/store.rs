@@ -1,48 +1,289 @@
 //! Objects as a watch last saw them, and who must look again.
 
-use std::collections::BTreeSet;
-use std::marker::PhantomData;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Weak};
 
-use crate::plan::inputs::ObjectKey;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, watch};
+
+use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
+
+/// An object as a store keeps it.
+pub trait View: PartialEq + Send + Sync + 'static {
+    /// Whether something other than `metadata.resourceVersion` differs. That changes with every write, also with those
+    /// that change nothing we look at.
+    fn differs(&self, other: &Self) -> bool;
+}
+
+impl View for NodeView {
+    fn differs(&self, other: &Self) -> bool {
+        Self { resource_version: other.resource_version.clone(), ..self.clone() } != *other
+    }
+}
+
+impl View for ServiceView {
+    fn differs(&self, other: &Self) -> bool {
+        Self { resource_version: other.resource_version.clone(), ..self.clone() } != *other
+    }
+}
+
+impl View for EndpointsView {
+    fn differs(&self, other: &Self) -> bool {
+        self != other
+    }
+}
 
 /// The objects of one kind. Reading never waits for the API server.
 #[derive(Debug)]
 pub struct Store<V> {
-    _views: PhantomData<V>,
+    views: RwLock<HashMap<ObjectKey, Arc<V>>>,
+    readers: Mutex<Vec<Weak<Reader>>>,
+    synced: watch::Sender<bool>,
 }
 
 /// One reader's set of keys that changed since it last asked; deletions and what a relist found missing included.
 #[derive(Debug)]
-pub struct Dirty {}
+pub struct Dirty {
+    reader: Arc<Reader>,
+}
 
-#[expect(clippy::unused_async, unused_variables, clippy::todo, clippy::missing_panics_doc)]
+#[derive(Debug, Default)]
+struct Reader {
+    keys: Mutex<BTreeSet<ObjectKey>>,
+    arrived: Notify,
+}
+
+impl Reader {
+    fn add<'a>(&self, keys: impl IntoIterator<Item = &'a ObjectKey>) {
+        self.keys.lock().extend(keys.into_iter().cloned());
+        self.arrived.notify_one();
+    }
+}
+
 impl<V> Store<V> {
     /// One object.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
-        todo!()
+        self.views.read().get(key).cloned()
     }
+
     /// All objects, in no particular order.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<V>> {
-        todo!()
+        self.views.read().values().cloned().collect()
     }
+
     /// Completes when the first list has arrived whole.
     pub async fn synced(&self) {
-        todo!()
+        let mut synced = self.synced.subscribe();
+        // The sender lives as long as `self`, so this cannot end with an error.
+        let _ = synced.wait_for(|synced| *synced).await;
     }
+
+    /// Whether the first list has arrived whole.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
     /// From now on, keys that change; all present keys count as changed at first.
     #[must_use]
     pub fn subscribe(&self) -> Dirty {
-        todo!()
+        let reader = Arc::new(Reader::default());
+        // Registered before reading: a change in between is then reported twice rather than never.
+        self.readers.lock().push(Arc::downgrade(&reader));
+        let views = self.views.read();
+        if !views.is_empty() {
+            reader.add(views.keys());
+        }
+        drop(views);
+        Dirty { reader }
+    }
+
+    /// An empty store whose first list is still to come.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { views: RwLock::default(), readers: Mutex::default(), synced: watch::Sender::new(false) }
+    }
+
+    fn notify(&self, keys: &[ObjectKey]) {
+        if keys.is_empty() {
+            return;
+        }
+        self.readers.lock().retain(|reader| match reader.upgrade() {
+            Some(reader) => {
+                reader.add(keys);
+                true
+            }
+            None => false,
+        });
     }
 }
 
-#[expect(clippy::unused_async, clippy::todo, clippy::missing_panics_doc)]
+impl<V> Default for Store<V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<V: View> Store<V> {
+    /// An object was added or changed.
+    pub fn apply(&self, key: ObjectKey, view: V) {
+        let changed = put(&mut self.views.write(), &key, view);
+        if changed {
+            self.notify(&[key]);
+        }
+    }
+
+    /// An object is gone.
+    pub fn delete(&self, key: &ObjectKey) {
+        let existed = self.views.write().remove(key).is_some();
+        if existed {
+            self.notify(std::slice::from_ref(key));
+        }
+    }
+
+    /// A whole list arrived: what is neither in `listed` nor in `keep` is gone. `keep` names objects that were listed
+    /// but could not be read.
+    pub fn reset(&self, listed: Vec<(ObjectKey, V)>, keep: &HashSet<ObjectKey>) {
+        let mut changed = Vec::new();
+        let mut views = self.views.write();
+        let present: HashSet<&ObjectKey> = listed.iter().map(|(key, _)| key).chain(keep).collect();
+        views.retain(|key, _| {
+            let stays = present.contains(key);
+            if !stays {
+                changed.push(key.clone());
+            }
+            stays
+        });
+        drop(present);
+        for (key, view) in listed {
+            if put(&mut views, &key, view) {
+                changed.push(key);
+            }
+        }
+        drop(views);
+        self.notify(&changed);
+        self.synced.send_replace(true);
+    }
+}
+
+/// Stores a view; returns whether readers must look again.
+fn put<V: View>(views: &mut HashMap<ObjectKey, Arc<V>>, key: &ObjectKey, view: V) -> bool {
+    match views.get_mut(key) {
+        Some(old) => {
+            let differs = view.differs(old);
+            *old = Arc::new(view);
+            differs
+        }
+        None => {
+            views.insert(key.clone(), Arc::new(view));
+            true
+        }
+    }
+}
+
 impl Dirty {
-    /// Waits until some key changed, then gives all that did.
+    /// Waits until some key changed, then gives all that did. Nothing is lost if the future is dropped.
     pub async fn next(&mut self) -> BTreeSet<ObjectKey> {
-        todo!()
+        loop {
+            let keys = std::mem::take(&mut *self.reader.keys.lock());
+            if !keys.is_empty() {
+                return keys;
+            }
+            self.reader.arrived.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn node(name: &str, version: &str, provider_id: &str) -> (ObjectKey, NodeView) {
+        let view = NodeView {
+            name: name.into(),
+            resource_version: version.into(),
+            provider_id: provider_id.into(),
+            ..NodeView::default()
+        };
+        (ObjectKey::cluster(name), view)
+    }
+
+    fn keys(names: &[&str]) -> BTreeSet<ObjectKey> {
+        names.iter().map(|name| ObjectKey::cluster(*name)).collect()
+    }
+
+    /// What the reader has to look at now; empty if nothing.
+    async fn pending(dirty: &mut Dirty) -> BTreeSet<ObjectKey> {
+        tokio::time::timeout(Duration::from_millis(1), dirty.next()).await.unwrap_or_default()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_starts_with_all_keys_and_then_sees_changes_only() {
+        let store = Store::new();
+        store.reset(vec![node("a", "1", ""), node("b", "1", "")], &HashSet::new());
+        let mut dirty = store.subscribe();
+        assert_eq!(pending(&mut dirty).await, keys(&["a", "b"]));
+        assert_eq!(pending(&mut dirty).await, keys(&[]));
+        let (key, view) = node("b", "2", "x");
+        store.apply(key, view);
+        assert_eq!(pending(&mut dirty).await, keys(&["b"]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_version_of_equal_content_is_stored_without_waking_anybody() {
+        let store = Store::new();
+        store.reset(vec![node("a", "1", "x")], &HashSet::new());
+        let mut dirty = store.subscribe();
+        pending(&mut dirty).await;
+        let (key, view) = node("a", "2", "x");
+        store.apply(key.clone(), view);
+        assert_eq!(pending(&mut dirty).await, keys(&[]));
+        assert_eq!(store.get(&key).unwrap().resource_version, "2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_relist_misses_counts_as_deleted_unless_it_was_listed_unreadably() {
+        let store = Store::new();
+        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], &HashSet::new());
+        let mut dirty = store.subscribe();
+        pending(&mut dirty).await;
+        store.reset(vec![node("a", "5", "")], &HashSet::from([ObjectKey::cluster("c")]));
+        assert_eq!(pending(&mut dirty).await, keys(&["b"]));
+        assert!(store.get(&ObjectKey::cluster("b")).is_none());
+        assert!(store.get(&ObjectKey::cluster("c")).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_reader_has_its_own_set() {
+        let store = Store::new();
+        let (mut first, mut second) = (store.subscribe(), store.subscribe());
+        let (key, view) = node("a", "1", "");
+        store.apply(key.clone(), view);
+        assert_eq!(pending(&mut first).await, keys(&["a"]));
+        store.delete(&key);
+        assert_eq!(pending(&mut first).await, keys(&["a"]));
+        assert_eq!(pending(&mut second).await, keys(&["a"]), "both changes in one");
+        store.delete(&key);
+        assert_eq!(pending(&mut first).await, keys(&[]), "it was gone already");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn synced_waits_for_the_first_whole_list_even_if_it_is_empty() {
+        let store = Arc::new(Store::<NodeView>::new());
+        let waiting = tokio::spawn({
+            let store = store.clone();
+            async move { store.synced().await }
+        });
+        let (key, view) = node("a", "1", "");
+        store.apply(key, view);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(!waiting.is_finished());
+        store.reset(vec![], &HashSet::new());
+        waiting.await.unwrap();
+        assert!(store.is_synced());
     }
 }

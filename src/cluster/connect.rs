@@ -1,0 +1,337 @@
+//! How the API server is found, and by which credentials it is reached.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Uri, header};
+use kube::Client;
+use kube::client::ClientBuilder;
+use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::requests::{Pauses, Requests, with_causes};
+use super::status::Health;
+use super::{Cluster, Task};
+use crate::config::checked::Kubernetes;
+
+/// How often files with credentials are looked at. Client certificates live for hours at least, and are renewed long
+/// before they end.
+const CREDENTIALS_PERIOD: Duration = Duration::from_secs(60);
+/// While waiting for the API server, how often that is said.
+const REMINDER: Duration = Duration::from_secs(30);
+
+/// Why no connection could be prepared.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// Nothing says where the API server is.
+    #[error(
+        "no API server is configured: kubernetes.kubeconfig and kubernetes.server are not set, the environment has no KUBECONFIG, \
+         this is not a pod (no KUBERNETES_SERVICE_HOST), and {home} does not exist"
+    )]
+    NotConfigured {
+        /// The kubeconfig in the home directory.
+        home: String,
+    },
+    /// A kubeconfig cannot be used.
+    #[error("the kubeconfig {path} ({origin}) cannot be used: {reason}")]
+    Kubeconfig {
+        /// One path, or several as in `KUBECONFIG`.
+        path: String,
+        /// Who named the path.
+        origin: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The service account of the pod cannot be used.
+    #[error("the service account of this pod cannot be used: {reason}")]
+    InCluster {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// `kubernetes.server` is no URL.
+    #[error("kubernetes.server is {given:?}; it must be a URL such as https://10.0.0.1:6443")]
+    Server {
+        /// What is written there.
+        given: String,
+    },
+    /// TLS or authentication cannot be set up.
+    #[error("a connection to {server} cannot be prepared: {reason}")]
+    Client {
+        /// URL of the API server.
+        server: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// Who says how the API server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    /// Files, merged in this order, and who named them.
+    Kubeconfig { files: Vec<PathBuf>, origin: &'static str },
+    /// The service account of this pod.
+    InCluster,
+    /// Only the stated address, without credentials.
+    ServerOnly,
+}
+
+/// The first that is there: stated file, `KUBECONFIG`, service account, file in the home directory, address alone.
+fn source(
+    config: &Kubernetes,
+    variable: impl Fn(&str) -> Option<String>,
+    exists: impl Fn(&Path) -> bool,
+) -> Result<Source, ConnectError> {
+    if let Some(file) = &config.kubeconfig {
+        return Ok(Source::Kubeconfig { files: vec![file.clone()], origin: "kubernetes.kubeconfig" });
+    }
+    let named = variable("KUBECONFIG").unwrap_or_default();
+    let files: Vec<_> = std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect();
+    if !files.is_empty() {
+        return Ok(Source::Kubeconfig { files, origin: "KUBECONFIG" });
+    }
+    if variable("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty()) {
+        return Ok(Source::InCluster);
+    }
+    let home = PathBuf::from(variable("HOME").unwrap_or_else(|| "/root".into())).join(".kube/config");
+    if exists(&home) {
+        return Ok(Source::Kubeconfig { files: vec![home], origin: "home directory" });
+    }
+    if config.server.is_some() {
+        return Ok(Source::ServerOnly);
+    }
+    Err(ConnectError::NotConfigured { home: home.display().to_string() })
+}
+
+impl Source {
+    fn describe(&self) -> String {
+        match self {
+            Self::Kubeconfig { files, origin } => format!("kubeconfig {} ({origin})", list(files)),
+            Self::InCluster => "service account".into(),
+            Self::ServerOnly => "kubernetes.server".into(),
+        }
+    }
+
+    /// Reads everything anew.
+    async fn load(&self, config: &Kubernetes) -> Result<Config, ConnectError> {
+        let server = config.server.as_deref().map(parse_server).transpose()?;
+        let mut loaded = match self {
+            Self::Kubeconfig { files, origin } => load_kubeconfig(files, config.context.clone())
+                .await
+                .map_err(|error| ConnectError::Kubeconfig { path: list(files), origin, reason: with_causes(&error) })?,
+            Self::InCluster => Config::incluster_env()
+                .map_err(|error: InClusterError| ConnectError::InCluster { reason: with_causes(&error) })?,
+            Self::ServerOnly => Config::new(server.clone().unwrap_or_default()),
+        };
+        if let Some(server) = server {
+            loaded.cluster_url = server;
+        }
+        loaded.connect_timeout = Some(config.timeout);
+        // A write that was refused or throttled is judged by whoever sent it; a silent repetition would outlive a permit.
+        loaded.default_retry = false;
+        let agent = HeaderValue::from_static(concat!("alicloud-ccm/", env!("CARGO_PKG_VERSION")));
+        loaded.headers.push((header::USER_AGENT, agent));
+        Ok(loaded)
+    }
+
+    /// A number that changes when the contents of the kubeconfig, or of a file that it names, change.
+    fn fingerprint(&self) -> Option<u64> {
+        let Self::Kubeconfig { files, .. } = self else { return None };
+        let mut hasher = DefaultHasher::new();
+        for file in files {
+            std::fs::read(file).ok()?.hash(&mut hasher);
+            let kubeconfig = Kubeconfig::read_from(file).ok()?;
+            let authorities = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
+            let users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());
+            let named = authorities
+                .filter_map(|cluster| cluster.certificate_authority.as_ref())
+                .chain(users.flat_map(|user| user.client_certificate.iter().chain(&user.client_key)));
+            for path in named {
+                std::fs::read(path).ok().hash(&mut hasher);
+            }
+        }
+        Some(hasher.finish())
+    }
+}
+
+fn list(files: &[PathBuf]) -> String {
+    files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(":")
+}
+
+fn parse_server(given: &str) -> Result<Uri, ConnectError> {
+    let uri: Option<Uri> = given.parse().ok();
+    uri.filter(|uri| uri.scheme().is_some() && uri.host().is_some())
+        .ok_or_else(|| ConnectError::Server { given: given.to_owned() })
+}
+
+async fn load_kubeconfig(files: &[PathBuf], context: Option<String>) -> Result<Config, KubeconfigError> {
+    let mut merged = Kubeconfig::default();
+    for file in files {
+        merged = merged.merge(Kubeconfig::read_from(file)?)?;
+    }
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(merged, &options).await
+}
+
+fn client(config: Config) -> Result<Client, ConnectError> {
+    let server = config.cluster_url.to_string();
+    let builder = ClientBuilder::try_from(config)
+        .map_err(|error| ConnectError::Client { server, reason: with_causes(&error) })?;
+    Ok(builder.build())
+}
+
+pub(super) async fn connect(config: &Kubernetes) -> Result<Cluster, ConnectError> {
+    // Whoever comes first installs it; both are the same one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let source = source(config, |name| std::env::var(name).ok(), Path::exists)?;
+    let fingerprint = source.fingerprint();
+    let loaded = source.load(config).await?;
+    info!(server = %loaded.cluster_url, from = source.describe(), "using this API server");
+    let client = client(loaded)?;
+    let requests = Requests::new(client, config.qps, config.burst, config.timeout, Arc::new(Health::default()));
+    let refresh = Task::spawn(keep_fresh(source, fingerprint, config.clone(), requests.clone()));
+    Ok(Cluster::assemble(requests, vec![refresh]))
+}
+
+/// kube reads client certificates once, when a client is made. So a new client is made when files have changed, or when
+/// a certificate from a credential plugin is about to end. Tokens of service accounts are read anew by kube itself.
+async fn keep_fresh(source: Source, mut fingerprint: Option<u64>, config: Kubernetes, requests: Requests) {
+    loop {
+        sleep(CREDENTIALS_PERIOD).await;
+        let current = source.fingerprint();
+        let ends_soon = requests
+            .client()
+            .valid_until()
+            .is_some_and(|until| until.duration_since(crate::clock::now()).as_secs() < 120);
+        // A file that cannot be read is probably being replaced at this moment.
+        if !ends_soon && (current.is_none() || current == fingerprint) {
+            continue;
+        }
+        match source.load(&config).await.and_then(client) {
+            Ok(client) => {
+                info!(from = source.describe(), "credentials were read anew");
+                requests.replace_client(client);
+                fingerprint = current;
+            }
+            Err(error) => warn!(%error, "credentials have changed but cannot be used; the old ones stay"),
+        }
+    }
+}
+
+/// Asks for the version until there is an answer.
+pub(super) async fn wait_ready(requests: &Requests) -> String {
+    let mut pauses = Pauses::new(Duration::from_millis(500), Duration::from_secs(10));
+    let mut said: Option<Instant> = None;
+    loop {
+        let reason = match requests.get("/version").await {
+            Ok(version) => {
+                let version = version["gitVersion"].as_str().unwrap_or("unknown").to_owned();
+                info!(version, "the API server answers");
+                return version;
+            }
+            // Whoever is refused here by permission may still be allowed all that is needed.
+            Err(fault) if fault.code() == Some(403) => return "unknown".into(),
+            Err(fault) => fault.to_string(),
+        };
+        if said.is_none_or(|said| said.elapsed() >= REMINDER) {
+            warn!(reason, "waiting for the API server");
+            said = Some(Instant::now());
+        }
+        sleep(pauses.next()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Kubernetes {
+        Kubernetes {
+            kubeconfig: None,
+            context: None,
+            server: None,
+            qps: 20.0,
+            burst: 30,
+            timeout: Duration::from_secs(10),
+        }
+    }
+
+    fn chosen(config: &Kubernetes, variables: &[(&str, &str)], home_file: bool) -> Result<Source, ConnectError> {
+        let variable =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        source(config, variable, |_| home_file)
+    }
+
+    #[test]
+    fn the_documented_order_decides() {
+        let pod = ("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+        let home = ("HOME", "/home/me");
+        let named = ("KUBECONFIG", "/a:/b");
+        let stated = Kubernetes { kubeconfig: Some("/stated".into()), ..config() };
+        let describe = |config: &Kubernetes, variables: &[(&str, &str)], file| {
+            chosen(config, variables, file).map(|source| source.describe()).unwrap_or_else(|error| error.to_string())
+        };
+        assert_eq!(describe(&stated, &[named, pod, home], true), "kubeconfig /stated (kubernetes.kubeconfig)");
+        assert_eq!(describe(&config(), &[named, pod, home], true), "kubeconfig /a:/b (KUBECONFIG)");
+        assert_eq!(describe(&config(), &[("KUBECONFIG", ""), pod, home], true), "service account");
+        assert_eq!(describe(&config(), &[home], true), "kubeconfig /home/me/.kube/config (home directory)");
+        let server = Kubernetes { server: Some("http://127.0.0.1:8001".into()), ..config() };
+        assert_eq!(describe(&server, &[home], false), "kubernetes.server");
+        let error = describe(&config(), &[home], false);
+        for tried in ["kubernetes.kubeconfig", "KUBECONFIG", "KUBERNETES_SERVICE_HOST", "/home/me/.kube/config"] {
+            assert!(error.contains(tried), "{error}");
+        }
+    }
+
+    const KUBECONFIG: &str = "
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: 'https://one.example:6443'}}, {name: d, cluster: {server: 'https://two.example:6443'}}]
+users: [{name: u, user: {client-certificate: cert.pem, client-key: key.pem}}]
+contexts: [{name: first, context: {cluster: c, user: u}}, {name: second, context: {cluster: d, user: u}}]
+current-context: first
+";
+
+    #[tokio::test]
+    async fn context_and_server_override_the_kubeconfig() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, KUBECONFIG).unwrap();
+        let source = Source::Kubeconfig { files: vec![file], origin: "test" };
+        assert_eq!(source.load(&config()).await.unwrap().cluster_url, "https://one.example:6443");
+        let second = Kubernetes { context: Some("second".into()), ..config() };
+        assert_eq!(source.load(&second).await.unwrap().cluster_url, "https://two.example:6443");
+        let server = Kubernetes { server: Some("https://lb.example".into()), ..config() };
+        assert_eq!(source.load(&server).await.unwrap().cluster_url, "https://lb.example");
+        let missing = Kubernetes { context: Some("third".into()), ..config() };
+        let error = source.load(&missing).await.unwrap_err().to_string();
+        assert!(error.contains("third"), "{error}");
+        let nonsense = Kubernetes { server: Some("lb.example".into()), ..config() };
+        let error = source.load(&nonsense).await.unwrap_err().to_string();
+        assert!(error.contains("lb.example"), "{error}");
+    }
+
+    #[test]
+    fn a_renewed_client_certificate_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, KUBECONFIG).unwrap();
+        std::fs::write(folder.path().join("cert.pem"), "one").unwrap();
+        let source = Source::Kubeconfig { files: vec![file], origin: "test" };
+        let before = source.fingerprint();
+        assert_eq!(source.fingerprint(), before);
+        std::fs::write(folder.path().join("cert.pem"), "two").unwrap();
+        assert_ne!(source.fingerprint(), before);
+        assert!(before.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_missing_kubeconfig_is_named() {
+        let stated = Kubernetes { kubeconfig: Some("/does/not/exist".into()), ..config() };
+        let error = connect(&stated).await.unwrap_err().to_string();
+        assert!(error.contains("/does/not/exist") && error.contains("kubernetes.kubeconfig"), "{error}");
+    }
+}

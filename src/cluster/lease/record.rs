@@ -1,0 +1,276 @@
+//! Who holds the lock, as it is written, and what to do about it. Pure: time comes in as arguments.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// Where a record is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lock {
+    /// `coordination.k8s.io/v1` Lease
+    Lease,
+    /// An annotation on a ConfigMap, for API servers that have no leases (before 1.14).
+    ConfigMap,
+}
+
+/// The annotation of client-go's resource locks.
+const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
+
+/// What is written about the holder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Empty if nobody holds the lock.
+    pub(super) holder: String,
+    /// How long after the last observed change others must wait.
+    pub(super) duration: Duration,
+    /// Only for people, since clocks differ.
+    pub(super) acquired: String,
+    /// Only for people, and to see that the holder is alive.
+    pub(super) renewed: String,
+    /// How often the holder changed.
+    pub(super) transitions: u64,
+}
+
+/// A record, and when this process first saw it like this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Observation {
+    pub(super) record: Record,
+    pub(super) since: Instant,
+}
+
+impl Observation {
+    /// What is known after the record has been read again: a record that did not change is as old as it was.
+    pub(super) fn update(before: Option<Self>, record: Record, now: Instant) -> Self {
+        match before {
+            Some(before) if before.record == record => before,
+            _ => Self { record, since: now },
+        }
+    }
+}
+
+/// What a candidate does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// There is no lock yet.
+    Create,
+    /// It is this process's own.
+    Renew,
+    /// Nobody holds it, or its holder has not renewed it for too long.
+    TakeOver,
+    /// Somebody else holds it.
+    Wait,
+}
+
+/// The rules of client-go: what counts is the time since this process saw the record change, never the times written
+/// in it, because clocks of machines differ.
+pub(super) fn decide(observation: Option<&Observation>, now: Instant, identity: &str) -> Action {
+    let Some(Observation { record, since }) = observation else { return Action::Create };
+    if record.holder == identity {
+        Action::Renew
+    } else if record.holder.is_empty() || now >= *since + record.duration {
+        Action::TakeOver
+    } else {
+        Action::Wait
+    }
+}
+
+impl Record {
+    /// The record after `action` by `identity`.
+    pub(super) fn held(before: &Self, action: Action, identity: &str, duration: Duration, now: Timestamp) -> Self {
+        let written_now = micros(now);
+        Self {
+            holder: identity.to_owned(),
+            // Whole seconds are written; rounding up keeps others away long enough.
+            duration: Duration::from_secs(duration.as_secs() + u64::from(duration.subsec_nanos() > 0)),
+            acquired: if action == Action::Renew { before.acquired.clone() } else { written_now.clone() },
+            renewed: written_now,
+            transitions: before.transitions + u64::from(action == Action::TakeOver),
+        }
+    }
+
+    /// The record after its holder has given up the lock.
+    pub(super) fn released(before: &Self, now: Timestamp) -> Self {
+        Self {
+            holder: String::new(),
+            duration: Duration::from_secs(1),
+            acquired: micros(now),
+            renewed: micros(now),
+            transitions: before.transitions,
+        }
+    }
+}
+
+fn micros(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+impl Lock {
+    pub(super) const fn kind(self) -> &'static str {
+        match self {
+            Self::Lease => "Lease",
+            Self::ConfigMap => "ConfigMap",
+        }
+    }
+
+    pub(super) const fn plural(self) -> &'static str {
+        match self {
+            Self::Lease => "leases.coordination.k8s.io",
+            Self::ConfigMap => "configmaps",
+        }
+    }
+
+    /// The collection in a namespace.
+    pub(super) fn path(self, namespace: &str) -> String {
+        match self {
+            Self::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
+            Self::ConfigMap => format!("/api/v1/namespaces/{namespace}/configmaps"),
+        }
+    }
+
+    /// An object without a record.
+    pub(super) fn empty(self, namespace: &str, name: &str) -> Value {
+        let version = match self {
+            Self::Lease => "coordination.k8s.io/v1",
+            Self::ConfigMap => "v1",
+        };
+        json!({ "apiVersion": version, "kind": self.kind(), "metadata": { "name": name, "namespace": namespace } })
+    }
+
+    /// The record in an object; an empty one where there is none or it makes no sense, which anybody may take.
+    pub(super) fn read(self, object: &Value) -> Record {
+        let parsed;
+        let (fields, transitions) = match self {
+            Self::Lease => (&object["spec"], "leaseTransitions"),
+            Self::ConfigMap => {
+                let text = object["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default();
+                parsed = serde_json::from_str(text).unwrap_or(Value::Null);
+                (&parsed, "leaderTransitions")
+            }
+        };
+        let text = |field: &str| fields[field].as_str().unwrap_or_default().to_owned();
+        Record {
+            holder: text("holderIdentity"),
+            duration: Duration::from_secs(fields["leaseDurationSeconds"].as_u64().unwrap_or_default()),
+            acquired: text("acquireTime"),
+            renewed: text("renewTime"),
+            transitions: fields[transitions].as_u64().unwrap_or_default(),
+        }
+    }
+
+    /// Puts the record into an object, leaving all else as it is.
+    pub(super) fn write(self, object: &mut Value, record: &Record) {
+        let mut fields = json!({
+            "leaseDurationSeconds": record.duration.as_secs(),
+            "acquireTime": record.acquired,
+            "renewTime": record.renewed,
+        });
+        match self {
+            Self::Lease => {
+                // A present but empty holder does not pass validation.
+                fields["holderIdentity"] = if record.holder.is_empty() { Value::Null } else { json!(record.holder) };
+                fields["leaseTransitions"] = json!(record.transitions);
+                let Value::Object(fields) = fields else { return };
+                if !object["spec"].is_object() {
+                    object["spec"] = json!({});
+                }
+                for (field, value) in fields {
+                    object["spec"][field] = value;
+                }
+            }
+            Self::ConfigMap => {
+                fields["holderIdentity"] = json!(record.holder);
+                fields["leaderTransitions"] = json!(record.transitions);
+                if !object["metadata"]["annotations"].is_object() {
+                    object["metadata"]["annotations"] = json!({});
+                }
+                object["metadata"]["annotations"][ANNOTATION] = json!(fields.to_string());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(holder: &str, renewed: &str) -> Record {
+        Record {
+            holder: holder.into(),
+            duration: Duration::from_secs(15),
+            renewed: renewed.into(),
+            ..Record::default()
+        }
+    }
+
+    fn seen(holder: &str, since: Instant) -> Observation {
+        Observation { record: record(holder, "t"), since }
+    }
+
+    #[test]
+    fn a_lock_is_taken_only_when_it_is_free_or_silent_for_its_whole_duration() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let other = seen("other", start);
+        for (observation, now, expected) in [
+            (None, after(0), Action::Create),
+            (Some(&other), after(0), Action::Wait),
+            (Some(&other), after(14), Action::Wait),
+            (Some(&other), after(15), Action::TakeOver),
+            (Some(&seen("", start)), after(0), Action::TakeOver),
+            (Some(&seen("me", start)), after(100), Action::Renew),
+        ] {
+            assert_eq!(decide(observation, now, "me"), expected, "{observation:?}");
+        }
+    }
+
+    #[test]
+    fn every_renewal_that_is_seen_starts_the_wait_anew_and_written_times_do_not_count() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let first = Observation::update(None, record("other", "1999"), after(0));
+        let unchanged = Observation::update(Some(first.clone()), record("other", "1999"), after(14));
+        assert_eq!(unchanged.since, after(0));
+        let renewed = Observation::update(Some(first), record("other", "2000"), after(14));
+        assert_eq!(decide(Some(&renewed), after(28), "me"), Action::Wait);
+        assert_eq!(decide(Some(&renewed), after(29), "me"), Action::TakeOver);
+    }
+
+    #[test]
+    fn both_kinds_of_lock_keep_what_else_is_in_the_object() {
+        let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
+        for lock in [Lock::Lease, Lock::ConfigMap] {
+            let mut object = lock.empty("kube-system", "ccm");
+            object["metadata"]["labels"] = json!({ "a": "b" });
+            let held = Record::held(&Record::default(), Action::TakeOver, "me", Duration::from_millis(14_500), now);
+            lock.write(&mut object, &held);
+            assert_eq!(lock.read(&object), held);
+            assert_eq!(held.duration, Duration::from_secs(15));
+            assert_eq!(held.transitions, 1);
+            assert_eq!(held.renewed, "2026-01-02T03:04:05.678000Z");
+            let renewed = Record::held(&held, Action::Renew, "me", held.duration, now + Duration::from_secs(2));
+            assert_eq!((renewed.acquired, renewed.transitions), (held.acquired.clone(), 1));
+            let released = Record::released(&held, now);
+            lock.write(&mut object, &released);
+            assert_eq!(lock.read(&object), released);
+            assert_eq!(object["metadata"]["labels"]["a"], "b");
+        }
+    }
+
+    #[test]
+    fn a_released_lease_has_no_holder_rather_than_an_empty_one() {
+        let mut object = Lock::Lease.empty("kube-system", "ccm");
+        Lock::Lease.write(&mut object, &Record::released(&Record::default(), Timestamp::UNIX_EPOCH));
+        assert!(object["spec"]["holderIdentity"].is_null());
+        assert_eq!(object["spec"]["leaseDurationSeconds"], 1);
+    }
+
+    #[test]
+    fn a_record_that_makes_no_sense_can_be_taken() {
+        let mut object = Lock::ConfigMap.empty("kube-system", "ccm");
+        object["metadata"]["annotations"] = json!({ ANNOTATION: "nonsense" });
+        let observation = Observation { record: Lock::ConfigMap.read(&object), since: Instant::now() };
+        assert_eq!(decide(Some(&observation), Instant::now(), "me"), Action::TakeOver);
+    }
+}

@@ -1,0 +1,296 @@
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::super::fake::{Answer, Asked, cluster};
+use super::*;
+use crate::fence::{Fence, fence};
+
+/// An API server that keeps one lease (or config map), and can be made to fail.
+#[derive(Clone, Default)]
+struct Server {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    object: Option<Value>,
+    version: u64,
+    trouble: Trouble,
+    without_leases: bool,
+    /// Messages of events.
+    events: Vec<String>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Trouble {
+    #[default]
+    None,
+    /// Nothing is answered.
+    Silence,
+    /// Writes take effect, but the answer is lost.
+    LostAnswers,
+}
+
+impl Server {
+    fn cluster(&self) -> Cluster {
+        let state = self.state.clone();
+        cluster(move |asked| state.lock().answer(&asked))
+    }
+
+    fn set(&self, trouble: Trouble) {
+        self.state.lock().trouble = trouble;
+    }
+
+    fn record(&self, lock: Lock) -> Record {
+        lock.read(self.state.lock().object.as_ref().unwrap())
+    }
+}
+
+impl State {
+    fn answer(&mut self, asked: &Asked) -> Answer {
+        if asked.path.ends_with("/events") {
+            self.events.push(asked.body["message"].as_str().unwrap().to_owned());
+            return Answer::Json(201, json!({}));
+        }
+        if self.trouble == Trouble::Silence {
+            return Answer::Silence;
+        }
+        if asked.path == "/apis/coordination.k8s.io/v1" {
+            return if self.without_leases { Answer::error(404, "not found") } else { Answer::Json(200, json!({})) };
+        }
+        let expected = if self.without_leases {
+            "/api/v1/namespaces/kube-system/configmaps"
+        } else {
+            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+        };
+        assert!(asked.path.starts_with(expected), "{asked:?}");
+        let current = self.version.to_string();
+        let mut written = asked.body.clone();
+        match asked.method {
+            Method::GET => match &self.object {
+                Some(object) => return Answer::Json(200, object.clone()),
+                None => return Answer::error(404, "not found"),
+            },
+            Method::POST if self.object.is_some() => return Answer::error(409, "it exists already"),
+            Method::PUT if written["metadata"]["resourceVersion"] != json!(current) => {
+                return Answer::error(409, "it was modified");
+            }
+            _ => {}
+        }
+        self.version += 1;
+        written["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.object = Some(written.clone());
+        match self.trouble {
+            Trouble::LostAnswers => Answer::Broken,
+            _ => Answer::Json(200, written),
+        }
+    }
+}
+
+fn section(identity: &str) -> LeaderElection {
+    LeaderElection {
+        enabled: true,
+        namespace: "kube-system".into(),
+        name: "ccm".into(),
+        identity: Some(identity.into()),
+        lease_duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(2),
+    }
+}
+
+/// A copy of the program that takes part.
+struct Copy {
+    fence: Fence,
+    stop: CancellationToken,
+    running: tokio::task::JoinHandle<()>,
+    _cluster: Cluster,
+}
+
+impl Copy {
+    fn start(server: &Server, identity: &str) -> Self {
+        let (keeper, fence) = fence();
+        let stop = CancellationToken::new();
+        let cluster = server.cluster();
+        let (requests, events) = (cluster.inner.requests.clone(), cluster.events().clone());
+        let (over, section) = (stop.clone(), section(identity));
+        let running = tokio::spawn(async move {
+            Candidate::new(requests, events, section, &keeper).run(over.cancelled()).await;
+        });
+        Self { fence, stop, running, _cluster: cluster }
+    }
+
+    fn leads(&self) -> bool {
+        self.fence.leads()
+    }
+
+    /// Waits until this copy leads, and tells how long that took.
+    async fn leading(&mut self) -> Duration {
+        let start = Instant::now();
+        tokio::time::timeout(Duration::from_secs(120), self.fence.gained()).await.expect("leads in the end");
+        start.elapsed()
+    }
+}
+
+async fn seconds(seconds: u64) {
+    sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_copy_leads_and_keeps_the_lead() {
+    let server = Server::default();
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    let mut second = Copy::start(&server, "second");
+    for _ in 0..60 {
+        seconds(1).await;
+        assert!(first.leads() && !second.leads());
+    }
+    let record = server.record(Lock::Lease);
+    assert_eq!((record.holder.as_str(), record.duration.as_secs(), record.transitions), ("first", 15, 0));
+    assert_eq!(server.state.lock().events, ["first became leader"]);
+    first.stop.cancel();
+    let took = second.leading().await;
+    assert!(took <= Duration::from_secs(4), "the lead was given back, but it took {took:?}");
+    assert_eq!(server.record(Lock::Lease).transitions, 1);
+    first.running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_end_before_another_copy_could_lead() {
+    let server = Server::default();
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    let mut second = Copy::start(&server, "second");
+    seconds(30).await;
+    // A crash: nothing is given back.
+    first.running.abort();
+    let permit = server.state.lock().object.clone();
+    assert!(permit.is_some());
+    let took = second.leading().await;
+    assert!(took >= Duration::from_secs(13) && took <= Duration::from_secs(15 + 5), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_renew_steps_down_in_time_and_leads_again_later() {
+    let server = Server::default();
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    server.set(Trouble::Silence);
+    let cut_off = Instant::now();
+    tokio::time::timeout(Duration::from_secs(60), first.fence.lost()).await.expect("steps down");
+    let took = cut_off.elapsed();
+    assert!(took <= Duration::from_secs(10), "stepped down after {took:?}");
+    seconds(60).await;
+    assert!(!first.leads());
+    server.set(Trouble::None);
+    first.leading().await;
+    assert_eq!(server.record(Lock::Lease).transitions, 0, "nobody else held it in between");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_was_cut_off_finds_another_leading() {
+    let (server, cut) = (Server::default(), Arc::new(Mutex::new(false)));
+    let (keeper, mut first_fence) = fence();
+    let first = {
+        let (state, cut) = (server.state.clone(), cut.clone());
+        cluster(move |asked| if *cut.lock() { Answer::Silence } else { state.lock().answer(&asked) })
+    };
+    let (requests, events) = (first.inner.requests.clone(), first.events().clone());
+    tokio::spawn(async move {
+        Candidate::new(requests, events, section("first"), &keeper).run(std::future::pending()).await;
+    });
+    first_fence.gained().await;
+    let mut second = Copy::start(&server, "second");
+    seconds(5).await;
+    *cut.lock() = true;
+    second.leading().await;
+    assert!(!first_fence.leads(), "never both");
+    *cut.lock() = false;
+    for _ in 0..30 {
+        seconds(1).await;
+        assert!(second.leads() && !first_fence.leads());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_neither_loses_nor_doubles_the_lead() {
+    let server = Server::default();
+    server.set(Trouble::LostAnswers);
+    let mut first = Copy::start(&server, "first");
+    seconds(20).await;
+    assert!(!first.leads(), "without an answer nothing is known");
+    server.set(Trouble::None);
+    first.leading().await;
+    server.set(Trouble::LostAnswers);
+    seconds(3).await;
+    server.set(Trouble::None);
+    for _ in 0..20 {
+        seconds(1).await;
+        assert!(first.leads());
+    }
+    assert_eq!(server.state.lock().events, ["first became leader"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_taken_away_ends_the_lead_at_once() {
+    let server = Server::default();
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    {
+        let mut state = server.state.lock();
+        state.version += 1;
+        let version = state.version.to_string();
+        let object = state.object.as_mut().unwrap();
+        object["spec"]["holderIdentity"] = json!("intruder");
+        object["metadata"]["resourceVersion"] = json!(version);
+    }
+    seconds(3).await;
+    assert!(!first.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lock_is_made_again() {
+    let server = Server::default();
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    server.state.lock().object = None;
+    for _ in 0..20 {
+        seconds(1).await;
+        assert!(first.leads());
+    }
+    assert_eq!(server.record(Lock::Lease).holder, "first");
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_servers_keep_the_lock_in_a_config_map() {
+    let server = Server::default();
+    server.state.lock().without_leases = true;
+    let mut first = Copy::start(&server, "first");
+    first.leading().await;
+    assert_eq!(server.record(Lock::ConfigMap).holder, "first");
+    first.stop.cancel();
+    first.running.await.unwrap();
+    assert_eq!(server.record(Lock::ConfigMap).holder, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_copies_never_lead_at_the_same_time_whatever_the_server_does() {
+    let server = Server::default();
+    let copies = [Copy::start(&server, "first"), Copy::start(&server, "second"), Copy::start(&server, "third")];
+    let (mut led, mut unled) = (0, 0);
+    for step in 0..2000_u32 {
+        // Troubles of lengths that fit no period of the election.
+        server.set(match step % 171 {
+            60..90 => Trouble::Silence,
+            101..107 => Trouble::LostAnswers,
+            130..171 => Trouble::Silence,
+            _ => Trouble::None,
+        });
+        sleep(Duration::from_millis(700)).await;
+        let leading = copies.iter().filter(|copy| copy.leads()).count();
+        assert!(leading <= 1, "step {step}");
+        *(if leading == 1 { &mut led } else { &mut unled }) += 1;
+    }
+    assert!(led > 500 && unled > 100, "{led} {unled}");
+}

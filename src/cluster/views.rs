@@ -1,0 +1,307 @@
+//! From what an API server of any version sends to what planning sees.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::plan::inputs::{
+    Condition, ConditionStatus, Endpoint, EndpointsView, Ingress, NodeAddress, NodeView, ObjectKey, ServicePort,
+    ServiceType, ServiceView, Taint, TargetPort,
+};
+
+/// Keeps a Service in sight until its cloud resources are gone.
+const FINALIZER: &str = "service.k8s.alibaba/resources";
+/// Labels that cloud controllers write; a Service that has one has, or had, a load balancer.
+const MARKS: [&str; 2] = ["service.beta.kubernetes.io/hash", "service.k8s.alibaba/loadbalancer-id"];
+/// The API server's default for `spec.sessionAffinityConfig.clientIP.timeoutSeconds`.
+const AFFINITY_SECONDS: u32 = 10_800;
+
+/// Namespace and name of any object.
+pub(super) fn key(object: &Value) -> Option<ObjectKey> {
+    let metadata = object.get("metadata")?;
+    let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    let name = metadata.get("name").and_then(Value::as_str)?;
+    Some(ObjectKey::new(namespace, name))
+}
+
+/// A Node.
+pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
+    let core::Node { metadata, spec, status } = serde_json::from_value(object)?;
+    let spec = spec.unwrap_or_default();
+    let status = status.unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    let condition = |kind: &str| {
+        conditions.iter().find(|condition| condition.type_ == kind).map(|condition| Condition {
+            status: match condition.status.as_str() {
+                "True" => ConditionStatus::True,
+                "False" => ConditionStatus::False,
+                _ => ConditionStatus::Unknown,
+            },
+            reason: condition.reason.clone().unwrap_or_default(),
+            since: condition.last_transition_time.as_ref().map(|time| time.0),
+        })
+    };
+    let pod_cidrs = spec.pod_cidrs.filter(|cidrs| !cidrs.is_empty());
+    Ok(NodeView {
+        has_conditions: !conditions.is_empty(),
+        ready: condition("Ready"),
+        network_unavailable: condition("NetworkUnavailable"),
+        provided_node_ip: metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get("alpha.kubernetes.io/provided-node-ip").cloned()),
+        created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+        deleting: metadata.deletion_timestamp.is_some(),
+        labels: metadata.labels.unwrap_or_default(),
+        name: metadata.name.unwrap_or_default(),
+        uid: metadata.uid.unwrap_or_default(),
+        resource_version: metadata.resource_version.unwrap_or_default(),
+        provider_id: spec.provider_id.unwrap_or_default(),
+        unschedulable: spec.unschedulable.unwrap_or_default(),
+        taints: spec
+            .taints
+            .unwrap_or_default()
+            .into_iter()
+            .map(|taint| Taint { key: taint.key, value: taint.value.unwrap_or_default(), effect: taint.effect })
+            .collect(),
+        pod_cidrs: pod_cidrs.unwrap_or_else(|| spec.pod_cidr.into_iter().filter(|cidr| !cidr.is_empty()).collect()),
+        addresses: status
+            .addresses
+            .unwrap_or_default()
+            .into_iter()
+            .map(|address| NodeAddress { kind: address.type_, address: address.address })
+            .collect(),
+    })
+}
+
+/// A Service, of whatever type.
+pub(super) fn service(object: Value) -> Result<ServiceView, serde_json::Error> {
+    let core::Service { metadata, spec, status } = serde_json::from_value(object)?;
+    let spec = spec.unwrap_or_default();
+    let ingress = status.and_then(|status| status.load_balancer).and_then(|balancer| balancer.ingress);
+    let client_ip = spec.session_affinity.as_deref() == Some("ClientIP");
+    let affinity_seconds = spec
+        .session_affinity_config
+        .and_then(|config| config.client_ip)
+        .and_then(|client_ip| client_ip.timeout_seconds)
+        .and_then(|seconds| u32::try_from(seconds).ok());
+    let ObjectMeta {
+        namespace, name, uid, resource_version, deletion_timestamp, finalizers, labels, annotations, ..
+    } = metadata;
+    Ok(ServiceView {
+        key: ObjectKey::new(namespace.unwrap_or_default(), name.unwrap_or_default()),
+        uid: uid.unwrap_or_default(),
+        resource_version: resource_version.unwrap_or_default(),
+        deleting: deletion_timestamp.is_some(),
+        finalizers: finalizers.unwrap_or_default(),
+        labels: kept(labels, |key| MARKS.contains(&key)),
+        annotations: kept(annotations, |key| {
+            key.contains("alibaba") || key.contains("alicloud") || key.starts_with("service.beta.kubernetes.io/")
+        }),
+        service_type: match spec.type_.as_deref() {
+            Some("LoadBalancer") => ServiceType::LoadBalancer,
+            Some("NodePort") => ServiceType::NodePort,
+            Some("ExternalName") => ServiceType::ExternalName,
+            _ => ServiceType::ClusterIp,
+        },
+        load_balancer_class: spec.load_balancer_class,
+        ports: spec.ports.unwrap_or_default().into_iter().map(service_port).collect(),
+        local_traffic: spec.external_traffic_policy.as_deref() == Some("Local"),
+        health_check_node_port: spec.health_check_node_port.map_or(0, port),
+        source_ranges: spec.load_balancer_source_ranges.unwrap_or_default(),
+        client_ip_affinity: client_ip.then(|| affinity_seconds.unwrap_or(AFFINITY_SECONDS)),
+        allocate_node_ports: spec.allocate_load_balancer_node_ports.unwrap_or(true),
+        publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
+        ingress: ingress
+            .unwrap_or_default()
+            .into_iter()
+            .map(|entry| Ingress { ip: entry.ip.unwrap_or_default(), hostname: entry.hostname.unwrap_or_default() })
+            .collect(),
+    })
+}
+
+/// Whether a Service concerns us: it wants a load balancer, or something of ours may still be left.
+pub(super) fn concerns_us(service: &ServiceView) -> bool {
+    service.service_type == ServiceType::LoadBalancer
+        || service.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
+        || !service.labels.is_empty()
+}
+
+fn kept(all: Option<BTreeMap<String, String>>, keep: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
+    let mut all = all.unwrap_or_default();
+    all.retain(|key, _| keep(key));
+    all
+}
+
+fn service_port(entry: core::ServicePort) -> ServicePort {
+    let number = port(entry.port);
+    ServicePort {
+        name: entry.name.unwrap_or_default(),
+        protocol: entry.protocol.filter(|protocol| !protocol.is_empty()).unwrap_or_else(|| "TCP".into()),
+        port: number,
+        target_port: match entry.target_port {
+            None | Some(IntOrString::Int(0)) => TargetPort::Number(number),
+            Some(IntOrString::Int(target)) => TargetPort::Number(port(target)),
+            Some(IntOrString::String(name)) if name.is_empty() => TargetPort::Number(number),
+            Some(IntOrString::String(name)) => TargetPort::Name(name),
+        },
+        node_port: entry.node_port.map_or(0, port),
+    }
+}
+
+/// The API server lets no other numbers in than these.
+fn port(number: i32) -> u16 {
+    u16::try_from(number).unwrap_or_default()
+}
+
+/// An Endpoints object (core/v1).
+pub(super) fn endpoints(object: Value) -> Result<EndpointsView, serde_json::Error> {
+    let endpoints: core::Endpoints = serde_json::from_value(object)?;
+    let mut found = Vec::new();
+    for subset in endpoints.subsets.unwrap_or_default() {
+        let ports: Vec<_> = subset
+            .ports
+            .unwrap_or_default()
+            .into_iter()
+            .map(|entry| (entry.name.unwrap_or_default(), port(entry.port)))
+            .collect();
+        let ready = subset.addresses.unwrap_or_default().into_iter().map(|address| (address, true));
+        let not_ready = subset.not_ready_addresses.unwrap_or_default().into_iter().map(|address| (address, false));
+        for (address, ready) in ready.chain(not_ready) {
+            let Ok(ip) = address.ip.parse() else { continue };
+            found.push(Endpoint {
+                address: ip,
+                node: address.node_name,
+                pod: address
+                    .target_ref
+                    .filter(|target| target.kind.as_deref() == Some("Pod"))
+                    .and_then(|target| target.name),
+                ready: Some(ready),
+                serving: None,
+                terminating: false,
+                ports: ports.clone(),
+            });
+        }
+    }
+    Ok(united(found))
+}
+
+/// One EndpointSlice, of `discovery.k8s.io/v1` or `v1beta1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Slice {
+    /// The Service that it belongs to.
+    pub(super) service: ObjectKey,
+    pub(super) endpoints: Vec<Endpoint>,
+}
+
+// Read by hand-written types because the oldest version is no longer generated; Go writes empty lists as null.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SliceObject {
+    metadata: SliceMeta,
+    endpoints: Option<Vec<SliceEndpoint>>,
+    ports: Option<Vec<SlicePort>>,
+}
+
+#[derive(Deserialize)]
+struct SliceMeta {
+    namespace: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SliceEndpoint {
+    addresses: Option<Vec<String>>,
+    conditions: Option<SliceConditions>,
+    node_name: Option<String>,
+    /// v1beta1
+    topology: Option<BTreeMap<String, String>>,
+    /// v1, for objects that were written as v1beta1
+    deprecated_topology: Option<BTreeMap<String, String>>,
+    target_ref: Option<SliceTarget>,
+}
+
+#[derive(Default, Deserialize)]
+struct SliceConditions {
+    ready: Option<bool>,
+    serving: Option<bool>,
+    terminating: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct SliceTarget {
+    kind: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct SlicePort {
+    name: Option<String>,
+    port: Option<i32>,
+}
+
+/// An EndpointSlice; `None` if it belongs to no Service.
+pub(super) fn slice(object: Value) -> Result<Option<Slice>, serde_json::Error> {
+    let object: SliceObject = serde_json::from_value(object)?;
+    let service = object.metadata.labels.and_then(|mut labels| labels.remove("kubernetes.io/service-name"));
+    let Some(service) = service.filter(|name| !name.is_empty()) else { return Ok(None) };
+    let ports: Vec<_> = object
+        .ports
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|entry| Some((entry.name.unwrap_or_default(), port(entry.port?))))
+        .collect();
+    let endpoints = object
+        .endpoints
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|endpoint| {
+            // Only the first address has a meaning; more than one was never written by Kubernetes itself.
+            let address: IpAddr = endpoint.addresses?.first()?.parse().ok()?;
+            let conditions = endpoint.conditions.unwrap_or_default();
+            let from_topology = |topology: Option<BTreeMap<String, String>>| {
+                topology.and_then(|mut topology| topology.remove("kubernetes.io/hostname"))
+            };
+            Some(Endpoint {
+                address,
+                node: endpoint
+                    .node_name
+                    .or_else(|| from_topology(endpoint.topology))
+                    .or_else(|| from_topology(endpoint.deprecated_topology)),
+                pod: endpoint
+                    .target_ref
+                    .filter(|target| target.kind.as_deref() == Some("Pod"))
+                    .and_then(|target| target.name),
+                ready: conditions.ready,
+                serving: conditions.serving,
+                terminating: conditions.terminating.unwrap_or_default(),
+                ports: ports.clone(),
+            })
+        })
+        .collect();
+    Ok(Some(Slice { service: ObjectKey::new(object.metadata.namespace.unwrap_or_default(), service), endpoints }))
+}
+
+/// All endpoints of a Service, ordered. While slices are rebalanced an endpoint can be in two of them; the better state
+/// counts, because the worse one is the older.
+pub(super) fn united(mut endpoints: Vec<Endpoint>) -> EndpointsView {
+    for endpoint in &mut endpoints {
+        endpoint.ports.sort_unstable();
+    }
+    let better_first = |endpoint: &Endpoint| (endpoint.terminating, endpoint.ready == Some(false));
+    endpoints.sort_by(|a, b| {
+        (a.address, &a.ports, better_first(a), &a.pod).cmp(&(b.address, &b.ports, better_first(b), &b.pod))
+    });
+    endpoints.dedup_by(|later, first| later.address == first.address && later.ports == first.ports);
+    EndpointsView { endpoints }
+}
+
+#[cfg(test)]
+#[path = "views_tests.rs"]
+mod tests;

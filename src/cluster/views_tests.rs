@@ -1,0 +1,263 @@
+use serde_json::json;
+
+use super::*;
+use crate::plan::inputs::ConditionStatus;
+
+#[test]
+fn a_node_is_reduced_to_what_decides() {
+    let view = node(json!({
+        "metadata": {
+            "name": "n1", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-02T03:04:05Z",
+            "deletionTimestamp": "2026-01-03T00:00:00Z", "labels": { "a": "b" },
+            "annotations": { "alpha.kubernetes.io/provided-node-ip": "10.0.0.9" }
+        },
+        "spec": {
+            "providerID": "cn-hangzhou.i-1", "podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "fd00::/64"],
+            "unschedulable": true, "taints": [{ "key": "k", "effect": "NoSchedule" }]
+        },
+        "status": {
+            "addresses": [{ "type": "InternalIP", "address": "10.0.0.9" }],
+            "conditions": [
+                { "type": "Ready", "status": "False", "reason": "KubeletNotReady", "lastTransitionTime": "2026-01-02T04:00:00Z" },
+                { "type": "NetworkUnavailable", "status": "odd" }
+            ]
+        }
+    }))
+    .unwrap();
+    let expected = NodeView {
+        name: "n1".into(),
+        uid: "u".into(),
+        resource_version: "7".into(),
+        created: Some("2026-01-02T03:04:05Z".parse().unwrap()),
+        deleting: true,
+        labels: [("a".into(), "b".into())].into(),
+        provided_node_ip: Some("10.0.0.9".into()),
+        provider_id: "cn-hangzhou.i-1".into(),
+        unschedulable: true,
+        taints: vec![Taint { key: "k".into(), value: String::new(), effect: "NoSchedule".into() }],
+        pod_cidrs: vec!["10.1.0.0/24".into(), "fd00::/64".into()],
+        addresses: vec![NodeAddress { kind: "InternalIP".into(), address: "10.0.0.9".into() }],
+        has_conditions: true,
+        ready: Some(Condition {
+            status: ConditionStatus::False,
+            reason: "KubeletNotReady".into(),
+            since: Some("2026-01-02T04:00:00Z".parse().unwrap()),
+        }),
+        network_unavailable: Some(Condition { status: ConditionStatus::Unknown, reason: String::new(), since: None }),
+    };
+    assert_eq!(view, expected);
+}
+
+#[test]
+fn pod_ranges_come_from_whichever_field_the_server_knows() {
+    for (spec, expected) in [
+        (json!({ "podCIDR": "10.1.0.0/24" }), vec!["10.1.0.0/24"]),
+        (json!({ "podCIDR": "10.1.0.0/24", "podCIDRs": [] }), vec!["10.1.0.0/24"]),
+        (json!({ "podCIDR": "" }), vec![]),
+        (json!({ "podCIDRs": ["fd00::/64"] }), vec!["fd00::/64"]),
+        (json!({}), vec![]),
+    ] {
+        let view = node(json!({ "metadata": { "name": "n" }, "spec": spec })).unwrap();
+        assert_eq!(view.pod_cidrs, expected);
+    }
+}
+
+#[test]
+fn a_bare_node_is_readable() {
+    let view =
+        node(json!({ "metadata": { "name": "n", "creationTimestamp": null }, "status": { "conditions": null } }));
+    assert_eq!(view.unwrap(), NodeView { name: "n".into(), ..NodeView::default() });
+}
+
+#[test]
+fn a_service_is_reduced_to_what_decides() {
+    let view = service(json!({
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "finalizers": ["x"],
+            "labels": { "app": "web", "service.k8s.alibaba/loadbalancer-id": "lb-1" },
+            "annotations": {
+                "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-id": "lb-1",
+                "service.beta.kubernetes.io/alicloud-loadbalancer-spec": "slb.s1.small",
+                "kubectl.kubernetes.io/last-applied-configuration": "{}"
+            }
+        },
+        "spec": {
+            "type": "LoadBalancer", "loadBalancerClass": "", "externalTrafficPolicy": "Local",
+            "healthCheckNodePort": 31000, "loadBalancerSourceRanges": ["10.0.0.0/8"], "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": { "clientIP": { "timeoutSeconds": 60 } }, "allocateLoadBalancerNodePorts": false,
+            "publishNotReadyAddresses": true,
+            "ports": [
+                { "name": "http", "protocol": "TCP", "port": 80, "targetPort": "web", "nodePort": 30080 },
+                { "port": 53, "protocol": "UDP", "targetPort": 5353 },
+                { "port": 443, "targetPort": 0 }
+            ]
+        },
+        "status": { "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }, { "hostname": "lb.example" }] } }
+    }))
+    .unwrap();
+    let expected = ServiceView {
+        key: ObjectKey::new("shop", "web"),
+        uid: "u".into(),
+        resource_version: "7".into(),
+        deleting: false,
+        finalizers: vec!["x".into()],
+        labels: [("service.k8s.alibaba/loadbalancer-id".into(), "lb-1".into())].into(),
+        annotations: [
+            ("service.beta.kubernetes.io/alibaba-cloud-loadbalancer-id".into(), "lb-1".into()),
+            ("service.beta.kubernetes.io/alicloud-loadbalancer-spec".into(), "slb.s1.small".into()),
+        ]
+        .into(),
+        service_type: ServiceType::LoadBalancer,
+        load_balancer_class: Some(String::new()),
+        ports: vec![
+            ServicePort {
+                name: "http".into(),
+                protocol: "TCP".into(),
+                port: 80,
+                target_port: TargetPort::Name("web".into()),
+                node_port: 30080,
+            },
+            ServicePort {
+                name: String::new(),
+                protocol: "UDP".into(),
+                port: 53,
+                target_port: TargetPort::Number(5353),
+                node_port: 0,
+            },
+            ServicePort {
+                name: String::new(),
+                protocol: "TCP".into(),
+                port: 443,
+                target_port: TargetPort::Number(443),
+                node_port: 0,
+            },
+        ],
+        local_traffic: true,
+        health_check_node_port: 31000,
+        source_ranges: vec!["10.0.0.0/8".into()],
+        client_ip_affinity: Some(60),
+        allocate_node_ports: false,
+        publish_not_ready: true,
+        ingress: vec![
+            Ingress { ip: "1.2.3.4".into(), hostname: String::new() },
+            Ingress { ip: String::new(), hostname: "lb.example".into() },
+        ],
+    };
+    assert_eq!(view, expected);
+}
+
+#[test]
+fn a_service_of_an_old_server_gets_the_defaults_of_new_ones() {
+    let view =
+        service(json!({ "metadata": { "name": "a", "namespace": "b" }, "spec": { "sessionAffinity": "ClientIP" } }));
+    let view = view.unwrap();
+    assert!(view.allocate_node_ports);
+    assert_eq!(view.client_ip_affinity, Some(10_800));
+    assert_eq!(view.load_balancer_class, None);
+}
+
+#[test]
+fn a_service_concerns_us_while_it_may_have_a_load_balancer() {
+    for (metadata, kind, expected) in [
+        (json!({}), "ClusterIP", false),
+        (json!({}), "LoadBalancer", true),
+        (json!({ "finalizers": ["service.k8s.alibaba/resources"] }), "ClusterIP", true),
+        (json!({ "finalizers": ["example.com/other"], "labels": { "app": "x" } }), "NodePort", false),
+        (json!({ "labels": { "service.beta.kubernetes.io/hash": "h" } }), "NodePort", true),
+        (json!({ "labels": { "service.k8s.alibaba/loadbalancer-id": "lb-1" } }), "ClusterIP", true),
+    ] {
+        let view = service(json!({ "metadata": metadata, "spec": { "type": kind } })).unwrap();
+        assert_eq!(concerns_us(&view), expected, "{view:?}");
+    }
+}
+
+fn endpoint(address: &str, ready: Option<bool>, ports: &[(&str, u16)]) -> Endpoint {
+    Endpoint {
+        address: address.parse().unwrap(),
+        node: None,
+        pod: None,
+        ready,
+        serving: None,
+        terminating: false,
+        ports: ports.iter().map(|(name, number)| ((*name).to_owned(), *number)).collect(),
+    }
+}
+
+#[test]
+fn slices_of_both_versions_say_the_same() {
+    let target = json!({ "kind": "Pod", "name": "p1" });
+    let ports = json!([{ "name": "http", "port": 8080, "protocol": "TCP" }]);
+    let metadata = json!({ "name": "s1", "namespace": "shop", "labels": { "kubernetes.io/service-name": "web" } });
+    let one = |endpoint: Value| json!({ "metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": [endpoint] });
+    let conditions = json!({ "ready": true });
+    let expected = Slice {
+        service: ObjectKey::new("shop", "web"),
+        endpoints: vec![Endpoint {
+            node: Some("n1".into()),
+            pod: Some("p1".into()),
+            ..endpoint("10.1.0.5", Some(true), &[("http", 8080)])
+        }],
+    };
+    for object in [
+        one(json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "nodeName": "n1", "targetRef": target })),
+        one(
+            json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "topology": { "kubernetes.io/hostname": "n1" }, "targetRef": target }),
+        ),
+        one(
+            json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "deprecatedTopology": { "kubernetes.io/hostname": "n1" }, "targetRef": target }),
+        ),
+    ] {
+        assert_eq!(slice(object).unwrap(), Some(expected.clone()));
+    }
+}
+
+#[test]
+fn a_slice_may_be_empty_foreign_or_say_little() {
+    let labels = json!({ "kubernetes.io/service-name": "web" });
+    let empty = slice(json!({ "metadata": { "namespace": "a", "labels": labels }, "endpoints": null, "ports": null }));
+    assert_eq!(empty.unwrap(), Some(Slice { service: ObjectKey::new("a", "web"), endpoints: vec![] }));
+    assert_eq!(slice(json!({ "metadata": { "namespace": "a" }, "endpoints": [] })).unwrap(), None);
+    let little = slice(json!({
+        "metadata": { "namespace": "a", "labels": labels },
+        "ports": [{ "port": 80 }, { "name": "all", "port": null }],
+        "endpoints": [
+            { "addresses": ["fd00::5"], "conditions": { "ready": false, "serving": true, "terminating": true } },
+            { "addresses": ["db.example"] }, { "addresses": [] }, { "addresses": ["10.0.0.1"] }
+        ]
+    }));
+    let expected = vec![
+        Endpoint { serving: Some(true), terminating: true, ..endpoint("fd00::5", Some(false), &[("", 80)]) },
+        endpoint("10.0.0.1", None, &[("", 80)]),
+    ];
+    assert_eq!(little.unwrap().unwrap().endpoints, expected);
+}
+
+#[test]
+fn old_endpoints_tell_ready_from_not_ready() {
+    let view = endpoints(json!({
+        "metadata": { "name": "web", "namespace": "shop" },
+        "subsets": [{
+            "addresses": [{ "ip": "10.1.0.6", "nodeName": "n1", "targetRef": { "kind": "Pod", "name": "p1" } }],
+            "notReadyAddresses": [{ "ip": "10.1.0.5" }],
+            "ports": [{ "name": "https", "port": 8443 }, { "name": "http", "port": 8080 }]
+        }]
+    }))
+    .unwrap();
+    let ports = [("http", 8080), ("https", 8443)];
+    let expected = vec![
+        endpoint("10.1.0.5", Some(false), &ports),
+        Endpoint { node: Some("n1".into()), pod: Some("p1".into()), ..endpoint("10.1.0.6", Some(true), &ports) },
+    ];
+    assert_eq!(view.endpoints, expected);
+    assert_eq!(endpoints(json!({ "metadata": {}, "subsets": null })).unwrap(), EndpointsView::default());
+}
+
+#[test]
+fn an_endpoint_that_is_in_two_slices_counts_once_in_its_better_state() {
+    let worse = endpoint("10.0.0.1", Some(false), &[("http", 80)]);
+    let ending = Endpoint { terminating: true, ..endpoint("10.0.0.1", Some(true), &[("http", 80)]) };
+    let better = endpoint("10.0.0.1", Some(true), &[("http", 80)]);
+    let other_ports = endpoint("10.0.0.1", Some(true), &[("http", 81)]);
+    let all = united(vec![other_ports.clone(), ending, worse, better.clone()]);
+    assert_eq!(all.endpoints, vec![better, other_ports]);
+}

@@ -1,0 +1,291 @@
+//! Keeps a store filled: list, then watch from there, for ever.
+//!
+//! ```text
+//!            +-- list fails: pause --+
+//!            v                       |
+//!  open --> list --> watch --+-------+
+//!   ^                  ^     |
+//!   |                  +-----+  ended in time, or dropped fewer than RELIST_AFTER times in a row: watch on
+//!   +------------------------+  version too old, stream unreadable, dropped again and again: list anew
+//! ```
+//!
+//! Lists come in pages instead of as a stream, since streaming lists need a recent API server and fail without a way
+//! back on others. Objects become views one by one as they arrive, and are dropped.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use http::Request;
+use kube::core::WatchEvent;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::{debug, info, warn};
+
+use super::intake::Intake;
+use super::requests::{Pauses, RequestFault, Requests, random_share, segment};
+use super::writes::denied;
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// The API server ends a watch after this time and up to half more. Short enough that a connection that died without
+/// a sign is noticed soon; continuing a watch costs one request.
+const WATCH_SECONDS: f64 = 120.0;
+/// How much later than that the end of a watch may be noticed.
+const WATCH_GRACE: Duration = Duration::from_secs(15);
+/// So many watches in a row that could not be kept open lead to a new list: the server may be a different one.
+const RELIST_AFTER: u32 = 3;
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A watch that lasted this long was a good one: what ended it is not the same as what ended the one before.
+const LASTING: Duration = Duration::from_secs(10);
+
+/// A collection of objects, and what to do with them.
+pub(super) struct Resource {
+    /// Such as `/api/v1/nodes`.
+    pub(super) path: &'static str,
+    /// Such as `nodes`, for messages about permissions.
+    pub(super) plural: &'static str,
+    pub(super) intake: Box<dyn Intake>,
+}
+
+/// Why a watch ended.
+enum End {
+    /// The server ended it in time.
+    InTime,
+    /// It cannot go on from where it was.
+    ListAnew(String),
+    /// It could not be opened, or broke.
+    Dropped(String),
+}
+
+/// Lists and watches the first of `candidates` that the server offers and lets us read. Never ends by itself.
+pub(super) async fn keep_filled(kind: &'static str, requests: Requests, mut candidates: Vec<Resource>) {
+    let health = requests.health().clone();
+    let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
+    loop {
+        match list_first(&requests, &mut candidates).await {
+            Ok((chosen, version)) => {
+                debug!(kind, path = candidates[chosen].path, version, "listed");
+                health.watch_synced(kind);
+                let started = Instant::now();
+                let reason = follow(kind, &requests, &mut candidates, chosen, version).await;
+                info!(kind, reason, "listing anew");
+                if started.elapsed() >= LASTING {
+                    pauses.reset();
+                }
+            }
+            Err(reason) => {
+                warn!(kind, reason, "the list failed; trying again");
+                health.watch_interrupted(kind, &reason);
+            }
+        }
+        sleep(pauses.next()).await;
+    }
+}
+
+/// Lists the first candidate that can be listed; gives its index and the version of the list.
+async fn list_first(requests: &Requests, candidates: &mut [Resource]) -> Result<(usize, String), String> {
+    let mut refusal = None;
+    for (index, resource) in candidates.iter_mut().enumerate() {
+        match list(requests, resource).await {
+            Ok(version) => {
+                if let Some(reason) = refusal {
+                    warn!(reason, instead = resource.path, "reading an older kind of object instead");
+                }
+                return Ok((index, version));
+            }
+            Err(fault) => match fault.code() {
+                Some(404) => debug!(path = resource.path, "not offered by this API server"),
+                Some(401 | 403) => {
+                    refusal.get_or_insert_with(|| denied("list", resource.plural, &fault.to_string()));
+                }
+                _ => return Err(fault.to_string()),
+            },
+        }
+    }
+    Err(refusal.unwrap_or_else(|| "the API server does not offer this kind of object".into()))
+}
+
+/// Lists one resource, page by page.
+async fn list(requests: &Requests, resource: &mut Resource) -> Result<String, RequestFault> {
+    let mut query = format!("?limit={PAGE}");
+    resource.intake.begin();
+    loop {
+        let page = match requests.get(&format!("{}{query}", resource.path)).await {
+            // The list took so long that its version is forgotten: once more, in one piece.
+            Err(fault) if fault.code() == Some(410) && query.contains("&continue=") => {
+                query.clear();
+                resource.intake.begin();
+                continue;
+            }
+            page => Page::read(page?)?,
+        };
+        for object in page.items {
+            resource.intake.listed(object);
+        }
+        if page.continuation.is_empty() {
+            resource.intake.finish();
+            return Ok(page.version);
+        }
+        query = format!("?limit={PAGE}&continue={}", segment(&page.continuation));
+    }
+}
+
+struct Page {
+    version: String,
+    continuation: String,
+    items: Vec<Value>,
+}
+
+impl Page {
+    /// Strict, because a thing that is no list must not look like an empty one.
+    fn read(mut answer: Value) -> Result<Self, RequestFault> {
+        let metadata = |field: &str| {
+            let text = answer.pointer(&format!("/metadata/{field}")).and_then(Value::as_str);
+            text.unwrap_or_default().to_owned()
+        };
+        let (version, continuation) = (metadata("resourceVersion"), metadata("continue"));
+        let items = match answer.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => items,
+            // How Go writes an empty list.
+            Some(Value::Null) => Vec::new(),
+            _ => return Err(RequestFault::Unanswered("the answer to a list has no items".into())),
+        };
+        if version.is_empty() {
+            return Err(RequestFault::Unanswered("the answer to a list has no resourceVersion".into()));
+        }
+        Ok(Self { version, continuation, items })
+    }
+}
+
+/// Watches from `version` on for as long as that is possible; tells why it no longer is.
+async fn follow(
+    kind: &'static str,
+    requests: &Requests,
+    candidates: &mut [Resource],
+    chosen: usize,
+    mut version: String,
+) -> String {
+    let health = requests.health();
+    let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut drops = 0;
+    loop {
+        let started = Instant::now();
+        match watch_once(kind, requests, &mut candidates[chosen], &mut version).await {
+            End::InTime => {
+                drops = 0;
+                pauses.reset();
+                if let Some(better) = readable(requests, &candidates[..chosen]).await {
+                    return format!("{better} can be read now");
+                }
+            }
+            End::ListAnew(reason) => return reason,
+            End::Dropped(reason) => {
+                if started.elapsed() >= LASTING {
+                    drops = 0;
+                    pauses.reset();
+                }
+                drops += 1;
+                debug!(kind, reason, drops, "watch dropped");
+                health.watch_interrupted(kind, &reason);
+                if drops >= RELIST_AFTER {
+                    return reason;
+                }
+                sleep(pauses.next()).await;
+            }
+        }
+    }
+}
+
+/// The first of `resources` that can be read.
+async fn readable(requests: &Requests, resources: &[Resource]) -> Option<&'static str> {
+    for resource in resources {
+        if requests.get(&format!("{}?limit=1", resource.path)).await.is_ok() {
+            return Some(resource.path);
+        }
+    }
+    None
+}
+
+/// One watch; moves `version` forward with what arrives.
+async fn watch_once(kind: &'static str, requests: &Requests, resource: &mut Resource, version: &mut String) -> End {
+    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * random_share()));
+    let uri = format!(
+        "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
+        resource.path,
+        segment(version),
+        lasts.as_secs()
+    );
+    let request = match Request::get(uri).header(http::header::ACCEPT, "application/json").body(Vec::new()) {
+        Ok(request) => request,
+        Err(error) => return End::Dropped(error.to_string()),
+    };
+    let started = Instant::now();
+    let client = requests.client();
+    let opened = match timeout(requests.timeout(), client.request_events::<Value>(request)).await {
+        Ok(opened) => opened.map_err(RequestFault::from),
+        Err(_) => Err(RequestFault::Unanswered(format!("no answer within {:?}", requests.timeout()))),
+    };
+    requests.health().request_ended(opened.as_ref().err());
+    let mut stream = match opened {
+        Ok(stream) => pin!(stream),
+        Err(fault) => {
+            return match fault.code() {
+                Some(410) => End::ListAnew("the version is too old".into()),
+                Some(404) => End::ListAnew("no longer offered by the API server".into()),
+                Some(401 | 403) => End::Dropped(denied("watch", resource.plural, &fault.to_string())),
+                _ => End::Dropped(fault.to_string()),
+            };
+        }
+    };
+    requests.health().watch_resumed(kind);
+    let deadline = started + lasts + WATCH_GRACE;
+    loop {
+        let event = match timeout_at(deadline, stream.try_next()).await {
+            Err(_) => return End::Dropped("the API server fell silent".into()),
+            Ok(Ok(Some(event))) => event,
+            // Without this, a server that closes every watch at once would be asked in a tight loop.
+            Ok(Ok(None)) if started.elapsed() < Duration::from_secs(1) => {
+                return End::Dropped("the watch ended at once".into());
+            }
+            Ok(Ok(None)) => return End::InTime,
+            Ok(Err(kube::Error::Api(status))) => return refused(&status),
+            // It is not known which object this was about.
+            Ok(Err(kube::Error::SerdeError(error))) => return End::ListAnew(format!("unreadable event: {error}")),
+            Ok(Err(error)) => return End::Dropped(RequestFault::from(error).to_string()),
+        };
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                advance(version, &object);
+                resource.intake.apply(object);
+            }
+            WatchEvent::Deleted(object) => {
+                advance(version, &object);
+                resource.intake.delete(&object);
+            }
+            WatchEvent::Bookmark(bookmark) => version.clone_from(&bookmark.metadata.resource_version),
+            WatchEvent::Error(status) => return refused(&status),
+        }
+    }
+}
+
+fn refused(status: &kube::core::Status) -> End {
+    let reason = format!("{} [HTTP {}]", status.message, status.code);
+    if status.code == 410 || status.reason == "Expired" || status.reason == "Gone" {
+        End::ListAnew(reason)
+    } else {
+        End::Dropped(reason)
+    }
+}
+
+fn advance(version: &mut String, object: &Value) {
+    if let Some(newer) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+        newer.clone_into(version);
+    }
+}
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;

@@ -1,0 +1,384 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::super::Cluster;
+use super::super::fake::{Answer, Asked, cluster};
+use super::super::store::Dirty;
+use super::*;
+use crate::plan::inputs::ObjectKey;
+
+/// A server with one collection at a time: what lists say is set by the test, watches are opened to the test.
+#[derive(Clone, Default)]
+struct Server {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    lists: Vec<(&'static str, Answer)>,
+    asked: Vec<Asked>,
+    watches: Vec<UnboundedSender<String>>,
+    watch_fails: Option<u16>,
+}
+
+impl Server {
+    fn cluster(&self) -> Cluster {
+        let state = self.state.clone();
+        cluster(move |asked| {
+            let mut state = state.lock();
+            state.asked.push(asked.clone());
+            if asked.query.contains("watch=true") {
+                if let Some(code) = state.watch_fails {
+                    return Answer::error(code, "watch failed");
+                }
+                let (sender, receiver) = unbounded_channel();
+                state.watches.push(sender);
+                return Answer::Lines(receiver);
+            }
+            match state.lists.iter().position(|(path, _)| *path == asked.path) {
+                Some(index) => state.lists.remove(index).1,
+                None => Answer::error(404, "not found"),
+            }
+        })
+    }
+
+    /// The next list of `path` is answered so.
+    fn list(&self, path: &'static str, answer: Answer) {
+        self.state.lock().lists.push((path, answer));
+    }
+
+    /// Sends an event on the newest watch.
+    fn event(&self, kind: &str, object: &Value) {
+        let state = self.state.lock();
+        let watch = state.watches.last().unwrap();
+        watch.send(json!({ "type": kind, "object": object }).to_string()).unwrap();
+    }
+
+    fn watches_asked(&self) -> Vec<String> {
+        let state = self.state.lock();
+        state.asked.iter().filter(|asked| asked.query.contains("watch=true")).map(|asked| asked.query.clone()).collect()
+    }
+
+    fn lists_asked(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let lists = state.asked.iter().filter(|asked| !asked.query.contains("watch=true"));
+        lists.map(|asked| format!("{}?{}", asked.path, asked.query)).collect()
+    }
+}
+
+const NODES: &str = "/api/v1/nodes";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
+const OLD_SLICES: &str = "/apis/discovery.k8s.io/v1beta1/endpointslices";
+const ENDPOINTS: &str = "/api/v1/endpoints";
+
+fn page(version: &str, continuation: &str, items: Value) -> Answer {
+    Answer::Json(200, json!({ "metadata": { "resourceVersion": version, "continue": continuation }, "items": items }))
+}
+
+fn node(name: &str, version: &str, provider_id: &str) -> Value {
+    json!({ "metadata": { "name": name, "resourceVersion": version }, "spec": { "providerID": provider_id } })
+}
+
+fn slice(name: &str, service: &str, address: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "namespace": "shop", "resourceVersion": "9",
+            "labels": { "kubernetes.io/service-name": service }
+        },
+        "endpoints": [{ "addresses": [address] }], "ports": [{ "name": "http", "port": 80 }]
+    })
+}
+
+fn nodes(names: &[&str]) -> BTreeSet<ObjectKey> {
+    names.iter().map(|name| ObjectKey::cluster(*name)).collect()
+}
+
+/// The next changed keys; fails instead of hanging.
+async fn next(dirty: &mut Dirty) -> BTreeSet<ObjectKey> {
+    timeout(Duration::from_secs(600), dirty.next()).await.expect("something changes")
+}
+
+/// Lets everything run that can run without time passing.
+async fn settle() {
+    sleep(Duration::from_millis(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_comes_in_pages_and_the_watch_goes_on_from_there() {
+    let server = Server::default();
+    server.list(NODES, page("5", "more of it", json!([node("a", "1", "")])));
+    server.list(NODES, page("5", "", json!([node("b", "2", "")])));
+    let cluster = server.cluster();
+    let nodes_handle = cluster.nodes();
+    nodes_handle.store.synced().await;
+    let mut dirty = nodes_handle.store.subscribe();
+    assert_eq!(next(&mut dirty).await, nodes(&["a", "b"]));
+    settle().await;
+    assert!(server.lists_asked()[1].contains("limit=500&continue=more%20of%20it"), "{:?}", server.lists_asked());
+    assert!(server.watches_asked()[0].contains("resourceVersion=5&"), "{:?}", server.watches_asked());
+    server.event("MODIFIED", &node("a", "6", "x"));
+    assert_eq!(next(&mut dirty).await, nodes(&["a"]));
+    server.event("ADDED", &node("c", "7", ""));
+    server.event("DELETED", &node("b", "8", ""));
+    settle().await;
+    assert_eq!(next(&mut dirty).await, nodes(&["b", "c"]));
+    assert!(nodes_handle.store.get(&ObjectKey::cluster("b")).is_none());
+    assert!(cluster.status().ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_is_continued_from_the_last_event_or_bookmark() {
+    let server = Server::default();
+    server.list(NODES, page("5", "", json!([])));
+    let cluster = server.cluster();
+    let handle = cluster.nodes();
+    handle.store.synced().await;
+    settle().await;
+    server.event("ADDED", &node("a", "6", ""));
+    server.event("BOOKMARK", &json!({ "kind": "Node", "apiVersion": "v1", "metadata": { "resourceVersion": "40" } }));
+    sleep(Duration::from_secs(2)).await;
+    server.state.lock().watches.clear();
+    sleep(Duration::from_secs(2)).await;
+    assert!(server.watches_asked()[1].contains("resourceVersion=40&"), "{:?}", server.watches_asked());
+    assert_eq!(server.lists_asked().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_too_old_leads_to_a_list_and_its_gaps_count_as_deletions() {
+    for expired in ["in the stream", "at the start"] {
+        let server = Server::default();
+        server.list(NODES, page("5", "", json!([node("a", "1", ""), node("b", "2", "")])));
+        server.list(NODES, page("9", "", json!([node("a", "1", ""), node("c", "8", "")])));
+        let cluster = server.cluster();
+        let handle = cluster.nodes();
+        handle.store.synced().await;
+        settle().await;
+        let mut dirty = handle.store.subscribe();
+        next(&mut dirty).await;
+        if expired == "in the stream" {
+            server.event("ERROR", &json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" }));
+        } else {
+            server.state.lock().watch_fails = Some(410);
+            sleep(Duration::from_secs(2)).await;
+            server.state.lock().watches.clear();
+        }
+        assert_eq!(next(&mut dirty).await, nodes(&["b", "c"]), "{expired}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_read_neither_stops_the_rest_nor_counts_as_deleted() {
+    let broken = |name: &str| json!({ "metadata": { "name": name, "resourceVersion": "3" }, "spec": "nonsense" });
+    let server = Server::default();
+    server.list(NODES, page("5", "", json!([node("a", "1", "x"), node("b", "2", "x"), broken("c")])));
+    server.list(NODES, page("9", "", json!([broken("a"), node("b", "2", "x")])));
+    let cluster = server.cluster();
+    let handle = cluster.nodes();
+    handle.store.synced().await;
+    let mut dirty = handle.store.subscribe();
+    assert_eq!(next(&mut dirty).await, nodes(&["a", "b"]));
+    settle().await;
+    server.event("MODIFIED", &broken("b"));
+    server.event("MODIFIED", &node("b", "6", "y"));
+    assert_eq!(next(&mut dirty).await, nodes(&["b"]));
+    server.event("ERROR", &json!({ "code": 410, "reason": "Expired", "message": "too old" }));
+    assert_eq!(next(&mut dirty).await, nodes(&["b"]), "listed with its older content");
+    assert_eq!(handle.store.get(&ObjectKey::cluster("a")).unwrap().provider_id, "x");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_list_empties_nothing_and_is_asked_for_again() {
+    let server = Server::default();
+    server.list(NODES, page("5", "", json!([node("a", "1", "")])));
+    server.list(NODES, Answer::Json(200, json!({ "metadata": { "resourceVersion": "9" } })));
+    server.list(NODES, Answer::error(500, "etcd is sad"));
+    server.list(NODES, Answer::Broken);
+    server.list(NODES, Answer::Silence);
+    server.list(NODES, page("9", "", Value::Null));
+    let cluster = server.cluster();
+    let handle = cluster.nodes();
+    handle.store.synced().await;
+    let mut dirty = handle.store.subscribe();
+    next(&mut dirty).await;
+    settle().await;
+    server.event("ERROR", &json!({ "code": 410, "reason": "Expired", "message": "too old" }));
+    while server.lists_asked().len() < 5 {
+        assert_eq!(handle.store.all().len(), 1);
+        sleep(Duration::from_millis(100)).await;
+    }
+    let status = cluster.status();
+    assert!(!status.reachable, "{status:?}");
+    assert!(status.watches["Node"].interrupted.is_some(), "{status:?}");
+    assert_eq!(next(&mut dirty).await, nodes(&["a"]), "now it is an empty list");
+    assert!(cluster.status().ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_outlives_its_version_is_asked_for_in_one_piece() {
+    let server = Server::default();
+    server.list(NODES, page("5", "token", json!([node("a", "1", "")])));
+    server.list(NODES, Answer::error(410, "the continue token is too old"));
+    server.list(NODES, page("7", "", json!([node("b", "1", "")])));
+    let cluster = server.cluster();
+    let handle = cluster.nodes();
+    handle.store.synced().await;
+    let names: Vec<_> = handle.store.all().iter().map(|node| node.name.clone()).collect();
+    assert_eq!(names, ["b"], "nothing is left of the first attempt");
+    assert_eq!(server.lists_asked()[2], "/api/v1/nodes?");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_closes_every_watch_at_once_is_not_asked_in_a_tight_loop() {
+    let server = Server::default();
+    for _ in 0..100 {
+        server.list(NODES, page("5", "", json!([])));
+    }
+    server.state.lock().watch_fails = Some(500);
+    let cluster = server.cluster();
+    let handle = cluster.nodes();
+    handle.store.synced().await;
+    sleep(Duration::from_secs(60)).await;
+    let asked = server.state.lock().asked.len();
+    assert!((8..60).contains(&asked), "{asked} requests in a minute");
+    assert!(server.lists_asked().len() > 1, "a server that keeps dropping watches may be a different one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_died_silently_is_given_up() {
+    let server = Server::default();
+    server.list(NODES, page("5", "", json!([])));
+    let cluster = server.cluster();
+    let handle = cluster.nodes();
+    handle.store.synced().await;
+    sleep(Duration::from_secs(200)).await;
+    assert_eq!(server.watches_asked().len(), 2, "{:?}", server.watches_asked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watch_lives_as_long_as_any_handle() {
+    let server = Server::default();
+    server.list(NODES, page("5", "", json!([])));
+    server.list(NODES, page("6", "", json!([])));
+    let cluster = server.cluster();
+    let (first, second) = (cluster.nodes(), cluster.nodes());
+    first.store.synced().await;
+    settle().await;
+    drop(first);
+    settle().await;
+    assert!(!server.state.lock().watches[0].is_closed());
+    assert_eq!(cluster.status().watches.len(), 1);
+    drop(second);
+    settle().await;
+    assert!(server.state.lock().watches[0].is_closed());
+    assert_eq!(cluster.status().watches.len(), 0);
+    let third = cluster.nodes();
+    assert!(!third.store.is_synced(), "what the old watch knew may be outdated");
+    third.store.synced().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_no_longer_concerns_us_counts_as_deleted() {
+    let service = |kind: &str, finalizers: Value| {
+        json!({
+            "metadata": { "name": "web", "namespace": "shop", "resourceVersion": "6", "finalizers": finalizers },
+            "spec": { "type": kind }
+        })
+    };
+    let server = Server::default();
+    let ours = json!(["service.k8s.alibaba/resources"]);
+    server.list("/api/v1/services", page("5", "", json!([service("LoadBalancer", ours.clone())])));
+    let cluster = server.cluster();
+    let handle = cluster.services();
+    handle.store.synced().await;
+    settle().await;
+    let mut dirty = handle.store.subscribe();
+    next(&mut dirty).await;
+    let key = ObjectKey::new("shop", "web");
+    server.event("MODIFIED", &service("ClusterIP", ours));
+    assert_eq!(next(&mut dirty).await, [key.clone()].into());
+    assert!(handle.store.get(&key).is_some(), "the finalizer still holds it");
+    server.event("MODIFIED", &service("ClusterIP", Value::Null));
+    assert_eq!(next(&mut dirty).await, [key.clone()].into());
+    assert!(handle.store.get(&key).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn slices_of_a_service_are_seen_as_one() {
+    let web = ObjectKey::new("shop", "web");
+    let server = Server::default();
+    server.list(SLICES, page("5", "", json!([slice("s1", "web", "10.0.0.1"), slice("s2", "web", "fd00::1")])));
+    let cluster = server.cluster();
+    let handle = cluster.endpoints();
+    handle.store.synced().await;
+    settle().await;
+    let addresses = |key: &ObjectKey| {
+        let view = handle.store.get(key)?;
+        Some(view.endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(addresses(&web), Some(vec!["10.0.0.1".into(), "fd00::1".into()]));
+    let mut dirty = handle.store.subscribe();
+    next(&mut dirty).await;
+    server.event("MODIFIED", &slice("s2", "api", "10.0.0.2"));
+    settle().await;
+    assert_eq!(next(&mut dirty).await, [web.clone(), ObjectKey::new("shop", "api")].into());
+    assert_eq!(addresses(&web), Some(vec!["10.0.0.1".into()]));
+    server.event("DELETED", &slice("s1", "web", "10.0.0.1"));
+    assert_eq!(next(&mut dirty).await, [web.clone()].into());
+    assert_eq!(addresses(&web), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_come_from_what_the_server_offers() {
+    let old = json!({
+        "metadata": { "name": "web", "namespace": "shop" },
+        "subsets": [{ "addresses": [{ "ip": "10.0.0.1" }], "ports": [{ "port": 80 }] }]
+    });
+    for (path, items) in [
+        (SLICES, json!([slice("s", "web", "10.0.0.1")])),
+        (OLD_SLICES, json!([slice("s", "web", "10.0.0.1")])),
+        (ENDPOINTS, json!([old])),
+    ] {
+        let server = Server::default();
+        server.list(path, page("5", "", items));
+        let cluster = server.cluster();
+        let handle = cluster.endpoints();
+        handle.store.synced().await;
+        settle().await;
+        let view = handle.store.get(&ObjectKey::new("shop", "web")).unwrap();
+        assert_eq!(view.endpoints[0].address.to_string(), "10.0.0.1");
+        assert_eq!(server.state.lock().asked.last().unwrap().path, path, "watched where it was listed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_permission_for_slices_older_endpoints_do_until_the_permission_comes() {
+    let server = Server::default();
+    server.list(SLICES, Answer::error(403, "forbidden"));
+    server.list(ENDPOINTS, page("5", "", json!([])));
+    let cluster = server.cluster();
+    let handle = cluster.endpoints();
+    handle.store.synced().await;
+    sleep(Duration::from_secs(2)).await;
+    server.list(SLICES, page("6", "", json!([])));
+    server.list(SLICES, page("6", "", json!([slice("s", "web", "10.0.0.1")])));
+    server.state.lock().watches.clear();
+    let mut dirty = handle.store.subscribe();
+    assert_eq!(next(&mut dirty).await, [ObjectKey::new("shop", "web")].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_permission_is_named() {
+    let server = Server::default();
+    server.list(NODES, Answer::error(403, "nodes is forbidden: User ccm cannot list"));
+    let cluster = server.cluster();
+    let _handle = cluster.nodes();
+    settle().await;
+    let status = cluster.status();
+    let reason = status.watches["Node"].interrupted.clone().unwrap();
+    assert!(reason.contains("verb list on nodes") && reason.contains("forbidden"), "{reason}");
+    assert!(status.reachable && !status.ready());
+}
