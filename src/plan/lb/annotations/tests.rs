@@ -57,7 +57,8 @@ fn every_number_is_held_to_its_range() {
             let good = good.to_string();
             assert_eq!(with(&[(suffix, &good)]).problems, [], "{suffix} {good}");
         }
-        for bad in [(min - 1).to_string(), (max + 1).to_string(), "three".to_owned(), "1.5".to_owned(), " 3".to_owned()] {
+        for bad in [(min - 1).to_string(), (max + 1).to_string(), "three".to_owned(), "1.5".to_owned(), " 3".to_owned()]
+        {
             if bad == "0" {
                 continue;
             }
@@ -74,7 +75,9 @@ fn every_number_is_held_to_its_range() {
 #[test]
 fn every_choice_is_held_to_its_list() {
     for entry in TABLE {
-        let (Kind::OneOf(values) | Kind::AnyCase(values), Key::Suffix(suffix)) = (entry.kind, entry.key) else { continue };
+        let (Kind::OneOf(values) | Kind::AnyCase(values), Key::Suffix(suffix)) = (entry.kind, entry.key) else {
+            continue;
+        };
         for value in values {
             assert_eq!(with(&[(suffix, value)]).get(entry.name), Some(*value), "{suffix}");
         }

@@ -119,8 +119,10 @@ fn pods_on_virtual_nodes_are_attached_by_their_interfaces() {
 #[test]
 fn nodes_that_are_no_backends() {
     type Edit = fn(&mut crate::plan::inputs::NodeView);
-    let label = |name: &'static str| move |node: &mut crate::plan::inputs::NodeView| {
-        node.labels.insert(name.to_owned(), String::new());
+    let label = |name: &'static str| {
+        move |node: &mut crate::plan::inputs::NodeView| {
+            node.labels.insert(name.to_owned(), String::new());
+        }
     };
     for name in [
         "node-role.kubernetes.io/master",
@@ -260,8 +262,7 @@ fn an_empty_list_of_nodes_empties_nothing() {
 fn many_backends_come_in_batches_additions_first() {
     let many = |range: std::ops::Range<u16>| {
         let mut world = World::new(&[ENI]);
-        world.endpoints.endpoints =
-            range.map(|n| pod(&format!("192.168.{}.{}", n / 250, n % 250 + 1), "n1")).collect();
+        world.endpoints.endpoints = range.map(|n| pod(&format!("192.168.{}.{}", n / 250, n % 250 + 1), "n1")).collect();
         world.enis = world.endpoints.endpoints.iter().map(|e| (e.address, "eni-1".to_owned())).collect();
         world
     };
@@ -293,10 +294,10 @@ fn two_ports_of_one_users_group_are_both_in_it() {
 fn a_users_group_that_is_no_longer_named_gets_our_backends_taken_out() {
     let with = |id: &'static str| World::new(&[("id", "lb-user"), ("vgroup-port", id)]);
     let mut cloud = Cloud::of_user();
-    cloud.observed.groups.insert(
-        "rsp-y".to_owned(),
-        ObservedGroup { name: "other".to_owned(), backends: Some(Vec::new()) },
-    );
+    cloud
+        .observed
+        .groups
+        .insert("rsp-y".to_owned(), ObservedGroup { name: "other".to_owned(), backends: Some(Vec::new()) });
     with("rsp-user:80").bring(&mut cloud);
     with("rsp-y:80").bring(&mut cloud);
     assert_eq!(cloud.backends("other").len(), 2);
@@ -395,7 +396,10 @@ fn lost_marks_are_restored() {
     let world = World::new(&[]);
     let mut cloud = world.served();
     cloud.instance().tags.clear();
-    assert_eq!(lines(&world.plan(&cloud)), [format!("tag ack.aliyun.com=c1, {MARK_TAG}={NAME}  # marks that are missing")]);
+    assert_eq!(
+        lines(&world.plan(&cloud)),
+        [format!("tag ack.aliyun.com=c1, {MARK_TAG}={NAME}  # marks that are missing")]
+    );
     cloud.instance().tags = (0..19).map(|n| (format!("t{n}"), String::new())).collect();
     let plan = diff(&world.desired(), &cloud.observed);
     assert!(plan.steps.is_empty() && plan.notes.len() == 1, "{plan}");
@@ -531,8 +535,7 @@ fn a_new_certificate_must_be_valid_unless_the_old_one_is_gone() {
         (CertificateState::Missing, CertificateState::Valid, true),
     ] {
         let mut observed = cloud.observed.clone();
-        observed.certificates =
-            BTreeMap::from([("cert-1".to_owned(), old), ("cert-2".to_owned(), new)]);
+        observed.certificates = BTreeMap::from([("cert-1".to_owned(), old), ("cert-2".to_owned(), new)]);
         assert!(desired.needs(&observed).is_empty());
         let plan = diff(&desired, &observed);
         assert_eq!((plan.steps.len(), plan.problems.len()), if allowed { (1, 0) } else { (0, 1) }, "{plan}");
