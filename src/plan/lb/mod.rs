@@ -22,7 +22,7 @@ pub use self::desired::{
     Desired, Handling, Inputs, Needs, Settings, desire, expected_ingress, handed_over, handling, wanted_enis,
 };
 pub use self::diff::diff;
-pub use self::teardown::{teardown, teardown_needs};
+pub use self::teardown::{Departure, teardown, teardown_needs};
 
 /// One thing that is wrong with a Service, or with what it asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

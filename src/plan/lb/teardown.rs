@@ -3,12 +3,38 @@
 //! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
 //! kind can still be left.
 
+use super::annotations::{Name, raw};
 use super::desired::{Needs, groups_to_read};
 use super::diff::{Draft, clear_all, forwards_to, listener_target};
 use super::model::ListenerKey;
 use super::naming::{MARK_TAG, Owner};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Plan, Target};
+use crate::plan::inputs::ServiceView;
+
+/// What a Service says about being cleaned up after. It is read leniently: a Service with mistakes can be deleted too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Departure {
+    /// The user's load balancer. As long as the annotation is there, whatever it says, no load balancer is deleted.
+    pub reuse: Option<String>,
+    /// Whether a load balancer of ours is kept.
+    pub preserve: bool,
+    /// Whether our listeners go from a user's load balancer.
+    pub override_listeners: bool,
+}
+
+impl Departure {
+    /// Reads it from the annotations.
+    #[must_use]
+    pub fn of(service: &ServiceView) -> Self {
+        let set = |name| raw(service, name).filter(|value| !value.is_empty());
+        Self {
+            reuse: set(Name::Id).map(str::to_owned),
+            preserve: set(Name::PreserveLbOnDelete).is_some(),
+            override_listeners: set(Name::ForceOverrideListeners) == Some("true"),
+        }
+    }
+}
 
 /// What must still be read before [`teardown`]. Listeners of a user's load balancer are only read, and so only removed,
 /// with `override_listeners`.

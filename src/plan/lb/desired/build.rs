@@ -36,7 +36,7 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
             "`intranet`: load balancers with a public address are switched off by service.disable_public",
         ));
     }
-    without_effect(service, &annotations, &mut warnings);
+    without_effect(service, &annotations, settings, &mut warnings);
 
     let mut sources = Sources::new(service, &annotations, inputs.nodes, inputs.endpoints, settings);
     warnings.append(&mut sources.warnings);
@@ -66,6 +66,15 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
         }
     }
     problems.extend(schedulers(&desired, &annotations));
+    for (from, to) in &annotations.forward_ports {
+        if !desired.listeners.contains_key(&ListenerKey { port: *from, protocol: Protocol::Http }) {
+            warnings.push(Problem {
+                field: annotations.key(Name::ForwardPort),
+                given: format!("{from}:{to}"),
+                allowed: format!("no effect: {from} is no HTTP port; see {}", annotations.key(Name::ProtocolPort)),
+            });
+        }
+    }
     desired.warnings = warnings;
     if problems.is_empty() { Ok(desired) } else { Err(problems) }
 }
@@ -317,7 +326,7 @@ fn fixed(annotations: &Annotations) -> Vec<(String, FixedAttribute, String)> {
 }
 
 /// What the Service says and no classic load balancer does.
-fn without_effect(service: &ServiceView, annotations: &Annotations, warnings: &mut Vec<Problem>) {
+fn without_effect(service: &ServiceView, annotations: &Annotations, settings: &Settings, warnings: &mut Vec<Problem>) {
     if !service.source_ranges.is_empty() {
         warnings.push(Problem {
             field: "spec.loadBalancerSourceRanges".to_owned(),
@@ -340,6 +349,20 @@ fn without_effect(service: &ServiceView, annotations: &Annotations, warnings: &m
                 annotations.key(Name::StickySession)
             ),
         });
+    }
+    let eni = mode(service, annotations, settings) == Mode::Eni;
+    if annotations.get(Name::GracefulShutdown).is_some() && (!eni || annotations.is(Name::IgnoreWeightUpdate, "on")) {
+        let allowed = format!(
+            "no effect without {}: eni, or together with {}",
+            annotations.key(Name::BackendType),
+            annotations.key(Name::IgnoreWeightUpdate)
+        );
+        warnings.push(annotations.complaint(Name::GracefulShutdown, allowed));
+    }
+    let ipv6 = annotations.is(Name::IpVersion, "ipv6") && settings.service.ipv6;
+    if annotations.is(Name::BackendIpVersion, "ipv6") && !ipv6 {
+        let allowed = format!("no effect without {}: ipv6 and service.ipv6", annotations.key(Name::IpVersion));
+        warnings.push(annotations.complaint(Name::BackendIpVersion, allowed));
     }
     let reused = annotations.get(Name::Id).is_some();
     if !reused && !annotations.group_ports.is_empty() {

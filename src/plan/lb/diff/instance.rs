@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Draft;
 use crate::plan::lb::Problem;
 use crate::plan::lb::annotations::{Name, entry};
-use crate::plan::lb::desired::Desired;
+use crate::plan::lb::desired::{Desired, FixedAttribute};
 use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, REUSE_TAG};
 use crate::plan::lb::observed::{Observed, ObservedInstance};
 use crate::plan::lb::operation::{Operation, Target};
@@ -56,7 +56,11 @@ fn creatable(desired: &Desired) -> Result<(), Problem> {
             ),
         ));
     }
-    let classic = desired.instance.fixed.iter().any(|(_, _, value)| value == "classic");
+    let classic = desired
+        .instance
+        .fixed
+        .iter()
+        .any(|(_, attribute, value)| *attribute == FixedAttribute::NetworkType && value == "classic");
     if create.address_type == "intranet" && !classic && create.vswitch_ids.is_empty() {
         return Err(problem(
             key(Name::VswitchId),

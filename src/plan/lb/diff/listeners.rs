@@ -309,7 +309,12 @@ impl Pass<'_> {
             .copied()
             .collect();
         for other in &in_the_way {
-            if !self.delete(*other, verdicts, &format!("{}: replaced by {key}", wanted.source)) {
+            let reason = if *other == key {
+                format!("{}: made again, as its redirection or scheduler cannot be changed", wanted.source)
+            } else {
+                format!("{}: replaced by {key}", wanted.source)
+            };
+            if !self.delete(*other, verdicts, &reason) {
                 return;
             }
         }

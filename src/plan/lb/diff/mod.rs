@@ -56,7 +56,8 @@ impl Draft {
             _ => vec![Target::Instance],
         };
         for need in needs {
-            if !all.contains(&need) {
+            let earlier = need != target || self.plan.steps.iter().any(|step| step.target == target);
+            if earlier && !all.contains(&need) {
                 all.push(need);
             }
         }

@@ -9,7 +9,9 @@ use crate::plan::lb::model::{BackendKind, ListenerField, Protocol};
 use crate::plan::lb::naming::{CLUSTER_TAG, FINALIZER, MARK_TAG, Owner, REUSE_TAG};
 use crate::plan::lb::observed::{CertificateState, ObservedGroup};
 use crate::plan::lb::operation::Operation;
-use crate::plan::lb::{Handling, diff, expected_ingress, handed_over, handling, teardown, teardown_needs, wanted_enis};
+use crate::plan::lb::{
+    Departure, Handling, diff, expected_ingress, handed_over, handling, teardown, teardown_needs, wanted_enis,
+};
 
 const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
 
@@ -635,14 +637,20 @@ fn everything_wrong_comes_in_one_list() {
 
 #[test]
 fn what_has_no_effect_is_said() {
-    let mut world = World::new(&[("vgroup-port", "rsp-a:80"), ("zone-maps", "x")]);
+    let mut world = World::new(&[
+        ("vgroup-port", "rsp-a:80"),
+        ("zone-maps", "x"),
+        ("graceful-shutdown", "true"),
+        ("backend-ip-version", "ipv6"),
+        ("forward-port", "80:443"),
+    ]);
     world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
     world.service.client_ip_affinity = Some(10_800);
     let fields: Vec<_> = world.desired().warnings.into_iter().map(|warning| warning.field).collect();
     for field in ["spec.loadBalancerSourceRanges", "spec.sessionAffinity"] {
         assert!(fields.contains(&field.to_owned()), "{fields:?}");
     }
-    assert_eq!(fields.len(), 4, "{fields:?}");
+    assert_eq!(fields.len(), 7, "{fields:?}");
 }
 
 #[test]
@@ -676,6 +684,21 @@ fn a_users_load_balancer_can_always_be_left() {
     let without = teardown(&owner, Some("lb-user"), false, &cloud.observed);
     assert!(matches!(without.steps[0].operation, Operation::DeleteGroup { .. }), "{without}");
     assert_eq!(without.steps.len(), 1, "{without}");
+}
+
+#[test]
+fn a_service_with_mistakes_can_be_deleted() {
+    let service = World::new(&[("id", " lb-user"), ("healthy-threshold", "three"), ("preserve-lb-on-delete", "false")]);
+    let departure = Departure::of(&service.service);
+    assert_eq!((departure.reuse.as_deref(), departure.preserve), (Some(" lb-user"), true));
+    let world = World::new(&[]);
+    let mut cloud = world.served();
+    let owner = Owner::of(&world.service, &world.settings);
+    let plan = teardown(&owner, departure.reuse.as_deref(), false, &cloud.observed);
+    assert!(plan.steps.is_empty() && plan.problems.len() == 1, "{plan}");
+    let id = cloud.instance().id.clone();
+    let plan = teardown(&owner, Some(&id), false, &cloud.observed);
+    assert!(plan.steps.iter().all(|step| !matches!(step.operation, Operation::DeleteInstance { .. })), "{plan}");
 }
 
 #[test]

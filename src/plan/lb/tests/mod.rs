@@ -237,7 +237,7 @@ impl Cloud {
             tags: BTreeMap::from([("made-by".to_owned(), "user".to_owned())]),
             ..ObservedInstance::default()
         };
-        Self {
+        let mut cloud = Self {
             observed: Observed {
                 instance: Some(instance),
                 groups: BTreeMap::from([("rsp-user".to_owned(), group)]),
@@ -245,7 +245,9 @@ impl Cloud {
                 certificates: BTreeMap::new(),
             },
             made: 0,
-        }
+        };
+        cloud.add_defaults();
+        cloud
     }
 
     pub(super) fn perform(&mut self, operation: &Operation) {
