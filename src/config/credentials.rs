@@ -151,6 +151,7 @@ fn key_part(
     let file_key = format!("{key}_file");
     if stated.is_some() && file.is_some() {
         c.bad(&file_key, "cannot be used together with the key of the same name without \"_file\"");
+        return Some(Secret::new(String::new()));
     }
     let Some(path) = file else {
         let text = stated?;

@@ -275,10 +275,11 @@ fn read_value(
             for (index, item) in items.iter().enumerate() {
                 path.push(index.to_string());
                 spans.insert(path.clone(), Spans { key: item.span(), value: item.span() });
-                read.extend(read_value(item, path, spans, early));
+                read.push(read_value(item, path, spans, early));
                 path.pop();
             }
-            return Some(Value::from(read));
+            // Without one of its items the others would not be where they are written.
+            return read.into_iter().collect::<Option<Vec<_>>>().map(Value::from);
         }
         DeValue::Integer(_) | DeValue::Float(_) => "the number is too large",
         DeValue::Datetime(_) => "no key takes a date",

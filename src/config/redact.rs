@@ -77,11 +77,11 @@ fn hidden_from(before: &str, line: &str) -> Option<usize> {
     }
     if line.contains('=') {
         let tags = section_above(before) == Some("service.defaults.tags");
-        let assignments = line.match_indices('=').filter(|(at, _)| {
-            let name = name_before(&line[..*at]);
-            !(tags && at == &line.find('=').unwrap_or_default()) && !may_show(name, &line[at + 1..])
+        let assignments = line.match_indices('=').enumerate().filter(|(index, (at, _))| {
+            let is_tag = tags && *index == 0;
+            !is_tag && !may_show(name_before(&line[..*at]), &line[at + 1..])
         });
-        return assignments.map(|(at, _)| at + 1 + leading_spaces(&line[at + 1..])).next();
+        return assignments.map(|(_, (at, _))| at + 1 + leading_spaces(&line[at + 1..])).next();
     }
     if let Some(name) = open_above(before) {
         return (!is_open(name)).then_some(indent);
