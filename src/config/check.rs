@@ -18,6 +18,7 @@ use super::layers::{Early, KeyPath, Layers, Origin, Source, resolve};
 use super::redact;
 use super::report::{Place, Problem, Report};
 use super::schema::{self, Kind, Shape};
+use super::values::shown;
 use super::{credentials, rules};
 
 /// Reports say no more than this at once.
@@ -229,12 +230,15 @@ impl<'a> Checker<'a> {
     }
 
     fn add(&mut self, path: &[String], part: Part, message: String, help: Option<String>) {
-        let place = self.place(path, part);
         self.broken.insert(path.to_vec());
         if path.last().is_some_and(|part| part.parse::<usize>().is_ok()) {
             self.broken.insert(path[..path.len() - 1].to_vec());
         }
-        self.push(Some(join(path)), message, help, place);
+        // Finding the place takes time, which a file full of mistakes would multiply.
+        if self.problems.len() < MOST_PROBLEMS {
+            let place = self.place(path, part);
+            self.push(Some(join(path)), message, help, place);
+        }
     }
 
     fn push(&mut self, key: Option<String>, message: String, help: Option<String>, place: Located) {
@@ -276,14 +280,6 @@ fn join(path: &[String]) -> String {
         |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
     let parts = path.iter().map(|name| if bare(name) { name.clone() } else { format!("{name:?}") });
     parts.collect::<Vec<_>>().join(".")
-}
-
-/// A value as it is quoted in a message: escaped, and not endless.
-pub(super) fn shown(value: &str) -> String {
-    match value.char_indices().nth(60) {
-        None => format!("{value:?}"),
-        Some((at, _)) => format!("{:?}...", &value[..at]),
-    }
 }
 
 fn given(value: &Value) -> &'static str {

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use super::schema;
+use super::values::password_in;
 
 /// Keys whose values are never shown. The id is among them because people paste the secret there.
 pub(super) const HIDDEN: [&str; 3] = ["access_key_id", "access_key_secret", "security_token"];
@@ -39,7 +40,7 @@ pub(super) fn excerpt(text: &str, span: &Range<usize>, secrets: &[Range<usize>])
     }
     let known = secrets.iter().filter(|secret| secret.start < begin + content.len() && secret.end > begin);
     let known = known.map(|secret| within(secret.start)).min();
-    let guessed = hidden_from(&text[..begin], content);
+    let guessed = hidden_from(&text[..begin], content).into_iter().chain(password_in(content)).min();
     let column = text[begin..start].chars().count() + 1;
     let line = text[..begin].matches('\n').count() + 1;
     let shown = match known.into_iter().chain(guessed).min() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tracing_subscriber::EnvFilter;
 
-use super::check::{Checker, nearest, shown};
+use super::check::{Checker, nearest};
 use super::checked::{
     Cloud, Config, ControllerName, Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, Route, Server, Service,
     ServiceDefaults, VSwitchChoice,
@@ -17,7 +17,7 @@ use super::file::{
     ServiceDefaultsSection,
 };
 use super::layers::resolve;
-use super::values::{TimeSpan, parse_cidr};
+use super::values::{TimeSpan, parse_cidr, shown};
 
 /// The whole configuration. Worthless if the checker has found a problem.
 pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig) -> Config {
@@ -179,7 +179,20 @@ fn ids<'t>(c: &mut Checker<'_>, key: &str, given: impl IntoIterator<Item = &'t s
     }
 }
 
+/// Lists are compared item by item with each other, so they are bounded.
+const LONGEST_LIST: usize = 100;
+
+fn is_short(c: &mut Checker<'_>, key: &str, list: &[String]) -> bool {
+    if list.len() > LONGEST_LIST {
+        c.bad(key, format!("may list {LONGEST_LIST} at most, not {}", list.len()));
+    }
+    list.len() <= LONGEST_LIST
+}
+
 fn vswitches(c: &mut Checker<'_>, written: &[String]) -> Vec<VSwitchChoice> {
+    if !is_short(c, "cloud.vswitches", written) {
+        return Vec::new();
+    }
     let mut choices: Vec<VSwitchChoice> = Vec::new();
     for (index, text) in written.iter().enumerate() {
         let key = format!("cloud.vswitches.{index}");
@@ -400,6 +413,9 @@ fn route(c: &mut Checker<'_>, section: &RouteSection) -> Route {
 }
 
 fn cluster_cidrs(c: &mut Checker<'_>, written: &[String]) -> Vec<IpNet> {
+    if !is_short(c, "route.cluster_cidrs", written) {
+        return Vec::new();
+    }
     let mut nets: Vec<IpNet> = Vec::new();
     for (index, text) in written.iter().enumerate() {
         let key = format!("route.cluster_cidrs.{index}");
