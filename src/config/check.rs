@@ -14,7 +14,7 @@ use figment::value::{Dict, Num, Value};
 
 use super::checked::Config;
 use super::file::FileConfig;
-use super::layers::{Early, KeyPath, Layers, Origin, Source, resolve};
+use super::layers::{Early, KeyPath, Layers, Provenance, Source, resolve};
 use super::redact;
 use super::report::{Place, Problem, Report};
 use super::schema::{self, Kind, Shape};
@@ -251,10 +251,10 @@ impl<'a> Checker<'a> {
     fn place(&self, path: &[String], part: Part) -> Located {
         for length in (1..=path.len()).rev() {
             let path_here = &path[..length];
-            match self.layers.origin(path_here) {
-                Some(Origin::Variable(name)) => return (Place::Variable { variable: name.clone() }, None),
-                Some(Origin::Argument(key)) => return (Place::Argument { argument: format!("--set {key}") }, None),
-                Some(Origin::File) => {}
+            match self.layers.provenance(path_here) {
+                Some(Provenance::Variable(name)) => return (Place::Variable { variable: name.clone() }, None),
+                Some(Provenance::Argument(key)) => return (Place::Argument { argument: format!("--set {key}") }, None),
+                Some(Provenance::File) => {}
                 None => continue,
             }
             if let Some(spans) = self.layers.spans(path_here) {

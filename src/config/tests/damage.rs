@@ -59,3 +59,21 @@ proptest! {
         prop_assert_eq!(span.to_string().parse::<TimeSpan>(), Ok(span));
     }
 }
+
+#[test]
+fn nesting_without_end_is_survived() {
+    let deep = [
+        format!("x = {}", "[".repeat(100_000)),
+        format!("x = {}", "{a=".repeat(100_000)),
+        format!("x = {}1{}", "[".repeat(100_000), "]".repeat(100_000)),
+        format!("{}x = 1", "a.".repeat(100_000)),
+        format!("[{}x]", "a.".repeat(100_000)),
+    ];
+    for text in deep {
+        assert!(!bad(&source(&text)).to_string().is_empty());
+    }
+    let name = format!("ALICLOUD_CCM__{}X", "A__".repeat(100_000));
+    bad(&with_environment(&right(""), &[(&name, "1")]));
+    bad(&with_overrides(&right(""), &[&format!("{}x=1", "a.".repeat(100_000))]));
+    bad(&with_overrides(&right(""), &[&format!("controllers={}", "[".repeat(100_000))]));
+}
