@@ -1,4 +1,4 @@
-//! Where values come from: the file, the environment, the command line; merged, each remembering its provenance.
+//! Where values come from: the file, the environment, the command line; merged, and for each value it is known who set it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -70,11 +70,13 @@ pub const CREDENTIAL_VARIABLES: [&[(&str, &str)]; 3] = [
 const OPTIONAL_CREDENTIALS: [&str; 2] = ["security_token", "role_session_name"];
 
 /// Keys that say which kind of credentials is meant; with one of them stated, the environment's are not looked at.
-const DECISIVE_CREDENTIALS: [&str; 7] = [
+const DECISIVE_CREDENTIALS: [&str; 9] = [
     "access_key_id",
     "access_key_secret",
     "access_key_id_file",
     "access_key_secret_file",
+    "security_token",
+    "security_token_file",
     "oidc_provider_arn",
     "oidc_token_file",
     "instance_role",
@@ -112,7 +114,7 @@ pub(super) struct Spans {
     pub(super) value: Range<usize>,
 }
 
-/// What one provenance says.
+/// What one of them says.
 struct Layer {
     provenance: Provenance,
     dict: Dict,

@@ -154,6 +154,8 @@ fn the_first_kind_of_credentials_that_is_there_is_used() {
     assert_eq!(credentials("", &[]), Credentials::InstanceRole { role: None });
     let instance = "cloud.credentials.instance_role = \"ccm\"";
     assert_eq!(credentials(instance, &all), Credentials::InstanceRole { role: Some("ccm".to_owned()) });
+    let token = with_environment(&right("cloud.credentials.security_token = \"t\""), &all);
+    assert!(messages(&token).starts_with("cloud.credentials.access_key_id is missing"), "parts of two keys were mixed");
     let role = "cloud.credentials.role_arn = \"acs:ram::1:role/r\"";
     let Credentials::AssumeRole { source, .. } = credentials(role, &all) else { panic!("no role") };
     assert_eq!(source, key("A", "a", Some("t")));
