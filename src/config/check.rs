@@ -1,27 +1,28 @@
 //! From what is written to what it means, finding everything that is wrong on the way. Pure: it sees its [`Source`] and
 //! nothing else.
 //!
-//! Three steps: syntax; keys and types, by reading into [`FileConfig`] again and again, each time without what was found
-//! wrong; meaning, in [`rules`](super::rules). A step that depends on a value with a problem is skipped, so that one mistake
+//! Steps: syntax; keys, types and ranges, by comparison with the schema; texts that stand for something else, by reading
+//! into [`FileConfig`] again and again, each time without what was found wrong; meaning, in [`rules`](super::rules). A step that depends on a value with a problem is skipped, so that one mistake
 //! gives one message.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use figment::error::Kind as Wrong;
-use figment::value::Value;
+use figment::error::{Actual, Kind as Wrong};
+use figment::value::{Dict, Num, Value};
 
 use super::checked::Config;
 use super::file::FileConfig;
-use super::layers::{Early, KeyPath, Layers, Origin, Source, resolve};
-use super::redact::{self, HIDDEN};
+use super::layers::{Early, KeyPath, Layers, Provenance, Source, resolve};
+use super::redact;
 use super::report::{Place, Problem, Report};
-use super::schema::{self, Kind};
+use super::schema::{self, Kind, Shape};
+use super::values::shown;
 use super::{credentials, rules};
 
 /// Reports say no more than this at once.
-const MOST_PROBLEMS: usize = 100;
+pub(super) const MOST_PROBLEMS: usize = 100;
 
 /// Checks a configuration.
 ///
@@ -30,7 +31,7 @@ const MOST_PROBLEMS: usize = 100;
 /// Everything that is wrong with it.
 pub fn check(source: &Source) -> Result<Config, Report> {
     let mut checker = Checker::new(source);
-    if checker.problems.is_empty() {
+    if !checker.is_garbled {
         let file = checker.extract();
         let config = rules::config(&mut checker, &file);
         if checker.problems.is_empty() {
@@ -53,7 +54,7 @@ pub struct Referenced {
 #[must_use]
 pub fn referenced(source: &Source) -> Referenced {
     let mut checker = Checker::new(source);
-    if !checker.problems.is_empty() {
+    if checker.is_garbled {
         return Referenced::default();
     }
     let credentials = checker.extract().cloud.credentials;
@@ -78,21 +79,26 @@ pub(super) struct Checker<'a> {
     stated: BTreeSet<String>,
     broken: BTreeSet<KeyPath>,
     problems: Vec<Problem>,
+    /// The file is not TOML, so nothing that was read from it can be relied on.
+    is_garbled: bool,
 }
 
 impl<'a> Checker<'a> {
     fn new(source: &'a Source) -> Self {
         let (layers, early) = Layers::read(source);
         let stated = layers.stated();
-        let mut this = Self { source, layers, stated, broken: BTreeSet::new(), problems: Vec::new() };
+        let mut this =
+            Self { source, layers, stated, broken: BTreeSet::new(), problems: Vec::new(), is_garbled: false };
         for mistake in early.into_iter().take(MOST_PROBLEMS) {
             match mistake {
                 Early::Syntax { message, span } => {
                     let place = this.in_file(&span);
+                    this.is_garbled = true;
                     this.push(None, format!("the file is not valid TOML: {message}"), None, place);
                 }
                 Early::Value { path, message, span } => {
                     let place = this.in_file(&span);
+                    this.broken.insert(path.clone());
                     this.push(Some(join(&path)), format!("{}: {message}", join(&path)), None, place);
                 }
                 Early::Argument { number } => {
@@ -113,7 +119,7 @@ impl<'a> Checker<'a> {
 
     /// Reads what is written. Whatever is wrong is noted and has its default.
     fn extract(&mut self) -> FileConfig {
-        self.check_ranges();
+        self.check_kinds();
         while self.problems.len() < MOST_PROBLEMS {
             let error = match self.layers.merged().extract::<FileConfig>() {
                 Ok(file) => return file,
@@ -130,78 +136,59 @@ impl<'a> Checker<'a> {
     fn note(&mut self, error: &figment::Error) {
         let path = &error.path;
         let key = join(path);
-        let hidden = path.last().is_some_and(|name| HIDDEN.contains(&name.as_str()));
         match &error.kind {
-            Wrong::UnknownField(..) => {
-                let name = path.last().map(String::as_str).unwrap_or_default();
-                let section = &path[..path.len().saturating_sub(1)];
-                let place =
-                    if section.is_empty() { "at the top".to_owned() } else { format!("in [{}]", join(section)) };
-                self.add(path, Part::Key, format!("there is no key {name:?} {place}"), suggest_key(section, name));
-            }
             Wrong::UnknownVariant(given, _) => {
                 let shape = schema::at(path);
-                let allowed = shape.map(schema::Shape::allowed).unwrap_or_default();
+                let allowed = shape.map(Shape::allowed).unwrap_or_default();
                 let words: Vec<&str> = shape.iter().flat_map(|shape| shape.words()).map(|(word, _)| word).collect();
                 let help = nearest(given, words.into_iter()).map(|word| format!("did you mean {word:?}?"));
                 self.add(path, Part::Value, format!("{key} must be {allowed}, not {}", shown(given)), help);
             }
-            Wrong::Message(message) if !hidden && schema::at(path).is_some_and(|shape| shape.is_timespan()) => {
+            Wrong::Message(message) if schema::at(path).is_some_and(Shape::is_timespan) => {
                 self.add(path, Part::Value, format!("{key}: {message}"), None);
             }
-            _ => self.note_type(path),
+            Wrong::InvalidValue(Actual::Str(text), _) if schema::at(path).is_some_and(Shape::is_address) => {
+                let allowed = schema::at(path).map(Shape::allowed).unwrap_or_default();
+                self.add(path, Part::Value, format!("{key} must be {allowed}, not {}", shown(text)), None);
+            }
+            _ => {
+                let allowed = schema::at(path).map_or_else(|| "something else".to_owned(), Shape::allowed);
+                self.add(path, Part::Value, format!("{key} must be {allowed}"), None);
+            }
         }
     }
 
-    /// Notes a value of the wrong type, and in a list all of them.
-    fn note_type(&mut self, path: &[String]) {
-        let (list, in_list) = match path.split_last() {
-            Some((index, list))
-                if index.parse::<usize>().is_ok() && schema::at(list).is_some_and(|s| s.kind() == Kind::List) =>
-            {
-                (list, true)
-            }
-            _ => (path, false),
-        };
-        let Ok(value) = self.layers.merged().find_value(&list.join(".")) else {
-            let place = (Place::Whole { file: self.source.path.clone() }, None);
-            return self.push(Some(join(path)), format!("{} cannot be read", join(path)), None, place);
-        };
-        let allowed = schema::at(path).map_or_else(|| "something else".to_owned(), schema::Shape::allowed);
-        if let (true, Value::Array(_, items)) = (in_list, &value) {
-            for (index, item) in items.iter().enumerate().filter(|(_, item)| !matches!(item, Value::String(..))) {
-                let path: KeyPath = list.iter().cloned().chain([index.to_string()]).collect();
-                let message = format!("what is listed in {} must be {allowed}, not {}", join(list), given(item));
-                self.add(&path, Part::Value, message, None);
-            }
-        } else {
-            let text = match &value {
-                Value::String(_, text) if schema::at(path).is_some_and(|shape| shape.is_address()) => shown(text),
-                _ => given(&value).to_owned(),
-            };
-            self.add(path, Part::Value, format!("{} must be {allowed}, not {text}", join(path)), None);
-        }
+    fn note_unknown(&mut self, path: &[String]) {
+        let Some((name, section)) = path.split_last() else { return };
+        let place = if section.is_empty() { "at the top".to_owned() } else { format!("in [{}]", join(section)) };
+        self.add(path, Part::Key, format!("there is no key {} {place}", shown(name)), suggest_key(section, name));
     }
 
-    /// Compares every number with what the schema allows.
-    fn check_ranges(&mut self) {
-        for path in schema::leaves() {
-            let Some(shape) = schema::at(path).filter(|shape| matches!(shape.kind(), Kind::Integer | Kind::Number))
-            else {
-                continue;
-            };
-            let Ok(Value::Num(_, number)) = self.layers.merged().find_value(&path.join(".")) else {
-                continue;
-            };
-            let whole = number.to_i128().is_some() || number.to_u128().is_some();
-            #[allow(clippy::cast_precision_loss, reason = "limits are far below where precision is lost")]
-            let value = number.to_f64().or(number.to_i128().map(|n| n as f64)).or(number.to_u128().map(|n| n as f64));
-            let fits = value.is_some_and(|value| shape.admits(value));
-            if (shape.kind() == Kind::Integer && !whole) || fits {
-                continue;
+    fn note_type(&mut self, path: &[String], shape: Shape, value: &Value) {
+        let in_list = path.last().is_some_and(|part| part.parse::<usize>().is_ok());
+        let subject = if in_list { format!("what is listed in {}", join(&path[..path.len() - 1])) } else { join(path) };
+        let given = match value {
+            Value::Num(_, number) if shape.kind() == Kind::Number || (shape.is_number() && is_whole(*number)) => {
+                number_text(*number)
             }
-            let given = value.map(|value| value.to_string()).unwrap_or_default();
-            self.bad(&path.join("."), format!("must be {}, not {given}", shape.allowed()));
+            Value::String(_, text) if shape.is_address() => shown(text),
+            other => given(other).to_owned(),
+        };
+        self.add(path, Part::Value, format!("{subject} must be {}, not {given}", shape.allowed()), None);
+    }
+
+    /// Compares every key and value with what the schema allows.
+    fn check_kinds(&mut self) {
+        let Ok(dict) = self.layers.merged().extract::<Dict>() else { return };
+        let mut unfit = Vec::new();
+        check_kind(&mut KeyPath::new(), Some(Shape::root()), &Value::from(dict), &mut unfit);
+        for (path, shape, value) in &unfit {
+            match shape {
+                Some(shape) => self.note_type(path, *shape, value),
+                None => self.note_unknown(path),
+            }
+        }
+        for (path, ..) in &unfit {
             self.forget(path);
         }
     }
@@ -243,12 +230,15 @@ impl<'a> Checker<'a> {
     }
 
     fn add(&mut self, path: &[String], part: Part, message: String, help: Option<String>) {
-        let place = self.place(path, part);
         self.broken.insert(path.to_vec());
         if path.last().is_some_and(|part| part.parse::<usize>().is_ok()) {
             self.broken.insert(path[..path.len() - 1].to_vec());
         }
-        self.push(Some(join(path)), message, help, place);
+        // Finding the place takes time, which a file full of mistakes would multiply.
+        if self.problems.len() < MOST_PROBLEMS {
+            let place = self.place(path, part);
+            self.push(Some(join(path)), message, help, place);
+        }
     }
 
     fn push(&mut self, key: Option<String>, message: String, help: Option<String>, place: Located) {
@@ -261,10 +251,10 @@ impl<'a> Checker<'a> {
     fn place(&self, path: &[String], part: Part) -> Located {
         for length in (1..=path.len()).rev() {
             let path_here = &path[..length];
-            match self.layers.origin(path_here) {
-                Some(Origin::Variable(name)) => return (Place::Variable { variable: name.clone() }, None),
-                Some(Origin::Argument(key)) => return (Place::Argument { argument: format!("--set {key}") }, None),
-                Some(Origin::File) => {}
+            match self.layers.provenance(path_here) {
+                Some(Provenance::Variable(name)) => return (Place::Variable { variable: name.clone() }, None),
+                Some(Provenance::Argument(key)) => return (Place::Argument { argument: format!("--set {key}") }, None),
+                Some(Provenance::File) => {}
                 None => continue,
             }
             if let Some(spans) = self.layers.spans(path_here) {
@@ -292,24 +282,59 @@ fn join(path: &[String]) -> String {
     parts.collect::<Vec<_>>().join(".")
 }
 
-/// A value as it is quoted in a message: escaped, and not endless.
-pub(super) fn shown(value: &str) -> String {
-    match value.char_indices().nth(60) {
-        None => format!("{value:?}"),
-        Some((at, _)) => format!("{:?}...", &value[..at]),
-    }
-}
-
 fn given(value: &Value) -> &'static str {
     match value {
         Value::String(..) | Value::Char(..) => "text",
         Value::Bool(..) => "true or false",
-        Value::Num(_, number) if number.to_i128().is_some() || number.to_u128().is_some() => "a whole number",
-        Value::Num(..) => "a number with a fraction",
+        Value::Num(_, number) if is_whole(*number) => "a whole number",
+        Value::Num(..) => "a decimal number",
         Value::Array(..) => "a list",
         Value::Dict(..) => "a table",
         Value::Empty(..) => "nothing",
     }
+}
+
+/// A value that the schema does not allow there; without a shape the key itself is unknown.
+type Unfit = (KeyPath, Option<Shape>, Value);
+
+fn check_kind(path: &mut KeyPath, shape: Option<Shape>, value: &Value, unfit: &mut Vec<Unfit>) {
+    let mut check_child = |name: &str, value: &Value| {
+        path.push(name.to_owned());
+        check_kind(path, shape.and_then(|shape| shape.child(name)), value, unfit);
+        path.pop();
+    };
+    let fits = match (shape.map(Shape::kind), value) {
+        (Some(Kind::Section | Kind::Map), Value::Dict(_, entries)) => {
+            entries.iter().for_each(|(name, entry)| check_child(name, entry));
+            true
+        }
+        (Some(Kind::List), Value::Array(_, items)) => {
+            items.iter().enumerate().for_each(|(index, item)| check_child(&index.to_string(), item));
+            true
+        }
+        (Some(Kind::Text), Value::String(..)) | (Some(Kind::Bool), Value::Bool(..)) => true,
+        (Some(kind @ (Kind::Integer | Kind::Number)), Value::Num(_, number)) => {
+            (kind == Kind::Number || is_whole(*number)) && shape.is_some_and(|shape| shape.admits(float(*number)))
+        }
+        _ => false,
+    };
+    if !fits {
+        unfit.push((path.clone(), shape, value.clone()));
+    }
+}
+
+fn is_whole(number: Num) -> bool {
+    number.to_i128().is_some() || number.to_u128().is_some()
+}
+
+fn number_text(number: Num) -> String {
+    let whole = number.to_i128().map(|whole| whole.to_string()).or(number.to_u128().map(|whole| whole.to_string()));
+    whole.or(number.to_f64().map(|float| float.to_string())).unwrap_or_default()
+}
+
+/// For comparison with limits only, which are far below where precision is lost.
+fn float(number: Num) -> f64 {
+    number_text(number).parse().unwrap_or(f64::NAN)
 }
 
 fn suggest_key(section: &[String], name: &str) -> Option<String> {

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::check::{Checker, shown};
+use super::check::Checker;
 use super::checked::{AccessKey, Credentials};
 use super::file::CredentialsSection;
 use super::layers::resolve;
 use super::load::SecretFile;
 use super::rules::{not_empty, within};
 use super::secret::Secret;
+use super::values::shown as quoted;
 
 const ID: &str = "cloud.credentials.access_key_id";
 const SECRET: &str = "cloud.credentials.access_key_secret";
@@ -77,14 +78,14 @@ fn check_role(c: &mut Checker<'_>, section: &CredentialsSection) {
             })
         };
         if let Some(arn) = arn.as_deref().filter(|arn| !fits(arn)) {
-            c.bad(key, format!("must be \"acs:ram::<account>{kind}<name>\", not {}", shown(arn)));
+            c.bad(key, format!("must be \"acs:ram::<account>{kind}<name>\", not {}", quoted(arn)));
         }
     }
     within(c, DURATION, section.duration, Duration::from_secs(900), Duration::from_secs(43200));
     let name = &section.role_session_name;
     let fits = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '.' | '@' | '-' | '_');
     if !(2..=64).contains(&name.len()) || !name.chars().all(fits) {
-        c.bad(SESSION, format!("must be 2 to 64 letters, digits, '.', '@', '-' and '_', not {}", shown(name)));
+        c.bad(SESSION, format!("must be 2 to 64 letters, digits, '.', '@', '-' and '_', not {}", quoted(name)));
     }
 }
 
@@ -151,6 +152,7 @@ fn key_part(
     let file_key = format!("{key}_file");
     if stated.is_some() && file.is_some() {
         c.bad(&file_key, "cannot be used together with the key of the same name without \"_file\"");
+        return Some(Secret::new(String::new()));
     }
     let Some(path) = file else {
         let text = stated?;

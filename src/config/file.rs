@@ -14,6 +14,7 @@ use super::values::TimeSpan;
 /// there.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(title = "alicloud-ccm")]
 pub struct FileConfig {
     /// Controllers that run: `node`, `route`, `service`. `*` stands for all, `-name` leaves one out. The names of the
     /// upstream framework are understood too (`cloud-node`, `cloud-node-lifecycle`, `node-route-controller`,

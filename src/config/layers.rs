@@ -1,4 +1,4 @@
-//! Where values come from: the file, the environment, the command line; merged, each remembering its origin.
+//! Where values come from: the file, the environment, the command line; merged, and for each value it is known who set it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -70,11 +70,13 @@ pub const CREDENTIAL_VARIABLES: [&[(&str, &str)]; 3] = [
 const OPTIONAL_CREDENTIALS: [&str; 2] = ["security_token", "role_session_name"];
 
 /// Keys that say which kind of credentials is meant; with one of them stated, the environment's are not looked at.
-const DECISIVE_CREDENTIALS: [&str; 7] = [
+const DECISIVE_CREDENTIALS: [&str; 9] = [
     "access_key_id",
     "access_key_secret",
     "access_key_id_file",
     "access_key_secret_file",
+    "security_token",
+    "security_token_file",
     "oidc_provider_arn",
     "oidc_token_file",
     "instance_role",
@@ -85,7 +87,7 @@ pub(super) type KeyPath = Vec<String>;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum Provenance {
     /// From the file.
     File,
     /// From the variable of that name.
@@ -112,18 +114,18 @@ pub(super) struct Spans {
     pub(super) value: Range<usize>,
 }
 
-/// What one origin says.
+/// What one of them says.
 struct Layer {
-    origin: Origin,
+    provenance: Provenance,
     dict: Dict,
 }
 
 impl Provider for &Layer {
     fn metadata(&self) -> Metadata {
-        match &self.origin {
-            Origin::File => Metadata::named("file"),
-            Origin::Variable(name) => Metadata::named(format!("environment variable {name}")),
-            Origin::Argument(key) => Metadata::named(format!("argument --set {key}")),
+        match &self.provenance {
+            Provenance::File => Metadata::named("file"),
+            Provenance::Variable(name) => Metadata::named(format!("environment variable {name}")),
+            Provenance::Argument(key) => Metadata::named(format!("argument --set {key}")),
         }
     }
 
@@ -149,11 +151,11 @@ impl Layers {
             message: error.message().to_owned(),
             span: error.span().unwrap_or_default(),
         }));
-        let mut this = Self { layers: vec![Layer { origin: Origin::File, dict }], spans };
+        let mut this = Self { layers: vec![Layer { provenance: Provenance::File, dict }], spans };
         this.read_environment(&source.environment);
         for (number, text) in source.overrides.iter().enumerate() {
             match text.split_once('=').and_then(|(key, value)| Some((key.trim(), split_key(key)?, value))) {
-                Some((key, path, value)) => this.push(Origin::Argument(key.to_owned()), &path, value),
+                Some((key, path, value)) => this.push(Provenance::Argument(key.to_owned()), &path, value),
                 None => early.push(Early::Argument { number: number + 1 }),
             }
         }
@@ -166,12 +168,12 @@ impl Layers {
             if let Some(value) = environment.get(name).filter(|value| !value.is_empty()) {
                 let path: KeyPath = key.split('.').map(str::to_owned).collect();
                 let value = if name == "ALICLOUD_CLIENT_SCHEME" { value.to_lowercase() } else { value.clone() };
-                self.push(Origin::Variable(name.to_owned()), &path, &value);
+                self.push(Provenance::Variable(name.to_owned()), &path, &value);
             }
         }
         for (name, value) in environment {
             if let Some(key) = name.strip_prefix(VARIABLE_PREFIX) {
-                self.push(Origin::Variable(name.clone()), &variable_path(key), value);
+                self.push(Provenance::Variable(name.clone()), &variable_path(key), value);
             }
         }
     }
@@ -179,7 +181,7 @@ impl Layers {
     /// Puts the environment's usual credentials below everything else, unless something else decides.
     fn insert_credentials(&mut self, environment: &BTreeMap<String, String>) {
         let path = |key: &str| ["cloud", "credentials", key].map(str::to_owned).to_vec();
-        if DECISIVE_CREDENTIALS.iter().any(|key| self.origin(&path(key)).is_some()) {
+        if DECISIVE_CREDENTIALS.iter().any(|key| self.provenance(&path(key)).is_some()) {
             return;
         }
         let set = |name: &str| environment.get(name).filter(|value| !value.is_empty());
@@ -189,14 +191,14 @@ impl Layers {
         for (name, key) in CREDENTIAL_VARIABLES.iter().find(complete).copied().unwrap_or_default() {
             if let Some(value) = set(name) {
                 let dict = nested(&path(key), Value::from(value.as_str()));
-                self.layers.insert(0, Layer { origin: Origin::Variable((*name).to_owned()), dict });
+                self.layers.insert(0, Layer { provenance: Provenance::Variable((*name).to_owned()), dict });
             }
         }
     }
 
-    fn push(&mut self, origin: Origin, path: &[String], text: &str) {
+    fn push(&mut self, provenance: Provenance, path: &[String], text: &str) {
         let value = schema::at(path).map_or_else(|| Value::from(text), |shape| shape.read(text));
-        self.layers.push(Layer { origin, dict: nested(path, value) });
+        self.layers.push(Layer { provenance, dict: nested(path, value) });
     }
 
     /// The defaults and all origins as one.
@@ -206,8 +208,8 @@ impl Layers {
     }
 
     /// Who has the last word about a key; `None` if nobody speaks of it.
-    pub(super) fn origin(&self, path: &[String]) -> Option<&Origin> {
-        self.layers.iter().rev().find(|layer| find(&layer.dict, path).is_some()).map(|layer| &layer.origin)
+    pub(super) fn provenance(&self, path: &[String]) -> Option<&Provenance> {
+        self.layers.iter().rev().find(|layer| find(&layer.dict, path).is_some()).map(|layer| &layer.provenance)
     }
 
     /// Where a key of the file is written.
@@ -237,7 +239,7 @@ impl Layers {
 
     /// Keys that are stated anywhere.
     pub(super) fn stated(&self) -> BTreeSet<String> {
-        let states = |path: &&KeyPath| self.origin(path).is_some();
+        let states = |path: &&KeyPath| self.provenance(path).is_some();
         schema::leaves().iter().filter(states).map(|path| path.join(".")).collect()
     }
 }
@@ -275,10 +277,11 @@ fn read_value(
             for (index, item) in items.iter().enumerate() {
                 path.push(index.to_string());
                 spans.insert(path.clone(), Spans { key: item.span(), value: item.span() });
-                read.extend(read_value(item, path, spans, early));
+                read.push(read_value(item, path, spans, early));
                 path.pop();
             }
-            return Some(Value::from(read));
+            // Without one of its items the others would not be where they are written.
+            return read.into_iter().collect::<Option<Vec<_>>>().map(Value::from);
         }
         DeValue::Integer(_) | DeValue::Float(_) => "the number is too large",
         DeValue::Datetime(_) => "no key takes a date",
@@ -290,10 +293,13 @@ fn read_value(
     read
 }
 
+/// No key has as many; without a bound, a long name would be a deep table.
+const MOST_SEGMENTS: usize = 8;
+
 /// The key that a variable names. Names of keys are lower case; a key that the user chooses is taken as it is.
 fn variable_path(name: &str) -> KeyPath {
     let mut path = KeyPath::new();
-    for segment in name.split("__") {
+    for segment in name.splitn(MOST_SEGMENTS, "__") {
         let chosen = schema::at(&path).is_some_and(|shape| shape.kind() == schema::Kind::Map);
         path.push(if chosen { segment.to_owned() } else { segment.to_lowercase() });
     }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use super::schema;
+use super::values::password_in;
 
 /// Keys whose values are never shown. The id is among them because people paste the secret there.
 pub(super) const HIDDEN: [&str; 3] = ["access_key_id", "access_key_secret", "security_token"];
@@ -39,7 +40,7 @@ pub(super) fn excerpt(text: &str, span: &Range<usize>, secrets: &[Range<usize>])
     }
     let known = secrets.iter().filter(|secret| secret.start < begin + content.len() && secret.end > begin);
     let known = known.map(|secret| within(secret.start)).min();
-    let guessed = hidden_from(&text[..begin], content);
+    let guessed = hidden_from(&text[..begin], content).into_iter().chain(password_in(content)).min();
     let column = text[begin..start].chars().count() + 1;
     let line = text[..begin].matches('\n').count() + 1;
     let shown = match known.into_iter().chain(guessed).min() {
@@ -77,11 +78,11 @@ fn hidden_from(before: &str, line: &str) -> Option<usize> {
     }
     if line.contains('=') {
         let tags = section_above(before) == Some("service.defaults.tags");
-        let assignments = line.match_indices('=').filter(|(at, _)| {
-            let name = name_before(&line[..*at]);
-            !(tags && at == &line.find('=').unwrap_or_default()) && !may_show(name, &line[at + 1..])
+        let assignments = line.match_indices('=').enumerate().filter(|(index, (at, _))| {
+            let is_tag = tags && *index == 0;
+            !is_tag && !may_show(name_before(&line[..*at]), &line[at + 1..])
         });
-        return assignments.map(|(at, _)| at + 1 + leading_spaces(&line[at + 1..])).next();
+        return assignments.map(|(_, (at, _))| at + 1 + leading_spaces(&line[at + 1..])).next();
     }
     if let Some(name) = open_above(before) {
         return (!is_open(name)).then_some(indent);

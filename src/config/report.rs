@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde::Serialize;
 
+use super::check::MOST_PROBLEMS;
 use super::redact::{Excerpt, MASK};
 
 /// Everything that is wrong with a configuration, in the order of the file.
@@ -138,6 +139,7 @@ impl fmt::Display for Report {
         }
         match self.problems.len() {
             1 => write!(f, "1 problem in the configuration"),
+            count if count >= MOST_PROBLEMS => write!(f, "these are the first {count} problems in the configuration"),
             count => write!(f, "{count} problems in the configuration"),
         }
     }

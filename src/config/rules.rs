@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tracing_subscriber::EnvFilter;
 
-use super::check::{Checker, nearest, shown};
+use super::check::{Checker, nearest};
 use super::checked::{
     Cloud, Config, ControllerName, Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, Route, Server, Service,
     ServiceDefaults, VSwitchChoice,
@@ -17,7 +17,7 @@ use super::file::{
     ServiceDefaultsSection,
 };
 use super::layers::resolve;
-use super::values::{TimeSpan, parse_cidr};
+use super::values::{TimeSpan, parse_cidr, shown};
 
 /// The whole configuration. Worthless if the checker has found a problem.
 pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig) -> Config {
@@ -179,7 +179,20 @@ fn ids<'t>(c: &mut Checker<'_>, key: &str, given: impl IntoIterator<Item = &'t s
     }
 }
 
+/// Lists are compared item by item with each other, so they are bounded.
+const LONGEST_LIST: usize = 100;
+
+fn is_short(c: &mut Checker<'_>, key: &str, list: &[String]) -> bool {
+    if list.len() > LONGEST_LIST {
+        c.bad(key, format!("may list {LONGEST_LIST} at most, not {}", list.len()));
+    }
+    list.len() <= LONGEST_LIST
+}
+
 fn vswitches(c: &mut Checker<'_>, written: &[String]) -> Vec<VSwitchChoice> {
+    if !is_short(c, "cloud.vswitches", written) {
+        return Vec::new();
+    }
     let mut choices: Vec<VSwitchChoice> = Vec::new();
     for (index, text) in written.iter().enumerate() {
         let key = format!("cloud.vswitches.{index}");
@@ -200,8 +213,8 @@ fn endpoints(c: &mut Checker<'_>, section: &CloudSection) -> Endpoints {
     let mut overrides = BTreeMap::new();
     let products = [("ecs", &file.ecs), ("vpc", &file.vpc), ("slb", &file.slb), ("nlb", &file.nlb), ("sts", &file.sts)];
     for (product, written) in products {
-        if let Some(host) = written.as_deref().and_then(|text| endpoint(c, product, text, plain_http)) {
-            overrides.insert(product.to_owned(), host);
+        if let Some(text) = written.as_deref() {
+            overrides.insert(product.to_owned(), endpoint(c, product, text, plain_http));
         }
     }
     Endpoints {
@@ -214,37 +227,29 @@ fn endpoints(c: &mut Checker<'_>, section: &CloudSection) -> Endpoints {
 }
 
 /// The host and port. A scheme may be written, because the official controller takes URLs too, but must agree.
-fn endpoint(c: &mut Checker<'_>, product: &str, text: &str, plain_http: bool) -> Option<String> {
+fn endpoint(c: &mut Checker<'_>, product: &str, text: &str, plain_http: bool) -> String {
     let key = format!("cloud.endpoints.{product}");
     let (scheme, host) = text.split_once("://").map_or((None, text), |(scheme, host)| (Some(scheme), host));
     let host = host.trim_end_matches('/');
-    match scheme {
-        Some("http") if !plain_http && c.sound(&["cloud.endpoints.scheme"]) => {
-            let help = "set cloud.endpoints.scheme to \"http\" if calls may really go unencrypted".to_owned();
-            c.bad_with(
-                &key,
-                format!("asks for plain HTTP with {}, but cloud.endpoints.scheme is \"https\"", shown(text)),
-                Some(help),
-            );
-            return None;
-        }
-        Some("https") if plain_http => {
-            c.bad(&key, format!("asks for HTTPS with {}, but cloud.endpoints.scheme is \"http\"", shown(text)));
-            return None;
-        }
-        None | Some("http" | "https") if is_authority(host) => Some(host.to_owned()),
-        _ => {
-            c.bad(&key, format!("must be a host, or host:port, not {}", shown(text)));
-            None
-        }
+    if scheme == Some("http") && !plain_http && c.sound(&["cloud.endpoints.scheme"]) {
+        let help = "set cloud.endpoints.scheme to \"http\" if calls may really go unencrypted".to_owned();
+        let message = format!("asks for plain HTTP with {}, but cloud.endpoints.scheme is \"https\"", shown(text));
+        c.bad_with(&key, message, Some(help));
+    } else if scheme == Some("https") && plain_http {
+        c.bad(&key, format!("asks for HTTPS with {}, but cloud.endpoints.scheme is \"http\"", shown(text)));
+    } else if !matches!(scheme, None | Some("http" | "https")) || !is_authority(host) {
+        c.bad(&key, format!("must be a host, or host:port, not {}", shown(text)));
     }
+    host.to_owned()
 }
 
 /// Whether this is a host, perhaps with a port, and nothing else.
 fn is_authority(text: &str) -> bool {
     text.parse::<http::uri::Authority>().is_ok_and(|authority| {
-        let port_fits = authority.port().is_none_or(|_| authority.port_u16().is_some_and(|port| port > 0));
-        !authority.host().is_empty() && !text.contains('@') && !text.ends_with(':') && port_fits
+        let bare = authority.host().len() == text.len();
+        !authority.host().is_empty()
+            && !text.contains('@')
+            && (bare || authority.port_u16().is_some_and(|port| port > 0))
     })
 }
 
@@ -408,6 +413,9 @@ fn route(c: &mut Checker<'_>, section: &RouteSection) -> Route {
 }
 
 fn cluster_cidrs(c: &mut Checker<'_>, written: &[String]) -> Vec<IpNet> {
+    if !is_short(c, "route.cluster_cidrs", written) {
+        return Vec::new();
+    }
     let mut nets: Vec<IpNet> = Vec::new();
     for (index, text) in written.iter().enumerate() {
         let key = format!("route.cluster_cidrs.{index}");

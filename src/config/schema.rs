@@ -81,21 +81,27 @@ pub(super) enum Kind {
 
 /// The shape at a path; `None` if there is no such key.
 pub(super) fn at<S: AsRef<str>>(path: &[S]) -> Option<Shape> {
-    path.iter().try_fold(Shape(root()), |shape, segment| shape.child(segment.as_ref()))
+    path.iter().try_fold(Shape::root(), |shape, segment| shape.child(segment.as_ref()))
 }
 
 /// Every key that is not a section, as path, in the order of the alphabet.
 pub(super) fn leaves() -> &'static [Vec<String>] {
     static LEAVES: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
         let mut found = Vec::new();
-        Shape(root()).collect_leaves(&mut Vec::new(), &mut found);
+        Shape::root().collect_leaves(&mut Vec::new(), &mut found);
         found
     });
     &LEAVES
 }
 
 impl Shape {
-    fn child(self, name: &str) -> Option<Self> {
+    /// The whole file.
+    pub(super) fn root() -> Self {
+        Self(root())
+    }
+
+    /// What is inside: a key of a table, an item of a list.
+    pub(super) fn child(self, name: &str) -> Option<Self> {
         let node = match self.kind() {
             Kind::Section => self.0["properties"].get(name),
             Kind::Map => self.0.get("additionalProperties"),
@@ -162,6 +168,11 @@ impl Shape {
         }
     }
 
+    /// Whether it is a number of any sort.
+    pub(super) fn is_number(self) -> bool {
+        matches!(self.kind(), Kind::Integer | Kind::Number)
+    }
+
     /// Whether it is a length of time.
     pub(super) fn is_timespan(self) -> bool {
         self.0["format"] == "timespan"
@@ -184,7 +195,10 @@ impl Shape {
                 (Some("timespan"), _) => "a length of time such as \"15s\" or \"1h30m\"".to_owned(),
                 (Some("ip"), _) => "an IP address in quotes".to_owned(),
                 (_, []) => "text in quotes".to_owned(),
-                (_, words) => words.iter().map(|(word, _)| format!("{word:?}")).collect::<Vec<_>>().join(" or "),
+                (_, [most @ .., last]) => {
+                    let most: Vec<String> = most.iter().map(|(word, _)| format!("{word:?}")).collect();
+                    format!("{} or {:?}", most.join(", "), last.0)
+                }
             },
         };
         match self.range() {

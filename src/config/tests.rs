@@ -1,25 +1,53 @@
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+mod damage;
+mod files;
+mod meaning;
+mod reports;
 
-use insta::assert_snapshot;
-use proptest::prelude::*;
+use std::path::PathBuf;
 
-use super::checked::{Credentials, VSwitchChoice};
+use super::checked::AccessKey;
+use super::secret::Secret;
 use super::*;
 
-/// Compares a committed file with what it must be, and writes it anew if `UPDATE_CONFIG_FILES` is set.
-fn committed(name: &str, current: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
-    if std::env::var_os("UPDATE_CONFIG_FILES").is_some() {
-        std::fs::write(&path, current).unwrap();
-    }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == current, "config/{name} is not current; run the tests with UPDATE_CONFIG_FILES=1");
+fn source(text: &str) -> Source {
+    Source { path: PathBuf::from("/etc/ccm/ccm.toml"), text: text.to_owned(), ..Source::default() }
 }
 
-#[test]
-fn committed_files_are_current() {
-    committed("alicloud-ccm.reference.toml", &reference().unwrap());
-    committed("schema.json", &schema());
-    committed("migration.md", &migration_page());
+fn with_environment(text: &str, environment: &[(&str, &str)]) -> Source {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Source { environment: environment.iter().map(owned).collect(), ..source(text) }
+}
+
+fn with_overrides(text: &str, overrides: &[&str]) -> Source {
+    Source { overrides: overrides.iter().map(|text| (*text).to_owned()).collect(), ..source(text) }
+}
+
+/// A right configuration with more lines.
+fn right(more: &str) -> String {
+    format!("cloud.cluster_id = \"one\"\n{more}")
+}
+
+fn good(source: &Source) -> Config {
+    check(source).unwrap_or_else(|report| panic!("{report}"))
+}
+
+fn bad(source: &Source) -> Report {
+    check(source).expect_err("the configuration was accepted")
+}
+
+/// The messages and their help, without the excerpts.
+fn messages(source: &Source) -> String {
+    let line = |problem: &Problem| match &problem.help {
+        Some(help) => format!("{} ({help})", problem.message),
+        None => problem.message.clone(),
+    };
+    bad(source).problems().iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn key(id: &str, secret: &str, token: Option<&str>) -> AccessKey {
+    AccessKey {
+        id: id.to_owned(),
+        secret: Secret::new(secret.to_owned()),
+        token: token.map(|t| Secret::new(t.to_owned())),
+    }
 }

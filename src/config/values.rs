@@ -44,7 +44,7 @@ impl FromStr for TimeSpan {
         let signed: SignedDuration = text.parse().map_err(|_| wrong())?;
         match Duration::try_from(signed) {
             Ok(length) if length <= LONGEST => Ok(Self(length)),
-            _ => Err(format!("{text:?} is too long; the longest is a year")),
+            _ => Err(format!("{} is too long; the longest is a year", shown(text))),
         }
     }
 }
@@ -85,12 +85,26 @@ impl JsonSchema for TimeSpan {
 
 /// Reads a range of addresses, such as `10.0.0.0/16`; host bits must be zero.
 pub(super) fn parse_cidr(text: &str) -> Result<IpNet, String> {
-    let wrong = || format!("{text:?} is not a CIDR; write an address and a length, such as \"10.0.0.0/16\"");
+    let wrong = || format!("{} is not a CIDR; write an address and a length, such as \"10.0.0.0/16\"", shown(text));
     let net: IpNet = text.parse().map_err(|_| wrong())?;
     if net != net.trunc() {
         return Err(format!("{text:?} has host bits set; the range is written {:?}", net.trunc().to_string()));
     }
     Ok(net)
+}
+
+/// A value as it is quoted in a message: escaped, not endless, and without the password of a URL.
+pub(super) fn shown(value: &str) -> String {
+    let most = value.char_indices().nth(60).map_or(value.len(), |(at, _)| at);
+    let most = most.min(password_in(value).unwrap_or(usize::MAX));
+    let rest = if most < value.len() { "..." } else { "" };
+    format!("{:?}{rest}", &value[..most])
+}
+
+/// Where a URL's user name and password begin, if it has them.
+pub(super) fn password_in(text: &str) -> Option<usize> {
+    let start = text.find("://")? + "://".len();
+    text[start..].contains('@').then_some(start)
 }
 
 #[cfg(test)]

@@ -465,4 +465,22 @@ mod tests {
         };
         assert_eq!(cluster(watched(dir.path(), swap).await), "two");
     }
+
+    #[tokio::test]
+    async fn a_rotated_key_file_elsewhere_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = tempfile::tempdir().unwrap();
+        key_file(keys.path(), "before");
+        let secret = keys.path().join("secret");
+        let credentials =
+            format!("[cloud.credentials]\naccess_key_id = \"LTAI1\"\naccess_key_secret_file = {secret:?}\n");
+        fs::write(dir.path().join("ccm.toml"), text("one") + &credentials).unwrap();
+        let rotate = || {
+            fs::remove_file(&secret).unwrap();
+            key_file(keys.path(), "after");
+        };
+        let Reload::Applied(loaded) = watched(dir.path(), rotate).await else { panic!("not applied") };
+        let Credentials::AccessKey(key) = loaded.config.cloud.credentials else { panic!("no key") };
+        assert_eq!(key.secret.expose(), "after");
+    }
 }

@@ -1,0 +1,108 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::super::*;
+use super::*;
+
+/// Compares a committed file with what it must be, and writes it anew if `UPDATE_CONFIG_FILES` is set.
+fn committed(name: &str, current: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
+    if std::env::var_os("UPDATE_CONFIG_FILES").is_some() {
+        std::fs::write(&path, current).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == current, "config/{name} is not current; run the tests with UPDATE_CONFIG_FILES=1");
+}
+
+#[test]
+fn committed_files_are_current() {
+    committed("alicloud-ccm.reference.toml", &reference().unwrap());
+    committed("schema.json", &schema());
+    committed("migration.md", &migration_page());
+}
+
+#[test]
+fn the_reference_file_says_what_holds_without_it() {
+    let bare = good(&source("cloud.cluster_id = \"my-cluster\""));
+    assert_eq!(good(&source(&reference().unwrap())), bare);
+}
+
+#[test]
+fn the_reference_file_shows_every_key() {
+    let text = reference().unwrap();
+    let shown = text.lines().map(|line| line.trim_start_matches('#'));
+    let shown: Vec<&str> = shown.filter_map(|line| line.split_once(" = ").map(|(key, _)| key)).collect();
+    for path in schema::leaves().iter().filter(|path| path.join(".") != "service.defaults.tags") {
+        assert!(shown.contains(&path.last().unwrap().as_str()), "{} is not shown", path.join("."));
+        assert!(!schema::at(path).unwrap().description().is_empty(), "{} is not described", path.join("."));
+    }
+}
+
+#[test]
+fn every_example_of_the_reference_file_is_accepted() {
+    let text = reference().unwrap();
+    for key in ["access_key_id_file", "access_key_secret_file", "security_token_file", "oidc_", "instance_role"] {
+        assert!(text.contains(&format!("#{key}")));
+    }
+    let left_out = ["_file = ", "oidc_", "instance_role"];
+    let uncomment = |line: &str| match line.strip_prefix('#') {
+        Some(rest)
+            if rest.starts_with(|c: char| c.is_ascii_lowercase()) && !left_out.iter().any(|l| rest.contains(l)) =>
+        {
+            rest.to_owned()
+        }
+        _ => line.to_owned(),
+    };
+    let config = good(&source(&text.lines().map(uncomment).collect::<Vec<_>>().join("\n")));
+    assert_eq!(config.service.defaults.tags, BTreeMap::from([("team".to_owned(), "blue".to_owned())]));
+    assert!(matches!(config.cloud.credentials, Credentials::AssumeRole { .. }));
+}
+
+#[test]
+fn the_short_example_works_on_an_instance() {
+    let config = good(&source(include_str!("../../../config/alicloud-ccm.toml")));
+    assert_eq!(config.cloud.credentials, Credentials::InstanceRole { role: None });
+    assert_eq!(config.controllers.len(), 3);
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ccm.toml");
+    let origin = Origin { path: path.clone(), environment: BTreeMap::new(), overrides: Vec::new() };
+    let message = || load(&origin).unwrap_err().problems()[0].message.replace(path.to_str().unwrap(), "FILE");
+    assert_eq!(message(), "the configuration file FILE does not exist");
+    std::fs::write(&path, vec![b'#'; usize::try_from(LARGEST_FILE).unwrap() + 1]).unwrap();
+    assert_eq!(message(), "the configuration file FILE is larger than 1 MiB");
+    std::fs::write(&path, [b'#', 0xff]).unwrap();
+    assert_eq!(message(), "the configuration file FILE is not UTF-8 text");
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    assert_eq!(message(), "the configuration file FILE is not a regular file");
+}
+
+#[test]
+fn key_files_that_others_may_read_are_refused_unless_that_is_allowed() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ccm.toml");
+    let keys = "cloud.credentials = { access_key_id = \"A\", access_key_secret_file = \"s\" }";
+    std::fs::write(&path, right(keys)).unwrap();
+    std::fs::write(dir.path().join("s"), "hush").unwrap();
+    let mut origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
+    for (mode, accepted) in [(0o400, true), (0o600, true), (0o440, false), (0o604, false)] {
+        std::fs::set_permissions(dir.path().join("s"), std::fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(load(&origin).is_ok(), accepted, "{mode:o}");
+    }
+    origin.overrides.push("cloud.credentials.allow_readable_files=true".to_owned());
+    assert_eq!(load(&origin).unwrap().config.cloud.credentials, Credentials::AccessKey(key("A", "hush", None)));
+}
+
+#[test]
+fn what_is_loaded_has_the_hash_of_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ccm.toml");
+    std::fs::write(&path, "cloud.cluster_id = \"one\"\n").unwrap();
+    let loaded = load(&Origin { path: path.clone(), environment: BTreeMap::new(), overrides: Vec::new() }).unwrap();
+    assert_eq!((loaded.path, loaded.hash.as_str()), (path, "b30fc69945407c1ead6240c4c050a900e32711c4"));
+}
