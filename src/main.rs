@@ -1,1 +1,7 @@
-fn main() {}
+//! The program `alicloud-ccm`; see the library for everything it does.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    alicloud_ccm::cli::main(std::env::args_os())
+}

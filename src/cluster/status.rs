@@ -1,6 +1,7 @@
 //! What is known about the connection, for `/readyz` and for people.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -24,6 +25,25 @@ impl ClusterStatus {
     #[must_use]
     pub fn ready(&self) -> bool {
         self.reachable && self.watches.values().all(|watch| watch.synced)
+    }
+}
+
+impl fmt::Display for ClusterStatus {
+    /// What is missing for [`Self::ready`], in words; empty if nothing is.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.ready() {
+            return Ok(());
+        }
+        let waiting = self.watches.iter().filter(|(_, watch)| !watch.synced).map(|(kind, _)| *kind);
+        let waiting = waiting.collect::<Vec<_>>().join(", ");
+        match (self.reachable, waiting.as_str()) {
+            (false, _) => f.write_str("the API server does not answer")?,
+            (true, kinds) => write!(f, "waiting for the first list of {kinds}")?,
+        }
+        match &self.last_error {
+            Some((at, error)) => write!(f, "; last error at {at}: {error}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,5 +1,11 @@
 //! The loops that keep the cluster and the cloud in agreement.
 
+pub mod keyed;
+pub mod level;
+pub mod node;
+pub mod route;
+pub mod service;
+
 use std::sync::Arc;
 
 use tokio::sync::watch;

@@ -1,3 +1,6 @@
 //! What operators see of the running process: metrics, logs, health.
 
+pub mod health;
+pub mod http;
+pub mod logs;
 pub mod metrics;

@@ -164,6 +164,46 @@ listener_fields! {
     ForwardPort = "ForwardPort",
 }
 
+impl ListenerField {
+    /// Protocols whose listeners have it. Only these are ever sent.
+    #[must_use]
+    pub const fn protocols(self) -> &'static [Protocol] {
+        use Protocol::{Http, Https, Tcp, Udp};
+        match self {
+            Self::PersistenceTimeout | Self::EstablishedTimeout | Self::HealthCheckType => &[Tcp],
+            Self::ConnectionDrain
+            | Self::ConnectionDrainTimeout
+            | Self::ProxyProtocolV2Enabled
+            | Self::HealthCheckSwitch
+            | Self::HealthCheckConnectTimeout => &[Tcp, Udp],
+            Self::IdleTimeout
+            | Self::RequestTimeout
+            | Self::StickySession
+            | Self::StickySessionType
+            | Self::Cookie
+            | Self::CookieTimeout
+            | Self::XForwardedForProto
+            | Self::XForwardedForSlbPort
+            | Self::XForwardedForClientSrcPort
+            | Self::HealthCheck
+            | Self::HealthCheckTimeout
+            | Self::HealthCheckMethod => &[Http, Https],
+            Self::HealthCheckUri | Self::HealthCheckDomain | Self::HealthCheckHttpCode => &[Tcp, Http, Https],
+            Self::ServerCertificateId | Self::TlsCipherPolicy | Self::EnableHttp2 => &[Https],
+            Self::ListenerForward | Self::ForwardPort => &[Http],
+            Self::Bandwidth
+            | Self::Scheduler
+            | Self::AclStatus
+            | Self::AclType
+            | Self::AclId
+            | Self::HealthCheckConnectPort
+            | Self::HealthyThreshold
+            | Self::UnhealthyThreshold
+            | Self::HealthCheckInterval => &Protocol::ALL,
+        }
+    }
+}
+
 impl fmt::Display for ListenerField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.parameter())

@@ -1,1 +1,8 @@
-//! x
+//! A Kubernetes API server and an Alibaba Cloud on loopback, for the tests and the playground of alicloud-ccm.
+//!
+//! [`cloud`] is an Alibaba Cloud account: ECS, VPC, CLB, STS and the metadata service. [`cluster`] is an API server of any
+//! version, with what kubelets and the controller manager do to nodes. Both speak the real protocols and know nothing of
+//! the product.
+
+pub mod cloud;
+pub mod cluster;

@@ -1,0 +1,338 @@
+//! Keys to sign with, kept fresh.
+//!
+//! Temporary keys are renewed ahead of their end by whichever call notices first, while the others go on with the old
+//! ones. A renewal that fails costs nothing as long as the old keys last. Times are kept as instants of the monotonic
+//! clock, so that a wrong or corrected wall clock does not end them early.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::actions::Action;
+use super::endpoints::{self, Product};
+use super::metadata::{Metadata, MetadataError};
+use super::signing::KeyPair;
+use super::sts::{self, Issued, RoleRequest, Sts};
+use super::wire::{Manner, Wire, fault};
+use super::{Fault, FaultKind};
+use crate::config::checked::{AccessKey, Credentials, Endpoints};
+use crate::config::secret::Secret;
+
+/// Keys are renewed when less than this is left, or a tenth of their lifetime if that is longer.
+const MARGIN: Duration = Duration::from_secs(300);
+
+/// Keys that are handed out with less than [`MARGIN`] left are not renewed with every call.
+const SHORTEST_USE: Duration = Duration::from_secs(60);
+
+/// Time between tries while the old keys still work.
+const RETRY_WITH_KEYS: Duration = Duration::from_secs(30);
+
+/// Time between tries while there are none.
+const RETRY_WITHOUT_KEYS: Duration = Duration::from_secs(3);
+
+/// Time between renewals because the cloud refused the keys.
+const FORCED_GAP: Duration = Duration::from_secs(10);
+
+const ROLE_KEY: &str = "ram/security-credentials/";
+
+/// Whether calls can be signed, for readiness.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CredentialState {
+    /// There are keys that the cloud has not refused, or none have been needed yet.
+    pub usable: bool,
+    /// The last failure to get keys or the last refusal, until the next success.
+    pub last_error: Option<String>,
+}
+
+/// Why there are no keys.
+#[derive(Clone, Debug, Error)]
+pub(super) enum CredentialError {
+    #[error("the role {role_arn} was not granted: {fault}")]
+    Role { role_arn: String, fault: Box<Fault> },
+    #[error("{0}")]
+    Metadata(#[from] MetadataError),
+    #[error("no RAM role is attached to this instance; attach one, or configure other credentials")]
+    NoRole,
+    #[error("the token file {} cannot be used: {reason}", path.display())]
+    TokenFile { path: PathBuf, reason: String },
+    #[error("the metadata service gave unusable credentials for the role {role}: {reason}")]
+    Unusable { role: String, reason: String },
+    #[error("the credentials that were issued expired at {0}; check the clock of this machine")]
+    Expired(jiff::Timestamp),
+    #[error("the region {0:?} cannot be part of a host name")]
+    Region(String),
+}
+
+impl CredentialError {
+    /// The failure of a call that could not be signed.
+    pub(super) fn into_fault(self, action: &Action) -> Fault {
+        let message = format!("no credentials: {self}");
+        match self {
+            Self::Role { fault: cause, .. } => {
+                let kind = match cause.kind {
+                    kind @ (FaultKind::Throttled | FaultKind::Busy | FaultKind::Denied) => kind,
+                    FaultKind::Transient | FaultKind::Ambiguous => FaultKind::Transient,
+                    _ => FaultKind::Credential,
+                };
+                // The cause's code and request id are in the message already.
+                Fault { retry_after: cause.retry_after, ..fault(action, kind, message) }
+            }
+            Self::Metadata(MetadataError::Unreachable { .. } | MetadataError::Refused { .. }) => {
+                fault(action, FaultKind::Transient, message)
+            }
+            _ => fault(action, FaultKind::Credential, message),
+        }
+    }
+}
+
+/// What new keys are got from.
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    pub(super) wire: &'a Wire,
+    pub(super) metadata: &'a Metadata,
+    pub(super) endpoints: &'a Endpoints,
+    pub(super) region: &'a str,
+    pub(super) manner: &'a Manner,
+}
+
+/// Keys of one kind of credentials.
+#[derive(Debug)]
+pub(super) struct Provider {
+    config: Credentials,
+    state: Mutex<State>,
+    /// Held while renewing: one at a time.
+    renewing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: Option<Held>,
+    failed: Option<(Instant, CredentialError)>,
+    forced_at: Option<Instant>,
+    refusal: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    key: Arc<KeyPair>,
+    /// `None` for keys without an end.
+    until: Option<Instant>,
+    renew_at: Option<Instant>,
+}
+
+impl Held {
+    fn valid(&self) -> bool {
+        self.until.is_none_or(|until| Instant::now() < until)
+    }
+
+    fn fresh(&self) -> bool {
+        self.valid() && self.renew_at.is_none_or(|at| Instant::now() < at)
+    }
+}
+
+impl Provider {
+    pub(super) fn new(config: Credentials) -> Self {
+        let held = match &config {
+            Credentials::AccessKey(key) => Some(Held { key: Arc::new(key_pair(key)), until: None, renew_at: None }),
+            _ => None,
+        };
+        Self { config, state: Mutex::new(State { held, ..State::default() }), renewing: tokio::sync::Mutex::default() }
+    }
+
+    pub(super) fn serves(&self, config: &Credentials) -> bool {
+        self.config == *config
+    }
+
+    pub(super) fn state(&self) -> CredentialState {
+        let state = self.state.lock();
+        let failure = state.failed.as_ref().map(|(_, error)| error.to_string());
+        let unused = state.held.is_none() && failure.is_none();
+        let usable = state.refusal.is_none() && (unused || state.held.as_ref().is_some_and(Held::valid));
+        CredentialState { usable, last_error: state.refusal.clone().or(failure) }
+    }
+
+    /// The cloud took the keys.
+    pub(super) fn accepted(&self) {
+        self.state.lock().refusal = None;
+    }
+
+    /// The cloud did not take the keys, and new ones were no cure.
+    pub(super) fn refused(&self, fault: &Fault) {
+        self.state.lock().refusal = Some(fault.to_string());
+    }
+
+    /// Keys that are valid now.
+    pub(super) async fn key(&self, source: &Source<'_>) -> Result<Arc<KeyPair>, CredentialError> {
+        let asked_at = Instant::now();
+        let held = self.held();
+        match held {
+            Some(held) if held.fresh() => return Ok(held.key),
+            Some(held) => {
+                // Ageing keys still do; only the call that gets the turn waits for new ones.
+                if let Ok(_turn) = self.renewing.try_lock()
+                    && self.may_try(RETRY_WITH_KEYS)
+                {
+                    self.renew(source).await;
+                }
+                return Ok(self.held().map_or(held.key, |held| held.key));
+            }
+            None => {}
+        }
+        let _turn = self.renewing.lock().await;
+        if let Some(held) = self.held() {
+            return Ok(held.key);
+        }
+        let failed_meanwhile = |at: Instant| at >= asked_at || at.elapsed() < RETRY_WITHOUT_KEYS;
+        if let Some((at, error)) = &self.state.lock().failed
+            && failed_meanwhile(*at)
+        {
+            return Err(error.clone());
+        }
+        match self.renew(source).await {
+            None => self.held().map(|held| held.key).ok_or(CredentialError::Expired(source.wire.now())),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Other keys than `refused`, which the cloud did not take; `None` if there are none.
+    pub(super) async fn replace(&self, refused: &KeyPair, source: &Source<'_>) -> Option<Arc<KeyPair>> {
+        if matches!(self.config, Credentials::AccessKey(_)) {
+            return None;
+        }
+        let _turn = self.renewing.lock().await;
+        let other = || self.held().map(|held| held.key).filter(|key| **key != *refused);
+        if let Some(key) = other() {
+            return Some(key);
+        }
+        {
+            let mut state = self.state.lock();
+            if state.forced_at.is_some_and(|at| at.elapsed() < FORCED_GAP) {
+                return None;
+            }
+            state.forced_at = Some(Instant::now());
+        }
+        self.renew(source).await;
+        other()
+    }
+
+    /// What is held, unless its time is over.
+    fn held(&self) -> Option<Held> {
+        self.state.lock().held.clone().filter(Held::valid)
+    }
+
+    fn may_try(&self, gap: Duration) -> bool {
+        self.state.lock().failed.as_ref().is_none_or(|(at, _)| at.elapsed() >= gap)
+    }
+
+    /// Gets new keys; on failure the old ones stay.
+    async fn renew(&self, source: &Source<'_>) -> Option<CredentialError> {
+        let issued = self.issue(source).await.and_then(|issued| {
+            let left = issued.expires.duration_since(source.wire.now());
+            match Duration::try_from(left) {
+                Ok(left) if !left.is_zero() => Ok((issued.key, left)),
+                _ => Err(CredentialError::Expired(issued.expires)),
+            }
+        });
+        let mut state = self.state.lock();
+        match issued {
+            Ok((key, left)) => {
+                let now = Instant::now();
+                let ahead = left.saturating_sub(MARGIN.max(left / 10)).max(SHORTEST_USE);
+                tracing::info!(seconds = left.as_secs(), "got temporary credentials");
+                state.held = Some(Held { key: Arc::new(key), until: Some(now + left), renew_at: Some(now + ahead) });
+                state.failed = None;
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no new credentials");
+                state.failed = Some((Instant::now(), error.clone()));
+                Some(error)
+            }
+        }
+    }
+
+    async fn issue(&self, source: &Source<'_>) -> Result<Issued, CredentialError> {
+        match &self.config {
+            Credentials::AccessKey(key) => {
+                // Never asked for: these keys have no end. An answer all the same, so that there is one.
+                Ok(Issued { key: key_pair(key), expires: jiff::Timestamp::MAX })
+            }
+            Credentials::AssumeRole { source: key, role_arn, session_name, duration, external_id } => {
+                let role = RoleRequest { role_arn, session_name, duration: *duration };
+                let url = source.sts_url()?;
+                let issued = source.sts(&url).assume_role(&key_pair(key), &role, external_id.as_deref()).await;
+                issued.map_err(|fault| CredentialError::Role { role_arn: role_arn.clone(), fault: Box::new(fault) })
+            }
+            Credentials::Oidc { role_arn, provider_arn, token_file, session_name, duration } => {
+                let role = RoleRequest { role_arn, session_name, duration: *duration };
+                let url = source.sts_url()?;
+                let mut token = read_token(token_file).await?;
+                loop {
+                    let issued = source.sts(&url).assume_role_with_oidc(provider_arn, &token, &role).await;
+                    let fault = match issued {
+                        Ok(issued) => return Ok(issued),
+                        Err(fault) => fault,
+                    };
+                    // The file is replaced from outside; the token may have been the last one.
+                    let newer = read_token(token_file).await?;
+                    if !fault.code.starts_with("AuthenticationFail.") || newer == token {
+                        return Err(CredentialError::Role { role_arn: role_arn.clone(), fault: Box::new(fault) });
+                    }
+                    token = newer;
+                }
+            }
+            Credentials::InstanceRole { role } => from_instance(source.metadata, role.as_deref()).await,
+        }
+    }
+}
+
+impl Source<'_> {
+    fn sts_url(&self) -> Result<String, CredentialError> {
+        endpoints::url(self.endpoints, Product::Sts, self.region)
+            .ok_or_else(|| CredentialError::Region(self.region.to_owned()))
+    }
+
+    fn sts<'a>(&'a self, url: &'a str) -> Sts<'a> {
+        Sts { wire: self.wire, url, manner: self.manner }
+    }
+}
+
+fn key_pair(key: &AccessKey) -> KeyPair {
+    KeyPair { id: key.id.clone(), secret: key.secret.clone(), token: key.token.clone() }
+}
+
+async fn read_token(path: &Path) -> Result<Secret, CredentialError> {
+    let unusable = |reason: String| CredentialError::TokenFile { path: path.to_owned(), reason };
+    let text = tokio::fs::read_to_string(path).await.map_err(|error| unusable(error.to_string()))?;
+    match text.trim() {
+        "" => Err(unusable("it is empty".into())),
+        token => Ok(Secret::new(token.to_owned())),
+    }
+}
+
+async fn from_instance(metadata: &Metadata, role: Option<&str>) -> Result<Issued, CredentialError> {
+    let role = match role {
+        Some(role) => role.to_owned(),
+        None => match metadata.get(ROLE_KEY).await {
+            // One role can be attached; a list would have it in its first line.
+            Ok(text) => text.lines().next().unwrap_or_default().trim().to_owned(),
+            Err(MetadataError::Absent { .. }) => return Err(CredentialError::NoRole),
+            Err(error) => return Err(error.into()),
+        },
+    };
+    let text = metadata.get(&format!("{ROLE_KEY}{role}")).await?;
+    let unusable = |reason: &str| CredentialError::Unusable { role: role.clone(), reason: reason.to_owned() };
+    let body: sts::Credentials =
+        serde_json::from_str(&text).map_err(|_| unusable("the answer is not of the expected form"))?;
+    match body.code.0.as_str() {
+        "Success" => body.issued().ok_or_else(|| unusable("the answer is incomplete")),
+        code => Err(unusable(&format!("code {code:?} instead of \"Success\""))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

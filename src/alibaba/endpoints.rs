@@ -1,0 +1,128 @@
+//! Which host serves a product in a region.
+
+use crate::config::checked;
+
+/// A product of the vendor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Product {
+    /// Instances and network interfaces.
+    Ecs,
+    /// Routes, vSwitches, EIPs.
+    Vpc,
+    /// Classic load balancers.
+    Slb,
+    /// Temporary credentials.
+    Sts,
+}
+
+impl Product {
+    /// As in host names, in the configuration and in permissions.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ecs => "ecs",
+            Self::Vpc => "vpc",
+            Self::Slb => "slb",
+            Self::Sts => "sts",
+        }
+    }
+
+    /// Version of the product's API.
+    #[must_use]
+    pub const fn version(self) -> &'static str {
+        match self {
+            Self::Ecs => "2014-05-26",
+            Self::Vpc => "2016-04-28",
+            Self::Slb => "2014-05-15",
+            Self::Sts => "2015-04-01",
+        }
+    }
+}
+
+/// Public hosts that do not follow `<product>.<region>.aliyuncs.com`, as the vendor publishes them.
+const EXCEPTIONS: &[(Product, &str, &str)] = &[
+    (Product::Ecs, "cn-hangzhou-finance", "ecs.aliyuncs.com"),
+    (Product::Ecs, "cn-shenzhen-finance-1", "ecs-cn-hangzhou.aliyuncs.com"),
+    (Product::Slb, "cn-hangzhou", "slb.aliyuncs.com"),
+    (Product::Slb, "cn-hangzhou-finance", "slb.aliyuncs.com"),
+    (Product::Slb, "cn-shanghai-finance-1", "slb.aliyuncs.com"),
+    (Product::Slb, "cn-shenzhen-finance-1", "slb.aliyuncs.com"),
+    (Product::Sts, "cn-hangzhou-finance", "sts.aliyuncs.com"),
+    (Product::Sts, "cn-shenzhen-finance-1", "sts.aliyuncs.com"),
+];
+
+/// Base URL of a product, with a slash at the end. `None` if the region cannot be part of a host name.
+#[must_use]
+pub fn url(endpoints: &checked::Endpoints, product: Product, region: &str) -> Option<String> {
+    let scheme = if endpoints.plain_http { "http" } else { "https" };
+    Some(format!("{scheme}://{}/", host(endpoints, product, region)?))
+}
+
+fn host(endpoints: &checked::Endpoints, product: Product, region: &str) -> Option<String> {
+    let name = product.as_str();
+    if let Some(host) = endpoints.overrides.get(name) {
+        return Some(host.clone());
+    }
+    let valid = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
+    if region.is_empty() || !region.chars().all(valid) {
+        return None;
+    }
+    if endpoints.vpc_network {
+        return Some(format!("{name}-vpc.{region}.aliyuncs.com"));
+    }
+    let exception = EXCEPTIONS.iter().find(|(of, at, _)| *of == product && *at == region);
+    Some(exception.map_or_else(|| format!("{name}.{region}.aliyuncs.com"), |(_, _, host)| (*host).to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn endpoints(vpc_network: bool) -> checked::Endpoints {
+        checked::Endpoints {
+            vpc_network,
+            plain_http: false,
+            overrides: BTreeMap::new(),
+            metadata: "http://100.100.100.200".into(),
+            metadata_v1_fallback: false,
+        }
+    }
+
+    #[test]
+    fn hosts_follow_the_published_tables() {
+        let cases = [
+            (false, Product::Ecs, "cn-shanghai", "https://ecs.cn-shanghai.aliyuncs.com/"),
+            (false, Product::Ecs, "cn-hangzhou", "https://ecs.cn-hangzhou.aliyuncs.com/"),
+            (false, Product::Ecs, "cn-shenzhen-finance-1", "https://ecs-cn-hangzhou.aliyuncs.com/"),
+            (false, Product::Slb, "cn-hangzhou", "https://slb.aliyuncs.com/"),
+            (false, Product::Slb, "cn-chengdu", "https://slb.cn-chengdu.aliyuncs.com/"),
+            (false, Product::Vpc, "cn-hangzhou", "https://vpc.cn-hangzhou.aliyuncs.com/"),
+            (false, Product::Sts, "eu-central-1", "https://sts.eu-central-1.aliyuncs.com/"),
+            (false, Product::Sts, "cn-hangzhou-finance", "https://sts.aliyuncs.com/"),
+            (true, Product::Slb, "cn-hangzhou", "https://slb-vpc.cn-hangzhou.aliyuncs.com/"),
+            (true, Product::Ecs, "cn-hangzhou-finance", "https://ecs-vpc.cn-hangzhou-finance.aliyuncs.com/"),
+            (true, Product::Vpc, "cn-shanghai", "https://vpc-vpc.cn-shanghai.aliyuncs.com/"),
+        ];
+        for (vpc_network, product, region, expected) in cases {
+            assert_eq!(url(&endpoints(vpc_network), product, region).as_deref(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn overrides_win_and_scheme_follows_the_configuration() {
+        let mut endpoints = endpoints(true);
+        endpoints.plain_http = true;
+        endpoints.overrides.insert("slb".into(), "127.0.0.1:8080".into());
+        assert_eq!(url(&endpoints, Product::Slb, "").as_deref(), Some("http://127.0.0.1:8080/"));
+        assert_eq!(url(&endpoints, Product::Ecs, "x").as_deref(), Some("http://ecs-vpc.x.aliyuncs.com/"));
+    }
+
+    #[test]
+    fn a_region_cannot_lead_to_another_host() {
+        for region in ["", "evil.example.com/", "cn hangzhou", "a@b", "cn-hangzhou#"] {
+            assert_eq!(url(&endpoints(false), Product::Ecs, region), None, "{region:?}");
+        }
+    }
+}

@@ -1,0 +1,406 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::alibaba::FaultKind;
+use crate::alibaba::script::{Reply, cloud, permit};
+use crate::plan::lb::model::{Backend, BackendKey, BackendKind, ListenerField};
+use crate::plan::lb::observed::CertificateState;
+use crate::plan::lb::operation::CreateInstance;
+
+fn instances(total: usize, from: usize, to: usize) -> Reply {
+    let list: Vec<_> = (from..to)
+        .map(|number| {
+            json!({"LoadBalancerId": format!("lb-{number}"), "LoadBalancerName": "name", "InternetChargeType": "4",
+                "InternetChargeTypeAlias": "paybytraffic", "Bandwidth": "5", "DeleteProtection": "on",
+                "Tags": {"Tag": [{"TagKey": "k", "TagValue": "v"}]}})
+        })
+        .collect();
+    Reply::ok(json!({"TotalCount": total, "LoadBalancers": {"LoadBalancer": list}}))
+}
+
+fn tcp(port: u16) -> ListenerKey {
+    ListenerKey { port, protocol: Protocol::Tcp }
+}
+
+fn fields(pairs: &[(ListenerField, &str)]) -> ListenerFields {
+    pairs.iter().map(|(field, value)| (*field, (*value).to_owned())).collect()
+}
+
+fn ecs(id: &str, port: u16) -> Backend {
+    let key = BackendKey { kind: BackendKind::Ecs, server_id: id.into(), server_ip: String::new(), port };
+    Backend { key, weight: 100, description: "mark".into() }
+}
+
+fn eni(id: &str, ip: &str, port: u16) -> Backend {
+    let key = BackendKey { kind: BackendKind::Eni, server_id: id.into(), server_ip: ip.into(), port };
+    Backend { key, weight: 0, description: String::new() }
+}
+
+fn json_param(seen: &crate::alibaba::script::Seen, name: &str) -> Value {
+    serde_json::from_str(seen.param(name).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn instances_are_found_by_one_tag_on_every_page() {
+    let (cloud, script) = cloud([instances(120, 0, 100), instances(120, 99, 120)]);
+    let found = cloud.slb.find_by_tag("k", "v").await.unwrap();
+    assert_eq!(found.len(), 120, "the one that moved to the next page counts once");
+    assert_eq!(found[0].internet_charge_type, "paybytraffic", "lists have the word in the alias");
+    assert_eq!((found[0].bandwidth, found[0].delete_protection), (5, true));
+    let seen = script.seen();
+    assert_eq!(json_param(&seen[0], "Tags"), json!([{"TagKey": "k", "TagValue": "v"}]));
+    assert_eq!((seen[1].param("PageNumber"), seen[1].param("PageSize")), (Some("2"), Some("100")));
+    assert_eq!(seen[0].param("RegionId"), Some("cn-hangzhou"));
+}
+
+#[tokio::test]
+async fn a_list_that_ignored_the_filter_lends_us_nothing() {
+    let (cloud, _) = cloud([instances(2, 0, 2), instances(2, 0, 2)]);
+    assert!(cloud.slb.find_by_tag("k", "other").await.unwrap().is_empty());
+    assert!(cloud.slb.find_by_name("other").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn one_instance_is_read_and_only_the_one_asked_for() {
+    let (cloud, _) = cloud([
+        Reply::ok(
+            json!({"LoadBalancerId": "lb-1", "LoadBalancerStatus": "active", "InternetChargeType": "paybybandwidth",
+            "AddressIPVersion": "ipv4", "VSwitchId": "vsw-1", "LoadBalancerSpec": "slb.s1.small",
+            "Tags": {"Tag": [{"TagKey": "k", "TagValue": "v"}]}}),
+        ),
+        Reply::ok(json!({"LoadBalancerId": "lb-2"})),
+        Reply::error(400, "InvalidLoadBalancerId.NotFound", "The specified LoadBalancerId does not exist."),
+        Reply::ok(json!({"LoadBalancerId": ["lb-1"]})),
+    ]);
+    let found = cloud.slb.describe_instance("lb-1").await.unwrap();
+    assert_eq!((found.internet_charge_type.as_str(), found.vswitch_id.as_str()), ("paybybandwidth", "vsw-1"));
+    assert_eq!((found.ip_version.as_str(), found.tags["k"].as_str()), ("ipv4", "v"));
+    assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Bug);
+    assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Gone);
+    let fault = cloud.slb.describe_instance("lb-1").await.unwrap_err();
+    assert_eq!((fault.kind, fault.action), (FaultKind::Bug, "DescribeLoadBalancerAttribute"));
+}
+
+#[tokio::test]
+async fn a_new_instance_gets_its_token_tags_and_nothing_that_was_left_out() {
+    let (cloud, script) = cloud([
+        Reply::ok(json!({"LoadBalancerId": "lb-1", "Address": "10.0.0.9", "VpcId": "vpc-1", "VSwitchId": "vsw-2"})),
+        Reply::ok(json!({"RequestId": "R"})),
+    ]);
+    let wanted = CreateInstance {
+        name: "a1".into(),
+        address_type: "intranet".into(),
+        vpc_id: Some("vpc-1".into()),
+        vswitch_ids: vec!["vsw-1".into(), "vsw-2".into()],
+        instance_charge_type: "PayBySpec".into(),
+        spec: Some("slb.s1.small".into()),
+        delete_protection: true,
+        modification_protection: "NonProtection".into(),
+        tags: BTreeMap::from([("a".into(), "1".into()), ("b".into(), String::new())]),
+        ..CreateInstance::default()
+    };
+    let made = cloud.slb.create_instance(&permit(), &wanted, Some("vsw-2"), "token").await.unwrap();
+    assert_eq!((made.id.as_str(), made.address.as_str(), made.vswitch_id.as_str()), ("lb-1", "10.0.0.9", "vsw-2"));
+    assert_eq!(
+        script.only().own_params(),
+        [
+            ("LoadBalancerName", "a1"),
+            ("AddressType", "intranet"),
+            ("VpcId", "vpc-1"),
+            ("VSwitchId", "vsw-2"),
+            ("InstanceChargeType", "PayBySpec"),
+            ("LoadBalancerSpec", "slb.s1.small"),
+            ("DeleteProtection", "on"),
+            ("ModificationProtectionStatus", "NonProtection"),
+            ("ClientToken", "token"),
+            ("Tag.1.Key", "a"),
+            ("Tag.1.Value", "1"),
+            ("Tag.2.Key", "b"),
+        ]
+        .into()
+    );
+    let fault = cloud.slb.create_instance(&permit(), &wanted, None, "token").await.unwrap_err();
+    assert_eq!((fault.kind, fault.request_id.as_str()), (FaultKind::Bug, "R"));
+}
+
+#[tokio::test]
+async fn attributes_of_an_instance_are_set_by_their_own_actions() {
+    let (cloud, script) = cloud((0..7).map(|_| Reply::done()));
+    let (slb, permit) = (&cloud.slb, permit());
+    slb.set_name(&permit, "lb-1", "new").await.unwrap();
+    slb.set_delete_protection(&permit, "lb-1", false).await.unwrap();
+    slb.set_modification_protection(&permit, "lb-1", "ConsoleProtection", Some("why")).await.unwrap();
+    slb.set_instance_charge_type(&permit, "lb-1", "PayByCLCU", None).await.unwrap();
+    slb.set_spec(&permit, "lb-1", "slb.s2.small").await.unwrap();
+    slb.set_internet_spec(&permit, "lb-1", "paybybandwidth", Some(10)).await.unwrap();
+    slb.delete_instance(&permit, "lb-1").await.unwrap();
+    let sent: Vec<_> = script
+        .seen()
+        .iter()
+        .map(|seen| {
+            assert_eq!(seen.param("LoadBalancerId"), Some("lb-1"));
+            let own = seen.own_params().into_iter().filter(|(name, _)| *name != "LoadBalancerId");
+            let own: Vec<_> = own.map(|(name, value)| format!("{name}={value}")).collect();
+            format!("{} {}", seen.action(), own.join(" "))
+        })
+        .collect();
+    assert_eq!(
+        sent,
+        [
+            "SetLoadBalancerName LoadBalancerName=new",
+            "SetLoadBalancerDeleteProtection DeleteProtection=off",
+            "SetLoadBalancerModificationProtection ModificationProtectionReason=why ModificationProtectionStatus=ConsoleProtection",
+            "ModifyLoadBalancerInstanceChargeType InstanceChargeType=PayByCLCU",
+            "ModifyLoadBalancerInstanceSpec LoadBalancerSpec=slb.s2.small",
+            "ModifyLoadBalancerInternetSpec Bandwidth=10 InternetChargeType=paybybandwidth",
+            "DeleteLoadBalancer ",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn tags_go_out_in_twenties_and_never_as_an_empty_list() {
+    let (cloud, script) = cloud((0..4).map(|_| Reply::done()));
+    let tags: BTreeMap<_, _> = (0..25).map(|number| (format!("k{number:02}"), "v".to_owned())).collect();
+    cloud.slb.tag(&permit(), "lb-1", &tags).await.unwrap();
+    let keys: Vec<_> = tags.keys().cloned().collect();
+    cloud.slb.untag(&permit(), "lb-1", &keys).await.unwrap();
+    cloud.slb.untag(&permit(), "lb-1", &[]).await.unwrap();
+    cloud.slb.untag(&permit(), "lb-1", &[String::new()]).await.unwrap();
+    let seen = script.seen();
+    assert_eq!(script.actions(), ["TagResources", "TagResources", "UntagResources", "UntagResources"]);
+    assert_eq!((seen[0].param("Tag.20.Key"), seen[0].param("Tag.21.Key")), (Some("k19"), None));
+    assert_eq!((seen[1].param("Tag.1.Key"), seen[1].param("ResourceId.1")), (Some("k20"), Some("lb-1")));
+    assert_eq!((seen[3].param("TagKey.1"), seen[3].param("All")), (Some("k20"), None));
+}
+
+#[tokio::test]
+async fn backends_are_written_as_documented_and_read_back() {
+    let (cloud, script) = cloud([
+        Reply::ok(json!({"VServerGroupId": "rsp-1"})),
+        Reply::done(),
+        Reply::done(),
+        Reply::ok(json!({"VServerGroupId": "rsp-1", "BackendServers": {"BackendServer": [
+            {"ServerId": "i-1", "ServerIp": "10.0.0.1", "Port": 80, "Weight": "100", "Type": "ecs", "Description": "mark"},
+            {"ServerId": "eni-1", "ServerIp": "10.0.0.2", "Port": "8080", "Weight": 0, "Type": "eni"},
+            {"ServerId": "eci-1", "Port": 80, "Weight": 1, "Type": "eci"}]}})),
+        Reply::ok(json!({"VServerGroupId": "rsp-2"})),
+        Reply::ok(json!({"VServerGroupId": "rsp-1", "BackendServers": {"BackendServer": [
+            {"ServerId": "i-1", "Port": 99999, "Weight": 1}]}})),
+    ]);
+    let both = [ecs("i-1", 80), eni("eni-1", "10.0.0.2", 8080)];
+    let permit = permit();
+    assert_eq!(cloud.slb.create_group(&permit, "lb-1", "k8s/80/a/b/c", &both).await.unwrap(), "rsp-1");
+    cloud.slb.set_backends(&permit, "rsp-1", &both[..1]).await.unwrap();
+    cloud.slb.remove_backends(&permit, "rsp-1", &[both[1].key.clone()]).await.unwrap();
+    let seen = script.seen();
+    assert_eq!(
+        json_param(&seen[0], "BackendServers"),
+        json!([
+            {"ServerId": "i-1", "Port": "80", "Weight": "100", "Type": "ecs", "Description": "mark"},
+            {"ServerId": "eni-1", "ServerIp": "10.0.0.2", "Port": "8080", "Weight": "0", "Type": "eni"}])
+    );
+    assert_eq!(seen[1].action(), "SetVServerGroupAttribute");
+    assert_eq!(
+        json_param(&seen[2], "BackendServers"),
+        json!([{"ServerId": "eni-1", "ServerIp": "10.0.0.2", "Port": "8080", "Type": "eni"}])
+    );
+    assert_eq!(cloud.slb.describe_backends("rsp-1").await.unwrap(), both);
+    assert_eq!(cloud.slb.describe_backends("rsp-1").await.unwrap_err().kind, FaultKind::Bug, "another group");
+    assert_eq!(cloud.slb.describe_backends("rsp-1").await.unwrap_err().kind, FaultKind::Bug, "impossible port");
+}
+
+#[tokio::test]
+async fn nothing_is_sent_for_no_backends_and_a_group_can_be_made_empty() {
+    let (cloud, script) = cloud([Reply::ok(json!({"VServerGroupId": "rsp-1"}))]);
+    let permit = permit();
+    cloud.slb.add_backends(&permit, "rsp-1", &[]).await.unwrap();
+    cloud.slb.remove_backends(&permit, "rsp-1", &[]).await.unwrap();
+    cloud.slb.set_backends(&permit, "rsp-1", &[]).await.unwrap();
+    cloud.slb.create_group(&permit, "lb-1", "n", &[]).await.unwrap();
+    assert_eq!(script.only().param("BackendServers"), None);
+}
+
+#[tokio::test]
+async fn groups_are_listed() {
+    let (cloud, _) = cloud([Reply::ok(json!({"VServerGroups": {"VServerGroup": [
+        {"VServerGroupId": "rsp-1", "VServerGroupName": "k8s/80/a/b/c", "ServerCount": 3}]}}))]);
+    let groups = cloud.slb.describe_groups("lb-1").await.unwrap();
+    assert_eq!(groups, [GroupSummary { id: "rsp-1".into(), name: "k8s/80/a/b/c".into() }]);
+}
+
+#[tokio::test]
+async fn listeners_are_flattened_to_the_fields_that_are_compared() {
+    let (cloud, script) = cloud([
+        Reply::ok(json!({"NextToken": "t", "Listeners": [
+            {"LoadBalancerId": "lb-1", "ListenerPort": 80, "ListenerProtocol": "tcp", "Status": "running",
+             "Description": "k8s/80/a/b/c", "Bandwidth": -1, "Scheduler": "wrr", "VServerGroupId": "rsp-1",
+             "AclStatus": "on", "AclType": "white", "AclId": "acl-1", "AclIds": ["acl-1", "acl-2"],
+             "TCPListenerConfig": {"PersistenceTimeout": 0, "EstablishedTimeout": 900, "healthCheckInterval": 2,
+                "HealthCheckSwitch": "on", "HealthCheckURI": "", "ProxyProtocolV2Enabled": false, "Cookie": null},
+             "HTTPListenerConfig": {"Gzip": "on", "StickySession": "on"}},
+            {"LoadBalancerId": "lb-1", "ListenerPort": "443", "ListenerProtocol": "quic", "Status": "running"}]})),
+        Reply::ok(json!({"NextToken": "", "Listeners": [
+            {"LoadBalancerId": "lb-1", "ListenerPort": "80", "ListenerProtocol": "UDP", "Status": "stopped"},
+            {"LoadBalancerId": "lb-1", "ListenerPort": 81, "ListenerProtocol": "http",
+             "HTTPListenerConfig": {"XForwardedFor_proto": "on", "ListenerForward": "on", "ForwardPort": 443}},
+            {"LoadBalancerId": "lb-9", "ListenerPort": 82, "ListenerProtocol": "tcp"}]})),
+    ]);
+    let listeners = cloud.slb.describe_listeners("lb-1").await.unwrap();
+    let keys: Vec<_> = listeners.keys().map(ToString::to_string).collect();
+    assert_eq!(keys, ["80/tcp", "80/udp", "81/http"], "unknown protocols and other instances are left out");
+    let first = &listeners[&tcp(80)];
+    assert_eq!((first.group_id.as_str(), first.status.as_str()), ("rsp-1", "running"));
+    assert_eq!(
+        first.fields,
+        fields(&[
+            (ListenerField::Bandwidth, "-1"),
+            (ListenerField::Scheduler, "wrr"),
+            (ListenerField::AclStatus, "on"),
+            (ListenerField::AclType, "white"),
+            (ListenerField::AclId, "acl-1,acl-2"),
+            (ListenerField::PersistenceTimeout, "0"),
+            (ListenerField::EstablishedTimeout, "900"),
+            (ListenerField::HealthCheckInterval, "2"),
+            (ListenerField::HealthCheckSwitch, "on"),
+            (ListenerField::ProxyProtocolV2Enabled, "false"),
+        ])
+    );
+    let forward = &listeners[&ListenerKey { port: 81, protocol: Protocol::Http }].fields;
+    assert_eq!(forward[&ListenerField::ForwardPort], "443");
+    assert_eq!(script.seen()[0].param("LoadBalancerId.1"), Some("lb-1"));
+}
+
+#[tokio::test]
+async fn listeners_are_made_and_changed_with_the_spelling_of_each_action() {
+    let all = fields(&[
+        (ListenerField::Bandwidth, "-1"),
+        (ListenerField::HealthCheckInterval, "2"),
+        (ListenerField::HealthCheckConnectPort, "-520"),
+        (ListenerField::ListenerForward, "off"),
+        (ListenerField::ForwardPort, "443"),
+    ]);
+    let (cloud, script) = cloud((0..8).map(|_| Reply::done()));
+    for protocol in Protocol::ALL {
+        let request = ListenerRequest {
+            load_balancer_id: "lb-1",
+            listener: ListenerKey { port: 80, protocol },
+            description: "mark",
+            group_id: Some("rsp-1"),
+            fields: &all,
+        };
+        cloud.slb.create_listener(&permit(), &request).await.unwrap();
+        cloud.slb.set_listener(&permit(), &request).await.unwrap();
+    }
+    assert_eq!(
+        script.actions(),
+        [
+            "CreateLoadBalancerTCPListener",
+            "SetLoadBalancerTCPListenerAttribute",
+            "CreateLoadBalancerUDPListener",
+            "SetLoadBalancerUDPListenerAttribute",
+            "CreateLoadBalancerHTTPListener",
+            "SetLoadBalancerHTTPListenerAttribute",
+            "CreateLoadBalancerHTTPSListener",
+            "SetLoadBalancerHTTPSListenerAttribute",
+        ]
+    );
+    let common = [
+        ("LoadBalancerId", "lb-1"),
+        ("ListenerPort", "80"),
+        ("Description", "mark"),
+        ("Bandwidth", "-1"),
+        ("VServerGroupId", "rsp-1"),
+    ];
+    for (index, seen) in script.seen().iter().enumerate() {
+        let mut expected: BTreeMap<_, _> = common.into();
+        if index % 2 == 0 {
+            let layer4 = index < 4;
+            expected.insert(if layer4 { "healthCheckInterval" } else { "HealthCheckInterval" }, "2");
+            expected.insert("ListenerForward", "off");
+            expected.insert("ForwardPort", "443");
+        } else {
+            expected.insert("HealthCheckInterval", "2");
+            expected.insert("VServerGroup", "on");
+        }
+        assert_eq!(seen.own_params(), expected, "{}", seen.action());
+    }
+}
+
+#[tokio::test]
+async fn a_listener_keeps_its_group_unless_another_is_named() {
+    let (cloud, script) = cloud([Reply::done()]);
+    let nothing = ListenerFields::new();
+    let request = ListenerRequest {
+        load_balancer_id: "lb-1",
+        listener: tcp(80),
+        description: "mark",
+        group_id: None,
+        fields: &nothing,
+    };
+    cloud.slb.set_listener(&permit(), &request).await.unwrap();
+    assert_eq!((script.only().param("VServerGroup"), script.only().param("VServerGroupId")), (None, None));
+}
+
+#[tokio::test]
+async fn listeners_are_started_and_deleted_by_port_and_protocol() {
+    let (cloud, script) = cloud([Reply::done(), Reply::error(404, "ResourceNotFound.Listener", "no")]);
+    cloud.slb.start_listener(&permit(), "lb-1", tcp(80)).await.unwrap();
+    let fault = cloud.slb.delete_listener(&permit(), "lb-1", tcp(80)).await.unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Gone);
+    assert_eq!(script.actions(), ["StartLoadBalancerListener", "DeleteLoadBalancerListener"]);
+    let expected: BTreeMap<_, _> =
+        [("LoadBalancerId", "lb-1"), ("ListenerPort", "80"), ("ListenerProtocol", "tcp")].into();
+    assert!(script.seen().iter().all(|seen| seen.own_params() == expected));
+}
+
+#[tokio::test]
+async fn domain_extensions_are_read_and_written() {
+    let (cloud, script) = cloud([
+        Reply::ok(json!({"DomainExtensions": {"DomainExtension": [
+            {"DomainExtensionId": "de-1", "Domain": "*.example.com", "ServerCertificateId": "cert-1"}]}})),
+        Reply::ok(json!({"DomainExtensionId": "de-2", "ListenerPort": 443})),
+        Reply::done(),
+        Reply::done(),
+    ]);
+    let found = cloud.slb.describe_domain_extensions("lb-1", 443).await.unwrap();
+    assert_eq!(found["*.example.com"].certificate_id, "cert-1");
+    let permit = permit();
+    let made = cloud.slb.create_domain_extension(&permit, "lb-1", 443, "a.example.com", "cert-2").await.unwrap();
+    assert_eq!(made, "de-2");
+    cloud.slb.set_domain_extension(&permit, "de-2", "cert-3").await.unwrap();
+    cloud.slb.delete_domain_extension(&permit, "de-2").await.unwrap();
+    assert_eq!(
+        script.seen()[2].own_params(),
+        [("DomainExtensionId", "de-2"), ("ServerCertificateId", "cert-3")].into()
+    );
+}
+
+#[tokio::test]
+async fn a_certificate_is_valid_expired_or_missing() {
+    let certificate = |id: &str, end: Value| {
+        Reply::ok(json!({"ServerCertificates": {"ServerCertificate": [
+            {"ServerCertificateId": id, "ExpireTimeStamp": end}]}}))
+    };
+    let (cloud, script) = cloud([
+        certificate("cert-1", json!(32_503_680_000_000_i64)),
+        certificate("cert-1", json!("1000000000000")),
+        certificate("cert-1", json!("")),
+        certificate("cert-9", json!(0)),
+        Reply::error(404, "CertificateNotExist", "no"),
+    ]);
+    let expected = [
+        CertificateState::Valid,
+        CertificateState::Expired,
+        CertificateState::Valid,
+        CertificateState::Missing,
+        CertificateState::Missing,
+    ];
+    for state in expected {
+        assert_eq!(cloud.slb.certificate_state("cert-1").await.unwrap(), state);
+    }
+    assert_eq!(cloud.slb.certificate_state("").await.unwrap(), CertificateState::Missing);
+    assert_eq!(script.seen().len(), 5, "no question without an id");
+}

@@ -1,0 +1,146 @@
+//! What is wrong with a configuration, for people and for programs. Made so that it cannot hold a secret.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use serde::Serialize;
+
+use super::redact::{Excerpt, MASK};
+
+/// Everything that is wrong with a configuration, in the order of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    path: PathBuf,
+    problems: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// What is wrong, what was given, what is allowed.
+    pub message: String,
+    /// What to do, if there is something to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+    /// The key that it is about, such as `cloud.region`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Where it is written.
+    #[serde(flatten)]
+    pub place: Place,
+    #[serde(skip)]
+    pub(super) excerpt: Option<Excerpt>,
+}
+
+/// Where something is written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(untagged)]
+pub enum Place {
+    /// In the file, at a line and a column (in characters), both from 1.
+    File {
+        /// The file.
+        file: PathBuf,
+        /// From 1.
+        line: usize,
+        /// From 1.
+        column: usize,
+    },
+    /// Nowhere: something is missing, or the file as a whole is meant.
+    Whole {
+        /// The file.
+        file: PathBuf,
+    },
+    /// In an environment variable.
+    Variable {
+        /// Its name.
+        variable: String,
+    },
+    /// In an argument.
+    Argument {
+        /// The argument without its value.
+        argument: String,
+    },
+}
+
+impl Report {
+    /// A report about a file; `secrets` are texts that must not be in it.
+    pub(super) fn new(path: &Path, mut problems: Vec<Problem>, secrets: &[&str]) -> Self {
+        for problem in &mut problems {
+            problem.hide(secrets);
+        }
+        problems.sort_by(|a, b| a.place.cmp(&b.place));
+        problems.dedup();
+        Self { path: path.to_owned(), problems }
+    }
+
+    /// A report of one problem with the file as a whole.
+    pub(super) fn of_file(path: &Path, message: String, help: Option<String>) -> Self {
+        let place = Place::Whole { file: path.to_owned() };
+        Self { path: path.to_owned(), problems: vec![Problem { message, help, key: None, place, excerpt: None }] }
+    }
+
+    /// The problems; at least one.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// The file that the report is about.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Problem {
+    fn hide(&mut self, secrets: &[&str]) {
+        for secret in secrets.iter().filter(|secret| secret.len() >= 4) {
+            let texts = [Some(&mut self.message), self.help.as_mut(), self.key.as_mut()];
+            for text in texts.into_iter().flatten() {
+                *text = text.replace(secret, MASK);
+            }
+            if let Some(excerpt) = self.excerpt.as_mut().filter(|excerpt| excerpt.shown.contains(secret)) {
+                excerpt.shown = MASK.to_owned();
+                excerpt.mark = 0..MASK.len();
+            }
+        }
+    }
+
+    fn render(&self) -> String {
+        let mut group = Group::with_title(Level::ERROR.primary_title(&*self.message));
+        group = match (&self.place, &self.excerpt) {
+            (Place::File { file, .. }, Some(excerpt)) => group.element(
+                Snippet::source(&*excerpt.shown)
+                    .line_start(excerpt.line)
+                    .path(file.to_string_lossy())
+                    .annotation(AnnotationKind::Primary.span(excerpt.mark.clone())),
+            ),
+            (Place::File { file, .. } | Place::Whole { file }, _) => {
+                group.element(Origin::path(file.to_string_lossy()))
+            }
+            (Place::Variable { variable }, _) => {
+                group.element(Origin::path(format!("environment variable {variable}")))
+            }
+            (Place::Argument { argument }, _) => group.element(Origin::path(format!("argument {argument}"))),
+        };
+        if let Some(help) = &self.help {
+            group = group.element(Level::HELP.message(&**help));
+        }
+        Renderer::plain().render(&[group])
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.problems {
+            writeln!(f, "{}\n", problem.render())?;
+        }
+        match self.problems.len() {
+            1 => write!(f, "1 problem in the configuration"),
+            count => write!(f, "{count} problems in the configuration"),
+        }
+    }
+}
+
+impl std::error::Error for Report {}

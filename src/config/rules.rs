@@ -1,0 +1,539 @@
+//! What the values mean, section by section, and which of them go together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tracing_subscriber::EnvFilter;
+
+use super::check::{Checker, nearest, shown};
+use super::checked::{
+    Cloud, Config, ControllerName, Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, Route, Server, Service,
+    ServiceDefaults, VSwitchChoice,
+};
+use super::credentials;
+use super::file::{
+    CloudSection, FileConfig, InternetChargeType, LeaderElectionSection, LogFormatName, Network, RouteSection, Scheme,
+    ServiceDefaultsSection,
+};
+use super::layers::resolve;
+use super::values::{TimeSpan, parse_cidr};
+
+/// The whole configuration. Worthless if the checker has found a problem.
+pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig) -> Config {
+    Config {
+        controllers: controllers(c, &file.controllers),
+        cloud: cloud(c, &file.cloud),
+        kubernetes: kubernetes(c, file),
+        leader_election: leader_election(c, &file.leader_election),
+        server: Server { address: file.server.address, port: file.server.port },
+        log: log(c, file),
+        node: node(c, file),
+        route: route(c, &file.route),
+        service: service(c, file),
+    }
+}
+
+/// Names of controllers, ours first, then those of the upstream framework.
+const CONTROLLER_NAMES: [(&str, ControllerName); 9] = [
+    ("node", ControllerName::Node),
+    ("route", ControllerName::Route),
+    ("service", ControllerName::Service),
+    ("cloud-node", ControllerName::Node),
+    ("cloud-node-controller", ControllerName::Node),
+    ("cloud-node-lifecycle", ControllerName::Node),
+    ("cloud-node-lifecycle-controller", ControllerName::Node),
+    ("node-route-controller", ControllerName::Route),
+    ("service-lb-controller", ControllerName::Service),
+];
+
+/// Controllers of the official controller manager that are not part of this one.
+const OTHER_CONTROLLERS: [&str; 3] = ["nlb", "ingress", "pvtz"];
+
+fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<ControllerName> {
+    let mut all = false;
+    let (mut on, mut off, mut seen) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for (index, written) in names.iter().enumerate() {
+        let key = format!("controllers.{index}");
+        let name = written.strip_prefix('-').unwrap_or(written);
+        if !seen.insert(name) {
+            c.bad(&key, format!("names {} twice", shown(name)));
+            continue;
+        }
+        if written == "*" {
+            all = true;
+            continue;
+        }
+        let Some((_, controller)) = CONTROLLER_NAMES.iter().find(|(known, _)| *known == name) else {
+            unknown_controller(c, &key, name);
+            continue;
+        };
+        if !written.starts_with('-') {
+            on.insert(*controller);
+        } else if name.starts_with("cloud-node-lifecycle") {
+            let help = "set node.remove_released and node.shutdown_taint to false, or leave out \"node\" as a whole";
+            c.bad_with(
+                &key,
+                format!("cannot leave out {} alone: it is part of \"node\"", shown(name)),
+                Some(help.into()),
+            );
+        } else {
+            off.insert(*controller);
+        }
+    }
+    if let Some(both) = on.intersection(&off).next() {
+        c.bad("controllers", format!("says both yes and no to {:?}", both.as_str()));
+    }
+    if !off.is_empty() && !all && on.is_empty() {
+        c.bad_with("controllers", "only leaves controllers out", Some("put \"*\" first to have all the others".into()));
+    }
+    if all {
+        on.extend(ControllerName::ALL.into_iter().filter(|name| !off.contains(name)));
+    }
+    on
+}
+
+fn unknown_controller(c: &mut Checker<'_>, key: &str, name: &str) {
+    let known = "\"node\", \"route\", \"service\", \"*\" or one of these after \"-\"";
+    if OTHER_CONTROLLERS.contains(&name) {
+        let help = format!("leave it out; what runs here is {known}");
+        return c.bad_with(key, format!("names {}, which is not part of this program", shown(name)), Some(help));
+    }
+    let help =
+        nearest(name, CONTROLLER_NAMES.iter().map(|(known, _)| *known)).map(|near| format!("did you mean {near:?}?"));
+    c.bad_with(key, format!("names the unknown controller {}; allowed are {known}", shown(name)), help);
+}
+
+fn cloud(c: &mut Checker<'_>, section: &CloudSection) -> Cloud {
+    region(c, section.region.as_deref());
+    ids(c, "cloud.vpc_id", section.vpc_id.as_deref(), "vpc-");
+    ids(c, "cloud.resource_group_id", section.resource_group_id.as_deref(), "rg-");
+    zone(c, "cloud.zone_id", section.zone_id.as_deref());
+    tag_key(c, "cloud.cluster_tag", None, &section.cluster_tag);
+    within(c, "cloud.timeout", section.timeout, Duration::from_secs(1), Duration::from_secs(300));
+    Cloud {
+        region: section.region.clone(),
+        vpc_id: section.vpc_id.clone(),
+        zone_id: section.zone_id.clone(),
+        vswitches: vswitches(c, &section.vswitches),
+        cluster_id: cluster_id(c, section.cluster_id.as_deref()),
+        cluster_tag: section.cluster_tag.clone(),
+        resource_group_id: section.resource_group_id.clone(),
+        credentials: credentials::credentials(c, &section.credentials),
+        endpoints: endpoints(c, section),
+        budget_share: section.budget_share,
+        timeout: section.timeout.0,
+    }
+}
+
+/// The id is the last part of `k8s/<port>/<service>/<namespace>/<cluster id>`, and of dotted names in other products.
+fn cluster_id(c: &mut Checker<'_>, id: Option<&str>) -> String {
+    let Some(id) = id else {
+        if c.sound(&["cloud.cluster_id", "cloud"]) {
+            let help = "set it to a name that no other cluster of the account has; a cluster that ran the official controller \
+                        without clusterID has \"clusterid\"";
+            c.bad_with("cloud.cluster_id", "is missing", Some(help.to_owned()));
+        }
+        return String::new();
+    };
+    let fits = id.chars().all(|ch| ch.is_ascii_alphanumeric() || matches!(ch, '.' | '_' | '-'));
+    if !fits || id.is_empty() || id.len() > 64 {
+        c.bad("cloud.cluster_id", format!("must be 1 to 64 letters, digits, '.', '_' and '-', not {}", shown(id)));
+    }
+    id.to_owned()
+}
+
+fn region(c: &mut Checker<'_>, region: Option<&str>) {
+    let fits = |text: &str| {
+        text.split('-').count() > 1 && text.split('-').all(|part| !part.is_empty() && part.chars().all(is_lower))
+    };
+    if let Some(text) = region.filter(|text| !fits(text)) {
+        c.bad("cloud.region", format!("must be a region such as \"cn-hangzhou\", not {}", shown(text)));
+    }
+}
+
+fn zone(c: &mut Checker<'_>, key: &str, zone: Option<&str>) {
+    if let Some(text) = zone.filter(|text| !is_zone(text)) {
+        c.bad(key, format!("must be a zone such as \"cn-hangzhou-i\", not {}", shown(text)));
+    }
+}
+
+fn is_zone(text: &str) -> bool {
+    text.contains('-') && text.split('-').all(|part| !part.is_empty() && part.chars().all(is_lower))
+}
+
+fn is_lower(ch: char) -> bool {
+    ch.is_ascii_lowercase() || ch.is_ascii_digit()
+}
+
+fn is_id(text: &str, prefix: &str) -> bool {
+    let rest = text.strip_prefix(prefix).unwrap_or_default();
+    !rest.is_empty() && rest.chars().all(|ch| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_'))
+}
+
+fn ids<'t>(c: &mut Checker<'_>, key: &str, given: impl IntoIterator<Item = &'t str>, prefix: &str) {
+    for text in given {
+        if !is_id(text, prefix) {
+            c.bad(key, format!("must be an id such as \"{prefix}bp1example\", not {}", shown(text)));
+        }
+    }
+}
+
+fn vswitches(c: &mut Checker<'_>, written: &[String]) -> Vec<VSwitchChoice> {
+    let mut choices: Vec<VSwitchChoice> = Vec::new();
+    for (index, text) in written.iter().enumerate() {
+        let key = format!("cloud.vswitches.{index}");
+        let (stated, id) = text.split_once(':').map_or((None, text.as_str()), |(zone, id)| (Some(zone), id));
+        if !is_id(id, "vsw-") || stated.is_some_and(|zone| !is_zone(zone)) {
+            c.bad(&key, format!("must list \"vsw-...\" or \"zone:vsw-...\", not {}", shown(text)));
+        } else if choices.iter().any(|choice| choice.id == id) {
+            c.bad(&key, format!("lists {} twice", shown(id)));
+        }
+        choices.push(VSwitchChoice { zone: stated.map(str::to_owned), id: id.to_owned() });
+    }
+    choices
+}
+
+fn endpoints(c: &mut Checker<'_>, section: &CloudSection) -> Endpoints {
+    let file = &section.endpoints;
+    let plain_http = file.scheme == Scheme::Http;
+    let mut overrides = BTreeMap::new();
+    let products = [("ecs", &file.ecs), ("vpc", &file.vpc), ("slb", &file.slb), ("nlb", &file.nlb), ("sts", &file.sts)];
+    for (product, written) in products {
+        if let Some(host) = written.as_deref().and_then(|text| endpoint(c, product, text, plain_http)) {
+            overrides.insert(product.to_owned(), host);
+        }
+    }
+    Endpoints {
+        vpc_network: file.network == Network::Vpc,
+        plain_http,
+        overrides,
+        metadata: base_url(c, "cloud.endpoints.metadata", &file.metadata),
+        metadata_v1_fallback: file.metadata_v1_fallback,
+    }
+}
+
+/// The host and port. A scheme may be written, because the official controller takes URLs too, but must agree.
+fn endpoint(c: &mut Checker<'_>, product: &str, text: &str, plain_http: bool) -> Option<String> {
+    let key = format!("cloud.endpoints.{product}");
+    let (scheme, host) = text.split_once("://").map_or((None, text), |(scheme, host)| (Some(scheme), host));
+    let host = host.trim_end_matches('/');
+    match scheme {
+        Some("http") if !plain_http && c.sound(&["cloud.endpoints.scheme"]) => {
+            let help = "set cloud.endpoints.scheme to \"http\" if calls may really go unencrypted".to_owned();
+            c.bad_with(
+                &key,
+                format!("asks for plain HTTP with {}, but cloud.endpoints.scheme is \"https\"", shown(text)),
+                Some(help),
+            );
+            return None;
+        }
+        Some("https") if plain_http => {
+            c.bad(&key, format!("asks for HTTPS with {}, but cloud.endpoints.scheme is \"http\"", shown(text)));
+            return None;
+        }
+        None | Some("http" | "https") if is_authority(host) => Some(host.to_owned()),
+        _ => {
+            c.bad(&key, format!("must be a host, or host:port, not {}", shown(text)));
+            None
+        }
+    }
+}
+
+/// Whether this is a host, perhaps with a port, and nothing else.
+fn is_authority(text: &str) -> bool {
+    text.parse::<http::uri::Authority>().is_ok_and(|authority| {
+        let port_fits = authority.port().is_none_or(|_| authority.port_u16().is_some_and(|port| port > 0));
+        !authority.host().is_empty() && !text.contains('@') && !text.ends_with(':') && port_fits
+    })
+}
+
+fn base_url(c: &mut Checker<'_>, key: &str, text: &str) -> String {
+    let url = text.trim_end_matches('/');
+    let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).unwrap_or_default();
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if !is_authority(host) || url.parse::<http::Uri>().is_err() || path.contains(['?', '#']) {
+        c.bad(key, format!("must be a URL such as \"http://100.100.100.200\", not {}", shown(text)));
+    }
+    url
+}
+
+fn kubernetes(c: &mut Checker<'_>, file: &FileConfig) -> Kubernetes {
+    let section = &file.kubernetes;
+    within(c, "kubernetes.timeout", section.timeout, Duration::from_secs(1), Duration::from_secs(300));
+    if let Some(context) = section.context.as_deref() {
+        not_empty(c, "kubernetes.context", context);
+    }
+    let server = section.server.as_deref().map(|text| {
+        if !text.starts_with("https://") && !text.starts_with("http://") {
+            c.bad("kubernetes.server", format!("must be a URL such as \"https://10.0.0.1:6443\", not {}", shown(text)));
+            return text.to_owned();
+        }
+        base_url(c, "kubernetes.server", text)
+    });
+    Kubernetes {
+        kubeconfig: section.kubeconfig.as_deref().map(|path| resolve(c.source, path)),
+        context: section.context.clone(),
+        server,
+        qps: section.qps,
+        burst: section.burst,
+        timeout: section.timeout.0,
+    }
+}
+
+/// How much later than `retry_period` a try may come.
+const JITTER: f64 = 1.2;
+
+fn leader_election(c: &mut Checker<'_>, section: &LeaderElectionSection) -> LeaderElection {
+    const LEASE: &str = "leader_election.lease_duration";
+    const RENEW: &str = "leader_election.renew_deadline";
+    const RETRY: &str = "leader_election.retry_period";
+    let (lease, renew, retry) = (section.lease_duration, section.renew_deadline, section.retry_period);
+    within(c, LEASE, lease, Duration::from_secs(1), Duration::from_secs(3600));
+    if c.sound(&[LEASE]) && lease.0.subsec_nanos() != 0 {
+        c.bad(LEASE, format!("must be whole seconds, not {lease}"));
+    }
+    within(c, RETRY, retry, Duration::from_millis(100), Duration::from_secs(3600));
+    if c.sound(&[LEASE, RENEW]) && renew >= lease {
+        let key = if c.states(RENEW) { RENEW } else { LEASE };
+        c.bad(key, format!("does not fit: renew_deadline ({renew}) must be shorter than lease_duration ({lease})"));
+    }
+    if c.sound(&[RENEW, RETRY]) && renew.0 <= retry.0.mul_f64(JITTER) {
+        let key = if c.states(RETRY) { RETRY } else { RENEW };
+        c.bad(
+            key,
+            format!("does not fit: renew_deadline ({renew}) must be more than 1.2 times retry_period ({retry})"),
+        );
+    }
+    for (key, text, dots) in
+        [("leader_election.namespace", &section.namespace, false), ("leader_election.name", &section.name, true)]
+    {
+        if !is_object_name(text, dots) {
+            c.bad(
+                key,
+                format!("must be the name of an object: lower case letters, digits and '-', not {}", shown(text)),
+            );
+        }
+    }
+    if let Some(identity) = section.identity.as_deref() {
+        not_empty(c, "leader_election.identity", identity);
+    }
+    LeaderElection {
+        enabled: section.enabled,
+        namespace: section.namespace.clone(),
+        name: section.name.clone(),
+        identity: section.identity.clone(),
+        lease_duration: lease.0,
+        renew_deadline: renew.0,
+        retry_period: retry.0,
+    }
+}
+
+fn is_object_name(text: &str, dots: bool) -> bool {
+    let label = |part: &str| {
+        !part.is_empty()
+            && part.chars().all(|ch| is_lower(ch) || ch == '-')
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    if dots { text.len() <= 253 && text.split('.').all(label) } else { text.len() <= 63 && label(text) }
+}
+
+fn log(c: &mut Checker<'_>, file: &FileConfig) -> Log {
+    const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+    let level = &file.log.level;
+    for word in level.split(',').map(str::trim).filter(|word| !word.contains(['=', '['])) {
+        if !LEVELS.contains(&word.to_lowercase().as_str()) {
+            let help = nearest(word, LEVELS.into_iter()).map(|near| format!("did you mean {near:?}?"));
+            let message = format!("has no level {}; allowed are error, warn, info, debug, trace and off", shown(word));
+            c.bad_with("log.level", message, help);
+        }
+    }
+    if c.sound(&["log.level"]) && EnvFilter::builder().parse(level).is_err() {
+        c.bad("log.level", format!("must be a level or \"level,part=level\", not {}", shown(level)));
+    }
+    let format = match file.log.format {
+        LogFormatName::Text => LogFormat::Text,
+        LogFormatName::Json => LogFormat::Json,
+    };
+    Log { format, level: level.clone() }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn node(c: &mut Checker<'_>, file: &FileConfig) -> Node {
+    let section = &file.node;
+    within(c, "node.period", section.period, Duration::from_secs(10), DAY);
+    within(c, "node.aggregation", section.aggregation, Duration::ZERO, Duration::from_secs(60));
+    within(c, "node.removal_grace", section.removal_grace, Duration::from_secs(10), DAY);
+    within(c, "node.removal_interval", section.removal_interval, Duration::from_secs(5), HOUR);
+    within(c, "node.removal_window", section.removal_window, Duration::from_secs(60), DAY);
+    Node {
+        period: section.period.0,
+        batch_size: section.batch_size,
+        aggregation: section.aggregation.0,
+        disable_source_dest_check: section.disable_source_dest_check,
+        shutdown_taint: section.shutdown_taint,
+        remove_released: section.remove_released,
+        removal_grace: section.removal_grace.0,
+        removal_interval: section.removal_interval.0,
+        removal_limit: section.removal_limit,
+        removal_window: section.removal_window.0,
+        ipv6: section.ipv6,
+        discover: section.discover,
+    }
+}
+
+fn route(c: &mut Checker<'_>, section: &RouteSection) -> Route {
+    within(c, "route.period", section.period, Duration::from_secs(10), DAY);
+    within(c, "route.aggregation", section.aggregation, Duration::ZERO, Duration::from_secs(60));
+    let mut tables = BTreeSet::new();
+    for (index, id) in section.table_ids.iter().enumerate() {
+        let key = format!("route.table_ids.{index}");
+        ids(c, &key, [id.as_str()], "vtb-");
+        if !tables.insert(id) {
+            c.bad(&key, format!("lists {} twice", shown(id)));
+        }
+    }
+    Route {
+        cluster_cidrs: cluster_cidrs(c, &section.cluster_cidrs),
+        table_ids: section.table_ids.clone(),
+        period: section.period.0,
+        batch_size: section.batch_size,
+        aggregation: section.aggregation.0,
+        removal_limit: section.removal_limit,
+    }
+}
+
+fn cluster_cidrs(c: &mut Checker<'_>, written: &[String]) -> Vec<IpNet> {
+    let mut nets: Vec<IpNet> = Vec::new();
+    for (index, text) in written.iter().enumerate() {
+        let key = format!("route.cluster_cidrs.{index}");
+        match parse_cidr(text) {
+            Err(message) => c.bad(&key, format!("cannot be used: {message}")),
+            Ok(net) => {
+                if net.prefix_len() == 0 {
+                    c.bad(&key, format!("must be the pod network, not every address ({text})"));
+                } else if nets.contains(&net) {
+                    c.bad(&key, format!("lists {text} twice"));
+                } else if let Some(other) = nets.iter().find(|other| other.contains(&net) || net.contains(*other)) {
+                    c.bad(&key, format!("lists {text}, which overlaps {other}"));
+                }
+                nets.push(net);
+            }
+        }
+    }
+    nets
+}
+
+fn service(c: &mut Checker<'_>, file: &FileConfig) -> Service {
+    let section = &file.service;
+    if !section.drift_check.0.is_zero() {
+        within(c, "service.drift_check", section.drift_check, Duration::from_secs(60), DAY);
+    }
+    Service {
+        concurrency: section.concurrency,
+        drift_check: section.drift_check.0,
+        eni_backends: section.eni_backends,
+        disable_public: section.disable_public,
+        backend_batch_size: section.backend_batch_size,
+        exclude_masters: section.exclude_masters,
+        ipv6: section.ipv6,
+        type_annotation: section.type_annotation,
+        defaults: service_defaults(c, &section.defaults),
+    }
+}
+
+fn service_defaults(c: &mut Checker<'_>, section: &ServiceDefaultsSection) -> ServiceDefaults {
+    const BANDWIDTH: &str = "service.defaults.bandwidth";
+    const SLAVE: &str = "service.defaults.slave_zone";
+    if !section.spec.starts_with("slb.") || section.spec.contains(char::is_whitespace) {
+        let given = shown(&section.spec);
+        c.bad("service.defaults.spec", format!("must be a specification such as \"slb.s1.small\", not {given}"));
+    }
+    let by_bandwidth = section.internet_charge_type == Some(InternetChargeType::PayByBandwidth);
+    if section.bandwidth.is_some() && !by_bandwidth && c.sound(&[BANDWIDTH, "service.defaults.internet_charge_type"]) {
+        let help = "set internet_charge_type to \"paybybandwidth\", or leave bandwidth out".to_owned();
+        c.bad_with(BANDWIDTH, "has no effect without internet_charge_type = \"paybybandwidth\"", Some(help));
+    }
+    zone(c, "service.defaults.master_zone", section.master_zone.as_deref());
+    zone(c, SLAVE, section.slave_zone.as_deref());
+    if c.sound(&["service.defaults.master_zone", SLAVE]) && section.slave_zone.is_some() {
+        if section.master_zone.is_none() {
+            c.bad(SLAVE, "needs master_zone");
+        } else if section.master_zone == section.slave_zone {
+            c.bad(SLAVE, "must differ from master_zone");
+        }
+    }
+    tags(c, &section.tags);
+    ServiceDefaults {
+        address_type: word(section.address_type),
+        instance_charge_type: word(section.instance_charge_type),
+        spec: section.spec.clone(),
+        internet_charge_type: section.internet_charge_type.map(word),
+        bandwidth: section.bandwidth,
+        master_zone: section.master_zone.clone(),
+        slave_zone: section.slave_zone.clone(),
+        delete_protection: section.delete_protection,
+        modification_protection: section.modification_protection,
+        scheduler: word(section.scheduler),
+        tags: section.tags.clone(),
+    }
+}
+
+/// A choice as it is written.
+fn word(choice: impl serde::Serialize) -> String {
+    serde_json::to_value(choice).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// A load balancer has 20 tags at most, of which two mark the owner.
+const MOST_TAGS: usize = 18;
+
+fn tags(c: &mut Checker<'_>, tags: &BTreeMap<String, String>) {
+    const SECTION: &str = "service.defaults.tags";
+    if tags.len() > MOST_TAGS {
+        c.bad(SECTION, format!("may have {MOST_TAGS} tags at most, not {}", tags.len()));
+    }
+    for (key, value) in tags {
+        tag_key(c, SECTION, Some(key), key);
+        if value.chars().count() > 128 || value.contains("http://") || value.contains("https://") {
+            c.bad_entry(
+                SECTION,
+                key,
+                format!("a tag's value has up to 128 characters and no URL, not {}", shown(value)),
+            );
+        }
+        if ["kubernetes.do.not.delete", "kubernetes.reused.by.user", "ack.aliyun.com"].contains(&key.as_str()) {
+            c.bad_entry(SECTION, key, format!("the tag {key:?} marks owners and cannot be set"));
+        }
+    }
+}
+
+fn tag_key(c: &mut Checker<'_>, section: &str, entry: Option<&str>, key: &str) {
+    let fits = (1..=64).contains(&key.chars().count())
+        && !["aliyun", "acs:"].iter().any(|start| key.starts_with(start))
+        && !["http://", "https://"].iter().any(|url| key.contains(url))
+        && key.trim() == key;
+    if fits {
+        return;
+    }
+    let allowed = "1 to 64 characters, without \"aliyun\" or \"acs:\" at its start and without a URL";
+    match entry {
+        Some(entry) => c.bad_entry(section, entry, format!("a tag's key has {allowed}, not {}", shown(key))),
+        None => c.bad(section, format!("must be the key of a tag: {allowed}, not {}", shown(key))),
+    }
+}
+
+pub(super) fn within(c: &mut Checker<'_>, key: &str, given: TimeSpan, least: Duration, most: Duration) {
+    if c.sound(&[key]) && (given.0 < least || given.0 > most) {
+        c.bad(key, format!("must be from {} to {}, not {given}", TimeSpan(least), TimeSpan(most)));
+    }
+}
+
+pub(super) fn not_empty(c: &mut Checker<'_>, key: &str, text: &str) {
+    if text.trim().is_empty() {
+        c.bad_with(key, "is empty", Some("leave the key out to have its default".to_owned()));
+    }
+}

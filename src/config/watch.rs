@@ -1,0 +1,468 @@
+//! Takes changes of the configuration over while the program runs.
+//!
+//! Folders are watched, not files: a ConfigMap swaps a symlink and an editor renames, and a watch on the file itself would
+//! die with the old one. After a change there is a quiet time, and what is wrong is looked at twice, so that half of a write
+//! is not taken for a mistake. Whatever the watch misses is found by looking again now and then.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::warn;
+
+use super::load::{Attempt, Loaded, Origin, attempt};
+use super::report::Report;
+
+/// What came of looking at the configuration again.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reload {
+    /// It is what it was. Said when asked for, and when a rejected configuration is taken back.
+    Unchanged,
+    /// There is a new one.
+    Applied(Box<Loaded>),
+    /// There is a new one with problems; the last good one holds. Said once for the same problems, unless asked for.
+    Rejected(Report),
+}
+
+/// How eagerly changes are looked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How long nothing may have changed before the files are read.
+    pub quiet: Duration,
+    /// Time between looks without a reason.
+    pub poll: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { quiet: Duration::from_millis(200), poll: Duration::from_secs(30) }
+    }
+}
+
+/// A file that never comes to rest is read after this many quiet times all the same.
+const LONGEST_WAIT: u32 = 10;
+
+/// Asks for a look at the configuration now.
+#[derive(Clone, Debug, Default)]
+pub struct Trigger(Arc<Notify>);
+
+impl Trigger {
+    /// Asks; several times before the look are one.
+    pub fn reload(&self) {
+        self.0.notify_one();
+    }
+}
+
+/// The watch; ends when it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    trigger: Trigger,
+    outcomes: mpsc::Receiver<Reload>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Watch {
+    /// Watches everything that `current` was loaded from.
+    #[must_use]
+    pub fn start(origin: Origin, current: Loaded, pace: Pace) -> Self {
+        let (changed, changes) = mpsc::channel(1);
+        Self::start_with(origin, current, pace, Folders::new(changed), changes)
+    }
+
+    fn start_with(origin: Origin, current: Loaded, pace: Pace, folders: Folders, changes: mpsc::Receiver<()>) -> Self {
+        let trigger = Trigger::default();
+        let (sender, outcomes) = mpsc::channel(1);
+        let look = Look { origin, current, rejected: None, pace, folders: Some(folders) };
+        let task = tokio::spawn(look.run(changes, trigger.clone(), sender));
+        Self { trigger, outcomes, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// For SIGHUP and the like.
+    #[must_use]
+    pub fn trigger(&self) -> Trigger {
+        self.trigger.clone()
+    }
+
+    /// The next outcome; `None` if the watch has ended.
+    pub async fn next(&mut self) -> Option<Reload> {
+        self.outcomes.recv().await
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Asked,
+    Changed,
+    Time,
+}
+
+struct Look {
+    origin: Origin,
+    current: Loaded,
+    /// What was last said to be wrong; `None` if all was well.
+    rejected: Option<Report>,
+    pace: Pace,
+    /// Away while the files are read.
+    folders: Option<Folders>,
+}
+
+impl Look {
+    async fn run(mut self, mut changes: mpsc::Receiver<()>, trigger: Trigger, out: mpsc::Sender<Reload>) {
+        // The file may have changed between loading and watching, so the first look is at once.
+        let mut cause = Cause::Time;
+        loop {
+            if cause == Cause::Changed {
+                self.settle(&mut changes).await;
+            }
+            let Some(result) = self.read_twice().await else {
+                return;
+            };
+            if let Some(outcome) = self.judge(result, cause)
+                && out.send(outcome).await.is_err()
+            {
+                return;
+            }
+            cause = tokio::select! {
+                () = out.closed() => return,
+                () = trigger.0.notified() => Cause::Asked,
+                Some(()) = changes.recv() => Cause::Changed,
+                () = sleep(self.pace.poll) => Cause::Time,
+            };
+        }
+    }
+
+    /// Waits until nothing has changed for a while.
+    async fn settle(&self, changes: &mut mpsc::Receiver<()>) {
+        let end = Instant::now() + self.pace.quiet * LONGEST_WAIT;
+        loop {
+            let quiet = (Instant::now() + self.pace.quiet).min(end);
+            match timeout_at(quiet, changes.recv()).await {
+                Ok(Some(())) if quiet < end => {}
+                Ok(None) => return sleep(self.pace.quiet).await,
+                _ => return,
+            }
+        }
+    }
+
+    /// Reads the files; what is newly wrong is read again after a while.
+    async fn read_twice(&mut self) -> Option<Result<Loaded, Report>> {
+        let first = self.read().await?;
+        match &first {
+            Err(report) if self.rejected.as_ref() != Some(report) => {
+                sleep(self.pace.quiet).await;
+                self.read().await
+            }
+            _ => Some(first),
+        }
+    }
+
+    /// `None` if the program is about to end.
+    async fn read(&mut self) -> Option<Result<Loaded, Report>> {
+        let origin = self.origin.clone();
+        let mut folders = self.folders.take()?;
+        let reading = tokio::task::spawn_blocking(move || {
+            // Once before reading, so that no change after it is missed, and once after, for files newly named.
+            folders.cover(std::slice::from_ref(&origin.path));
+            let Attempt { outcome, referenced } = attempt(&origin);
+            let files = [vec![origin.path.clone()], referenced.keys, referenced.others].concat();
+            folders.cover_only(&files);
+            (outcome, folders)
+        });
+        match reading.await {
+            Ok((outcome, folders)) => {
+                self.folders = Some(folders);
+                Some(outcome)
+            }
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => None,
+        }
+    }
+
+    fn judge(&mut self, result: Result<Loaded, Report>, cause: Cause) -> Option<Reload> {
+        match result {
+            Ok(loaded) if loaded == self.current => {
+                let taken_back = self.rejected.take().is_some();
+                (taken_back || cause == Cause::Asked).then_some(Reload::Unchanged)
+            }
+            Ok(loaded) => {
+                self.rejected = None;
+                self.current = loaded.clone();
+                Some(Reload::Applied(Box::new(loaded)))
+            }
+            Err(report) => {
+                let known = self.rejected.replace(report.clone()).as_ref() == Some(&report);
+                (!known || cause == Cause::Asked).then_some(Reload::Rejected(report))
+            }
+        }
+    }
+}
+
+/// The folders that are watched.
+#[derive(Debug)]
+struct Folders {
+    /// `None` if the system has no watch for us; then there is only the look now and then.
+    watcher: Option<RecommendedWatcher>,
+    watched: BTreeSet<PathBuf>,
+}
+
+impl Folders {
+    fn new(changed: mpsc::Sender<()>) -> Self {
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            // Reading is an event too, and we read; that must not be a reason to read again.
+            if !event.is_ok_and(|event| event.kind.is_access()) {
+                _ = changed.try_send(());
+            }
+        });
+        if let Err(error) = &watcher {
+            warn!(%error, "changes of the configuration cannot be watched and are found with a delay");
+        }
+        Self { watcher: watcher.ok(), watched: BTreeSet::new() }
+    }
+
+    /// Watches the folders of these files. Those that are watched already are watched anew, because a folder may have been
+    /// replaced by another of the same name.
+    fn cover(&mut self, files: &[PathBuf]) {
+        let Some(watcher) = &mut self.watcher else { return };
+        for folder in folders_of(files) {
+            if watcher.watch(&folder, RecursiveMode::NonRecursive).is_ok() {
+                self.watched.insert(folder);
+            }
+        }
+    }
+
+    /// The same, and no longer watches any other folder.
+    fn cover_only(&mut self, files: &[PathBuf]) {
+        self.cover(files);
+        let wanted = folders_of(files);
+        let Some(watcher) = &mut self.watcher else { return };
+        self.watched.retain(|folder| {
+            let keep = wanted.contains(folder);
+            if !keep {
+                // A folder that is gone is not watched any more, which is what is wanted.
+                _ = watcher.unwatch(folder);
+            }
+            keep
+        });
+    }
+}
+
+/// The folders in which a change can mean a change of these files: where they are named, and where they really are.
+fn folders_of(files: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let named = files.iter().cloned();
+    let real = files.iter().filter_map(|file| file.canonicalize().ok());
+    let folder = |file: PathBuf| match file.parent() {
+        Some(folder) if folder != Path::new("") => folder.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    named.chain(real).map(folder).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use tempfile::TempDir;
+
+    use super::super::{Credentials, load};
+    use super::*;
+
+    const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+    struct World {
+        dir: TempDir,
+        changed: mpsc::Sender<()>,
+        watch: Watch,
+    }
+
+    fn origin(path: PathBuf) -> Origin {
+        Origin { path, environment: BTreeMap::new(), overrides: Vec::new() }
+    }
+
+    fn text(cluster: &str) -> String {
+        format!("[cloud]\ncluster_id = {cluster:?}\n")
+    }
+
+    fn only_told() -> Pace {
+        Pace { poll: NEVER, ..Pace::default() }
+    }
+
+    /// A configuration on disk whose changes are told by the test.
+    fn world(pace: Pace, prepare: impl FnOnce(&Path)) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        prepare(dir.path());
+        let origin = origin(dir.path().join("ccm.toml"));
+        let (changed, changes) = mpsc::channel(1);
+        let folders = Folders { watcher: None, watched: BTreeSet::new() };
+        let watch = Watch::start_with(origin.clone(), load(&origin).unwrap(), pace, folders, changes);
+        World { dir, changed, watch }
+    }
+
+    fn plain(dir: &Path) {
+        fs::write(dir.join("ccm.toml"), text("one")).unwrap();
+    }
+
+    impl World {
+        fn write(&self, content: &str) {
+            fs::write(self.dir.path().join("ccm.toml"), content).unwrap();
+        }
+
+        async fn asked(&mut self) -> Reload {
+            self.watch.trigger().reload();
+            self.watch.next().await.unwrap()
+        }
+
+        async fn applied(&mut self) -> Loaded {
+            match self.watch.next().await.unwrap() {
+                Reload::Applied(loaded) => *loaded,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_found_by_looking_now_and_then() {
+        let mut world = world(Pace::default(), plain);
+        world.write(&text("two"));
+        assert_eq!(world.applied().await.config.cloud.cluster_id, "two");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn being_asked_always_has_an_answer() {
+        let mut world = world(only_told(), plain);
+        assert_eq!(world.asked().await, Reload::Unchanged);
+        world.write("[cloud");
+        assert!(matches!(world.asked().await, Reload::Rejected(_)));
+        assert!(matches!(world.asked().await, Reload::Rejected(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mistake_is_said_once_and_its_end_too() {
+        let mut world = world(Pace::default(), plain);
+        world.write("[cloud]\n");
+        let Some(Reload::Rejected(report)) = world.watch.next().await else { panic!("not rejected") };
+        assert_eq!(report.problems()[0].key.as_deref(), Some("cloud.cluster_id"));
+        let silence = tokio::time::timeout(Duration::from_secs(3600), world.watch.next()).await;
+        assert!(silence.is_err(), "the same mistake was reported again: {silence:?}");
+        world.write(&text("one"));
+        assert_eq!(world.watch.next().await, Some(Reload::Unchanged));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_of_a_write_is_not_a_mistake() {
+        let mut world = world(only_told(), plain);
+        assert_eq!(world.asked().await, Reload::Unchanged);
+        world.write("[cloud]\nclus");
+        world.changed.send(()).await.unwrap();
+        sleep(Duration::from_millis(150)).await;
+        world.write(&text("two"));
+        world.changed.send(()).await.unwrap();
+        assert_eq!(world.applied().await.config.cloud.cluster_id, "two");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_is_away_for_a_moment_is_not_a_mistake() {
+        let mut world = world(only_told(), plain);
+        assert_eq!(world.asked().await, Reload::Unchanged);
+        fs::remove_file(world.dir.path().join("ccm.toml")).unwrap();
+        world.changed.send(()).await.unwrap();
+        sleep(Duration::from_millis(300)).await;
+        world.write(&text("two"));
+        assert_eq!(world.applied().await.config.cloud.cluster_id, "two");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_without_end_do_not_keep_the_file_from_being_read() {
+        let mut world = world(only_told(), plain);
+        assert_eq!(world.asked().await, Reload::Unchanged);
+        world.write(&text("two"));
+        let changed = world.changed.clone();
+        let churn = tokio::spawn(async move {
+            while changed.send(()).await.is_ok() {
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+        assert_eq!(world.applied().await.config.cloud.cluster_id, "two");
+        churn.abort();
+    }
+
+    fn key_file(dir: &Path, secret: &str) {
+        let path = dir.join("secret");
+        fs::write(&path, secret).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rotated_key_file_is_a_new_configuration() {
+        let mut world = world(Pace::default(), |dir| {
+            let credentials = "[cloud.credentials]\naccess_key_id = \"LTAI1\"\naccess_key_secret_file = \"secret\"\n";
+            fs::write(dir.join("ccm.toml"), text("one") + credentials).unwrap();
+            key_file(dir, "before\n");
+        });
+        fs::remove_file(world.dir.path().join("secret")).unwrap();
+        key_file(world.dir.path(), "after\n");
+        let Credentials::AccessKey(key) = world.applied().await.config.cloud.credentials else { panic!("no key") };
+        assert_eq!(key.secret.expose(), "after");
+    }
+
+    /// The real watch, with nothing else that could find the change.
+    async fn watched(dir: &Path, change: impl FnOnce()) -> Reload {
+        let origin = origin(dir.join("ccm.toml"));
+        let pace = Pace { quiet: Duration::from_millis(20), poll: NEVER };
+        let mut watch = Watch::start(origin.clone(), load(&origin).unwrap(), pace);
+        watch.trigger().reload();
+        assert_eq!(watch.next().await, Some(Reload::Unchanged));
+        change();
+        tokio::time::timeout(Duration::from_secs(60), watch.next()).await.unwrap().unwrap()
+    }
+
+    fn cluster(reload: Reload) -> String {
+        match reload {
+            Reload::Applied(loaded) => loaded.config.cloud.cluster_id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_written_file_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        plain(dir.path());
+        let path = dir.path().join("ccm.toml");
+        assert_eq!(cluster(watched(dir.path(), || fs::write(&path, text("two")).unwrap()).await), "two");
+    }
+
+    #[tokio::test]
+    async fn a_renamed_file_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        plain(dir.path());
+        let rename = || {
+            fs::write(dir.path().join("ccm.toml~"), text("two")).unwrap();
+            fs::rename(dir.path().join("ccm.toml~"), dir.path().join("ccm.toml")).unwrap();
+        };
+        assert_eq!(cluster(watched(dir.path(), rename).await), "two");
+    }
+
+    #[tokio::test]
+    async fn a_config_map_that_is_swapped_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let version = |name: &str, cluster: &str| {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("ccm.toml"), text(cluster)).unwrap();
+            symlink(name, dir.path().join("..data_tmp")).unwrap();
+            fs::rename(dir.path().join("..data_tmp"), dir.path().join("..data")).unwrap();
+        };
+        version("..2026_1", "one");
+        symlink("..data/ccm.toml", dir.path().join("ccm.toml")).unwrap();
+        let swap = || {
+            version("..2026_2", "two");
+            fs::remove_dir_all(dir.path().join("..2026_1")).unwrap();
+        };
+        assert_eq!(cluster(watched(dir.path(), swap).await), "two");
+    }
+}

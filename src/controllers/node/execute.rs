@@ -1,0 +1,143 @@
+//! Carries out node plans, step by step.
+
+use serde_json::json;
+use thiserror::Error;
+use tracing::{info, warn};
+
+use super::write::{self, Target, regarding};
+use super::{COMPONENT, LONGEST_CLOUD_WRITE};
+use crate::alibaba::{Cloud, Fault, FaultKind};
+use crate::cluster::{Cluster, WriteFault};
+use crate::fence::{Fence, NotLeading};
+use crate::plan::inputs::NodeView;
+use crate::plan::node::{NodePlan, NodeStep, Policy, UNINITIALIZED, awaits_route, taints_after};
+
+/// Why a step failed.
+#[derive(Debug, Error)]
+pub(super) enum StepFault {
+    /// At the API server.
+    #[error(transparent)]
+    Cluster(#[from] WriteFault),
+    /// In the cloud.
+    #[error(transparent)]
+    Cloud(#[from] Fault),
+    /// The lead is lost.
+    #[error(transparent)]
+    NotLeading(#[from] NotLeading),
+}
+
+impl StepFault {
+    fn ends_the_plan(&self) -> bool {
+        match self {
+            Self::NotLeading(_) | Self::Cluster(WriteFault::NotLeading | WriteFault::Gone) => true,
+            Self::Cloud(fault) => fault.kind == FaultKind::NotLeading,
+            Self::Cluster(_) => false,
+        }
+    }
+
+    fn is_denied(&self) -> bool {
+        matches!(self, Self::Cloud(fault) if fault.kind == FaultKind::Denied)
+    }
+}
+
+/// Where steps are carried out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Executor<'a> {
+    pub cluster: &'a Cluster,
+    pub cloud: &'a Cloud,
+    pub fence: &'a Fence,
+    pub policy: Policy,
+}
+
+impl Executor<'_> {
+    /// Carries out a plan; true if nothing is left to do. A step that fails holds back only the end of initialisation.
+    pub(super) async fn apply(&self, view: &NodeView, plan: &NodePlan) -> bool {
+        let mut whole = true;
+        for step in &plan.steps {
+            if *step == NodeStep::RemoveTaint(UNINITIALIZED) && !whole {
+                continue;
+            }
+            match self.step(view, step).await {
+                Ok(()) => self.done(view, step),
+                Err(StepFault::Cluster(WriteFault::Gone)) => return true,
+                Err(fault) if fault.ends_the_plan() => return false,
+                Err(fault) => {
+                    let tolerated = matches!(step, NodeStep::DisableCheck { .. }) && self.tolerates(&fault);
+                    whole &= tolerated;
+                    self.failed(view, step, &fault, tolerated);
+                }
+            }
+        }
+        whole
+    }
+
+    /// Without routes, pods have addresses of the interfaces themselves, and the check harms nobody.
+    fn tolerates(&self, fault: &StepFault) -> bool {
+        !self.policy.routes && fault.is_denied()
+    }
+
+    async fn step(&self, view: &NodeView, step: &NodeStep) -> Result<(), StepFault> {
+        let Self { cluster, fence, .. } = *self;
+        match step {
+            NodeStep::SetAddresses(addresses) => {
+                let list: Vec<_> = addresses.iter().map(|a| json!({ "type": a.kind, "address": a.address })).collect();
+                let body = json!({ "status": { "addresses": list } });
+                write::patch(cluster, fence, &view.name, Target::Status, &body).await?;
+            }
+            NodeStep::SetMetadata { labels, provider_id: None } => {
+                let body = json!({ "metadata": { "labels": labels } });
+                write::patch(cluster, fence, &view.name, Target::Node, &body).await?;
+            }
+            // It can never be taken back, so it must not go to another node of the same name.
+            NodeStep::SetMetadata { labels, provider_id: Some(id) } => {
+                let change = |fresh: &NodeView| {
+                    let spec = if fresh.provider_id.is_empty() { json!({ "providerID": id }) } else { json!({}) };
+                    Some(json!({ "metadata": { "labels": labels }, "spec": spec }))
+                };
+                write::patch_fresh(cluster, fence, view, Target::Node, change).await?;
+            }
+            NodeStep::AwaitRoute => {
+                let change = |fresh: &NodeView| {
+                    let body = || write::network_unavailable(true, "NoRouteCreated", "Node created without a route");
+                    awaits_route(fresh).then(body)
+                };
+                write::patch_fresh(cluster, fence, view, Target::Conditions, change).await?;
+            }
+            NodeStep::DisableCheck { eni, region } => {
+                let permit = fence.permit(LONGEST_CLOUD_WRITE)?;
+                self.cloud.ecs.disable_source_dest_check(&permit, region, eni).await?;
+            }
+            NodeStep::AddTaint(_) | NodeStep::RemoveTaint(_) => {
+                let change = |fresh: &NodeView| {
+                    let taints = taints_after(fresh, step)?;
+                    Some(json!({ "spec": { "taints": taints.iter().map(taint_json).collect::<Vec<_>>() } }))
+                };
+                write::patch_fresh(cluster, fence, view, Target::Node, change).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&self, view: &NodeView, step: &NodeStep) {
+        info!(node = %view.name, %step, "done");
+        if *step == NodeStep::RemoveTaint(UNINITIALIZED) {
+            let message = "Initialize node successfully".to_owned();
+            self.cluster.events().normal(COMPONENT, &regarding(view), "InitializedNode", message);
+        }
+    }
+
+    fn failed(&self, view: &NodeView, step: &NodeStep, fault: &StepFault, tolerated: bool) {
+        let next = if tolerated { "the node is initialised nevertheless" } else { "it is tried again" };
+        warn!(node = %view.name, %step, %fault, next, "failed");
+        let message = format!("Could not {step}; {next}: {fault}");
+        self.cluster.events().warning(COMPONENT, &regarding(view), "SyncNodeFailed", message);
+    }
+}
+
+fn taint_json(taint: &crate::plan::inputs::Taint) -> serde_json::Value {
+    let mut body = json!({ "key": taint.key, "effect": taint.effect });
+    if !taint.value.is_empty() {
+        body["value"] = json!(taint.value);
+    }
+    body
+}

@@ -1,0 +1,250 @@
+//! The node controller: initialises nodes, keeps their addresses and labels true, marks stopped instances, and removes
+//! nodes whose instance is released.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use self::execute::Executor;
+use self::observe::{Survey, policy, survey};
+use self::write::regarding;
+use super::Context;
+use super::level::{self, Outcome, Pace, Pass, Scope};
+use crate::alibaba::place::Place;
+use crate::alibaba::{Cloud, Fault};
+use crate::clock;
+use crate::cluster::{Cluster, Watched, WriteFault};
+use crate::config::Config;
+use crate::observe::metrics;
+use crate::plan::PlanLine;
+use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::node::removal::{Decision, HeldBack, Ledger, Listing, Moment, Rules};
+use crate::plan::node::{self, Class, NodePlan, Problem};
+use crate::plan::provider_id::ProviderId;
+
+mod execute;
+mod observe;
+pub(super) mod write;
+
+const COMPONENT: &str = "node-controller";
+const LONGEST_CLOUD_WRITE: Duration = Duration::from_secs(5);
+/// Nodes that are written at once.
+const CONCURRENCY: usize = 8;
+
+/// Runs until `context.stop` is cancelled.
+pub async fn run(context: Context) {
+    let nodes = context.cluster.nodes();
+    tokio::select! {
+        () = context.stop.cancelled() => return,
+        () = nodes.store.synced() => {}
+    }
+    let mut changes = nodes.store.subscribe();
+    let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
+    let mut pass = NodePass {
+        context,
+        nodes,
+        seen: BTreeMap::new(),
+        ledger: Ledger::default(),
+        held_back: BTreeSet::new(),
+        started: Instant::now(),
+    };
+    level::drive(&mut pass, &mut changes, config, fence, stop).await;
+    metrics::held_back(NodePass::NAME, 0);
+}
+
+/// What [`run`] would do now. Writes nothing.
+///
+/// # Errors
+/// The first fault of the cloud, if it gave no answer about some node.
+pub async fn plan(cluster: &Cluster, cloud: &Cloud, place: &Place, config: &Config) -> Result<Vec<PlanLine>, Fault> {
+    let nodes = cluster.nodes();
+    nodes.store.synced().await;
+    let found = survey(cloud, place, config, &nodes.store.all(), |_| true).await;
+    if let Some((_, fault)) = found.faults.into_iter().next() {
+        return Err(fault);
+    }
+    let mut lines: Vec<PlanLine> = found.plans.iter().flat_map(|(_, plan)| plan.lines()).collect();
+    let now = Moment { wall: clock::now(), elapsed: Duration::ZERO };
+    for (view, id, listing) in &found.missing {
+        let (destroys, text) = match Ledger::default().missing(view, id, listing, now, &rules(config, place)) {
+            Decision::Keep => continue,
+            Decision::HeldBack { reason, .. } => (false, format!("removal is held back: {reason}")),
+            Decision::Remove | Decision::Wait(_) => {
+                (true, format!("remove node, if instance {id} is still gone at a second look"))
+            }
+        };
+        lines.push(PlanLine { controller: NodePass::NAME, object: view.name.clone(), text, destroys });
+    }
+    lines.sort_by(|a, b| a.object.cmp(&b.object));
+    Ok(lines)
+}
+
+fn rules(config: &Config, place: &Place) -> Rules {
+    Rules {
+        enabled: config.node.remove_released,
+        region: place.region.clone(),
+        interval: config.node.removal_interval,
+        grace: config.node.removal_grace,
+        limit: config.node.removal_limit,
+        window: config.node.removal_window,
+    }
+}
+
+struct NodePass {
+    context: Context,
+    nodes: Watched<NodeView>,
+    /// As they were when a change was last asked about.
+    seen: BTreeMap<String, Arc<NodeView>>,
+    ledger: Ledger,
+    held_back: BTreeSet<String>,
+    started: Instant,
+}
+
+impl Pass for NodePass {
+    const NAME: &'static str = "node";
+
+    fn pace(&self) -> Pace {
+        let config = self.context.config.borrow();
+        Pace { aggregation: config.node.aggregation, period: config.node.period }
+    }
+
+    fn concerns(&mut self, key: &ObjectKey) -> bool {
+        let Some(view) = self.nodes.store.get(key) else {
+            self.seen.remove(&key.name);
+            return false;
+        };
+        let before = self.seen.insert(key.name.clone(), view.clone());
+        let excluded = matches!(node::classify(&view), Class::Excluded(_));
+        !excluded && before.is_none_or(|before| differs(&before, &view))
+    }
+
+    async fn run(&mut self, scope: Scope) -> Outcome {
+        let config = self.context.config.borrow().clone();
+        let all = self.nodes.store.all();
+        let Context { cloud, place, .. } = &self.context;
+        let found = survey(cloud, place, &config, &all, |key| scope.contains(key)).await;
+
+        let uids: BTreeSet<&str> = all.iter().map(|view| view.uid.as_str()).collect();
+        self.ledger.retain(|uid| uids.contains(uid));
+        self.held_back.retain(|name| all.iter().any(|view| view.name == *name));
+        let mut outcome = Outcome::default();
+        self.apply(&config, &found, &mut outcome).await;
+        self.remove(&config, &found, &mut outcome).await;
+        outcome
+    }
+}
+
+impl NodePass {
+    async fn apply(&self, config: &Config, found: &Survey, outcome: &mut Outcome) {
+        let Context { cluster, cloud, fence, .. } = &self.context;
+        for (view, fault) in &found.faults {
+            warn!(node = %view.name, %fault, "the instance could not be looked up; it is tried again");
+            outcome.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
+            if node::has_taint(view, node::UNINITIALIZED) {
+                let message = format!("The instance could not be looked up; it is tried again: {fault}");
+                cluster.events().warning(COMPONENT, &regarding(view), "SyncNodeFailed", message);
+            }
+        }
+        let executor = Executor { cluster, cloud, fence, policy: policy(config) };
+        let work: Vec<_> = found.plans.iter().map(|(view, plan)| self.apply_one(executor, view, plan)).collect();
+        let applied: Vec<(ObjectKey, bool)> = futures::stream::iter(work).buffer_unordered(CONCURRENCY).collect().await;
+        outcome.failed.extend(applied.into_iter().filter(|(_, whole)| !whole).map(|(key, _)| (key, None)));
+    }
+
+    /// The node, and whether it is as wanted now.
+    async fn apply_one(&self, executor: Executor<'_>, view: &NodeView, plan: &NodePlan) -> (ObjectKey, bool) {
+        for problem in &plan.problems {
+            warn!(node = %view.name, %problem, "not as wanted");
+            let events = self.context.cluster.events();
+            events.warning(COMPONENT, &regarding(view), "SyncNodeFailed", problem.to_string());
+        }
+        let whole = executor.apply(view, plan).await && !plan.problems.iter().any(Problem::blocks);
+        (ObjectKey::cluster(&view.name), whole)
+    }
+
+    async fn remove(&mut self, config: &Config, found: &Survey, outcome: &mut Outcome) {
+        for (view, here) in &found.present {
+            self.ledger.present(&view.uid, *here);
+            self.held_back.remove(&view.name);
+        }
+        let rules = rules(config, &self.context.place);
+        for (view, id, listing) in &found.missing {
+            let now = Moment { wall: clock::now(), elapsed: self.started.elapsed() };
+            let decision = self.ledger.missing(view, id, listing, now, &rules);
+            if !matches!(decision, Decision::HeldBack { .. }) {
+                self.held_back.remove(&view.name);
+            }
+            let key = ObjectKey::cluster(&view.name);
+            match decision {
+                Decision::Keep => {}
+                Decision::Wait(again) => {
+                    outcome.again.insert(key, again);
+                }
+                Decision::HeldBack { reason, again } => {
+                    self.report_held_back(view, id, &reason);
+                    outcome.again.insert(key, again);
+                }
+                Decision::Remove => {
+                    if !self.remove_one(view, id, listing).await {
+                        outcome.failed.insert(key, None);
+                    }
+                }
+            }
+        }
+        metrics::held_back(Self::NAME, self.held_back.len());
+    }
+
+    fn report_held_back(&mut self, view: &NodeView, id: &ProviderId, reason: &HeldBack) {
+        warn!(node = %view.name, instance = %id, %reason, "the removal of a node is held back");
+        let message = format!("Instance {id} seems to be released, but the node is kept: {reason}");
+        self.context.cluster.events().warning(COMPONENT, &regarding(view), "NodeRemovalHeldBack", message);
+        self.held_back.insert(view.name.clone());
+    }
+
+    /// True if the node is gone, or proves to be alive.
+    async fn remove_one(&self, view: &NodeView, id: &ProviderId, listing: &Listing) -> bool {
+        let Context { cluster, fence, .. } = &self.context;
+        let still = |fresh: &NodeView| {
+            let same = ProviderId::parse(&fresh.provider_id).as_ref() == Ok(id);
+            same && !node::is_ready(fresh) && matches!(node::classify(fresh), Class::Ecs(_))
+        };
+        match write::delete(cluster, fence, view, still).await {
+            Ok(true) => {
+                info!(node = %view.name, instance = %id, ?listing, "removed: the instance is released");
+                let message = format!("Removed node {}: instance {id} does not exist any more", view.name);
+                cluster.events().normal(COMPONENT, &regarding(view), "DeletedNode", message);
+                true
+            }
+            Ok(false) | Err(WriteFault::Gone) => true,
+            Err(fault) => {
+                warn!(node = %view.name, instance = %id, %fault, "the node could not be removed; it is tried again");
+                let message = format!("Error deleting node: {fault}");
+                cluster.events().warning(COMPONENT, &regarding(view), "DeleteNodeFailed", message);
+                false
+            }
+        }
+    }
+}
+
+/// Whether anything changed but the version, which every heartbeat of a kubelet raises.
+fn differs(before: &NodeView, now: &NodeView) -> bool {
+    before.resource_version != now.resource_version
+        && NodeView { resource_version: now.resource_version.clone(), ..before.clone() } != *now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heartbeats_are_no_change() {
+        let before = NodeView { name: "a".into(), resource_version: "1".into(), ..NodeView::default() };
+        let heartbeat = NodeView { resource_version: "2".into(), ..before.clone() };
+        assert!(!differs(&before, &heartbeat));
+        assert!(differs(&before, &NodeView { provider_id: "cn-a.i-1".into(), ..heartbeat }));
+    }
+}

@@ -1,0 +1,336 @@
+//! Looking up the instances of nodes, in batches that one bad id cannot spoil.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::Arc;
+
+use crate::alibaba::ecs::{Ecs, Instance, InstanceFilter};
+use crate::alibaba::place::Place;
+use crate::alibaba::{Cloud, Fault, FaultKind};
+use crate::config::Config;
+use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::node::removal::Listing;
+use crate::plan::node::{self, Check, Class, NodePlan, Policy, Problem, UNINITIALIZED, discovery};
+use crate::plan::provider_id::ProviderId;
+
+/// Everything that one pass found out.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    /// What is to be done to nodes.
+    pub plans: Vec<(Arc<NodeView>, NodePlan)>,
+    /// Nodes whose instance is there, and whether in the cluster's VPC.
+    pub present: Vec<(Arc<NodeView>, bool)>,
+    /// Nodes whose instance a successful answer lacked.
+    pub missing: Vec<(Arc<NodeView>, ProviderId, Listing)>,
+    /// Nodes about which the cloud gave no answer.
+    pub faults: Vec<(Arc<NodeView>, Fault)>,
+}
+
+/// What the configuration lets the planner do.
+pub(super) fn policy(config: &Config) -> Policy {
+    Policy {
+        ipv6: config.node.ipv6,
+        shutdown_taint: config.node.shutdown_taint,
+        routes: config.controllers.contains(&crate::config::ControllerName::Route),
+    }
+}
+
+/// Looks at those of `all` nodes that are `chosen`, and plans them. Reads only.
+pub(super) async fn survey(
+    cloud: &Cloud,
+    place: &Place,
+    config: &Config,
+    all: &[Arc<NodeView>],
+    chosen: impl Fn(&ObjectKey) -> bool,
+) -> Survey {
+    let mut survey = Survey::default();
+    let (mut known, mut unidentified) = (Vec::new(), Vec::new());
+    for view in all.iter().filter(|view| !view.deleting && chosen(&ObjectKey::cluster(&view.name))) {
+        match node::classify(view) {
+            Class::Ecs(id) => known.push((view.clone(), id)),
+            Class::Unidentified => unidentified.push(view.clone()),
+            Class::Excluded(why) => tracing::debug!(node = %view.name, %why, "left alone"),
+        }
+    }
+    let claims = discovery::claims(all.iter().map(Arc::as_ref));
+    let mut found = discover(cloud, place, config, unidentified, &claims, &mut survey).await;
+
+    let ids: BTreeSet<ProviderId> = known.iter().map(|(_, id)| id.clone()).collect();
+    let mut sighted = by_id(&cloud.ecs, &ids, config.node.batch_size).await;
+    for (view, id) in known {
+        if let Some(instance) = sighted.instances.get(&id) {
+            found.push((view, instance.clone()));
+        } else if let Some(fault) = sighted.faults.get(&id) {
+            survey.faults.push((view, fault.clone()));
+        } else {
+            let listing = sighted.absent.remove(&id).unwrap_or_else(|| Listing::Unproven("it was not asked".into()));
+            survey.plans.push((view.clone(), node::plan_missing(&view, &id.region, &id.instance, policy(config))));
+            survey.missing.push((view, id, listing));
+        }
+    }
+
+    let checks = checks(&cloud.ecs, config, &found).await;
+    for (view, instance) in found {
+        let settled = Check::Settled;
+        let check = checks.get(&instance.primary_eni).filter(|_| is_new(&view)).unwrap_or(&settled);
+        survey.plans.push((view.clone(), node::plan(&view, &instance, check, policy(config))));
+        survey.present.push((view, instance.vpc_id == place.vpc_id));
+    }
+    survey
+}
+
+fn is_new(view: &NodeView) -> bool {
+    node::has_taint(view, UNINITIALIZED)
+}
+
+/// What the cloud said about instances that were asked for by id.
+#[derive(Debug, Default)]
+struct Sighted {
+    instances: BTreeMap<ProviderId, Instance>,
+    absent: BTreeMap<ProviderId, Listing>,
+    faults: BTreeMap<ProviderId, Fault>,
+}
+
+async fn by_id(ecs: &Ecs, ids: &BTreeSet<ProviderId>, batch_size: usize) -> Sighted {
+    let fetch = |region: String, ids: Vec<String>| async move {
+        ecs.describe_instances(&region, &InstanceFilter::Ids(ids)).await
+    };
+    let mut sighted = gather(ids, batch_size, fetch).await;
+    // A missing permission gives empty lists, so an answer without any known instance is worth nothing by itself.
+    let mut permitted: BTreeMap<String, Listing> = BTreeMap::new();
+    for (id, listing) in &mut sighted.absent {
+        if *listing == Listing::Whole {
+            continue;
+        }
+        if !permitted.contains_key(&id.region) {
+            let proof = match ecs.may_describe_instances(&id.region).await {
+                Ok(()) => Listing::Whole,
+                Err(fault) => Listing::Unproven(fault.to_string()),
+            };
+            permitted.insert(id.region.clone(), proof);
+        }
+        listing.clone_from(&permitted[&id.region]);
+    }
+    sighted
+}
+
+/// Asks region by region, in batches. A batch that is refused is split until the ids that spoil it stand alone; the
+/// number of extra calls is bounded, and what is left then fails with the last fault.
+async fn gather<F, R>(ids: &BTreeSet<ProviderId>, batch_size: usize, fetch: F) -> Sighted
+where
+    F: Fn(String, Vec<String>) -> R,
+    R: Future<Output = Result<Vec<Instance>, Fault>>,
+{
+    let mut regions: BTreeMap<&str, Vec<&ProviderId>> = BTreeMap::new();
+    for id in ids {
+        regions.entry(&id.region).or_default().push(id);
+    }
+    let mut sighted = Sighted::default();
+    for (region, ids) in regions {
+        let mut batches: Vec<&[&ProviderId]> = ids.chunks(batch_size.clamp(1, 100)).collect();
+        let mut extra_calls = 40;
+        while let Some(batch) = batches.pop() {
+            match fetch(region.to_owned(), batch.iter().map(|id| id.instance.clone()).collect()).await {
+                Ok(instances) => settle(&mut sighted, batch, instances),
+                Err(fault) if batch.len() > 1 && extra_calls > 0 && spoilt_by_one(fault.kind) => {
+                    extra_calls -= 2;
+                    let (left, right) = batch.split_at(batch.len() / 2);
+                    batches.extend([left, right]);
+                }
+                Err(fault) => sighted.faults.extend(batch.iter().map(|id| ((*id).clone(), fault.clone()))),
+            }
+        }
+    }
+    sighted
+}
+
+const fn spoilt_by_one(kind: FaultKind) -> bool {
+    matches!(kind, FaultKind::Rejected | FaultKind::Gone | FaultKind::Bug)
+}
+
+fn settle(sighted: &mut Sighted, batch: &[&ProviderId], instances: Vec<Instance>) {
+    let mut by_id: BTreeMap<String, Instance> = instances.into_iter().map(|one| (one.id.clone(), one)).collect();
+    let (mut any, mut absent) = (false, Vec::new());
+    for id in batch {
+        match by_id.remove(&id.instance) {
+            Some(instance) => {
+                any = true;
+                sighted.instances.insert((*id).clone(), instance);
+            }
+            None => absent.push((*id).clone()),
+        }
+    }
+    let listing = if any { Listing::Whole } else { Listing::Unproven("no known instance was in the answer".into()) };
+    sighted.absent.extend(absent.into_iter().map(|id| (id, listing.clone())));
+}
+
+/// Finds the instances of nodes without providerID; what stays unknown goes into the survey.
+async fn discover(
+    cloud: &Cloud,
+    place: &Place,
+    config: &Config,
+    nodes: Vec<Arc<NodeView>>,
+    claims: &BTreeMap<String, String>,
+    survey: &mut Survey,
+) -> Vec<(Arc<NodeView>, Instance)> {
+    // A node without taint that is nobody's business here is not worth an event.
+    let report = |survey: &mut Survey, view: Arc<NodeView>, problem: Problem| {
+        if is_new(&view) {
+            let plan = NodePlan::refused(&view, problem);
+            survey.plans.push((view, plan));
+        }
+    };
+    if !config.node.discover {
+        nodes.into_iter().for_each(|view| report(survey, view, Problem::Undiscovered));
+        return Vec::new();
+    }
+    let mut chosen: Vec<(Arc<NodeView>, Instance)> = Vec::new();
+    match candidates(&cloud.ecs, place, &nodes).await {
+        Err(fault) => survey.faults.extend(nodes.into_iter().map(|view| (view, fault.clone()))),
+        Ok(candidates) => {
+            for view in nodes {
+                match choose(&cloud.ecs, place, &view, &candidates, claims).await {
+                    Err(fault) => survey.faults.push((view, fault)),
+                    Ok(Err(problem)) => report(survey, view, problem),
+                    Ok(Ok(instance)) => chosen.push((view, instance)),
+                }
+            }
+        }
+    }
+    let (unique, shared) = discovery::unshared(chosen, |(_, instance)| instance.id.clone());
+    for ((view, instance), others) in shared {
+        let other = others.iter().map(|(other, _)| &other.name).find(|name| **name != view.name);
+        let problem = Problem::Claimed { instance: instance.id, other: other.cloned().unwrap_or_default() };
+        report(survey, view, problem);
+    }
+    unique
+}
+
+/// One lookup by address and one by id for all nodes together.
+async fn candidates(ecs: &Ecs, place: &Place, nodes: &[Arc<NodeView>]) -> Result<Vec<Instance>, Fault> {
+    let ips: BTreeSet<_> = nodes.iter().flat_map(|view| discovery::private_ips(view)).collect();
+    let ids: BTreeSet<_> = nodes.iter().filter_map(|view| discovery::spelled_out(&view.name, &place.region)).collect();
+    let mut found = Vec::new();
+    if !ips.is_empty() {
+        let ips = ips.iter().map(ToString::to_string).collect();
+        let filter = InstanceFilter::PrivateIps { vpc_id: place.vpc_id.clone(), ips };
+        found.extend(ecs.describe_instances(&place.region, &filter).await?);
+    }
+    if !ids.is_empty() {
+        // Ids that are spelled out may be nonsense; the others must not suffer from it.
+        let ids = ids.into_iter().map(|instance| ProviderId { region: place.region.clone(), instance }).collect();
+        found.extend(by_id(ecs, &ids, 100).await.instances.into_values());
+    }
+    Ok(found)
+}
+
+async fn choose(
+    ecs: &Ecs,
+    place: &Place,
+    view: &NodeView,
+    candidates: &[Instance],
+    claims: &BTreeMap<String, String>,
+) -> Result<Result<Instance, Problem>, Fault> {
+    let chosen = discovery::choose(view, candidates, claims, place);
+    // A call per node is only worth it for nodes that wait to be initialised.
+    if !matches!(chosen, Err(Problem::NotFound { .. })) || !is_new(view) {
+        return Ok(chosen.cloned());
+    }
+    let filter = InstanceFilter::Name { vpc_id: place.vpc_id.clone(), name: view.name.clone() };
+    let named = ecs.describe_instances(&place.region, &filter).await?;
+    Ok(discovery::choose(view, &named, claims, place).cloned())
+}
+
+/// The source/destination check of the primary interfaces of nodes that are being initialised, by interface.
+async fn checks(ecs: &Ecs, config: &Config, found: &[(Arc<NodeView>, Instance)]) -> BTreeMap<String, Check> {
+    let mut regions: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+    let wanted = found.iter().filter(|(view, instance)| is_new(view) && !instance.primary_eni.is_empty());
+    for (_, instance) in wanted.filter(|_| config.node.disable_source_dest_check) {
+        regions.entry(&instance.region).or_default().insert(instance.primary_eni.clone());
+    }
+    let mut checks = BTreeMap::new();
+    for (region, enis) in regions {
+        let enis: Vec<String> = enis.into_iter().collect();
+        let (interfaces, absent) = match ecs.describe_network_interfaces(region, &enis).await {
+            // Like other lists, this one may be empty for want of a permission.
+            Ok(interfaces) => (interfaces, ("the interface is not in the cloud's answer".to_owned(), true)),
+            Err(fault) => (Vec::new(), (fault.to_string(), fault.kind == FaultKind::Denied)),
+        };
+        for eni in enis {
+            let check = match interfaces.iter().find(|interface| interface.id == eni) {
+                Some(interface) if interface.source_dest_check == Some(true) => Check::On { eni: eni.clone() },
+                Some(_) => Check::Settled,
+                None => Check::Unknown { message: absent.0.clone(), denied: absent.1 },
+            };
+            checks.insert(eni, check);
+        }
+    }
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn id(number: usize) -> ProviderId {
+        ProviderId { region: "cn-a".into(), instance: format!("i-{number}") }
+    }
+
+    fn fault(kind: FaultKind) -> Fault {
+        Fault {
+            kind,
+            action: "DescribeInstances",
+            code: String::new(),
+            message: "on purpose".into(),
+            request_id: String::new(),
+            retry_after: None,
+        }
+    }
+
+    fn shown(ids: Vec<String>) -> Vec<Instance> {
+        ids.into_iter().map(|id| Instance { id, ..Instance::default() }).collect()
+    }
+
+    #[tokio::test]
+    async fn one_bad_id_does_not_hold_the_others() {
+        let (ids, calls) = ((0..100).map(id).collect(), Cell::new(0));
+        let sighted = gather(&ids, 100, |_, ids| {
+            calls.set(calls.get() + 1);
+            let spoilt = ids.contains(&"i-42".to_owned());
+            async move { if spoilt { Err(fault(FaultKind::Rejected)) } else { Ok(shown(ids)) } }
+        })
+        .await;
+        assert_eq!(sighted.instances.len(), 99);
+        assert_eq!(sighted.faults.keys().collect::<Vec<_>>(), [&id(42)]);
+        assert!(calls.get() <= 15, "{} calls", calls.get());
+    }
+
+    #[tokio::test]
+    async fn trouble_of_the_cloud_is_not_multiplied() {
+        for (kind, most) in [(FaultKind::Throttled, 1), (FaultKind::Denied, 1), (FaultKind::Rejected, 41)] {
+            let (ids, calls) = ((0..100).map(id).collect(), Cell::new(0));
+            let sighted = gather(&ids, 100, |_, _| {
+                calls.set(calls.get() + 1);
+                async move { Err(fault(kind)) }
+            })
+            .await;
+            assert_eq!((sighted.faults.len(), sighted.absent.len()), (100, 0), "a fault is no sighting");
+            assert!(calls.get() <= most, "{kind:?}: {} calls", calls.get());
+        }
+    }
+
+    #[tokio::test]
+    async fn absence_needs_a_companion_in_the_same_answer() {
+        let ids = (0..4).map(id).collect();
+        let sighted = gather(&ids, 2, |_, mut ids| async move {
+            ids.retain(|id| id == "i-0");
+            Ok(shown(ids))
+        })
+        .await;
+        assert_eq!(sighted.absent[&id(1)], Listing::Whole);
+        assert!(matches!(sighted.absent[&id(2)], Listing::Unproven(_)));
+        assert!(matches!(sighted.absent[&id(3)], Listing::Unproven(_)));
+    }
+}

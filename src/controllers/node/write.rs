@@ -1,0 +1,116 @@
+//! Writes to nodes that must not overwrite what somebody else wrote in the meantime.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::cluster::{Cluster, Kind, PatchKind, Regarding, WriteFault};
+use crate::fence::{Fence, NotLeading};
+use crate::plan::inputs::{NodeView, ObjectKey};
+
+/// Longest time that one write to a node is planned for; the client cuts it off when its permit ends.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// How often a write is tried against a fresh view before the next pass takes over.
+const TRIES: usize = 4;
+
+impl From<NotLeading> for WriteFault {
+    fn from(_: NotLeading) -> Self {
+        Self::NotLeading
+    }
+}
+
+/// The object that events about a node refer to.
+pub(in crate::controllers) fn regarding(view: &NodeView) -> Regarding {
+    Regarding { kind: "Node", key: ObjectKey::cluster(&view.name), uid: view.uid.clone() }
+}
+
+/// Where and how a patch is applied.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::controllers) enum Target {
+    /// The node itself, by merge patch.
+    Node,
+    /// `status`, lists replaced.
+    Status,
+    /// `status`, conditions merged by type.
+    Conditions,
+}
+
+impl Target {
+    const fn parts(self) -> (Option<&'static str>, PatchKind) {
+        match self {
+            Self::Node => (None, PatchKind::Merge),
+            Self::Status => (Some("status"), PatchKind::Merge),
+            Self::Conditions => (Some("status"), PatchKind::Strategic),
+        }
+    }
+}
+
+/// Patches a node as it is, whatever changed since it was read.
+pub(in crate::controllers) async fn patch(
+    cluster: &Cluster,
+    fence: &Fence,
+    node: &str,
+    target: Target,
+    body: &Value,
+) -> Result<(), WriteFault> {
+    let (subresource, kind) = target.parts();
+    let permit = fence.permit(LONGEST)?;
+    cluster.patch(&permit, Kind::Node, &ObjectKey::cluster(node), subresource, kind, body).await
+}
+
+/// Reads a node anew, asks `change` for the patch that it still needs, and applies it only to what was read. Does
+/// nothing if `change` has nothing to say.
+///
+/// # Errors
+/// [`WriteFault::Gone`] also if the node was replaced by another one of the same name.
+pub(in crate::controllers) async fn patch_fresh(
+    cluster: &Cluster,
+    fence: &Fence,
+    known: &NodeView,
+    target: Target,
+    change: impl Fn(&NodeView) -> Option<Value> + Send,
+) -> Result<(), WriteFault> {
+    let mut conflict = WriteFault::Gone;
+    for _ in 0..TRIES {
+        let fresh = cluster.read_node(&known.name).await?.filter(|fresh| fresh.uid == known.uid);
+        let fresh = fresh.ok_or(WriteFault::Gone)?;
+        let Some(mut body) = change(&fresh) else { return Ok(()) };
+        body["metadata"]["resourceVersion"] = json!(fresh.resource_version);
+        match patch(cluster, fence, &known.name, target, &body).await {
+            Err(WriteFault::Conflict(why)) => conflict = WriteFault::Conflict(why),
+            ended => return ended,
+        }
+    }
+    Err(conflict)
+}
+
+/// Deletes a node, if it is still the one that was judged and `still` holds for it as it is now.
+pub(in crate::controllers) async fn delete(
+    cluster: &Cluster,
+    fence: &Fence,
+    known: &NodeView,
+    still: impl Fn(&NodeView) -> bool + Send,
+) -> Result<bool, WriteFault> {
+    let fresh = cluster.read_node(&known.name).await?.filter(|fresh| fresh.uid == known.uid);
+    if !still(&fresh.ok_or(WriteFault::Gone)?) {
+        return Ok(false);
+    }
+    let permit = fence.permit(LONGEST)?;
+    cluster.delete_node(&permit, &known.name, &known.uid).await.map(|()| true)
+}
+
+/// A patch of the condition `NetworkUnavailable`.
+pub(in crate::controllers) fn network_unavailable(status: bool, reason: &str, message: &str) -> Value {
+    // Old API servers parse whole seconds only.
+    let now = clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    json!({ "status": { "conditions": [{
+        "type": "NetworkUnavailable",
+        "status": if status { "True" } else { "False" },
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }] } })
+}

@@ -1,0 +1,398 @@
+//! The route controller: one entry per node and pod CIDR in each route table, and what nodes are told about it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+use self::execute::{Fates, ItemTrouble};
+pub use self::observe::TablesFault;
+pub use self::off::run_off;
+use super::Context;
+use super::level::{self, Outcome, Pace, Pass, Scope};
+use super::node::write::{self, Target, regarding};
+use crate::alibaba::place::Place;
+use crate::alibaba::vpc::RouteItem;
+use crate::alibaba::{Cloud, FaultKind};
+use crate::cluster::{Cluster, Regarding, Watched, WriteFault};
+use crate::config::Config;
+use crate::fence::Fence;
+use crate::observe::metrics;
+use crate::plan::PlanLine;
+use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::route::condition::{self, Content};
+use crate::plan::route::{self, CONFIRM, Memory, RouteNode, RoutePlan, RouteStep, Rules, Table};
+
+mod execute;
+mod observe;
+mod off;
+
+const COMPONENT: &str = "route-controller";
+/// The cloud changes entries after it has answered; they are looked at again after this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// The longest time between looks at an entry that the cloud is changing.
+const LOOK_SELDOM: Duration = Duration::from_secs(60);
+/// Nodes that are written at once.
+const CONCURRENCY: usize = 8;
+
+/// Runs until `context.stop` is cancelled.
+pub async fn run(context: Context) {
+    let nodes = context.cluster.nodes();
+    tokio::select! {
+        () = context.stop.cancelled() => return,
+        () = nodes.store.synced() => {}
+    }
+    let mut changes = nodes.store.subscribe();
+    let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
+    let mut pass = RoutePass {
+        context,
+        nodes,
+        seen: BTreeMap::new(),
+        memory: Memory::default(),
+        removed: VecDeque::new(),
+        pending: BTreeMap::new(),
+        started: Instant::now(),
+    };
+    level::drive(&mut pass, &mut changes, config, fence, stop).await;
+    metrics::held_back(RoutePass::NAME, 0);
+}
+
+/// What [`run`] would do now. Writes nothing.
+///
+/// # Errors
+/// [`TablesFault`] if the route tables cannot be looked at.
+pub async fn plan(
+    cluster: &Cluster,
+    cloud: &Cloud,
+    place: &Place,
+    config: &Config,
+) -> Result<Vec<PlanLine>, TablesFault> {
+    let nodes = cluster.nodes();
+    nodes.store.synced().await;
+    let tables = observe::tables(cloud, place, config).await?;
+    let rules = rules(config, usize::try_from(config.route.removal_limit).unwrap_or(usize::MAX), Duration::ZERO);
+    Ok(route::plan(&reduced(&nodes.store.all()), &tables, &mut Memory::default(), &rules).lines())
+}
+
+/// Ends what an earlier route controller said of nodes, so that pods can be put there although nobody makes routes any
+/// more. Touches no other condition, and nothing in the cloud. Returns how many nodes were changed.
+///
+/// # Errors
+/// The first failure, after all nodes have been tried; repeating is safe.
+pub async fn clear_conditions(cluster: &Cluster, fence: &Fence) -> Result<usize, WriteFault> {
+    let nodes = cluster.nodes();
+    nodes.store.synced().await;
+    let (mut cleared, mut failure) = (0, None);
+    for view in nodes.store.all() {
+        if condition::clear(view.network_unavailable.as_ref()).is_none() {
+            continue;
+        }
+        let change = |fresh: &NodeView| condition::clear(fresh.network_unavailable.as_ref()).map(body);
+        match write::patch_fresh(cluster, fence, &view, Target::Conditions, change).await {
+            Ok(()) => cleared += 1,
+            Err(WriteFault::Gone) => {}
+            Err(WriteFault::NotLeading) => return Err(WriteFault::NotLeading),
+            Err(fault) => {
+                warn!(node = %view.name, %fault, "the condition NetworkUnavailable could not be cleared");
+                failure.get_or_insert(fault);
+            }
+        }
+    }
+    match failure {
+        Some(fault) => Err(fault),
+        None => Ok(cleared),
+    }
+}
+
+fn body(content: Content) -> serde_json::Value {
+    write::network_unavailable(content.unavailable, content.reason, content.message)
+}
+
+fn rules(config: &Config, removals: usize, now: Duration) -> Rules {
+    Rules {
+        cluster_id: config.cloud.cluster_id.clone(),
+        cluster_cidrs: config.route.cluster_cidrs.clone(),
+        removals,
+        now,
+    }
+}
+
+/// In a fixed order, so that plans of equal states are equal.
+fn reduced(views: &[Arc<NodeView>]) -> Vec<RouteNode> {
+    let mut nodes: Vec<RouteNode> = views.iter().map(|view| RouteNode::of(view)).collect();
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    nodes
+}
+
+struct RoutePass {
+    context: Context,
+    nodes: Watched<NodeView>,
+    /// As they were when a change was last asked about.
+    seen: BTreeMap<String, RouteNode>,
+    memory: Memory,
+    /// When the passes started that removed entries within the last period; one for each entry.
+    removed: VecDeque<Instant>,
+    /// Nodes whose entries the cloud is changing, and since when.
+    pending: BTreeMap<String, Instant>,
+    started: Instant,
+}
+
+impl Pass for RoutePass {
+    const NAME: &'static str = "route";
+
+    fn pace(&self) -> Pace {
+        let config = self.context.config.borrow();
+        Pace { aggregation: config.route.aggregation, period: config.route.period }
+    }
+
+    fn concerns(&mut self, key: &ObjectKey) -> bool {
+        let Some(view) = self.nodes.store.get(key) else {
+            return self.seen.remove(&key.name).is_some();
+        };
+        let now = RouteNode::of(&view);
+        let before = self.seen.insert(key.name.clone(), now.clone());
+        before.map_or(!view.pod_cidrs.is_empty(), |before| before != now)
+    }
+
+    async fn run(&mut self, scope: Scope) -> Outcome {
+        let started = Instant::now();
+        let config = self.context.config.borrow().clone();
+        let tables = match observe::tables(&self.context.cloud, &self.context.place, &config).await {
+            Ok(tables) => tables,
+            Err(fault) => {
+                error!(%fault, "route tables cannot be looked at; no route is changed");
+                self.report("SyncRouteFailed", format!("Reconciling route error: {fault}"));
+                return Outcome { aborted: true, ..Outcome::default() };
+            }
+        };
+        let views = self.nodes.store.all();
+        let rules = rules(&config, self.removals_left(&config), self.started.elapsed());
+        let plan = route::plan(&reduced(&views), &tables, &mut self.memory, &rules);
+
+        let mut work = Work { views: &views, outcome: Outcome::default(), told: BTreeMap::new() };
+        self.report_plan(&plan, &scope, &mut work);
+        if self.remove(&plan, &config, started, &mut work).await {
+            self.create(&plan, &tables, &config, &mut work).await;
+        }
+        self.tell(&plan, &mut work).await;
+        work.outcome
+    }
+}
+
+/// What is collected while a plan is carried out.
+struct Work<'a> {
+    views: &'a [Arc<NodeView>],
+    outcome: Outcome,
+    /// What nodes are told beyond the plan.
+    told: BTreeMap<String, bool>,
+}
+
+impl Work<'_> {
+    fn view(&self, node: &str) -> Option<&Arc<NodeView>> {
+        self.views.iter().find(|view| view.name == node)
+    }
+
+    fn again(&mut self, node: &str, wait: Duration) {
+        self.outcome.again.insert(ObjectKey::cluster(node), wait);
+    }
+
+    fn failed(&mut self, node: &str, wait: Option<Duration>) {
+        self.outcome.failed.insert(ObjectKey::cluster(node), wait);
+    }
+}
+
+impl RoutePass {
+    /// How many entries may still be removed within this period.
+    fn removals_left(&mut self, config: &Config) -> usize {
+        // A little less than a period, so that the next periodic pass surely finds room.
+        while self.removed.front().is_some_and(|at| at.elapsed() >= config.route.period * 9 / 10) {
+            self.removed.pop_front();
+        }
+        usize::try_from(config.route.removal_limit).unwrap_or(usize::MAX).saturating_sub(self.removed.len())
+    }
+
+    /// An event about the controller itself, as the official one writes it.
+    fn report(&self, reason: &'static str, message: String) {
+        let regarding = Regarding { kind: "Node", key: ObjectKey::cluster(COMPONENT), uid: COMPONENT.to_owned() };
+        self.context.cluster.events().warning(COMPONENT, &regarding, reason, message);
+    }
+
+    fn warn_node(&self, work: &Work<'_>, node: &str, reason: &'static str, message: String) {
+        if let Some(view) = work.view(node) {
+            self.context.cluster.events().warning(COMPONENT, &regarding(view), reason, message);
+        }
+    }
+
+    fn report_plan(&mut self, plan: &RoutePlan, scope: &Scope, work: &mut Work<'_>) {
+        for (node, problem) in plan.problems.iter().filter(|(node, _)| scope.contains(&ObjectKey::cluster(node))) {
+            warn!(node, %problem, "not as wanted");
+            self.warn_node(work, node, "CreateRouteFailed", problem.to_string());
+        }
+        self.pending.retain(|node, _| plan.pending.contains(node));
+        for node in &plan.pending {
+            let since = self.pending.entry(node.clone()).or_insert_with(Instant::now);
+            // What takes long is looked at less often.
+            work.again(node, (since.elapsed() / 2).clamp(LOOK_AGAIN, LOOK_SELDOM));
+        }
+        for node in &plan.doomed {
+            work.again(node, CONFIRM);
+        }
+        metrics::held_back(Self::NAME, plan.held_back.len());
+        if !plan.held_back.is_empty() {
+            for step in &plan.held_back {
+                warn!(%step, "held back");
+            }
+            self.report(
+                "RouteRemovalHeldBack",
+                format!(
+                    "{} route entries are due to be removed, more than route.removal_limit allows within route.period; \
+                     they are removed in later periods, or at once if the limit is raised",
+                    plan.held_back.len()
+                ),
+            );
+        }
+    }
+
+    /// True if creations may follow.
+    async fn remove(&mut self, plan: &RoutePlan, config: &Config, started: Instant, work: &mut Work<'_>) -> bool {
+        let due = plan.steps.iter().filter_map(|step| match step {
+            RouteStep::Delete { item, node, .. } => Some((step, item.clone(), node.as_str())),
+            _ => None,
+        });
+        let (steps, items): (Vec<_>, Vec<RouteItem>) = due.map(|(step, item, node)| ((step, node), item)).unzip();
+        let Context { cloud, fence, .. } = &self.context;
+        let fates = execute::delete(&cloud.vpc, fence, &items, config.route.batch_size).await;
+        // What may have been removed counts as removed.
+        self.removed.extend(fates.done.iter().chain(&fates.unknown).map(|_| started));
+        for index in &fates.done {
+            let (step, node) = steps[*index];
+            info!(node, %step, "done");
+            work.again(node, LOOK_AGAIN);
+        }
+        for (index, trouble) in &fates.failed {
+            let (step, node) = steps[*index];
+            warn!(node, %step, fault = %trouble.message, "failed; it is tried again");
+            self.warn_node(work, node, "DeleteRouteFailed", format!("Could not {step}: {}", trouble.message));
+            work.failed(node, None);
+        }
+        postpone(&fates, work, |index| steps[index].1);
+        fates.unknown.is_empty()
+    }
+
+    async fn create(&mut self, plan: &RoutePlan, tables: &[Table], config: &Config, work: &mut Work<'_>) {
+        let due = plan.steps.iter().filter_map(|step| match step {
+            RouteStep::Create { item, node } => Some((node.as_str(), item.clone())),
+            _ => None,
+        });
+        let (owners, items): (Vec<&str>, Vec<RouteItem>) = due.unzip();
+        let Context { cluster, cloud, fence, .. } = &self.context;
+        let fates = execute::create(&cloud.vpc, fence, &items, config.route.batch_size).await;
+        for index in &fates.done {
+            let (node, item) = (owners[*index], &items[*index]);
+            info!(node, cidr = %item.destination, instance = %item.instance_id, table = %item.table_id, "created route");
+            if let Some(view) = work.view(node) {
+                let RouteItem { table_id, destination, .. } = item;
+                let message = format!("Created route for {table_id} with {node} -> {destination} successfully");
+                cluster.events().normal(COMPONENT, &regarding(view), "CreatedRoute", message);
+            }
+            work.again(node, LOOK_AGAIN);
+        }
+        for (index, trouble) in &fates.failed {
+            self.not_created(owners[*index], &items[*index], trouble, tables, work);
+        }
+        postpone(&fates, work, |index| owners[index]);
+    }
+
+    fn not_created(
+        &mut self,
+        node: &str,
+        item: &RouteItem,
+        trouble: &ItemTrouble,
+        tables: &[Table],
+        work: &mut Work<'_>,
+    ) {
+        work.failed(node, None);
+        let RouteItem { table_id, destination, .. } = item;
+        warn!(node, cidr = %destination, table = %table_id, fault = %trouble.message, "the route was not created; it is tried again");
+        let explained = match trouble.kind {
+            // Passes by itself; the next pass sees what is there.
+            FaultKind::Busy | FaultKind::Transient | FaultKind::Throttled | FaultKind::Ambiguous => return,
+            FaultKind::Exists => format!(
+                "the table has an entry for {destination} that does not lead to an instance or is not visible yet: {}",
+                trouble.message
+            ),
+            _ => trouble.message.clone(),
+        };
+        if trouble.kind == FaultKind::Quota
+            && let Some(table) = tables.iter().find(|table| table.id == *table_id)
+        {
+            self.memory.table_is_full(table, self.started.elapsed());
+        }
+        if trouble.kind != FaultKind::Exists {
+            work.told.insert(node.to_owned(), false);
+        }
+        let message = format!("Error creating route entry in {table_id}: {explained}");
+        self.warn_node(work, node, "CreateRouteFailed", message);
+    }
+
+    async fn tell(&self, plan: &RoutePlan, work: &mut Work<'_>) {
+        let mut due = std::mem::take(&mut work.told);
+        for step in &plan.steps {
+            if let RouteStep::Tell { node, routed } = step {
+                due.entry(node.clone()).or_insert(*routed);
+            }
+        }
+        let writes: Vec<_> = due
+            .into_iter()
+            .filter_map(|(node, routed)| work.view(&node).cloned().map(|view| self.tell_one(view, routed)))
+            .collect();
+        let ended: Vec<_> = futures::stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
+        for node in ended.into_iter().flatten() {
+            work.failed(&node, None);
+        }
+    }
+
+    /// The node's name, if it could not be told.
+    async fn tell_one(&self, view: Arc<NodeView>, routed: bool) -> Option<String> {
+        let Context { cluster, fence, .. } = &self.context;
+        let change = |fresh: &NodeView| condition::tell(fresh.network_unavailable.as_ref(), routed).map(body);
+        match write::patch_fresh(cluster, fence, &view, Target::Conditions, change).await {
+            Ok(()) | Err(WriteFault::Gone) => None,
+            Err(fault) => {
+                warn!(node = %view.name, %fault, "the condition NetworkUnavailable could not be written; it is tried again");
+                Some(view.name.clone())
+            }
+        }
+    }
+}
+
+/// Items whose fate is unknown are looked at again, together.
+fn postpone<'a>(fates: &Fates, work: &mut Work<'_>, owner: impl Fn(usize) -> &'a str) {
+    let nodes: BTreeSet<&str> = fates.unknown.iter().map(|index| owner(*index)).collect();
+    for node in nodes {
+        work.failed(node, fates.wait);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The supervisor runs controllers as tasks.
+    #[test]
+    fn controllers_can_be_spawned() {
+        fn spawnable<F: Future + Send + 'static>(_: fn(Context) -> F) {}
+        spawnable(run);
+        spawnable(crate::controllers::node::run);
+    }
+
+    #[test]
+    fn plans_do_not_depend_on_the_order_of_the_watch() {
+        let view = |name: &str| Arc::new(NodeView { name: name.into(), ..NodeView::default() });
+        let names: Vec<String> = reduced(&[view("b"), view("a")]).into_iter().map(|node| node.name).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+}

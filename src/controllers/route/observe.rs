@@ -1,0 +1,83 @@
+//! Which route tables there are, and what they hold.
+
+use thiserror::Error;
+
+use crate::alibaba::place::Place;
+use crate::alibaba::vpc::{RouteTable, Vpc};
+use crate::alibaba::{Cloud, Fault};
+use crate::config::Config;
+use crate::plan::route::Table;
+
+/// Why routes cannot be looked at.
+#[derive(Clone, Debug, Error)]
+pub enum TablesFault {
+    /// The cloud did not answer.
+    #[error(transparent)]
+    Cloud(#[from] Fault),
+    /// There is no table.
+    #[error("{vpc} has no route table; state route.table_ids, or correct cloud.vpc_id")]
+    None {
+        /// The VPC.
+        vpc: String,
+    },
+    /// The tables are not stated, and there is more than one.
+    #[error(
+        "{vpc} has several route tables ({tables}); state in route.table_ids those that the vSwitches of the nodes use, no \
+         route is changed until then"
+    )]
+    Several {
+        /// The VPC.
+        vpc: String,
+        /// Their ids and kinds.
+        tables: String,
+    },
+}
+
+/// The tables that routes go into, with their entries.
+pub(super) async fn tables(cloud: &Cloud, place: &Place, config: &Config) -> Result<Vec<Table>, TablesFault> {
+    let ids = match config.route.table_ids.as_slice() {
+        [] => vec![the_only(&place.vpc_id, cloud.vpc.describe_route_tables(&place.vpc_id).await?)?],
+        stated => stated.to_vec(),
+    };
+    let mut tables = Vec::new();
+    for id in ids {
+        tables.push(table(&cloud.vpc, id).await?);
+    }
+    Ok(tables)
+}
+
+async fn table(vpc: &Vpc, id: String) -> Result<Table, Fault> {
+    let entries = vpc.describe_route_entries(&id).await?;
+    Ok(Table { id, entries })
+}
+
+/// With several tables it is not for us to guess which ones the nodes use.
+fn the_only(vpc: &str, tables: Vec<RouteTable>) -> Result<String, TablesFault> {
+    match tables.as_slice() {
+        [] => Err(TablesFault::None { vpc: vpc.to_owned() }),
+        [one] => Ok(one.id.clone()),
+        several => {
+            let mut list: Vec<String> = several.iter().map(|table| format!("{}: {}", table.id, table.kind)).collect();
+            list.sort();
+            Err(TablesFault::Several { vpc: vpc.to_owned(), tables: list.join(", ") })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(ids: &[&str]) -> Result<String, TablesFault> {
+        let table = |id: &&str| RouteTable { id: (*id).to_owned(), kind: "Custom".into(), vpc_id: "vpc-1".into() };
+        the_only("vpc-1", ids.iter().map(table).collect())
+    }
+
+    #[test]
+    fn exactly_one_table_is_taken_without_being_stated() {
+        assert_eq!(found(&["vtb-1"]).unwrap(), "vtb-1");
+        assert!(matches!(found(&[]), Err(TablesFault::None { .. })));
+        let several = found(&["vtb-2", "vtb-1"]).unwrap_err().to_string();
+        assert!(several.contains("vtb-1: Custom, vtb-2: Custom") && several.contains("route.table_ids"), "{several}");
+    }
+}

@@ -1,0 +1,87 @@
+//! What is remembered between runs, only to save reads: losing it costs calls, never correctness.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::want::Enis;
+use crate::plan::inputs::ObjectKey;
+use crate::plan::lb::observed::Observed;
+
+/// Per Service, as of the last run that ended well.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    services: Mutex<HashMap<ObjectKey, Remembered>>,
+    /// First sightings of load balancers that are gone.
+    missing: Mutex<HashMap<ObjectKey, Instant>>,
+    /// Writes to one load balancer are made one after the other, also when several Services share it.
+    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Problems already told, so that each is told once.
+    told: Mutex<HashMap<ObjectKey, String>>,
+}
+
+/// What is remembered of one Service.
+#[derive(Clone, Debug)]
+pub(super) struct Remembered {
+    /// The Service's UID: another object of the same name is another Service.
+    pub(super) uid: String,
+    /// The load balancer as it was read, moved forward by what was done since.
+    pub(super) observed: Observed,
+    /// When it was read whole.
+    pub(super) read_at: Instant,
+    /// Interfaces of pods that were looked up: address to (pod, interface).
+    pub(super) enis: Enis,
+}
+
+impl Memory {
+    pub(super) fn recall(&self, key: &ObjectKey, uid: &str) -> Option<Remembered> {
+        self.services.lock().get(key).filter(|remembered| remembered.uid == uid).cloned()
+    }
+
+    pub(super) fn remember(&self, key: &ObjectKey, remembered: Remembered) {
+        self.services.lock().insert(key.clone(), remembered);
+    }
+
+    /// What was believed of the load balancer may be wrong.
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        self.services.lock().remove(key);
+    }
+
+    /// The Service is gone.
+    pub(super) fn forget_all(&self, key: &ObjectKey) {
+        self.forget(key);
+        self.found(key);
+        self.told.lock().remove(key);
+    }
+
+    /// Notes that the load balancer was not found, and says since when.
+    pub(super) fn missing_since(&self, key: &ObjectKey) -> Instant {
+        *self.missing.lock().entry(key.clone()).or_insert_with(Instant::now)
+    }
+
+    /// The load balancer was found (again), or need not be.
+    pub(super) fn found(&self, key: &ObjectKey) {
+        self.missing.lock().remove(key);
+    }
+
+    /// Whether `text` is news for this Service; an empty text clears what was told.
+    pub(super) fn news(&self, key: &ObjectKey, text: &str) -> bool {
+        let mut told = self.told.lock();
+        if text.is_empty() {
+            told.remove(key);
+            return false;
+        }
+        told.insert(key.clone(), text.to_owned()).is_none_or(|before| before != text)
+    }
+
+    /// The lock for writes to one load balancer, or to the one that a Service is going to have.
+    pub(super) fn lock_of(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.locks.lock();
+        if locks.len() > 64 {
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        }
+        locks.entry(name.to_owned()).or_default().clone()
+    }
+}

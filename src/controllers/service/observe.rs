@@ -1,0 +1,133 @@
+//! Reads from the cloud what planning one load balancer needs, and no more.
+
+use thiserror::Error;
+
+use crate::alibaba::slb::Slb;
+use crate::alibaba::{Fault, FaultKind};
+use crate::plan::inputs::ServiceView;
+use crate::plan::lb::desired::Needs;
+use crate::plan::lb::naming::{LABEL_LB_ID, MARK_TAG, Owner};
+use crate::plan::lb::observed::{Observed, ObservedGroup, ObservedInstance};
+
+/// What the search for a Service's load balancer came to.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// This one.
+    Instance(Box<ObservedInstance>),
+    /// None. `proven` if the cloud said so of the very load balancer that the Service had; an empty list is no proof.
+    Absent {
+        /// Whether absence is certain.
+        proven: bool,
+    },
+}
+
+/// Why the search failed.
+#[derive(Debug, Error)]
+pub(super) enum FindError {
+    /// The cloud did not answer.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The Service names a load balancer that does not exist.
+    #[error(
+        "load balancer {0} does not exist; annotation alibaba-cloud-loadbalancer-id names it: correct or remove it"
+    )]
+    ReusedMissing(String),
+    /// More than one carries the Service's mark.
+    #[error("several load balancers carry the mark of this Service: {}; delete all but one", .0.join(", "))]
+    Several(Vec<String>),
+}
+
+/// Finds the load balancer of a Service: the one it names, else the one that carries its mark, else the one that has its
+/// default name. A remembered id only ever saves the search: what it leads to must carry the mark or the name.
+pub(super) async fn find(
+    slb: &Slb,
+    service: &ServiceView,
+    owner: &Owner,
+    reuse: Option<&str>,
+) -> Result<Found, FindError> {
+    if let Some(id) = reuse {
+        return match slb.describe_instance(id).await {
+            Ok(instance) => Ok(Found::Instance(Box::new(instance))),
+            Err(fault) if fault.kind == FaultKind::Gone => Err(FindError::ReusedMissing(id.to_owned())),
+            Err(fault) => Err(fault.into()),
+        };
+    }
+    let name = owner.default_name();
+    let remembered = service.labels.get(LABEL_LB_ID).filter(|id| !id.is_empty());
+    let mut proven = false;
+    if let Some(id) = remembered {
+        match slb.describe_instance(id).await {
+            Ok(instance) if owner.owns_instance(&instance) => return Ok(Found::Instance(Box::new(instance))),
+            Ok(_) => {}
+            Err(fault) if fault.kind == FaultKind::Gone => proven = true,
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+    let mut candidates = slb.find_by_tag(MARK_TAG, &name).await?;
+    if candidates.is_empty() {
+        candidates = slb.find_by_name(&name).await?;
+    }
+    candidates.retain(|candidate| owner.owns_instance(candidate));
+    match candidates.len() {
+        0 => Ok(Found::Absent { proven }),
+        1 => Ok(Found::Instance(Box::new(candidates.swap_remove(0)))),
+        _ => Err(FindError::Several(candidates.into_iter().map(|candidate| candidate.id).collect())),
+    }
+}
+
+/// Reads what hangs on an instance, until `needs` asks for nothing more.
+pub(super) async fn read(
+    slb: &Slb,
+    instance: ObservedInstance,
+    needs: impl Fn(&Observed) -> Needs,
+) -> Result<Observed, Fault> {
+    let mut observed = Observed { instance: Some(instance), ..Observed::default() };
+    list_groups(slb, &mut observed).await?;
+    complete(slb, &mut observed, needs).await?;
+    Ok(observed)
+}
+
+/// Lists the server groups anew, without their backends.
+pub(super) async fn list_groups(slb: &Slb, observed: &mut Observed) -> Result<(), Fault> {
+    let Some(instance) = &observed.instance else { return Ok(()) };
+    let groups = slb.describe_groups(&instance.id).await?;
+    observed.groups =
+        groups.into_iter().map(|group| (group.id, ObservedGroup { name: group.name, backends: None })).collect();
+    Ok(())
+}
+
+/// Reads what `needs` finds missing; what is read can show that more is needed.
+pub(super) async fn complete(
+    slb: &Slb,
+    observed: &mut Observed,
+    needs: impl Fn(&Observed) -> Needs,
+) -> Result<(), Fault> {
+    let Some(id) = observed.instance.as_ref().map(|instance| instance.id.clone()) else { return Ok(()) };
+    let mut missing = needs(observed);
+    while !missing.is_empty() {
+        for group_id in &missing.group_backends {
+            let backends = slb.describe_backends(group_id).await?;
+            observed.groups.entry(group_id.clone()).or_default().backends = Some(backends);
+        }
+        if missing.listeners {
+            observed.listeners = Some(slb.describe_listeners(&id).await?);
+        }
+        for key in &missing.domain_extensions {
+            let extensions = slb.describe_domain_extensions(&id, key.port).await?;
+            if let Some(listener) = observed.listeners.as_mut().and_then(|listeners| listeners.get_mut(key)) {
+                listener.domain_extensions = Some(extensions);
+            }
+        }
+        for certificate in &missing.certificates {
+            let state = slb.certificate_state(certificate).await?;
+            observed.certificates.insert(certificate.clone(), state);
+        }
+        let before = missing;
+        missing = needs(observed);
+        if missing == before {
+            // Reading did not help, and would not help again.
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! What reconciles would do now, without doing it: the same reads, the same planning.
+
+use std::sync::Arc;
+
+use super::observe::{FindError, Found, find, read};
+use super::report::Trouble;
+use super::status::label;
+use super::want::{Leaving, Reader, settings_of};
+use super::{CONTROLLER, Views};
+use crate::alibaba::place::Place;
+use crate::alibaba::{Cloud, Fault};
+use crate::cluster::Cluster;
+use crate::config::Config;
+use crate::plan::PlanLine;
+use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::lb::naming::FINALIZER;
+use crate::plan::lb::observed::Observed;
+use crate::plan::lb::operation::Plan;
+use crate::plan::lb::{Handling, Settings, diff, expected_ingress, handed_over, handling};
+
+/// The steps for all Services, or for one; waits until the watches are filled. A Service that asks for what cannot be is a
+/// line of its own.
+///
+/// # Errors
+/// The cloud did not answer.
+pub async fn plan(
+    cluster: &Cluster,
+    cloud: &Cloud,
+    place: &Place,
+    config: &Config,
+    only: Option<&ObjectKey>,
+) -> Result<Vec<PlanLine>, Fault> {
+    let (services, endpoints, nodes) = (cluster.services(), cluster.endpoints(), cluster.nodes());
+    tokio::join!(services.store.synced(), endpoints.store.synced(), nodes.store.synced());
+    let views =
+        Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
+    let settings = settings_of(config, place);
+    let reader = Reader::new(cloud.clone(), Arc::new(place.clone()), views);
+    let mut services = services.store.all();
+    services.sort_by(|one, other| one.key.cmp(&other.key));
+    let mut lines = Vec::new();
+    for service in services.iter().filter(|service| only.is_none_or(|key| service.key == *key)) {
+        let line =
+            |destroys, text| PlanLine { controller: CONTROLLER, object: service.key.to_string(), text, destroys };
+        match plan_one(&reader, cloud, &settings, service).await {
+            Ok(steps) => lines.extend(steps.into_iter().map(|(destroys, text)| line(destroys, text))),
+            Err(Trouble::Cloud(fault) | Trouble::Find(FindError::Fault(fault))) => return Err(fault),
+            Err(trouble) => lines.push(line(false, format!("cannot be brought into agreement: {trouble}"))),
+        }
+    }
+    Ok(lines)
+}
+
+type Lines = Vec<(bool, String)>;
+
+async fn plan_one(
+    reader: &Reader,
+    cloud: &Cloud,
+    settings: &Settings,
+    service: &ServiceView,
+) -> Result<Lines, Trouble> {
+    match handling(service, settings) {
+        Handling::Ignore => match handed_over(service, settings) {
+            Some(problem) => Err(Trouble::HandedOver(problem)),
+            None => Ok(Lines::new()),
+        },
+        Handling::Ensure => ensure(reader, cloud, settings, service).await,
+        Handling::Delete => clean(cloud, settings, service).await,
+    }
+}
+
+async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Result<Lines, Trouble> {
+    let desired = reader.wanted(service, settings, None).await?.desired;
+    let mut lines = Lines::new();
+    if !service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        lines.push((false, format!("add finalizer {FINALIZER}")));
+    }
+    let observed = match find(&cloud.slb, service, &desired.owner, desired.reuse.as_deref()).await? {
+        Found::Instance(instance) => read(&cloud.slb, *instance, |observed| desired.needs(observed)).await?,
+        Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => Observed::default(),
+        Found::Absent { proven: false } => return Err(Trouble::Unfindable(label(service).to_owned())),
+        Found::Absent { proven: true } => {
+            lines.push((false, format!("replace load balancer {}, which was deleted outside", label(service))));
+            Observed::default()
+        }
+    };
+    lines.extend(steps(diff(&desired, &observed)));
+    match &observed.instance {
+        None => lines.push((false, "publish the address of the load balancer".to_owned())),
+        Some(instance) => {
+            let eips = match desired.eip {
+                true => cloud.vpc.describe_load_balancer_eips(&instance.id).await?,
+                false => Vec::new(),
+            };
+            if label(service) != instance.id {
+                lines.push((false, format!("set label to {}", instance.id)));
+            }
+            let ingress = expected_ingress(&desired, instance, &eips);
+            if service.ingress != ingress {
+                let shown: Vec<_> = ingress.iter().map(|entry| format!("{}{}", entry.ip, entry.hostname)).collect();
+                lines.push((false, format!("publish {}", shown.join(", "))));
+            }
+        }
+    }
+    Ok(lines)
+}
+
+async fn clean(cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Result<Lines, Trouble> {
+    let leaving = Leaving::of(service, settings);
+    let mut lines = Lines::new();
+    if let Found::Instance(instance) = find(&cloud.slb, service, &leaving.owner, leaving.reuse.as_deref()).await? {
+        lines.extend(steps(leaving.plan(&leaving.read(&cloud.slb, *instance).await?)));
+    }
+    lines.push((true, format!("clear status and labels, remove finalizer {FINALIZER}")));
+    Ok(lines)
+}
+
+fn steps(plan: Plan) -> Lines {
+    let steps = plan.steps.iter().map(|step| (step.destroys, format!("{}  # {}", step.operation, step.reason)));
+    let problems = plan.problems.iter().map(|problem| (false, format!("problem: {problem}")));
+    steps.chain(problems).collect()
+}

@@ -1,0 +1,290 @@
+//! Brings one Service into agreement with its load balancer.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::execute::{Execution, Token, execute};
+use super::memory::{Memory, Remembered};
+use super::observe::{FindError, Found, complete, find, list_groups, read};
+use super::report::{self, Trouble};
+use super::status::{self, label};
+use super::want::{Leaving, Reader, settings_of};
+use super::{Context, Views};
+use crate::alibaba::Fault;
+use crate::alibaba::slb::Slb;
+use crate::controllers::keyed::Verdict;
+use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::lb::naming::FINALIZER;
+use crate::plan::lb::observed::Observed;
+use crate::plan::lb::operation::{Operation, Plan};
+use crate::plan::lb::{Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling};
+
+/// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service whose
+/// load balancer was perhaps just being made is let go.
+const SECOND_SIGHTING: Duration = Duration::from_secs(10);
+
+/// What all reconciles of one term of leadership share.
+#[derive(Debug)]
+pub(super) struct Reconciler {
+    context: Context,
+    reader: Reader,
+    memory: Memory,
+}
+
+/// What planning needs to know, as of now.
+pub(super) fn settings(context: &Context) -> Settings {
+    settings_of(&context.config.borrow(), &context.place)
+}
+
+impl Reconciler {
+    pub(super) fn new(context: Context, views: Views, memory: Memory) -> Self {
+        let reader = Reader::new(context.cloud.clone(), context.place.clone(), views);
+        Self { context, reader, memory }
+    }
+
+    /// One look at one Service, with everything that follows from it.
+    pub(super) async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+        let Some(service) = self.reader.views().services.get(key) else {
+            self.memory.forget_all(key);
+            return Verdict::Done;
+        };
+        let settings = settings(&self.context);
+        let result = match handling(&service, &settings) {
+            Handling::Ignore => {
+                self.memory.forget(key);
+                match handed_over(&service, &settings) {
+                    Some(problem) => Err(Trouble::HandedOver(problem)),
+                    None => Ok(Verdict::Done),
+                }
+            }
+            Handling::Ensure => self.ensure(&service, &settings).await,
+            Handling::Delete => self.clean(&service, &settings).await,
+        };
+        match result {
+            Ok(verdict) => {
+                self.memory.news(key, "");
+                verdict
+            }
+            Err(trouble) => {
+                let events = self.context.cluster.events();
+                report::trouble(events, &service, &trouble, |text| self.memory.news(key, text));
+                trouble.verdict()
+            }
+        }
+    }
+
+    async fn ensure(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
+        let Context { cluster, fence, cloud, .. } = &self.context;
+        let drift_check = settings.service.drift_check;
+        let remembered = self
+            .memory
+            .recall(&service.key, &service.uid)
+            .filter(|remembered| drift_check.is_zero() || remembered.read_at.elapsed() < drift_check);
+        let wanted =
+            self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
+        let desired = &wanted.desired;
+        status::add_finalizer(cluster, fence, service).await?;
+
+        let lock = self.memory.lock_of(desired.reuse.as_deref().unwrap_or(&desired.owner.default_name()));
+        let _serialised = lock.lock().await;
+        let (mut observed, read_at) = match &remembered {
+            Some(remembered) => (remembered.observed.clone(), remembered.read_at),
+            None => (self.observe(service, desired).await?, Instant::now()),
+        };
+        let mut plan = diff(desired, &observed);
+        if remembered.is_some() && !only_backends(&plan) {
+            refresh(&cloud.slb, desired, &plan, &mut observed).await?;
+            plan = diff(desired, &observed);
+        }
+        let problems = std::mem::take(&mut plan.problems);
+        let notes = std::mem::take(&mut plan.notes);
+        // Until the outcome is known, nothing is.
+        self.memory.forget(&service.key);
+        let incarnation = if observed.instance.is_none() { label(service) } else { "" };
+        let token = Token::new(&settings.cluster_id, &service.uid, incarnation);
+        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
+        if execution.stopped.is_none() {
+            let remembered =
+                Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
+            self.memory.remember(&service.key, remembered);
+        }
+        self.finish(service, desired, &observed, execution, problems, &notes).await?;
+        if !desired.unresolved.is_empty() {
+            return Err(Trouble::Unresolved(desired.unresolved.iter().copied().collect()));
+        }
+        Ok(match drift_check {
+            Duration::ZERO => Verdict::Done,
+            period => Verdict::Again(period.saturating_sub(read_at.elapsed())),
+        })
+    }
+
+    /// Writes the outcome back to the Service and tells its user.
+    async fn finish(
+        &self,
+        service: &ServiceView,
+        desired: &Desired,
+        observed: &Observed,
+        execution: Execution,
+        problems: Vec<Problem>,
+        notes: &[String],
+    ) -> Result<(), Trouble> {
+        let Context { cluster, fence, cloud, .. } = &self.context;
+        let events = cluster.events();
+        report::notes(events, service, desired, notes, &execution.remarks, |text| {
+            self.memory.news(&ObjectKey::new(&service.key.namespace, format!("{}#notes", service.key.name)), text)
+        });
+        if !execution.complete() {
+            return Err(Trouble::Execution(execution));
+        }
+        if !problems.is_empty() {
+            return Err(Trouble::Problems(problems));
+        }
+        let Some(instance) = &observed.instance else { return Ok(()) };
+        let eips = if desired.eip && (!execution.done.is_empty() || service.ingress.is_empty()) {
+            cloud.vpc.describe_load_balancer_eips(&instance.id).await?
+        } else {
+            Vec::new()
+        };
+        let mut changed = status::set_label(cluster, fence, service, &instance.id).await?;
+        let keep = desired.eip && eips.is_empty() && !service.ingress.is_empty();
+        if !keep {
+            let ingress = expected_ingress(desired, instance, &eips);
+            changed |= status::set_ingress(cluster, fence, service, &ingress).await?;
+        }
+        if changed || !execution.done.is_empty() {
+            report::ensured(events, service, &instance.id, &execution.done);
+        }
+        Ok(())
+    }
+
+    /// Reads the Service's load balancer whole. One that should be there and is not counts as absent only after two
+    /// sightings that prove it.
+    async fn observe(&self, service: &ServiceView, desired: &Desired) -> Result<Observed, Trouble> {
+        let slb = &self.context.cloud.slb;
+        match find(slb, service, &desired.owner, desired.reuse.as_deref()).await? {
+            Found::Instance(instance) => {
+                self.memory.found(&service.key);
+                Ok(read(slb, *instance, |observed| desired.needs(observed)).await?)
+            }
+            Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => Ok(Observed::default()),
+            Found::Absent { proven: false } => Err(Trouble::Unfindable(label(service).to_owned())),
+            Found::Absent { proven: true } => {
+                let left = SECOND_SIGHTING.saturating_sub(self.memory.missing_since(&service.key).elapsed());
+                if !left.is_zero() {
+                    return Err(Trouble::Missing { id: label(service).to_owned(), again: left });
+                }
+                self.memory.found(&service.key);
+                report::recreating(self.context.cluster.events(), service, label(service));
+                Ok(Observed::default())
+            }
+        }
+    }
+
+    /// Removes what was made for the Service, then lets the Service go.
+    async fn clean(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
+        let Context { cluster, fence, cloud, .. } = &self.context;
+        if !service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+            status::release(cluster, fence, service).await?;
+            self.memory.forget_all(&service.key);
+            return Ok(Verdict::Done);
+        }
+        let leaving = Leaving::of(service, settings);
+        let lock = self.memory.lock_of(leaving.reuse.as_deref().unwrap_or(&leaving.owner.default_name()));
+        let _serialised = lock.lock().await;
+        self.memory.forget(&service.key);
+        let mut done = Vec::new();
+        match find(&cloud.slb, service, &leaving.owner, leaving.reuse.as_deref()).await {
+            Ok(Found::Instance(instance)) => {
+                let mut observed = leaving.read(&cloud.slb, *instance).await?;
+                let mut plan = leaving.plan(&observed);
+                let problems = std::mem::take(&mut plan.problems);
+                let token = Token::new(&settings.cluster_id, &service.uid, "");
+                let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
+                if !execution.complete() {
+                    return Err(Trouble::Execution(execution));
+                }
+                if !problems.is_empty() {
+                    return Err(Trouble::Problems(problems));
+                }
+                done = execution.done;
+            }
+            // A reused load balancer that no longer exists took everything of ours with it.
+            Err(FindError::ReusedMissing(_)) | Ok(Found::Absent { proven: true }) => {}
+            Ok(Found::Absent { proven: false }) => {
+                // It may have been made a moment ago by a call whose answer was lost, and not be listed yet; or the
+                // list may be empty because a permission is missing.
+                let left = SECOND_SIGHTING.saturating_sub(self.memory.missing_since(&service.key).elapsed());
+                if !left.is_zero() {
+                    return Ok(Verdict::Again(left));
+                }
+                if !label(service).is_empty() {
+                    report::left_behind(cluster.events(), service, label(service));
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        status::release(cluster, fence, service).await?;
+        self.memory.forget_all(&service.key);
+        report::cleaned(cluster.events(), service, &done);
+        Ok(Verdict::Done)
+    }
+}
+
+/// Whether a plan only moves backends within groups that are known: those can be written without reading again, because
+/// each such write names exactly what it changes.
+fn only_backends(plan: &Plan) -> bool {
+    plan.steps.iter().all(|step| part_of(&step.operation) == Part::Backends)
+}
+
+/// Reads again those parts that a plan made from memory would change.
+async fn refresh(slb: &Slb, desired: &Desired, plan: &Plan, observed: &mut Observed) -> Result<(), Fault> {
+    let Some(instance) = &observed.instance else { return Ok(()) };
+    let id = instance.id.clone();
+    let touches = |part: Part| plan.steps.iter().any(|step| part_of(&step.operation) == part);
+    if touches(Part::Instance) {
+        observed.instance = Some(slb.describe_instance(&id).await?);
+    }
+    if touches(Part::Groups) {
+        list_groups(slb, observed).await?;
+    }
+    if touches(Part::Listeners) {
+        observed.listeners = None;
+    }
+    complete(slb, observed, |observed| desired.needs(observed)).await
+}
+
+/// The part of a load balancer that an operation changes, as far as it can be read by itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Instance,
+    Groups,
+    Backends,
+    Listeners,
+}
+
+const fn part_of(operation: &Operation) -> Part {
+    match operation {
+        Operation::CreateInstance(_)
+        | Operation::DeleteInstance { .. }
+        | Operation::SetName { .. }
+        | Operation::SetDeleteProtection { .. }
+        | Operation::SetModificationProtection { .. }
+        | Operation::SetInstanceChargeType { .. }
+        | Operation::SetSpec { .. }
+        | Operation::SetInternetSpec { .. }
+        | Operation::Tag { .. }
+        | Operation::Untag { .. } => Part::Instance,
+        Operation::CreateGroup { .. } | Operation::DeleteGroup { .. } => Part::Groups,
+        Operation::AddBackends { .. } | Operation::RemoveBackends { .. } | Operation::SetBackends { .. } => {
+            Part::Backends
+        }
+        Operation::CreateListener { .. }
+        | Operation::SetListener { .. }
+        | Operation::StartListener { .. }
+        | Operation::DeleteListener { .. }
+        | Operation::CreateDomainExtension { .. }
+        | Operation::SetDomainExtension { .. }
+        | Operation::DeleteDomainExtension { .. } => Part::Listeners,
+    }
+}

@@ -1,0 +1,211 @@
+//! What the user of a Service is told, and how soon a failure is tried again.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use thiserror::Error;
+use tracing::{info, warn};
+
+use super::execute::Execution;
+use super::observe::FindError;
+use super::{COMPONENT, CONTROLLER};
+use crate::alibaba::{Fault, FaultKind};
+use crate::cluster::{Events, Regarding, WriteFault};
+use crate::controllers::keyed::{Pause, Verdict};
+use crate::plan::inputs::ServiceView;
+use crate::plan::lb::Problem;
+use crate::plan::lb::desired::Desired;
+
+/// Why a Service is not as it should be.
+#[derive(Debug, Error)]
+pub(super) enum Trouble {
+    /// The Service asks for something that cannot be.
+    #[error("{}", list(.0))]
+    Problems(Vec<Problem>),
+    /// The load balancer could not be found, or not told apart.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// A read from the cloud failed.
+    #[error(transparent)]
+    Cloud(#[from] Fault),
+    /// The API server refused.
+    #[error("the Service could not be written: {0}")]
+    Kubernetes(#[from] WriteFault),
+    /// Not every step of the plan was done.
+    #[error("{}", refusals(.0))]
+    Execution(Execution),
+    /// The load balancer seems to be gone; looked at once more before it is made again.
+    #[error("load balancer {id} does not exist any more; it is looked for once more and then made again")]
+    Missing {
+        /// The one that is gone.
+        id: String,
+        /// When to look again.
+        again: Duration,
+    },
+    /// The load balancer cannot be found, and its absence cannot be proven.
+    #[error(
+        "no load balancer carries the mark of this Service although its status shows an address{}; it may have been \
+         deleted, or the permission to list it is missing. Nothing is made anew: check the permissions, or empty \
+         status.loadBalancer to have a new one made",
+        known(.0)
+    )]
+    Unfindable(String),
+    /// Pods that are attached directly have no interface yet.
+    #[error(
+        "no network interface holds the pod addresses {}; backends are added but none is removed until it is known where they are",
+        .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    Unresolved(Vec<IpAddr>),
+    /// The Service now belongs to another controller, but still has a load balancer of ours.
+    #[error("{0}")]
+    HandedOver(Problem),
+}
+
+fn known(id: &str) -> String {
+    if id.is_empty() { String::new() } else { format!(" (label: {id})") }
+}
+
+fn list(problems: &[Problem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn refusals(execution: &Execution) -> String {
+    let failed = execution.refused.iter().chain(&execution.stopped);
+    failed.map(|(step, fault)| format!("{step}: {fault}")).collect::<Vec<_>>().join("; ")
+}
+
+impl Trouble {
+    /// When to try again.
+    pub(super) fn verdict(&self) -> Verdict {
+        match self {
+            Self::Missing { again, .. } => Verdict::Again(*again),
+            Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) => Verdict::Failed(Pause::LONG),
+            Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) => pause(fault),
+            Self::Find(_) => Verdict::Failed(Pause::LONG),
+            Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading) => {
+                Verdict::Failed(Pause::SHORT)
+            }
+            Self::Kubernetes(_) => Verdict::Failed(Pause::LONG),
+            Self::Execution(execution) => match (&execution.stopped, execution.refused.first()) {
+                (Some((_, fault)), _) | (None, Some((_, fault))) => pause(fault),
+                (None, None) => Verdict::Failed(Pause::SHORT),
+            },
+            Self::Unresolved(_) => Verdict::Failed(Pause { first: Duration::from_secs(5), ..Pause::LONG }),
+        }
+    }
+
+    /// Whether it is passing: such trouble is told in the log at once, and to the user only if it stays.
+    fn passes(&self) -> bool {
+        let fault = match self {
+            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => fault,
+            Self::Execution(Execution { stopped: Some((_, fault)), refused, .. }) if refused.is_empty() => fault,
+            Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::NotLeading) => return true,
+            _ => return false,
+        };
+        matches!(fault.kind, FaultKind::Busy | FaultKind::Throttled | FaultKind::Exists | FaultKind::NotLeading)
+    }
+}
+
+/// How long to leave an object alone after a fault.
+fn pause(fault: &Fault) -> Verdict {
+    let at_least = |pause: Pause| Pause { first: fault.retry_after.unwrap_or(pause.first).max(pause.first), ..pause };
+    Verdict::Failed(match fault.kind {
+        FaultKind::Busy | FaultKind::Exists | FaultKind::Gone | FaultKind::Ambiguous | FaultKind::NotLeading => {
+            Pause::SHORT
+        }
+        FaultKind::Transient | FaultKind::InUse => Pause { first: Duration::from_secs(3), ..Pause::SHORT },
+        FaultKind::Throttled => at_least(Pause { first: Duration::from_secs(10), longest: Duration::from_secs(120) }),
+        FaultKind::Quota
+        | FaultKind::Capacity
+        | FaultKind::Credential
+        | FaultKind::Denied
+        | FaultKind::Rejected
+        | FaultKind::Bug => at_least(Pause::LONG),
+    })
+}
+
+fn regarding(service: &ServiceView) -> Regarding {
+    Regarding { kind: "Service", key: service.key.clone(), uid: service.uid.clone() }
+}
+
+/// Tells what stands in the way.
+pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble, news: impl Fn(&str) -> bool) {
+    let text = trouble.to_string();
+    warn!(controller = CONTROLLER, service = %service.key, "{text}");
+    if trouble.passes() || !news(&text) {
+        return;
+    }
+    let reason = if service.deleting { "CleanLoadBalancerFailed" } else { "SyncLoadBalancerFailed" };
+    let what = if service.deleting {
+        "The load balancer could not be removed"
+    } else {
+        "The load balancer is not as it should be"
+    };
+    events.warning(COMPONENT, &regarding(service), reason, format!("{what}: {text}"));
+}
+
+/// Tells what the user should know although nothing failed.
+pub(super) fn notes(
+    events: &Events,
+    service: &ServiceView,
+    desired: &Desired,
+    notes: &[String],
+    remarks: &[String],
+    news: impl Fn(&str) -> bool,
+) {
+    for remark in remarks {
+        info!(controller = CONTROLLER, service = %service.key, "{remark}");
+        events.normal(COMPONENT, &regarding(service), "LoadBalancerPlaced", remark.clone());
+    }
+    let mut lines: Vec<String> = desired.warnings.iter().map(ToString::to_string).collect();
+    lines.extend(notes.iter().cloned());
+    let empty = &desired.empty_ports;
+    let text = format!("{}|{empty:?}", lines.join("; "));
+    let quiet = lines.is_empty() && empty.is_empty();
+    if !news(if quiet { "" } else { &text }) {
+        return;
+    }
+    if !lines.is_empty() {
+        let reason = "LoadBalancerSettings";
+        events.warning(COMPONENT, &regarding(service), reason, lines.join("; "));
+    }
+    if !empty.is_empty() {
+        let ports = empty.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let message =
+            format!("There are no backends for port {ports}: no ready endpoint, or no node that may serve it");
+        events.normal(COMPONENT, &regarding(service), "UnAvailableLoadBalancer", message);
+    }
+}
+
+/// Tells that the load balancer is as it should be, and what it took.
+pub(super) fn ensured(events: &Events, service: &ServiceView, id: &str, done: &[String]) {
+    let steps = if done.is_empty() { String::new() } else { format!(": {}", done.join("; ")) };
+    info!(controller = CONTROLLER, service = %service.key, load_balancer = id, "ensured");
+    events.normal(COMPONENT, &regarding(service), "EnsuredLoadBalancer", format!("Ensured load balancer {id}{steps}"));
+}
+
+/// Tells that a load balancer that somebody deleted is made again.
+pub(super) fn recreating(events: &Events, service: &ServiceView, id: &str) {
+    let message = format!(
+        "Load balancer {id} was deleted outside of the cluster; a new one is made, and its address may be another one"
+    );
+    warn!(controller = CONTROLLER, service = %service.key, load_balancer = id, "{message}");
+    events.warning(COMPONENT, &regarding(service), "LoadBalancerRecreated", message);
+}
+
+/// Tells that a load balancer may be left, because it cannot be proven to be ours.
+pub(super) fn left_behind(events: &Events, service: &ServiceView, id: &str) {
+    let message = format!(
+        "Load balancer {id} no longer carries the mark of this Service and is left as it is; delete it by hand if it is not needed"
+    );
+    warn!(controller = CONTROLLER, service = %service.key, load_balancer = id, "{message}");
+    events.warning(COMPONENT, &regarding(service), "LoadBalancerLeft", message);
+}
+
+/// Tells that everything of the Service is removed.
+pub(super) fn cleaned(events: &Events, service: &ServiceView, done: &[String]) {
+    let steps =
+        if done.is_empty() { "; there was nothing to remove".to_owned() } else { format!(": {}", done.join("; ")) };
+    info!(controller = CONTROLLER, service = %service.key, "cleaned");
+    events.normal(COMPONENT, &regarding(service), "CleanLoadBalancer", format!("Cleaned load balancer{steps}"));
+}

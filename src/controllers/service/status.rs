@@ -1,0 +1,100 @@
+//! What is written back to the Service: finalizer, labels, status.
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Kind, PatchKind, WriteFault};
+use crate::fence::Fence;
+use crate::plan::inputs::{Ingress, ServiceView};
+use crate::plan::lb::naming::{FINALIZER, LABEL_HASH, LABEL_LB_ID};
+
+use super::execute::SHORTEST_WRITE;
+
+/// The load balancer that the Service had when it was last as it should be; empty if it never was.
+pub(super) fn label(service: &ServiceView) -> &str {
+    service.labels.get(LABEL_LB_ID).map(String::as_str).unwrap_or_default()
+}
+
+/// Puts the finalizer on, before anything is made that would have to be cleaned up.
+pub(super) async fn add_finalizer(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<(), WriteFault> {
+    if service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        return Ok(());
+    }
+    let finalizers: Vec<_> = service.finalizers.iter().map(String::as_str).chain([FINALIZER]).collect();
+    let body = json!({"metadata": {"resourceVersion": service.resource_version, "finalizers": finalizers}});
+    patch(cluster, fence, service, None, &body).await
+}
+
+/// Writes the id of the load balancer into the label that other tools read.
+pub(super) async fn set_label(
+    cluster: &Cluster,
+    fence: &Fence,
+    service: &ServiceView,
+    id: &str,
+) -> Result<bool, WriteFault> {
+    if service.labels.get(LABEL_LB_ID).is_some_and(|value| value == id) {
+        return Ok(false);
+    }
+    let body = json!({"metadata": {"labels": {LABEL_LB_ID: id}}});
+    patch(cluster, fence, service, None, &body).await.map(|()| true)
+}
+
+/// Writes the addresses under which the Service is reached.
+pub(super) async fn set_ingress(
+    cluster: &Cluster,
+    fence: &Fence,
+    service: &ServiceView,
+    ingress: &[Ingress],
+) -> Result<bool, WriteFault> {
+    if service.ingress == ingress {
+        return Ok(false);
+    }
+    let entries: Vec<Value> = ingress
+        .iter()
+        .map(|entry| match (entry.ip.as_str(), entry.hostname.as_str()) {
+            (ip, "") => json!({"ip": ip}),
+            ("", hostname) => json!({"hostname": hostname}),
+            (ip, hostname) => json!({"ip": ip, "hostname": hostname}),
+        })
+        .collect();
+    let body =
+        json!({"status": {"loadBalancer": {"ingress": if entries.is_empty() { Value::Null } else { entries.into() }}}});
+    patch(cluster, fence, service, Some("status"), &body).await.map(|()| true)
+}
+
+/// Takes everything off again, the finalizer last: until then a crash is repaired by the next run.
+pub(super) async fn release(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<(), WriteFault> {
+    if !service.ingress.is_empty() {
+        set_ingress(cluster, fence, service, &[]).await?;
+    }
+    // The status write changed the object's version; the finalizers are replaced as a whole and need the current one.
+    let Some(current) = cluster.read_service(&service.key).await? else { return Ok(()) };
+    if current.uid != service.uid {
+        return Ok(());
+    }
+    let finalizers: Vec<_> = current.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+    let mut metadata = json!({"resourceVersion": current.resource_version});
+    if finalizers.len() != current.finalizers.len() {
+        metadata["finalizers"] = json!(finalizers);
+    }
+    for label in [LABEL_HASH, LABEL_LB_ID].into_iter().filter(|label| current.labels.contains_key(*label)) {
+        metadata["labels"][label] = Value::Null;
+    }
+    if metadata.as_object().is_some_and(|fields| fields.len() < 2) {
+        return Ok(());
+    }
+    patch(cluster, fence, service, None, &json!({"metadata": metadata})).await
+}
+
+async fn patch(
+    cluster: &Cluster,
+    fence: &Fence,
+    service: &ServiceView,
+    subresource: Option<&'static str>,
+    body: &Value,
+) -> Result<(), WriteFault> {
+    let permit = fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
+    match cluster.patch(&permit, Kind::Service, &service.key, subresource, PatchKind::Merge, body).await {
+        Err(WriteFault::Gone) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,154 @@
+//! What a Service asks for, and what the cloud must be asked to say so.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use tokio::sync::OnceCell;
+
+use super::Views;
+use super::observe::read;
+use super::report::Trouble;
+use crate::alibaba::place::Place;
+use crate::alibaba::slb::Slb;
+use crate::alibaba::{Cloud, Fault};
+use crate::config::Config;
+use crate::plan::inputs::ServiceView;
+use crate::plan::lb::annotations::{Name, raw};
+use crate::plan::lb::naming::Owner;
+use crate::plan::lb::observed::{Observed, ObservedInstance};
+use crate::plan::lb::operation::Plan;
+use crate::plan::lb::{Desired, Inputs, Settings, desire, teardown, teardown_needs, wanted_enis};
+
+/// Interfaces of directly attached pods: by address, the pod it belonged to when it was looked up, and the interface.
+pub(super) type Enis = BTreeMap<IpAddr, (Option<String>, String)>;
+
+/// What planning needs to know of the configuration and the place.
+pub(super) fn settings_of(config: &Config, place: &Place) -> Settings {
+    Settings {
+        cluster_id: config.cloud.cluster_id.clone(),
+        cluster_tag: config.cloud.cluster_tag.clone(),
+        vpc_id: place.vpc_id.clone(),
+        vswitches: config.cloud.vswitches.clone(),
+        resource_group_id: config.cloud.resource_group_id.clone(),
+        service: config.service.clone(),
+    }
+}
+
+/// A Service as it should be, and the lookups that it took to say so.
+pub(super) struct Wanted {
+    pub(super) desired: Desired,
+    pub(super) enis: Enis,
+}
+
+/// Reads what a Service's desired state depends on.
+#[derive(Debug)]
+pub(super) struct Reader {
+    cloud: Cloud,
+    place: Arc<Place>,
+    views: Views,
+    vpc_cidrs: OnceCell<Vec<IpNet>>,
+}
+
+impl Reader {
+    pub(super) fn new(cloud: Cloud, place: Arc<Place>, views: Views) -> Self {
+        Self { cloud, place, views, vpc_cidrs: OnceCell::new() }
+    }
+
+    pub(super) fn views(&self) -> &Views {
+        &self.views
+    }
+
+    /// What the Service asks for, with the addresses of directly attached pods resolved.
+    pub(super) async fn wanted(
+        &self,
+        service: &ServiceView,
+        settings: &Settings,
+        known: Option<&Enis>,
+    ) -> Result<Wanted, Trouble> {
+        let nodes = self.views.nodes.all();
+        let endpoints = self.views.endpoints.get(&service.key).unwrap_or_default();
+        let asked = wanted_enis(service, &nodes, &endpoints, settings);
+        let pods: BTreeMap<IpAddr, Option<String>> =
+            endpoints.endpoints.iter().map(|endpoint| (endpoint.address, endpoint.pod.clone())).collect();
+        let mut enis = BTreeMap::new();
+        let mut unknown = Vec::new();
+        for ip in asked {
+            let pod = pods.get(&ip).cloned().flatten();
+            // An address that went to another pod may have gone to another interface.
+            match known.and_then(|known| known.get(&ip)).filter(|(owner, _)| *owner == pod) {
+                Some(found) => drop(enis.insert(ip, found.clone())),
+                None => unknown.push(ip),
+            }
+        }
+        let vpc_cidrs: &[IpNet] = if unknown.is_empty() {
+            &[]
+        } else {
+            self.vpc_cidrs.get_or_try_init(|| vpc_cidrs_of(&self.cloud, &self.place)).await?
+        };
+        // No interface of the VPC can hold an address from outside; asking again and again would be wasted calls.
+        unknown.retain(|ip| vpc_cidrs.is_empty() || vpc_cidrs.iter().any(|cidr| cidr.contains(ip)));
+        if !unknown.is_empty() {
+            for (ip, eni) in resolve(&self.cloud, &self.place, &unknown).await? {
+                enis.insert(ip, (pods.get(&ip).cloned().flatten(), eni));
+            }
+        }
+        let found: BTreeMap<IpAddr, String> = enis.iter().map(|(ip, (_, eni))| (*ip, eni.clone())).collect();
+        let inputs = Inputs { service, nodes: &nodes, endpoints: &endpoints, enis: &found, vpc_cidrs, settings };
+        let desired = desire(&inputs).map_err(Trouble::Problems)?;
+        Ok(Wanted { desired, enis })
+    }
+}
+
+/// A Service whose load balancer is to go, by what its annotations say at the end, right or wrong in all else.
+pub(super) struct Leaving {
+    pub(super) owner: Owner,
+    pub(super) reuse: Option<String>,
+    override_listeners: bool,
+    preserve: bool,
+}
+
+impl Leaving {
+    pub(super) fn of(service: &ServiceView, settings: &Settings) -> Self {
+        let given = |name| raw(service, name).filter(|value| !value.is_empty());
+        Self {
+            owner: Owner::of(service, settings),
+            reuse: given(Name::Id).map(str::to_owned),
+            override_listeners: given(Name::ForceOverrideListeners) == Some("true"),
+            preserve: given(Name::PreserveLbOnDelete).is_some(),
+        }
+    }
+
+    /// Reads no more than the removal needs: what we made goes as a whole, so its parts do not matter.
+    pub(super) async fn read(&self, slb: &Slb, instance: ObservedInstance) -> Result<Observed, Fault> {
+        if self.reuse.is_none() {
+            return Ok(Observed { instance: Some(instance), ..Observed::default() });
+        }
+        let needs =
+            |observed: &Observed| teardown_needs(&self.owner, self.reuse.as_deref(), self.override_listeners, observed);
+        read(slb, instance, needs).await
+    }
+
+    pub(super) fn plan(&self, observed: &Observed) -> Plan {
+        teardown(&self.owner, self.reuse.as_deref(), self.preserve, observed)
+    }
+}
+
+/// Interfaces that hold the addresses; an address without one is absent from the result.
+async fn resolve(cloud: &Cloud, place: &Place, ips: &[IpAddr]) -> Result<Vec<(IpAddr, String)>, Fault> {
+    let interfaces = cloud.ecs.find_network_interfaces(&place.region, &place.vpc_id, ips).await?;
+    let mut by_address = BTreeMap::new();
+    for interface in &interfaces {
+        for address in interface.ipv4.iter().chain(&interface.ipv6) {
+            if let Ok(address) = address.parse::<IpAddr>() {
+                by_address.insert(address, interface.id.clone());
+            }
+        }
+    }
+    Ok(ips.iter().filter_map(|ip| by_address.get(ip).map(|eni| (*ip, eni.clone()))).collect())
+}
+
+async fn vpc_cidrs_of(cloud: &Cloud, place: &Place) -> Result<Vec<IpNet>, Fault> {
+    Ok(cloud.vpc.describe_vpc(&place.vpc_id).await?.map(|vpc| vpc.cidrs).unwrap_or_default())
+}

@@ -1,0 +1,97 @@
+//! What is ready and what is not, in words.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+/// One named thing that readiness depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Fine, with a remark for people.
+    Ready(String),
+    /// Not fine, and why.
+    NotReady(String),
+}
+
+/// The checks of this process. Cheap to clone; clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    checks: Arc<RwLock<BTreeMap<String, Check>>>,
+}
+
+impl Health {
+    /// Records that `name` is fine.
+    pub fn ready(&self, name: &str, remark: impl Into<String>) {
+        self.set(name, Check::Ready(remark.into()));
+    }
+
+    /// Records that `name` is not fine.
+    pub fn not_ready(&self, name: &str, why: impl Into<String>) {
+        self.set(name, Check::NotReady(why.into()));
+    }
+
+    /// `name` no longer matters, because what it was about has ended.
+    pub fn forget(&self, name: &str) {
+        self.checks.write().remove(name);
+    }
+
+    fn set(&self, name: &str, check: Check) {
+        self.checks.write().insert(name.to_owned(), check);
+    }
+
+    /// Whether all checks are fine, and a line for each in the style of the Kubernetes components.
+    #[must_use]
+    pub fn report(&self) -> (bool, String) {
+        let checks = self.checks.read();
+        let mut text = String::new();
+        let mut ready = !checks.is_empty();
+        for (name, check) in checks.iter() {
+            let _ = match check {
+                Check::Ready(remark) if remark.is_empty() => writeln!(text, "[+]{name} ok"),
+                Check::Ready(remark) => writeln!(text, "[+]{name} ok: {remark}"),
+                Check::NotReady(why) => {
+                    ready = false;
+                    writeln!(text, "[-]{name} failed: {why}")
+                }
+            };
+        }
+        text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
+        (ready, text)
+    }
+
+    /// What stands in the way, in one line; `None` if nothing does.
+    #[must_use]
+    pub fn waiting_for(&self) -> Option<String> {
+        let checks = self.checks.read();
+        let failed: Vec<_> = checks
+            .iter()
+            .filter_map(|(name, check)| match check {
+                Check::NotReady(why) => Some(format!("{name}: {why}")),
+                Check::Ready(_) => None,
+            })
+            .collect();
+        (!failed.is_empty()).then(|| failed.join("; "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_failed_check_makes_the_whole_not_ready_and_says_why() {
+        let health = Health::default();
+        assert!(!health.report().0, "nothing is known yet");
+        health.ready("leader", "standby");
+        assert_eq!(health.report(), (true, "[+]leader ok: standby\nreadyz check passed\n".to_owned()));
+        health.not_ready("cloud", "InvalidAccessKeyId.NotFound");
+        let (ready, text) = health.report();
+        assert!(!ready);
+        assert!(text.contains("[-]cloud failed: InvalidAccessKeyId.NotFound\n"), "{text}");
+        assert_eq!(health.waiting_for().as_deref(), Some("cloud: InvalidAccessKeyId.NotFound"));
+        health.forget("cloud");
+        assert!(health.report().0);
+    }
+}

@@ -1,0 +1,80 @@
+//! The reference page of annotations, as Markdown.
+
+use std::fmt::Write as _;
+
+use super::values::allowed;
+use super::{Applies, Entry, Key, LEGACY_PREFIX, PREFIX, TABLE};
+
+const SECTIONS: [(Section, &str); 4] = [
+    (Section::Routing, "Which controller"),
+    (Section::Instance, "Load balancer"),
+    (Section::Listeners, "Listeners"),
+    (Section::Backends, "Backends"),
+];
+
+/// Sections of the page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Section {
+    Routing,
+    Instance,
+    Listeners,
+    Backends,
+}
+
+/// The page, from the table.
+#[must_use]
+pub fn reference_page() -> String {
+    let mut page = format!(
+        "# Annotations of Services\n\n\
+         Keys start with `{PREFIX}` unless they are written out. `{LEGACY_PREFIX}` counts where the current key is absent.\n\
+         An empty value means that the annotation is not set. Removing an annotation leaves the load balancer as it is,\n\
+         unless the last column says otherwise.\n\n\
+         When: A always; C only at creation; I at creation, later only compared; L on load balancers of ours, and on\n\
+         those named by `id` only with `force-override-listeners`; B always, with every change of nodes and endpoints.\n"
+    );
+    for (section, title) in SECTIONS {
+        let _ = write!(
+            page,
+            "\n## {title}\n\n| Key | Values | Default | For | When | What it does | A change |\n|---|---|---|---|---|---|---|\n"
+        );
+        for entry in TABLE.iter().filter(|entry| section_of(entry) == section) {
+            let _ = writeln!(
+                page,
+                "| `{}` | {} | {} | {} | {} | {} | {} |",
+                key(entry),
+                allowed(entry.kind),
+                entry.default,
+                protocols(entry),
+                entry.scope.code(),
+                entry.help,
+                entry.update
+            );
+        }
+    }
+    page
+}
+
+fn section_of(entry: &Entry) -> Section {
+    match entry.applies {
+        Applies::Routing => Section::Routing,
+        Applies::Instance => Section::Instance,
+        Applies::Listeners | Applies::Field(_) => Section::Listeners,
+        Applies::Backends => Section::Backends,
+    }
+}
+
+fn key(entry: &Entry) -> &'static str {
+    match entry.key {
+        Key::Suffix(key) | Key::Whole(key) => key,
+    }
+}
+
+fn protocols(entry: &Entry) -> String {
+    match entry.applies {
+        Applies::Field(field) => field.protocols().iter().map(|p| p.as_str()).collect::<Vec<_>>().join(" "),
+        Applies::Listeners => "listeners".to_owned(),
+        Applies::Routing => "-".to_owned(),
+        Applies::Instance => "instance".to_owned(),
+        Applies::Backends => "backends".to_owned(),
+    }
+}

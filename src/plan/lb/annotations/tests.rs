@@ -1,0 +1,166 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn service(list: &[(&str, &str)]) -> ServiceView {
+    ServiceView {
+        annotations: list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        ..ServiceView::default()
+    }
+}
+
+fn with(list: &[(&str, &str)]) -> Annotations {
+    let list: Vec<_> = list.iter().map(|(suffix, value)| (format!("{PREFIX}{suffix}"), *value)).collect();
+    parse(&service(&list.iter().map(|(key, value)| (key.as_str(), *value)).collect::<Vec<_>>()))
+}
+
+#[test]
+fn names_are_in_the_tables_order_and_keys_are_unique() {
+    let mut keys = BTreeSet::new();
+    for (index, entry) in TABLE.iter().enumerate() {
+        assert_eq!(entry.name as usize, index);
+        assert!(keys.insert(entry.full_key()), "{:?}", entry.key);
+        assert!(!entry.help.is_empty() && !entry.update.is_empty(), "{:?}", entry.key);
+    }
+}
+
+#[test]
+fn every_listener_attribute_has_at_most_one_annotation() {
+    let fields: Vec<_> = TABLE
+        .iter()
+        .filter_map(|entry| match entry.applies {
+            Applies::Field(field) => Some(field),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(fields.iter().collect::<BTreeSet<_>>().len(), fields.len());
+    // Bandwidth is set by us, redirection by `forward-port`.
+    assert_eq!(fields.len() + 3, ListenerField::ALL.len());
+}
+
+#[test]
+fn the_current_prefix_wins_whenever_it_is_present() {
+    let legacy = format!("{LEGACY_PREFIX}spec");
+    let current = format!("{PREFIX}spec");
+    assert_eq!(parse(&service(&[(&legacy, "x")])).get(Name::Spec), Some("x"));
+    assert_eq!(parse(&service(&[(&legacy, "x"), (&current, "y")])).get(Name::Spec), Some("y"));
+    assert_eq!(parse(&service(&[(&legacy, "x"), (&current, "")])).get(Name::Spec), None);
+    let tunnel = format!("{LEGACY_PREFIX}tunnel-type");
+    assert_eq!(raw(&service(&[(&tunnel, "")]), Name::TunnelType), None);
+}
+
+#[test]
+fn every_number_is_held_to_its_range() {
+    for entry in TABLE {
+        let (Kind::Integer { min, max, zero }, Key::Suffix(suffix)) = (entry.kind, entry.key) else { continue };
+        for good in [min, max] {
+            let good = good.to_string();
+            assert_eq!(with(&[(suffix, &good)]).problems, [], "{suffix} {good}");
+        }
+        for bad in [(min - 1).to_string(), (max + 1).to_string(), "three".to_owned(), "1.5".to_owned(), " 3".to_owned()]
+        {
+            if bad == "0" {
+                continue;
+            }
+            let found = with(&[(suffix, &bad)]).problems;
+            assert_eq!((found.len(), found[0].given.as_str()), (1, bad.as_str()), "{suffix}");
+            assert!(found[0].field.ends_with(suffix), "{found:?}");
+        }
+        let zero_is = with(&[(suffix, "0")]);
+        assert_eq!(zero_is.problems, [], "{suffix}");
+        assert_eq!(zero_is.get(entry.name), (zero == Zero::Value).then_some("0"), "{suffix}");
+    }
+}
+
+#[test]
+fn every_choice_is_held_to_its_list() {
+    for entry in TABLE {
+        let (Kind::OneOf(values) | Kind::AnyCase(values), Key::Suffix(suffix)) = (entry.kind, entry.key) else {
+            continue;
+        };
+        for value in values {
+            assert_eq!(with(&[(suffix, value)]).get(entry.name), Some(*value), "{suffix}");
+        }
+        assert_eq!(with(&[(suffix, "nonsense")]).problems.len(), 1, "{suffix}");
+        let upper = values[0].to_uppercase();
+        let accepted = with(&[(suffix, &upper)]).get(entry.name).is_some();
+        assert_eq!(accepted, matches!(entry.kind, Kind::AnyCase(_)), "{suffix} {upper}");
+    }
+}
+
+#[test]
+fn all_problems_come_at_once() {
+    let found = with(&[("healthy-threshold", "three"), ("scheduler", "best"), ("protocol-port", "https")]);
+    let fields: Vec<_> = found.problems.iter().map(|problem| problem.field.as_str()).collect();
+    assert_eq!(fields.len(), 3, "{fields:?}");
+}
+
+#[test]
+fn an_empty_value_is_not_set() {
+    for entry in TABLE {
+        let Key::Suffix(suffix) = entry.key else { continue };
+        let found = with(&[(suffix, "")]);
+        assert_eq!((found.get(entry.name), found.problems.len()), (None, 0), "{suffix}");
+    }
+    assert_eq!(with(&[("domain-extensions", "")]).domain_extensions, Some(BTreeMap::new()));
+    assert_eq!(with(&[]).domain_extensions, None);
+}
+
+#[test]
+fn lists_follow_their_grammar() {
+    let found = with(&[("protocol-port", "https:443, http:80,tcp:80,")]);
+    assert_eq!(found.protocol_ports, BTreeMap::from([(443, Protocol::Https), (80, Protocol::Http)]));
+    assert_eq!(with(&[("forward-port", "80:443,88:6443")]).forward_ports, BTreeMap::from([(80, 443), (88, 6443)]));
+    assert_eq!(with(&[("vgroup-port", "rsp-a:443")]).group_ports, BTreeMap::from([(443, "rsp-a".to_owned())]));
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let tags = with(&[("additional-resource-tags", " a=b=c , d, a=e, =x")]).tags;
+    assert_eq!(tags, BTreeMap::from([pair("a", "e"), pair("d", "")]));
+    let labels = with(&[("backend-label", "k1=v1,k2=v2=v3")]).backend_labels;
+    assert_eq!(labels, BTreeMap::from([pair("k1", "v1"), pair("k2", "v2")]));
+    for (suffix, bad) in [
+        ("protocol-port", "HTTPS:443"),
+        ("protocol-port", "https:0"),
+        ("protocol-port", "https:443:1"),
+        ("forward-port", "80"),
+        ("forward-port", "80:x"),
+        ("vgroup-port", "rsp-a"),
+        ("domain-extensions", "a.example.com"),
+        ("backend-label", "color"),
+        ("additional-resource-tags", "acs:x=1"),
+        ("health-check-httpcode", "200"),
+        ("acl-id", ","),
+        ("cookie", "with space"),
+        ("id", " lb-1"),
+    ] {
+        assert_eq!(with(&[(suffix, bad)]).problems.len(), 1, "{suffix} {bad}");
+    }
+}
+
+#[test]
+fn unknown_keys_and_those_of_other_products_are_pointed_out() {
+    let found = with(&[("zone-maps", "x"), ("schedular", "rr"), ("scheduler", "rr")]);
+    let fields: Vec<_> = found.warnings.iter().map(|problem| &problem.field[PREFIX.len()..]).collect();
+    assert_eq!(fields, ["schedular", "zone-maps"]);
+    assert!(found.warnings[1].allowed.contains("network load balancers"));
+    assert_eq!(found.problems, []);
+}
+
+#[test]
+fn values_are_spelled_as_the_api_spells_them() {
+    let found = with(&[("instance-charge-type", "paybyspec"), ("proxy-protocol", "on"), ("acl-id", "a, b")]);
+    assert_eq!(found.get(Name::InstanceChargeType), Some("PayBySpec"));
+    assert_eq!(found.get(Name::ProxyProtocol), Some("true"));
+    assert_eq!(found.get(Name::AclId), Some("a,b"));
+    assert_eq!(with(&[("proxy-protocol", "true")]).get(Name::ProxyProtocol), Some("false"));
+    assert_eq!(with(&[("force-override-listeners", "True")]).get(Name::ForceOverrideListeners), None);
+}
+
+#[test]
+fn the_reference_page_has_every_annotation_once() {
+    let page = reference_page();
+    for entry in TABLE {
+        let (Key::Suffix(key) | Key::Whole(key)) = entry.key;
+        assert_eq!(page.matches(&format!("| `{key}` |")).count(), 1, "{key}");
+    }
+    assert!(page.contains("a whole number from 10 to 900"));
+}

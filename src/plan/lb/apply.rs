@@ -1,0 +1,206 @@
+//! What steps do to a load balancer, so that the next change can be planned without reading everything again.
+
+use std::collections::BTreeMap;
+
+use super::model::{GroupRef, ListenerField, ListenerFields, Protocol};
+use super::observed::{Observed, ObservedDomainExtension, ObservedGroup, ObservedInstance, ObservedListener};
+use super::operation::{CreateInstance, Operation};
+
+/// What the cloud answered to a creation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Of the instance, group or domain extension.
+    pub id: Option<String>,
+    /// The instance's.
+    pub address: Option<String>,
+    /// The instance's.
+    pub vpc_id: Option<String>,
+    /// The instance's.
+    pub vswitch_id: Option<String>,
+}
+
+impl Observed {
+    /// The id of a group; of several with the same name, the first.
+    #[must_use]
+    pub fn group_id(&self, group: &GroupRef) -> Option<&str> {
+        match group {
+            GroupRef::Id(id) => self.groups.get_key_value(id).map(|(id, _)| id.as_str()),
+            GroupRef::Named(name) => {
+                self.groups.iter().find(|(_, group)| group.name == *name).map(|(id, _)| id.as_str())
+            }
+        }
+    }
+
+    /// Moves the state forward as the cloud does when an operation succeeds.
+    pub fn apply(&mut self, operation: &Operation, made: &Made) {
+        match operation {
+            Operation::CreateInstance(wanted) => {
+                self.instance = Some(created(wanted, made));
+                self.groups.clear();
+                self.listeners = Some(BTreeMap::new());
+            }
+            Operation::DeleteInstance { .. } => {
+                self.instance = None;
+                self.groups.clear();
+                self.listeners = None;
+            }
+            Operation::CreateGroup { name, backends } => {
+                let id = made.id.clone().unwrap_or_else(|| name.clone());
+                self.groups.insert(id, ObservedGroup { name: name.clone(), backends: Some(backends.clone()) });
+            }
+            Operation::DeleteGroup { id, .. } => {
+                self.groups.remove(id);
+            }
+            Operation::AddBackends { group, .. }
+            | Operation::RemoveBackends { group, .. }
+            | Operation::SetBackends { group, .. } => self.apply_to_group(group, operation),
+            Operation::CreateListener { listener, description, group, fields } => {
+                let group_id = group.as_ref().and_then(|group| self.group_id(group)).unwrap_or_default().to_owned();
+                let made = ObservedListener {
+                    description: description.clone(),
+                    status: "stopped".to_owned(),
+                    group_id,
+                    fields: fields.clone(),
+                    domain_extensions: (listener.protocol == Protocol::Https).then(BTreeMap::new),
+                };
+                self.listeners.get_or_insert_default().insert(*listener, made);
+            }
+            Operation::SetListener { listener, description, group, fields } => {
+                let group_id = group.as_ref().and_then(|group| self.group_id(group)).map(str::to_owned);
+                if let Some(found) = self.listeners.as_mut().and_then(|all| all.get_mut(listener)) {
+                    description.clone_into(&mut found.description);
+                    found.group_id = group_id.unwrap_or_else(|| found.group_id.clone());
+                    found.fields.extend(fields.clone());
+                    forget(&mut found.fields);
+                }
+            }
+            Operation::StartListener { listener } => {
+                if let Some(found) = self.listeners.as_mut().and_then(|all| all.get_mut(listener)) {
+                    "running".clone_into(&mut found.status);
+                }
+            }
+            Operation::DeleteListener { listener } => {
+                if let Some(all) = &mut self.listeners {
+                    all.remove(listener);
+                }
+            }
+            Operation::CreateDomainExtension { listener, .. }
+            | Operation::SetDomainExtension { listener, .. }
+            | Operation::DeleteDomainExtension { listener, .. } => {
+                let found = self.listeners.as_mut().and_then(|all| all.get_mut(listener));
+                if let Some(domains) = found.and_then(|found| found.domain_extensions.as_mut()) {
+                    apply_to_domains(domains, operation, made);
+                }
+            }
+            Operation::SetName { .. }
+            | Operation::SetDeleteProtection { .. }
+            | Operation::SetModificationProtection { .. }
+            | Operation::SetInstanceChargeType { .. }
+            | Operation::SetSpec { .. }
+            | Operation::SetInternetSpec { .. }
+            | Operation::Tag { .. }
+            | Operation::Untag { .. } => {
+                if let Some(instance) = &mut self.instance {
+                    apply_to_instance(instance, operation);
+                }
+            }
+        }
+    }
+
+    fn apply_to_group(&mut self, group: &GroupRef, operation: &Operation) {
+        let Some(id) = self.group_id(group).map(str::to_owned) else { return };
+        let Some(found) = self.groups.get_mut(&id).and_then(|group| group.backends.as_mut()) else { return };
+        match operation {
+            Operation::AddBackends { backends, .. } => {
+                found.retain(|old| backends.iter().all(|new| new.key != old.key));
+                found.extend(backends.iter().cloned());
+            }
+            Operation::RemoveBackends { backends, .. } => found.retain(|old| !backends.contains(&old.key)),
+            Operation::SetBackends { backends, .. } => {
+                for old in found {
+                    if let Some(new) = backends.iter().find(|new| new.key == old.key) {
+                        *old = new.clone();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn created(wanted: &CreateInstance, made: &Made) -> ObservedInstance {
+    let by_spec = wanted.instance_charge_type.eq_ignore_ascii_case("PayBySpec");
+    let in_vpc = wanted.address_type == "intranet" && !wanted.vswitch_ids.is_empty();
+    ObservedInstance {
+        id: made.id.clone().unwrap_or_default(),
+        name: wanted.name.clone(),
+        address: made.address.clone().or_else(|| wanted.address.clone()).unwrap_or_default(),
+        address_type: wanted.address_type.clone(),
+        ip_version: wanted.ip_version.clone().unwrap_or_else(|| "ipv4".to_owned()),
+        network_type: if in_vpc { "vpc" } else { "classic" }.to_owned(),
+        vpc_id: made.vpc_id.clone().unwrap_or_default(),
+        vswitch_id: made.vswitch_id.clone().unwrap_or_default(),
+        master_zone: wanted.master_zone.clone().unwrap_or_default(),
+        slave_zone: wanted.slave_zone.clone().unwrap_or_default(),
+        spec: wanted.spec.clone().filter(|_| by_spec).unwrap_or_else(|| "slb.lcu.elastic".to_owned()),
+        instance_charge_type: wanted.instance_charge_type.clone(),
+        internet_charge_type: wanted.internet_charge_type.clone().unwrap_or_else(|| "paybytraffic".to_owned()),
+        bandwidth: wanted.bandwidth.unwrap_or(5120),
+        delete_protection: wanted.delete_protection,
+        modification_protection: wanted.modification_protection.clone(),
+        resource_group_id: wanted.resource_group_id.clone().unwrap_or_default(),
+        status: "active".to_owned(),
+        tags: wanted.tags.clone(),
+    }
+}
+
+fn apply_to_instance(instance: &mut ObservedInstance, operation: &Operation) {
+    match operation {
+        Operation::SetName { name } => instance.name.clone_from(name),
+        Operation::SetDeleteProtection { on } => instance.delete_protection = *on,
+        Operation::SetModificationProtection { status, .. } => instance.modification_protection.clone_from(status),
+        Operation::SetInstanceChargeType { charge_type, spec } => {
+            instance.instance_charge_type.clone_from(charge_type);
+            instance.spec = spec.clone().unwrap_or_else(|| "slb.lcu.elastic".to_owned());
+        }
+        Operation::SetSpec { spec } => instance.spec.clone_from(spec),
+        Operation::SetInternetSpec { charge_type, bandwidth } => {
+            instance.internet_charge_type.clone_from(charge_type);
+            instance.bandwidth = bandwidth.unwrap_or(instance.bandwidth);
+        }
+        Operation::Tag { tags } => instance.tags.extend(tags.clone()),
+        Operation::Untag { keys } => instance.tags.retain(|key, _| !keys.contains(key)),
+        _ => {}
+    }
+}
+
+fn apply_to_domains(domains: &mut BTreeMap<String, ObservedDomainExtension>, operation: &Operation, made: &Made) {
+    match operation {
+        Operation::CreateDomainExtension { domain, certificate_id, .. } => {
+            let id = made.id.clone().unwrap_or_default();
+            domains.insert(domain.clone(), ObservedDomainExtension { id, certificate_id: certificate_id.clone() });
+        }
+        Operation::SetDomainExtension { domain, certificate_id, .. } => {
+            if let Some(found) = domains.get_mut(domain) {
+                found.certificate_id.clone_from(certificate_id);
+            }
+        }
+        Operation::DeleteDomainExtension { domain, .. } => {
+            domains.remove(domain);
+        }
+        _ => {}
+    }
+}
+
+/// What the API forgets when a feature is switched off.
+fn forget(fields: &mut ListenerFields) {
+    if fields.get(&ListenerField::AclStatus).is_some_and(|status| status == "off") {
+        fields.remove(&ListenerField::AclId);
+        fields.remove(&ListenerField::AclType);
+    }
+    if fields.get(&ListenerField::StickySession).is_some_and(|status| status == "off") {
+        for field in [ListenerField::StickySessionType, ListenerField::Cookie, ListenerField::CookieTimeout] {
+            fields.remove(&field);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Steps as text: one line each, the same for the same step, for plans that people and tests read.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+
+use super::model::{Backend, BackendKey, BackendKind, GroupRef, ListenerFields};
+use super::operation::{Operation, Plan, Step};
+
+impl Operation {
+    /// Whether something that exists goes away.
+    #[must_use]
+    pub const fn destroys(&self) -> bool {
+        matches!(
+            self,
+            Self::DeleteInstance { .. }
+                | Self::Untag { .. }
+                | Self::RemoveBackends { .. }
+                | Self::DeleteGroup { .. }
+                | Self::DeleteListener { .. }
+                | Self::DeleteDomainExtension { .. }
+        )
+    }
+}
+
+impl Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateInstance(wanted) => {
+                write!(
+                    f,
+                    "create load balancer {} ({}, {}",
+                    wanted.name, wanted.address_type, wanted.instance_charge_type
+                )?;
+                match wanted.vswitch_ids.first() {
+                    Some(vswitch) => write!(f, ", {vswitch})"),
+                    None => f.write_str(")"),
+                }
+            }
+            Self::DeleteInstance { id } => write!(f, "delete load balancer {id}"),
+            Self::SetName { name } => write!(f, "set name {name}"),
+            Self::SetDeleteProtection { on } => write!(f, "set delete protection {}", if *on { "on" } else { "off" }),
+            Self::SetModificationProtection { status, .. } => write!(f, "set modification protection {status}"),
+            Self::SetInstanceChargeType { charge_type, spec } => {
+                write!(f, "set instance charge type {charge_type}{}", in_brackets("spec", spec.as_ref()))
+            }
+            Self::SetSpec { spec } => write!(f, "set spec {spec}"),
+            Self::SetInternetSpec { charge_type, bandwidth } => {
+                write!(f, "set internet charge type {charge_type}{}", in_brackets("bandwidth", bandwidth.as_ref()))
+            }
+            Self::Tag { tags } => write!(f, "tag {}", pairs(tags)),
+            Self::Untag { keys } => write!(f, "untag {}", keys.join(", ")),
+            Self::CreateGroup { name, backends } => write!(f, "create group {name} with {}", Backends(backends)),
+            Self::AddBackends { group, backends } => write!(f, "add to {group}: {}", Backends(backends)),
+            Self::RemoveBackends { group, backends } => {
+                let list: Vec<_> = backends.iter().map(|key| Server(key).to_string()).collect();
+                write!(f, "remove from {group}: {}", list.join(", "))
+            }
+            Self::SetBackends { group, backends } => write!(f, "set in {group}: {}", Backends(backends)),
+            Self::DeleteGroup { id, name } => write!(f, "delete group {name} ({id})"),
+            Self::CreateListener { listener, group, fields, .. } => {
+                write!(f, "create listener {listener}{}{}", arrow(group.as_ref()), attributes(fields))
+            }
+            Self::SetListener { listener, group, fields, .. } => {
+                write!(f, "set listener {listener}{}{}", arrow(group.as_ref()), attributes(fields))
+            }
+            Self::StartListener { listener } => write!(f, "start listener {listener}"),
+            Self::DeleteListener { listener } => write!(f, "delete listener {listener}"),
+            Self::CreateDomainExtension { listener, domain, certificate_id } => {
+                write!(f, "add certificate {certificate_id} for {domain} to listener {listener}")
+            }
+            Self::SetDomainExtension { listener, domain, certificate_id, .. } => {
+                write!(f, "set certificate {certificate_id} for {domain} on listener {listener}")
+            }
+            Self::DeleteDomainExtension { listener, domain, .. } => {
+                write!(f, "remove certificate for {domain} from listener {listener}")
+            }
+        }
+    }
+}
+
+impl Step {
+    /// The step as one line; `! ` in front says that something goes away.
+    #[must_use]
+    pub fn line(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = if self.destroys { "! " } else { "" };
+        write!(f, "{mark}{}  # {}", self.operation, self.reason)
+    }
+}
+
+impl Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.steps {
+            writeln!(f, "{step}")?;
+        }
+        for problem in &self.problems {
+            writeln!(f, "problem: {problem}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for super::Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?} was given; {}", self.field, self.given, self.allowed)
+    }
+}
+
+/// `instance:port` or `interface(address):port`.
+struct Server<'a>(&'a BackendKey);
+
+impl Display for Server<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.kind {
+            BackendKind::Ecs => write!(f, "{}:{}", self.0.server_id, self.0.port),
+            BackendKind::Eni => write!(f, "{}({}):{}", self.0.server_id, self.0.server_ip, self.0.port),
+        }
+    }
+}
+
+/// Servers with their weights.
+struct Backends<'a>(&'a [Backend]);
+
+impl Display for Backends<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no backends");
+        }
+        let list: Vec<_> =
+            self.0.iter().map(|backend| format!("{}*{}", Server(&backend.key), backend.weight)).collect();
+        f.write_str(&list.join(", "))
+    }
+}
+
+fn arrow(group: Option<&GroupRef>) -> String {
+    group.map(|group| format!(" -> {group}")).unwrap_or_default()
+}
+
+fn attributes(fields: &ListenerFields) -> String {
+    let list: Vec<_> = fields.iter().map(|(field, value)| format!("{field} {value}")).collect();
+    if list.is_empty() { String::new() } else { format!(" ({})", list.join(", ")) }
+}
+
+fn in_brackets(what: &str, value: Option<&impl Display>) -> String {
+    value.map(|value| format!(" ({what} {value})")).unwrap_or_default()
+}
+
+fn pairs(map: &BTreeMap<String, String>) -> String {
+    map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,245 @@
+//! Names, tags and marks that prove what is ours.
+//!
+//! A load balancer of ours carries the tag [`MARK_TAG`] with its default name. Server groups, listeners and backends of ours
+//! carry a mark in their name or description: `k8s/<part>/<service>/<namespace>/<cluster id>`, the same as the official
+//! controller's, so that a cluster can move over and back.
+//!
+//! The API limits the names of server groups and the descriptions of backends to 80 characters, and marks can be longer.
+//! A mark that fits is written as it is. One that does not is written as `k8s/<part>/<40 hexadecimal digits>`, a digest of
+//! service, namespace and cluster id: never cut off, since cut-off marks of two Services could be equal. Both forms are
+//! recognised when read, so a group that carries a long mark is still ours. To the official controller the short form
+//! is somebody else's, which it leaves alone.
+
+use std::fmt::Write as _;
+
+use sha1::{Digest, Sha1};
+
+use super::desired::Settings;
+use super::observed::ObservedInstance;
+use crate::plan::inputs::ServiceView;
+
+/// Tag of load balancers that we made; its value is the default name.
+pub const MARK_TAG: &str = "kubernetes.do.not.delete";
+/// Usual key of the tag that names the cluster; the configuration can choose another.
+pub const CLUSTER_TAG: &str = "ack.aliyun.com";
+/// Tag of load balancers that a user made and a Service uses; its value is `true`.
+pub const REUSE_TAG: &str = "kubernetes.reused.by.user";
+/// Finalizer on Services that have, or may have, something in the cloud.
+pub const FINALIZER: &str = "service.k8s.alibaba/resources";
+/// Label in which the official controller keeps a hash of the last applied state. It decides nothing here.
+pub const LABEL_HASH: &str = "service.beta.kubernetes.io/hash";
+/// Label with the id of the load balancer.
+pub const LABEL_LB_ID: &str = "service.k8s.alibaba/loadbalancer-id";
+
+/// Longest name of a server group and longest description of a backend, in characters.
+pub const SHORT_MARK: usize = 80;
+/// Longest description of a listener, in characters.
+const LONG_MARK: usize = 256;
+
+/// The name that a load balancer gets, and is found by, if no annotation names it: `a` and the UID without dashes, cut
+/// to 32 characters.
+#[must_use]
+pub fn default_name(uid: &str) -> String {
+    std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()
+}
+
+/// Whether a text has the shape of a mark, of whatever Service and cluster: five parts after `k8s`, or the short form.
+#[must_use]
+pub fn is_mark(text: &str) -> bool {
+    let parts: Vec<_> = text.split('/').collect();
+    match parts.as_slice() {
+        ["k8s", _, _, _, _] => true,
+        ["k8s", _, digest] => digest.len() == 40 && digest.bytes().all(|b| b.is_ascii_hexdigit()),
+        _ => false,
+    }
+}
+
+/// The Service that owns things in the cloud.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Unique among the clusters of the account.
+    pub cluster_id: String,
+    /// Key of the tag that names the cluster; usually [`CLUSTER_TAG`].
+    pub cluster_tag: String,
+    /// Of the Service.
+    pub namespace: String,
+    /// Name of the Service.
+    pub service: String,
+    /// UID of the Service; only the instance's name and tag depend on it.
+    pub uid: String,
+}
+
+impl Owner {
+    /// The owner that a Service is.
+    #[must_use]
+    pub fn of(service: &ServiceView, settings: &Settings) -> Self {
+        Self {
+            cluster_id: settings.cluster_id.clone(),
+            cluster_tag: settings.cluster_tag.clone(),
+            namespace: service.key.namespace.clone(),
+            service: service.key.name.clone(),
+            uid: service.uid.clone(),
+        }
+    }
+
+    /// See [`default_name`].
+    #[must_use]
+    pub fn default_name(&self) -> String {
+        default_name(&self.uid)
+    }
+
+    /// The description of the listener on this port.
+    #[must_use]
+    pub fn listener_key(&self, port: u16) -> String {
+        self.mark(&port.to_string(), LONG_MARK)
+    }
+
+    /// The name of a server group, and the description of its backends. `part` is the node port, or in ENI mode the
+    /// target port.
+    #[must_use]
+    pub fn group_key(&self, part: &str) -> String {
+        self.mark(part, SHORT_MARK)
+    }
+
+    /// Whether a listener with this description is ours. The port in the mark need not be the listener's.
+    #[must_use]
+    pub fn owns_listener(&self, description: &str) -> bool {
+        self.part(description).is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+    }
+
+    /// Whether a server group of this name is ours, as long as nobody else has put backends into it.
+    #[must_use]
+    pub fn owns_group(&self, name: &str) -> bool {
+        self.part(name).is_some()
+    }
+
+    /// Whether a backend with this description is ours.
+    #[must_use]
+    pub fn owns_backend(&self, description: &str) -> bool {
+        self.part(description).is_some()
+    }
+
+    /// Whether two texts are the same mark of ours, perhaps one in its long and one in its short form.
+    #[must_use]
+    pub fn same_mark(&self, one: &str, other: &str) -> bool {
+        one == other || matches!((self.part(one), self.part(other)), (Some(a), Some(b)) if a == b)
+    }
+
+    /// Whether an instance that was found by tag or name is one that we made for this Service.
+    ///
+    /// The tag decides; without it, the name. An instance of another cluster is never ours: a cluster restored from
+    /// another's backup has Services with the same UIDs.
+    #[must_use]
+    pub fn owns_instance(&self, instance: &ObservedInstance) -> bool {
+        let name = self.default_name();
+        let marked = match instance.tags.get(MARK_TAG) {
+            Some(value) => *value == name,
+            None => instance.name == name,
+        };
+        marked && instance.tags.get(&self.cluster_tag).is_none_or(|cluster| *cluster == self.cluster_id)
+    }
+
+    /// The part of a mark of ours that tells one from another.
+    fn part<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let parts: Vec<_> = text.split('/').collect();
+        match parts.as_slice() {
+            ["k8s", part, service, namespace, cluster]
+                if *service == self.service && *namespace == self.namespace && *cluster == self.cluster_id =>
+            {
+                Some(part)
+            }
+            ["k8s", part, digest] if *digest == self.digest() => Some(part),
+            _ => None,
+        }
+    }
+
+    fn mark(&self, part: &str, limit: usize) -> String {
+        let full = format!("k8s/{part}/{}/{}/{}", self.service, self.namespace, self.cluster_id);
+        if full.chars().count() <= limit { full } else { format!("k8s/{part}/{}", self.digest()) }
+    }
+
+    fn digest(&self) -> String {
+        let text = format!("{}/{}/{}", self.service, self.namespace, self.cluster_id);
+        Sha1::digest(text.as_bytes()).iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(service: &str) -> Owner {
+        Owner {
+            cluster_id: "cid".to_owned(),
+            cluster_tag: CLUSTER_TAG.to_owned(),
+            namespace: "ns".to_owned(),
+            service: service.to_owned(),
+            uid: "5e4dbfc9-c2ae-4642-b033-5607860aef6a".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_default_name_is_the_uid_with_a_letter_in_front() {
+        assert_eq!(owner("svc").default_name(), "a5e4dbfc9c2ae4642b0335607860aef6");
+    }
+
+    #[test]
+    fn marks_are_recognised() {
+        let owner = owner("svc");
+        for (text, listener, group) in [
+            ("k8s/80/svc/ns/cid", true, true),
+            ("k8s/x/svc/ns/cid", false, true),
+            ("k8s/80/other/ns/cid", false, false),
+            ("k8s/80/svc/other/cid", false, false),
+            ("k8s/80/svc/ns/other", false, false),
+            ("k8s/80/svc/ns/cid/more", false, false),
+            ("k8s/80/svc/ns", false, false),
+            ("x/80/svc/ns/cid", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!(owner.owns_listener(text), listener, "{text}");
+            assert_eq!(owner.owns_group(text), group, "{text}");
+            assert_eq!(owner.owns_backend(text), group, "{text}");
+        }
+        assert_eq!(owner.listener_key(80), "k8s/80/svc/ns/cid");
+        assert_eq!(owner.group_key("http"), "k8s/http/svc/ns/cid");
+    }
+
+    #[test]
+    fn long_marks_are_digested_and_both_forms_are_ours() {
+        let owner = owner(&"s".repeat(100));
+        let short = owner.group_key("30080");
+        let long = format!("k8s/30080/{}/ns/cid", "s".repeat(100));
+        assert!(short.len() <= SHORT_MARK, "{short}");
+        assert!(owner.owns_group(&short) && owner.owns_group(&long) && is_mark(&short) && is_mark(&long));
+        assert!(owner.same_mark(&short, &long) && !owner.same_mark(&owner.group_key("30081"), &long));
+        assert!(!self::owner(&"t".repeat(100)).owns_group(&short));
+        assert_eq!(owner.listener_key(80), format!("k8s/80/{}/ns/cid", "s".repeat(100)));
+    }
+
+    #[test]
+    fn a_mark_of_exactly_the_limit_is_written_as_it_is() {
+        let owner = owner(&"s".repeat(80 - "k8s/30080//ns/cid".len()));
+        assert_eq!(owner.group_key("30080").len(), 80);
+        assert!(owner.group_key("30080").contains("/ns/cid"));
+    }
+
+    #[test]
+    fn an_instance_is_ours_by_tag_or_name_and_cluster() {
+        let owner = owner("svc");
+        let instance = |name: &str, tags: &[(&str, &str)]| ObservedInstance {
+            name: name.to_owned(),
+            tags: tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            ..ObservedInstance::default()
+        };
+        let name = owner.default_name();
+        assert!(owner.owns_instance(&instance("renamed", &[(MARK_TAG, &name), (CLUSTER_TAG, "cid")])));
+        assert!(owner.owns_instance(&instance(&name, &[])));
+        assert!(!owner.owns_instance(&instance("renamed", &[])));
+        assert!(!owner.owns_instance(&instance(&name, &[(MARK_TAG, "a-other")])));
+        assert!(!owner.owns_instance(&instance(&name, &[(MARK_TAG, &name), (CLUSTER_TAG, "other")])));
+    }
+}

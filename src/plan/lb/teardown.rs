@@ -1,0 +1,135 @@
+//! Taking away what was made for a Service.
+//!
+//! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
+//! kind can still be left.
+
+use super::desired::{Needs, groups_to_read};
+use super::diff::{Draft, clear_all, forwards_to, listener_target};
+use super::model::ListenerKey;
+use super::naming::{MARK_TAG, Owner};
+use super::observed::{Observed, ObservedInstance};
+use super::operation::{Operation, Plan, Target};
+
+/// What must still be read before [`teardown`]. Listeners of a user's load balancer are only read, and so only removed,
+/// with `override_listeners`.
+#[must_use]
+pub fn teardown_needs(owner: &Owner, reuse: Option<&str>, override_listeners: bool, observed: &Observed) -> Needs {
+    if reuse.is_none() || observed.instance.is_none() {
+        return Needs::default();
+    }
+    Needs {
+        listeners: override_listeners && observed.listeners.is_none(),
+        group_backends: groups_to_read(owner, true, observed),
+        ..Needs::default()
+    }
+}
+
+/// The steps that remove what is ours.
+///
+/// - A load balancer that we made is deleted with everything on it; with `preserve` it is only unprotected and loses our
+///   marks, and keeps serving.
+/// - A user's load balancer (`reuse`) stays. Our listeners go if they were read, our server groups and backends always.
+/// - Without a load balancer there is nothing to do.
+#[must_use]
+pub fn teardown(owner: &Owner, reuse: Option<&str>, preserve: bool, observed: &Observed) -> Plan {
+    let mut draft = Draft::default();
+    match (&observed.instance, reuse) {
+        (None, _) => {}
+        (Some(instance), Some(id)) if instance.id != id => {
+            draft.problem("load balancer", &instance.id, format!("{id}; nothing is removed from another one"));
+        }
+        (Some(_), Some(_)) => leave(owner, observed, &mut draft),
+        (Some(instance), None) if !owner.owns_instance(instance) => draft.problem(
+            format!("load balancer {}", instance.id),
+            format!("name {}", instance.name),
+            format!(
+                "a load balancer whose tag {MARK_TAG} is {} and whose tag {}, if any, is {}; this one is kept",
+                owner.default_name(),
+                owner.cluster_tag,
+                owner.cluster_id
+            ),
+        ),
+        (Some(instance), None) if preserve => release(owner, instance, &mut draft),
+        (Some(instance), None) => delete(instance, &mut draft),
+    }
+    draft.plan
+}
+
+fn delete(instance: &ObservedInstance, draft: &mut Draft) {
+    unprotect(instance, draft);
+    draft.step(
+        Operation::DeleteInstance { id: instance.id.clone() },
+        Target::Instance,
+        [Target::Attribute("delete protection")],
+        "the Service no longer needs it",
+    );
+}
+
+fn unprotect(instance: &ObservedInstance, draft: &mut Draft) {
+    if instance.delete_protection {
+        draft.step(
+            Operation::SetDeleteProtection { on: false },
+            Target::Attribute("delete protection"),
+            [],
+            "the Service no longer needs it",
+        );
+    }
+}
+
+/// Hands the instance to the user.
+fn release(owner: &Owner, instance: &ObservedInstance, draft: &mut Draft) {
+    unprotect(instance, draft);
+    if instance.modification_protection == "ConsoleProtection" {
+        draft.step(
+            Operation::SetModificationProtection { status: "NonProtection".to_owned(), reason: None },
+            Target::Attribute("modification protection"),
+            [],
+            "the load balancer is kept for the user",
+        );
+    }
+    let marks = [(MARK_TAG, owner.default_name()), (owner.cluster_tag.as_str(), owner.cluster_id.clone())];
+    let keys: Vec<String> = marks
+        .into_iter()
+        .filter(|(key, value)| instance.tags.get(*key) == Some(value))
+        .map(|(key, _)| key.to_owned())
+        .collect();
+    if !keys.is_empty() {
+        draft.step(Operation::Untag { keys }, Target::Attribute("marks"), [], "the load balancer is kept for the user");
+    }
+}
+
+/// Takes what is ours off a user's load balancer.
+fn leave(owner: &Owner, observed: &Observed, draft: &mut Draft) {
+    let mut ours: Vec<ListenerKey> = observed
+        .listeners
+        .iter()
+        .flatten()
+        .filter(|(_, listener)| owner.owns_listener(&listener.description))
+        .map(|(key, _)| *key)
+        .collect();
+    let forward = |key: &ListenerKey| forwards_to(*key, observed.listeners.as_ref()?.get(key)?);
+    ours.sort_by_key(|key| forward(key).is_none());
+    let mut deleted: Vec<ListenerKey> = Vec::new();
+    for key in ours {
+        let sources = observed.listeners.iter().flatten().filter(|(other, listener)| {
+            key.protocol == super::model::Protocol::Https && forwards_to(**other, listener) == Some(key.port)
+        });
+        let sources: Vec<ListenerKey> = sources.map(|(other, _)| *other).collect();
+        if let Some(source) = sources.iter().find(|source| !deleted.contains(source)) {
+            draft.problem(
+                format!("listener {key}"),
+                "our listener",
+                format!("listener {source}, which is not ours, redirects to it; it is deleted once that is changed"),
+            );
+            continue;
+        }
+        draft.step(
+            Operation::DeleteListener { listener: key },
+            listener_target(key),
+            sources.into_iter().map(listener_target),
+            "the Service no longer needs it",
+        );
+        deleted.push(key);
+    }
+    clear_all(owner, observed, &deleted, draft);
+}

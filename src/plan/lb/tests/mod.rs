@@ -1,0 +1,319 @@
+//! A small world for tests: Services, nodes, endpoints, and a load balancer that steps are applied to.
+
+mod conformance;
+mod plans;
+mod properties;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::apply::Made;
+use super::desired::{Desired, Inputs, Settings, desire};
+use super::diff::diff;
+use super::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerKey, Protocol};
+use super::naming::CLUSTER_TAG;
+use super::observed::{Observed, ObservedGroup, ObservedInstance, ObservedListener};
+use super::operation::{Operation, Plan};
+use super::{Problem, annotations};
+use crate::config::checked::{self, ServiceDefaults, VSwitchChoice};
+use crate::plan::inputs::{
+    Condition, ConditionStatus, Endpoint, EndpointsView, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView,
+    TargetPort,
+};
+
+pub(super) const UID: &str = "5e4dbfc9-c2ae-4642-b033-5607860aef6a";
+pub(super) const NAME: &str = "a5e4dbfc9c2ae4642b0335607860aef6";
+
+/// Everything that a desired state is made from.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub(super) service: ServiceView,
+    pub(super) nodes: Vec<Arc<NodeView>>,
+    pub(super) endpoints: EndpointsView,
+    pub(super) enis: BTreeMap<IpAddr, String>,
+    pub(super) settings: Settings,
+}
+
+impl World {
+    /// A Service `default/web` with these annotations (suffix or whole key, value), on port 80, two nodes, two pods.
+    pub(super) fn new(annotations: &[(&str, &str)]) -> Self {
+        let service = ServiceView {
+            key: ObjectKey::new("default", "web"),
+            uid: UID.to_owned(),
+            service_type: ServiceType::LoadBalancer,
+            allocate_node_ports: true,
+            ports: vec![port(80, "TCP", 8080, 30080)],
+            ..ServiceView::default()
+        };
+        let pods = [pod("192.168.64.11", "n1"), pod("192.168.64.12", "n1"), pod("192.168.64.21", "n2")];
+        let enis = ["192.168.64.11", "192.168.64.12", "192.168.64.21"];
+        Self {
+            service,
+            nodes: vec![node("n1", "i-1"), node("n2", "i-2")],
+            endpoints: EndpointsView { endpoints: pods.to_vec() },
+            enis: enis.iter().map(|ip| (ip.parse().unwrap(), format!("eni-{ip}"))).collect(),
+            settings: settings(),
+        }
+        .with(annotations)
+    }
+
+    /// The same with other annotations.
+    pub(super) fn with(mut self, annotations: &[(&str, &str)]) -> Self {
+        self.service.annotations = annotations
+            .iter()
+            .map(|(key, value)| {
+                let key = if key.contains('/') { (*key).to_owned() } else { format!("{}{key}", annotations::PREFIX) };
+                (key, (*value).to_owned())
+            })
+            .collect();
+        self
+    }
+
+    pub(super) fn ports(mut self, ports: &[ServicePort]) -> Self {
+        self.service.ports = ports.to_vec();
+        self
+    }
+
+    pub(super) fn desire(&self) -> Result<Desired, Vec<Problem>> {
+        let cidrs = ["192.168.0.0/16".parse().unwrap()];
+        desire(&Inputs {
+            service: &self.service,
+            nodes: &self.nodes,
+            endpoints: &self.endpoints,
+            enis: &self.enis,
+            vpc_cidrs: &cidrs,
+            settings: &self.settings,
+        })
+    }
+
+    pub(super) fn desired(&self) -> Desired {
+        self.desire().unwrap()
+    }
+
+    /// Brings a load balancer to what is desired, and returns the plan.
+    pub(super) fn bring(&self, cloud: &mut Cloud) -> Plan {
+        let plan = diff(&self.desired(), &cloud.observed);
+        for step in &plan.steps {
+            cloud.perform(&step.operation);
+        }
+        plan
+    }
+
+    /// A load balancer as it is once the Service is served.
+    pub(super) fn served(&self) -> Cloud {
+        let mut cloud = Cloud::default();
+        let plan = self.bring(&mut cloud);
+        assert_eq!(plan.problems, [], "{plan}");
+        cloud
+    }
+
+    /// The plan as text.
+    pub(super) fn plan(&self, cloud: &Cloud) -> String {
+        diff(&self.desired(), &cloud.observed).to_string()
+    }
+}
+
+pub(super) fn settings() -> Settings {
+    Settings {
+        cluster_id: "c1".to_owned(),
+        cluster_tag: CLUSTER_TAG.to_owned(),
+        vpc_id: "vpc-1".to_owned(),
+        vswitches: vec![
+            VSwitchChoice { zone: Some("z-i".to_owned()), id: "vsw-i".to_owned() },
+            VSwitchChoice { zone: Some("z-j".to_owned()), id: "vsw-j".to_owned() },
+            VSwitchChoice { zone: None, id: "vsw-bare".to_owned() },
+        ],
+        resource_group_id: None,
+        service: checked::Service {
+            concurrency: 1,
+            drift_check: Duration::ZERO,
+            eni_backends: false,
+            disable_public: false,
+            backend_batch_size: 40,
+            exclude_masters: true,
+            ipv6: true,
+            type_annotation: false,
+            defaults: ServiceDefaults {
+                address_type: "internet".to_owned(),
+                instance_charge_type: "PayByCLCU".to_owned(),
+                spec: "slb.s1.small".to_owned(),
+                internet_charge_type: None,
+                bandwidth: None,
+                master_zone: None,
+                slave_zone: None,
+                delete_protection: true,
+                modification_protection: true,
+                scheduler: "rr".to_owned(),
+                tags: BTreeMap::new(),
+            },
+        },
+    }
+}
+
+pub(super) fn port(number: u16, protocol: &str, target: u16, node_port: u16) -> ServicePort {
+    ServicePort {
+        name: format!("p{number}"),
+        protocol: protocol.to_owned(),
+        port: number,
+        target_port: TargetPort::Number(target),
+        node_port,
+    }
+}
+
+pub(super) fn pod(address: &str, node: &str) -> Endpoint {
+    Endpoint {
+        address: address.parse().unwrap(),
+        node: Some(node.to_owned()),
+        pod: Some(format!("pod-{address}")),
+        ready: Some(true),
+        serving: Some(true),
+        terminating: false,
+        ports: Vec::new(),
+    }
+}
+
+pub(super) fn node(name: &str, instance: &str) -> Arc<NodeView> {
+    let ready = Condition { status: ConditionStatus::True, reason: String::new(), since: None };
+    Arc::new(NodeView {
+        name: name.to_owned(),
+        provider_id: format!("cn-hangzhou.{instance}"),
+        has_conditions: true,
+        ready: Some(ready),
+        ..NodeView::default()
+    })
+}
+
+/// The same node, changed.
+pub(super) fn edited(node: &Arc<NodeView>, edit: impl FnOnce(&mut NodeView)) -> Arc<NodeView> {
+    let mut node = NodeView::clone(node);
+    edit(&mut node);
+    Arc::new(node)
+}
+
+pub(super) fn key(port: u16, protocol: Protocol) -> ListenerKey {
+    ListenerKey { port, protocol }
+}
+
+/// A load balancer that operations are applied to, with the ids and defaults that the cloud would add.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Cloud {
+    pub(super) observed: Observed,
+    made: u32,
+}
+
+impl Cloud {
+    /// A user's load balancer with a listener, a group and a tag.
+    pub(super) fn of_user() -> Self {
+        let backend = Backend {
+            key: BackendKey {
+                kind: BackendKind::Ecs,
+                server_id: "i-user".to_owned(),
+                server_ip: String::new(),
+                port: 8080,
+            },
+            weight: 100,
+            description: "by hand".to_owned(),
+        };
+        let group = ObservedGroup { name: "users-group".to_owned(), backends: Some(vec![backend]) };
+        let listener = ObservedListener {
+            description: "users-listener".to_owned(),
+            status: "running".to_owned(),
+            group_id: "rsp-user".to_owned(),
+            ..ObservedListener::default()
+        };
+        let instance = ObservedInstance {
+            id: "lb-user".to_owned(),
+            name: "users".to_owned(),
+            address: "47.98.1.1".to_owned(),
+            address_type: "internet".to_owned(),
+            ip_version: "ipv4".to_owned(),
+            network_type: "classic".to_owned(),
+            instance_charge_type: "PayByCLCU".to_owned(),
+            internet_charge_type: "paybytraffic".to_owned(),
+            modification_protection: "NonProtection".to_owned(),
+            status: "active".to_owned(),
+            tags: BTreeMap::from([("made-by".to_owned(), "user".to_owned())]),
+            ..ObservedInstance::default()
+        };
+        Self {
+            observed: Observed {
+                instance: Some(instance),
+                groups: BTreeMap::from([("rsp-user".to_owned(), group)]),
+                listeners: Some(BTreeMap::from([(key(9000, Protocol::Tcp), listener)])),
+                certificates: BTreeMap::new(),
+            },
+            made: 0,
+        }
+    }
+
+    pub(super) fn perform(&mut self, operation: &Operation) {
+        self.made += 1;
+        let prefix = match operation {
+            Operation::CreateInstance(_) => "lb",
+            Operation::CreateGroup { .. } => "rsp",
+            _ => "de",
+        };
+        let made = Made {
+            id: Some(format!("{prefix}-{:03}", self.made)),
+            address: Some("47.98.0.1".to_owned()),
+            ..Made::default()
+        };
+        self.observed.apply(operation, &made);
+        self.add_defaults();
+    }
+
+    /// Reports what the cloud reports of listeners on top of what was sent.
+    fn add_defaults(&mut self) {
+        for (key, listener) in self.observed.listeners.iter_mut().flatten() {
+            let defaults: &[(ListenerField, &str)] = match key.protocol {
+                Protocol::Tcp => &[
+                    (ListenerField::EstablishedTimeout, "900"),
+                    (ListenerField::PersistenceTimeout, "0"),
+                    (ListenerField::HealthCheckType, "tcp"),
+                    (ListenerField::HealthCheckSwitch, "on"),
+                    (ListenerField::HealthCheckConnectPort, "0"),
+                    (ListenerField::ProxyProtocolV2Enabled, "false"),
+                    (ListenerField::AclStatus, "off"),
+                    (ListenerField::ConnectionDrain, "off"),
+                ],
+                Protocol::Udp => &[(ListenerField::HealthCheckSwitch, "on"), (ListenerField::AclStatus, "off")],
+                Protocol::Http => &[
+                    (ListenerField::ListenerForward, "off"),
+                    (ListenerField::ForwardPort, "0"),
+                    (ListenerField::HealthCheckConnectPort, "-520"),
+                    (ListenerField::CookieTimeout, "0"),
+                    (ListenerField::Bandwidth, "-1"),
+                ],
+                Protocol::Https => &[(ListenerField::EnableHttp2, "on"), (ListenerField::IdleTimeout, "15")],
+            };
+            for (field, value) in defaults {
+                listener.fields.entry(*field).or_insert_with(|| (*value).to_owned());
+            }
+        }
+    }
+
+    pub(super) fn instance(&mut self) -> &mut ObservedInstance {
+        self.observed.instance.as_mut().unwrap()
+    }
+
+    pub(super) fn listener(&mut self, port: u16, protocol: Protocol) -> &mut ObservedListener {
+        self.observed.listeners.as_mut().unwrap().get_mut(&key(port, protocol)).unwrap()
+    }
+
+    pub(super) fn listeners(&self) -> Vec<String> {
+        self.observed.listeners.iter().flatten().map(|(key, _)| key.to_string()).collect()
+    }
+
+    /// Backends of a group by name: (server, weight).
+    pub(super) fn backends(&self, name: &str) -> BTreeSet<(String, u8)> {
+        let group = self.observed.groups.values().find(|group| group.name == name).unwrap();
+        let describe = |backend: &Backend| format!("{}{}", backend.key.server_id, backend.key.server_ip);
+        group.backends.iter().flatten().map(|backend| (describe(backend), backend.weight)).collect()
+    }
+}
+
+pub(super) fn lines(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).collect()
+}

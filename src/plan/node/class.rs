@@ -1,0 +1,104 @@
+//! Which nodes this program may touch.
+
+use std::fmt;
+
+use crate::plan::inputs::NodeView;
+use crate::plan::provider_id::{NotEcs, ProviderId};
+
+/// Labels that put a node out of reach; their presence counts, not their value.
+const EXCLUDE_LABELS: [&str; 2] = ["service.alibabacloud.com/exclude-node", "service.beta.kubernetes.io/exclude-node"];
+
+/// What a node is to this program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It says which ECS instance it is.
+    Ecs(ProviderId),
+    /// `spec.providerID` is empty: it can be looked for.
+    Unidentified,
+    /// It belongs to somebody else and is left alone on every path.
+    Excluded(Exclusion),
+}
+
+/// Why a node is left alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exclusion {
+    /// It carries this label.
+    Label(&'static str),
+    /// A virtual node.
+    VirtualKubelet,
+    /// A Lingjun worker, which ECS does not know.
+    Lingjun,
+    /// Its providerID names no ECS instance.
+    ProviderId(NotEcs),
+}
+
+impl fmt::Display for Exclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(key) => write!(f, "label {key} is set"),
+            Self::VirtualKubelet => f.write_str("it is a virtual node"),
+            Self::Lingjun => f.write_str("it is a Lingjun node"),
+            Self::ProviderId(not) => not.fmt(f),
+        }
+    }
+}
+
+/// Tells what a node is. A node whose providerID parses is an ECS instance whatever product labels it carries, unless it
+/// is excluded by name or virtual.
+#[must_use]
+pub fn classify(view: &NodeView) -> Class {
+    if let Some(key) = EXCLUDE_LABELS.into_iter().find(|key| view.labels.contains_key(*key)) {
+        return Class::Excluded(Exclusion::Label(key));
+    }
+    if view.labels.get("type").is_some_and(|kind| kind == "virtual-kubelet") {
+        return Class::Excluded(Exclusion::VirtualKubelet);
+    }
+    let lingjun = view.labels.get("alibabacloud.com/lingjun-worker").is_some_and(|value| value == "true")
+        || view.labels.contains_key("alibabacloud.com/lingjun-nodegroup-id")
+        || view.labels.contains_key("alibabacloud.com/lingjun-tianwen-environment");
+    match ProviderId::parse(&view.provider_id) {
+        Ok(id) => Class::Ecs(id),
+        Err(_) if lingjun => Class::Excluded(Exclusion::Lingjun),
+        Err(NotEcs::Empty) => Class::Unidentified,
+        Err(not) => Class::Excluded(Exclusion::ProviderId(not)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(provider_id: &str, labels: &[(&str, &str)]) -> NodeView {
+        NodeView {
+            provider_id: provider_id.to_owned(),
+            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            ..NodeView::default()
+        }
+    }
+
+    #[test]
+    fn instances_are_known_by_every_form_of_provider_id() {
+        for id in ["cn-a.i-1", "alicloud://cn-a.i-1"] {
+            assert!(matches!(classify(&node(id, &[])), Class::Ecs(found) if found.instance == "i-1"), "{id}");
+        }
+        assert_eq!(classify(&node("", &[])), Class::Unidentified);
+        assert!(matches!(classify(&node("cn-a.i-1", &[("alibabacloud.com/lingjun-worker", "true")])), Class::Ecs(_)));
+    }
+
+    #[test]
+    fn others_are_left_alone() {
+        let cases: [(&str, &[(&str, &str)]); 8] = [
+            ("cn-a.i-1", &[("service.alibabacloud.com/exclude-node", "")]),
+            ("", &[("service.beta.kubernetes.io/exclude-node", "false")]),
+            ("", &[("type", "virtual-kubelet")]),
+            ("ack-hybrid://x.y", &[]),
+            ("aws:///eu/i-1", &[]),
+            ("e01-cn-xxxx", &[("alibabacloud.com/lingjun-worker", "true")]),
+            ("", &[("alibabacloud.com/lingjun-tianwen-environment", "x")]),
+            ("i-bp1", &[]),
+        ];
+        for (id, labels) in cases {
+            assert!(matches!(classify(&node(id, labels)), Class::Excluded(_)), "{id} {labels:?}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The condition `NetworkUnavailable`, which several programs write.
+
+use crate::plan::inputs::{Condition, ConditionStatus};
+
+const CREATED: &str = "RouteCreated";
+const NOT_CREATED: &str = "NoRouteCreated";
+/// Reasons that route controllers write, the official one's included.
+const ROUTE_REASONS: [&str; 2] = [CREATED, NOT_CREATED];
+const DISABLED: &str = "RoutesDisabled";
+
+/// What the condition is to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The status: true means that pods must not be put there.
+    pub unavailable: bool,
+    /// For machines.
+    pub reason: &'static str,
+    /// For people.
+    pub message: &'static str,
+}
+
+const AVAILABLE: Content = Content { unavailable: false, reason: CREATED, message: "RouteController created a route" };
+const UNAVAILABLE: Content =
+    Content { unavailable: true, reason: NOT_CREATED, message: "RouteController failed to create a route" };
+const CLEARED: Content = Content {
+    unavailable: false,
+    reason: DISABLED,
+    message: "Routes are not managed by the cloud controller of this cluster",
+};
+
+/// What to write so that the condition tells whether the node's routes exist, or `None` if it may stay as it is.
+///
+/// A status that is right is not written again. What a network plug-in says of itself (`CalicoIsUp`, `FlannelIsDown`) is
+/// left to the plug-in.
+#[must_use]
+pub fn tell(current: Option<&Condition>, routed: bool) -> Option<Content> {
+    let wanted = if routed { AVAILABLE } else { UNAVAILABLE };
+    let Some(current) = current else { return Some(wanted) };
+    let status = if wanted.unavailable { ConditionStatus::True } else { ConditionStatus::False };
+    let right = current.status == status && current.reason != DISABLED;
+    (!right && !is_plugins(&current.reason)).then_some(wanted)
+}
+
+/// What to write to a node when routes are switched off: exactly the conditions that a route controller set to `True`
+/// become `False`, as nobody else would ever clear them.
+#[must_use]
+pub fn clear(current: Option<&Condition>) -> Option<Content> {
+    let stale = |condition: &Condition| {
+        condition.status == ConditionStatus::True && ROUTE_REASONS.contains(&condition.reason.as_str())
+    };
+    current.is_some_and(stale).then_some(CLEARED)
+}
+
+fn is_plugins(reason: &str) -> bool {
+    reason.ends_with("IsUp") || reason.ends_with("IsDown")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(status: ConditionStatus, reason: &str) -> Condition {
+        Condition { status, reason: reason.into(), since: None }
+    }
+
+    #[test]
+    fn written_only_when_it_is_wrong() {
+        use ConditionStatus::{False, True, Unknown};
+        let cases = [
+            (None, true, Some(AVAILABLE)),
+            (None, false, Some(UNAVAILABLE)),
+            (Some(says(True, "NoRouteCreated")), true, Some(AVAILABLE)),
+            (Some(says(True, "ByHand")), true, Some(AVAILABLE)),
+            (Some(says(Unknown, "")), true, Some(AVAILABLE)),
+            (Some(says(False, "RouteCreated")), true, None),
+            (Some(says(False, "CalicoIsUp")), true, None),
+            (Some(says(True, "CalicoIsDown")), true, None),
+            (Some(says(False, "RouteCreated")), false, Some(UNAVAILABLE)),
+            (Some(says(False, "FlannelIsUp")), false, None),
+            (Some(says(True, "NoRouteCreated")), false, None),
+            (Some(says(False, "RoutesDisabled")), true, Some(AVAILABLE)),
+        ];
+        for (current, routed, expected) in cases {
+            assert_eq!(tell(current.as_ref(), routed), expected, "{current:?} {routed}");
+        }
+    }
+
+    #[test]
+    fn switching_off_clears_what_route_controllers_wrote_and_nothing_else() {
+        use ConditionStatus::{False, True, Unknown};
+        assert_eq!(clear(Some(&says(True, "NoRouteCreated"))), Some(CLEARED));
+        assert_eq!(clear(Some(&says(True, "RouteCreated"))), Some(CLEARED));
+        for other in
+            [says(True, "CalicoIsDown"), says(True, ""), says(False, "NoRouteCreated"), says(Unknown, "NoRouteCreated")]
+        {
+            assert_eq!(clear(Some(&other)), None, "{other:?}");
+        }
+        assert_eq!(clear(None), None);
+    }
+}

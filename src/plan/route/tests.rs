@@ -1,0 +1,305 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn rules(now: Duration) -> Rules {
+    Rules { cluster_id: "c1".into(), cluster_cidrs: vec!["10.0.0.0/8".parse().unwrap()], removals: 100, now }
+}
+
+fn cidr(number: usize) -> IpNet {
+    format!("10.1.{number}.0/24").parse().unwrap()
+}
+
+fn node(name: &str, instance: &str, number: usize) -> RouteNode {
+    RouteNode {
+        name: name.into(),
+        instance: Some(instance.into()),
+        cidrs: vec![cidr(number)],
+        malformed: Vec::new(),
+        wanted: true,
+        told: true,
+        condition: None,
+    }
+}
+
+fn entry(destination: IpNet, instance: &str, maker: Option<&str>) -> RouteEntry {
+    RouteEntry {
+        id: "rte".into(),
+        destination,
+        next_hops: vec![("Instance".into(), instance.into())],
+        status: "Available".into(),
+        name: String::new(),
+        description: maker.map(|node| mark::description("c1", node)).unwrap_or_default(),
+    }
+}
+
+fn table(entries: Vec<RouteEntry>) -> Table {
+    Table { id: "vtb-1".into(), entries }
+}
+
+/// What the cloud and the API server hold after a step, by the meaning of the step.
+fn apply(nodes: &mut [RouteNode], tables: &mut [Table], step: &RouteStep) {
+    match step {
+        RouteStep::Create { item, .. } => {
+            let table = tables.iter_mut().find(|table| table.id == item.table_id).unwrap();
+            assert!(table.entries.iter().all(|entry| entry.destination != item.destination), "unique per table");
+            let made = entry(item.destination, &item.instance_id, None);
+            table.entries.push(RouteEntry { description: item.description.clone(), ..made });
+        }
+        RouteStep::Delete { item, .. } => {
+            let table = tables.iter_mut().find(|table| table.id == item.table_id).unwrap();
+            let before = table.entries.len();
+            table
+                .entries
+                .retain(|entry| entry.destination != item.destination || instance_of(entry) != Some(&item.instance_id));
+            assert_eq!(table.entries.len() + 1, before, "deletes what was listed");
+        }
+        RouteStep::Tell { node, routed } => {
+            let node = nodes.iter_mut().find(|known| known.name == *node).unwrap();
+            let content = condition::tell(node.condition.as_ref(), *routed).unwrap();
+            let status = if content.unavailable { ConditionStatus::True } else { ConditionStatus::False };
+            node.condition = Some(Condition { status, reason: content.reason.into(), since: None });
+        }
+    }
+}
+
+fn once(nodes: &[RouteNode], entries: Vec<RouteEntry>) -> RoutePlan {
+    plan(nodes, &[table(entries)], &mut Memory::default(), &rules(Duration::ZERO))
+}
+
+/// The plan after an orphan has been seen for long enough.
+fn later(nodes: &[RouteNode], entries: &[RouteEntry], rules_then: &Rules) -> RoutePlan {
+    let (mut memory, tables) = (Memory::default(), [table(entries.to_vec())]);
+    let first = plan(nodes, &tables, &mut memory, &Rules { now: Duration::ZERO, ..rules_then.clone() });
+    assert!(!first.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. })), "one sighting removes nothing");
+    plan(nodes, &tables, &mut memory, rules_then)
+}
+
+#[test]
+fn a_new_node_gets_a_marked_entry_in_every_table_and_is_told_when_all_are_there() {
+    let mut nodes = [node("a", "i-1", 1)];
+    let mut tables = [table(Vec::new()), Table { id: "vtb-2".into(), entries: Vec::new() }];
+    let mut memory = Memory::default();
+    let first = plan(&nodes, &tables, &mut memory, &rules(Duration::ZERO));
+    let text: Vec<String> = first.steps.iter().map(ToString::to_string).collect();
+    assert_eq!(text, ["create route 10.1.1.0/24 -> i-1 in vtb-1", "create route 10.1.1.0/24 -> i-1 in vtb-2"]);
+    apply(&mut nodes, &mut tables, &first.steps[0]);
+    let second = plan(&nodes, &tables, &mut memory, &rules(MINUTE));
+    assert_eq!(second.steps, first.steps[1..], "one table is not enough");
+    apply(&mut nodes, &mut tables, &second.steps[0]);
+    tables[1].entries[0].status = "Pending".into();
+    let third = plan(&nodes, &tables, &mut memory, &rules(MINUTE));
+    assert!(third.steps.is_empty() && third.pending.contains("a"), "not usable yet: {third:?}");
+    tables[1].entries[0].status = "Available".into();
+    let told = plan(&nodes, &tables, &mut memory, &rules(MINUTE)).steps;
+    assert_eq!(told, [RouteStep::Tell { node: "a".into(), routed: true }]);
+}
+
+#[test]
+fn every_address_family_gets_its_entry() {
+    let mut dual = node("a", "i-1", 1);
+    dual.cidrs.push("fd00:1::/64".parse().unwrap());
+    let open = Rules { cluster_cidrs: Vec::new(), ..rules(Duration::ZERO) };
+    assert_eq!(plan(&[dual], &[table(Vec::new())], &mut Memory::default(), &open).steps.len(), 2);
+}
+
+#[test]
+fn a_family_without_bounds_is_not_routed_unless_nothing_else_is_left() {
+    let six: IpNet = "fd00:1::/64".parse().unwrap();
+    let mut dual = node("a", "i-1", 1);
+    dual.cidrs.push(six);
+    let steps = once(&[dual.clone()], vec![entry(cidr(1), "i-1", None)]).steps;
+    assert_eq!(steps, [RouteStep::Tell { node: "a".into(), routed: true }], "IPv4 is all that was asked for");
+    dual.cidrs = vec![six];
+    assert!(matches!(&once(&[dual], Vec::new()).problems[..], [(_, RouteProblem::Outside { .. })]));
+}
+
+#[test]
+fn node_views_are_compared_by_instance_whatever_the_form_of_their_provider_id() {
+    for id in ["cn-a.i-1", "alicloud://cn-a.i-1"] {
+        let view = NodeView {
+            name: "a".into(),
+            provider_id: id.into(),
+            pod_cidrs: vec!["10.1.1.5/24".into()],
+            ..NodeView::default()
+        };
+        let steps = once(&[RouteNode::of(&view)], vec![entry(cidr(1), "i-1", None)]).steps;
+        assert_eq!(steps, [RouteStep::Tell { node: "a".into(), routed: true }], "{id}");
+    }
+}
+
+#[test]
+fn foreign_entries_are_reported_and_left_alone() {
+    let nodes = [node("a", "i-1", 1)];
+    let conflict = once(&nodes, vec![entry(cidr(1), "i-foreign", None)]);
+    assert_eq!(conflict.steps, [RouteStep::Tell { node: "a".into(), routed: false }]);
+    assert!(matches!(&conflict.problems[..], [(_, RouteProblem::Conflict { .. })]), "{conflict:?}");
+
+    let inside = entry("10.1.1.128/25".parse().unwrap(), "i-foreign", None);
+    let overlap = later(&nodes, &[entry(cidr(1), "i-1", None), inside], &rules(MINUTE));
+    assert_eq!(overlap.steps, [RouteStep::Tell { node: "a".into(), routed: true }]);
+    assert!(matches!(&overlap.problems[..], [(_, RouteProblem::Overlap { .. })]), "{overlap:?}");
+
+    let supernet = entry("10.1.0.0/16".parse().unwrap(), "i-foreign", None);
+    assert!(later(&nodes, &[supernet], &rules(MINUTE)).problems.is_empty());
+}
+
+#[test]
+fn an_entry_of_ours_with_a_stale_instance_is_replaced() {
+    let mut nodes = [node("a", "i-new", 1)];
+    let mut tables = [table(vec![entry(cidr(1), "i-old", Some("a"))])];
+    let mut memory = Memory::default();
+    let first = plan(&nodes, &tables, &mut memory, &rules(Duration::ZERO));
+    assert!(matches!(&first.steps[..], [RouteStep::Delete { reason: DeleteReason::Replaced, .. }]), "{first:?}");
+    apply(&mut nodes, &mut tables, &first.steps[0]);
+    let second = plan(&nodes, &tables, &mut memory, &rules(MINUTE));
+    assert!(matches!(&second.steps[..], [RouteStep::Create { item, .. }] if item.instance_id == "i-new"));
+}
+
+#[test]
+fn two_nodes_with_one_cidr_do_not_fight() {
+    let nodes = [node("a", "i-1", 1), node("b", "i-2", 1)];
+    let nothing = once(&nodes, Vec::new());
+    assert!(nothing.steps.iter().all(|step| matches!(step, RouteStep::Tell { routed: false, .. })), "{nothing:?}");
+    let held = once(&nodes, vec![entry(cidr(1), "i-1", Some("a"))]);
+    assert!(!held.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. } | RouteStep::Create { .. })));
+    assert!(matches!(&held.problems[..], [(node, RouteProblem::Shared { .. })] if node == "b"), "{held:?}");
+}
+
+#[test]
+fn orphans_go_only_with_a_proof_and_a_second_look() {
+    let nodes = [node("a", "i-1", 1)];
+    let deleted = |entries: &[RouteEntry]| -> usize {
+        let plan = later(&nodes, entries, &rules(MINUTE));
+        plan.steps.iter().filter(|step| matches!(step, RouteStep::Delete { .. })).count()
+    };
+    assert_eq!(deleted(&[entry(cidr(2), "i-2", Some("gone"))]), 1);
+    assert_eq!(deleted(&[entry(cidr(2), "i-2", None)]), 0, "no mark");
+    let mut other = entry(cidr(2), "i-2", None);
+    other.description = mark::description("c2", "gone");
+    assert_eq!(deleted(&[other]), 0, "another cluster's");
+    assert_eq!(deleted(&[entry("172.16.0.0/24".parse().unwrap(), "i-2", Some("gone"))]), 0, "outside the cluster");
+    let mut ecmp = entry(cidr(2), "i-2", Some("gone"));
+    ecmp.next_hops.push(("Instance".into(), "i-3".into()));
+    assert_eq!(deleted(&[ecmp]), 0, "more than one next hop");
+    let mut changing = entry(cidr(2), "i-2", Some("gone"));
+    changing.status = "Deleting".into();
+    assert_eq!(deleted(&[changing]), 0, "the cloud is at it");
+}
+
+#[test]
+fn what_was_seen_as_a_nodes_own_goes_with_the_node() {
+    let (tables, mut memory) = ([table(vec![entry(cidr(1), "i-1", None)])], Memory::default());
+    let (with, without) = ([node("a", "i-1", 1), node("b", "i-2", 2)], [node("b", "i-2", 2)]);
+    let mut at = |nodes: &[RouteNode], seconds| plan(nodes, &tables, &mut memory, &rules(Duration::from_secs(seconds)));
+    assert!(at(&with, 0).doomed.is_empty());
+    assert!(at(&without, 10).doomed.contains("a"));
+    assert!(at(&without, 25).steps.iter().any(|step| matches!(step, RouteStep::Delete { .. })));
+}
+
+#[test]
+fn silent_excluded_and_deleted_nodes_keep_their_entries_and_get_no_new_ones() {
+    let quiet = RouteNode { wanted: false, ..node("a", "i-1", 1) };
+    let kept = later(std::slice::from_ref(&quiet), &[entry(cidr(1), "i-1", Some("a"))], &rules(MINUTE));
+    assert!(!kept.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. })));
+    assert_eq!(once(&[quiet], Vec::new()).steps, []);
+    let unidentified = RouteNode { instance: None, ..node("a", "i-1", 1) };
+    let registering = later(&[unidentified, node("b", "i-2", 2)], &[entry(cidr(1), "i-1", Some("a"))], &rules(MINUTE));
+    assert!(!registering.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. })), "{registering:?}");
+}
+
+#[test]
+fn an_empty_node_list_removes_nothing() {
+    assert_eq!(later(&[], &[entry(cidr(1), "i-1", Some("a"))], &rules(MINUTE)).steps, []);
+}
+
+#[test]
+fn mass_removal_is_held_back() {
+    let entries: Vec<_> = (2..10).map(|number| entry(cidr(number), "i-x", Some("gone"))).collect();
+    let plan = later(&[node("a", "i-1", 1)], &entries, &Rules { removals: 3, ..rules(MINUTE) });
+    let removed = plan.steps.iter().filter(|step| matches!(step, RouteStep::Delete { .. })).count();
+    assert_eq!((removed, plan.held_back.len()), (3, 5));
+}
+
+#[test]
+fn a_full_table_is_left_alone_until_it_has_room() {
+    let (nodes, mut memory) = ([node("a", "i-1", 1)], Memory::default());
+    let full = table(vec![entry("172.16.0.0/24".parse().unwrap(), "i-9", None)]);
+    memory.table_is_full(&full, Duration::ZERO);
+    let refused = plan(&nodes, std::slice::from_ref(&full), &mut memory, &rules(MINUTE));
+    assert!(matches!(&refused.problems[..], [(_, RouteProblem::Full { .. })]), "{refused:?}");
+    let freed = plan(&nodes, &[table(Vec::new())], &mut memory, &rules(MINUTE));
+    assert!(matches!(&freed.steps[..], [RouteStep::Create { .. }]), "{freed:?}");
+}
+
+#[test]
+fn outside_the_cluster_nothing_is_made() {
+    let mut outside = node("a", "i-1", 1);
+    outside.cidrs = vec!["192.168.0.0/24".parse().unwrap()];
+    let plan = once(&[outside], Vec::new());
+    assert_eq!(plan.steps, [RouteStep::Tell { node: "a".into(), routed: false }]);
+    assert!(plan.problems[0].1.to_string().contains("10.0.0.0/8"));
+}
+
+/// Nodes with few names, instances and CIDRs, so that they collide.
+fn some_nodes() -> impl Strategy<Value = Vec<RouteNode>> {
+    prop::collection::btree_map(0..6_usize, (0..6_usize, 0..6_usize, any::<bool>(), any::<bool>(), any::<bool>()), 0..6)
+        .prop_map(|nodes| {
+            type Seed = (usize, (usize, usize, bool, bool, bool));
+            let make = |(name, (instance, number, known, silent, excluded)): Seed| {
+                let made: RouteNode = node(&format!("n{name}"), &format!("i-{instance}"), number);
+                let instance = made.instance.clone().filter(|_| known);
+                RouteNode { instance, wanted: !silent && !excluded && known, told: !excluded && known, ..made }
+            };
+            nodes.into_iter().map(make).collect()
+        })
+}
+
+fn some_entries() -> impl Strategy<Value = Vec<RouteEntry>> {
+    prop::collection::btree_map(0..8_usize, (0..6_usize, prop::option::of(0..6_usize)), 0..8).prop_map(|entries| {
+        let make = |(number, (instance, maker)): (usize, (usize, Option<usize>))| {
+            entry(cidr(number), &format!("i-{instance}"), maker.map(|maker| format!("n{maker}")).as_deref())
+        };
+        entries.into_iter().map(make).collect()
+    })
+}
+
+proptest! {
+    /// From any state, killed after any step with all memory lost: the rest follows, then there is nothing to do.
+    #[test]
+    fn plans_converge_and_touch_nothing_foreign(
+        nodes in some_nodes(),
+        entries in some_entries(),
+        custom in some_entries(),
+        killed_after in 0_usize..8,
+    ) {
+        let mut nodes = nodes;
+        let mut tables = [table(entries.clone()), Table { id: "vtb-2".into(), entries: custom.clone() }];
+        let foreign = |table: &[RouteEntry], nodes: &[RouteNode]| -> Vec<RouteEntry> {
+            let right = |entry: &RouteEntry| nodes.iter().any(|n| instance_of(entry).is_some_and(|id| n.has(&entry.destination, id)));
+            table.iter().filter(|entry| entry.description.is_empty() || right(entry)).cloned().collect()
+        };
+        let untouchable = [foreign(&entries, &nodes), foreign(&custom, &nodes)];
+
+        let mut memory = Memory::default();
+        let first = plan(&nodes, &tables, &mut memory, &rules(Duration::ZERO));
+        for step in first.steps.iter().take(killed_after) { apply(&mut nodes, &mut tables, step); }
+        let mut memory = Memory::default();
+        for round in 1..8 {
+            for step in plan(&nodes, &tables, &mut memory, &rules(MINUTE * round)).steps {
+                apply(&mut nodes, &mut tables, &step);
+            }
+        }
+        let last = plan(&nodes, &tables, &mut memory, &rules(MINUTE * 9));
+        prop_assert_eq!(&last.steps, &vec![]);
+        for (table, untouchable) in tables.iter().zip(&untouchable) {
+            prop_assert!(untouchable.iter().all(|entry| table.entries.contains(entry)), "{table:?}");
+            for node in nodes.iter().filter(|node| node.wanted) {
+                let routed = table.entries.iter().any(|e| instance_of(e).is_some_and(|id| node.has(&e.destination, id)));
+                prop_assert!(routed || last.problems.iter().any(|(name, _)| *name == node.name), "{node:?} {table:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The table of actions, put together from the products.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::log::Log;
+use super::protocol::{ApiError, Params};
+use super::world::{TokenUse, World};
+use super::{ecs, slb, sts, vpc};
+
+/// A product of the vendor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Product {
+    Ecs,
+    Vpc,
+    Slb,
+    Sts,
+}
+
+impl Product {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ecs => "ecs",
+            Self::Vpc => "vpc",
+            Self::Slb => "slb",
+            Self::Sts => "sts",
+        }
+    }
+
+    const fn version(self) -> &'static str {
+        match self {
+            Self::Ecs => "2014-05-26",
+            Self::Vpc => "2016-04-28",
+            Self::Slb => "2014-05-15",
+            Self::Sts => "2015-04-01",
+        }
+    }
+}
+
+/// What an action works with.
+pub(crate) struct Context<'a> {
+    pub(crate) world: &'a mut World,
+    pub(crate) params: &'a Params,
+    pub(crate) now: Timestamp,
+    pub(crate) action: &'a Action,
+    pub(crate) log: &'a Log,
+}
+
+/// One action.
+pub(crate) struct Action {
+    pub(crate) name: &'static str,
+    pub(crate) product: Product,
+    /// Whether it may change something.
+    pub(crate) write: bool,
+    /// Whether it must be signed.
+    pub(crate) signed: bool,
+    /// Names of its parameters with `N` for numbers; those that end in `!` are required.
+    pub(crate) parameters: String,
+    /// Where in the answer its list is.
+    pub(crate) list: Option<&'static str>,
+    pub(crate) run: fn(&mut Context<'_>) -> Result<Value, ApiError>,
+}
+
+impl Action {
+    pub(crate) fn read(
+        product: Product,
+        name: &'static str,
+        parameters: &str,
+        run: fn(&mut Context<'_>) -> Result<Value, ApiError>,
+    ) -> Self {
+        Self { name, product, write: false, signed: true, parameters: parameters.into(), list: None, run }
+    }
+
+    pub(crate) fn write(
+        product: Product,
+        name: &'static str,
+        parameters: &str,
+        run: fn(&mut Context<'_>) -> Result<Value, ApiError>,
+    ) -> Self {
+        Self { write: true, ..Self::read(product, name, parameters, run) }
+    }
+
+    pub(crate) fn listing(self, path: &'static str) -> Self {
+        Self { list: Some(path), ..self }
+    }
+
+    pub(crate) fn knows(&self, pattern: &str) -> bool {
+        self.parameters.split_whitespace().any(|it| it.trim_end_matches('!') == pattern)
+    }
+
+    pub(crate) fn require(&self, params: &Params) -> Result<(), ApiError> {
+        for name in self.parameters.split_whitespace().filter_map(|it| it.strip_suffix('!')) {
+            match name.split_once(".N") {
+                None => params.need(name).map(|_| ())?,
+                Some((list, rest)) => {
+                    let indexes = params.indexes(list);
+                    if indexes.is_empty() {
+                        return Err(ApiError::missing(&format!("{list}.1{rest}")));
+                    }
+                    for index in indexes {
+                        params.need(&format!("{list}.{index}{rest}"))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+static ACTIONS: LazyLock<Vec<Action>> = LazyLock::new(|| {
+    let mut all = Vec::new();
+    all.extend(ecs::actions());
+    all.extend(vpc::actions());
+    all.extend(slb::actions());
+    all.extend(sts::actions());
+    all
+});
+
+/// Every action that the cloud knows, as product and name.
+#[cfg(test)]
+pub(crate) fn all() -> impl Iterator<Item = &'static Action> {
+    ACTIONS.iter()
+}
+
+pub(crate) fn find(name: &str, version: &str) -> Result<&'static Action, ApiError> {
+    let named = |it: &&Action| it.name == name && it.product.version() == version;
+    ACTIONS.iter().find(named).ok_or_else(|| {
+        let message = "Specified api is not found, please check your url and method.";
+        ApiError::new(404, "InvalidAction.NotFound", message)
+    })
+}
+
+/// How often an action may be called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rate {
+    pub(crate) calls: u32,
+    pub(crate) window: Duration,
+}
+
+impl Rate {
+    pub(crate) const fn per_minute(calls: u32) -> Self {
+        Self { calls, window: Duration::from_secs(60) }
+    }
+
+    const fn per_second(calls: u32) -> Self {
+        Self { calls, window: Duration::from_secs(1) }
+    }
+}
+
+/// The rate that the vendor publishes for an action, per account and region; for the few that it does not list, that of
+/// the actions around it.
+pub(crate) fn rate(action: &Action) -> Rate {
+    match (action.product, action.name, action.write) {
+        (Product::Slb, "CreateLoadBalancer", _) => Rate::per_minute(60),
+        (Product::Slb, "SetDomainExtensionAttribute", _) => Rate::per_minute(400),
+        (Product::Slb, "TagResources" | "UntagResources", _) => Rate::per_second(5),
+        (Product::Slb, "ListTagResources", _) => Rate::per_second(10),
+        (Product::Slb, _, true) => Rate::per_minute(90),
+        (Product::Slb, _, false) => Rate::per_minute(3000),
+        (Product::Vpc, _, true) => Rate::per_minute(300),
+        (Product::Vpc, _, false) => Rate::per_minute(600),
+        (Product::Ecs | Product::Sts, ..) => Rate::per_minute(1000),
+    }
+}
+
+/// Field values by which a list shows what a creation made.
+pub(crate) fn marks(action: &Action, params: &Params, answer: &Value) -> Vec<Vec<(&'static str, Value)>> {
+    if let Some(protocol) = action.name.strip_prefix("CreateLoadBalancer").and_then(|it| it.strip_suffix("Listener")) {
+        let port = params.number("ListenerPort").ok().flatten();
+        return vec![vec![
+            ("LoadBalancerId", json!(params.get("LoadBalancerId"))),
+            ("ListenerPort", json!(port)),
+            ("ListenerProtocol", json!(protocol.to_lowercase())),
+        ]];
+    }
+    let by_id = |field: &'static str, id: &Value| vec![(field, id.clone())];
+    if let Some(ids) = answer["RouteEntryIds"].as_array() {
+        return ids.iter().map(|id| by_id("RouteEntryId", id)).collect();
+    }
+    ["VServerGroupId", "DomainExtensionId", "RouteEntryId", "LoadBalancerId"]
+        .into_iter()
+        .filter(|field| answer[*field].is_string())
+        .take(1)
+        .map(|field| by_id(field, &answer[field]))
+        .collect()
+}
+
+/// One page by number, with the counters that go with it.
+pub(crate) fn page(
+    params: &Params,
+    items: Vec<Value>,
+    default_size: i64,
+    max_size: i64,
+) -> Result<(Vec<Value>, Value), ApiError> {
+    let number = params.number_in("PageNumber", 1, i64::MAX)?.unwrap_or(1);
+    let size = params.number_in("PageSize", 1, max_size)?.unwrap_or(default_size);
+    let total = items.len();
+    let skip = usize::try_from((number - 1).saturating_mul(size)).unwrap_or(usize::MAX);
+    let page = items.into_iter().skip(skip).take(usize::try_from(size).unwrap_or(0)).collect();
+    Ok((page, json!({"PageNumber": number, "PageSize": size, "TotalCount": total})))
+}
+
+/// One page by token. The token tells where the next page starts, in a form that clients cannot read.
+pub(crate) fn page_by_token(
+    params: &Params,
+    items: Vec<Value>,
+    size: usize,
+) -> Result<(Vec<Value>, Option<String>), ApiError> {
+    let start = match params.get("NextToken") {
+        None => 0,
+        Some(token) => token
+            .strip_prefix("AAAAA")
+            .and_then(|it| usize::from_str_radix(it, 16).ok())
+            .ok_or_else(|| ApiError::new(400, "InvalidParameter.NextToken", "The specified NextToken is not valid."))?,
+    };
+    let end = start + size;
+    let next = (end < items.len()).then(|| format!("AAAAA{end:08x}"));
+    Ok((items.into_iter().skip(start).take(size).collect(), next))
+}
+
+/// Runs a creation at most once per `ClientToken`: the same call gives the same answer, even if what it made is gone since.
+/// A failed call leaves its token unused.
+pub(crate) fn once(
+    cx: &mut Context<'_>,
+    mismatch: &str,
+    run: impl FnOnce(&mut Context<'_>) -> Result<Value, ApiError>,
+) -> Result<Value, ApiError> {
+    let Some(token) = cx.params.get("ClientToken") else { return run(cx) };
+    if token.len() > 64 || !token.is_ascii() {
+        return Err(ApiError::invalid("ClientToken", "at most 64 ASCII characters are allowed"));
+    }
+    let key = format!("{}/{token}", cx.action.name);
+    let parameters = cx.params.business();
+    if let Some(earlier) = cx.world.tokens.get(&key) {
+        if earlier.parameters == parameters {
+            return Ok(earlier.answer.clone());
+        }
+        let message = "The ClientToken was used with other parameters.";
+        return Err(ApiError::new(400, mismatch, message));
+    }
+    let answer = run(cx)?;
+    cx.world.tokens.insert(key, TokenUse { parameters, answer: answer.clone() });
+    Ok(answer)
+}

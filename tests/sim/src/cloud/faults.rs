@@ -1,0 +1,208 @@
+//! What goes wrong, and when: scripted call by call, or at random from a seed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::world::mix;
+
+/// One thing that goes wrong with one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing is done; the answer is an error with this status, code and message.
+    Refuse(u16, String, String),
+    /// Nothing is done; flow control answers.
+    Throttle,
+    /// Nothing is done; 503 `ServiceUnavailable`.
+    Unavailable,
+    /// Nothing is done; the connection is closed without an answer.
+    Drop,
+    /// Nothing is done, and there is no answer for this long, after which the connection is closed.
+    HangBefore(Duration),
+    /// The call takes effect; the connection is closed without an answer.
+    AnswerLost,
+    /// The call takes effect; there is no answer for this long, after which the connection is closed.
+    HangAfter(Duration),
+    /// The call takes effect; the answer is 500 `InternalError`.
+    ErrorAfterEffect,
+    /// The call takes effect; the connection is closed in the middle of the body.
+    Truncated,
+    /// The call takes effect; the body is a page of a gateway, with status 502.
+    GatewayPage,
+    /// The call takes effect; the body is no JSON although the status is 200.
+    Garbled,
+    /// A read answers from the state before this many writes.
+    Stale(usize),
+    /// A list shows no more than this many objects and claims to be complete.
+    Partial(usize),
+    /// What a creation made is missing from this many lists.
+    Hidden(u32),
+    /// The call takes this much longer.
+    Slow(Duration),
+}
+
+impl Fault {
+    /// Flow control and server errors, none of which has an effect.
+    #[must_use]
+    pub fn before() -> Vec<Self> {
+        vec![Self::Throttle, Self::Unavailable, Self::Drop]
+    }
+
+    /// Every way to lose the answer to a call that took effect.
+    #[must_use]
+    pub fn after() -> Vec<Self> {
+        vec![Self::AnswerLost, Self::ErrorAfterEffect, Self::Truncated, Self::GatewayPage, Self::Garbled]
+    }
+
+    /// Every way in which a read can be out of date or incomplete.
+    #[must_use]
+    pub fn stale() -> Vec<Self> {
+        vec![Self::Stale(1), Self::Stale(3), Self::Partial(0), Self::Partial(1)]
+    }
+
+    /// Whether it makes sense for a read, or for a write.
+    fn suits(&self, write: bool) -> bool {
+        match self {
+            Self::Stale(_) | Self::Partial(_) => !write,
+            Self::Hidden(_) => write,
+            _ => true,
+        }
+    }
+}
+
+/// The fault dial of a cloud; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<Mutex<Dial>>);
+
+#[derive(Debug, Default)]
+struct Dial {
+    scripted: BTreeMap<String, VecDeque<Fault>>,
+    standing: BTreeMap<String, Fault>,
+    random: Option<Random>,
+    /// Calls so far, by action: random faults depend on these and not on the order of different actions.
+    calls: BTreeMap<String, u64>,
+}
+
+#[derive(Debug)]
+struct Random {
+    seed: u64,
+    rate: f64,
+    menu: Vec<Fault>,
+}
+
+/// Stands for every action.
+pub const ANY: &str = "*";
+
+impl Faults {
+    /// The next call of an action (or of any, [`ANY`]) fails so; several line up.
+    pub fn script(&self, action: &str, fault: Fault) {
+        self.0.lock().scripted.entry(action.into()).or_default().push_back(fault);
+    }
+
+    /// Every call of an action (or of any, [`ANY`]) fails so, until [`Self::clear`].
+    pub fn always(&self, action: &str, fault: Fault) {
+        self.0.lock().standing.insert(action.into(), fault);
+    }
+
+    /// Calls fail with a probability, in every way that has no effect or loses an answer. The same seed gives the same
+    /// faults to the same calls, counted by action.
+    pub fn random(&self, seed: u64, rate: f64) {
+        let mut menu = Fault::before();
+        menu.extend(Fault::after());
+        self.random_from(seed, rate, menu);
+    }
+
+    /// As [`Self::random`], with a menu of one's own.
+    pub fn random_from(&self, seed: u64, rate: f64, menu: Vec<Fault>) {
+        self.0.lock().random = Some(Random { seed, rate, menu });
+    }
+
+    /// From now on nothing goes wrong.
+    pub fn clear(&self) {
+        let mut dial = self.0.lock();
+        *dial = Dial { calls: std::mem::take(&mut dial.calls), ..Dial::default() };
+    }
+
+    /// Whether every scripted fault has happened.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.0.lock().scripted.values().all(VecDeque::is_empty)
+    }
+
+    pub(crate) fn draw(&self, action: &str, write: bool) -> Option<Fault> {
+        let mut dial = self.0.lock();
+        let count = dial.calls.entry(action.into()).or_default();
+        *count += 1;
+        let count = *count;
+        for name in [action, ANY] {
+            if let Some(fault) = dial.scripted.get_mut(name).and_then(VecDeque::pop_front) {
+                return Some(fault);
+            }
+        }
+        if let Some(fault) = dial.standing.get(action).or_else(|| dial.standing.get(ANY)) {
+            return Some(fault.clone());
+        }
+        dial.random.as_ref()?.draw(action, count, write)
+    }
+}
+
+impl Random {
+    fn draw(&self, action: &str, count: u64, write: bool) -> Option<Fault> {
+        let name = action.bytes().fold(0_u64, |sum, byte| mix(sum ^ u64::from(byte)));
+        let first = mix(self.seed ^ mix(name ^ count));
+        #[expect(clippy::cast_precision_loss, reason = "53 bits are kept, which a float holds exactly")]
+        let dice = (first >> 11) as f64 / (1_u64 << 53) as f64;
+        let menu: Vec<&Fault> = self.menu.iter().filter(|it| it.suits(write)).collect();
+        if dice >= self.rate || menu.is_empty() {
+            return None;
+        }
+        let pick = usize::try_from(mix(first) % menu.len() as u64).unwrap_or(0);
+        menu.get(pick).map(|it| (*it).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripted_faults_come_in_order_and_once() {
+        let faults = Faults::default();
+        faults.script("A", Fault::Drop);
+        faults.script("A", Fault::Throttle);
+        assert_eq!(faults.draw("B", true), None);
+        assert_eq!(faults.draw("A", true), Some(Fault::Drop));
+        assert!(!faults.is_spent());
+        assert_eq!(faults.draw("A", true), Some(Fault::Throttle));
+        assert_eq!(faults.draw("A", true), None);
+        assert!(faults.is_spent());
+    }
+
+    #[test]
+    fn random_faults_repeat_with_the_seed_whatever_else_is_called() {
+        let draw = |others: bool| -> Vec<Option<Fault>> {
+            let faults = Faults::default();
+            faults.random(7, 0.5);
+            let one = |_| {
+                if others {
+                    faults.draw("Other", false);
+                }
+                faults.draw("CreateLoadBalancer", true)
+            };
+            (0..64).map(one).collect()
+        };
+        assert_eq!(draw(false), draw(true));
+        let hits = draw(false).iter().flatten().count();
+        assert!((16..48).contains(&hits), "{hits} of 64 calls failed at a rate of one half");
+    }
+
+    #[test]
+    fn stale_answers_are_for_reads_only() {
+        let faults = Faults::default();
+        faults.random_from(1, 1.0, Fault::stale());
+        assert_eq!(faults.draw("CreateLoadBalancer", true), None);
+        assert!(faults.draw("DescribeLoadBalancers", false).is_some());
+    }
+}

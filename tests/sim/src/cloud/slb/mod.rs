@@ -1,0 +1,58 @@
+//! Classic load balancers (product Slb, version 2014-05-15).
+
+mod certificates;
+mod groups;
+mod instances;
+mod listeners;
+mod tags;
+
+use tokio::time::Instant;
+
+use super::actions::{Action, Context};
+use super::protocol::ApiError;
+use super::world::{LoadBalancer, World};
+
+pub(crate) use listeners::plain_listener;
+
+pub(crate) fn actions() -> Vec<Action> {
+    let mut all = instances::actions();
+    all.extend(listeners::actions());
+    all.extend(groups::actions());
+    all.extend(tags::actions());
+    all.extend(certificates::actions());
+    all
+}
+
+fn not_found() -> ApiError {
+    ApiError::new(404, "InvalidLoadBalancerId.NotFound", "The specified LoadBalancerId does not exist.")
+}
+
+fn instance<'w>(world: &'w World, id: &str) -> Result<&'w LoadBalancer, ApiError> {
+    world.load_balancers.get(id).ok_or_else(not_found)
+}
+
+/// The load balancer that a call names, for a write: it must be neither locked nor busy, and is busy afterwards for as
+/// long as the dial says.
+fn for_write<'w>(cx: &'w mut Context<'_>) -> Result<&'w mut LoadBalancer, ApiError> {
+    let id = cx.params.need("LoadBalancerId")?;
+    claim(cx.world, id)
+}
+
+/// As [`for_write`], by id.
+fn claim<'w>(world: &'w mut World, id: &str) -> Result<&'w mut LoadBalancer, ApiError> {
+    let busy = world.dials.load_balancer_busy;
+    let it = world.load_balancers.get_mut(id).ok_or_else(not_found)?;
+    if it.status == "locked" {
+        let message = "The status of the load balancer does not support this operation.";
+        return Err(ApiError::new(400, "LbStatusNotSupport", message));
+    }
+    let now = Instant::now();
+    if it.busy_until.is_some_and(|until| until > now) {
+        let message = "The specified service is configuring, please try again later.";
+        return Err(ApiError::new(400, "ServiceIsConfiguring", message));
+    }
+    if !busy.is_zero() {
+        it.busy_until = Some(now + busy);
+    }
+    Ok(it)
+}

@@ -1,0 +1,315 @@
+//! What the simulated cloud holds. Plain data with public fields: tests set it up, look at it and change it while running.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use ipnet::{IpNet, Ipv4Net};
+use jiff::Timestamp;
+use serde_json::Value;
+
+pub use super::objects::*;
+
+/// The access key that [`World::new`] knows.
+pub const KEY_ID: &str = "LTAI5tSimulatedCloud";
+/// The secret of [`KEY_ID`].
+pub const KEY_SECRET: &str = "simulated-secret";
+
+/// The whole cloud of one account in one region.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Such as `cn-hangzhou`.
+    pub region: String,
+    /// Regions that exist but hold nothing.
+    pub other_regions: BTreeSet<String>,
+    /// Zones of the region; load balancers take the first two by default.
+    pub zones: Vec<String>,
+    /// Account id.
+    pub account: String,
+    /// By id.
+    pub vpcs: BTreeMap<String, Vpc>,
+    /// By id.
+    pub vswitches: BTreeMap<String, VSwitch>,
+    /// By id.
+    pub route_tables: BTreeMap<String, RouteTable>,
+    /// By id.
+    pub instances: BTreeMap<String, Instance>,
+    /// By id.
+    pub interfaces: BTreeMap<String, Interface>,
+    /// By allocation id.
+    pub eips: BTreeMap<String, Eip>,
+    /// Server certificates of CLB, by id.
+    pub certificates: BTreeMap<String, Certificate>,
+    /// Access control lists of CLB, by id.
+    pub acls: BTreeMap<String, Acl>,
+    /// By id.
+    pub load_balancers: BTreeMap<String, LoadBalancer>,
+    /// Access keys, by id.
+    pub keys: BTreeMap<String, AccessKey>,
+    /// RAM roles, by name.
+    pub roles: BTreeMap<String, Role>,
+    /// The service account token that `AssumeRoleWithOIDC` accepts.
+    pub oidc_token: Option<String>,
+    /// What the metadata service says.
+    pub metadata: Metadata,
+    /// Zones in which no load balancer can be made any more.
+    pub sold_out_zones: BTreeSet<String>,
+    /// Account quotas.
+    pub limits: Limits,
+    /// How slow and how busy the cloud is.
+    pub dials: Dials,
+    pub(crate) tokens: BTreeMap<String, TokenUse>,
+    pub(crate) counter: u64,
+}
+
+/// Account quotas.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Custom entries per route table.
+    pub routes_per_table: usize,
+    /// Load balancers of the account.
+    pub load_balancers: usize,
+    /// Listeners per load balancer.
+    pub listeners: usize,
+    /// vServer groups per load balancer.
+    pub groups: usize,
+    /// Backends over all groups of a load balancer.
+    pub backends: usize,
+    /// Backends in one call.
+    pub backends_per_call: usize,
+    /// Domain extensions per listener.
+    pub domain_extensions: usize,
+}
+
+/// How slow and how busy the cloud is; everything is off by default.
+#[derive(Clone, Debug, Default)]
+pub struct Dials {
+    /// Every call takes this long before it has its effect.
+    pub latency: Duration,
+    /// Single actions take this long instead.
+    pub action_latency: BTreeMap<String, Duration>,
+    /// After each write a load balancer refuses further writes for this long.
+    pub load_balancer_busy: Duration,
+    /// A started listener stays in `starting` for this long.
+    pub listener_start: Duration,
+    /// A route stays `Pending` for this long, and no other route of its VPC can be written.
+    pub route_pending: Duration,
+    /// Whether calls beyond the per-action rate get `Throttling.User`.
+    pub rate_quotas: bool,
+    /// Replaces the published rates: calls per 60 seconds, by action.
+    pub rates: BTreeMap<String, u32>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct TokenUse {
+    pub(crate) parameters: BTreeMap<String, String>,
+    pub(crate) answer: Value,
+}
+
+/// A description of a world that cannot be read.
+#[derive(Debug)]
+pub struct BadWorld(pub String);
+
+impl std::fmt::Display for BadWorld {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the description of the cloud cannot be used: {}", self.0)
+    }
+}
+
+impl std::error::Error for BadWorld {}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new("cn-hangzhou")
+    }
+}
+
+impl World {
+    /// An empty region with two zones and the access key [`KEY_ID`].
+    #[must_use]
+    pub fn new(region: &str) -> Self {
+        Self {
+            region: region.into(),
+            other_regions: BTreeSet::from(["cn-beijing".into(), "cn-shanghai".into(), "cn-hangzhou".into()]),
+            zones: vec![format!("{region}-i"), format!("{region}-j")],
+            account: "1234567890123456".into(),
+            vpcs: BTreeMap::new(),
+            vswitches: BTreeMap::new(),
+            route_tables: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            interfaces: BTreeMap::new(),
+            eips: BTreeMap::new(),
+            certificates: BTreeMap::new(),
+            acls: BTreeMap::new(),
+            load_balancers: BTreeMap::new(),
+            keys: BTreeMap::from([(KEY_ID.into(), AccessKey::permanent(KEY_SECRET))]),
+            roles: BTreeMap::new(),
+            oidc_token: None,
+            metadata: Metadata::default(),
+            sold_out_zones: BTreeSet::new(),
+            limits: Limits::default(),
+            dials: Dials::default(),
+            tokens: BTreeMap::new(),
+            counter: 0,
+        }
+    }
+
+    /// A VPC with its system route table `vtb-<rest of the id>`.
+    #[must_use]
+    pub fn with_vpc(mut self, id: &str, cidr: &str) -> Self {
+        self.vpcs.insert(id.into(), Vpc::new(cidr));
+        let table = format!("vtb-{}", id.trim_start_matches("vpc-"));
+        self.route_tables.insert(table, RouteTable::system(id));
+        self
+    }
+
+    /// A vSwitch with all addresses of its range but four free.
+    #[must_use]
+    pub fn with_vswitch(mut self, id: &str, vpc: &str, zone: &str, cidr: &str) -> Self {
+        self.vswitches.insert(id.into(), VSwitch::new(vpc, zone, cidr));
+        self
+    }
+
+    /// A running instance with its primary interface.
+    #[must_use]
+    pub fn with_instance(mut self, id: &str, name: &str, vswitch: &str, ip: &str) -> Self {
+        self.add_instance(id, name, vswitch, ip);
+        self
+    }
+
+    /// A custom route table.
+    #[must_use]
+    pub fn with_route_table(mut self, id: &str, vpc: &str) -> Self {
+        self.route_tables.insert(id.into(), RouteTable { kind: "Custom".into(), ..RouteTable::system(vpc) });
+        self
+    }
+
+    /// A certificate that is valid until `expires`.
+    #[must_use]
+    pub fn with_certificate(mut self, id: &str, common_name: &str, expires: Timestamp) -> Self {
+        self.certificates.insert(id.into(), Certificate { common_name: common_name.into(), expires });
+        self
+    }
+
+    /// A permanent access key.
+    #[must_use]
+    pub fn with_key(mut self, id: &str, secret: &str) -> Self {
+        self.keys.insert(id.into(), AccessKey::permanent(secret));
+        self
+    }
+
+    /// A RAM role with sessions of up to an hour.
+    #[must_use]
+    pub fn with_role(mut self, name: &str) -> Self {
+        self.roles.insert(name.into(), Role { max_session: 3600, denied: BTreeSet::new() });
+        self
+    }
+
+    /// Adds a running instance with its primary interface `eni-<rest of the id>`.
+    pub fn add_instance(&mut self, id: &str, name: &str, vswitch: &str, ip: &str) -> &mut Instance {
+        let eni = format!("eni-{}", id.trim_start_matches("i-"));
+        self.interfaces.insert(eni.clone(), Interface::primary(id, vswitch, ip));
+        let zone = self.vswitches.get(vswitch).map(|it| it.zone.clone()).unwrap_or_default();
+        self.instances.remove(id);
+        self.instances.entry(id.into()).or_insert_with(|| Instance::new(name, &zone, vswitch, ip, &eni))
+    }
+
+    /// Takes an instance away as a reclaimed spot instance goes: with its interfaces and its places in server groups, while
+    /// routes to it stay behind.
+    pub fn release_instance(&mut self, id: &str) {
+        self.instances.remove(id);
+        let gone: BTreeSet<String> =
+            self.interfaces.iter().filter(|(_, it)| it.instance == id).map(|(eni, _)| eni.clone()).collect();
+        self.interfaces.retain(|eni, _| !gone.contains(eni));
+        for group in self.load_balancers.values_mut().flat_map(|it| it.groups.values_mut()) {
+            group.backends.retain(|it| it.server_id != id && !gone.contains(&it.server_id));
+        }
+    }
+
+    /// The VPC of a vSwitch, empty if there is no such vSwitch.
+    #[must_use]
+    pub fn vpc_of(&self, vswitch: &str) -> &str {
+        self.vswitches.get(vswitch).map_or("", |it| it.vpc.as_str())
+    }
+
+    /// The load balancer that holds a group.
+    pub(crate) fn owner_of_group(&self, group: &str) -> Option<&String> {
+        self.load_balancers.iter().find(|(_, it)| it.groups.contains_key(group)).map(|(id, _)| id)
+    }
+
+    /// A name that was never given before, the same in every run.
+    pub(crate) fn fresh(&mut self, prefix: &str, length: usize) -> String {
+        const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+        self.counter += 1;
+        let mut state = self.counter;
+        let mut text = String::from(prefix);
+        for _ in 0..length {
+            state = mix(state);
+            text.push(char::from(DIGITS[usize::try_from(state % 36).unwrap_or(0)]));
+        }
+        text
+    }
+
+    /// A free address: private inside the vSwitch, else public.
+    pub(crate) fn fresh_address(&mut self, vswitch: Option<&str>, ip_version: &str) -> String {
+        if ip_version == "ipv6" {
+            self.counter += 1;
+            return format!("2408:4004::{:x}", self.counter);
+        }
+        if let Some(net) = vswitch.and_then(|id| self.vswitches.get(id)).and_then(|it| it.cidr.parse::<Ipv4Net>().ok())
+        {
+            let free = net.hosts().rev().map(|it| it.to_string()).find(|it| self.address_is_free(it));
+            if let Some(free) = free {
+                return free;
+            }
+        }
+        loop {
+            self.counter += 1;
+            let [.., high, low] = self.counter.to_be_bytes();
+            let address = Ipv4Addr::new(47, 98, high.wrapping_add(2), low).to_string();
+            if self.address_is_free(&address) {
+                return address;
+            }
+        }
+    }
+
+    pub(crate) fn address_is_free(&self, address: &str) -> bool {
+        !self.load_balancers.values().any(|it| it.address == address)
+            && !self.interfaces.values().any(|it| it.ipv4.iter().any(|ip| ip == address))
+    }
+
+    /// Account id and role name to resource name.
+    pub(crate) fn role_arn(&self, role: &str) -> String {
+        format!("acs:ram::{}:role/{role}", self.account)
+    }
+}
+
+/// A good mixer of 64 bits (splitmix64).
+pub(crate) const fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Whether an address lies in a range; `false` for anything that is neither.
+pub(crate) fn contains(cidr: &str, address: &str) -> bool {
+    match (cidr.parse::<IpNet>(), address.parse::<IpAddr>()) {
+        (Ok(net), Ok(ip)) => net.contains(&ip),
+        _ => false,
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            routes_per_table: 200,
+            load_balancers: 60,
+            listeners: 50,
+            groups: 50,
+            backends: 200,
+            backends_per_call: 40,
+            domain_extensions: 3,
+        }
+    }
+}

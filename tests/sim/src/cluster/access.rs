@@ -1,0 +1,80 @@
+//! Who may do what: bearer tokens and denied verbs.
+
+use std::collections::BTreeMap;
+
+use super::failure::Failure;
+use super::request::Request;
+
+#[derive(Debug, Default)]
+pub(super) struct Access {
+    /// Token to user. While it is empty, everybody is the administrator.
+    users: BTreeMap<String, String>,
+    denied: Vec<Denial>,
+}
+
+#[derive(Debug)]
+struct Denial {
+    user: String,
+    verb: String,
+    target: String,
+}
+
+impl Access {
+    pub(super) fn admit(&mut self, token: &str, user: &str) {
+        self.users.insert(token.to_owned(), user.to_owned());
+    }
+
+    pub(super) fn revoke(&mut self, token: &str) {
+        self.users.remove(token);
+    }
+
+    pub(super) fn deny(&mut self, user: &str, verb: &str, target: &str) {
+        self.denied.push(Denial { user: user.to_owned(), verb: verb.to_owned(), target: target.to_owned() });
+    }
+
+    pub(super) fn undeny(&mut self) {
+        self.denied.clear();
+    }
+
+    pub(super) fn a_token(&self) -> Option<&str> {
+        self.users.keys().next().map(String::as_str)
+    }
+
+    /// The user behind an `Authorization` header.
+    pub(super) fn authenticate(&self, authorization: Option<&str>) -> Result<String, Failure> {
+        if self.users.is_empty() {
+            return Ok("kubernetes-admin".to_owned());
+        }
+        let token = authorization.and_then(|header| header.strip_prefix("Bearer ")).unwrap_or_default();
+        self.users.get(token.trim()).cloned().ok_or_else(Failure::unauthorized)
+    }
+
+    pub(super) fn authorize(&self, user: &str, request: &Request) -> Result<(), Failure> {
+        let fits = |pattern: &str, value: &str| pattern == "*" || pattern == value;
+        let target = request.target();
+        let denied =
+            self.denied.iter().any(|d| fits(&d.user, user) && fits(&d.verb, request.verb) && fits(&d.target, &target));
+        if denied { Err(forbidden(user, request, &target)) } else { Ok(()) }
+    }
+}
+
+fn forbidden(user: &str, request: &Request, target: &str) -> Failure {
+    let resource = request.resource;
+    let subject = if request.name.is_empty() { String::new() } else { format!(" {:?}", request.name) };
+    let scope = if request.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace {:?}", request.namespace)
+    };
+    let message = format!(
+        "{}{subject} is forbidden: User {user:?} cannot {} resource {target:?} in API group {:?} {scope}",
+        resource.qualified(),
+        request.verb,
+        resource.group
+    );
+    let mut details = serde_json::json!({ "kind": resource.plural });
+    if !request.name.is_empty() {
+        details["name"] = request.name.clone().into();
+    }
+    Failure { details, ..Failure::new(403, "Forbidden", message) }
+}
