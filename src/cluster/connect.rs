@@ -53,15 +53,12 @@ pub enum ConnectError {
         reason: String,
     },
     /// `kubernetes.server` is no URL.
-    #[error("kubernetes.server is {given:?}; it must be a URL such as https://10.0.0.1:6443")]
-    Server {
-        /// What is written there.
-        given: String,
-    },
+    #[error("kubernetes.server is not a URL with scheme and host, such as https://10.0.0.1:6443")]
+    Server,
     /// TLS or authentication cannot be set up.
     #[error("a connection to {server} cannot be prepared: {reason}")]
     Client {
-        /// URL of the API server.
+        /// Host and port of the API server.
         server: String,
         /// What is wrong.
         reason: String,
@@ -119,9 +116,13 @@ impl Source {
     async fn load(&self, config: &Kubernetes) -> Result<Config, ConnectError> {
         let server = config.server.as_deref().map(parse_server).transpose()?;
         let mut loaded = match self {
-            Self::Kubeconfig { files, origin } => load_kubeconfig(files, config.context.clone())
-                .await
-                .map_err(|error| ConnectError::Kubeconfig { path: list(files), origin, reason: with_causes(&error) })?,
+            Self::Kubeconfig { files, origin } => {
+                load_kubeconfig(files, config.context.clone()).await.map_err(|error| ConnectError::Kubeconfig {
+                    path: list(files),
+                    origin,
+                    reason: without_content(&error),
+                })?
+            }
             Self::InCluster => Config::incluster_env()
                 .map_err(|error: InClusterError| ConnectError::InCluster { reason: with_causes(&error) })?,
             Self::ServerOnly => Config::new(server.clone().unwrap_or_default()),
@@ -163,8 +164,7 @@ fn list(files: &[PathBuf]) -> String {
 
 fn parse_server(given: &str) -> Result<Uri, ConnectError> {
     let uri: Option<Uri> = given.parse().ok();
-    uri.filter(|uri| uri.scheme().is_some() && uri.host().is_some())
-        .ok_or_else(|| ConnectError::Server { given: given.to_owned() })
+    uri.filter(|uri| uri.scheme().is_some() && uri.host().is_some()).ok_or(ConnectError::Server)
 }
 
 async fn load_kubeconfig(files: &[PathBuf], context: Option<String>) -> Result<Config, KubeconfigError> {
@@ -172,12 +172,42 @@ async fn load_kubeconfig(files: &[PathBuf], context: Option<String>) -> Result<C
     for file in files {
         merged = merged.merge(Kubeconfig::read_from(file)?)?;
     }
+    let proxy = stated_proxy(&merged, context.as_deref());
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    Config::from_custom_kubeconfig(merged, &options).await
+    let mut loaded = Config::from_custom_kubeconfig(merged, &options).await?;
+    // kube also takes HTTPS_PROXY, without heeding NO_PROXY for the API server. That variable is set for the way to the
+    // cloud; the API server is next door.
+    loaded.proxy_url = proxy.map(|url| url.parse()).transpose().map_err(KubeconfigError::ParseProxyUrl)?;
+    Ok(loaded)
+}
+
+/// `proxy-url` of the cluster in use.
+fn stated_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let name = context.or(kubeconfig.current_context.as_deref())?;
+    let context = kubeconfig.contexts.iter().find(|named| named.name == name)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
+    cluster.proxy_url.clone().filter(|url| !url.is_empty())
+}
+
+/// What is wrong with a kubeconfig. Errors of the parser quote the lines around, which may hold tokens and keys.
+fn without_content(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(error) => match error.location() {
+            Some(place) => format!("it is not a kubeconfig from line {}, column {} on", place.line(), place.column()),
+            None => "it is not a kubeconfig".into(),
+        },
+        other => with_causes(other),
+    }
+}
+
+/// Host and port only: the rest of a URL may hold a password.
+fn address(server: &Uri) -> String {
+    let host = server.host().unwrap_or_default();
+    server.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
 fn client(config: Config) -> Result<Client, ConnectError> {
-    let server = config.cluster_url.to_string();
+    let server = address(&config.cluster_url);
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ConnectError::Client { server, reason: with_causes(&error) })?;
     Ok(builder.build())
@@ -189,7 +219,7 @@ pub(super) async fn connect(config: &Kubernetes) -> Result<Cluster, ConnectError
     let source = source(config, |name| std::env::var(name).ok(), Path::exists)?;
     let fingerprint = source.fingerprint();
     let loaded = source.load(config).await?;
-    info!(server = %loaded.cluster_url, from = source.describe(), "using this API server");
+    info!(server = address(&loaded.cluster_url), from = source.describe(), "using this API server");
     let client = client(loaded)?;
     let requests = Requests::new(client, config.qps, config.burst, config.timeout, Arc::new(Health::default()));
     let refresh = Task::spawn(keep_fresh(source, fingerprint, config.clone(), requests.clone()));
@@ -311,7 +341,7 @@ current-context: first
         assert!(error.contains("third"), "{error}");
         let nonsense = Kubernetes { server: Some("lb.example".into()), ..config() };
         let error = source.load(&nonsense).await.unwrap_err().to_string();
-        assert!(error.contains("lb.example"), "{error}");
+        assert!(error.contains("kubernetes.server"), "{error}");
     }
 
     #[test]
@@ -326,6 +356,62 @@ current-context: first
         std::fs::write(folder.path().join("cert.pem"), "two").unwrap();
         assert_ne!(source.fingerprint(), before);
         assert!(before.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_proxy_is_used_only_where_the_kubeconfig_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        for (field, expected) in [("", None), (", proxy-url: 'http://proxy.example:3128'", Some("proxy.example"))] {
+            let text = KUBECONFIG.replace("one.example:6443'", &format!("one.example:6443'{field}"));
+            std::fs::write(&file, text).unwrap();
+            let source = Source::Kubeconfig { files: vec![file.clone()], origin: "test" };
+            let loaded = source.load(&config()).await.unwrap();
+            assert_eq!(loaded.proxy_url.as_ref().and_then(Uri::host), expected);
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let mut without_files = loaded;
+            without_files.auth_info = kube::config::AuthInfo::default();
+            without_files.root_cert = Some(Vec::new());
+            assert!(client(without_files).is_ok());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_is_not_there_yet_is_waited_for() {
+        use crate::cluster::fake::{Answer, cluster};
+        let tries = std::sync::atomic::AtomicU32::new(0);
+        let cluster = cluster(move |asked| {
+            assert_eq!(asked.path, "/version");
+            match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+                0..5 => Answer::Broken,
+                5 => Answer::Silence,
+                6 => Answer::error(401, "the token has expired"),
+                7 => Answer::error(503, "starting"),
+                _ => Answer::Json(200, serde_json::json!({ "gitVersion": "v1.34.1" })),
+            }
+        });
+        assert!(!cluster.status().reachable);
+        assert_eq!(cluster.wait_ready().await, "v1.34.1");
+        assert!(cluster.status().reachable);
+    }
+
+    #[tokio::test]
+    async fn errors_do_not_repeat_what_is_in_a_kubeconfig() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        for text in [
+            "users:\n- name: u\n  user: {token: [hunter2]}\n",
+            "users:\n- name: u\n  user: {token: hunter2\n",
+            "clusters: hunter2",
+            "users: [{name: u, user: {client-certificate-data: aHVudGVyMg==hunter2, client-key-data: hunter2}}]\n\
+             clusters: [{name: c, cluster: {server: 'https://user:hunter2@one.example', certificate-authority-data: hunter2}}]\n\
+             contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x",
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let stated = Kubernetes { kubeconfig: Some(file.clone()), ..config() };
+            let error = connect(&stated).await.unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
+        }
     }
 
     #[tokio::test]
