@@ -129,7 +129,7 @@ fn untag_resources(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let (kind, ids) = targets(cx)?;
     for id in &ids {
         if let Some(tags) = tags_of(cx.world, &kind, id) {
-            tags.retain(|key, _| !keys.contains(key) && !(all && keys.is_empty()));
+            tags.retain(|key, _| !(keys.contains(key) || (all && keys.is_empty())));
         }
     }
     Ok(json!({}))
