@@ -298,7 +298,7 @@ fn add_load_balancer(world: &mut World, input: LoadBalancerInput) -> Result<(), 
         };
         made.listeners.insert((it.port, protocol), listener);
     }
-    world.load_balancers.insert(input.id, made);
+    world.load_balancers.insert(input.id, made.into());
     Ok(())
 }
 

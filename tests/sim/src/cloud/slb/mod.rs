@@ -28,7 +28,7 @@ fn not_found() -> ApiError {
 }
 
 fn instance<'w>(world: &'w World, id: &str) -> Result<&'w LoadBalancer, ApiError> {
-    world.load_balancers.get(id).ok_or_else(not_found)
+    world.load_balancers.get(id).map(|it| &**it).ok_or_else(not_found)
 }
 
 /// The load balancer that a call names, for a write: it must be neither locked nor busy, and is busy afterwards for as
@@ -41,7 +41,7 @@ fn for_write<'w>(cx: &'w mut Context<'_>) -> Result<&'w mut LoadBalancer, ApiErr
 /// As [`for_write`], by id.
 fn claim<'w>(world: &'w mut World, id: &str, action: &Action) -> Result<&'w mut LoadBalancer, ApiError> {
     let busy = world.dials.load_balancer_busy;
-    let it = world.load_balancers.get_mut(id).ok_or_else(not_found)?;
+    let it: &mut LoadBalancer = world.load_balancers.get_mut(id).ok_or_else(not_found)?;
     if it.status == "locked" {
         let message = "The status of the load balancer does not support this operation.";
         return Err(ApiError::new(400, "LbStatusNotSupport", message));

@@ -280,7 +280,9 @@ async fn lists_come_in_pages() {
     cloud.edit(|world| {
         for n in 0..25 {
             world.add_instance(&format!("i-x{n:02}"), "x", "vsw-i", &format!("192.168.0.{}", 100 + n));
-            world.load_balancers.insert(format!("lb-{n:02}"), LoadBalancer::internet("x", &format!("47.1.1.{n}")));
+            world
+                .load_balancers
+                .insert(format!("lb-{n:02}"), LoadBalancer::internet("x", &format!("47.1.1.{n}")).into());
         }
     });
     assert_eq!(load_balancer_ids(&client).await.len(), 10, "ten are a page where nothing is asked for");
