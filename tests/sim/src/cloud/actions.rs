@@ -125,8 +125,12 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Action> {
     ACTIONS.iter()
 }
 
-pub(crate) fn find(name: &str, version: &str) -> Result<&'static Action, ApiError> {
-    let named = |it: &&Action| it.name == name && it.product.version() == version;
+/// The action that a request names. A host of the vendor serves one product; any other host serves them all.
+pub(crate) fn find(name: &str, version: &str, host: &str) -> Result<&'static Action, ApiError> {
+    let vendor = host.split(':').next().and_then(|it| it.strip_suffix(".aliyuncs.com"));
+    let only = vendor.and_then(|it| it.split(['.', '-']).next());
+    let is_served = |it: &Action| only.is_none_or(|product| product == it.product.name());
+    let named = |it: &&Action| it.name == name && it.product.version() == version && is_served(it);
     ACTIONS.iter().find(named).ok_or_else(|| {
         let message = "Specified api is not found, please check your url and method.";
         ApiError::new(404, "InvalidAction.NotFound", message)

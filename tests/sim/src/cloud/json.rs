@@ -298,7 +298,7 @@ fn add_load_balancer(world: &mut World, input: LoadBalancerInput) -> Result<(), 
         };
         made.listeners.insert((it.port, protocol), listener);
     }
-    world.load_balancers.insert(input.id, made);
+    world.load_balancers.insert(input.id, made.into());
     Ok(())
 }
 
@@ -308,7 +308,20 @@ pub(crate) fn snapshot(world: &World) -> Value {
     let routes: Map<String, Value> = world.route_tables.iter().map(|(id, it)| (id.clone(), routes(it))).collect();
     let instances: Map<String, Value> =
         world.instances.iter().map(|(id, it)| (id.clone(), instance(world, it))).collect();
-    json!({"load_balancers": load_balancers, "routes": routes, "instances": instances})
+    let extensions: Map<String, Value> =
+        world.load_balancers.iter().flat_map(|(id, it)| domain_extensions(id, it)).collect();
+    json!({"load_balancers": load_balancers, "domain_extensions": extensions, "routes": routes, "instances": instances})
+}
+
+/// `<load balancer>/<port>` to domains and their certificates.
+fn domain_extensions(id: &str, lb: &LoadBalancer) -> Vec<(String, Value)> {
+    let has_some = lb.listeners.iter().filter(|(_, it)| !it.domain_extensions.is_empty());
+    has_some
+        .map(|((port, _), it)| {
+            let pairs = it.domain_extensions.values().map(|it| (it.domain.clone(), json!(it.certificate)));
+            (format!("{id}/{port}"), Value::Object(pairs.collect()))
+        })
+        .collect()
 }
 
 fn routes(table: &RouteTable) -> Value {

@@ -15,7 +15,7 @@ use super::{Cloud, ConnectionLost, ecs, spoil};
 const TTL: &str = "x-aliyun-ecs-metadata-token-ttl-seconds";
 const TOKEN: &str = "x-aliyun-ecs-metadata-token";
 /// Keys of a role live this long unless set otherwise.
-const KEY_LIFETIME: Duration = Duration::from_hours(6);
+const KEY_LIFETIME: Duration = Duration::from_secs(6 * 3600);
 /// A new key is given out when the last one has less than this share of its life left.
 const RENEW_SHARE: f64 = 0.25;
 
@@ -29,7 +29,7 @@ pub(crate) async fn answer(cloud: &Cloud, request: &Request<Bytes>) -> Result<Re
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
     }
-    let answer = cloud.edit(|world| {
+    let answer = cloud.adjust(|world| {
         if world.metadata.disabled {
             return Err(StatusCode::FORBIDDEN);
         }

@@ -51,6 +51,8 @@ pub use world::*;
 const HISTORY: usize = 8;
 /// How long [`Cloud::until`] waits.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often it looks again although nothing was called.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Marks an answer whose connection closes in the middle of the body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CutShort;
@@ -150,16 +152,26 @@ impl Cloud {
         look(&self.0.state.lock().world)
     }
 
-    /// Changes what the cloud holds, as a user in the console would.
+    /// Changes what the cloud holds, as a user in the console would: it counts as a write for [`Fault::Stale`].
     pub fn edit<T>(&self, edit: impl FnOnce(&mut World) -> T) -> T {
-        let result = edit(&mut self.0.state.lock().world);
+        {
+            let mut state = self.0.state.lock();
+            let before = state.world.clone();
+            state.remember(before);
+        }
+        self.adjust(edit)
+    }
+
+    /// Changes something that is not an object of the cloud.
+    fn adjust<T>(&self, adjust: impl FnOnce(&mut World) -> T) -> T {
+        let result = adjust(&mut self.0.state.lock().world);
         self.changed();
         result
     }
 
     /// Changes how slow and busy the cloud is.
     pub fn dials(&self, edit: impl FnOnce(&mut Dials)) {
-        self.edit(|world| edit(&mut world.dials));
+        self.adjust(|world| edit(&mut world.dials));
     }
 
     /// Adds a running instance, see [`World::add_instance`].
@@ -267,7 +279,7 @@ impl Cloud {
         self.until_within(PATIENCE, |cloud| cloud.0.log.look(&is_so)).await
     }
 
-    /// Waits until something is so, looking again after every call and edit.
+    /// Waits until something is so, looking again after every call and edit and now and then in between.
     ///
     /// # Errors
     /// It did not come true in that time.
@@ -276,9 +288,11 @@ impl Cloud {
         let wait = async {
             loop {
                 changes.mark_unchanged();
-                if is_so(self) || changes.changed().await.is_err() {
+                if is_so(self) {
                     return;
                 }
+                // Some states, such as `Pending`, end by themselves.
+                let _ = tokio::time::timeout(LOOK_AGAIN, changes.changed()).await;
             }
         };
         tokio::time::timeout(patience, wait).await.map_err(|_| NotInTime)
@@ -314,7 +328,7 @@ impl Cloud {
             effective: false,
             fault: None,
         };
-        let result = self.call(&params, &mut call).await;
+        let result = self.call(&params, &host, &mut call).await;
         call.outcome = match &result {
             Ok(_) => "OK".into(),
             Err(error) => error.code.clone(),
@@ -335,8 +349,8 @@ impl Cloud {
         spoil(response, fault, &request_id, &host).await
     }
 
-    async fn call(&self, params: &Params, call: &mut Call) -> Result<Value, ApiError> {
-        let action = actions::find(params.need("Action")?, params.need("Version")?)?;
+    async fn call(&self, params: &Params, host: &str, call: &mut Call) -> Result<Value, ApiError> {
+        let action = actions::find(params.need("Action")?, params.need("Version")?, host)?;
         call.product = action.product.name();
         call.write = action.write;
         self.complain_about(action, params);
@@ -466,10 +480,7 @@ impl Cloud {
         let mut context = Context { world, params, now, action, log: &self.0.log };
         let mut answer = (action.run)(&mut context)?;
         if let Some(before) = before {
-            state.history.push_back(before);
-            if state.history.len() > HISTORY {
-                state.history.pop_front();
-            }
+            state.remember(before);
         }
         if let Some(Fault::Hidden(lists)) = fault {
             let new = actions::marks(action, params, &answer);
@@ -489,6 +500,14 @@ impl Cloud {
 }
 
 impl State {
+    /// Keeps what the world was before a write.
+    fn remember(&mut self, before: World) {
+        self.history.push_back(before);
+        if self.history.len() > HISTORY {
+            self.history.pop_front();
+        }
+    }
+
     fn hide(&mut self, items: &mut Vec<Value>) {
         for hidden in &mut self.hidden {
             let before = items.len();

@@ -267,7 +267,7 @@ impl Protocol {
 pub struct Listener {
     /// Text of the maker.
     pub description: String,
-    /// `running` or `stopped`; `starting` shows while [`Dials::listener_start`] lasts.
+    /// `running` or `stopped`; `starting` shows while [`Dials::listener_start`](super::Dials::listener_start) lasts.
     pub status: String,
     /// Id of its group, empty if none.
     pub group: String,

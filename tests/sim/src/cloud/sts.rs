@@ -15,7 +15,7 @@ pub(crate) fn actions() -> Vec<Action> {
             Product::Sts,
             "AssumeRole",
             "RoleArn! RoleSessionName! DurationSeconds Policy ExternalId SourceIdentity",
-            |cx| assume(cx),
+            assume,
         ),
         Action {
             signed: false,

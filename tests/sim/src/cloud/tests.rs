@@ -122,8 +122,14 @@ impl Client {
 }
 
 fn post(parameters: &BTreeMap<String, String>) -> Request<Bytes> {
-    Request::post("http://slb.aliyuncs.com/")
-        .header("host", "slb.aliyuncs.com")
+    let host = match parameters["Version"].as_str() {
+        ECS => "ecs.cn-hangzhou.aliyuncs.com",
+        VPC => "vpc.cn-hangzhou.aliyuncs.com",
+        STS => "sts.aliyuncs.com",
+        _ => "slb.aliyuncs.com",
+    };
+    Request::post("/")
+        .header("host", host)
         .header("content-type", "application/x-www-form-urlencoded")
         .body(Bytes::from(form(parameters)))
         .unwrap()

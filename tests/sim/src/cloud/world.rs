@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net};
@@ -14,6 +16,31 @@ pub use super::objects::*;
 pub const KEY_ID: &str = "LTAI5tSimulatedCloud";
 /// The secret of [`KEY_ID`].
 pub const KEY_SECRET: &str = "simulated-secret";
+
+/// A value that earlier states of the world share until it is changed, so that remembering them costs next to nothing.
+/// It can be used as what it holds.
+#[derive(Clone, Debug, Default)]
+pub struct Shared<T>(Arc<T>);
+
+impl<T> From<T> for Shared<T> {
+    fn from(value: T) -> Self {
+        Self(Arc::new(value))
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Clone> DerefMut for Shared<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        Arc::make_mut(&mut self.0)
+    }
+}
 
 /// The whole cloud of one account in one region.
 #[derive(Clone, Debug)]
@@ -31,11 +58,11 @@ pub struct World {
     /// By id.
     pub vswitches: BTreeMap<String, VSwitch>,
     /// By id.
-    pub route_tables: BTreeMap<String, RouteTable>,
+    pub route_tables: Shared<BTreeMap<String, RouteTable>>,
     /// By id.
-    pub instances: BTreeMap<String, Instance>,
+    pub instances: Shared<BTreeMap<String, Instance>>,
     /// By id.
-    pub interfaces: BTreeMap<String, Interface>,
+    pub interfaces: Shared<BTreeMap<String, Interface>>,
     /// By allocation id.
     pub eips: BTreeMap<String, Eip>,
     /// Server certificates of CLB, by id.
@@ -43,7 +70,7 @@ pub struct World {
     /// Access control lists of CLB, by id.
     pub acls: BTreeMap<String, Acl>,
     /// By id.
-    pub load_balancers: BTreeMap<String, LoadBalancer>,
+    pub load_balancers: Shared<BTreeMap<String, Shared<LoadBalancer>>>,
     /// Access keys, by id.
     pub keys: BTreeMap<String, AccessKey>,
     /// RAM roles, by name.
@@ -58,7 +85,7 @@ pub struct World {
     pub limits: Limits,
     /// How slow and how busy the cloud is.
     pub dials: Dials,
-    pub(crate) tokens: BTreeMap<String, TokenUse>,
+    pub(crate) tokens: Shared<BTreeMap<String, TokenUse>>,
     pub(crate) counter: u64,
 }
 
@@ -135,13 +162,13 @@ impl World {
             account: "1234567890123456".into(),
             vpcs: BTreeMap::new(),
             vswitches: BTreeMap::new(),
-            route_tables: BTreeMap::new(),
-            instances: BTreeMap::new(),
-            interfaces: BTreeMap::new(),
+            route_tables: Shared::default(),
+            instances: Shared::default(),
+            interfaces: Shared::default(),
             eips: BTreeMap::new(),
             certificates: BTreeMap::new(),
             acls: BTreeMap::new(),
-            load_balancers: BTreeMap::new(),
+            load_balancers: Shared::default(),
             keys: BTreeMap::from([(KEY_ID.into(), AccessKey::permanent(KEY_SECRET))]),
             roles: BTreeMap::new(),
             oidc_token: None,
@@ -149,7 +176,7 @@ impl World {
             sold_out_zones: BTreeSet::new(),
             limits: Limits::default(),
             dials: Dials::default(),
-            tokens: BTreeMap::new(),
+            tokens: Shared::default(),
             counter: 0,
         }
     }
@@ -221,8 +248,11 @@ impl World {
         let gone: BTreeSet<String> =
             self.interfaces.iter().filter(|(_, it)| it.instance == id).map(|(eni, _)| eni.clone()).collect();
         self.interfaces.retain(|eni, _| !gone.contains(eni));
-        for group in self.load_balancers.values_mut().flat_map(|it| it.groups.values_mut()) {
-            group.backends.retain(|it| it.server_id != id && !gone.contains(&it.server_id));
+        let is_gone = |it: &Backend| it.server_id == id || gone.contains(&it.server_id);
+        for lb in self.load_balancers.values_mut() {
+            if lb.groups.values().any(|it| it.backends.iter().any(is_gone)) {
+                lb.groups.values_mut().for_each(|it| it.backends.retain(|it| !is_gone(it)));
+            }
         }
     }
 

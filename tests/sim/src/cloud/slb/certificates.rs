@@ -128,7 +128,7 @@ fn holder<'w>(cx: &'w mut Context<'_>) -> Result<(&'w mut Listener, String), Api
         .find(|(_, it)| it.listeners.values().any(|it| has_it(&it)))
         .map(|(id, _)| id.clone())
         .ok_or_else(unknown)?;
-    let lb = claim(cx.world, &owner)?;
+    let lb = claim(cx.world, &owner, cx.action)?;
     let listener = lb.listeners.values_mut().find(|it| it.domain_extensions.contains_key(id)).ok_or_else(unknown)?;
     Ok((listener, id.to_owned()))
 }

@@ -47,7 +47,7 @@ fn no_group() -> ApiError {
 fn group_for_write(cx: &mut Context<'_>) -> Result<(String, String), ApiError> {
     let group = cx.params.need("VServerGroupId")?;
     let owner = cx.world.owner_of_group(group).cloned().ok_or_else(no_group)?;
-    claim(cx.world, &owner)?;
+    claim(cx.world, &owner, cx.action)?;
     Ok((owner, group.to_owned()))
 }
 

@@ -8,7 +8,7 @@ use super::super::actions::{Action, Context, Product, once, page};
 use super::super::ecs::{has_tags, tag_list};
 use super::super::protocol::{ApiError, Params};
 use super::super::sts::seconds;
-use super::super::world::{LoadBalancer, World};
+use super::super::world::{LoadBalancer, Shared, World};
 use super::{for_write, instance, tags};
 
 const SPECS: &[&str] =
@@ -154,7 +154,7 @@ fn create(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         "ResourceGroupId": made.resource_group,
         "OrderId": cx.world.counter,
     });
-    cx.world.load_balancers.insert(id, made);
+    cx.world.load_balancers.insert(id, made.into());
     Ok(answer)
 }
 
@@ -257,7 +257,7 @@ fn describe_all(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         Some(part) if is_fuzzy => it.name.contains(part),
         _ => in_list("LoadBalancerName", &it.name),
     };
-    let matches = |(id, it): &(&String, &LoadBalancer)| {
+    let matches = |(id, it): &(&String, &Shared<LoadBalancer>)| {
         in_list("LoadBalancerId", id)
             && has_name(it)
             && is_text("VpcId", &it.vpc)

@@ -28,28 +28,29 @@ fn not_found() -> ApiError {
 }
 
 fn instance<'w>(world: &'w World, id: &str) -> Result<&'w LoadBalancer, ApiError> {
-    world.load_balancers.get(id).ok_or_else(not_found)
+    world.load_balancers.get(id).map(|it| &**it).ok_or_else(not_found)
 }
 
 /// The load balancer that a call names, for a write: it must be neither locked nor busy, and is busy afterwards for as
 /// long as the dial says.
 fn for_write<'w>(cx: &'w mut Context<'_>) -> Result<&'w mut LoadBalancer, ApiError> {
     let id = cx.params.need("LoadBalancerId")?;
-    claim(cx.world, id)
+    claim(cx.world, id, cx.action)
 }
 
 /// As [`for_write`], by id.
-fn claim<'w>(world: &'w mut World, id: &str) -> Result<&'w mut LoadBalancer, ApiError> {
+fn claim<'w>(world: &'w mut World, id: &str, action: &Action) -> Result<&'w mut LoadBalancer, ApiError> {
     let busy = world.dials.load_balancer_busy;
-    let it = world.load_balancers.get_mut(id).ok_or_else(not_found)?;
+    let it: &mut LoadBalancer = world.load_balancers.get_mut(id).ok_or_else(not_found)?;
     if it.status == "locked" {
         let message = "The status of the load balancer does not support this operation.";
         return Err(ApiError::new(400, "LbStatusNotSupport", message));
     }
     let now = Instant::now();
     if it.busy_until.is_some_and(|until| until > now) {
-        let message = "The specified service is configuring, please try again later.";
-        return Err(ApiError::new(400, "ServiceIsConfiguring", message));
+        let is_inner = action.name.contains("Listener") || action.name.contains("VServerGroup");
+        let code = if is_inner { "ServiceIsConfiguring" } else { "OperationBusy" };
+        return Err(ApiError::new(400, code, "The specified load balancer is configuring, please try again later."));
     }
     if !busy.is_zero() {
         it.busy_until = Some(now + busy);

@@ -70,7 +70,10 @@ fn too_many() -> ApiError {
 fn tags_of<'w>(world: &'w mut World, kind: &str, id: &str) -> Option<&'w mut BTreeMap<String, String>> {
     match kind {
         "instance" => Some(&mut world.load_balancers.get_mut(id)?.tags),
-        "vservergroup" => Some(&mut world.load_balancers.values_mut().find_map(|it| it.groups.get_mut(id))?.tags),
+        "vservergroup" => {
+            let owner = world.owner_of_group(id)?.clone();
+            Some(&mut world.load_balancers.get_mut(&owner)?.groups.get_mut(id)?.tags)
+        }
         _ => {
             let mut parts = id.rsplitn(3, '_');
             let port = parts.next()?.parse().ok()?;
@@ -129,7 +132,7 @@ fn untag_resources(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let (kind, ids) = targets(cx)?;
     for id in &ids {
         if let Some(tags) = tags_of(cx.world, &kind, id) {
-            tags.retain(|key, _| !keys.contains(key) && !(all && keys.is_empty()));
+            tags.retain(|key, _| !(keys.contains(key) || (all && keys.is_empty())));
         }
     }
     Ok(json!({}))
@@ -158,7 +161,7 @@ fn list_tag_resources(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 
 fn all_of<'w>(world: &'w World, kind: &str) -> Vec<(String, &'w BTreeMap<String, String>)> {
     let mut all = Vec::new();
-    for (id, lb) in &world.load_balancers {
+    for (id, lb) in world.load_balancers.iter() {
         match kind {
             "instance" => all.push((id.clone(), &lb.tags)),
             "vservergroup" => all.extend(lb.groups.iter().map(|(id, it)| (id.clone(), &it.tags))),

@@ -206,6 +206,8 @@ async fn domain_extensions(client: &Client, lb: &str) {
     client.slb("SetDomainExtensionAttribute", &change).await.unwrap();
     let listed = client.slb("DescribeDomainExtensions", &port).await.unwrap();
     assert_eq!(listed["DomainExtensions"]["DomainExtension"][0]["ServerCertificateId"], "cert-2");
+    let extensions = &client.cloud.snapshot()["domain_extensions"];
+    assert_eq!(extensions[format!("{lb}/443")], json!({"a.example.com": "cert-2"}));
     client.slb("DeleteDomainExtension", &change[..1]).await.unwrap();
     let certificates = client.slb("DescribeServerCertificates", &[("ServerCertificateId", "cert-1")]).await.unwrap();
     assert!(certificates["ServerCertificates"]["ServerCertificate"][0]["ExpireTimeStamp"].is_i64());

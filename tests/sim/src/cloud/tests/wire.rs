@@ -48,6 +48,22 @@ async fn each_defect_of_a_signature_has_its_code() {
 }
 
 #[tokio::test]
+async fn a_host_of_the_vendor_serves_one_product_and_any_other_host_all() {
+    let cloud = Cloud::new(world());
+    let client = Client::new(&cloud);
+    for (host, expected) in [
+        ("slb.aliyuncs.com", Ok(())),
+        ("slb-vpc.cn-hangzhou.aliyuncs.com", Ok(())),
+        ("127.0.0.1:8080", Ok(())),
+        ("ecs.cn-hangzhou.aliyuncs.com", Err("InvalidAction.NotFound".to_owned())),
+    ] {
+        let mut request = client.request(SLB, "DescribeLoadBalancers", &[]);
+        request.headers_mut().insert("host", host.parse().unwrap());
+        assert_eq!(send(&cloud, request).await.map(|_| ()), expected, "{host}");
+    }
+}
+
+#[tokio::test]
 async fn errors_carry_what_support_asks_for() {
     let cloud = Cloud::new(world());
     let client = Client::new(&cloud);
