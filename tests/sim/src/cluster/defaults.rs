@@ -74,7 +74,7 @@ fn number(object: &Value, field: &str) -> Option<u16> {
 }
 
 /// Defaults of every other kind than Service.
-pub(super) fn fill(resource: &Resource, value: &mut Value) {
+pub(super) fn fill(resource: &Resource, version: Version, value: &mut Value) {
     match resource.kind {
         "Namespace" => {
             object::map(value, "status").entry("phase").or_insert("Active".into());
@@ -89,9 +89,11 @@ pub(super) fn fill(resource: &Resource, value: &mut Value) {
             }
         }
         "Node" => {
-            object::map(value, "spec");
-            if let Some(cidr) = value.pointer("/spec/podCIDR").cloned() {
-                object::map(value, "spec").entry("podCIDRs").or_insert(json!([cidr]));
+            let spec = object::map(value, "spec");
+            if !version.has(Feature::PodCidrs) {
+                spec.remove("podCIDRs");
+            } else if let Some(cidr) = spec.get("podCIDR").cloned() {
+                spec.entry("podCIDRs").or_insert(json!([cidr]));
             }
         }
         _ => {}
@@ -327,23 +329,23 @@ fn node_ports(
 ) {
     let had = old.map(node_ports_of).unwrap_or_default();
     let asked = node_ports_of(spec);
-    for port in &asked {
-        if !had.contains(port) && !NODE_PORTS.contains(port) {
-            let why = format!(
-                "provided port is not in the valid range. The range of valid ports is {}-{}",
-                NODE_PORTS.start(),
-                NODE_PORTS.end()
-            );
-            problems.push(Problem::invalid("spec.ports[0].nodePort", port, why));
-        } else if taken.ports.contains(port) {
-            problems.push(Problem::invalid("spec.ports[0].nodePort", port, "provided port is already allocated"));
+    let ports = spec.get("ports").and_then(Value::as_array).into_iter().flatten();
+    for (index, port) in ports.enumerate().filter_map(|(index, port)| Some((index, number(port, "nodePort")?))) {
+        let field = format!("spec.ports[{index}].nodePort");
+        if !had.contains(&port) && !NODE_PORTS.contains(&port) {
+            let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
+            let why = format!("provided port is not in the valid range. The range of valid ports is {first}-{last}");
+            problems.push(Problem::invalid(field, port, why));
+        } else if taken.ports.contains(&port) {
+            problems.push(Problem::invalid(field, port, "provided port is already allocated"));
         }
     }
     taken.ports.extend(asked);
     if wants_node_ports(spec) {
         // One node port serves the same port number under two protocols.
         let mut shared: Vec<(u64, String, u16)> = Vec::new();
-        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+        for (index, port) in ports.enumerate() {
             let number_of = port.get("port").and_then(Value::as_u64).unwrap_or(0);
             let protocol = object::text(port, "/protocol").to_owned();
             if let Some(given) = number(port, "nodePort") {
@@ -353,7 +355,7 @@ fn node_ports(
             let other =
                 shared.iter().find(|(port, proto, _)| *port == number_of && *proto != protocol).map(|(.., p)| *p);
             let (Some(free), Some(port)) = (other.or_else(|| taken.take_port()), port.as_object_mut()) else {
-                problems.push(Problem::invalid("spec.ports[0].nodePort", 0, "range is full"));
+                problems.push(Problem::invalid(format!("spec.ports[{index}].nodePort"), 0, "range is full"));
                 return;
             };
             shared.push((number_of, protocol, free));
@@ -488,6 +490,28 @@ mod tests {
         let problems = fill_service(NEWEST, &mut greedy, None, &mut taken());
         let fields: Vec<_> = problems.iter().map(|p| p.field.as_str()).collect();
         assert_eq!(fields, ["spec.clusterIPs", "spec.ports[0].nodePort"]);
+    }
+
+    #[test]
+    fn a_second_family_where_the_cluster_has_one() {
+        let asking = json!({ "spec": { "ipFamilyPolicy": "RequireDualStack", "ports": [{ "port": 80 }] } });
+        let both = Rules { version: Version::NEWEST, dual_stack: true };
+        let mut service = asking.clone();
+        assert_eq!(fill_service(both, &mut service, None, &mut Taken::default()), []);
+        assert_eq!(service["spec"]["clusterIPs"], json!(["10.96.0.11", "fd00:10:96::b"]));
+        assert_eq!(service["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
+
+        let problems = fill_service(NEWEST, &mut asking.clone(), None, &mut Taken::default());
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].field, "spec.ipFamilyPolicy");
+    }
+
+    #[test]
+    fn node_ports_out_of_range_are_refused_where_they_are() {
+        let mut service = json!({ "spec": { "type": "NodePort", "ports": [{ "name": "a", "port": 80 },
+                                                                          { "name": "b", "port": 81, "nodePort": 80 }] } });
+        let problems = fill_service(NEWEST, &mut service, None, &mut Taken::default());
+        assert_eq!(problems.iter().map(|p| p.field.as_str()).collect::<Vec<_>>(), ["spec.ports[1].nodePort"]);
     }
 
     #[test]

@@ -356,7 +356,7 @@ impl Cluster {
         self.shared.access.lock().admit(token, user);
     }
 
-    /// The token means nobody any more. Without any token left, none is needed.
+    /// The token means nobody any more.
     pub fn revoke(&self, token: &str) {
         self.shared.access.lock().revoke(token);
     }

@@ -118,7 +118,7 @@ pub(super) fn create(store: &mut Store, target: Target<'_>, mut new: Value) -> R
 
 fn fill(store: &Store, target: Target<'_>, new: &mut Value, old: Option<&Value>) -> Vec<Problem> {
     if target.resource.kind != "Service" {
-        defaults::fill(target.resource, new);
+        defaults::fill(target.resource, target.rules.version, new);
         return Vec::new();
     }
     let services = store.list(target.resource, "").map(|(_, service)| service);
