@@ -360,7 +360,7 @@ fn refusal(failure: &Failure) -> Response<Body> {
 fn watch_response(watcher: Watcher) -> Response<Body> {
     let events = stream::unfold(watcher, |mut watcher| async move {
         let line = watcher.next().await?;
-        Some((Ok::<_, io::Error>(Frame::data(line)), watcher))
+        Some((line.map(Frame::data), watcher))
     });
     let mut response = Response::new(StreamBody::new(events).boxed_unsync());
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
