@@ -1,5 +1,7 @@
 //! What the server fills in by itself; Services have a file of their own.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::object;
@@ -25,8 +27,13 @@ pub(super) fn fill(resource: &Resource, version: Version, value: &mut Value) {
             object::map(value, "status").entry("phase").or_insert("Pending".into());
         }
         "Secret" => {
-            if let Some(fields) = value.as_object_mut() {
-                fields.entry("type").or_insert("Opaque".into());
+            let plain = value.as_object_mut().and_then(|secret| secret.remove("stringData"));
+            for (key, text) in plain.as_ref().and_then(Value::as_object).into_iter().flatten() {
+                let encoded = STANDARD.encode(text.as_str().unwrap_or_default());
+                object::map(value, "data").insert(key.clone(), encoded.into());
+            }
+            if let Some(secret) = value.as_object_mut() {
+                secret.entry("type").or_insert("Opaque".into());
             }
         }
         "Node" => {
@@ -38,5 +45,29 @@ pub(super) fn fill(resource: &Resource, version: Version, value: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::resources::named;
+
+    fn filled(kind: &str, version: Version, mut value: Value) -> Value {
+        fill(named(kind).unwrap(), version, &mut value);
+        value
+    }
+
+    #[test]
+    fn plain_texts_of_secrets_are_encoded() {
+        let secret = filled("Secret", Version::NEWEST, json!({ "stringData": { "k": "v" } }));
+        assert_eq!(secret, json!({ "type": "Opaque", "data": { "k": "dg==" } }));
+    }
+
+    #[test]
+    fn pod_networks_by_version() {
+        let node = json!({ "spec": { "podCIDR": "10.0.1.0/24" } });
+        assert_eq!(filled("Node", Version::V1_11, node.clone()), node);
+        assert_eq!(filled("Node", Version::V1_16, node)["spec"]["podCIDRs"], json!(["10.0.1.0/24"]));
     }
 }

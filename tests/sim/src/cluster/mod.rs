@@ -5,7 +5,7 @@
 //! [`Cluster::handle`] as the service below a client in the same process. Nodes join with [`Cluster::join_node`];
 //! [`Cluster::until`] waits for what they should become.
 //!
-//! What is left out on purpose: ownership of fields (`managedFields`), protobuf, admission, quotas, and every
+//! What is left out on purpose: ownership of fields (`managedFields`), protobuf answers, admission, quotas, and every
 //! resource that a cloud controller neither reads nor writes.
 
 mod access;
@@ -21,6 +21,7 @@ mod kubelet;
 mod log;
 mod object;
 mod patch;
+mod protobuf;
 mod reads;
 mod request;
 mod resources;

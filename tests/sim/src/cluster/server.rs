@@ -23,6 +23,7 @@ use super::discovery::{self, Document};
 use super::failure::Failure;
 use super::faults::Step;
 use super::patch::Format;
+use super::protobuf;
 use super::reads::{self, View};
 use super::request::{Request, text};
 use super::selectors::Selector;
@@ -311,10 +312,12 @@ fn parse(body: &Bytes) -> Result<Value, Failure> {
 }
 
 fn decode(request: &Request, body: &Bytes) -> Result<Value, Failure> {
-    if !matches!(request.content_type.as_str(), "" | "application/json") {
-        return Err(Failure::unsupported_media_type(&request.content_type, &["application/json"]));
-    }
-    let mut value = parse(body)?;
+    let unsupported = || Failure::unsupported_media_type(&request.content_type, &["application/json"]);
+    let mut value = match request.content_type.as_str() {
+        "" | "application/json" => parse(body)?,
+        "application/vnd.kubernetes.protobuf" => protobuf::decode(body).ok_or_else(unsupported)?,
+        _ => return Err(unsupported()),
+    };
     let resource = request.resource;
     let wanted = (resource.api_version(&request.version), resource.kind);
     let given = (object::text(&value, "/apiVersion"), object::text(&value, "/kind"));
