@@ -260,6 +260,8 @@ impl Cluster {
     }
 
     /// Waits until a condition on the objects holds.
+    ///
+    /// The store is locked while the condition looks at it: it must ask the view, never the cluster.
     pub async fn until(&self, mut holds: impl FnMut(&View<'_>) -> bool, timeout: Duration) -> Result<(), NotReached> {
         let mut changes = self.shared.store.lock().subscribe();
         let waiting = async {
