@@ -1,20 +1,12 @@
-//! What the server fills in: above all the addresses, ports and policies of Services.
+//! What the server fills in by itself; Services have a file of their own.
 
-use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
-use std::sync::Arc;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
 
-use serde_json::{Map, Value, json};
-
-use super::failure::Problem;
 use super::object;
 use super::resources::Resource;
 use super::version::{Feature, Version};
-
-/// Ports that the server may give to Services.
-pub(super) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
-/// Network part of the addresses of Services: `10.96.0.0/16`.
-const SERVICE_NETWORK: u32 = 0x0a60_0000;
 
 /// What the defaults of a cluster depend on.
 #[derive(Clone, Copy, Debug)]
@@ -24,57 +16,8 @@ pub(super) struct Rules {
     pub(super) dual_stack: bool,
 }
 
-/// Addresses and ports that other Services hold.
-#[derive(Debug, Default)]
-pub(super) struct Taken {
-    addresses: BTreeSet<String>,
-    ports: BTreeSet<u16>,
-}
-
-impl Taken {
-    /// Collects them from all Services but the named one.
-    pub(super) fn by_others<'a>(services: impl Iterator<Item = &'a Arc<Value>>, namespace: &str, name: &str) -> Taken {
-        let mut taken = Taken::default();
-        for service in services {
-            if object::namespace(service) == namespace && object::name(service) == name {
-                continue;
-            }
-            taken.addresses.insert(object::text(service, "/spec/clusterIP").to_owned());
-            taken
-                .addresses
-                .extend(object::items(service, "/spec/clusterIPs").iter().filter_map(Value::as_str).map(Into::into));
-            taken
-                .ports
-                .extend(object::items(service, "/spec/ports").iter().filter_map(|port| number(port, "nodePort")));
-            taken.ports.extend(service.get("spec").and_then(|spec| number(spec, "healthCheckNodePort")));
-        }
-        taken
-    }
-
-    fn free_address(&self) -> Option<String> {
-        // The first ten are left for Services that want a fixed address, such as DNS.
-        (11..u32::from(u16::MAX))
-            .map(|n| Ipv4Addr::from(SERVICE_NETWORK + n).to_string())
-            .find(|ip| !self.addresses.contains(ip))
-    }
-
-    fn free_address_v6(&self) -> Option<String> {
-        (11..u32::from(u16::MAX)).map(|n| format!("fd00:10:96::{n:x}")).find(|ip| !self.addresses.contains(ip))
-    }
-
-    fn take_port(&mut self) -> Option<u16> {
-        let free = NODE_PORTS.clone().find(|port| !self.ports.contains(port))?;
-        self.ports.insert(free);
-        Some(free)
-    }
-}
-
-fn number(object: &Value, field: &str) -> Option<u16> {
-    object.get(field).and_then(Value::as_u64).and_then(|n| u16::try_from(n).ok()).filter(|n| *n != 0)
-}
-
 /// Defaults of every other kind than Service.
-pub(super) fn fill(resource: &Resource, value: &mut Value) {
+pub(super) fn fill(resource: &Resource, version: Version, value: &mut Value) {
     match resource.kind {
         "Namespace" => {
             object::map(value, "status").entry("phase").or_insert("Active".into());
@@ -84,424 +27,47 @@ pub(super) fn fill(resource: &Resource, value: &mut Value) {
             object::map(value, "status").entry("phase").or_insert("Pending".into());
         }
         "Secret" => {
-            if let Some(fields) = value.as_object_mut() {
-                fields.entry("type").or_insert("Opaque".into());
+            let plain = value.as_object_mut().and_then(|secret| secret.remove("stringData"));
+            for (key, text) in plain.as_ref().and_then(Value::as_object).into_iter().flatten() {
+                let encoded = STANDARD.encode(text.as_str().unwrap_or_default());
+                object::map(value, "data").insert(key.clone(), encoded.into());
+            }
+            if let Some(secret) = value.as_object_mut() {
+                secret.entry("type").or_insert("Opaque".into());
             }
         }
         "Node" => {
-            object::map(value, "spec");
-            if let Some(cidr) = value.pointer("/spec/podCIDR").cloned() {
-                object::map(value, "spec").entry("podCIDRs").or_insert(json!([cidr]));
+            let spec = object::map(value, "spec");
+            if !version.has(Feature::PodCidrs) {
+                spec.remove("podCIDRs");
+            } else if let Some(cidr) = spec.get("podCIDR").cloned() {
+                spec.entry("podCIDRs").or_insert(json!([cidr]));
             }
         }
         _ => {}
     }
 }
 
-fn kind_of(spec: &Map<String, Value>) -> &str {
-    spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP")
-}
-
-fn text<'a>(spec: &'a Map<String, Value>, field: &str) -> &'a str {
-    spec.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn wants_node_ports(spec: &Map<String, Value>) -> bool {
-    match kind_of(spec) {
-        "NodePort" => true,
-        "LoadBalancer" => spec.get("allocateLoadBalancerNodePorts") != Some(&Value::Bool(false)),
-        _ => false,
-    }
-}
-
-fn wants_address(spec: &Map<String, Value>) -> bool {
-    kind_of(spec) != "ExternalName" && text(spec, "clusterIP") != "None"
-}
-
-fn wants_health_port(spec: &Map<String, Value>) -> bool {
-    kind_of(spec) == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
-}
-
-/// Fills in a Service that is created (`old` missing) or changed.
-pub(super) fn fill_service(rules: Rules, service: &mut Value, old: Option<&Value>, taken: &mut Taken) -> Vec<Problem> {
-    let old_spec = old.and_then(|old| old.get("spec")).and_then(Value::as_object);
-    let spec = object::map(service, "spec");
-    static_defaults(rules, spec);
-    if let Some(old) = old_spec {
-        drop_what_the_type_lost(spec, old);
-        keep_allocations(spec, old);
-    }
-    let mut problems = Vec::new();
-    addresses(rules, spec, taken, &mut problems);
-    node_ports(spec, old_spec, taken, &mut problems);
-    if kind_of(spec) != "LoadBalancer" || old.is_none() {
-        service["status"] = json!({ "loadBalancer": {} });
-    }
-    problems
-}
-
-/// Defaults that depend on the object alone.
-fn static_defaults(rules: Rules, spec: &mut Map<String, Value>) {
-    let mut default = |field: &str, value: &str| {
-        if text(spec, field).is_empty() {
-            spec.insert(field.to_owned(), value.into());
-        }
-    };
-    default("type", "ClusterIP");
-    default("sessionAffinity", "None");
-    let external = matches!(kind_of(spec), "NodePort" | "LoadBalancer");
-    if external && text(spec, "externalTrafficPolicy").is_empty() {
-        spec.insert("externalTrafficPolicy".to_owned(), "Cluster".into());
-    }
-    if rules.version.has(Feature::InternalTrafficPolicy)
-        && kind_of(spec) != "ExternalName"
-        && text(spec, "internalTrafficPolicy").is_empty()
-    {
-        spec.insert("internalTrafficPolicy".to_owned(), "Cluster".into());
-    }
-    if rules.version.has(Feature::AllocateNodePorts) {
-        if kind_of(spec) == "LoadBalancer" {
-            spec.entry("allocateLoadBalancerNodePorts").or_insert(true.into());
-        }
-    } else {
-        spec.remove("allocateLoadBalancerNodePorts");
-        spec.remove("loadBalancerClass");
-    }
-    if text(spec, "sessionAffinity") == "ClientIP" {
-        spec.entry("sessionAffinityConfig").or_insert(json!({ "clientIP": { "timeoutSeconds": 10800 } }));
-    }
-    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        let target = port.get("port").cloned().unwrap_or(Value::Null);
-        let Some(port) = port.as_object_mut() else { continue };
-        if text(port, "protocol").is_empty() {
-            port.insert("protocol".to_owned(), "TCP".into());
-        }
-        let unset = matches!(port.get("targetPort"), None | Some(Value::Null))
-            || port.get("targetPort").is_some_and(|target| *target == json!(0) || *target == json!(""));
-        if unset {
-            port.insert("targetPort".to_owned(), target);
-        }
-    }
-}
-
-/// Fields that the user left as they were but that mean nothing for the new type.
-fn drop_what_the_type_lost(spec: &mut Map<String, Value>, old: &Map<String, Value>) {
-    let unchanged = |spec: &Map<String, Value>, field: &str| spec.get(field) == old.get(field);
-    if kind_of(spec) == "ExternalName" && kind_of(old) != "ExternalName" {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
-            if unchanged(spec, field) {
-                spec.remove(field);
-            }
-        }
-    }
-    let same_ports = node_ports_of(spec) == node_ports_of(old);
-    if wants_node_ports(old) && !matches!(kind_of(spec), "NodePort" | "LoadBalancer") && same_ports {
-        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(port) = port.as_object_mut() {
-                port.remove("nodePort");
-            }
-        }
-    }
-    if wants_health_port(old) && !wants_health_port(spec) && unchanged(spec, "healthCheckNodePort") {
-        spec.remove("healthCheckNodePort");
-    }
-    if !matches!(kind_of(spec), "NodePort" | "LoadBalancer") && unchanged(spec, "externalTrafficPolicy") {
-        spec.remove("externalTrafficPolicy");
-    }
-    if kind_of(old) == "LoadBalancer" && kind_of(spec) != "LoadBalancer" {
-        for field in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
-            if unchanged(spec, field) {
-                spec.remove(field);
-            }
-        }
-    }
-}
-
-fn node_ports_of(spec: &Map<String, Value>) -> BTreeSet<u16> {
-    spec.get("ports")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|port| number(port, "nodePort"))
-        .collect()
-}
-
-/// Carries over what the old Service was given and the new one does not mention.
-fn keep_allocations(spec: &mut Map<String, Value>, old: &Map<String, Value>) {
-    if wants_address(old) && wants_address(spec) {
-        for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-            let missing =
-                spec.get(field).is_none_or(|value| value.is_null() || *value == json!("") || *value == json!([]));
-            if let (true, Some(value)) = (missing, old.get(field)) {
-                spec.insert(field.to_owned(), value.clone());
-            }
-        }
-    }
-    if wants_node_ports(old) && wants_node_ports(spec) {
-        let used: BTreeSet<u16> = node_ports_of(old).intersection(&node_ports_of(spec)).copied().collect();
-        let old_ports: Vec<(&str, u16)> = old
-            .get("ports")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(|port| Some((object::text(port, "/name"), number(port, "nodePort")?)))
-            .collect();
-        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-            if number(port, "nodePort").is_some() {
-                continue;
-            }
-            let name = object::text(port, "/name").to_owned();
-            let kept = old_ports.iter().find(|(old_name, node_port)| *old_name == name && !used.contains(node_port));
-            if let (Some((_, node_port)), Some(port)) = (kept, port.as_object_mut()) {
-                port.insert("nodePort".to_owned(), (*node_port).into());
-            }
-        }
-    }
-    if wants_health_port(old)
-        && wants_health_port(spec)
-        && spec.get("healthCheckNodePort").is_none_or(|port| *port == json!(0))
-        && let Some(port) = old.get("healthCheckNodePort")
-    {
-        spec.insert("healthCheckNodePort".to_owned(), port.clone());
-    }
-}
-
-fn addresses(rules: Rules, spec: &mut Map<String, Value>, taken: &Taken, problems: &mut Vec<Problem>) {
-    if kind_of(spec) == "ExternalName" {
-        return;
-    }
-    let policy = text(spec, "ipFamilyPolicy").to_owned();
-    if policy == "RequireDualStack" && !rules.dual_stack {
-        let why = "this cluster is not configured for dual-stack services";
-        problems.push(Problem::invalid("spec.ipFamilyPolicy", &policy, why));
-    }
-    let dual = rules.dual_stack && matches!(policy.as_str(), "PreferDualStack" | "RequireDualStack");
-    let mut asked: Vec<String> = spec
-        .get("clusterIPs")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|ip| ip.as_str().map(str::to_owned))
-        .collect();
-    let first = text(spec, "clusterIP").to_owned();
-    if asked.is_empty() && !first.is_empty() {
-        asked.push(first.clone());
-    }
-    let families: Vec<&str> = if dual { vec!["IPv4", "IPv6"] } else { vec!["IPv4"] };
-    if first != "None" {
-        for ip in &asked {
-            if ip.parse::<std::net::IpAddr>().is_err() {
-                problems.push(Problem::invalid("spec.clusterIPs[0]", ip, "must be a valid IP address"));
-            } else if taken.addresses.contains(ip) {
-                let why = "failed to allocate IP: provided IP is already allocated";
-                problems.push(Problem::invalid("spec.clusterIPs", &asked, why));
-            }
-        }
-        for family in families.iter().skip(asked.len()) {
-            let free = if *family == "IPv6" { taken.free_address_v6() } else { taken.free_address() };
-            asked.extend(free);
-        }
-        asked.truncate(families.len());
-    }
-    let Some(first) = asked.first() else { return };
-    spec.insert("clusterIP".to_owned(), first.clone().into());
-    if rules.version.has(Feature::ClusterIps) {
-        spec.insert("clusterIPs".to_owned(), asked.into());
-    } else {
-        spec.remove("clusterIPs");
-    }
-    if rules.version.has(Feature::IpFamilies) {
-        spec.insert("ipFamilies".to_owned(), families.into());
-        spec.entry("ipFamilyPolicy").or_insert("SingleStack".into());
-    } else {
-        spec.remove("ipFamilies");
-        spec.remove("ipFamilyPolicy");
-    }
-}
-
-fn node_ports(
-    spec: &mut Map<String, Value>,
-    old: Option<&Map<String, Value>>,
-    taken: &mut Taken,
-    problems: &mut Vec<Problem>,
-) {
-    let had = old.map(node_ports_of).unwrap_or_default();
-    let asked = node_ports_of(spec);
-    for port in &asked {
-        if !had.contains(port) && !NODE_PORTS.contains(port) {
-            let why = format!(
-                "provided port is not in the valid range. The range of valid ports is {}-{}",
-                NODE_PORTS.start(),
-                NODE_PORTS.end()
-            );
-            problems.push(Problem::invalid("spec.ports[0].nodePort", port, why));
-        } else if taken.ports.contains(port) {
-            problems.push(Problem::invalid("spec.ports[0].nodePort", port, "provided port is already allocated"));
-        }
-    }
-    taken.ports.extend(asked);
-    if wants_node_ports(spec) {
-        // One node port serves the same port number under two protocols.
-        let mut shared: Vec<(u64, String, u16)> = Vec::new();
-        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-            let number_of = port.get("port").and_then(Value::as_u64).unwrap_or(0);
-            let protocol = object::text(port, "/protocol").to_owned();
-            if let Some(given) = number(port, "nodePort") {
-                shared.push((number_of, protocol, given));
-                continue;
-            }
-            let other =
-                shared.iter().find(|(port, proto, _)| *port == number_of && *proto != protocol).map(|(.., p)| *p);
-            let (Some(free), Some(port)) = (other.or_else(|| taken.take_port()), port.as_object_mut()) else {
-                problems.push(Problem::invalid("spec.ports[0].nodePort", 0, "range is full"));
-                return;
-            };
-            shared.push((number_of, protocol, free));
-            port.insert("nodePort".to_owned(), free.into());
-        }
-    }
-    if wants_health_port(spec)
-        && spec.get("healthCheckNodePort").is_none_or(|port| *port == json!(0))
-        && let Some(free) = taken.take_port()
-    {
-        spec.insert("healthCheckNodePort".to_owned(), free.into());
-    }
-}
-
-/// `ipMode` of a load balancer's addresses, which newer servers default.
-pub(super) fn fill_service_status(rules: Rules, service: &mut Value) {
-    let balancer = object::text(service, "/spec/type") == "LoadBalancer";
-    let ingress = service.pointer_mut("/status/loadBalancer/ingress").and_then(Value::as_array_mut);
-    for address in ingress.into_iter().flatten() {
-        let has_ip = !object::text(address, "/ip").is_empty();
-        let Some(address) = address.as_object_mut() else { continue };
-        if !rules.version.has(Feature::IpMode) {
-            address.remove("ipMode");
-        } else if balancer && has_ip {
-            address.entry("ipMode").or_insert("VIP".into());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::resources::named;
 
-    const NEWEST: Rules = Rules { version: Version::NEWEST, dual_stack: false };
-
-    fn filled(mut service: Value, old: Option<&Value>) -> Value {
-        let problems = fill_service(NEWEST, &mut service, old, &mut Taken::default());
-        assert_eq!(problems, []);
-        service
-    }
-
-    fn balancer() -> Value {
-        filled(json!({ "spec": { "type": "LoadBalancer", "ports": [{ "name": "http", "port": 80 }] } }), None)
+    fn filled(kind: &str, version: Version, mut value: Value) -> Value {
+        fill(named(kind).unwrap(), version, &mut value);
+        value
     }
 
     #[test]
-    fn a_load_balancer_gets_everything_it_did_not_mention() {
-        assert_eq!(
-            balancer()["spec"],
-            json!({
-                "type": "LoadBalancer",
-                "sessionAffinity": "None",
-                "externalTrafficPolicy": "Cluster",
-                "internalTrafficPolicy": "Cluster",
-                "allocateLoadBalancerNodePorts": true,
-                "clusterIP": "10.96.0.11",
-                "clusterIPs": ["10.96.0.11"],
-                "ipFamilies": ["IPv4"],
-                "ipFamilyPolicy": "SingleStack",
-                "ports": [{ "name": "http", "port": 80, "targetPort": 80, "protocol": "TCP", "nodePort": 30000 }],
-            })
-        );
+    fn plain_texts_of_secrets_are_encoded() {
+        let secret = filled("Secret", Version::NEWEST, json!({ "stringData": { "k": "v" } }));
+        assert_eq!(secret, json!({ "type": "Opaque", "data": { "k": "dg==" } }));
     }
 
     #[test]
-    fn old_versions_know_fewer_fields() {
-        let mut service = json!({ "spec": { "ports": [{ "port": 80 }], "allocateLoadBalancerNodePorts": false } });
-        let rules = Rules { version: Version::V1_16, dual_stack: false };
-        fill_service(rules, &mut service, None, &mut Taken::default());
-        let fields: Vec<_> = service["spec"].as_object().unwrap().keys().cloned().collect();
-        assert_eq!(fields, ["clusterIP", "ports", "sessionAffinity", "type"]);
-    }
-
-    #[test]
-    fn allocations_survive_an_update_that_omits_them() {
-        let old = balancer();
-        let new = json!({ "spec": { "type": "LoadBalancer", "ports": [{ "name": "http", "port": 8080 },
-                                                                      { "name": "new", "port": 81 }] } });
-        let new = filled(new, Some(&old));
-        assert_eq!(new["spec"]["clusterIP"], "10.96.0.11");
-        assert_eq!(new["spec"]["ports"][0]["nodePort"], 30000);
-        assert_eq!(new["spec"]["ports"][1]["nodePort"], 30001);
-    }
-
-    #[test]
-    fn a_type_change_releases_what_the_type_had() {
-        let mut old = balancer();
-        old["spec"]["externalTrafficPolicy"] = "Local".into();
-        old = filled(old.clone(), Some(&old));
-        assert!(old["spec"]["healthCheckNodePort"].is_number());
-        old["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }] } });
-        let mut new = old.clone();
-        new["spec"]["type"] = "ClusterIP".into();
-        let new = filled(new, Some(&old));
-        for gone in ["healthCheckNodePort", "externalTrafficPolicy", "allocateLoadBalancerNodePorts"] {
-            assert!(new["spec"].get(gone).is_none(), "{gone}");
-        }
-        assert!(new["spec"]["ports"][0].get("nodePort").is_none());
-        assert_eq!(new["spec"]["clusterIP"], "10.96.0.11");
-        assert_eq!(new["status"], json!({ "loadBalancer": {} }));
-    }
-
-    #[test]
-    fn no_node_ports_when_they_are_declined() {
-        let service = filled(
-            json!({ "spec": { "type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": [{ "port": 80 }] } }),
-            None,
-        );
-        assert!(service["spec"]["ports"][0].get("nodePort").is_none());
-    }
-
-    #[test]
-    fn one_node_port_for_two_protocols_of_a_port() {
-        let service = filled(
-            json!({ "spec": { "type": "NodePort", "ports": [{ "name": "t", "port": 53 },
-                                                            { "name": "u", "port": 53, "protocol": "UDP" }] } }),
-            None,
-        );
-        assert_eq!(service["spec"]["ports"][0]["nodePort"], service["spec"]["ports"][1]["nodePort"]);
-    }
-
-    #[test]
-    fn ports_and_addresses_are_given_once() {
-        let other = Arc::new(balancer());
-        let taken = || Taken::by_others([&other].into_iter(), "x", "other");
-        let mut service = json!({ "spec": { "type": "NodePort", "ports": [{ "port": 80 }] } });
-        assert_eq!(fill_service(NEWEST, &mut service, None, &mut taken()), []);
-        assert_eq!(service["spec"]["ports"][0]["nodePort"], 30001);
-        assert_eq!(service["spec"]["clusterIP"], "10.96.0.12");
-
-        let mut greedy = json!({ "spec": { "type": "NodePort", "clusterIP": "10.96.0.11", "ports": [{ "port": 80, "nodePort": 30000 }] } });
-        let problems = fill_service(NEWEST, &mut greedy, None, &mut taken());
-        let fields: Vec<_> = problems.iter().map(|p| p.field.as_str()).collect();
-        assert_eq!(fields, ["spec.clusterIPs", "spec.ports[0].nodePort"]);
-    }
-
-    #[test]
-    fn ip_mode_is_defaulted_for_addresses_only() {
-        let mut service = json!({
-            "spec": { "type": "LoadBalancer" },
-            "status": { "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }, { "hostname": "a.example" },
-                                                      { "ip": "1.2.3.5", "ipMode": "Proxy" }] } },
-        });
-        fill_service_status(NEWEST, &mut service);
-        assert_eq!(
-            service["status"]["loadBalancer"]["ingress"],
-            json!([{ "ip": "1.2.3.4", "ipMode": "VIP" }, { "hostname": "a.example" },
-                   { "ip": "1.2.3.5", "ipMode": "Proxy" }])
-        );
+    fn pod_networks_by_version() {
+        let node = json!({ "spec": { "podCIDR": "10.0.1.0/24" } });
+        assert_eq!(filled("Node", Version::V1_11, node.clone()), node);
+        assert_eq!(filled("Node", Version::V1_16, node)["spec"]["podCIDRs"], json!(["10.0.1.0/24"]));
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::object::{items, text};
 use super::resources::named;
+use super::version::{Feature, Version};
 use super::writes::name_suffix;
 use super::{Cluster, Failure};
 
@@ -61,10 +62,15 @@ impl Endpoint {
         without_nulls(json!({ "ip": self.ip, "nodeName": self.node, "targetRef": self.target(namespace) }))
     }
 
-    fn slice_entry(&self, namespace: &str) -> Value {
+    fn slice_entry(&self, namespace: &str, version: Version) -> Value {
+        let conditions = if version.has(Feature::TerminatingEndpoints) {
+            json!({ "ready": self.ready, "serving": self.serving, "terminating": self.terminating })
+        } else {
+            json!({ "ready": self.ready })
+        };
         without_nulls(json!({
             "addresses": [self.ip],
-            "conditions": { "ready": self.ready, "serving": self.serving, "terminating": self.terminating },
+            "conditions": conditions,
             "nodeName": self.node,
             "zone": self.zone,
             "targetRef": self.target(namespace),
@@ -100,7 +106,11 @@ impl Cluster {
         let slices = named("EndpointSlice").filter(|slices| slices.versions(self.version()).next().is_some());
         if slices.is_some() {
             for (family, is_v6) in [("IPv4", false), ("IPv6", true)] {
-                let of_family: Vec<_> = endpoints.iter().filter(|endpoint| endpoint.ip.is_ipv6() == is_v6).collect();
+                let of_family: Vec<_> = endpoints
+                    .iter()
+                    .filter(|endpoint| endpoint.ip.is_ipv6() == is_v6)
+                    .filter(|endpoint| !endpoint.terminating || self.version().has(Feature::TerminatingEndpoints))
+                    .collect();
                 self.set_slices(namespace, &owner, family, &of_family)?;
             }
         }
@@ -170,7 +180,7 @@ impl Cluster {
                     }],
                 },
                 "addressType": family,
-                "endpoints": chunk.iter().map(|endpoint| endpoint.slice_entry(namespace)).collect::<Vec<_>>(),
+                "endpoints": chunk.iter().map(|endpoint| endpoint.slice_entry(namespace, self.version())).collect::<Vec<_>>(),
                 "ports": target_ports(owner),
             }))?;
         }
@@ -184,7 +194,6 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Version;
 
     fn cluster_with_service(version: Version) -> Cluster {
         let cluster = Cluster::new(version);
@@ -212,6 +221,20 @@ mod tests {
             assert_eq!(endpoints["subsets"][0]["addresses"][1]["ip"], "10.0.0.1");
             assert_eq!(endpoints["subsets"][0]["ports"][0]["port"], 8080);
         }
+    }
+
+    #[tokio::test]
+    async fn terminating_endpoints_are_known_from_1_22() {
+        let leaving = [Endpoint::ready(IpAddr::from([10, 0, 0, 1]), "a").terminating()];
+        let old = cluster_with_service(Version::V1_20);
+        old.set_endpoints("default", "web", &leaving).unwrap();
+        assert_eq!(old.list("EndpointSlice")[0]["endpoints"], json!([]));
+        let new = cluster_with_service(Version::NEWEST);
+        new.set_endpoints("default", "web", &leaving).unwrap();
+        assert_eq!(
+            new.list("EndpointSlice")[0]["endpoints"][0]["conditions"],
+            json!({ "ready": false, "serving": true, "terminating": true })
+        );
     }
 
     #[tokio::test]

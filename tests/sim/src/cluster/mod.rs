@@ -5,7 +5,7 @@
 //! [`Cluster::handle`] as the service below a client in the same process. Nodes join with [`Cluster::join_node`];
 //! [`Cluster::until`] waits for what they should become.
 //!
-//! What is left out on purpose: ownership of fields (`managedFields`), protobuf, admission, quotas, and every
+//! What is left out on purpose: ownership of fields (`managedFields`), protobuf answers, admission, quotas, and every
 //! resource that a cloud controller neither reads nor writes.
 
 mod access;
@@ -21,11 +21,13 @@ mod kubelet;
 mod log;
 mod object;
 mod patch;
+mod protobuf;
 mod reads;
 mod request;
 mod resources;
 mod selectors;
 mod server;
+mod services;
 mod storage;
 mod tables;
 #[cfg(test)]
@@ -77,8 +79,8 @@ struct Shared {
     access: Mutex<access::Access>,
     faults: Mutex<faults::Faults>,
     log: Mutex<log::Log>,
-    /// Counts how often all watches were dropped.
-    dropped_watches: tokio::sync::watch::Sender<u64>,
+    /// What is being done to all watches.
+    watches: tokio::sync::watch::Sender<watch::Dial>,
     /// Whether a watch from a compacted version is refused with HTTP 410 instead of an ERROR event.
     gone_as_status: AtomicBool,
     /// Whether nobody answers.
@@ -152,7 +154,7 @@ impl Cluster {
                 access: Mutex::default(),
                 faults: Mutex::default(),
                 log: Mutex::default(),
-                dropped_watches: tokio::sync::watch::Sender::new(0),
+                watches: tokio::sync::watch::Sender::default(),
                 gone_as_status: AtomicBool::new(false),
                 away: AtomicBool::new(false),
                 address: Mutex::new(None),
@@ -258,6 +260,8 @@ impl Cluster {
     }
 
     /// Waits until a condition on the objects holds.
+    ///
+    /// The store is locked while the condition looks at it: it must ask the view, never the cluster.
     pub async fn until(&self, mut holds: impl FnMut(&View<'_>) -> bool, timeout: Duration) -> Result<(), NotReached> {
         let mut changes = self.shared.store.lock().subscribe();
         let waiting = async {
@@ -356,7 +360,7 @@ impl Cluster {
         self.shared.access.lock().admit(token, user);
     }
 
-    /// The token means nobody any more. Without any token left, none is needed.
+    /// The token means nobody any more.
     pub fn revoke(&self, token: &str) {
         self.shared.access.lock().revoke(token);
     }
@@ -399,14 +403,32 @@ impl Cluster {
         self.shared.faults.lock().set_chaos(chaos);
     }
 
-    /// Takes back all faults, latency and chaos. Held requests stay held.
+    /// Takes back all faults, latency and chaos. Held requests stay held, and stalled watches stalled.
     pub fn calm(&self) {
         self.shared.faults.lock().clear();
     }
 
-    /// Ends all running watches; their connections stay usable.
+    /// Ends all running watches properly; their connections stay usable.
     pub fn drop_watches(&self) {
-        self.shared.dropped_watches.send_modify(|times| *times += 1);
+        self.cut_watches(false);
+    }
+
+    /// Ends all running watches in the middle of a chunk, as a proxy that dies does.
+    pub fn break_watches(&self) {
+        self.cut_watches(true);
+    }
+
+    fn cut_watches(&self, abrupt: bool) {
+        self.shared.watches.send_modify(|dial| {
+            dial.cuts += 1;
+            dial.abrupt = abrupt;
+        });
+    }
+
+    /// Lets watches stay open but tell nothing, like connections that are dead on the other side; or tell everything
+    /// that they missed.
+    pub fn stall_watches(&self, stall: bool) {
+        self.shared.watches.send_modify(|dial| dial.stalled = stall);
     }
 
     /// Forgets the history: who starts from an older version is told that it is gone.

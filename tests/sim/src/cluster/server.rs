@@ -23,6 +23,7 @@ use super::discovery::{self, Document};
 use super::failure::Failure;
 use super::faults::Step;
 use super::patch::Format;
+use super::protobuf;
 use super::reads::{self, View};
 use super::request::{Request, text};
 use super::selectors::Selector;
@@ -311,10 +312,12 @@ fn parse(body: &Bytes) -> Result<Value, Failure> {
 }
 
 fn decode(request: &Request, body: &Bytes) -> Result<Value, Failure> {
-    if !matches!(request.content_type.as_str(), "" | "application/json") {
-        return Err(Failure::unsupported_media_type(&request.content_type, &["application/json"]));
-    }
-    let mut value = parse(body)?;
+    let unsupported = || Failure::unsupported_media_type(&request.content_type, &["application/json"]);
+    let mut value = match request.content_type.as_str() {
+        "" | "application/json" => parse(body)?,
+        "application/vnd.kubernetes.protobuf" => protobuf::decode(body).ok_or_else(unsupported)?,
+        _ => return Err(unsupported()),
+    };
     let resource = request.resource;
     let wanted = (resource.api_version(&request.version), resource.kind);
     let given = (object::text(&value, "/apiVersion"), object::text(&value, "/kind"));
@@ -360,7 +363,7 @@ fn refusal(failure: &Failure) -> Response<Body> {
 fn watch_response(watcher: Watcher) -> Response<Body> {
     let events = stream::unfold(watcher, |mut watcher| async move {
         let line = watcher.next().await?;
-        Some((Ok::<_, io::Error>(Frame::data(line)), watcher))
+        Some((line.map(Frame::data), watcher))
     });
     let mut response = Response::new(StreamBody::new(events).boxed_unsync());
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));

@@ -252,7 +252,8 @@ fn node(new: &Value, old: Option<&Value>, problems: &mut Vec<Problem>) {
         problems.push(Problem::forbidden("spec.providerID", why));
     }
     let old_cidrs = items(old, "/spec/podCIDRs");
-    if !old_cidrs.is_empty() && cidrs != old_cidrs {
+    let (first, old_first) = (text(new, "/spec/podCIDR"), text(old, "/spec/podCIDR"));
+    if (!old_cidrs.is_empty() && cidrs != old_cidrs) || (!old_first.is_empty() && first != old_first) {
         problems
             .push(Problem::forbidden("spec.podCIDRs", "node updates may not change podCIDR except from \"\" to valid"));
     }
@@ -308,6 +309,15 @@ mod tests {
                 message: "Forbidden: node updates may not change providerID except from \"\" to valid".into(),
             }]
         );
+    }
+
+    #[test]
+    fn pod_networks_are_set_once() {
+        let node = |spec: Value| json!({ "metadata": { "name": "a" }, "spec": spec });
+        let old = node(json!({ "podCIDR": "10.0.1.0/24" }));
+        assert!(fields("Node", &old, Some(&node(json!({})))).is_empty());
+        assert_eq!(fields("Node", &node(json!({ "podCIDR": "10.0.2.0/24" })), Some(&old)), ["spec.podCIDRs"]);
+        assert_eq!(fields("Node", &node(json!({ "podCIDRs": ["10.0.2"] })), None), ["spec.podCIDRs[0]"]);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum Feature {
     TaintByCondition,
     /// `allowWatchBookmarks`.
     Bookmarks,
+    /// `spec.podCIDRs` of Nodes.
+    PodCidrs,
     /// `application/apply-patch+yaml`.
     ServerSideApply,
     /// `spec.clusterIPs` of Services.
@@ -33,6 +35,8 @@ pub enum Feature {
     InternalTrafficPolicy,
     /// `spec.allocateLoadBalancerNodePorts` of Services.
     AllocateNodePorts,
+    /// `serving` and `terminating` of endpoints; before, endpoints that terminate are left out.
+    TerminatingEndpoints,
     /// `/openapi/v3`.
     OpenApiV3,
     /// The server knows `sendInitialEvents`, if only to refuse it.
@@ -53,10 +57,10 @@ impl Feature {
             Feature::DryRun => 13,
             Feature::TaintByCondition => 12,
             Feature::Table => 15,
-            Feature::Bookmarks | Feature::ServerSideApply => 16,
+            Feature::Bookmarks | Feature::PodCidrs | Feature::ServerSideApply => 16,
             Feature::ClusterIps => 20,
             Feature::IpFamilies => 21,
-            Feature::InternalTrafficPolicy | Feature::AllocateNodePorts => 22,
+            Feature::InternalTrafficPolicy | Feature::AllocateNodePorts | Feature::TerminatingEndpoints => 22,
             Feature::OpenApiV3 => 24,
             Feature::InitialEventsKnown => 27,
             Feature::StatusNeedsLoadBalancer => 29,

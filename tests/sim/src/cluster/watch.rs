@@ -1,6 +1,7 @@
 //! Watches: changes since a version, as one client wants to see them.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,17 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
+/// What is being done to all watches.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Dial {
+    /// How often all running watches were ended.
+    pub(super) cuts: u64,
+    /// Whether the last time it was without a proper end.
+    pub(super) abrupt: bool,
+    /// Whether watches stay open but tell nothing.
+    pub(super) stalled: bool,
+}
+
 /// One running watch.
 #[derive(Debug)]
 pub(super) struct Watcher {
@@ -36,8 +48,9 @@ pub(super) struct Watcher {
     position: u64,
     pending: VecDeque<Value>,
     changes: watch::Receiver<u64>,
-    /// Counts the times when all watches were dropped.
-    dropped: watch::Receiver<u64>,
+    dial: watch::Receiver<Dial>,
+    /// How often watches had been cut when this one began.
+    cuts: u64,
     deadline: Instant,
     next_bookmark: Option<Instant>,
     ended: bool,
@@ -66,7 +79,8 @@ impl Watcher {
             position: store.version(),
             pending: VecDeque::new(),
             changes: store.subscribe(),
-            dropped: shared.dropped_watches.subscribe(),
+            cuts: shared.watches.borrow().cuts,
+            dial: shared.watches.subscribe(),
             deadline: now + timeout,
             next_bookmark: bookmarks.then(|| now + BOOKMARKS_EVERY),
             ended: false,
@@ -103,18 +117,25 @@ impl Watcher {
     }
 
     /// The next event as a line of JSON; nothing when the watch is over.
-    pub(super) async fn next(&mut self) -> Option<Bytes> {
+    pub(super) async fn next(&mut self) -> Option<io::Result<Bytes>> {
         loop {
-            if self.dropped.has_changed().unwrap_or(true) {
+            if self.ended && self.pending.is_empty() {
                 return None;
+            }
+            let dial = *self.dial.borrow_and_update();
+            if dial.cuts != self.cuts {
+                self.pending.clear();
+                self.ended = true;
+                return dial.abrupt.then(|| Err(io::ErrorKind::ConnectionReset.into()));
+            }
+            if dial.stalled {
+                self.ended = self.dial.changed().await.is_err();
+                continue;
             }
             if let Some(event) = self.pending.pop_front() {
                 let mut line = event.to_string();
                 line.push('\n');
-                return Some(Bytes::from(line));
-            }
-            if self.ended {
-                return None;
+                return Some(Ok(Bytes::from(line)));
             }
             self.changes.borrow_and_update();
             self.catch_up();
@@ -125,11 +146,11 @@ impl Watcher {
     }
 
     async fn wait(&mut self) {
-        let bookmark = self.next_bookmark.unwrap_or(self.deadline).min(self.deadline);
+        let alarm = self.next_bookmark.unwrap_or(self.deadline).min(self.deadline);
         tokio::select! {
             changed = self.changes.changed() => self.ended = changed.is_err(),
-            _ = self.dropped.changed() => self.ended = true,
-            () = tokio::time::sleep_until(bookmark) => {
+            changed = self.dial.changed() => self.ended = changed.is_err(),
+            () = tokio::time::sleep_until(alarm) => {
                 if self.next_bookmark.is_some() {
                     let event = self.bookmark(false);
                     self.pending.push_back(event);

@@ -6,11 +6,12 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::clock::rfc3339;
-use super::defaults::{self, Rules, Taken};
+use super::defaults::{self, Rules};
 use super::failure::{Failure, Problem};
 use super::object;
 use super::patch::Format;
 use super::resources::{self, Resource};
+use super::services::{self, Taken};
 use super::storage::{Key, Store};
 use super::validation;
 
@@ -118,13 +119,13 @@ pub(super) fn create(store: &mut Store, target: Target<'_>, mut new: Value) -> R
 
 fn fill(store: &Store, target: Target<'_>, new: &mut Value, old: Option<&Value>) -> Vec<Problem> {
     if target.resource.kind != "Service" {
-        defaults::fill(target.resource, new);
+        defaults::fill(target.resource, target.rules.version, new);
         return Vec::new();
     }
     let services = store.list(target.resource, "").map(|(_, service)| service);
     let mut taken = Taken::by_others(services, target.namespace, target.name);
-    let problems = defaults::fill_service(target.rules, new, old, &mut taken);
-    defaults::fill_service_status(target.rules, new);
+    let problems = services::fill_service(target.rules, new, old, &mut taken);
+    services::fill_service_status(target.rules, new);
     problems
 }
 
@@ -222,7 +223,7 @@ fn update(store: &mut Store, target: Target<'_>, old: &Arc<Value>, mut new: Valu
     }
     let mut problems = if target.status {
         if resource.kind == "Service" {
-            defaults::fill_service_status(target.rules, &mut new);
+            services::fill_service_status(target.rules, &mut new);
         }
         Vec::new()
     } else {

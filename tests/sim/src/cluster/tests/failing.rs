@@ -39,6 +39,9 @@ async fn tokens_and_denials() {
     cluster.undeny();
     assert_eq!(list().await.0, 200);
     assert_eq!(cluster.calls().last().unwrap().user, "ccm");
+    cluster.revoke("secret");
+    assert_eq!(list().await.0, 401);
+    assert_eq!(get(&cluster, "/version").await.0, 401);
 }
 
 #[tokio::test]

@@ -162,6 +162,26 @@ async fn dropped_watches_end() {
     assert_eq!(again.brief().await, brief("ADDED", "a"));
 }
 
+#[tokio::test]
+async fn broken_watches_fail() {
+    let cluster = Cluster::new(Version::NEWEST);
+    let mut events = Events::open(&cluster, "").await;
+    cluster.break_watches();
+    assert!(events.0.frame().await.unwrap().is_err());
+    assert!(events.0.frame().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn stalled_watches_tell_later() {
+    let cluster = Cluster::new(Version::NEWEST);
+    let mut events = Events::open(&cluster, "").await;
+    cluster.stall_watches(true);
+    cluster.create(config_map("a")).unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(60), events.next()).await.is_err());
+    cluster.stall_watches(false);
+    assert_eq!(events.brief().await, brief("ADDED", "a"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_can_show_tables() {
     let cluster = Cluster::new(Version::NEWEST);
