@@ -1,1 +1,56 @@
-fn main() {}
+//! A cluster and an Alibaba Cloud on loopback, with the product between them, and a short story about what it does.
+//!
+//! ```console
+//! cargo run --release --example playground              # the story, then the end
+//! cargo run --release --example playground -- --serve   # the story, then kubectl as long as you like
+//! ```
+//!
+//! The product runs as a process of its own, this very executable under another role, and talks to both worlds over real
+//! HTTP; the cloud verifies its signatures.
+
+mod product;
+mod story;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use sim::cluster::Version;
+use sim::stage::Stage;
+
+fn main() -> ExitCode {
+    if std::env::var_os(product::ROLE).is_some() {
+        return alicloud_ccm::cli::main(std::env::args_os());
+    }
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let serve = match arguments.as_slice() {
+        [] => false,
+        [flag] if flag == "--serve" => true,
+        _ => {
+            story::say("usage: playground [--serve]");
+            return ExitCode::from(64);
+        }
+    };
+    let result = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(anything)
+        .and_then(|runtime| runtime.block_on(play(serve)));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            story::say(&format!("\nThe story broke off: {problem}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn anything(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+async fn play(serve: bool) -> Result<(), String> {
+    let stage = Stage::open(Version::NEWEST).await.map_err(anything)?;
+    let folder = tempfile::tempdir().map_err(anything)?;
+    story::tell(&stage, folder.path(), serve).await
+}

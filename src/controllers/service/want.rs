@@ -14,6 +14,7 @@ use crate::alibaba::place::Place;
 use crate::alibaba::slb::Slb;
 use crate::alibaba::{Cloud, Fault};
 use crate::config::Config;
+use crate::config::checked::VSwitchChoice;
 use crate::plan::inputs::ServiceView;
 use crate::plan::lb::annotations::{Name, raw};
 use crate::plan::lb::naming::Owner;
@@ -26,11 +27,17 @@ pub(super) type Enis = BTreeMap<IpAddr, (Option<String>, String)>;
 
 /// What planning needs to know of the configuration and the place.
 pub(super) fn settings_of(config: &Config, place: &Place) -> Settings {
+    // Without a stated choice, intranet load balancers go where this instance is.
+    let here = || (!place.vswitch_id.is_empty()).then(|| VSwitchChoice { zone: None, id: place.vswitch_id.clone() });
+    let vswitches = match config.cloud.vswitches.as_slice() {
+        [] => here().into_iter().collect(),
+        stated => stated.to_vec(),
+    };
     Settings {
         cluster_id: config.cloud.cluster_id.clone(),
         cluster_tag: config.cloud.cluster_tag.clone(),
         vpc_id: place.vpc_id.clone(),
-        vswitches: config.cloud.vswitches.clone(),
+        vswitches,
         resource_group_id: config.cloud.resource_group_id.clone(),
         service: config.service.clone(),
     }

@@ -2,7 +2,8 @@
 //!
 //! [`cloud`] is an Alibaba Cloud account: ECS, VPC, CLB, STS and the metadata service. [`cluster`] is an API server of any
 //! version, with what kubelets and the controller manager do to nodes. Both speak the real protocols and know nothing of
-//! the product.
+//! the product. [`stage`] puts the two together.
 
 pub mod cloud;
 pub mod cluster;
+pub mod stage;

@@ -1,0 +1,283 @@
+//! The story: nodes join, a Service is exposed, a node leaves, the Service goes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sim::cloud::Call;
+use sim::stage::{ROUTE_TABLE, Stage, instance};
+
+use super::product::{self, Product};
+
+const PATIENCE: Duration = Duration::from_secs(40);
+/// Short, so that the story is short; the defaults are made for clusters that matter.
+const HASTE: &str = r#"period = "2s"
+removal_grace = "1s"
+removal_interval = "2s"
+"#;
+
+/// Prints one line, or several.
+pub(crate) fn say(text: &str) {
+    // Nobody may be listening, as in `playground | head`.
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+fn chapter(number: usize, title: &str) {
+    say(&format!("\n{number}. {title}\n"));
+}
+
+fn indented(text: &str) {
+    say(&text.trim_end().lines().map(|line| format!("   {line}")).collect::<Vec<_>>().join("\n"));
+}
+
+/// Tells the story on `stage`; with `serve` it then waits for Ctrl-C.
+pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<(), String> {
+    let config = stage.write_config(folder, &["node", "route", "service"], HASTE).map_err(super::anything)?;
+    let log = folder.join("alicloud-ccm.log");
+    say("A simulated Kubernetes API server and a simulated Alibaba Cloud run on loopback.");
+    say(&format!("Configuration, kubeconfig and the product's log are in {}", folder.display()));
+
+    chapter(1, "Three nodes join, uninitialised. What would alicloud-ccm do?");
+    let nodes: Vec<String> = (1..=3).map(|number| stage.join(number)).collect();
+    nodes_table(stage);
+    say("");
+    let (plan, code) = product::plan(&config).await?;
+    indented(&format!("$ alicloud-ccm plan\n{plan}(exit code {code})"));
+    forget(stage);
+
+    chapter(2, "It is started.");
+    let began = Instant::now();
+    let product = Product::start(&config, &log)?;
+    let ready = nodes.clone();
+    wait(stage, "the nodes become ready", move |stage| ready.iter().all(|name| node_is_ready(stage, name))).await?;
+    nodes_table(stage);
+    routes_table(stage);
+    events(stage, "Node");
+    calls(stage, began.elapsed());
+
+    chapter(3, "A Service of type LoadBalancer is made.");
+    let began = Instant::now();
+    let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    stage.expose("web", &[80], &names[..2], &[]);
+    wait(stage, "the Service gets its address", |stage| address(stage, "web").is_some()).await?;
+    load_balancers(stage);
+    say(&format!("   EXTERNAL-IP of default/web: {}\n", address(stage, "web").unwrap_or_default()));
+    events(stage, "Service");
+    calls(stage, began.elapsed());
+
+    chapter(4, "node-3 is released in the cloud, and its kubelet falls silent.");
+    let began = Instant::now();
+    stage.cloud.release_instance(&instance(3));
+    stage.cluster.set_ready("node-3", "Unknown").map_err(|failure| format!("{failure:?}"))?;
+    wait(stage, "node-3 is gone everywhere", |stage| {
+        stage.cluster.get("Node", "", "node-3").is_none() && !mentions(&stage.cloud.snapshot(), &instance(3))
+    })
+    .await?;
+    nodes_table(stage);
+    routes_table(stage);
+    load_balancers(stage);
+    calls(stage, began.elapsed());
+
+    let (plan, code) = product::plan(&config).await?;
+    indented(&format!("$ alicloud-ccm plan\n{plan}(exit code {code})"));
+    if code != 0 {
+        return Err("the plan should be empty now".to_owned());
+    }
+    forget(stage);
+
+    if serve {
+        serve_until_interrupted(stage, folder).await?;
+        forget(stage);
+    }
+
+    chapter(5, "The Service is deleted.");
+    let began = Instant::now();
+    stage.cluster.delete("Service", "default", "web").map_err(|failure| format!("{failure:?}"))?;
+    wait(stage, "the load balancer is gone", |stage| {
+        stage.cluster.get("Service", "default", "web").is_none()
+            && stage.cloud.look(|world| world.load_balancers.is_empty())
+    })
+    .await?;
+    say("   No load balancer is left in the cloud.");
+    calls(stage, began.elapsed());
+
+    let resident = product.resident_mib();
+    let began = Instant::now();
+    let status = product.stop().await?;
+    chapter(6, "SIGTERM.");
+    say(&format!("   It ended after {:.1} s ({status}).", began.elapsed().as_secs_f64()));
+    if let Some(mib) = resident {
+        say(&format!("   Before, it used {mib:.1} MiB of memory."));
+    }
+    match stage.cloud.complaints().as_slice() {
+        [] => {
+            say("   The cloud has nothing to complain about: every request was signed, and every parameter known.");
+            Ok(())
+        }
+        complaints => Err(format!("the cloud complains: {}", complaints.join("; "))),
+    }
+}
+
+async fn serve_until_interrupted(stage: &Stage, folder: &Path) -> Result<(), String> {
+    let kubeconfig = folder.join("kubeconfig");
+    say("\nIt keeps running. In another terminal:\n");
+    indented(&format!(
+        "export KUBECONFIG={}\nkubectl get nodes,svc -o wide\nkubectl describe svc web\nkubectl annotate svc web \
+         service.beta.kubernetes.io/alibaba-cloud-loadbalancer-scheduler=wrr\nkubectl get events -w\n$EDITOR {}   # the \
+         product follows",
+        kubeconfig.display(),
+        folder.join("alicloud-ccm.toml").display()
+    ));
+    say("\nThe kubeconfig:\n");
+    indented(&stage.cluster.kubeconfig());
+    say("\nCtrl-C tells the end of the story.");
+    tokio::signal::ctrl_c().await.map_err(super::anything)
+}
+
+async fn wait(stage: &Stage, what: &str, is_so: impl Fn(&Stage) -> bool) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so(stage) {
+        if Instant::now() > deadline {
+            return Err(format!("{what}: not within {} s", PATIENCE.as_secs()));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+fn node_is_ready(stage: &Stage, name: &str) -> bool {
+    let Some(node) = stage.cluster.get("Node", "", name) else { return false };
+    let tainted = node["spec"]["taints"].as_array().is_some_and(|taints| !taints.is_empty());
+    !tainted && condition(&node, "NetworkUnavailable") == "False"
+}
+
+fn condition(node: &Value, kind: &str) -> String {
+    let conditions = node["status"]["conditions"].as_array();
+    let found = conditions.and_then(|all| all.iter().find(|condition| condition["type"] == kind));
+    found.and_then(|condition| condition["status"].as_str()).unwrap_or("-").to_owned()
+}
+
+fn nodes_table(stage: &Stage) {
+    let rows = stage.cluster.list("Node").into_iter().map(|node| {
+        let labels = &node["metadata"]["labels"];
+        let label = |key: &str| labels[key].as_str().unwrap_or("-").to_owned();
+        let addresses = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
+        let ip = addresses.iter().find(|address| address["type"] == "InternalIP");
+        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        let short = |key: &str| key.rsplit('/').next().unwrap_or_default().to_owned();
+        let taints: Vec<_> = taints.iter().filter_map(|taint| taint["key"].as_str()).map(short).collect();
+        vec![
+            node["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+            ip.and_then(|ip| ip["address"].as_str()).unwrap_or("-").to_owned(),
+            label("topology.kubernetes.io/zone"),
+            label("node.kubernetes.io/instance-type"),
+            condition(&node, "NetworkUnavailable"),
+            if taints.is_empty() { "-".to_owned() } else { taints.join(",") },
+        ]
+    });
+    table(&["NODE", "INTERNAL-IP", "ZONE", "TYPE", "NO NETWORK", "TAINTS"], rows.collect());
+}
+
+fn routes_table(stage: &Stage) {
+    let rows = stage.cloud.look(|world| {
+        let entries = world.route_tables.get(ROUTE_TABLE).map(|table| table.entries.clone()).unwrap_or_default();
+        entries
+            .iter()
+            .map(|entry| vec![ROUTE_TABLE.to_owned(), entry.cidr.to_string(), entry.next_hop_id.clone()])
+            .collect()
+    });
+    table(&["ROUTE TABLE", "DESTINATION", "NEXT HOP"], rows);
+}
+
+fn load_balancers(stage: &Stage) {
+    let snapshot = stage.cloud.snapshot();
+    let mut rows = Vec::new();
+    for balancer in snapshot["load_balancers"].as_array().into_iter().flatten() {
+        for (name, listener) in balancer["listeners"].as_object().into_iter().flatten() {
+            let group = listener["vgroup"].as_str().unwrap_or_default();
+            let backends = balancer["vgroups"][group].as_array().cloned().unwrap_or_default();
+            let backend = |it: &Value| format!("{}:{}", it["server_id"].as_str().unwrap_or_default(), it["port"]);
+            rows.push(vec![
+                balancer["address"].as_str().unwrap_or_default().to_owned(),
+                name.clone(),
+                listener["status"].as_str().unwrap_or_default().to_owned(),
+                group.to_owned(),
+                backends.iter().map(backend).collect::<Vec<_>>().join(" "),
+            ]);
+        }
+    }
+    table(&["ADDRESS", "LISTENER", "STATUS", "SERVER GROUP", "BACKENDS"], rows);
+}
+
+fn address(stage: &Stage, service: &str) -> Option<String> {
+    let service = stage.cluster.get("Service", "default", service)?;
+    Some(service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str()?.to_owned())
+}
+
+fn mentions(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(it) => it == text,
+        Value::Array(items) => items.iter().any(|item| mentions(item, text)),
+        Value::Object(fields) => fields.values().any(|field| mentions(field, text)),
+        _ => false,
+    }
+}
+
+fn events(stage: &Stage, kind: &str) {
+    for event in stage.cluster.list("Event") {
+        let about = &event["involvedObject"];
+        if about["kind"] == kind {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            say(&format!(
+                "   event on {}: {} {}: {}",
+                text(&about["name"]),
+                text(&event["type"]),
+                text(&event["reason"]),
+                text(&event["message"])
+            ));
+        }
+    }
+}
+
+fn calls(stage: &Stage, took: Duration) {
+    let mut counts: BTreeMap<(bool, String), usize> = BTreeMap::new();
+    for Call { action, write, product, .. } in stage.cloud.take_calls() {
+        if product != "metadata" {
+            *counts.entry((write, action)).or_default() += 1;
+        }
+    }
+    let list = |writes: bool| {
+        let mut text = String::new();
+        for ((_, action), count) in counts.iter().filter(|((write, _), _)| *write == writes) {
+            let times = if *count > 1 { format!(" x{count}") } else { String::new() };
+            let _ = write!(text, "{}{action}{times}", if text.is_empty() { "" } else { ", " });
+        }
+        if text.is_empty() { "none".to_owned() } else { text }
+    };
+    say(&format!("   done after {:.1} s", took.as_secs_f64()));
+    say(&format!("   cloud reads:  {}\n   cloud writes: {}\n", list(false), list(true)));
+}
+
+fn forget(stage: &Stage) {
+    let _ = stage.cloud.take_calls();
+}
+
+fn table(heads: &[&str], rows: Vec<Vec<String>>) {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([heads[column].len()]).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("   {}", padded.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    say(&line(heads.to_vec()));
+    for row in &rows {
+        say(&line(row.iter().map(String::as_str).collect()));
+    }
+    say("");
+}
