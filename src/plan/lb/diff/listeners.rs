@@ -117,7 +117,7 @@ impl Pass<'_> {
         for key in creations {
             self.create(key, &verdicts);
         }
-        let mut stale: Vec<ListenerKey> = self
+        let stale: Vec<ListenerKey> = self
             .remote
             .iter()
             .filter(|(key, listener)| {
@@ -128,7 +128,6 @@ impl Pass<'_> {
             })
             .map(|(key, _)| *key)
             .collect();
-        stale.sort_by_key(|key| forwards_to(*key, &self.remote[key]).is_none());
         for key in stale {
             self.delete(key, &verdicts, "no longer wanted");
         }
