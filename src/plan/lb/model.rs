@@ -56,6 +56,14 @@ pub struct ListenerKey {
     pub protocol: Protocol,
 }
 
+impl ListenerKey {
+    /// Whether two listeners cannot be on one load balancer: TCP, HTTP and HTTPS cannot share a port, UDP can with them.
+    #[must_use]
+    pub fn collides(self, other: Self) -> bool {
+        self.port == other.port && (self.protocol == Protocol::Udp) == (other.protocol == Protocol::Udp)
+    }
+}
+
 impl fmt::Display for ListenerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.port, self.protocol)

@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use super::model::{Backend, BackendKey, GroupRef, ListenerFields, ListenerKey};
 
+/// Most tags of one instance, the vendor's included.
+pub const MOST_TAGS: usize = 20;
+
 /// One write, with everything that its request needs except ids that do not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "operation", rename_all = "snake_case")]

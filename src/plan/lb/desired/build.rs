@@ -9,12 +9,10 @@ use crate::plan::lb::Problem;
 use crate::plan::lb::annotations::{self, Annotations, Name};
 use crate::plan::lb::model::{Backend, GroupRef, ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::lb::naming::{MARK_TAG, Owner};
-use crate::plan::lb::operation::CreateInstance;
+use crate::plan::lb::operation::{CreateInstance, MOST_TAGS};
 
 /// Reason that the console shows for the modification protection of new load balancers.
-pub(crate) const PROTECTION_REASON: &str = "managed.by.ack";
-/// The API's limit.
-pub(crate) const MOST_TAGS: usize = 20;
+const PROTECTION_REASON: &str = "managed.by.ack";
 
 /// What a Service asks for.
 ///
@@ -91,7 +89,7 @@ fn add_port(
     let source = format!("spec.ports[{index}]");
     let protocol = protocol(annotations, &source, port, inputs.service)?;
     let key = ListenerKey { port: port.port, protocol };
-    if let Some(other) = desired.listeners.iter().find(|(other, _)| collide(**other, key)) {
+    if let Some(other) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {
         return Err(Problem {
             field: source,
             given: key.to_string(),
@@ -171,11 +169,6 @@ fn protocol(
     let shared = service.ports.iter().filter(|other| other.port == port.port).count() > 1;
     let stated = annotations.protocol_ports.get(&port.port).copied();
     Ok(stated.filter(|stated| !shared || (*stated == Protocol::Udp) == (own == Protocol::Udp)).unwrap_or(own))
-}
-
-/// Whether two listeners cannot be on one load balancer.
-pub(crate) fn collide(one: ListenerKey, other: ListenerKey) -> bool {
-    one.port == other.port && (one.protocol == Protocol::Udp) == (other.protocol == Protocol::Udp)
 }
 
 /// What a new listener has where no annotation speaks.

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 pub use self::backends::wanted_enis;
-pub(super) use self::build::collide;
 pub use self::build::desire;
 use super::Problem;
 use super::annotations::{Name, raw};

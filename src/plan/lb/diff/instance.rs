@@ -8,10 +8,8 @@ use crate::plan::lb::annotations::{Name, entry};
 use crate::plan::lb::desired::{Desired, FixedAttribute};
 use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, REUSE_TAG};
 use crate::plan::lb::observed::{Observed, ObservedInstance};
-use crate::plan::lb::operation::{Operation, Target};
+use crate::plan::lb::operation::{MOST_TAGS, Operation, Target};
 
-/// The API's limit.
-const MOST_TAGS: usize = 20;
 /// Largest bandwidth that can be set on an instance that exists, in Mbit/s.
 const MOST_BANDWIDTH: i64 = 5000;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::groups::{Place, Places, References};
 use super::{Draft, fields, group_target, listener_target};
-use crate::plan::lb::annotations::{Applies, Name, TABLE, entry};
+use crate::plan::lb::annotations::{Applies, Entry, Name, TABLE, entry};
 use crate::plan::lb::desired::{Desired, DesiredListener};
 use crate::plan::lb::model::{GroupRef, ListenerField as Field, ListenerFields, ListenerKey, Protocol};
 use crate::plan::lb::observed::{CertificateState, Observed, ObservedListener};
@@ -117,7 +117,7 @@ impl Pass<'_> {
         for key in creations {
             self.create(key, &verdicts);
         }
-        let mut stale: Vec<ListenerKey> = self
+        let stale: Vec<ListenerKey> = self
             .remote
             .iter()
             .filter(|(key, listener)| {
@@ -128,7 +128,6 @@ impl Pass<'_> {
             })
             .map(|(key, _)| *key)
             .collect();
-        stale.sort_by_key(|key| forwards_to(*key, &self.remote[key]).is_none());
         for key in stale {
             self.delete(key, &verdicts, "no longer wanted");
         }
@@ -136,9 +135,7 @@ impl Pass<'_> {
 
     /// A listener of ours on a port whose new listener cannot be made keeps serving.
     fn holds_the_place_of_blocked(&self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, Verdict>) -> bool {
-        verdicts
-            .iter()
-            .any(|(wanted, verdict)| *verdict == Verdict::Blocked && crate::plan::lb::desired::collide(*wanted, key))
+        verdicts.iter().any(|(wanted, verdict)| *verdict == Verdict::Blocked && wanted.collides(key))
     }
 
     fn target_exists(&self, port: u16, verdicts: &BTreeMap<ListenerKey, Verdict>) -> bool {
@@ -153,9 +150,10 @@ impl Pass<'_> {
 
     /// Decides, and says what is in the way.
     fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> Verdict {
-        let foreign = self.remote.iter().find(|(other, listener)| {
-            crate::plan::lb::desired::collide(**other, key) && !is_ours(self.desired, self.observed, listener)
-        });
+        let foreign = self
+            .remote
+            .iter()
+            .find(|(other, listener)| other.collides(key) && !is_ours(self.desired, self.observed, listener));
         if let Some((other, listener)) = foreign {
             self.draft.problem(
                 &wanted.source,
@@ -194,7 +192,7 @@ impl Pass<'_> {
     fn lacks(&mut self, key: ListenerKey, wanted: &DesiredListener, sent: &ListenerFields) -> bool {
         let Some((field, why)) = fields::lacking(key.protocol, sent) else { return false };
         let annotation = TABLE.iter().find(|entry| entry.applies == Applies::Field(field));
-        let name = annotation.map_or_else(|| field.to_string(), super::super::annotations::Entry::full_key);
+        let name = annotation.map_or_else(|| field.to_string(), Entry::full_key);
         self.draft.problem(name, "", format!("{why}; listener {key} ({}) stays as it is", wanted.source));
         true
     }
@@ -302,12 +300,8 @@ impl Pass<'_> {
     /// Creates a listener, after deleting what it replaces.
     fn create(&mut self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, Verdict>) {
         let wanted = &self.desired.listeners[&key];
-        let in_the_way: Vec<ListenerKey> = self
-            .remote
-            .keys()
-            .filter(|other| crate::plan::lb::desired::collide(**other, key) && !self.deleted.contains(*other))
-            .copied()
-            .collect();
+        let in_the_way: Vec<ListenerKey> =
+            self.remote.keys().filter(|other| other.collides(key) && !self.deleted.contains(*other)).copied().collect();
         for other in &in_the_way {
             let reason = if *other == key {
                 format!("{}: made again, as its redirection or scheduler cannot be changed", wanted.source)

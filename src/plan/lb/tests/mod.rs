@@ -1,8 +1,9 @@
 //! A small world for tests: Services, nodes, endpoints, and a load balancer that steps are applied to.
 
-mod conformance;
+mod changes;
 mod plans;
 mod properties;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
