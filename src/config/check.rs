@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use figment::error::{Actual, Kind as Wrong};
+use figment::error::Kind as Wrong;
 use figment::value::{Dict, Num, Value};
 
 use super::checked::Config;
@@ -147,13 +147,16 @@ impl<'a> Checker<'a> {
             Wrong::Message(message) if schema::at(path).is_some_and(Shape::is_timespan) => {
                 self.add(path, Part::Value, format!("{key}: {message}"), None);
             }
-            Wrong::InvalidValue(Actual::Str(text), _) if schema::at(path).is_some_and(Shape::is_address) => {
-                let allowed = schema::at(path).map(Shape::allowed).unwrap_or_default();
-                self.add(path, Part::Value, format!("{key} must be {allowed}, not {}", shown(text)), None);
-            }
             _ => {
-                let allowed = schema::at(path).map_or_else(|| "something else".to_owned(), Shape::allowed);
-                self.add(path, Part::Value, format!("{key} must be {allowed}"), None);
+                let shape = schema::at(path);
+                let allowed = shape.map_or_else(|| "something else".to_owned(), Shape::allowed);
+                let given = match self.layers.merged().find_value(&path.join(".")) {
+                    Ok(Value::String(_, text)) if shape.is_some_and(Shape::is_address) => {
+                        format!(", not {}", shown(&text))
+                    }
+                    _ => String::new(),
+                };
+                self.add(path, Part::Value, format!("{key} must be {allowed}{given}"), None);
             }
         }
     }

@@ -426,7 +426,7 @@ leader_election.identity = ""
 leader_election.identity is empty (leave the key out to have its default)
 
 server.address = "localhost"
-server.address must be an IP address in quotes
+server.address must be an IP address in quotes, not "localhost"
 
 server.port = -1
 server.port must be a whole number from 0 to 65535, not -1
