@@ -267,3 +267,6 @@ fn resource(path: &'static str, plural: &'static str, intake: impl Intake + 'sta
 fn unreadable(error: &serde_json::Error) -> WriteFault {
     WriteFault::Unavailable(format!("the object cannot be read: {error}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,13 +37,15 @@ const COMPONENT: &str = "alicloud-ccm";
 /// Takes part in the election until `stop` is cancelled, then gives the lock back so that another copy need not wait.
 /// Writes of this process must have ended by then. After a lost election it goes on as a standby.
 ///
-/// A changed `leader_election` section takes effect at once: the lock is given back and the election starts anew.
+/// A changed `leader_election` section takes effect at once, and the election starts anew. The lock is not given back then:
+/// writes may be under way. If it is still the same lock, this process finds itself as its holder.
 pub async fn elect(
     cluster: Cluster,
     mut config: watch::Receiver<Arc<Config>>,
     keeper: Keeper,
     stop: CancellationToken,
 ) {
+    let own_identity = format!("{}_{}", host_name(), uuid::Uuid::new_v4());
     while !stop.is_cancelled() {
         let section = config.borrow_and_update().leader_election.clone();
         let over = async {
@@ -54,7 +56,14 @@ pub async fn elect(
         };
         if section.enabled {
             let requests = cluster.inner.requests.clone();
-            Candidate::new(requests, cluster.events().clone(), section.clone(), &keeper).run(over).await;
+            let identity = section.identity.clone().unwrap_or_else(|| own_identity.clone());
+            let mut candidate = Candidate::new(requests, cluster.events().clone(), section.clone(), identity, &keeper);
+            candidate.run(over).await;
+            if stop.is_cancelled() {
+                candidate.release().await;
+            }
+            keeper.withdraw();
+            metrics::leader(false);
         } else {
             keeper.lead_unbounded();
             metrics::leader(true);
@@ -93,8 +102,7 @@ struct Candidate<'a> {
 }
 
 impl<'a> Candidate<'a> {
-    fn new(requests: Requests, events: Events, section: LeaderElection, keeper: &'a Keeper) -> Self {
-        let identity = section.identity.clone().unwrap_or_else(|| format!("{}_{}", host_name(), uuid::Uuid::new_v4()));
+    fn new(requests: Requests, events: Events, section: LeaderElection, identity: String, keeper: &'a Keeper) -> Self {
         Self {
             requests,
             events,
@@ -110,7 +118,8 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    async fn run(mut self, over: impl Future<Output = ()>) {
+    /// Takes part until `over` completes.
+    async fn run(&mut self, over: impl Future<Output = ()>) {
         metrics::leader(false);
         info!(
             identity = self.identity,
@@ -128,7 +137,6 @@ impl<'a> Candidate<'a> {
                 () = sleep(pause) => {}
             }
         }
-        self.release().await;
     }
 
     /// One try to get or keep the lead; gives the time until the next.

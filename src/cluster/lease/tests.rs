@@ -115,7 +115,10 @@ impl Copy {
         let (requests, events) = (cluster.inner.requests.clone(), cluster.events().clone());
         let (over, section) = (stop.clone(), section(identity));
         let running = tokio::spawn(async move {
-            Candidate::new(requests, events, section, &keeper).run(over.cancelled()).await;
+            let identity = section.identity.clone().unwrap();
+            let mut candidate = Candidate::new(requests, events, section, identity, &keeper);
+            candidate.run(over.cancelled()).await;
+            candidate.release().await;
         });
         Self { fence, stop, running, _cluster: cluster }
     }
@@ -157,7 +160,7 @@ async fn the_first_copy_leads_and_keeps_the_lead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permits_end_before_another_copy_could_lead() {
+async fn the_lock_of_a_copy_that_died_is_taken_when_it_has_run_out_and_not_before() {
     let server = Server::default();
     let mut first = Copy::start(&server, "first");
     first.leading().await;
@@ -165,8 +168,6 @@ async fn permits_end_before_another_copy_could_lead() {
     seconds(30).await;
     // A crash: nothing is given back.
     first.running.abort();
-    let permit = server.state.lock().object.clone();
-    assert!(permit.is_some());
     let took = second.leading().await;
     assert!(took >= Duration::from_secs(13) && took <= Duration::from_secs(15 + 5), "{took:?}");
 }
@@ -198,7 +199,8 @@ async fn a_copy_that_was_cut_off_finds_another_leading() {
     };
     let (requests, events) = (first.inner.requests.clone(), first.events().clone());
     tokio::spawn(async move {
-        Candidate::new(requests, events, section("first"), &keeper).run(std::future::pending()).await;
+        let mut candidate = Candidate::new(requests, events, section("first"), "first".into(), &keeper);
+        candidate.run(std::future::pending()).await;
     });
     first_fence.gained().await;
     let mut second = Copy::start(&server, "second");
@@ -293,4 +295,59 @@ async fn two_copies_never_lead_at_the_same_time_whatever_the_server_does() {
         *(if leading == 1 { &mut led } else { &mut unled }) += 1;
     }
     assert!(led > 500 && unled > 100, "{led} {unled}");
+}
+
+/// The whole configuration, with this section in it.
+fn configured(leader_election: LeaderElection) -> Arc<Config> {
+    let source = crate::config::Source {
+        path: "config.toml".into(),
+        text: "[cloud]\ncluster_id = \"c\"\n".into(),
+        environment: std::collections::BTreeMap::new(),
+        overrides: Vec::new(),
+        files: std::collections::BTreeMap::new(),
+    };
+    Arc::new(Config { leader_election, ..crate::config::check(&source).unwrap() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_configuration_is_taken_over_without_giving_the_lock_away() {
+    let server = Server::default();
+    let (keeper, mut first) = fence();
+    let unnamed = LeaderElection { identity: None, ..section("") };
+    let (sender, receiver) = watch::channel(configured(unnamed.clone()));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(elect(server.cluster(), receiver, keeper, stop.clone()));
+    first.gained().await;
+    let holder = server.record(Lock::Lease).holder;
+    let mut second = Copy::start(&server, "second");
+    seconds(10).await;
+
+    sender.send_replace(configured(LeaderElection { lease_duration: Duration::from_secs(30), ..unnamed.clone() }));
+    seconds(5).await;
+    assert!(first.leads() && !second.leads());
+    let record = server.record(Lock::Lease);
+    assert_eq!((record.holder.as_str(), record.duration.as_secs(), record.transitions), (&*holder, 30, 0));
+
+    sender.send_replace(configured(LeaderElection { enabled: false, ..unnamed }));
+    seconds(1).await;
+    assert!(first.permit(Duration::from_secs(3600)).is_ok(), "without an election there is no deadline");
+
+    stop.cancel();
+    running.await.unwrap();
+    assert!(!first.leads());
+    second.leading().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orderly_stop_gives_the_lock_back() {
+    let server = Server::default();
+    let (keeper, mut first) = fence();
+    let (_sender, receiver) = watch::channel(configured(section("first")));
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(elect(server.cluster(), receiver, keeper, stop.clone()));
+    first.gained().await;
+    stop.cancel();
+    running.await.unwrap();
+    assert!(!first.leads());
+    assert_eq!(server.record(Lock::Lease).holder, "");
 }
