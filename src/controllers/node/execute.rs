@@ -11,6 +11,7 @@ use crate::cluster::{Cluster, WriteFault};
 use crate::fence::{Fence, NotLeading};
 use crate::plan::inputs::NodeView;
 use crate::plan::node::{NodePlan, NodeStep, Policy, UNINITIALIZED, awaits_route, taints_after};
+use crate::plan::provider_id::{NotEcs, ProviderId};
 
 /// Why a step failed.
 #[derive(Debug, Error)]
@@ -91,7 +92,12 @@ impl Executor<'_> {
             // It can never be taken back, so it must not go to another node of the same name.
             NodeStep::SetMetadata { labels, provider_id: Some(id) } => {
                 let change = |fresh: &NodeView| {
-                    let spec = if fresh.provider_id.is_empty() { json!({ "providerID": id }) } else { json!({}) };
+                    let spec = match ProviderId::parse(&fresh.provider_id) {
+                        Err(NotEcs::Empty) => json!({ "providerID": id }),
+                        Ok(same) if same.to_string() == *id => json!({}),
+                        // Somebody has said since which instance it is; the next pass describes that one.
+                        _ => return None,
+                    };
                     Some(json!({ "metadata": { "labels": labels }, "spec": spec }))
                 };
                 write::patch_fresh(cluster, fence, view, Target::Node, change).await?;

@@ -281,7 +281,7 @@ mod tests {
     fn fault(kind: FaultKind) -> Fault {
         Fault {
             kind,
-            action: "DescribeInstances",
+            action: "look up",
             code: String::new(),
             message: "on purpose".into(),
             request_id: String::new(),

@@ -36,7 +36,7 @@ pub(super) struct ItemTrouble {
 /// Makes entries.
 pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> Fates {
     batched(items, batch_size, |batch| async move {
-        let permit = fence.permit(LONGEST).map_err(|_| not_leading("CreateRouteEntries"))?;
+        let permit = fence.permit(LONGEST).map_err(|_| not_leading())?;
         vpc.create_route_entries(&permit, &batch).await
     })
     .await
@@ -45,16 +45,16 @@ pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_
 /// Removes entries.
 pub(super) async fn delete(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> Fates {
     batched(items, batch_size, |batch| async move {
-        let permit = fence.permit(LONGEST).map_err(|_| not_leading("DeleteRouteEntries"))?;
+        let permit = fence.permit(LONGEST).map_err(|_| not_leading())?;
         vpc.delete_route_entries(&permit, &batch).await
     })
     .await
 }
 
-fn not_leading(action: &'static str) -> Fault {
+fn not_leading() -> Fault {
     Fault {
         kind: FaultKind::NotLeading,
-        action,
+        action: "write routes",
         code: String::new(),
         message: "this process does not hold the lease".to_owned(),
         request_id: String::new(),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn fault(kind: FaultKind) -> Fault {
-        Fault { kind, retry_after: Some(Duration::from_secs(7)), ..not_leading("CreateRouteEntries") }
+        Fault { kind, retry_after: Some(Duration::from_secs(7)), ..not_leading() }
     }
 
     #[tokio::test]

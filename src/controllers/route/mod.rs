@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use ipnet::IpNet;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
@@ -54,6 +55,7 @@ pub async fn run(context: Context) {
         memory: Memory::default(),
         removed: VecDeque::new(),
         pending: BTreeMap::new(),
+        unseen: BTreeSet::new(),
         started: Instant::now(),
     };
     level::drive(&mut pass, &mut changes, config, fence, stop).await;
@@ -137,6 +139,8 @@ struct RoutePass {
     removed: VecDeque<Instant>,
     /// Nodes whose entries the cloud is changing, and since when.
     pending: BTreeMap<String, Instant>,
+    /// Entries that the cloud would not make because they exist, although the list did not show them.
+    unseen: BTreeSet<(String, IpNet)>,
     started: Instant,
 }
 
@@ -292,6 +296,7 @@ impl RoutePass {
         let fates = execute::create(&cloud.vpc, fence, &items, config.route.batch_size).await;
         for index in &fates.done {
             let (node, item) = (owners[*index], &items[*index]);
+            self.unseen.remove(&(item.table_id.clone(), item.destination));
             info!(node, cidr = %item.destination, instance = %item.instance_id, table = %item.table_id, "created route");
             if let Some(view) = work.view(node) {
                 let RouteItem { table_id, destination, .. } = item;
@@ -320,8 +325,10 @@ impl RoutePass {
         let explained = match trouble.kind {
             // Passes by itself; the next pass sees what is there.
             FaultKind::Busy | FaultKind::Transient | FaultKind::Throttled | FaultKind::Ambiguous => return,
+            // A list that is a little old explains the first time.
+            FaultKind::Exists if self.unseen.insert((table_id.clone(), *destination)) => return,
             FaultKind::Exists => format!(
-                "the table has an entry for {destination} that does not lead to an instance or is not visible yet: {}",
+                "the table has an entry for {destination} that does not lead to an instance: {}",
                 trouble.message
             ),
             _ => trouble.message.clone(),
