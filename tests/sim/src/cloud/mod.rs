@@ -319,7 +319,8 @@ impl Cloud {
             return metadata::answer(self, &request).await;
         }
         let params = Params::read(&request);
-        let host = request.headers().get("host").and_then(|it| it.to_str().ok()).unwrap_or("localhost").to_owned();
+        let host = request.headers().get("host").and_then(|it| it.to_str().ok());
+        let host = host.or(request.uri().host()).unwrap_or("localhost").to_owned();
         let request_id = uuid::Uuid::new_v4().to_string().to_uppercase();
         let mut call = Call {
             time: self.now(),
