@@ -44,6 +44,12 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// A refusal with one of the vendor's codes, status 400.
+    #[must_use]
+    pub fn code(code: &str) -> Self {
+        Self::Refuse(400, code.into(), "The operation is refused.".into())
+    }
+
     /// Flow control and server errors, none of which has an effect.
     #[must_use]
     pub fn before() -> Vec<Self> {

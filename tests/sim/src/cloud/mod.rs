@@ -26,7 +26,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,6 +103,8 @@ struct State {
     /// Begin of the current window of an action, and calls in it.
     recent: BTreeMap<&'static str, (Instant, u32)>,
     hidden: Vec<Hidden>,
+    /// Client tokens of calls that have not finished.
+    running: BTreeSet<String>,
 }
 
 /// Something new that lists do not show yet.
@@ -132,6 +134,7 @@ impl Cloud {
             clock_offset: SignedDuration::ZERO,
             recent: BTreeMap::new(),
             hidden: Vec::new(),
+            running: BTreeSet::new(),
         };
         Self(Arc::new(Inner {
             state: Mutex::new(state),
@@ -316,7 +319,8 @@ impl Cloud {
             return metadata::answer(self, &request).await;
         }
         let params = Params::read(&request);
-        let host = request.headers().get("host").and_then(|it| it.to_str().ok()).unwrap_or("localhost").to_owned();
+        let host = request.headers().get("host").and_then(|it| it.to_str().ok());
+        let host = host.or(request.uri().host()).unwrap_or("localhost").to_owned();
         let request_id = uuid::Uuid::new_v4().to_string().to_uppercase();
         let mut call = Call {
             time: self.now(),
@@ -369,13 +373,44 @@ impl Cloud {
             _ => {}
         }
         action.require(params)?;
+        let token = self.begin(action, params)?;
+        let result = self.take_effect(action, params, denied, call.fault.as_ref()).await;
+        self.end(token);
+        call.effective = action.write && result.is_ok();
+        result
+    }
+
+    /// Marks the client token of a call as being worked on; a second call with it is refused meanwhile.
+    fn begin(&self, action: &Action, params: &Params) -> Result<Option<String>, ApiError> {
+        let Some(token) = params.get("ClientToken") else { return Ok(None) };
+        let key = format!("{}/{token}", action.name);
+        if self.0.state.lock().running.insert(key.clone()) {
+            return Ok(Some(key));
+        }
+        let code =
+            if action.product == Product::Slb { "OperationFailed.TokenIsProcessing" } else { "LastTokenProcessing" };
+        Err(ApiError::new(400, code, "An earlier call with the same ClientToken is still being processed."))
+    }
+
+    fn end(&self, token: Option<String>) {
+        if let Some(token) = token {
+            self.0.state.lock().running.remove(&token);
+        }
+    }
+
+    async fn take_effect(
+        &self,
+        action: &Action,
+        params: &Params,
+        denied: bool,
+        fault: Option<&Fault>,
+    ) -> Result<Value, ApiError> {
         let vpc = if action.product == Product::Vpc && action.write { Some(self.enter_vpc(params)?) } else { None };
-        self.take_time(action, call.fault.as_ref()).await;
-        let result = self.run(action, params, denied, call.fault.as_ref());
+        self.take_time(action, fault).await;
+        let result = self.run(action, params, denied, fault);
         if let Some(vpc) = vpc {
             self.leave_vpc(&vpc, result.is_ok());
         }
-        call.effective = action.write && result.is_ok();
         result
     }
 

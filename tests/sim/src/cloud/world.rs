@@ -121,6 +121,8 @@ pub struct Dials {
     pub listener_start: Duration,
     /// A route stays `Pending` for this long, and no other route of its VPC can be written.
     pub route_pending: Duration,
+    /// Whether answers show the address of `ecs` backends although nobody gave it.
+    pub show_server_ips: bool,
     /// Whether calls beyond the per-action rate get `Throttling.User`.
     pub rate_quotas: bool,
     /// Replaces the published rates: calls per 60 seconds, by action.
@@ -239,6 +241,17 @@ impl World {
         let zone = self.vswitches.get(vswitch).map(|it| it.zone.clone()).unwrap_or_default();
         self.instances.remove(id);
         self.instances.entry(id.into()).or_insert_with(|| Instance::new(name, &zone, vswitch, ip, &eni))
+    }
+
+    /// Adds a secondary interface to an instance; its first address is the primary one.
+    pub fn add_interface(&mut self, id: &str, instance: &str, vswitch: &str, ipv4: &[&str]) -> &mut Interface {
+        let ipv4 = ipv4.iter().map(|it| (*it).to_owned()).collect();
+        self.interfaces.remove(id);
+        self.interfaces.entry(id.into()).or_insert(Interface {
+            primary: false,
+            ipv4,
+            ..Interface::primary(instance, vswitch, "")
+        })
     }
 
     /// Takes an instance away as a reclaimed spot instance goes: with its interfaces and its places in server groups, while

@@ -238,12 +238,14 @@ fn create(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 /// What all calls that change a group answer.
 fn answer(world: &World, owner: &str, id: &str) -> Result<Value, ApiError> {
     let group = instance(world, owner)?.groups.get(id).ok_or_else(no_group)?;
-    let backends: Vec<Value> = group.backends.iter().map(shown).collect();
+    let backends: Vec<Value> = group.backends.iter().map(|it| shown(world, it)).collect();
     Ok(json!({"VServerGroupId": id, "VServerGroupName": group.name, "BackendServers": {"BackendServer": backends}}))
 }
 
-fn shown(it: &Backend) -> Value {
-    json!({"ServerId": it.server_id, "ServerIp": it.server_ip, "Port": it.port, "Weight": it.weight, "Type": it.kind,
+fn shown(world: &World, it: &Backend) -> Value {
+    let address = world.dials.show_server_ips.then(|| locate(world, it).ok()).flatten().map(|(_, address)| address);
+    let address = address.as_ref().unwrap_or(&it.server_ip);
+    json!({"ServerId": it.server_id, "ServerIp": address, "Port": it.port, "Weight": it.weight, "Type": it.kind,
         "Description": it.description})
 }
 

@@ -94,6 +94,21 @@ async fn a_client_token_makes_one_load_balancer() {
     assert_eq!(answer, Err("LX_REQUEST_TOKEN_CONFLICT".into()));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_token_is_refused_while_its_first_call_runs() {
+    let cloud = Cloud::new(world());
+    let client = Client::new(&cloud);
+    cloud.dials(|dials| dials.latency = Duration::from_secs(5));
+    let given = [("InstanceChargeType", "PayByCLCU"), ("ClientToken", "t")];
+    let impatient = tokio::time::timeout(Duration::from_secs(1), client.slb("CreateLoadBalancer", &given)).await;
+    assert!(impatient.is_err());
+    let answer = client.slb("CreateLoadBalancer", &given).await;
+    assert_eq!(answer, Err("OperationFailed.TokenIsProcessing".into()));
+    cloud.until(|world| world.load_balancers.len() == 1).await.unwrap();
+    client.slb("CreateLoadBalancer", &given).await.unwrap();
+    assert_eq!(cloud.look(|world| world.load_balancers.len()), 1);
+}
+
 #[tokio::test]
 async fn a_failed_creation_leaves_its_token_for_another_vswitch() {
     let cloud = Cloud::new(world());
@@ -223,6 +238,9 @@ async fn quotas_of_a_load_balancer_are_kept() {
     assert_eq!(answer, Err("InstanceBackendServerNumberOverLimit".into()));
     let again = [given[0], ("BackendServers", &backend("i-2", 1))];
     client.slb("AddVServerGroupBackendServers", &again).await.unwrap();
+    cloud.dials(|dials| dials.show_server_ips = true);
+    let members = client.slb("DescribeVServerGroupAttribute", &given[..1]).await.unwrap();
+    assert_eq!(names(&members, "BackendServers", "BackendServer", "ServerIp"), ["192.168.0.11", "192.168.1.12"]);
     client.create_tcp_listener(&lb, "80", &group).await.unwrap();
     let answer = client.create_tcp_listener(&lb, "81", &group).await;
     assert_eq!(answer, Err("OperationForbidden.QuotaLimit".into()));
@@ -232,7 +250,14 @@ async fn quotas_of_a_load_balancer_are_kept() {
 async fn pods_are_backends_by_interface_and_address() {
     let cloud = Cloud::new(world());
     let client = Client::new(&cloud);
-    cloud.edit(|world| world.interfaces.get_mut("eni-1").unwrap().ipv4.push("192.168.0.99".into()));
+    cloud.edit(|world| {
+        world.interfaces.get_mut("eni-1").unwrap().ipv4.push("192.168.0.99".into());
+        world.add_interface("eni-pods", "i-1", "vsw-i", &["192.168.0.70", "192.168.0.71"]);
+    });
+    let pods = [("VpcId", "vpc-1"), ("Status", "InUse"), ("PrivateIpAddress.1", "192.168.0.71")];
+    let found = client.call(ECS, "DescribeNetworkInterfaces", &pods).await.unwrap();
+    let ids = names(&found, "NetworkInterfaceSets", "NetworkInterfaceSet", "NetworkInterfaceId");
+    assert_eq!(ids, ["eni-pods"]);
     let lb = client.create_load_balancer().await;
     let pod = |ip: &str| format!(r#"[{{"ServerId":"eni-1","ServerIp":"{ip}","Port":8080,"Type":"eni"}}]"#);
     let group = client.create_group(&lb, &pod("192.168.0.99")).await;
@@ -440,7 +465,7 @@ async fn each_fault_does_what_it_says() {
     let faults = cloud.faults();
     let count = || cloud.look(|world| world.load_balancers.len());
     for fault in [
-        Fault::Refuse(400, "SystemBusy".into(), "busy".into()),
+        Fault::code("SystemBusy"),
         Fault::Throttle,
         Fault::Unavailable,
         Fault::Drop,
