@@ -26,7 +26,7 @@ mod exit {
 
 /// Cloud controller manager for Kubernetes and OpenShift clusters on Alibaba Cloud.
 #[derive(Debug, Parser)]
-#[command(name = "alicloud-ccm", disable_version_flag = true, subcommand_negates_reqs = true)]
+#[command(name = "alicloud-ccm", version)]
 struct Cli {
     #[command(flatten)]
     source: SourceArgs,

@@ -184,10 +184,10 @@ fn nodes_table(stage: &Stage) {
 fn routes_table(stage: &Stage) {
     let rows = stage.cloud.look(|world| {
         let entries = world.route_tables.get(ROUTE_TABLE).map(|table| table.entries.clone()).unwrap_or_default();
-        entries
-            .iter()
-            .map(|entry| vec![ROUTE_TABLE.to_owned(), entry.cidr.to_string(), entry.next_hop_id.clone()])
-            .collect()
+        let row = |(cidr, entry): (&String, &sim::cloud::RouteEntry)| {
+            vec![ROUTE_TABLE.to_owned(), cidr.clone(), entry.next_hops.join(" ")]
+        };
+        entries.iter().filter(|(_, entry)| entry.kind == "Custom").map(row).collect()
     });
     table(&["ROUTE TABLE", "DESTINATION", "NEXT HOP"], rows);
 }

@@ -108,7 +108,7 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
 async fn clean(cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Result<Lines, Trouble> {
     let leaving = Leaving::of(service, settings);
     let mut lines = Lines::new();
-    if let Found::Instance(instance) = find(&cloud.slb, service, &leaving.owner, leaving.reuse.as_deref()).await? {
+    if let Found::Instance(instance) = find(&cloud.slb, service, &leaving.owner, leaving.reuse()).await? {
         lines.extend(steps(leaving.plan(&leaving.read(&cloud.slb, *instance).await?)));
     }
     lines.push((true, format!("clear status and labels, remove finalizer {FINALIZER}")));

@@ -190,11 +190,11 @@ impl Reconciler {
             return Ok(Verdict::Done);
         }
         let leaving = Leaving::of(service, settings);
-        let lock = self.memory.lock_of(leaving.reuse.as_deref().unwrap_or(&leaving.owner.default_name()));
+        let lock = self.memory.lock_of(leaving.reuse().unwrap_or(&leaving.owner.default_name()));
         let _serialised = lock.lock().await;
         self.memory.forget(&service.key);
         let mut done = Vec::new();
-        match find(&cloud.slb, service, &leaving.owner, leaving.reuse.as_deref()).await {
+        match find(&cloud.slb, service, &leaving.owner, leaving.reuse()).await {
             Ok(Found::Instance(instance)) => {
                 let mut observed = leaving.read(&cloud.slb, *instance).await?;
                 let mut plan = leaving.plan(&observed);

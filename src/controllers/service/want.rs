@@ -16,10 +16,10 @@ use crate::alibaba::{Cloud, Fault};
 use crate::config::Config;
 use crate::config::checked::VSwitchChoice;
 use crate::plan::inputs::ServiceView;
-use crate::plan::lb::annotations::{Name, raw};
 use crate::plan::lb::naming::Owner;
 use crate::plan::lb::observed::{Observed, ObservedInstance};
 use crate::plan::lb::operation::Plan;
+use crate::plan::lb::teardown::Departure;
 use crate::plan::lb::{Desired, Inputs, Settings, desire, teardown, teardown_needs, wanted_enis};
 
 /// Interfaces of directly attached pods: by address, the pod it belonged to when it was looked up, and the interface.
@@ -108,37 +108,34 @@ impl Reader {
     }
 }
 
-/// A Service whose load balancer is to go, by what its annotations say at the end, right or wrong in all else.
+/// A Service whose load balancer is to go.
 pub(super) struct Leaving {
     pub(super) owner: Owner,
-    pub(super) reuse: Option<String>,
-    override_listeners: bool,
-    preserve: bool,
+    pub(super) departure: Departure,
 }
 
 impl Leaving {
     pub(super) fn of(service: &ServiceView, settings: &Settings) -> Self {
-        let given = |name| raw(service, name).filter(|value| !value.is_empty());
-        Self {
-            owner: Owner::of(service, settings),
-            reuse: given(Name::Id).map(str::to_owned),
-            override_listeners: given(Name::ForceOverrideListeners) == Some("true"),
-            preserve: given(Name::PreserveLbOnDelete).is_some(),
-        }
+        Self { owner: Owner::of(service, settings), departure: Departure::of(service) }
+    }
+
+    /// The load balancer that the Service names.
+    pub(super) fn reuse(&self) -> Option<&str> {
+        self.departure.reuse.as_deref()
     }
 
     /// Reads no more than the removal needs: what we made goes as a whole, so its parts do not matter.
     pub(super) async fn read(&self, slb: &Slb, instance: ObservedInstance) -> Result<Observed, Fault> {
-        if self.reuse.is_none() {
+        if self.reuse().is_none() {
             return Ok(Observed { instance: Some(instance), ..Observed::default() });
         }
-        let needs =
-            |observed: &Observed| teardown_needs(&self.owner, self.reuse.as_deref(), self.override_listeners, observed);
+        let override_listeners = self.departure.override_listeners;
+        let needs = |observed: &Observed| teardown_needs(&self.owner, self.reuse(), override_listeners, observed);
         read(slb, instance, needs).await
     }
 
     pub(super) fn plan(&self, observed: &Observed) -> Plan {
-        teardown(&self.owner, self.reuse.as_deref(), self.preserve, observed)
+        teardown(&self.owner, self.reuse(), self.departure.preserve, observed)
     }
 }
 
