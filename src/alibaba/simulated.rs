@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use sim::cloud::{KEY_ID, KEY_SECRET, World};
+use sim::cloud::{Fault, KEY_ID, KEY_SECRET, World};
 
 use super::ecs::InstanceFilter;
 use super::metadata::Metadata;
@@ -123,7 +123,7 @@ async fn load_balancer(cloud: &Cloud) -> String {
     slb.set_modification_protection(&permit, &id, "ConsoleProtection", Some("managed")).await.unwrap();
     slb.set_spec(&permit, &id, "slb.s2.small").await.unwrap();
     slb.set_internet_spec(&permit, &id, "paybybandwidth", Some(7)).await.unwrap();
-    slb.set_instance_charge_type(&permit, &id, "PayByCLCU", None).await.ok();
+    slb.set_instance_charge_type(&permit, &id, "PayByCLCU", None).await.unwrap();
     slb.tag(&permit, &id, &BTreeMap::from([("extra".into(), "1".into())])).await.unwrap();
     slb.untag(&permit, &id, &["owner".into()]).await.unwrap();
     let found = slb.describe_instance(&id).await.unwrap();
@@ -248,4 +248,25 @@ async fn a_clock_that_is_hours_off_is_corrected() {
     let simulated = sim::cloud::Cloud::new(world());
     simulated.advance(jiff::SignedDuration::from_hours(3));
     client(&simulated, Credentials::AccessKey(key())).ecs.may_describe_instances(REGION).await.unwrap();
+}
+
+#[tokio::test]
+async fn whatever_eats_the_answer_of_a_write_leaves_its_fate_open() {
+    let simulated = sim::cloud::Cloud::new(world());
+    let cloud = client(&simulated, Credentials::AccessKey(key()));
+    let wanted = CreateInstance {
+        name: "one".into(),
+        address_type: "internet".into(),
+        instance_charge_type: "PayByCLCU".into(),
+        modification_protection: "NonProtection".into(),
+        ..CreateInstance::default()
+    };
+    for fault in [Fault::AnswerLost, Fault::ErrorAfterEffect, Fault::GatewayPage, Fault::Garbled] {
+        simulated.faults().script("CreateLoadBalancer", fault.clone());
+        let lost = cloud.slb.create_instance(&permit(), &wanted, None, "token").await.unwrap_err();
+        assert_eq!(lost.kind, FaultKind::Ambiguous, "{fault:?}: {lost}");
+    }
+    let made = cloud.slb.create_instance(&permit(), &wanted, None, "token").await.unwrap();
+    let found = cloud.slb.find_by_name("one").await.unwrap();
+    assert_eq!(found.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&made.id], "one, whatever happened");
 }
