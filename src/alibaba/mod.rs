@@ -27,6 +27,8 @@ mod wire;
 
 #[cfg(test)]
 mod script;
+#[cfg(test)]
+mod simulated;
 
 use std::sync::Arc;
 

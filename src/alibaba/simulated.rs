@@ -1,0 +1,272 @@
+//! Every action once against the simulated cloud, which verifies signatures and parameter names on its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use sim::cloud::{Fault, KEY_ID, KEY_SECRET, World};
+
+use super::ecs::InstanceFilter;
+use super::metadata::Metadata;
+use super::script::{config, permit};
+use super::slb::ListenerRequest;
+use super::transport::{Transport, TransportError};
+use super::vpc::RouteItem;
+use super::{Cloud, FaultKind, actions, place};
+use crate::config::checked::{AccessKey, Credentials};
+use crate::config::secret::Secret;
+use crate::plan::lb::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerFields, ListenerKey, Protocol};
+use crate::plan::lb::observed::CertificateState;
+use crate::plan::lb::operation::CreateInstance;
+
+const REGION: &str = "cn-hangzhou";
+
+#[derive(Debug)]
+struct InProcess(sim::cloud::Cloud);
+
+impl Transport for InProcess {
+    fn send(&self, request: Request<Bytes>, _: Duration) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        Box::pin(async { self.0.handle(request).await.map_err(|error| TransportError::Lost(error.to_string())) })
+    }
+}
+
+fn world() -> World {
+    let later = crate::clock::now() + jiff::SignedDuration::from_hours(1000);
+    World::new(REGION)
+        .with_vpc("vpc-1", "192.168.0.0/16")
+        .with_vswitch("vsw-i", "vpc-1", "cn-hangzhou-i", "192.168.0.0/24")
+        .with_instance("i-1", "node-1", "vsw-i", "192.168.0.11")
+        .with_instance("i-2", "node-2", "vsw-i", "192.168.0.12")
+        .with_certificate("cert-1", "one.example.com", later)
+        .with_certificate("cert-2", "two.example.com", later)
+        .with_role("ccm")
+}
+
+fn key() -> AccessKey {
+    AccessKey { id: KEY_ID.into(), secret: Secret::new(KEY_SECRET.into()), token: None }
+}
+
+fn client(simulated: &sim::cloud::Cloud, credentials: Credentials) -> Cloud {
+    let config = crate::config::checked::Cloud { credentials, ..config() };
+    Cloud::new(Arc::new(InProcess(simulated.clone())), &config, REGION)
+}
+
+fn backend(instance: &str, port: u16) -> Backend {
+    let key = BackendKey { kind: BackendKind::Ecs, server_id: instance.into(), server_ip: String::new(), port };
+    Backend { key, weight: 100, description: "k8s/80/a/b/c".into() }
+}
+
+fn fields(pairs: &[(ListenerField, &str)]) -> ListenerFields {
+    pairs.iter().map(|(field, value)| (*field, (*value).to_owned())).collect()
+}
+
+async fn instances_and_interfaces(cloud: &Cloud) {
+    cloud.ecs.may_describe_instances(REGION).await.unwrap();
+    let ids = InstanceFilter::Ids(vec!["i-1".into(), "i-missing".into()]);
+    let found = cloud.ecs.describe_instances(REGION, &ids).await.unwrap();
+    assert_eq!((found.len(), found[0].private_ips[0].as_str()), (1, "192.168.0.11"));
+    let eni = found[0].primary_eni.clone();
+    let by_ip = ["192.168.0.11".parse().unwrap()];
+    assert_eq!(cloud.ecs.find_network_interfaces(REGION, "vpc-1", &by_ip).await.unwrap()[0].id, eni);
+    cloud.ecs.disable_source_dest_check(&permit(), REGION, &eni).await.unwrap();
+    let interfaces = cloud.ecs.describe_network_interfaces(REGION, &[eni]).await.unwrap();
+    assert_eq!(interfaces[0].source_dest_check, Some(false));
+}
+
+async fn routes(cloud: &Cloud) {
+    let vpc = cloud.vpc.describe_vpc("vpc-1").await.unwrap().unwrap();
+    assert_eq!(vpc.cidrs, ["192.168.0.0/16".parse().unwrap()]);
+    assert_eq!(cloud.vpc.describe_vpc("vpc-missing").await.unwrap(), None);
+    assert_eq!(cloud.vpc.describe_vswitches("vpc-1").await.unwrap()[0].id, "vsw-i");
+    let table = cloud.vpc.describe_route_tables("vpc-1").await.unwrap().remove(0).id;
+    let item = |instance: &str, cidr: &str| RouteItem {
+        table_id: table.clone(),
+        destination: cidr.parse().unwrap(),
+        instance_id: instance.into(),
+        name: "route".into(),
+        description: "mark".into(),
+    };
+    let items = [item("i-1", "10.0.1.0/24"), item("i-2", "10.0.2.0/24")];
+    assert!(cloud.vpc.create_route_entries(&permit(), &items).await.unwrap().is_empty());
+    let again = cloud.vpc.create_route_entries(&permit(), &items[1..]).await.unwrap();
+    assert_eq!((again.len(), again[0].kind), (1, FaultKind::Exists));
+    let entries = cloud.vpc.describe_route_entries(&table).await.unwrap();
+    assert_eq!((entries.len(), entries[0].description.as_str()), (2, "mark"));
+    assert!(cloud.vpc.delete_route_entries(&permit(), &items).await.unwrap().is_empty());
+    assert!(cloud.vpc.delete_route_entries(&permit(), &items).await.unwrap().is_empty(), "gone is gone");
+    assert!(cloud.vpc.describe_route_entries(&table).await.unwrap().is_empty());
+}
+
+async fn load_balancer(cloud: &Cloud) -> String {
+    let (slb, permit) = (&cloud.slb, permit());
+    let wanted = CreateInstance {
+        name: "first".into(),
+        address_type: "internet".into(),
+        instance_charge_type: "PayBySpec".into(),
+        spec: Some("slb.s1.small".into()),
+        modification_protection: "NonProtection".into(),
+        tags: BTreeMap::from([("owner".into(), "me".into())]),
+        ..CreateInstance::default()
+    };
+    let made = slb.create_instance(&permit, &wanted, None, "token-1").await.unwrap();
+    let again = slb.create_instance(&permit, &wanted, None, "token-1").await.unwrap();
+    assert_eq!(made.id, again.id, "the same token makes the same instance");
+    let id = made.id;
+    assert_eq!(slb.find_by_tag("owner", "me").await.unwrap()[0].id, id);
+    slb.set_name(&permit, &id, "second").await.unwrap();
+    assert_eq!(slb.find_by_name("second").await.unwrap()[0].id, id);
+    assert!(slb.find_by_name("first").await.unwrap().is_empty());
+    slb.set_delete_protection(&permit, &id, true).await.unwrap();
+    slb.set_modification_protection(&permit, &id, "ConsoleProtection", Some("managed")).await.unwrap();
+    slb.set_spec(&permit, &id, "slb.s2.small").await.unwrap();
+    slb.set_internet_spec(&permit, &id, "paybybandwidth", Some(7)).await.unwrap();
+    slb.set_instance_charge_type(&permit, &id, "PayByCLCU", None).await.unwrap();
+    slb.tag(&permit, &id, &BTreeMap::from([("extra".into(), "1".into())])).await.unwrap();
+    slb.untag(&permit, &id, &["owner".into()]).await.unwrap();
+    let found = slb.describe_instance(&id).await.unwrap();
+    assert_eq!(found.tags, BTreeMap::from([("extra".into(), "1".into())]));
+    assert!(found.delete_protection);
+    assert!(cloud.vpc.describe_load_balancer_eips(&id).await.unwrap().is_empty());
+    id
+}
+
+async fn groups(cloud: &Cloud, id: &str) -> String {
+    let (slb, permit) = (&cloud.slb, permit());
+    let group = slb.create_group(&permit, id, "k8s/80/a/b/c", &[backend("i-1", 80)]).await.unwrap();
+    slb.add_backends(&permit, &group, &[backend("i-2", 80)]).await.unwrap();
+    slb.set_backends(&permit, &group, &[Backend { weight: 5, ..backend("i-2", 80) }]).await.unwrap();
+    slb.remove_backends(&permit, &group, &[backend("i-1", 80).key]).await.unwrap();
+    let backends = slb.describe_backends(&group).await.unwrap();
+    assert_eq!(backends, [Backend { weight: 5, ..backend("i-2", 80) }]);
+    assert_eq!(slb.describe_groups(id).await.unwrap()[0].name, "k8s/80/a/b/c");
+    group
+}
+
+async fn listeners(cloud: &Cloud, id: &str, group: &str) {
+    let (slb, permit) = (&cloud.slb, permit());
+    let common = [(ListenerField::Bandwidth, "-1"), (ListenerField::HealthCheckInterval, "7")];
+    let layer7 = [(ListenerField::HealthCheck, "on"), (ListenerField::StickySession, "off")];
+    let mut wanted = Vec::new();
+    for (protocol, port) in [(Protocol::Tcp, 80), (Protocol::Udp, 80), (Protocol::Http, 81), (Protocol::Https, 443)] {
+        let mut sent = fields(&common);
+        if matches!(protocol, Protocol::Http | Protocol::Https) {
+            sent.extend(fields(&layer7));
+        }
+        if protocol == Protocol::Https {
+            sent.extend(fields(&[(ListenerField::ServerCertificateId, "cert-1")]));
+        }
+        wanted.push((ListenerKey { port, protocol }, sent));
+    }
+    for (listener, sent) in &mut wanted {
+        let request = |fields| ListenerRequest {
+            load_balancer_id: id,
+            listener: *listener,
+            description: "mark",
+            group_id: Some(group),
+            fields,
+        };
+        slb.create_listener(&permit, &request(&*sent)).await.unwrap();
+        slb.start_listener(&permit, id, *listener).await.unwrap();
+        let mut changed = sent.clone();
+        changed.insert(ListenerField::HealthCheckInterval, "9".into());
+        slb.set_listener(&permit, &request(&changed)).await.unwrap();
+        *sent = changed;
+    }
+    let found = slb.describe_listeners(id).await.unwrap();
+    assert_eq!(found.len(), wanted.len());
+    for (listener, sent) in &wanted {
+        let is = &found[listener];
+        assert_eq!((is.description.as_str(), is.group_id.as_str()), ("mark", group), "{listener}");
+        for (field, value) in sent {
+            assert_eq!(is.fields.get(field), Some(value), "{listener} {field}");
+        }
+    }
+    let extension = slb.create_domain_extension(&permit, id, 443, "*.example.com", "cert-1").await.unwrap();
+    slb.set_domain_extension(&permit, &extension, "cert-2").await.unwrap();
+    let extensions = slb.describe_domain_extensions(id, 443).await.unwrap();
+    assert_eq!(extensions["*.example.com"].certificate_id, "cert-2");
+    slb.delete_domain_extension(&permit, &extension).await.unwrap();
+    assert_eq!(slb.certificate_state("cert-1").await.unwrap(), CertificateState::Valid);
+    assert_eq!(slb.certificate_state("cert-missing").await.unwrap(), CertificateState::Missing);
+    for (listener, _) in &wanted {
+        slb.delete_listener(&permit, id, *listener).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn every_action_works_and_the_cloud_has_no_complaint() {
+    let simulated = sim::cloud::Cloud::new(world());
+    let cloud = client(&simulated, Credentials::AccessKey(key()));
+    instances_and_interfaces(&cloud).await;
+    routes(&cloud).await;
+    let id = load_balancer(&cloud).await;
+    let group = groups(&cloud, &id).await;
+    listeners(&cloud, &id, &group).await;
+    let (slb, permit) = (&cloud.slb, permit());
+    slb.delete_group(&permit, &group).await.unwrap();
+    assert_eq!(slb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
+    slb.set_delete_protection(&permit, &id, false).await.unwrap();
+    slb.delete_instance(&permit, &id).await.unwrap();
+    assert_eq!(slb.describe_instance(&id).await.unwrap_err().kind, FaultKind::Gone);
+    let by_role = Credentials::AssumeRole {
+        source: key(),
+        role_arn: "acs:ram::1234567890123456:role/ccm".into(),
+        session_name: "ccm".into(),
+        duration: Duration::from_secs(900),
+        external_id: None,
+    };
+    client(&simulated, by_role).ecs.may_describe_instances(REGION).await.unwrap();
+    assert_eq!(simulated.complaints(), Vec::<String>::new());
+    let called: BTreeSet<_> = simulated.calls().into_iter().map(|call| call.action).collect();
+    let listed = actions::ALL.iter().map(|action| action.name.to_owned());
+    let missing: Vec<_> = listed.filter(|name| !called.contains(name)).collect();
+    assert_eq!(missing, ["AssumeRoleWithOIDC"], "tested with its token file");
+}
+
+#[tokio::test]
+async fn an_instance_finds_its_place_and_its_role() {
+    let mut world = world();
+    world.metadata.instance = Some("i-1".into());
+    world.metadata.role = Some("ccm".into());
+    world.metadata.token_required = true;
+    let simulated = sim::cloud::Cloud::new(world);
+    let mut config = config();
+    config.region = None;
+    let metadata = Metadata::new(Arc::new(InProcess(simulated.clone())), &config.endpoints);
+    let place = place::resolve(&config, &metadata).await.unwrap();
+    assert_eq!((place.region.as_str(), place.vpc_id.as_str(), place.vswitch_id.as_str()), (REGION, "vpc-1", "vsw-i"));
+    assert_eq!(place.instance_id.as_deref(), Some("i-1"));
+    let cloud = client(&simulated, Credentials::InstanceRole { role: None });
+    cloud.ecs.may_describe_instances(REGION).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_clock_that_is_hours_off_is_corrected() {
+    let simulated = sim::cloud::Cloud::new(world());
+    simulated.advance(jiff::SignedDuration::from_hours(3));
+    client(&simulated, Credentials::AccessKey(key())).ecs.may_describe_instances(REGION).await.unwrap();
+}
+
+#[tokio::test]
+async fn whatever_eats_the_answer_of_a_write_leaves_its_fate_open() {
+    let simulated = sim::cloud::Cloud::new(world());
+    let cloud = client(&simulated, Credentials::AccessKey(key()));
+    let wanted = CreateInstance {
+        name: "one".into(),
+        address_type: "internet".into(),
+        instance_charge_type: "PayByCLCU".into(),
+        modification_protection: "NonProtection".into(),
+        ..CreateInstance::default()
+    };
+    for fault in [Fault::AnswerLost, Fault::ErrorAfterEffect, Fault::GatewayPage, Fault::Garbled] {
+        simulated.faults().script("CreateLoadBalancer", fault.clone());
+        let lost = cloud.slb.create_instance(&permit(), &wanted, None, "token").await.unwrap_err();
+        assert_eq!(lost.kind, FaultKind::Ambiguous, "{fault:?}: {lost}");
+    }
+    let made = cloud.slb.create_instance(&permit(), &wanted, None, "token").await.unwrap();
+    let found = cloud.slb.find_by_name("one").await.unwrap();
+    assert_eq!(found.iter().map(|instance| &instance.id).collect::<Vec<_>>(), [&made.id], "one, whatever happened");
+}
