@@ -52,5 +52,10 @@ fn anything(error: impl std::fmt::Display) -> String {
 async fn play(serve: bool) -> Result<(), String> {
     let stage = Stage::open(Version::NEWEST).await.map_err(anything)?;
     let folder = tempfile::tempdir().map_err(anything)?;
-    story::tell(&stage, folder.path(), serve).await
+    let told = story::tell(&stage, folder.path(), serve).await;
+    if told.is_err() {
+        let log = std::fs::read_to_string(folder.path().join(story::LOG)).unwrap_or_default();
+        story::say(&format!("\nThe product's log:\n{log}"));
+    }
+    told
 }

@@ -12,11 +12,13 @@ use sim::stage::{ROUTE_TABLE, Stage, instance};
 
 use super::product::{self, Product};
 
-const PATIENCE: Duration = Duration::from_secs(40);
+/// The product's log, in the folder of the story.
+pub(crate) const LOG: &str = "alicloud-ccm.log";
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Short, so that the story is short; the defaults are made for clusters that matter.
-const HASTE: &str = r#"period = "2s"
-removal_grace = "1s"
-removal_interval = "2s"
+const HASTE: &str = r#"period = "10s"
+removal_grace = "10s"
+removal_interval = "5s"
 "#;
 
 /// Prints one line, or several.
@@ -36,7 +38,7 @@ fn indented(text: &str) {
 /// Tells the story on `stage`; with `serve` it then waits for Ctrl-C.
 pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<(), String> {
     let config = stage.write_config(folder, &["node", "route", "service"], HASTE).map_err(super::anything)?;
-    let log = folder.join("alicloud-ccm.log");
+    let log = folder.join(LOG);
     say("A simulated Kubernetes API server and a simulated Alibaba Cloud run on loopback.");
     say(&format!("Configuration, kubeconfig and the product's log are in {}", folder.display()));
 

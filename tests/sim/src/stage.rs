@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, ControllerManager, Endpoint, NodeSpec, Version};
 pub const REGION: &str = "cn-hangzhou";
 /// VPC of the stage.
 pub const VPC: &str = "vpc-play";
-/// Its only route table.
+/// The only route table of the VPC.
 pub const ROUTE_TABLE: &str = "vtb-play";
 /// Cluster id in the configuration.
 pub const CLUSTER_ID: &str = "playground";
@@ -44,7 +44,7 @@ impl Stage {
         for (id, zone, cidr) in VSWITCHES {
             world = world.with_vswitch(id, VPC, zone, cidr);
         }
-        world = world.with_route_table(ROUTE_TABLE, VPC).with_key(ACCESS_KEY.0, ACCESS_KEY.1);
+        world = world.with_key(ACCESS_KEY.0, ACCESS_KEY.1);
         Self::with(version, world).await
     }
 
