@@ -70,6 +70,8 @@ pub struct Outcome {
     pub again: BTreeMap<ObjectKey, Duration>,
     /// The pass could not do its work at all; all of its scope is tried again.
     pub aborted: bool,
+    /// The least time before an aborted pass is tried again, if the cloud named one.
+    pub wait: Option<Duration>,
 }
 
 /// How passes are timed.
@@ -258,14 +260,14 @@ impl Agenda {
     }
 
     fn end(&mut self, scope: &Scope, outcome: Outcome, now: Instant) {
-        let Outcome { mut failed, again, aborted } = outcome;
+        let Outcome { mut failed, again, aborted, wait } = outcome;
         match scope {
             Scope::All if aborted => {
                 self.sweep_failures += 1;
-                self.sweep_later = Some(now + pause(self.sweep_failures));
+                self.sweep_later = Some(now + pause(self.sweep_failures).max(wait.unwrap_or_default()));
             }
             Scope::All => self.sweep_failures = 0,
-            Scope::Keys(keys) if aborted => failed.extend(keys.iter().map(|key| (key.clone(), None))),
+            Scope::Keys(keys) if aborted => failed.extend(keys.iter().map(|key| (key.clone(), wait))),
             Scope::Keys(_) => {}
         }
         self.failures.retain(|key, _| !scope.contains(key) || failed.contains_key(key));

@@ -149,7 +149,7 @@ async fn a_named_wait_is_kept() {
         1 => Outcome {
             failed: [(key("a"), Some(30 * SECOND))].into(),
             again: [(key("b"), 2 * SECOND)].into(),
-            aborted: false,
+            ..Outcome::default()
         },
         _ => Outcome::default(),
     });
@@ -172,6 +172,14 @@ async fn an_aborted_pass_repeats_its_whole_scope() {
         bench.passes()[2..].iter().map(|(scope, _)| scope.clone()).collect::<Vec<_>>(),
         [keys(&["a"]), keys(&["a"])]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_aborted_pass_waits_as_long_as_it_was_told() {
+    let wait = Some(20 * SECOND);
+    let bench = start(Duration::ZERO, move |number, _| Outcome { aborted: number == 1, wait, ..Outcome::default() });
+    tokio::time::sleep(100 * SECOND).await;
+    assert_eq!(bench.passes(), [(Scope::All, Duration::ZERO), (Scope::All, 20 * SECOND)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -169,7 +169,11 @@ impl Pass for RoutePass {
             Err(fault) => {
                 error!(%fault, "route tables cannot be looked at; no route is changed");
                 self.report("SyncRouteFailed", format!("Reconciling route error: {fault}"));
-                return Outcome { aborted: true, ..Outcome::default() };
+                let wait = match fault {
+                    TablesFault::Cloud(fault) => fault.retry_after,
+                    TablesFault::None { .. } | TablesFault::Several { .. } => None,
+                };
+                return Outcome { aborted: true, wait, ..Outcome::default() };
             }
         };
         let views = self.nodes.store.all();
