@@ -1,1 +1,6 @@
-fn main() {}
+//! The real binary between a simulated cluster and a simulated cloud, over loopback.
+//!
+//! [`kit`] starts the two worlds and the binary; each of the other modules is one family of promises.
+
+mod kit;
+mod story;

@@ -1,0 +1,193 @@
+//! Two worlds on loopback and the binary between them.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sim::cluster::Version;
+use sim::stage::Stage;
+
+/// How long anything may take before a test gives up; far more than it needs on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Keys of `[node]` that make the waits of the node controller short enough for a test.
+pub(crate) const HASTE: &str = "period = \"10s\"\nremoval_grace = \"10s\"\nremoval_interval = \"5s\"\n";
+
+/// Every controller.
+pub(crate) const ALL: &[&str] = &["node", "route", "service"];
+
+/// A stage, and a folder with the configuration for it.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) stage: Stage,
+    folder: tempfile::TempDir,
+}
+
+impl World {
+    /// A stage of the newest version, with the configuration for these controllers; `more` as in [`Stage::write_config`].
+    pub(crate) async fn new(controllers: &[&str], more: &str) -> Self {
+        Self::of(Stage::open(Version::NEWEST).await.unwrap(), controllers, more)
+    }
+
+    /// This stage, with the configuration for these controllers.
+    pub(crate) fn of(stage: Stage, controllers: &[&str], more: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        stage.write_config(folder.path(), controllers, more).unwrap();
+        Self { stage, folder }
+    }
+
+    /// The folder that holds configuration, kubeconfig, key and logs.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The configuration file.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.folder().join("alicloud-ccm.toml")
+    }
+
+    /// Starts the binary. Several can run at once.
+    pub(crate) fn start(&self) -> Ccm {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let log = self.folder().join(format!("ccm-{number}.log"));
+        let child = self.command(&["run"]).stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        Ccm { child, log }
+    }
+
+    /// Runs another command of the binary to its end.
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = self.command(arguments);
+        tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+    }
+
+    /// What `plan` prints, and its exit code.
+    pub(crate) async fn plan(&self) -> (String, Option<i32>) {
+        let output = self.run(&["plan"]).await;
+        let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        (text, output.status.code())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
+        command.env_clear().args(arguments).arg("--config").arg(self.config());
+        command
+    }
+
+    /// Waits until both worlds are so, looking again whenever something may have changed.
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
+        let began = Instant::now();
+        while !is_so(&self.stage) {
+            assert!(began.elapsed() < PATIENCE, "not so after {} s: {what}\n{}", PATIENCE.as_secs(), self.logs());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until no cloud call and no write to the API server (apart from the lease) has happened for `quiet`.
+    pub(crate) async fn until_quiet(&self, quiet: Duration) {
+        let count = || {
+            let writes = self.stage.cluster.writes();
+            self.stage.cloud.calls().len() + writes.iter().filter(|call| call.resource != "leases").count()
+        };
+        let (mut seen, mut since, began) = (count(), Instant::now(), Instant::now());
+        while since.elapsed() < quiet {
+            assert!(began.elapsed() < PATIENCE, "never quiet\n{}", self.logs());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let now = count();
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+        }
+    }
+
+    /// Everything that the binaries have logged.
+    pub(crate) fn logs(&self) -> String {
+        let mut logs: Vec<_> = std::fs::read_dir(self.folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        logs.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
+        logs.sort();
+        logs.iter().map(|path| format!("{}:\n{}", path.display(), std::fs::read_to_string(path).unwrap())).collect()
+    }
+
+    /// The Node as it is now.
+    pub(crate) fn node(&self, name: &str) -> Value {
+        self.stage.cluster.get("Node", "", name).unwrap_or_default()
+    }
+
+    /// The Service in namespace `default` as it is now.
+    pub(crate) fn service(&self, name: &str) -> Value {
+        self.stage.cluster.get("Service", "default", name).unwrap_or_default()
+    }
+
+    /// Events about an object, as (type, reason, message).
+    pub(crate) fn events(&self, kind: &str, name: &str) -> Vec<(String, String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let all = self.stage.cluster.list("Event").into_iter();
+        all.filter(|event| event["involvedObject"]["kind"] == kind && event["involvedObject"]["name"] == name)
+            .map(|event| (text(&event["type"]), text(&event["reason"]), text(&event["message"])))
+            .collect()
+    }
+}
+
+/// A running binary; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Ccm {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Ccm {
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Sends a signal, by name: `TERM`, `KILL`, `STOP`, `CONT`, `HUP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
+        assert!(sent.success(), "the process is gone:\n{}", self.log());
+    }
+
+    /// SIGTERM, then waits for the end.
+    pub(crate) async fn stop(mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.ended().await
+    }
+
+    /// SIGKILL, then waits for the end.
+    pub(crate) async fn kill(mut self) -> ExitStatus {
+        self.signal("KILL");
+        self.ended().await
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end:\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for Ccm {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a node is initialised: no taint of ours or of conditions, and, with routes, a network.
+pub(crate) fn is_ready(node: &Value) -> bool {
+    let tainted = node["spec"]["taints"].as_array().is_some_and(|taints| !taints.is_empty());
+    !node.is_null() && !tainted
+}
+
+/// The first address in the status of a Service.
+pub(crate) fn address(service: &Value) -> Option<&str> {
+    service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str()
+}
