@@ -58,6 +58,7 @@ pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<()
     nodes_table(stage);
     routes_table(stage);
     events(stage, "Node");
+    say("");
     calls(stage, began.elapsed());
 
     chapter(3, "A Service of type LoadBalancer is made.");
@@ -68,6 +69,7 @@ pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<()
     load_balancers(stage);
     say(&format!("   EXTERNAL-IP of default/web: {}\n", address(stage, "web").unwrap_or_default()));
     events(stage, "Service");
+    say("");
     calls(stage, began.elapsed());
 
     chapter(4, "node-3 is released in the cloud, and its kubelet falls silent.");
@@ -233,13 +235,9 @@ fn events(stage: &Stage, kind: &str) {
         let about = &event["involvedObject"];
         if about["kind"] == kind {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            say(&format!(
-                "   event on {}: {} {}: {}",
-                text(&about["name"]),
-                text(&event["type"]),
-                text(&event["reason"]),
-                text(&event["message"])
-            ));
+            let message = text(&event["message"]).replace("; ", ";\n     ");
+            let (name, reason) = (text(&about["name"]), text(&event["reason"]));
+            indented(&format!("event on {name}: {} {reason}: {message}", text(&event["type"])));
         }
     }
 }
