@@ -3,4 +3,5 @@
 //! [`kit`] starts the two worlds and the binary; each of the other modules is one family of promises.
 
 mod kit;
+mod scale;
 mod story;
