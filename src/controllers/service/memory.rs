@@ -22,8 +22,17 @@ pub(super) struct Memory {
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Services that were let go, with their UID: the watch may still show them as they were.
     released: Mutex<HashMap<ObjectKey, String>>,
-    /// Problems already told, so that each is told once.
-    told: Mutex<HashMap<ObjectKey, String>>,
+    /// What was told last of each Service and topic, so that each thing is told once.
+    told: Mutex<HashMap<ObjectKey, HashMap<Topic, String>>>,
+}
+
+/// What users are told about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Topic {
+    /// Why the Service is not as it should be.
+    Trouble,
+    /// What is worth knowing although nothing failed.
+    Notes,
 }
 
 /// What is remembered of one Service.
@@ -96,13 +105,16 @@ impl Memory {
     }
 
     /// Whether `text` is news for this Service; an empty text clears what was told.
-    pub(super) fn news(&self, key: &ObjectKey, text: &str) -> bool {
+    pub(super) fn news(&self, key: &ObjectKey, topic: Topic, text: &str) -> bool {
         let mut told = self.told.lock();
         if text.is_empty() {
-            told.remove(key);
+            if let Some(topics) = told.get_mut(key) {
+                topics.remove(&topic);
+            }
             return false;
         }
-        told.insert(key.clone(), text.to_owned()).is_none_or(|before| before != text)
+        let topics = told.entry(key.clone()).or_default();
+        topics.insert(topic, text.to_owned()).is_none_or(|before| before != text)
     }
 
     /// The lock for writes to one load balancer, or to the one that a Service is going to have.

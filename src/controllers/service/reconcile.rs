@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::bulk::Bulk;
 use super::execute::{Execution, Token, execute};
-use super::memory::{Memory, Remembered};
+use super::memory::{Memory, Remembered, Topic};
 use super::observe::{FindError, Found, complete, find, list_groups, read};
 use super::report::{self, Trouble};
 use super::status::{self, label};
@@ -66,12 +66,12 @@ impl Reconciler {
         };
         match result {
             Ok(verdict) => {
-                self.memory.news(key, "");
+                self.memory.news(key, Topic::Trouble, "");
                 verdict
             }
             Err(trouble) => {
                 let events = self.context.cluster.events();
-                report::trouble(events, &service, &trouble, |text| self.memory.news(key, text));
+                report::trouble(events, &service, &trouble, |text| self.memory.news(key, Topic::Trouble, text));
                 trouble.verdict()
             }
         }
@@ -88,6 +88,8 @@ impl Reconciler {
         let wanted =
             self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
         let desired = &wanted.desired;
+        // A Service that now names another load balancer needs to be read anew.
+        let remembered = remembered.filter(|remembered| is_of(&remembered.observed, desired));
         status::add_finalizer(cluster, fence, service).await?;
 
         let lock = self.memory.lock_of(desired.reuse.as_deref().unwrap_or(&desired.owner.default_name()));
@@ -137,7 +139,7 @@ impl Reconciler {
         let Context { cluster, fence, cloud, .. } = &self.context;
         let events = cluster.events();
         report::notes(events, service, desired, notes, &execution.remarks, |text| {
-            self.memory.news(&ObjectKey::new(&service.key.namespace, format!("{}#notes", service.key.name)), text)
+            self.memory.news(&service.key, Topic::Notes, text)
         });
         if !execution.complete() {
             return Err(Trouble::Execution(execution));
@@ -237,6 +239,15 @@ impl Reconciler {
         self.memory.release(&service.key, &service.uid);
         report::cleaned(cluster.events(), service, &done);
         Ok(Verdict::Done)
+    }
+}
+
+/// Whether what was observed is the load balancer that the Service wants now.
+fn is_of(observed: &Observed, desired: &Desired) -> bool {
+    match (&observed.instance, &desired.reuse) {
+        (None, _) => false,
+        (Some(instance), Some(id)) => instance.id == *id,
+        (Some(instance), None) => desired.owner.owns_instance(instance),
     }
 }
 
