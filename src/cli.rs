@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::config::{self, Loaded, Origin, Report};
 use crate::kubelet::{self, Form, HostName};
@@ -152,6 +153,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
+    keep_secrets_from_core_dumps();
     let source = cli.source;
     match cli.command.unwrap_or(Command::Run) {
         Command::Run => run(&source),
@@ -171,6 +173,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Annotations => say(&crate::plan::lb::annotations::reference_page()),
         Command::Version => say(&format!("alicloud-ccm {}\n", env!("CARGO_PKG_VERSION"))),
     }
+}
+
+/// A core dump would hold keys and tokens. Where a limit cannot be lowered, it is the system's choice.
+fn keep_secrets_from_core_dumps() {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = setrlimit(Resource::Core, none);
 }
 
 fn origin(source: &SourceArgs) -> Origin {

@@ -129,7 +129,11 @@ fn node_name(value: String) -> Result<String, KubeletError> {
     if name.len() <= 253 && name.split('.').all(part) {
         Ok(name)
     } else {
-        Err(KubeletError::Unusable { key: "hostname", value, used_as: "the name of a node; choose another --host-name" })
+        Err(KubeletError::Unusable {
+            key: "hostname",
+            value,
+            used_as: "the name of a node; choose another --host-name",
+        })
     }
 }
 
@@ -161,10 +165,7 @@ mod tests {
     #[test]
     fn told_in_each_form() {
         let told = Told { provider_id: "alicloud://cn-hangzhou.i-1".into(), name: Some("master-1".into()) };
-        assert_eq!(
-            told.to_text(Form::Args),
-            "--provider-id=alicloud://cn-hangzhou.i-1 --hostname-override=master-1\n"
-        );
+        assert_eq!(told.to_text(Form::Args), "--provider-id=alicloud://cn-hangzhou.i-1 --hostname-override=master-1\n");
         assert_eq!(
             told.to_text(Form::Env),
             "KUBELET_PROVIDERID=alicloud://cn-hangzhou.i-1\nKUBELET_NODE_NAME=master-1\n"

@@ -117,9 +117,7 @@ pub fn rules(config: &Config, version: ServerVersion) -> Rules {
         let mut order = Vec::new();
         let mut verbs: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let wanted = RIGHTS.iter().filter(|right| {
-            right.scope == scope
-                && (right.needed)(config)
-                && (right.versions.0..=right.versions.1).contains(&version.0)
+            right.scope == scope && (right.needed)(config) && (right.versions.0..=right.versions.1).contains(&version.0)
         });
         for right in wanted {
             let named = scope == Scope::Lock && !right.verbs.contains(&"create");

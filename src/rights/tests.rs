@@ -69,7 +69,8 @@ fn policies_follow_the_configuration() {
     let tables = config(&format!("{ALL}table_ids = [\"vtb-1\"]\n"));
     assert!(!permissions(&tables).contains("vpc:DescribeRouteTableList"));
     assert_eq!(policy_to_assume(&tables), None);
-    let key = "[cloud.credentials]\naccess_key_id = \"LTAI1\"\naccess_key_secret = \"s\"\nrole_arn = \"acs:ram::1:role/r\"\n";
+    let key =
+        "[cloud.credentials]\naccess_key_id = \"LTAI1\"\naccess_key_secret = \"s\"\nrole_arn = \"acs:ram::1:role/r\"\n";
     let assumed = policy_to_assume(&config(&format!("{ALL}{key}"))).unwrap();
     assert_eq!(assumed["Statement"][0]["Action"][0], "sts:AssumeRole");
     assert_eq!(assumed["Statement"][0]["Resource"], "acs:ram::1:role/r");
