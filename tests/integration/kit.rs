@@ -50,10 +50,21 @@ impl World {
 
     /// Starts the binary. Several can run at once.
     pub(crate) fn start(&self) -> Ccm {
+        self.start_with(&[])
+    }
+
+    /// Starts the binary with these variables in its environment.
+    pub(crate) fn start_with(&self, environment: &[(&str, &str)]) -> Ccm {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let log = self.folder().join(format!("ccm-{number}.log"));
-        let child = self.command(&["run"]).stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        let child = self
+            .command(&["run"])
+            .envs(environment.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
         Ccm { child, log }
     }
 
@@ -141,6 +152,11 @@ impl Ccm {
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal, by name: `TERM`, `KILL`, `STOP`, `CONT`, `HUP`.

@@ -2,5 +2,8 @@
 //!
 //! [`kit`] starts the two worlds and the binary; each of the other modules is one family of promises.
 
+mod deploy;
 mod kit;
+mod rights;
 mod story;
+mod systemd;
