@@ -2,5 +2,9 @@
 //!
 //! [`kit`] starts the two worlds and the binary; each of the other modules is one family of promises.
 
+mod commands;
+mod counts;
+mod elections;
+mod invariants;
 mod kit;
 mod story;
