@@ -52,7 +52,8 @@ impl Logs {
 }
 
 fn filter(settings: &Log) -> EnvFilter {
-    EnvFilter::builder().parse_lossy(&settings.level)
+    // The client logs every failed request as an error; what a failure means is told by who asked.
+    EnvFilter::builder().parse_lossy(format!("kube_client=off,{}", settings.level))
 }
 
 fn output(settings: &Log) -> Output {

@@ -2,7 +2,11 @@
 //!
 //! [`kit`] starts the two worlds and the binary; each of the other modules is one family of promises.
 
+mod commands;
+mod counts;
 mod deploy;
+mod elections;
+mod invariants;
 mod kit;
 mod rights;
 mod story;

@@ -69,7 +69,7 @@ async fn the_service_manager_is_told_the_whole_life() {
     let standby = {
         let path = world.folder().join("notify-2");
         let manager = Manager::listen(&path);
-        let ccm = world.start_with(&[("NOTIFY_SOCKET", path.to_str().unwrap())]);
+        let ccm = world.start_with(&[], &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
         world.until("the second copy stands by", |_| manager.status() == "standby").await;
         assert_eq!(manager.count("WATCHDOG=1"), 0, "nobody asked for it");
         ccm
