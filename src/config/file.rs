@@ -259,7 +259,14 @@ pub struct KubernetesSection {
 
 impl Default for KubernetesSection {
     fn default() -> Self {
-        Self { kubeconfig: None, context: None, server: None, qps: 20.0, burst: 30, timeout: TimeSpan::from_secs(30) }
+        Self {
+            kubeconfig: None,
+            context: None,
+            server: None,
+            qps: 100.0,
+            burst: 1000,
+            timeout: TimeSpan::from_secs(30),
+        }
     }
 }
 
@@ -448,7 +455,7 @@ pub struct ServiceSection {
 impl Default for ServiceSection {
     fn default() -> Self {
         Self {
-            concurrency: 3,
+            concurrency: 20,
             drift_check: TimeSpan::from_mins(10),
             eni_backends: false,
             disable_public: false,

@@ -9,5 +9,6 @@ mod elections;
 mod invariants;
 mod kit;
 mod rights;
+mod scale;
 mod story;
 mod systemd;

@@ -1,6 +1,6 @@
 //! What is remembered between runs, only to save reads: losing it costs calls, never correctness.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,6 +14,8 @@ use crate::plan::lb::observed::Observed;
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     services: Mutex<HashMap<ObjectKey, Remembered>>,
+    /// Services that were looked at in this term.
+    seen: Mutex<HashSet<ObjectKey>>,
     /// First sightings of load balancers that are gone.
     missing: Mutex<HashMap<ObjectKey, Instant>>,
     /// Writes to one load balancer are made one after the other, also when several Services share it.
@@ -65,6 +67,7 @@ impl Memory {
         self.forget(key);
         self.found(key);
         self.told.lock().remove(key);
+        self.seen.lock().remove(key);
         self.released.lock().remove(key);
     }
 
@@ -82,6 +85,13 @@ impl Memory {
     /// The Service is looked after (again).
     pub(super) fn adopt(&self, key: &ObjectKey) {
         self.released.lock().remove(key);
+    }
+
+    /// At the first look at a Service, how many of `all` were still to be looked at.
+    pub(super) fn first_look(&self, key: &ObjectKey, all: usize) -> Option<usize> {
+        let mut seen = self.seen.lock();
+        let left = all.saturating_sub(seen.len());
+        seen.insert(key.clone()).then_some(left)
     }
 
     /// Notes that the load balancer was not found, and says since when.
