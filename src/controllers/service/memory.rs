@@ -1,12 +1,14 @@
 //! What is remembered between runs, only to save reads: losing it costs calls, never correctness.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::CONTROLLER;
 use super::want::Enis;
+use crate::observe::metrics;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::lb::observed::Observed;
 
@@ -20,6 +22,8 @@ pub(super) struct Memory {
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Problems already told, so that each is told once.
     told: Mutex<HashMap<ObjectKey, String>>,
+    /// Services whose backends are kept although they would have to go.
+    held_back: Mutex<HashSet<ObjectKey>>,
 }
 
 /// What is remembered of one Service.
@@ -54,6 +58,18 @@ impl Memory {
         self.forget(key);
         self.found(key);
         self.told.lock().remove(key);
+        self.hold_back(key, false);
+    }
+
+    /// Notes whether backends of the Service are kept although they would have to go.
+    pub(super) fn hold_back(&self, key: &ObjectKey, held: bool) {
+        let mut all = self.held_back.lock();
+        if held {
+            all.insert(key.clone());
+        } else {
+            all.remove(key);
+        }
+        metrics::held_back(CONTROLLER, all.len());
     }
 
     /// Notes that the load balancer was not found, and says since when.
