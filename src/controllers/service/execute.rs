@@ -61,7 +61,7 @@ pub(super) async fn execute(slb: &Slb, fence: &Fence, plan: Plan, observed: &mut
         if failed.contains(&step.target) || step.needs.iter().any(|need| failed.contains(need)) {
             continue;
         }
-        let line = step.to_string();
+        let line = format!("{} ({})", step.operation, step.reason);
         match perform(slb, fence, &step.operation, observed, token, &mut execution.remarks).await {
             Ok(made) => {
                 info!(step = %line, "done");

@@ -20,6 +20,8 @@ pub(super) struct Memory {
     missing: Mutex<HashMap<ObjectKey, Instant>>,
     /// Writes to one load balancer are made one after the other, also when several Services share it.
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Services that were let go, with their UID: the watch may still show them as they were.
+    released: Mutex<HashMap<ObjectKey, String>>,
     /// Problems already told, so that each is told once.
     told: Mutex<HashMap<ObjectKey, String>>,
     /// Services whose backends are kept although they would have to go.
@@ -59,6 +61,23 @@ impl Memory {
         self.found(key);
         self.told.lock().remove(key);
         self.hold_back(key, false);
+        self.released.lock().remove(key);
+    }
+
+    /// Everything of this Service was removed, and so was its finalizer.
+    pub(super) fn release(&self, key: &ObjectKey, uid: &str) {
+        self.forget_all(key);
+        self.released.lock().insert(key.clone(), uid.to_owned());
+    }
+
+    /// Whether this Service was let go, and has not been looked after since.
+    pub(super) fn was_released(&self, key: &ObjectKey, uid: &str) -> bool {
+        self.released.lock().get(key).is_some_and(|released| released == uid)
+    }
+
+    /// The Service is looked after (again).
+    pub(super) fn adopt(&self, key: &ObjectKey) {
+        self.released.lock().remove(key);
     }
 
     /// Notes whether backends of the Service are kept although they would have to go.

@@ -1,6 +1,6 @@
 //! The service controller: a classic load balancer for each Service of type LoadBalancer.
 //!
-//! [`run`] decides when a Service is looked at, [`reconcile`] brings it into agreement, [`plan`] only tells.
+//! [`run`] decides when a Service is looked at, `reconcile` brings it into agreement, [`plan`] only tells.
 
 mod execute;
 mod memory;

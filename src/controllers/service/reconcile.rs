@@ -77,6 +77,7 @@ impl Reconciler {
 
     async fn ensure(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
+        self.memory.adopt(&service.key);
         let drift_check = settings.service.drift_check;
         let remembered = self
             .memory
@@ -185,6 +186,9 @@ impl Reconciler {
 
     /// Removes what was made for the Service, then lets the Service go.
     async fn clean(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
+        if self.memory.was_released(&service.key, &service.uid) {
+            return Ok(Verdict::Done);
+        }
         let Context { cluster, fence, cloud, .. } = &self.context;
         if !service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             status::release(cluster, fence, service).await?;
@@ -227,7 +231,7 @@ impl Reconciler {
             Err(error) => return Err(error.into()),
         }
         status::release(cluster, fence, service).await?;
-        self.memory.forget_all(&service.key);
+        self.memory.release(&service.key, &service.uid);
         report::cleaned(cluster.events(), service, &done);
         Ok(Verdict::Done)
     }

@@ -136,7 +136,7 @@ aggregation = "0s"
         )
     }
 
-    /// Rents instance `i-play-<number>` and lets its kubelet join as `node-<number>`, with the pod CIDR 10.98.<number>.0/24.
+    /// Rents instance `i-play-N` and lets its kubelet join as `node-N`, with the pod CIDR `10.98.N.0/24`.
     ///
     /// # Panics
     /// The number was used before.
@@ -151,7 +151,7 @@ aggregation = "0s"
         name
     }
 
-    /// Rents instance `i-play-<number>` only. Odd numbers are in the first zone.
+    /// Rents instance `i-play-N` only. Odd numbers are in the first zone.
     pub fn rent(&self, number: u8) {
         let (vswitch, ip) = if number % 2 == 1 {
             ("vsw-i", format!("192.168.0.{number}"))

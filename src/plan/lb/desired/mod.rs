@@ -1,7 +1,7 @@
 //! What a Service asks for, complete and comparable. Start with [`desire`].
 //!
 //! Everything that can be wrong with a Service is found here, and comes out as one list. What depends on the load
-//! balancer as it stands is left to the [diff](super::diff).
+//! balancer as it stands is left to the [diff](super::diff()).
 
 mod backends;
 mod build;
