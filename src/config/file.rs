@@ -129,7 +129,8 @@ pub struct CredentialsSection {
     /// File that holds the id of the access key. Relative to this file, as all paths here. Read again when it changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key_id_file: Option<PathBuf>,
-    /// File that holds the secret of the access key.
+    /// File that holds the secret of the access key. `credential:NAME`, here and for every other path, is what systemd
+    /// keeps for the service under that name (`LoadCredential=`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key_secret_file: Option<PathBuf>,
     /// File that holds the token of a temporary access key.
