@@ -56,6 +56,7 @@ impl Reconciler {
         let result = match handling(&service, &settings) {
             Handling::Ignore => {
                 self.memory.forget(key);
+                self.memory.hold_back(key, false);
                 match handed_over(&service, &settings) {
                     Some(problem) => Err(Trouble::HandedOver(problem)),
                     None => Ok(Verdict::Done),
@@ -138,6 +139,7 @@ impl Reconciler {
     ) -> Result<(), Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
         let events = cluster.events();
+        self.memory.hold_back(&service.key, desired.blackout);
         report::notes(events, service, desired, notes, &execution.remarks, |text| {
             self.memory.news(&service.key, Topic::Notes, text)
         });
