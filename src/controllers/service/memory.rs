@@ -1,13 +1,14 @@
 //! What is remembered between runs, only to save reads: losing it costs calls, never correctness.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::change::change;
 use super::want::Enis;
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::observed::Observed;
 
 /// Per Service, as of the last run that ended well.
@@ -22,6 +23,10 @@ pub(super) struct Memory {
     released: Mutex<HashMap<ObjectKey, String>>,
     /// Problems already told, so that each is told once.
     told: Mutex<HashMap<ObjectKey, String>>,
+    /// Services as they were looked at last, and whether they needed a load balancer.
+    seen: Mutex<HashMap<ObjectKey, (Arc<ServiceView>, bool)>>,
+    /// Services that their user changed, and was not told yet that the load balancer follows.
+    unanswered: Mutex<HashSet<ObjectKey>>,
 }
 
 /// What is remembered of one Service.
@@ -51,9 +56,29 @@ impl Memory {
         self.services.lock().remove(key);
     }
 
+    /// Notes how the Service is now, and names the change since it was looked at before, if its user made one.
+    pub(super) fn changed(&self, service: &Arc<ServiceView>, needed: bool) -> Option<&'static str> {
+        let before = self.seen.lock().insert(service.key.clone(), (service.clone(), needed));
+        let reason = before.and_then(|(before, was)| change(&before, service, (was, needed)))?;
+        self.unanswered.lock().insert(service.key.clone());
+        Some(reason)
+    }
+
+    /// Whether the user still has to be told that the load balancer follows a change.
+    pub(super) fn is_asked(&self, key: &ObjectKey) -> bool {
+        self.unanswered.lock().contains(key)
+    }
+
+    /// The user is told.
+    pub(super) fn answer(&self, key: &ObjectKey) {
+        self.unanswered.lock().remove(key);
+    }
+
     /// The Service is gone.
     pub(super) fn forget_all(&self, key: &ObjectKey) {
         self.forget(key);
+        self.seen.lock().remove(key);
+        self.unanswered.lock().remove(key);
         self.found(key);
         self.told.lock().remove(key);
         self.released.lock().remove(key);
