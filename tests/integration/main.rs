@@ -4,8 +4,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should end")]
 
+mod commands;
 mod conformance;
+mod counts;
 mod defects;
+mod deploy;
+mod elections;
 mod golden;
+mod invariants;
 mod kit;
+mod rights;
+mod scale;
 mod story;
+mod systemd;

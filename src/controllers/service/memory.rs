@@ -15,18 +15,29 @@ use crate::plan::lb::observed::Observed;
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     services: Mutex<HashMap<ObjectKey, Remembered>>,
+    /// Services that were looked at in this term.
+    seen: Mutex<HashSet<ObjectKey>>,
     /// First sightings of load balancers that are gone.
     missing: Mutex<HashMap<ObjectKey, Instant>>,
     /// Writes to one load balancer are made one after the other, also when several Services share it.
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Services that were let go, with their UID: the watch may still show them as they were.
     released: Mutex<HashMap<ObjectKey, String>>,
-    /// Problems already told, so that each is told once.
-    told: Mutex<HashMap<ObjectKey, String>>,
     /// Services as they were looked at last, and whether they needed a load balancer.
-    seen: Mutex<HashMap<ObjectKey, (Arc<ServiceView>, bool)>>,
+    looked_at: Mutex<HashMap<ObjectKey, (Arc<ServiceView>, bool)>>,
     /// Services that their user changed, and was not told yet that the load balancer follows.
     unanswered: Mutex<HashSet<ObjectKey>>,
+    /// What was told last of each Service and topic, so that each thing is told once.
+    told: Mutex<HashMap<ObjectKey, HashMap<Topic, String>>>,
+}
+
+/// What users are told about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Topic {
+    /// Why the Service is not as it should be.
+    Trouble,
+    /// What is worth knowing although nothing failed.
+    Notes,
 }
 
 /// What is remembered of one Service.
@@ -58,7 +69,7 @@ impl Memory {
 
     /// Notes how the Service is now, and names the change since it was looked at before, if its user made one.
     pub(super) fn changed(&self, service: &Arc<ServiceView>, needed: bool) -> Option<&'static str> {
-        let before = self.seen.lock().insert(service.key.clone(), (service.clone(), needed));
+        let before = self.looked_at.lock().insert(service.key.clone(), (service.clone(), needed));
         let reason = before.and_then(|(before, was)| change(&before, service, (was, needed)))?;
         self.unanswered.lock().insert(service.key.clone());
         Some(reason)
@@ -77,10 +88,11 @@ impl Memory {
     /// The Service is gone.
     pub(super) fn forget_all(&self, key: &ObjectKey) {
         self.forget(key);
-        self.seen.lock().remove(key);
+        self.looked_at.lock().remove(key);
         self.unanswered.lock().remove(key);
         self.found(key);
         self.told.lock().remove(key);
+        self.seen.lock().remove(key);
         self.released.lock().remove(key);
     }
 
@@ -100,6 +112,13 @@ impl Memory {
         self.released.lock().remove(key);
     }
 
+    /// At the first look at a Service, how many of `all` were still to be looked at.
+    pub(super) fn first_look(&self, key: &ObjectKey, all: usize) -> Option<usize> {
+        let mut seen = self.seen.lock();
+        let left = all.saturating_sub(seen.len());
+        seen.insert(key.clone()).then_some(left)
+    }
+
     /// Notes that the load balancer was not found, and says since when.
     pub(super) fn missing_since(&self, key: &ObjectKey) -> Instant {
         *self.missing.lock().entry(key.clone()).or_insert_with(Instant::now)
@@ -111,13 +130,16 @@ impl Memory {
     }
 
     /// Whether `text` is news for this Service; an empty text clears what was told.
-    pub(super) fn news(&self, key: &ObjectKey, text: &str) -> bool {
+    pub(super) fn news(&self, key: &ObjectKey, topic: Topic, text: &str) -> bool {
         let mut told = self.told.lock();
         if text.is_empty() {
-            told.remove(key);
+            if let Some(topics) = told.get_mut(key) {
+                topics.remove(&topic);
+            }
             return false;
         }
-        told.insert(key.clone(), text.to_owned()).is_none_or(|before| before != text)
+        let topics = told.entry(key.clone()).or_default();
+        topics.insert(topic, text.to_owned()).is_none_or(|before| before != text)
     }
 
     /// The lock for writes to one load balancer, or to the one that a Service is going to have.
