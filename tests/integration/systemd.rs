@@ -60,7 +60,7 @@ async fn the_service_manager_is_told_the_whole_life() {
     let path = world.folder().join("notify");
     let manager = Manager::listen(&path);
     let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
-    let ccm = world.start_with(&environment);
+    let ccm = world.start_with(&[], &environment);
 
     world.until("the start is over although the API server is away", |_| manager.count("READY=1") == 1).await;
     world.until("it says what it waits for", |_| manager.status().starts_with("waiting for kubernetes: ")).await;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::CONTROLLER;
 use super::change::change;
 use super::want::Enis;
+use crate::observe::metrics;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::observed::Observed;
 
@@ -29,6 +31,8 @@ pub(super) struct Memory {
     unanswered: Mutex<HashSet<ObjectKey>>,
     /// What was told last of each Service and topic, so that each thing is told once.
     told: Mutex<HashMap<ObjectKey, HashMap<Topic, String>>>,
+    /// Services whose backends are kept although they would have to go.
+    held_back: Mutex<HashSet<ObjectKey>>,
 }
 
 /// What users are told about.
@@ -93,6 +97,7 @@ impl Memory {
         self.found(key);
         self.told.lock().remove(key);
         self.seen.lock().remove(key);
+        self.hold_back(key, false);
         self.released.lock().remove(key);
     }
 
@@ -117,6 +122,17 @@ impl Memory {
         let mut seen = self.seen.lock();
         let left = all.saturating_sub(seen.len());
         seen.insert(key.clone()).then_some(left)
+    }
+
+    /// Notes whether backends of the Service are kept although they would have to go.
+    pub(super) fn hold_back(&self, key: &ObjectKey, held: bool) {
+        let mut all = self.held_back.lock();
+        if held {
+            all.insert(key.clone());
+        } else {
+            all.remove(key);
+        }
+        metrics::held_back(CONTROLLER, all.len());
     }
 
     /// Notes that the load balancer was not found, and says since when.

@@ -24,6 +24,7 @@ use self::reconcile::Reconciler;
 use super::Context;
 use super::keyed;
 use crate::cluster::{Dirty, Store};
+use crate::observe::metrics;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::lb::{Handling, handling};
 
@@ -87,6 +88,7 @@ pub async fn run(context: Context) {
             () = driver => {}
             () = lost => {}
         }
+        metrics::held_back(CONTROLLER, 0);
     }
 }
 

@@ -60,6 +60,7 @@ impl Reconciler {
         let result = match handling {
             Handling::Ignore => {
                 self.memory.forget(key);
+                self.memory.hold_back(key, false);
                 match handed_over(&service, &settings) {
                     Some(problem) => Err(Trouble::HandedOver(problem)),
                     None => Ok(Verdict::Done),
@@ -120,6 +121,7 @@ impl Reconciler {
                 Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
             self.memory.remember(&service.key, remembered);
         }
+        self.memory.hold_back(&service.key, desired.blackout);
         report::notes(cluster.events(), service, desired, &notes, &execution.remarks, |text| {
             self.memory.news(&service.key, Topic::Notes, text)
         });

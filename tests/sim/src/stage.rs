@@ -54,8 +54,19 @@ impl Stage {
     /// There is no free port on loopback.
     pub async fn with(version: Version, world: World) -> io::Result<Self> {
         let cloud = Cloud::new(world);
+        Self::around(cloud, Cluster::new(version)).await
+    }
+
+    /// Another stage with the same objects in both worlds, on other addresses.
+    ///
+    /// # Errors
+    /// There is no free port on loopback.
+    pub async fn fork(&self) -> io::Result<Self> {
+        Self::around(Cloud::new(self.cloud.look(World::clone)), self.cluster.fork()).await
+    }
+
+    async fn around(cloud: Cloud, cluster: Cluster) -> io::Result<Self> {
         let server = cloud.serve_on_loopback().await?;
-        let cluster = Cluster::new(version);
         cluster.listen().await?;
         let controller_manager = cluster.start_controller_manager();
         Ok(Self { cloud, cluster, server, _controller_manager: controller_manager })

@@ -146,12 +146,18 @@ impl Cluster {
         Cluster::build(Rules { version, dual_stack: true })
     }
 
-    fn build(rules: Rules) -> Cluster {
-        let cluster = Cluster {
+    /// Another cluster with the same objects and history; nobody reaches it yet, and nothing goes wrong in it.
+    #[must_use]
+    pub fn fork(&self) -> Cluster {
+        Cluster::around(self.shared.rules, self.shared.store.lock().fork())
+    }
+
+    fn around(rules: Rules, store: Store) -> Cluster {
+        Cluster {
             shared: Arc::new(Shared {
                 rules,
                 clock: Clock::start(),
-                store: Mutex::new(Store::new()),
+                store: Mutex::new(store),
                 access: Mutex::default(),
                 faults: Mutex::default(),
                 log: Mutex::default(),
@@ -161,7 +167,11 @@ impl Cluster {
                 address: Mutex::new(None),
                 listening: Mutex::new(None),
             }),
-        };
+        }
+    }
+
+    fn build(rules: Rules) -> Cluster {
+        let cluster = Cluster::around(rules, Store::new());
         for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             cluster.seed(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }));
         }
@@ -396,7 +406,12 @@ impl Cluster {
 
     /// Holds the next matching request until the returned value is released or dropped.
     pub fn hold(&self, matching: Match, moment: Moment) -> Held {
-        self.shared.faults.lock().hold(matching, moment)
+        self.hold_nth(matching, 0, moment)
+    }
+
+    /// Holds a matching request after so many others have passed.
+    pub fn hold_nth(&self, matching: Match, skip: usize, moment: Moment) -> Held {
+        self.shared.faults.lock().hold(matching, skip, moment)
     }
 
     /// Lets every request take this long.
