@@ -6,6 +6,7 @@ mod execute;
 mod memory;
 mod observe;
 mod preview;
+mod readiness;
 mod reconcile;
 mod report;
 mod status;

@@ -35,7 +35,7 @@ pub async fn plan(
     let views =
         Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
     let settings = settings_of(config, place);
-    let reader = Reader::new(cloud.clone(), Arc::new(place.clone()), views);
+    let reader = Reader::new(cluster.clone(), cloud.clone(), Arc::new(place.clone()), views);
     let mut services = services.store.all();
     services.sort_by(|one, other| one.key.cmp(&other.key));
     let mut lines = Vec::new();

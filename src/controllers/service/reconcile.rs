@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::execute::{Execution, Token, execute};
 use super::memory::{Memory, Remembered};
 use super::observe::{FindError, Found, complete, find, list_groups, read};
+use super::readiness;
 use super::report::{self, Trouble};
 use super::status::{self, label};
 use super::want::{Leaving, Reader, settings_of};
@@ -39,7 +40,7 @@ pub(super) fn settings(context: &Context) -> Settings {
 
 impl Reconciler {
     pub(super) fn new(context: Context, views: Views, memory: Memory) -> Self {
-        let reader = Reader::new(context.cloud.clone(), context.place.clone(), views);
+        let reader = Reader::new(context.cluster.clone(), context.cloud.clone(), context.place.clone(), views);
         Self { context, reader, memory }
     }
 
@@ -109,14 +110,16 @@ impl Reconciler {
                 Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
             self.memory.remember(&service.key, remembered);
         }
+        let done = (desired, &observed, execution.complete());
+        let told = readiness::write(cluster, fence, service, &wanted.readiness, done).await;
         self.finish(service, desired, &observed, execution, problems, &notes).await?;
+        told.map_err(Trouble::Gates)?;
         if !desired.unresolved.is_empty() {
             return Err(Trouble::Unresolved(desired.unresolved.iter().copied().collect()));
         }
-        Ok(match drift_check {
-            Duration::ZERO => Verdict::Done,
-            period => Verdict::Again(period.saturating_sub(read_at.elapsed())),
-        })
+        let drift = (!drift_check.is_zero()).then(|| drift_check.saturating_sub(read_at.elapsed()));
+        let soonest = drift.into_iter().chain(readiness::look_again(&wanted.readiness)).min();
+        Ok(soonest.map_or(Verdict::Done, Verdict::Again))
     }
 
     /// Writes the outcome back to the Service and tells its user.

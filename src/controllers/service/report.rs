@@ -31,6 +31,9 @@ pub(super) enum Trouble {
     /// The API server refused.
     #[error("the Service could not be written: {0}")]
     Kubernetes(#[from] WriteFault),
+    /// A pod waits for a condition that could not be written.
+    #[error("the readiness of a pod could not be written: {0}")]
+    Gates(WriteFault),
     /// Not every step of the plan was done.
     #[error("{}", refusals(.0))]
     Execution(Execution),
@@ -82,10 +85,9 @@ impl Trouble {
             Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) => Verdict::Failed(Pause::LONG),
             Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) => pause(fault),
             Self::Find(_) => Verdict::Failed(Pause::LONG),
-            Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading) => {
-                Verdict::Failed(Pause::SHORT)
-            }
-            Self::Kubernetes(_) => Verdict::Failed(Pause::LONG),
+            Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading)
+            | Self::Gates(WriteFault::Unavailable(_) | WriteFault::NotLeading) => Verdict::Failed(Pause::SHORT),
+            Self::Kubernetes(_) | Self::Gates(_) => Verdict::Failed(Pause::LONG),
             Self::Execution(execution) => match (&execution.stopped, execution.refused.first()) {
                 (Some((_, fault)), _) | (None, Some((_, fault))) => pause(fault),
                 (None, None) => Verdict::Failed(Pause::SHORT),
@@ -135,7 +137,11 @@ pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble,
     if trouble.passes() || !news(&text) {
         return;
     }
-    let reason = if service.deleting { "CleanLoadBalancerFailed" } else { "SyncLoadBalancerFailed" };
+    let reason = match trouble {
+        Trouble::Gates(_) => "FailedUpdateReadinessGate",
+        _ if service.deleting => "CleanLoadBalancerFailed",
+        _ => "SyncLoadBalancerFailed",
+    };
     let what = if service.deleting {
         "The load balancer could not be removed"
     } else {

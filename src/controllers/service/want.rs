@@ -1,21 +1,26 @@
 //! What a Service asks for, and what the cloud must be asked to say so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
+use tracing::warn;
 
-use super::Views;
 use super::observe::read;
 use super::report::Trouble;
+use super::{CONTROLLER, Views};
 use crate::alibaba::place::Place;
 use crate::alibaba::slb::Slb;
 use crate::alibaba::{Cloud, Fault};
+use crate::cluster::{Cluster, WriteFault};
 use crate::config::Config;
 use crate::config::checked::VSwitchChoice;
-use crate::plan::inputs::ServiceView;
+use crate::plan::inputs::{EndpointsView, ObjectKey, PodView, ServiceView};
+use crate::plan::lb::gates;
 use crate::plan::lb::naming::Owner;
 use crate::plan::lb::observed::{Observed, ObservedInstance};
 use crate::plan::lb::operation::Plan;
@@ -47,20 +52,42 @@ pub(super) fn settings_of(config: &Config, place: &Place) -> Settings {
 pub(super) struct Wanted {
     pub(super) desired: Desired,
     pub(super) enis: Enis,
+    pub(super) readiness: Readiness,
 }
+
+/// What the readiness of pods has to do with the load balancer.
+#[derive(Debug, Default)]
+pub(super) struct Readiness {
+    /// The Service's endpoints, those admitted that wait only for the load balancer.
+    pub(super) endpoints: EndpointsView,
+    /// Pods with the Service's gate that were looked at, by name.
+    pub(super) pods: BTreeMap<String, PodView>,
+    /// How many of them wait for their containers.
+    pub(super) waiting: usize,
+    /// Addresses that are backends themselves.
+    pub(super) attached: BTreeSet<IpAddr>,
+}
+
+/// From so many pods on, all pods of the Service are listed instead of each being read.
+const LIST_PODS: usize = 20;
+/// Pods read at once.
+const PODS_AT_ONCE: usize = 8;
 
 /// Reads what a Service's desired state depends on.
 #[derive(Debug)]
 pub(super) struct Reader {
+    cluster: Cluster,
     cloud: Cloud,
     place: Arc<Place>,
     views: Views,
     vpc_cidrs: OnceCell<Vec<IpNet>>,
+    /// By Service, names of pods that are not ready and have no gate: gates never change, so they are read once.
+    ungated: Mutex<HashMap<ObjectKey, BTreeSet<String>>>,
 }
 
 impl Reader {
-    pub(super) fn new(cloud: Cloud, place: Arc<Place>, views: Views) -> Self {
-        Self { cloud, place, views, vpc_cidrs: OnceCell::new() }
+    pub(super) fn new(cluster: Cluster, cloud: Cloud, place: Arc<Place>, views: Views) -> Self {
+        Self { cluster, cloud, place, views, vpc_cidrs: OnceCell::new(), ungated: Mutex::default() }
     }
 
     pub(super) fn views(&self) -> &Views {
@@ -76,11 +103,15 @@ impl Reader {
     ) -> Result<Wanted, Trouble> {
         let nodes = self.views.nodes.all();
         let endpoints = self.views.endpoints.get(&service.key).unwrap_or_default();
+        let gate = gates::gate_of(service);
+        let mut waiting_pods = self.gated_pods(service, &gate, &endpoints).await?;
+        let (endpoints, waiting) = gates::admitted(&gate, &endpoints, &waiting_pods);
         let asked = wanted_enis(service, &nodes, &endpoints, settings);
         let pods: BTreeMap<IpAddr, Option<String>> =
             endpoints.endpoints.iter().map(|endpoint| (endpoint.address, endpoint.pod.clone())).collect();
         let mut enis = BTreeMap::new();
         let mut unknown = Vec::new();
+        let attached = asked.clone();
         for ip in asked {
             let pod = pods.get(&ip).cloned().flatten();
             // An address that went to another pod may have gone to another interface.
@@ -104,7 +135,69 @@ impl Reader {
         let found: BTreeMap<IpAddr, String> = enis.iter().map(|(ip, (_, eni))| (*ip, eni.clone())).collect();
         let inputs = Inputs { service, nodes: &nodes, endpoints: &endpoints, enis: &found, vpc_cidrs, settings };
         let desired = desire(&inputs).map_err(Trouble::Problems)?;
-        Ok(Wanted { desired, enis })
+        // A pod that was ready and has lost its interface is told so, too.
+        let lost = desired.unresolved.iter().filter_map(|ip| pods.get(ip).cloned().flatten());
+        let lost: BTreeSet<String> = lost.filter(|pod| !waiting_pods.contains_key(pod)).collect();
+        waiting_pods.extend(self.read_pods(service, &lost).await?.into_iter().filter(|(_, p)| p.gates.contains(&gate)));
+        Ok(Wanted { desired, enis, readiness: Readiness { endpoints, pods: waiting_pods, waiting, attached } })
+    }
+
+    /// Pods that have the Service's gate and may not have passed it.
+    async fn gated_pods(
+        &self,
+        service: &ServiceView,
+        gate: &str,
+        endpoints: &EndpointsView,
+    ) -> Result<BTreeMap<String, PodView>, Trouble> {
+        let mut names = gates::pods_to_read(service, endpoints);
+        let known = {
+            let mut ungated = self.ungated.lock();
+            let known: BTreeSet<String> = ungated
+                .remove(&service.key)
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|name| names.contains(name))
+                .collect();
+            if !known.is_empty() {
+                ungated.insert(service.key.clone(), known.clone());
+            }
+            known
+        };
+        names.retain(|name| !known.contains(name));
+        let (gated, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            self.read_pods(service, &names).await?.into_iter().partition(|(_, pod)| pod.gates.contains(gate));
+        if !others.is_empty() {
+            self.ungated.lock().entry(service.key.clone()).or_default().extend(others.into_keys());
+        }
+        Ok(gated)
+    }
+
+    /// Pods by name; those that are gone are absent. Without the permission to read pods, gates are not served.
+    async fn read_pods(
+        &self,
+        service: &ServiceView,
+        names: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, PodView>, Trouble> {
+        let namespace = &service.key.namespace;
+        let found: Result<Vec<Option<PodView>>, WriteFault> =
+            if names.len() >= LIST_PODS && !service.selector.is_empty() {
+                let all = self.cluster.list_pods(namespace, &service.selector).await;
+                all.map(|pods| pods.into_iter().filter(|pod| names.contains(&pod.key.name)).map(Some).collect())
+            } else {
+                let read = |name: &String| {
+                    let key = ObjectKey::new(namespace, name);
+                    async move { self.cluster.read_pod(&key).await }
+                };
+                stream::iter(names.iter().map(read)).buffer_unordered(PODS_AT_ONCE).try_collect().await
+            };
+        match found {
+            Ok(pods) => Ok(pods.into_iter().flatten().map(|pod| (pod.key.name.clone(), pod)).collect()),
+            Err(fault @ WriteFault::Denied(_)) => {
+                warn!(controller = CONTROLLER, service = %service.key, %fault, "readiness gates are not served");
+                Ok(BTreeMap::new())
+            }
+            Err(fault) => Err(fault.into()),
+        }
     }
 }
 

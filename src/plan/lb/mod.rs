@@ -7,6 +7,7 @@ pub mod annotations;
 pub mod apply;
 pub mod desired;
 pub mod diff;
+pub mod gates;
 mod line;
 pub mod model;
 pub mod naming;

@@ -145,6 +145,7 @@ fn nodes_that_are_no_backends() {
                 key: "ToBeDeletedByClusterAutoscaler".to_owned(),
                 value: String::new(),
                 effect: "NoSchedule".to_owned(),
+                added: None,
             });
         }),
         ("hybrid", |node| node.provider_id = "ack-hybrid://x".to_owned()),
