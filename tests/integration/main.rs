@@ -2,5 +2,6 @@
 //!
 //! [`kit`] starts the two worlds and the binary; each of the other modules is one family of promises.
 
+mod features;
 mod kit;
 mod story;

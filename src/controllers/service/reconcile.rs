@@ -17,7 +17,7 @@ use crate::alibaba::slb::Slb;
 use crate::controllers::keyed::Verdict;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::naming::FINALIZER;
-use crate::plan::lb::observed::Observed;
+use crate::plan::lb::observed::{AccessList, Observed};
 use crate::plan::lb::operation::{Operation, Plan};
 use crate::plan::lb::{Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling};
 
@@ -78,22 +78,34 @@ impl Reconciler {
     async fn ensure(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
         let drift_check = settings.service.drift_check;
-        let remembered = self
-            .memory
-            .recall(&service.key, &service.uid)
-            .filter(|remembered| drift_check.is_zero() || remembered.read_at.elapsed() < drift_check);
-        let wanted =
+        let mut remembered = self.memory.recall(&service.key, &service.uid);
+        let outdated = |it: &Remembered| !drift_check.is_zero() && it.read_at.elapsed() >= drift_check;
+        let believed = if remembered.as_ref().is_some_and(outdated) { remembered.take() } else { None };
+        let mut wanted =
             self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
-        let desired = &wanted.desired;
+        // Another load balancer may be meant now.
+        let meant = |it: &Remembered| match (&it.observed.instance, &wanted.desired.reuse) {
+            (Some(instance), Some(id)) => instance.id == *id,
+            (Some(instance), None) => wanted.desired.owner.owns_instance(instance),
+            (None, _) => true,
+        };
+        let remembered = remembered.filter(meant);
         status::add_finalizer(cluster, fence, service).await?;
 
+        let desired = &wanted.desired;
         let lock = self.memory.lock_of(desired.reuse.as_deref().unwrap_or(&desired.owner.default_name()));
         let _serialised = lock.lock().await;
         let (mut observed, read_at) = match &remembered {
             Some(remembered) => (remembered.observed.clone(), remembered.read_at),
             None => (self.observe(service, desired).await?, Instant::now()),
         };
+        if observed.instance.is_none() {
+            self.reader.place(service, settings, &mut wanted.desired).await;
+        }
+        let desired = &wanted.desired;
         let mut plan = diff(desired, &observed);
+        // What differs now, and did not when we looked last, was changed by somebody else.
+        let drift = believed.is_some_and(|believed| diff(desired, &believed.observed).steps.is_empty());
         if remembered.is_some() && !only_backends(&plan) {
             refresh(&cloud.slb, desired, &plan, &mut observed).await?;
             plan = diff(desired, &observed);
@@ -109,6 +121,9 @@ impl Reconciler {
             let remembered =
                 Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
             self.memory.remember(&service.key, remembered);
+        }
+        if let (true, false, Some(instance)) = (drift, execution.done.is_empty(), &observed.instance) {
+            report::repaired(cluster.events(), service, &instance.id, &execution.done);
         }
         let done = (desired, &observed, execution.complete());
         let told = readiness::write(cluster, fence, service, &wanted.readiness, done).await;
@@ -137,6 +152,18 @@ impl Reconciler {
         report::notes(events, service, desired, notes, &execution.remarks, |text| {
             self.memory.news(&ObjectKey::new(&service.key.namespace, format!("{}#notes", service.key.name)), text)
         });
+        let trouble = !execution.complete() || !problems.is_empty();
+        if trouble
+            && execution.stopped.is_none()
+            && let Some(instance) = &observed.instance
+            && !service.ingress.is_empty()
+            && !desired.eip
+            && service.ingress == expected_ingress(desired, instance, &[])
+        {
+            // An address that is published already says which of its ports are served.
+            let details = status::details(cluster, service, desired, observed, &service.ingress);
+            status::set_ingress(cluster, fence, service, &service.ingress, &details).await?;
+        }
         if !execution.complete() {
             return Err(Trouble::Execution(execution));
         }
@@ -153,7 +180,8 @@ impl Reconciler {
         let keep = desired.eip && eips.is_empty() && !service.ingress.is_empty();
         if !keep {
             let ingress = expected_ingress(desired, instance, &eips);
-            changed |= status::set_ingress(cluster, fence, service, &ingress).await?;
+            let details = status::details(cluster, service, desired, observed, &ingress);
+            changed |= status::set_ingress(cluster, fence, service, &ingress, &details).await?;
         }
         if changed || !execution.done.is_empty() {
             report::ensured(events, service, &instance.id, &execution.done);
@@ -170,7 +198,10 @@ impl Reconciler {
                 self.memory.found(&service.key);
                 Ok(read(slb, *instance, |observed| desired.needs(observed)).await?)
             }
-            Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => Ok(Observed::default()),
+            Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
+                self.absent(desired).await
+            }
+            Found::Unmarked(instance) => Err(Trouble::Detached(instance.id)),
             Found::Absent { proven: false } => Err(Trouble::Unfindable(label(service).to_owned())),
             Found::Absent { proven: true } => {
                 let left = SECOND_SIGHTING.saturating_sub(self.memory.missing_since(&service.key).elapsed());
@@ -179,9 +210,16 @@ impl Reconciler {
                 }
                 self.memory.found(&service.key);
                 report::recreating(self.context.cluster.events(), service, label(service));
-                Ok(Observed::default())
+                self.absent(desired).await
             }
         }
+    }
+
+    /// There is no load balancer; something that goes with one may be left.
+    async fn absent(&self, desired: &Desired) -> Result<Observed, Trouble> {
+        let mut observed = Observed::default();
+        complete(&self.context.cloud.slb, &mut observed, |observed| desired.needs(observed)).await?;
+        Ok(observed)
     }
 
     /// Removes what was made for the Service, then lets the Service go.
@@ -192,41 +230,50 @@ impl Reconciler {
             self.memory.forget_all(&service.key);
             return Ok(Verdict::Done);
         }
-        let leaving = Leaving::of(service, settings);
+        let mut leaving = Leaving::of(service, settings);
         let lock = self.memory.lock_of(leaving.reuse().unwrap_or(&leaving.owner.default_name()));
         let _serialised = lock.lock().await;
         self.memory.forget(&service.key);
-        let mut done = Vec::new();
-        match find(&cloud.slb, service, &leaving.owner, leaving.reuse()).await {
-            Ok(Found::Instance(instance)) => {
-                let mut observed = leaving.read(&cloud.slb, *instance).await?;
-                let mut plan = leaving.plan(&observed);
-                let problems = std::mem::take(&mut plan.problems);
-                let token = Token::new(&settings.cluster_id, &service.uid, "");
-                let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
-                if !execution.complete() {
-                    return Err(Trouble::Execution(execution));
-                }
-                if !problems.is_empty() {
-                    return Err(Trouble::Problems(problems));
-                }
-                done = execution.done;
-            }
+        let found = match find(&cloud.slb, service, &leaving.owner, leaving.reuse()).await {
             // A reused load balancer that no longer exists took everything of ours with it.
-            Err(FindError::ReusedMissing(_)) | Ok(Found::Absent { proven: true }) => {}
-            Ok(Found::Absent { proven: false }) => {
-                // It may have been made a moment ago by a call whose answer was lost, and not be listed yet; or the
-                // list may be empty because a permission is missing.
-                let left = SECOND_SIGHTING.saturating_sub(self.memory.missing_since(&service.key).elapsed());
-                if !left.is_zero() {
-                    return Ok(Verdict::Again(left));
-                }
-                if !label(service).is_empty() {
-                    report::left_behind(cluster.events(), service, label(service));
-                }
+            Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
+            found => found?,
+        };
+        if matches!(found, Found::Absent { proven: false }) {
+            // It may have been made a moment ago by a call whose answer was lost, and not be listed yet; or the list may be
+            // empty because a permission is missing.
+            let left = SECOND_SIGHTING.saturating_sub(self.memory.missing_since(&service.key).elapsed());
+            if !left.is_zero() {
+                return Ok(Verdict::Again(left));
             }
-            Err(error) => return Err(error.into()),
+            if !label(service).is_empty() {
+                report::left_behind(cluster.events(), service, label(service));
+            }
         }
+        // Writes to a load balancer that others use, too, are made one after the other.
+        let shared = match &found {
+            Found::Unmarked(instance) => Some(self.memory.lock_of(&instance.id)),
+            _ => None,
+        };
+        let _shared = match &shared {
+            Some(lock) => Some(lock.lock().await),
+            None => None,
+        };
+        if let Found::Unmarked(instance) = &found {
+            report::left_behind(cluster.events(), service, &instance.id);
+        }
+        let mut observed = leaving.read(&cloud.slb, &self.reader, found).await?;
+        let mut plan = leaving.plan(&observed);
+        let problems = std::mem::take(&mut plan.problems);
+        let token = Token::new(&settings.cluster_id, &service.uid, "");
+        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
+        if !execution.complete() {
+            return Err(Trouble::Execution(execution));
+        }
+        if !problems.is_empty() {
+            return Err(Trouble::Problems(problems));
+        }
+        let done = execution.done;
         status::release(cluster, fence, service).await?;
         self.memory.forget_all(&service.key);
         report::cleaned(cluster.events(), service, &done);
@@ -254,6 +301,9 @@ async fn refresh(slb: &Slb, desired: &Desired, plan: &Plan, observed: &mut Obser
     if touches(Part::Listeners) {
         observed.listeners = None;
     }
+    if touches(Part::AccessList) {
+        observed.access_list = AccessList::Unread;
+    }
     complete(slb, observed, |observed| desired.needs(observed)).await
 }
 
@@ -264,6 +314,7 @@ enum Part {
     Groups,
     Backends,
     Listeners,
+    AccessList,
 }
 
 const fn part_of(operation: &Operation) -> Part {
@@ -282,6 +333,10 @@ const fn part_of(operation: &Operation) -> Part {
         Operation::AddBackends { .. } | Operation::RemoveBackends { .. } | Operation::SetBackends { .. } => {
             Part::Backends
         }
+        Operation::CreateAccessList(_)
+        | Operation::AddAccessEntries { .. }
+        | Operation::RemoveAccessEntries { .. }
+        | Operation::DeleteAccessList { .. } => Part::AccessList,
         Operation::CreateListener { .. }
         | Operation::SetListener { .. }
         | Operation::StartListener { .. }
