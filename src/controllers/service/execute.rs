@@ -61,7 +61,7 @@ pub(super) async fn execute(slb: &Slb, fence: &Fence, plan: Plan, observed: &mut
         if failed.contains(&step.target) || step.needs.iter().any(|need| failed.contains(need)) {
             continue;
         }
-        let line = step.to_string();
+        let line = format!("{} ({})", step.operation, step.reason);
         match perform(slb, fence, &step.operation, observed, token, &mut execution.remarks).await {
             Ok(made) => {
                 info!(step = %line, "done");
@@ -92,7 +92,8 @@ pub(super) async fn execute(slb: &Slb, fence: &Fence, plan: Plan, observed: &mut
     execution
 }
 
-/// Faults after which the remaining steps would be based on a guess, or would only meet the same fault.
+/// Faults after which the remaining steps would be based on a guess, or would only meet the same fault. What is gone was
+/// believed to be there: everything else that is believed may be wrong as well.
 const fn ends_the_run(kind: FaultKind) -> bool {
     match kind {
         FaultKind::Throttled
@@ -102,13 +103,9 @@ const fn ends_the_run(kind: FaultKind) -> bool {
         | FaultKind::Exists
         | FaultKind::Credential
         | FaultKind::Bug
+        | FaultKind::Gone
         | FaultKind::NotLeading => true,
-        FaultKind::Gone
-        | FaultKind::InUse
-        | FaultKind::Quota
-        | FaultKind::Capacity
-        | FaultKind::Denied
-        | FaultKind::Rejected => false,
+        FaultKind::InUse | FaultKind::Quota | FaultKind::Capacity | FaultKind::Denied | FaultKind::Rejected => false,
     }
 }
 

@@ -1,7 +1,8 @@
 //! The service controller: a classic load balancer for each Service of type LoadBalancer.
 //!
-//! [`run`] decides when a Service is looked at, [`reconcile`] brings it into agreement, [`plan`] only tells.
+//! [`run`] decides when a Service is looked at, `reconcile` brings it into agreement, [`plan`] only tells.
 
+mod bulk;
 mod execute;
 mod memory;
 mod observe;
@@ -23,6 +24,7 @@ use self::reconcile::Reconciler;
 use super::Context;
 use super::keyed;
 use crate::cluster::{Dirty, Store};
+use crate::observe::metrics;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::lb::{Handling, handling};
 
@@ -62,6 +64,7 @@ pub async fn run(context: Context) {
         let views =
             Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
         let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), Memory::default()));
+        let starting = reconciler.clone();
         let (sender, keys) = mpsc::unbounded_channel();
         let config = context.config.clone();
         let driver = keyed::drive(
@@ -76,7 +79,7 @@ pub async fn run(context: Context) {
         );
         let lost = async {
             tokio::select! {
-                () = trigger(&context, &views, &sender) => {}
+                ((), ()) = async { tokio::join!(trigger(&context, &views, &sender), starting.warm()) } => {}
                 () = fence.lost() => info!("leadership is lost: load balancers are left to the next leader"),
             }
             term.cancel();
@@ -86,6 +89,7 @@ pub async fn run(context: Context) {
             () = driver => {}
             () = lost => {}
         }
+        metrics::held_back(CONTROLLER, 0);
     }
 }
 

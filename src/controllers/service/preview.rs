@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::bulk::Bulk;
 use super::observe::{FindError, Found, complete, find, read};
 use super::report::Trouble;
 use super::status::{self, label};
@@ -75,16 +76,17 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
     if !service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
         lines.push((false, format!("add finalizer {FINALIZER}")));
     }
-    let observed = match find(&cloud.slb, service, &desired.owner, desired.reuse.as_deref()).await? {
-        Found::Instance(instance) => read(&cloud.slb, *instance, |observed| desired.needs(observed)).await?,
+    let bulk = Bulk::new(cloud.slb.clone());
+    let observed = match find(&cloud.slb, &bulk, service, &desired.owner, desired.reuse.as_deref(), None).await? {
+        Found::Instance(instance) => read(&cloud.slb, &bulk, *instance, |observed| desired.needs(observed)).await?,
         Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
-            absent(cloud, &desired).await?
+            absent(cloud, &bulk, &desired).await?
         }
         Found::Unmarked(instance) => return Err(Trouble::Detached(instance.id)),
         Found::Absent { proven: false } => return Err(Trouble::Unfindable(label(service).to_owned())),
         Found::Absent { proven: true } => {
             lines.push((false, format!("replace load balancer {}, which was deleted outside", label(service))));
-            absent(cloud, &desired).await?
+            absent(cloud, &bulk, &desired).await?
         }
     };
     if observed.instance.is_none() {
@@ -113,20 +115,21 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
 }
 
 /// There is no load balancer; something that goes with one may be left.
-async fn absent(cloud: &Cloud, desired: &Desired) -> Result<Observed, Trouble> {
+async fn absent(cloud: &Cloud, bulk: &Bulk, desired: &Desired) -> Result<Observed, Trouble> {
     let mut observed = Observed::default();
-    complete(&cloud.slb, &mut observed, |observed| desired.needs(observed)).await?;
+    complete(&cloud.slb, bulk, &mut observed, |observed| desired.needs(observed)).await?;
     Ok(observed)
 }
 
 async fn clean(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Result<Lines, Trouble> {
     let mut leaving = Leaving::of(service, settings);
     let mut lines = Lines::new();
-    let found = match find(&cloud.slb, service, &leaving.owner, leaving.reuse()).await {
+    let bulk = Bulk::new(cloud.slb.clone());
+    let found = match find(&cloud.slb, &bulk, service, &leaving.owner, leaving.reuse(), None).await {
         Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
         found => found?,
     };
-    let observed = leaving.read(&cloud.slb, reader, found).await?;
+    let observed = leaving.read(&cloud.slb, &bulk, reader, found).await?;
     lines.extend(steps(leaving.plan(&observed)));
     lines.push((true, format!("clear status and labels, remove finalizer {FINALIZER}")));
     Ok(lines)

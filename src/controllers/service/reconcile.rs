@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::bulk::Bulk;
 use super::execute::{Execution, Token, execute};
-use super::memory::{Memory, Remembered};
+use super::memory::{Memory, Remembered, Topic};
 use super::observe::{FindError, Found, complete, find, list_groups, read};
 use super::readiness;
 use super::report::{self, Trouble};
@@ -30,6 +31,7 @@ const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 pub(super) struct Reconciler {
     context: Context,
     reader: Reader,
+    bulk: Bulk,
     memory: Memory,
 }
 
@@ -41,7 +43,14 @@ pub(super) fn settings(context: &Context) -> Settings {
 impl Reconciler {
     pub(super) fn new(context: Context, views: Views, memory: Memory) -> Self {
         let reader = Reader::new(context.cluster.clone(), context.cloud.clone(), context.place.clone(), views);
-        Self { context, reader, memory }
+        let bulk = Bulk::new(context.cloud.slb.clone());
+        Self { context, reader, bulk, memory }
+    }
+
+    /// Reads once what tells which Services have an access control list.
+    pub(super) async fn warm(&self) {
+        // Whoever needs it tries again, and reports it.
+        let _ = self.reader.may_have_list("").await;
     }
 
     /// One look at one Service, with everything that follows from it.
@@ -54,6 +63,7 @@ impl Reconciler {
         let result = match handling(&service, &settings) {
             Handling::Ignore => {
                 self.memory.forget(key);
+                self.memory.hold_back(key, false);
                 match handed_over(&service, &settings) {
                     Some(problem) => Err(Trouble::HandedOver(problem)),
                     None => Ok(Verdict::Done),
@@ -64,12 +74,12 @@ impl Reconciler {
         };
         match result {
             Ok(verdict) => {
-                self.memory.news(key, "");
+                self.memory.news(key, Topic::Trouble, "");
                 verdict
             }
             Err(trouble) => {
                 let events = self.context.cluster.events();
-                report::trouble(events, &service, &trouble, |text| self.memory.news(key, text));
+                report::trouble(events, &service, &trouble, |text| self.memory.news(key, Topic::Trouble, text));
                 trouble.verdict()
             }
         }
@@ -77,19 +87,15 @@ impl Reconciler {
 
     async fn ensure(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
+        self.memory.adopt(&service.key);
         let drift_check = settings.service.drift_check;
         let mut remembered = self.memory.recall(&service.key, &service.uid);
         let outdated = |it: &Remembered| !drift_check.is_zero() && it.read_at.elapsed() >= drift_check;
         let believed = if remembered.as_ref().is_some_and(outdated) { remembered.take() } else { None };
         let mut wanted =
             self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
-        // Another load balancer may be meant now.
-        let meant = |it: &Remembered| match (&it.observed.instance, &wanted.desired.reuse) {
-            (Some(instance), Some(id)) => instance.id == *id,
-            (Some(instance), None) => wanted.desired.owner.owns_instance(instance),
-            (None, _) => true,
-        };
-        let remembered = remembered.filter(meant);
+        // A Service that now names another load balancer needs to be read anew.
+        let remembered = remembered.filter(|remembered| is_of(&remembered.observed, &wanted.desired));
         status::add_finalizer(cluster, fence, service).await?;
 
         let desired = &wanted.desired;
@@ -107,7 +113,7 @@ impl Reconciler {
         // What differs now, and did not when we looked last, was changed by somebody else.
         let drift = believed.is_some_and(|believed| diff(desired, &believed.observed).steps.is_empty());
         if remembered.is_some() && !only_backends(&plan) {
-            refresh(&cloud.slb, desired, &plan, &mut observed).await?;
+            refresh(&cloud.slb, &self.bulk, desired, &plan, &mut observed).await?;
             plan = diff(desired, &observed);
         }
         let problems = std::mem::take(&mut plan.problems);
@@ -117,7 +123,8 @@ impl Reconciler {
         let incarnation = if observed.instance.is_none() { label(service) } else { "" };
         let token = Token::new(&settings.cluster_id, &service.uid, incarnation);
         let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
-        if execution.stopped.is_none() {
+        // A step that was held back to stay below a quota changed nothing, and need not make everything be read again.
+        if execution.stopped.as_ref().is_none_or(|(_, fault)| fault.held_back()) {
             let remembered =
                 Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
             self.memory.remember(&service.key, remembered);
@@ -149,8 +156,9 @@ impl Reconciler {
     ) -> Result<(), Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
         let events = cluster.events();
+        self.memory.hold_back(&service.key, desired.blackout);
         report::notes(events, service, desired, notes, &execution.remarks, |text| {
-            self.memory.news(&ObjectKey::new(&service.key.namespace, format!("{}#notes", service.key.name)), text)
+            self.memory.news(&service.key, Topic::Notes, text)
         });
         let trouble = !execution.complete() || !problems.is_empty();
         if trouble
@@ -192,11 +200,12 @@ impl Reconciler {
     /// Reads the Service's load balancer whole. One that should be there and is not counts as absent only after two
     /// sightings that prove it.
     async fn observe(&self, service: &ServiceView, desired: &Desired) -> Result<Observed, Trouble> {
-        let slb = &self.context.cloud.slb;
-        match find(slb, service, &desired.owner, desired.reuse.as_deref()).await? {
+        let (slb, bulk) = (&self.context.cloud.slb, &self.bulk);
+        let first = self.memory.first_look(&service.key, self.reader.views().services.len());
+        match find(slb, bulk, service, &desired.owner, desired.reuse.as_deref(), first).await? {
             Found::Instance(instance) => {
                 self.memory.found(&service.key);
-                Ok(read(slb, *instance, |observed| desired.needs(observed)).await?)
+                Ok(read(slb, bulk, *instance, |observed| desired.needs(observed)).await?)
             }
             Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
                 self.absent(desired).await
@@ -218,12 +227,15 @@ impl Reconciler {
     /// There is no load balancer; something that goes with one may be left.
     async fn absent(&self, desired: &Desired) -> Result<Observed, Trouble> {
         let mut observed = Observed::default();
-        complete(&self.context.cloud.slb, &mut observed, |observed| desired.needs(observed)).await?;
+        complete(&self.context.cloud.slb, &self.bulk, &mut observed, |observed| desired.needs(observed)).await?;
         Ok(observed)
     }
 
     /// Removes what was made for the Service, then lets the Service go.
     async fn clean(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
+        if self.memory.was_released(&service.key, &service.uid) {
+            return Ok(Verdict::Done);
+        }
         let Context { cluster, fence, cloud, .. } = &self.context;
         if !service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
             status::release(cluster, fence, service).await?;
@@ -234,7 +246,7 @@ impl Reconciler {
         let lock = self.memory.lock_of(leaving.reuse().unwrap_or(&leaving.owner.default_name()));
         let _serialised = lock.lock().await;
         self.memory.forget(&service.key);
-        let found = match find(&cloud.slb, service, &leaving.owner, leaving.reuse()).await {
+        let found = match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), None).await {
             // A reused load balancer that no longer exists took everything of ours with it.
             Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
             found => found?,
@@ -262,7 +274,7 @@ impl Reconciler {
         if let Found::Unmarked(instance) = &found {
             report::left_behind(cluster.events(), service, &instance.id);
         }
-        let mut observed = leaving.read(&cloud.slb, &self.reader, found).await?;
+        let mut observed = leaving.read(&cloud.slb, &self.bulk, &self.reader, found).await?;
         let mut plan = leaving.plan(&observed);
         let problems = std::mem::take(&mut plan.problems);
         let token = Token::new(&settings.cluster_id, &service.uid, "");
@@ -275,9 +287,18 @@ impl Reconciler {
         }
         let done = execution.done;
         status::release(cluster, fence, service).await?;
-        self.memory.forget_all(&service.key);
+        self.memory.release(&service.key, &service.uid);
         report::cleaned(cluster.events(), service, &done);
         Ok(Verdict::Done)
+    }
+}
+
+/// Whether what was observed is the load balancer that the Service wants now.
+fn is_of(observed: &Observed, desired: &Desired) -> bool {
+    match (&observed.instance, &desired.reuse) {
+        (None, _) => false,
+        (Some(instance), Some(id)) => instance.id == *id,
+        (Some(instance), None) => desired.owner.owns_instance(instance),
     }
 }
 
@@ -288,7 +309,7 @@ fn only_backends(plan: &Plan) -> bool {
 }
 
 /// Reads again those parts that a plan made from memory would change.
-async fn refresh(slb: &Slb, desired: &Desired, plan: &Plan, observed: &mut Observed) -> Result<(), Fault> {
+async fn refresh(slb: &Slb, bulk: &Bulk, desired: &Desired, plan: &Plan, observed: &mut Observed) -> Result<(), Fault> {
     let Some(instance) = &observed.instance else { return Ok(()) };
     let id = instance.id.clone();
     let touches = |part: Part| plan.steps.iter().any(|step| part_of(&step.operation) == part);
@@ -304,7 +325,7 @@ async fn refresh(slb: &Slb, desired: &Desired, plan: &Plan, observed: &mut Obser
     if touches(Part::AccessList) {
         observed.access_list = AccessList::Unread;
     }
-    complete(slb, observed, |observed| desired.needs(observed)).await
+    complete(slb, bulk, observed, |observed| desired.needs(observed)).await
 }
 
 /// The part of a load balancer that an operation changes, as far as it can be read by itself.

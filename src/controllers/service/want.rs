@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tracing::warn;
 
+use super::bulk::Bulk;
 use super::observe::{Found, find_access_list, read};
 use super::report::Trouble;
 use super::{CONTROLLER, Views};
@@ -284,17 +285,23 @@ impl Leaving {
 
     /// Reads no more than the removal needs: what we made goes as a whole, so its parts do not matter. From a load balancer
     /// that is not ours, and that no annotation names any more, what carries our mark goes.
-    pub(super) async fn read(&mut self, slb: &Slb, reader: &Reader, found: Found) -> Result<Observed, Fault> {
+    pub(super) async fn read(
+        &mut self,
+        slb: &Slb,
+        bulk: &Bulk,
+        reader: &Reader,
+        found: Found,
+    ) -> Result<Observed, Fault> {
         let mut observed = match found {
             Found::Absent { .. } => Observed::default(),
             Found::Instance(instance) if self.reuse().is_none() => {
                 Observed { instance: Some(*instance), ..Observed::default() }
             }
-            Found::Instance(instance) => self.read_parts(slb, *instance).await?,
+            Found::Instance(instance) => self.read_parts(slb, bulk, *instance).await?,
             Found::Unmarked(instance) => {
                 self.departure.reuse = Some(instance.id.clone());
                 self.departure.override_listeners = true;
-                self.read_parts(slb, *instance).await?
+                self.read_parts(slb, bulk, *instance).await?
             }
         };
         let name = self.owner.access_list_name();
@@ -304,10 +311,10 @@ impl Leaving {
         Ok(observed)
     }
 
-    async fn read_parts(&self, slb: &Slb, instance: ObservedInstance) -> Result<Observed, Fault> {
+    async fn read_parts(&self, slb: &Slb, bulk: &Bulk, instance: ObservedInstance) -> Result<Observed, Fault> {
         let override_listeners = self.departure.override_listeners;
         let needs = |observed: &Observed| teardown_needs(&self.owner, self.reuse(), override_listeners, observed);
-        read(slb, instance, needs).await
+        read(slb, bulk, instance, needs).await
     }
 
     pub(super) fn plan(&self, observed: &Observed) -> Plan {
