@@ -62,6 +62,7 @@ fn settings(config: &Config) -> Settings {
         cluster_tag: CLUSTER_TAG.into(),
         vpc_id: "vpc-1".into(),
         vswitches: Vec::new(),
+        place_near_nodes: false,
         resource_group_id: None,
         service: config.service.clone(),
     }

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::{Needed, nodes, routes, services};
 use crate::alibaba::actions::{
     self, ASSUME_ROLE, Action, CREATE_ROUTE_ENTRIES, DELETE_ROUTE_ENTRIES, DESCRIBE_EIPS, DESCRIBE_INSTANCES,
-    DESCRIBE_NETWORK_INTERFACES, DESCRIBE_ROUTE_ENTRIES, DESCRIBE_ROUTE_TABLES, DESCRIBE_VPC, MODIFY_NETWORK_INTERFACE,
+    DESCRIBE_NETWORK_INTERFACES, DESCRIBE_ROUTE_ENTRIES, DESCRIBE_ROUTE_TABLES, DESCRIBE_VPC, DESCRIBE_VSWITCHES,
+    MODIFY_NETWORK_INTERFACE,
 };
 use crate::alibaba::endpoints::Product;
 use crate::config::Config;
@@ -40,6 +41,7 @@ const RIGHTS: &[Right] = &[
     right(DESCRIBE_NETWORK_INTERFACES.0, services),
     right(DESCRIBE_VPC.0, services),
     right(DESCRIBE_EIPS.0, services),
+    right(DESCRIBE_VSWITCHES.0, |config| services(config) && config.cloud.vswitches.is_empty()),
 ];
 
 /// The permissions that a configuration needs, such as `slb:CreateLoadBalancer`.

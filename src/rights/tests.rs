@@ -58,8 +58,8 @@ fn every_action_is_permitted_to_somebody_or_needs_no_permission() {
     let all = permissions(&config(&format!("{ALL}[node]\ndisable_source_dest_check = true\n")));
     let unneeded: Vec<_> =
         actions::ALL.iter().filter(|action| !all.contains(&action.permission())).map(|action| action.name).collect();
-    // Zones of vSwitches are stated; roles are assumed by other identities.
-    assert_eq!(unneeded, ["DescribeVSwitches", "AssumeRole", "AssumeRoleWithOIDC"]);
+    // Roles are assumed by other identities.
+    assert_eq!(unneeded, ["AssumeRole", "AssumeRoleWithOIDC"]);
 }
 
 #[test]

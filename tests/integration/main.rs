@@ -13,6 +13,7 @@ mod crashes;
 mod defects;
 mod deploy;
 mod elections;
+mod features;
 mod golden;
 mod invariants;
 mod kit;
