@@ -150,6 +150,11 @@ impl Cluster {
         connect::wait_ready(&self.inner.requests).await
     }
 
+    /// Later requests go at this pace and within this time. Where the API server is stays as it is.
+    pub fn reconfigure(&self, config: &Kubernetes) {
+        self.inner.requests.reconfigure(config);
+    }
+
     /// How the connection is doing.
     #[must_use]
     pub fn status(&self) -> ClusterStatus {

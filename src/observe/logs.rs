@@ -48,7 +48,12 @@ impl Logs {
 }
 
 fn filter(settings: &Log) -> EnvFilter {
-    EnvFilter::builder().parse_lossy(&settings.level)
+    EnvFilter::builder().parse_lossy(directives(&settings.level))
+}
+
+/// The Kubernetes client logs failures that are told here with more context. Who names it wants to see them.
+fn directives(stated: &str) -> String {
+    if stated.contains("kube") { stated.to_owned() } else { format!("{stated},kube_client=off") }
 }
 
 fn output(settings: &Log) -> Output {
@@ -60,5 +65,18 @@ fn output(settings: &Log) -> Output {
             // The journal stamps lines itself.
             if std::env::var_os("JOURNAL_STREAM").is_some() { layer.without_time().boxed() } else { layer.boxed() }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kubernetes_client_are_shown_to_those_who_name_it() {
+        assert_eq!(directives("info"), "info,kube_client=off");
+        assert_eq!(directives("info,kube_client=debug"), "info,kube_client=debug");
+        assert_eq!(directives("warn,kube=info"), "warn,kube=info");
+        assert!(EnvFilter::builder().parse(directives("info,alicloud_ccm::alibaba=debug")).is_ok());
     }
 }
