@@ -28,6 +28,7 @@ use crate::observe::health::Health;
 use crate::observe::http::{self, Pages};
 use crate::observe::logs::Logs;
 use crate::observe::metrics;
+use crate::observe::notify::ServiceManager;
 use crate::plan::inputs::ObjectKey;
 use crate::reload::{Change, Outcome};
 use crate::supervisor::{Supervisor, wanted};
@@ -60,6 +61,9 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
     let (sender, config) = watch::channel(Arc::new(loaded.config.clone()));
     let mut shown = Shown::new(&loaded);
     shown.show(&pages);
+    let manager = ServiceManager::of_environment();
+    manager.ready();
+    let telling = tokio::spawn(manager.clone().keep_told(pages.health.clone()));
 
     let (outcomes, reports) = mpsc::channel(WAITING_REPORTS);
     let inner = tokio::spawn(inner(config, pages.clone(), reports, stop.clone()));
@@ -69,6 +73,7 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
         let reload = tokio::select! {
             () = stop.cancelled() => break,
             _ = hangup.recv() => {
+                manager.reloading();
                 watch.trigger().reload();
                 continue;
             }
@@ -113,8 +118,11 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
         if outcomes.try_send(outcome).is_err() {
             metrics::events_dropped("queue", 1);
         }
+        manager.ready();
     }
     info!("stopping");
+    telling.abort();
+    manager.stopping();
     if let Err(failure) = inner.await {
         error!(%failure, "the controllers ended abnormally");
     }

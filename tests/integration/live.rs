@@ -44,7 +44,7 @@ fn condition(node: &Value) -> (String, String) {
 async fn each_outcome_is_told_in_every_place() {
     let world = World::new(&["node"], HASTE).await;
     let port = world.serve_health();
-    let ccm = world.start_with(&[("POD_NAME", "ccm-0"), ("POD_NAMESPACE", "kube-system"), ("POD_UID", "1-2-3")]);
+    let ccm = world.start_with(&[], &[("POD_NAME", "ccm-0"), ("POD_NAMESPACE", "kube-system"), ("POD_UID", "1-2-3")]);
     world.until_so("it is ready", || async { get(port, "/readyz").await.is_some_and(|(code, _)| code == 200) }).await;
     let event = |reason: &'static str| {
         let events = world.events("Pod", "ccm-0");
@@ -97,7 +97,7 @@ async fn each_outcome_is_told_in_every_place() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_pod_the_node_of_this_machine_gets_the_event() {
     let world = World::new(&["node"], HASTE).await;
-    let ccm = world.start_with(&[("NODE_NAME", "node-1")]);
+    let ccm = world.start_with(&[], &[("NODE_NAME", "node-1")]);
     world.stage.join(1);
     world.until("the node is initialised", |_| is_ready(&world.node("node-1"))).await;
     ccm.signal("HUP");
@@ -155,7 +155,7 @@ async fn every_class_of_keys_takes_effect_in_the_running_process() {
     // Requests per second, and the budget.
     change("qps = 1000.0", "qps = 900.0").await;
     // A period.
-    change("period = \"10s\"", "period = \"9s\"").await;
+    change("period = \"10s\"", "period = \"11s\"").await;
     assert_eq!((told(&ccm, "started job="), told(&ccm, "stopped job=")), (3, 0), "{}", ccm.log());
     assert_eq!(told(&ccm, "starting anew"), 0);
 

@@ -1,9 +1,20 @@
 //! The real binary between a simulated cluster and a simulated cloud, over loopback.
 //!
-//! [`kit`] starts the two worlds and the binary; each of the other modules is one family of promises.
+//! [`kit`] starts the two worlds and the binary, [`proof`] says what must be true of them at the end; each of the other modules is one family of promises.
 
+mod blast_radius;
+mod commands;
+mod counts;
+mod crashes;
+mod deploy;
+mod elections;
+mod invariants;
 mod kit;
 mod live;
+mod proof;
+mod rights;
+mod scale;
 mod start_order;
 mod story;
+mod systemd;
 mod versions;

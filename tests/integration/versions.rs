@@ -10,8 +10,7 @@ use sim::stage::{Stage, instance};
 use crate::kit::{ALL, HASTE, World, address, is_ready};
 
 /// Quick to take a lock that is free.
-const ELECTION: &str =
-    "\n[leader_election]\nlease_duration = \"4s\"\nrenew_deadline = \"3s\"\nretry_period = \"500ms\"\n";
+const ELECTION: &str = "\n[leader_election]\nretry_period = \"500ms\"\n";
 
 async fn world(version: Version) -> World {
     World::of(Stage::open(version).await.unwrap(), ALL, &format!("{HASTE}{ELECTION}"))

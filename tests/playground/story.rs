@@ -54,7 +54,10 @@ pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<()
     let began = Instant::now();
     let product = Product::start(&config, &log)?;
     let ready = nodes.clone();
-    wait(stage, "the nodes become ready", move |stage| ready.iter().all(|name| node_is_ready(stage, name))).await?;
+    wait(stage, "the nodes become ready", move |stage| {
+        ready.iter().all(|name| node_is_ready(stage, name)) && event_count(stage, "CreatedRoute") >= ready.len()
+    })
+    .await?;
     nodes_table(stage);
     routes_table(stage);
     events(stage, "Node");
@@ -65,7 +68,10 @@ pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<()
     let began = Instant::now();
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
     stage.expose("web", &[80], &names[..2], &[]);
-    wait(stage, "the Service gets its address", |stage| address(stage, "web").is_some()).await?;
+    wait(stage, "the Service gets its address", |stage| {
+        address(stage, "web").is_some() && event_count(stage, "EnsuredLoadBalancer") > 0
+    })
+    .await?;
     load_balancers(stage);
     say(&format!("   EXTERNAL-IP of default/web: {}\n", address(stage, "web").unwrap_or_default()));
     events(stage, "Service");
@@ -284,6 +290,10 @@ fn mentions(value: &Value, text: &str) -> bool {
         Value::Object(fields) => fields.values().any(|field| mentions(field, text)),
         _ => false,
     }
+}
+
+fn event_count(stage: &Stage, reason: &str) -> usize {
+    stage.cluster.list("Event").iter().filter(|event| event["reason"] == reason).count()
 }
 
 fn events(stage: &Stage, kind: &str) {
