@@ -2,6 +2,8 @@
 //!
 //! [`kit`] starts the two worlds and the binary, [`proof`] says what must be true of them at the end; each of the other modules is one family of promises.
 
+#![allow(clippy::unwrap_used, reason = "all of this is test code; the lint only knows functions with #[test]")]
+
 mod blast_radius;
 mod commands;
 mod counts;
