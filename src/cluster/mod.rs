@@ -173,6 +173,11 @@ impl Cluster {
         self.inner.minor.get().is_some_and(|is| *is >= minor)
     }
 
+    /// Later requests go at this pace and within this time. Where the API server is stays as it is.
+    pub fn reconfigure(&self, config: &Kubernetes) {
+        self.inner.requests.reconfigure(config);
+    }
+
     /// How the connection is doing.
     #[must_use]
     pub fn status(&self) -> ClusterStatus {
