@@ -56,10 +56,9 @@ fn manifests_bind_who_is_asked_for() {
 #[test]
 fn every_action_is_permitted_to_somebody_or_needs_no_permission() {
     let all = permissions(&config(&format!("{ALL}[node]\ndisable_source_dest_check = true\n")));
-    let unneeded: Vec<_> =
-        actions::ALL.iter().filter(|action| !all.contains(&action.permission())).map(|action| action.name).collect();
+    let unneeded: Vec<_> = actions::ALL.iter().filter(|action| !all.contains(&action.permission())).copied().collect();
     // Zones of vSwitches are stated; roles are assumed by other identities.
-    assert_eq!(unneeded, ["DescribeVSwitches", "AssumeRole", "AssumeRoleWithOIDC"]);
+    assert_eq!(unneeded, [actions::DESCRIBE_VSWITCHES.0, actions::ASSUME_ROLE.0, actions::ASSUME_ROLE_WITH_OIDC.0]);
 }
 
 #[test]
