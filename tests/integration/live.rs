@@ -53,8 +53,7 @@ async fn each_outcome_is_told_in_every_place() {
 
     let good = fs::read_to_string(world.config()).unwrap();
     world.edit(|text| {
-        text.replace("batch", "batch")
-            .replace("access_key_secret_file", "role_arn = 7\naccess_key_secret = \"hunter22\"\n#")
+        text.replace("access_key_secret_file", "role_arn = 7\naccess_key_secret = \"hunter22\"\n#")
             + "removal_limit = \"many\"\n"
     });
     until_told(&world, &ccm, "is not used, the one before goes on", 1).await;

@@ -33,7 +33,7 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// While nothing changes, how often a failure is logged.
 const REMINDER: Duration = Duration::from_secs(30);
 /// How often the API server is asked whether it has leases by now.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+const ASK_AGAIN: Duration = Duration::from_secs(20);
 const COMPONENT: &str = "alicloud-ccm";
 
 /// Takes part in the election until `stop` is cancelled, then gives the lock back so that another copy need not wait.
