@@ -62,7 +62,9 @@ fn judge(world: &World, manifests: &[Value]) {
         world.stage.cloud.calls().into_iter().filter(|call| call.outcome.starts_with("Forbidden")).collect();
     assert!(refused.is_empty(), "refused: {refused:?}");
     let used = calls.iter().map(|call| format!("{} {}", call.verb, call.target())).collect();
-    let idle: Vec<_> = granted(manifests).difference(&used).cloned().collect();
+    // Pods are read only where one waits for the load balancer, which `features` plays.
+    let mut idle: Vec<_> = granted(manifests).difference(&used).cloned().collect();
+    idle.retain(|right| !right.to_string().contains("pods"));
     assert_eq!(idle, Vec::<String>::new(), "granted, but of no use\n{}", world.logs());
 }
 
