@@ -37,6 +37,12 @@ impl Execution {
     pub(super) fn complete(&self) -> bool {
         self.refused.is_empty() && self.stopped.is_none()
     }
+
+    /// Whether what is then believed of the load balancer can be relied on: no step was cut short, and none met
+    /// something that is not there any more.
+    pub(super) fn is_certain(&self) -> bool {
+        self.stopped.is_none() && !self.refused.iter().any(|(_, fault)| fault.kind == FaultKind::Gone)
+    }
 }
 
 /// Carries out `plan`, moving `observed` forward with every step that succeeds.

@@ -104,7 +104,7 @@ impl Reconciler {
         let incarnation = if observed.instance.is_none() { label(service) } else { "" };
         let token = Token::new(&settings.cluster_id, &service.uid, incarnation);
         let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
-        if execution.stopped.is_none() {
+        if execution.is_certain() {
             let remembered =
                 Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
             self.memory.remember(&service.key, remembered);
