@@ -1,5 +1,5 @@
-//! The configuration: what the user may say ([`file`]), what it means ([`checked`]), and the way from one to the other:
-//! layers are merged, everything wrong is reported at once ([`report`]), and a change is taken over while the program runs
+//! The configuration: what the user may say ([`mod@file`]), what it means ([`checked`]), and the way from one to the other:
+//! layers are merged, everything wrong is reported at once (`report`), and a change is taken over while the program runs
 //! ([`watch`]).
 //!
 //! [`check`] is pure: the text, the environment and the key files are handed to it. [`load`] reads them.

@@ -142,6 +142,23 @@ impl World {
         writes.map(|call| format!("{} {} {}", call.verb, call.target(), call.name)).collect()
     }
 
+    /// Waits until nothing was written to either world (apart from the lease) for `still`; reads do not count.
+    pub(crate) async fn until_still(&self, still: Duration) {
+        let count = || {
+            let writes = self.stage.cluster.writes();
+            self.stage.cloud.writes().len() + writes.iter().filter(|call| call.resource != "leases").count()
+        };
+        let (mut seen, mut since, began) = (count(), Instant::now(), Instant::now());
+        while since.elapsed() < still {
+            assert!(began.elapsed() < still + PATIENCE, "never still\n{}", self.logs());
+            tokio::time::sleep(Duration::from_millis(25)).await;
+            let now = count();
+            if now != seen {
+                (seen, since) = (now, Instant::now());
+            }
+        }
+    }
+
     /// Everything that the binaries have logged.
     pub(crate) fn logs(&self) -> String {
         let mut logs: Vec<_> = std::fs::read_dir(self.folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -191,6 +208,11 @@ impl Ccm {
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal, by name: `TERM`, `KILL`, `STOP`, `CONT`, `HUP`.

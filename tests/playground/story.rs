@@ -54,20 +54,28 @@ pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<()
     let began = Instant::now();
     let product = Product::start(&config, &log)?;
     let ready = nodes.clone();
-    wait(stage, "the nodes become ready", move |stage| ready.iter().all(|name| node_is_ready(stage, name))).await?;
+    wait(stage, "the nodes become ready", move |stage| {
+        ready.iter().all(|name| node_is_ready(stage, name)) && event_count(stage, "CreatedRoute") >= ready.len()
+    })
+    .await?;
     nodes_table(stage);
     routes_table(stage);
     events(stage, "Node");
+    say("");
     calls(stage, began.elapsed());
 
     chapter(3, "A Service of type LoadBalancer is made.");
     let began = Instant::now();
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
     stage.expose("web", &[80], &names[..2], &[]);
-    wait(stage, "the Service gets its address", |stage| address(stage, "web").is_some()).await?;
+    wait(stage, "the Service gets its address", |stage| {
+        address(stage, "web").is_some() && event_count(stage, "EnsuredLoadBalancer") > 0
+    })
+    .await?;
     load_balancers(stage);
     say(&format!("   EXTERNAL-IP of default/web: {}\n", address(stage, "web").unwrap_or_default()));
     events(stage, "Service");
+    say("");
     calls(stage, began.elapsed());
 
     chapter(4, "node-3 is released in the cloud, and its kubelet falls silent.");
@@ -228,18 +236,18 @@ fn mentions(value: &Value, text: &str) -> bool {
     }
 }
 
+fn event_count(stage: &Stage, reason: &str) -> usize {
+    stage.cluster.list("Event").iter().filter(|event| event["reason"] == reason).count()
+}
+
 fn events(stage: &Stage, kind: &str) {
     for event in stage.cluster.list("Event") {
         let about = &event["involvedObject"];
         if about["kind"] == kind {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            say(&format!(
-                "   event on {}: {} {}: {}",
-                text(&about["name"]),
-                text(&event["type"]),
-                text(&event["reason"]),
-                text(&event["message"])
-            ));
+            let message = text(&event["message"]).replace("; ", ";\n     ");
+            let (name, reason) = (text(&about["name"]), text(&event["reason"]));
+            indented(&format!("event on {name}: {} {reason}: {message}", text(&event["type"])));
         }
     }
 }

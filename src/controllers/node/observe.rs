@@ -57,6 +57,7 @@ pub(super) async fn survey(
 
     let ids: BTreeSet<ProviderId> = known.iter().map(|(_, id)| id.clone()).collect();
     let mut sighted = by_id(&cloud.ecs, &ids, config.node.batch_size).await;
+    doubt(&cloud.ecs, all, &mut sighted).await;
     for (view, id) in known {
         if let Some(instance) = sighted.instances.get(&id) {
             found.push((view, instance.clone()));
@@ -112,6 +113,40 @@ async fn by_id(ecs: &Ecs, ids: &BTreeSet<ProviderId>, batch_size: usize) -> Sigh
         listing.clone_from(&permitted[&id.region]);
     }
     sighted
+}
+
+/// Another account's answers are whole and lack all instances of this cluster. So absence counts only where the cloud
+/// shows at least one instance of the cluster.
+async fn doubt(ecs: &Ecs, all: &[Arc<NodeView>], sighted: &mut Sighted) {
+    let Sighted { instances, absent, .. } = sighted;
+    let regions: BTreeSet<String> = absent.keys().map(|id| id.region.clone()).collect();
+    for region in regions.into_iter().filter(|region| !instances.keys().any(|id| id.region == *region)) {
+        let others: Vec<String> = all
+            .iter()
+            .filter_map(|view| match node::classify(view) {
+                Class::Ecs(id) if id.region == region && !absent.contains_key(&id) => Some(id.instance),
+                _ => None,
+            })
+            .take(100)
+            .collect();
+        let shown = match others.as_slice() {
+            [] => Ok(Vec::new()),
+            _ => ecs.describe_instances(&region, &InstanceFilter::Ids(others)).await,
+        };
+        let why = match shown {
+            Ok(shown) if !shown.is_empty() => continue,
+            Ok(_) => {
+                "the cloud shows not one instance of this cluster, as with the credentials of another account; if \
+                      they are all gone, delete the nodes by hand"
+                    .to_owned()
+            }
+            Err(fault) => fault.to_string(),
+        };
+        for (_, listing) in absent.iter_mut().filter(|(id, listing)| id.region == region && **listing == Listing::Whole)
+        {
+            *listing = Listing::Unproven(why.clone());
+        }
+    }
 }
 
 /// Asks region by region, in batches. A batch that is refused is split until the ids that spoil it stand alone; the

@@ -39,9 +39,11 @@ impl Execution {
     }
 
     /// Whether what is then believed of the load balancer can be relied on: no step was cut short, and none met
-    /// something that is not there any more.
+    /// something that is not there any more. A step that was held back to stay below a quota changed nothing.
     pub(super) fn is_certain(&self) -> bool {
-        self.stopped.is_none() && !self.refused.iter().any(|(_, fault)| fault.kind == FaultKind::Gone)
+        let gone = |fault: &Fault| fault.kind == FaultKind::Gone;
+        self.stopped.as_ref().is_none_or(|(_, fault)| fault.held_back())
+            && !self.refused.iter().any(|(_, fault)| gone(fault))
     }
 }
 
@@ -67,7 +69,7 @@ pub(super) async fn execute(slb: &Slb, fence: &Fence, plan: Plan, observed: &mut
         if failed.contains(&step.target) || step.needs.iter().any(|need| failed.contains(need)) {
             continue;
         }
-        let line = step.to_string();
+        let line = format!("{} ({})", step.operation, step.reason);
         match perform(slb, fence, &step.operation, observed, token, &mut execution.remarks).await {
             Ok(made) => {
                 info!(step = %line, "done");
@@ -98,7 +100,8 @@ pub(super) async fn execute(slb: &Slb, fence: &Fence, plan: Plan, observed: &mut
     execution
 }
 
-/// Faults after which the remaining steps would be based on a guess, or would only meet the same fault.
+/// Faults after which the remaining steps would be based on a guess, or would only meet the same fault. What is gone was
+/// believed to be there: everything else that is believed may be wrong as well.
 const fn ends_the_run(kind: FaultKind) -> bool {
     match kind {
         FaultKind::Throttled
@@ -108,13 +111,9 @@ const fn ends_the_run(kind: FaultKind) -> bool {
         | FaultKind::Exists
         | FaultKind::Credential
         | FaultKind::Bug
+        | FaultKind::Gone
         | FaultKind::NotLeading => true,
-        FaultKind::Gone
-        | FaultKind::InUse
-        | FaultKind::Quota
-        | FaultKind::Capacity
-        | FaultKind::Denied
-        | FaultKind::Rejected => false,
+        FaultKind::InUse | FaultKind::Quota | FaultKind::Capacity | FaultKind::Denied | FaultKind::Rejected => false,
     }
 }
 

@@ -1,12 +1,14 @@
 //! What is remembered between runs, only to save reads: losing it costs calls, never correctness.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::CONTROLLER;
 use super::want::Enis;
+use crate::observe::metrics;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::lb::observed::Observed;
 
@@ -14,12 +16,27 @@ use crate::plan::lb::observed::Observed;
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     services: Mutex<HashMap<ObjectKey, Remembered>>,
+    /// Services that were looked at in this term.
+    seen: Mutex<HashSet<ObjectKey>>,
     /// First sightings of load balancers that are gone.
     missing: Mutex<HashMap<ObjectKey, Instant>>,
     /// Writes to one load balancer are made one after the other, also when several Services share it.
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// Problems already told, so that each is told once.
-    told: Mutex<HashMap<ObjectKey, String>>,
+    /// Services that were let go, with their UID: the watch may still show them as they were.
+    released: Mutex<HashMap<ObjectKey, String>>,
+    /// What was told last of each Service and topic, so that each thing is told once.
+    told: Mutex<HashMap<ObjectKey, HashMap<Topic, String>>>,
+    /// Services whose backends are kept although they would have to go.
+    held_back: Mutex<HashSet<ObjectKey>>,
+}
+
+/// What users are told about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Topic {
+    /// Why the Service is not as it should be.
+    Trouble,
+    /// What is worth knowing although nothing failed.
+    Notes,
 }
 
 /// What is remembered of one Service.
@@ -54,6 +71,43 @@ impl Memory {
         self.forget(key);
         self.found(key);
         self.told.lock().remove(key);
+        self.seen.lock().remove(key);
+        self.hold_back(key, false);
+        self.released.lock().remove(key);
+    }
+
+    /// Everything of this Service was removed, and so was its finalizer.
+    pub(super) fn release(&self, key: &ObjectKey, uid: &str) {
+        self.forget_all(key);
+        self.released.lock().insert(key.clone(), uid.to_owned());
+    }
+
+    /// Whether this Service was let go, and has not been looked after since.
+    pub(super) fn was_released(&self, key: &ObjectKey, uid: &str) -> bool {
+        self.released.lock().get(key).is_some_and(|released| released == uid)
+    }
+
+    /// The Service is looked after (again).
+    pub(super) fn adopt(&self, key: &ObjectKey) {
+        self.released.lock().remove(key);
+    }
+
+    /// At the first look at a Service, how many of `all` were still to be looked at.
+    pub(super) fn first_look(&self, key: &ObjectKey, all: usize) -> Option<usize> {
+        let mut seen = self.seen.lock();
+        let left = all.saturating_sub(seen.len());
+        seen.insert(key.clone()).then_some(left)
+    }
+
+    /// Notes whether backends of the Service are kept although they would have to go.
+    pub(super) fn hold_back(&self, key: &ObjectKey, held: bool) {
+        let mut all = self.held_back.lock();
+        if held {
+            all.insert(key.clone());
+        } else {
+            all.remove(key);
+        }
+        metrics::held_back(CONTROLLER, all.len());
     }
 
     /// Notes that the load balancer was not found, and says since when.
@@ -67,13 +121,16 @@ impl Memory {
     }
 
     /// Whether `text` is news for this Service; an empty text clears what was told.
-    pub(super) fn news(&self, key: &ObjectKey, text: &str) -> bool {
+    pub(super) fn news(&self, key: &ObjectKey, topic: Topic, text: &str) -> bool {
         let mut told = self.told.lock();
         if text.is_empty() {
-            told.remove(key);
+            if let Some(topics) = told.get_mut(key) {
+                topics.remove(&topic);
+            }
             return false;
         }
-        told.insert(key.clone(), text.to_owned()).is_none_or(|before| before != text)
+        let topics = told.entry(key.clone()).or_default();
+        topics.insert(topic, text.to_owned()).is_none_or(|before| before != text)
     }
 
     /// The lock for writes to one load balancer, or to the one that a Service is going to have.

@@ -1,7 +1,8 @@
 //! The service controller: a classic load balancer for each Service of type LoadBalancer.
 //!
-//! [`run`] decides when a Service is looked at, [`reconcile`] brings it into agreement, [`plan`] only tells.
+//! [`run`] decides when a Service is looked at, `reconcile` brings it into agreement, [`plan`] only tells.
 
+mod bulk;
 mod execute;
 mod memory;
 mod observe;
@@ -22,6 +23,7 @@ use self::reconcile::Reconciler;
 use super::Context;
 use super::keyed;
 use crate::cluster::{Dirty, Store};
+use crate::observe::metrics;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::lb::{Handling, handling};
 
@@ -85,6 +87,7 @@ pub async fn run(context: Context) {
             () = driver => {}
             () = lost => {}
         }
+        metrics::held_back(CONTROLLER, 0);
     }
 }
 

@@ -61,6 +61,11 @@ pub(super) enum Trouble {
     HandedOver(Problem),
 }
 
+/// What is said when every node is unready at once.
+const BLACKOUT: &str = "Not one of the nodes that may serve is ready, so no backend is removed: they may still serve. To let \
+                        them go on purpose, label the nodes node.kubernetes.io/exclude-from-external-load-balancers, or \
+                        delete them";
+
 fn known(id: &str) -> String {
     if id.is_empty() { String::new() } else { format!(" (label: {id})") }
 }
@@ -108,6 +113,9 @@ impl Trouble {
 
 /// How long to leave an object alone after a fault.
 fn pause(fault: &Fault) -> Verdict {
+    if fault.held_back() {
+        return Verdict::Again(fault.retry_after.unwrap_or_default());
+    }
     let at_least = |pause: Pause| Pause { first: fault.retry_after.unwrap_or(pause.first).max(pause.first), ..pause };
     Verdict::Failed(match fault.kind {
         FaultKind::Busy | FaultKind::Exists | FaultKind::Gone | FaultKind::Ambiguous | FaultKind::NotLeading => {
@@ -160,8 +168,8 @@ pub(super) fn notes(
     let mut lines: Vec<String> = desired.warnings.iter().map(ToString::to_string).collect();
     lines.extend(notes.iter().cloned());
     let empty = &desired.empty_ports;
-    let text = format!("{}|{empty:?}", lines.join("; "));
-    let quiet = lines.is_empty() && empty.is_empty();
+    let text = format!("{}|{empty:?}|{}", lines.join("; "), desired.blackout);
+    let quiet = lines.is_empty() && empty.is_empty() && !desired.blackout;
     if !news(if quiet { "" } else { &text }) {
         return;
     }
@@ -169,7 +177,11 @@ pub(super) fn notes(
         let reason = "LoadBalancerSettings";
         events.warning(COMPONENT, &regarding(service), reason, lines.join("; "));
     }
-    if !empty.is_empty() {
+    if desired.blackout {
+        warn!(controller = CONTROLLER, service = %service.key, "{BLACKOUT}");
+        events.warning(COMPONENT, &regarding(service), "BackendsHeldBack", BLACKOUT.to_owned());
+    }
+    if !empty.is_empty() && !desired.blackout {
         let ports = empty.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let message =
             format!("There are no backends for port {ports}: no ready endpoint, or no node that may serve it");

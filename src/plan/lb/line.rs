@@ -60,9 +60,8 @@ impl Display for Operation {
             Self::CreateListener { listener, group, fields, .. } => {
                 write!(f, "create listener {listener}{}{}", arrow(group.as_ref()), attributes(fields))
             }
-            Self::SetListener { listener, group, fields, .. } => {
-                write!(f, "set listener {listener}{}{}", arrow(group.as_ref()), attributes(fields))
-            }
+            // Most of the attributes are sent again unchanged; the reason of the step names those that change.
+            Self::SetListener { listener, group, .. } => write!(f, "set listener {listener}{}", arrow(group.as_ref())),
             Self::StartListener { listener } => write!(f, "start listener {listener}"),
             Self::DeleteListener { listener } => write!(f, "delete listener {listener}"),
             Self::CreateDomainExtension { listener, domain, certificate_id } => {

@@ -1,7 +1,7 @@
 //! Classic load balancers (CLB) for Services: what is wanted, what is there, and the steps between.
 //!
 //! Reading order: [`naming`] (what is ours), [`annotations`] (what users may say), [`desired`] (what a Service asks for),
-//! [`observed`] (what the cloud has), [`diff`] and [`teardown`] (the steps), [`apply`] (what the steps do).
+//! [`observed`] (what the cloud has), [`diff()`] and [`teardown()`] (the steps), [`apply`] (what the steps do).
 
 pub mod annotations;
 pub mod apply;

@@ -2,8 +2,10 @@
 //!
 //! [`cloud`] is an Alibaba Cloud account: ECS, VPC, CLB, STS and the metadata service. [`cluster`] is an API server of any
 //! version, with what kubelets and the controller manager do to nodes. Both speak the real protocols and know nothing of
-//! the product. [`stage`] puts the two together.
+//! the product. [`stage`] puts the two together,
+//! and [`gate`] holds single requests to either.
 
 pub mod cloud;
 pub mod cluster;
+pub mod gate;
 pub mod stage;

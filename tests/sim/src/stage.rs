@@ -54,8 +54,19 @@ impl Stage {
     /// There is no free port on loopback.
     pub async fn with(version: Version, world: World) -> io::Result<Self> {
         let cloud = Cloud::new(world);
+        Self::around(cloud, Cluster::new(version)).await
+    }
+
+    /// Another stage with the same objects in both worlds, on other addresses.
+    ///
+    /// # Errors
+    /// There is no free port on loopback.
+    pub async fn fork(&self) -> io::Result<Self> {
+        Self::around(Cloud::new(self.cloud.look(World::clone)), self.cluster.fork()).await
+    }
+
+    async fn around(cloud: Cloud, cluster: Cluster) -> io::Result<Self> {
         let server = cloud.serve_on_loopback().await?;
-        let cluster = Cluster::new(version);
         cluster.listen().await?;
         let controller_manager = cluster.start_controller_manager();
         Ok(Self { cloud, cluster, server, _controller_manager: controller_manager })
@@ -125,7 +136,7 @@ aggregation = "0s"
         )
     }
 
-    /// Rents instance `i-play-<number>` and lets its kubelet join as `node-<number>`, with the pod CIDR 10.98.<number>.0/24.
+    /// Rents instance `i-play-N` and lets its kubelet join as `node-N`, with the pod CIDR `10.98.N.0/24`.
     ///
     /// # Panics
     /// The number was used before.
@@ -140,7 +151,7 @@ aggregation = "0s"
         name
     }
 
-    /// Rents instance `i-play-<number>` only. Odd numbers are in the first zone.
+    /// Rents instance `i-play-N` only. Odd numbers are in the first zone.
     pub fn rent(&self, number: u8) {
         let (vswitch, ip) = if number % 2 == 1 {
             ("vsw-i", format!("192.168.0.{number}"))

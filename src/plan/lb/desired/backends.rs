@@ -52,6 +52,9 @@ pub(super) struct Sources<'a> {
     default_weight: u8,
     /// Whether nodes are missing altogether, which no cluster with pods has.
     no_nodes: bool,
+    /// Whether there are nodes that may serve, but not one of them is ready. That looks the same whether they all failed
+    /// or only the way between them and the API server did, and in the second case they still serve.
+    pub(super) blackout: bool,
     pub(super) warnings: Vec<Problem>,
 }
 
@@ -111,6 +114,7 @@ impl<'a> Sources<'a> {
             total_weight: number(Name::Weight).filter(|_| shared).map(u64::from),
             default_weight: number(Name::DefaultWeight).unwrap_or(100),
             no_nodes: mode != Mode::Eni && nodes.is_empty(),
+            blackout: is_blackout(nodes, annotations, settings),
             warnings: Vec::new(),
         };
         for node in nodes.iter().filter(|node| accepts(node, annotations, settings)) {
@@ -134,7 +138,7 @@ impl<'a> Sources<'a> {
 
     /// Backends of a port.
     pub(super) fn of(&self, port: &ServicePort, inputs: &Inputs<'_>) -> PortBackends {
-        let mut found = PortBackends { incomplete: self.no_nodes, ..PortBackends::default() };
+        let mut found = PortBackends { incomplete: self.no_nodes || self.blackout, ..PortBackends::default() };
         let selected = self.selected(port);
         let ecs = |instance: &str| BackendKey {
             kind: BackendKind::Ecs,
@@ -254,14 +258,31 @@ fn share(total: u64, count: usize, n: usize, least: u64) -> u8 {
     u8::try_from(part.max(least).min(100)).unwrap_or(100)
 }
 
+/// Whether nodes that may serve exist, and none of them is ready.
+fn is_blackout(nodes: &[Arc<NodeView>], annotations: &Annotations, settings: &Settings) -> bool {
+    let mut may_serve = nodes.iter().filter(|node| {
+        // Without conditions a node was never ready.
+        permits(node, annotations, settings) && !is_excluded(node) && node.has_conditions
+    });
+    may_serve.clone().next().is_some() && !may_serve.any(|node| is_healthy(node))
+}
+
 /// The tests that hold for nodes in every mode.
 fn accepts(node: &NodeView, annotations: &Annotations, settings: &Settings) -> bool {
+    permits(node, annotations, settings) && is_healthy(node)
+}
+
+fn is_healthy(node: &NodeView) -> bool {
+    is_virtual(node) || (node.has_conditions && node.ready.as_ref().is_none_or(is_true))
+}
+
+/// Whether people and annotations let a node serve.
+fn permits(node: &NodeView, annotations: &Annotations, settings: &Settings) -> bool {
     let labelled = annotations.backend_labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
     let master = settings.service.exclude_masters && node.labels.contains_key("node-role.kubernetes.io/master");
     let going = node.taints.iter().any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
     let cordoned = node.unschedulable && annotations.is(Name::RemoveUnscheduledBackend, "on");
-    let healthy = is_virtual(node) || (node.has_conditions && node.ready.as_ref().is_none_or(is_true));
-    labelled && !master && !going && !cordoned && healthy
+    labelled && !master && !going && !cordoned
 }
 
 fn is_true(condition: &crate::plan::inputs::Condition) -> bool {

@@ -51,6 +51,7 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
         batch_size: settings.service.backend_batch_size.max(1),
         warnings: Vec::new(),
         empty_ports: Vec::new(),
+        blackout: sources.blackout,
         unresolved: std::collections::BTreeSet::new(),
         outside: std::collections::BTreeSet::new(),
         hostname: annotations.text(Name::Hostname),

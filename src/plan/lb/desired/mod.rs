@@ -1,7 +1,7 @@
 //! What a Service asks for, complete and comparable. Start with [`desire`].
 //!
 //! Everything that can be wrong with a Service is found here, and comes out as one list. What depends on the load
-//! balancer as it stands is left to the [diff](super::diff).
+//! balancer as it stands is left to the [diff](super::diff()).
 
 mod backends;
 mod build;
@@ -139,6 +139,8 @@ pub struct Desired {
     pub warnings: Vec<Problem>,
     /// Ports without a single backend.
     pub empty_ports: Vec<ListenerKey>,
+    /// Whether backends are kept as they are because not one of the nodes that may serve is ready.
+    pub blackout: bool,
     /// Addresses of pods inside the VPC for which no network interface was found; nothing is removed from their groups.
     pub unresolved: BTreeSet<IpAddr>,
     /// Addresses of pods outside the VPC, left out.

@@ -96,7 +96,7 @@ fn nodes_and_attributes_change() {
     add to k8s/30080/web/default/c1: i-3:30080*50  # spec.ports[0]
     ! remove from k8s/30080/web/default/c1: i-1:30080  # spec.ports[0]: no longer a backend
     set in k8s/30080/web/default/c1: i-2:30080*50  # spec.ports[0]: weight or mark differs
-    set listener 80/tcp -> k8s/30080/web/default/c1 (Bandwidth -1, Scheduler wrr, PersistenceTimeout 0, EstablishedTimeout 900, ProxyProtocolV2Enabled false, AclStatus off, ConnectionDrain off, HealthCheckSwitch on, HealthCheckType tcp)  # spec.ports[0]: Scheduler rr -> wrr
+    set listener 80/tcp -> k8s/30080/web/default/c1  # spec.ports[0]: Scheduler rr -> wrr
     "#);
 }
 

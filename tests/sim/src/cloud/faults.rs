@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::world::mix;
+use crate::gate::{self, Gate, Held, Moment};
 
 /// One thing that goes wrong with one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,9 +87,19 @@ pub struct Faults(Arc<Mutex<Dial>>);
 struct Dial {
     scripted: BTreeMap<String, VecDeque<Fault>>,
     standing: BTreeMap<String, Fault>,
+    holds: Vec<Hold>,
     random: Option<Random>,
     /// Calls so far, by action: random faults depend on these and not on the order of different actions.
     calls: BTreeMap<String, u64>,
+}
+
+#[derive(Debug)]
+struct Hold {
+    action: String,
+    /// How many calls of the action pass first.
+    skip: usize,
+    moment: Moment,
+    gate: Gate,
 }
 
 #[derive(Debug)]
@@ -110,6 +121,13 @@ impl Faults {
     /// Every call of an action (or of any, [`ANY`]) fails so, until [`Self::clear`].
     pub fn always(&self, action: &str, fault: Fault) {
         self.0.lock().standing.insert(action.into(), fault);
+    }
+
+    /// Holds a call of an action after so many others have passed.
+    pub fn hold(&self, action: &str, skip: usize, moment: Moment) -> Held {
+        let (gate, held) = gate::gate();
+        self.0.lock().holds.push(Hold { action: action.into(), skip, moment, gate });
+        held
     }
 
     /// Calls fail with a probability, in every way that has no effect or loses an answer. The same seed gives the same
@@ -135,6 +153,19 @@ impl Faults {
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.0.lock().scripted.values().all(VecDeque::is_empty)
+    }
+
+    /// The gate that a call has to pass, and when.
+    pub(crate) fn gate(&self, action: &str) -> Option<(Moment, Gate)> {
+        let mut dial = self.0.lock();
+        let due = |hold: &mut Hold| {
+            let passes = hold.action == action && hold.skip > 0;
+            hold.skip -= usize::from(passes);
+            hold.action == action && !passes
+        };
+        let index = dial.holds.iter_mut().position(due)?;
+        let Hold { moment, gate, .. } = dial.holds.remove(index);
+        Some((moment, gate))
     }
 
     pub(crate) fn draw(&self, action: &str, write: bool) -> Option<Fault> {

@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 pub struct Call {
     /// When it arrived.
     pub time: Timestamp,
+    /// When it had taken effect, or was refused.
+    pub ended: Timestamp,
     /// `ecs`, `vpc`, `slb`, `sts`, `metadata`, or empty if unknown.
     pub product: &'static str,
     /// The action, or the path in the metadata service.

@@ -49,6 +49,7 @@ pub(crate) async fn answer(cloud: &Cloud, request: &Request<Bytes>) -> Result<Re
     };
     cloud.0.log.push(Call {
         time: now,
+        ended: now,
         product: "metadata",
         action: path,
         parameters: std::collections::BTreeMap::new(),

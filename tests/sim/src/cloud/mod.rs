@@ -39,6 +39,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::gate::Moment;
 use actions::{Action, Context, Product};
 use protocol::{ApiError, Nonces, Params};
 
@@ -325,6 +326,7 @@ impl Cloud {
         let request_id = uuid::Uuid::new_v4().to_string().to_uppercase();
         let mut call = Call {
             time: self.now(),
+            ended: self.now(),
             product: "",
             action: params.get("Action").unwrap_or_default().into(),
             parameters: log::without_secrets(params.business()),
@@ -339,6 +341,7 @@ impl Cloud {
             Err(error) => error.code.clone(),
         };
         let fault = call.fault.clone();
+        call.ended = self.now();
         self.0.log.push(call);
         self.changed();
         let mut response = match result {
@@ -361,6 +364,12 @@ impl Cloud {
         self.complain_about(action, params);
         let denied = self.admit(action, params)?;
         call.fault = self.0.faults.draw(action.name, action.write);
+        let mut gate = self.0.faults.gate(action.name);
+        if let Some((_, gate)) = gate.take_if(|(moment, _)| *moment == Moment::Before)
+            && !gate.pass().await
+        {
+            call.fault = Some(Fault::Drop);
+        }
         match &call.fault {
             Some(Fault::Refuse(status, code, message)) => return Err(ApiError::new(*status, code, message.as_str())),
             Some(Fault::Throttle) => return Err(throttled()),
@@ -378,6 +387,11 @@ impl Cloud {
         let result = self.take_effect(action, params, denied, call.fault.as_ref()).await;
         self.end(token);
         call.effective = action.write && result.is_ok();
+        if let Some((_, gate)) = gate
+            && !gate.pass().await
+        {
+            call.fault = Some(Fault::AnswerLost);
+        }
         result
     }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::failure::Failure;
 use super::request::Request;
+use crate::gate::{self, Gate};
+
+pub use crate::gate::{Held, Moment};
 
 /// Which requests a fault is for.
 #[derive(Clone, Debug, Default)]
@@ -61,49 +62,6 @@ pub enum Effect {
     DelayAnswer(Duration),
 }
 
-/// When a held request waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// Before it takes effect.
-    Before,
-    /// After it took effect, before the answer.
-    After,
-}
-
-/// A hold on the next matching request; dropping it lets the request go on.
-#[derive(Debug)]
-pub struct Held {
-    arrived: watch::Receiver<bool>,
-    released: watch::Sender<bool>,
-}
-
-impl Held {
-    /// Waits until a request is being held.
-    pub async fn arrived(&mut self) {
-        // The sender lives in the fault until a request took it; a cleared fault ends the wait too.
-        let _ = self.arrived.wait_for(|arrived| *arrived).await;
-    }
-
-    /// Lets the request go on.
-    pub fn release(self) {
-        self.released.send_replace(true);
-    }
-}
-
-/// The request's side of a hold.
-#[derive(Debug)]
-pub(super) struct Gate {
-    arrived: watch::Sender<bool>,
-    released: watch::Receiver<bool>,
-}
-
-impl Gate {
-    pub(super) async fn pass(mut self) {
-        self.arrived.send_replace(true);
-        let _ = self.released.wait_for(|released| *released).await;
-    }
-}
-
 /// Random faults: each probability is between 0 and 1, drawn for each request from the seed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chaos {
@@ -139,6 +97,8 @@ pub(super) struct Plan {
 struct Rule {
     matching: Match,
     trouble: Trouble,
+    /// How many fitting requests pass first.
+    skip: usize,
     /// How many more requests it is for.
     left: usize,
 }
@@ -158,15 +118,13 @@ pub(super) struct Faults {
 
 impl Faults {
     pub(super) fn add(&mut self, matching: Match, effect: Effect, times: usize) {
-        self.rules.push(Rule { matching, trouble: Trouble::Effect(effect), left: times });
+        self.rules.push(Rule { matching, trouble: Trouble::Effect(effect), skip: 0, left: times });
     }
 
-    pub(super) fn hold(&mut self, matching: Match, moment: Moment) -> Held {
-        let (arrived, saw) = watch::channel(false);
-        let (released, wait) = watch::channel(false);
-        let gate = Gate { arrived, released: wait };
-        self.rules.push(Rule { matching, trouble: Trouble::Hold(moment, Some(gate)), left: 1 });
-        Held { arrived: saw, released }
+    pub(super) fn hold(&mut self, matching: Match, skip: usize, moment: Moment) -> Held {
+        let (gate, held) = gate::gate();
+        self.rules.push(Rule { matching, trouble: Trouble::Hold(moment, Some(gate)), skip, left: 1 });
+        held
     }
 
     pub(super) fn set_latency(&mut self, latency: Duration) {
@@ -190,7 +148,13 @@ impl Faults {
         if let Some((chaos, dice)) = &mut self.chaos {
             throw(chaos, dice, &mut plan);
         }
-        let Some(index) = self.rules.iter().position(|rule| rule.left > 0 && rule.matching.fits(request)) else {
+        let due = |rule: &mut Rule| {
+            let fits = rule.left > 0 && rule.matching.fits(request);
+            let passes = fits && rule.skip > 0;
+            rule.skip -= usize::from(passes);
+            fits && !passes
+        };
+        let Some(index) = self.rules.iter_mut().position(due) else {
             return plan;
         };
         let rule = &mut self.rules[index];

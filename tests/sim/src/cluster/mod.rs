@@ -22,6 +22,7 @@ mod log;
 mod object;
 mod patch;
 mod protobuf;
+mod rbac;
 mod reads;
 mod request;
 mod resources;
@@ -145,12 +146,18 @@ impl Cluster {
         Cluster::build(Rules { version, dual_stack: true })
     }
 
-    fn build(rules: Rules) -> Cluster {
-        let cluster = Cluster {
+    /// Another cluster with the same objects and history; nobody reaches it yet, and nothing goes wrong in it.
+    #[must_use]
+    pub fn fork(&self) -> Cluster {
+        Cluster::around(self.shared.rules, self.shared.store.lock().fork())
+    }
+
+    fn around(rules: Rules, store: Store) -> Cluster {
+        Cluster {
             shared: Arc::new(Shared {
                 rules,
                 clock: Clock::start(),
-                store: Mutex::new(Store::new()),
+                store: Mutex::new(store),
                 access: Mutex::default(),
                 faults: Mutex::default(),
                 log: Mutex::default(),
@@ -160,7 +167,11 @@ impl Cluster {
                 address: Mutex::new(None),
                 listening: Mutex::new(None),
             }),
-        };
+        }
+    }
+
+    fn build(rules: Rules) -> Cluster {
+        let cluster = Cluster::around(rules, Store::new());
         for namespace in ["default", "kube-system", "kube-public", "kube-node-lease"] {
             cluster.seed(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }));
         }
@@ -370,6 +381,11 @@ impl Cluster {
         self.shared.access.lock().deny(user, verb, target);
     }
 
+    /// From now on everybody may do only what these roles and bindings grant.
+    pub fn grant_only(&self, roles_and_bindings: &[Value]) {
+        self.shared.access.lock().grant_only(rbac::Rbac::read(roles_and_bindings));
+    }
+
     /// Takes back every denial.
     pub fn undeny(&self) {
         self.shared.access.lock().undeny();
@@ -390,7 +406,12 @@ impl Cluster {
 
     /// Holds the next matching request until the returned value is released or dropped.
     pub fn hold(&self, matching: Match, moment: Moment) -> Held {
-        self.shared.faults.lock().hold(matching, moment)
+        self.hold_nth(matching, 0, moment)
+    }
+
+    /// Holds a matching request after so many others have passed.
+    pub fn hold_nth(&self, matching: Match, skip: usize, moment: Moment) -> Held {
+        self.shared.faults.lock().hold(matching, skip, moment)
     }
 
     /// Lets every request take this long.

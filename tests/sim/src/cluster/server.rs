@@ -136,7 +136,11 @@ impl Cluster {
     async fn take(&self, step: Step) -> Result<Option<Failure>, Lost> {
         match step {
             Step::Wait(time) => tokio::time::sleep(time).await,
-            Step::Pass(gate) => gate.pass().await,
+            Step::Pass(gate) => {
+                if !gate.pass().await {
+                    return Err(Lost);
+                }
+            }
             Step::DropWatches => self.drop_watches(),
             Step::Refuse(failure) => return Ok(Some(failure)),
             Step::Lose => return Err(Lost),

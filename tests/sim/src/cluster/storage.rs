@@ -66,6 +66,16 @@ impl Store {
         }
     }
 
+    /// The same objects and history; nobody is subscribed.
+    pub(super) fn fork(&self) -> Store {
+        Store {
+            objects: self.objects.clone(),
+            history: self.history.clone(),
+            changed: watch::Sender::new(self.version),
+            ..*self
+        }
+    }
+
     /// The version of the last write.
     pub(super) fn version(&self) -> u64 {
         self.version
