@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+use crate::alibaba::permissions;
 use crate::config::{self, Loaded, Origin, Report};
 use crate::kubelet::{self, Form, HostName};
 use crate::plan::inputs::ObjectKey;
@@ -266,8 +267,8 @@ fn ram_policy(source: &SourceArgs, to_assume: bool) -> ExitCode {
         Err(report) => return complain(&report),
     };
     let policy = match to_assume {
-        false => rights::cloud::policy(&loaded.config),
-        true => match rights::cloud::policy_to_assume(&loaded.config) {
+        false => permissions::policy(&loaded.config),
+        true => match permissions::policy_to_assume(&loaded.config) {
             Some(policy) => policy,
             None => return fail("no key pair assumes a role: cloud.credentials has no role_arn next to a key pair"),
         },

@@ -17,6 +17,7 @@ mod errors;
 mod fault;
 pub mod metadata;
 mod paging;
+pub mod permissions;
 pub mod place;
 mod signing;
 pub mod slb;

@@ -1,8 +1,7 @@
 use std::collections::BTreeSet;
 
-use super::cloud::{permissions, policy, policy_to_assume};
 use super::cluster::{ServerVersion, Subject, manifests, rules};
-use crate::alibaba::actions;
+use crate::alibaba::permissions::{permissions, policy, policy_to_assume};
 use crate::config::{Config, Origin, load};
 
 fn config(text: &str) -> Config {
@@ -51,15 +50,6 @@ fn manifests_bind_who_is_asked_for() {
     let user = manifests(&config, ServerVersion::NEWEST, &Subject::User("ccm on masters".into()));
     assert!(user.contains("kind: User\n    name: \"ccm on masters\""), "{user}");
     assert!(user.contains("    resourceNames: [\"ccm\"]\n    verbs: [get, update]"), "{user}");
-}
-
-#[test]
-fn every_action_is_permitted_to_somebody_or_needs_no_permission() {
-    let all = permissions(&config(&format!("{ALL}[node]\ndisable_source_dest_check = true\n")));
-    let unneeded: Vec<_> =
-        actions::ALL.iter().filter(|action| !all.contains(&action.permission())).map(|action| action.name).collect();
-    // Zones of vSwitches are stated; roles are assumed by other identities.
-    assert_eq!(unneeded, ["DescribeVSwitches", "AssumeRole", "AssumeRoleWithOIDC"]);
 }
 
 #[test]

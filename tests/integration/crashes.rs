@@ -205,11 +205,11 @@ fn hold(stage: &Stage, site: &Site, moment: Moment) -> Held {
     }
 }
 
-/// A scenario, and the deaths that happen in it one after another.
-type Crash = (Arc<Scenario>, Vec<(Site, Death)>);
+/// A scenario, and where and how it dies.
+type Planned = (Arc<Scenario>, Vec<(Site, Death)>);
 
 /// Crashes, many at a time; returns how many were reached.
-async fn all(crashes: Vec<Crash>) -> usize {
+async fn all(crashes: Vec<Planned>) -> usize {
     let gate = Arc::new(Semaphore::new(AT_ONCE));
     let mut running = JoinSet::new();
     for (scenario, at) in crashes {

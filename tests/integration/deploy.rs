@@ -163,7 +163,7 @@ fn judge_pod(spec: &Value) {
     assert!(mounts.iter().all(|mount| mount.get("subPath").is_none() && mount["readOnly"] == true));
     let config = arguments.iter().find(|argument| argument.ends_with(".toml")).unwrap();
     assert!(mounts.iter().any(|mount| Path::new(config).parent() == mount["mountPath"].as_str().map(Path::new)));
-    let dockerfile = std::fs::read_to_string(root().join("../Dockerfile")).unwrap();
+    let dockerfile = std::fs::read_to_string(root().join("Dockerfile")).unwrap();
     let user = format!("USER {}:{}", security["runAsUser"], security["runAsGroup"]);
     assert!(dockerfile.contains(&user) && dockerfile.contains("/etc/ssl/certs/ca-certificates.crt"), "{dockerfile}");
 }

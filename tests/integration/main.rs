@@ -3,22 +3,29 @@
 //! [`kit`] starts the two worlds and the binary, [`proof`] says what must be true of them at the end; each of the other
 //! modules is one family of promises.
 
-#![allow(clippy::unwrap_used, reason = "everything here is a test")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should end")]
 
 mod bad_days;
 mod blast_radius;
 mod commands;
+mod conformance;
 mod counts;
 mod crashes;
+mod defects;
 mod deploy;
 mod elections;
+mod features;
+mod golden;
 mod invariants;
 mod kit;
+mod live;
 mod migration;
 mod nodes;
 mod proof;
 mod rights;
 mod routes;
 mod scale;
+mod start_order;
 mod story;
 mod systemd;
+mod versions;

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Needed, nodes, routes, services};
-use crate::alibaba::actions::{
+use super::actions::{
     self, ASSUME_ROLE, Action, CREATE_ROUTE_ENTRIES, DELETE_ROUTE_ENTRIES, DESCRIBE_EIPS, DESCRIBE_INSTANCES,
-    DESCRIBE_NETWORK_INTERFACES, DESCRIBE_ROUTE_ENTRIES, DESCRIBE_ROUTE_TABLES, DESCRIBE_VPC, MODIFY_NETWORK_INTERFACE,
+    DESCRIBE_NETWORK_INTERFACES, DESCRIBE_ROUTE_ENTRIES, DESCRIBE_ROUTE_TABLES, DESCRIBE_VPC, DESCRIBE_VSWITCHES,
+    MODIFY_NETWORK_INTERFACE,
 };
-use crate::alibaba::endpoints::Product;
+use super::endpoints::Product;
 use crate::config::Config;
 use crate::config::checked::Credentials;
+use crate::rights::{Needed, nodes, routes, services};
 
 /// What a part of the program calls.
 struct Right {
@@ -40,6 +41,7 @@ const RIGHTS: &[Right] = &[
     right(DESCRIBE_NETWORK_INTERFACES.0, services),
     right(DESCRIBE_VPC.0, services),
     right(DESCRIBE_EIPS.0, services),
+    right(DESCRIBE_VSWITCHES.0, |config| services(config) && config.cloud.vswitches.is_empty()),
 ];
 
 /// The permissions that a configuration needs, such as `slb:CreateLoadBalancer`.
@@ -73,4 +75,25 @@ fn document(actions: BTreeSet<String>, resource: &str) -> Value {
     let statement = json!({ "Effect": "Allow", "Action": actions, "Resource": resource });
     let statements = if actions.is_empty() { Vec::new() } else { vec![statement] };
     json!({ "Version": "1", "Statement": statements })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Origin, load};
+
+    #[test]
+    fn every_action_is_permitted_to_somebody_or_needs_no_permission() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("alicloud-ccm.toml");
+        let text =
+            "cloud.cluster_id = \"c\"\nroute.cluster_cidrs = [\"10.0.0.0/8\"]\nnode.disable_source_dest_check = true\n";
+        std::fs::write(&path, text).unwrap();
+        let config = load(&Origin { path, environment: [].into(), overrides: Vec::new() }).unwrap().config;
+        let all = permissions(&config);
+        let unneeded: Vec<_> =
+            actions::ALL.iter().filter(|action| !all.contains(&action.permission())).copied().collect();
+        // Zones of vSwitches are stated; roles are assumed by other identities.
+        assert_eq!(unneeded, [actions::DESCRIBE_VSWITCHES.0, actions::ASSUME_ROLE.0, actions::ASSUME_ROLE_WITH_OIDC.0]);
+    }
 }
