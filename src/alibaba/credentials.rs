@@ -155,8 +155,8 @@ impl Provider {
     pub(super) fn state(&self) -> CredentialState {
         let state = self.state.lock();
         let failure = state.failed.as_ref().map(|(_, error)| error.to_string());
-        let unused = state.held.is_none() && failure.is_none();
-        let usable = state.refusal.is_none() && (unused || state.held.as_ref().is_some_and(Held::valid));
+        // Keys that ended while nobody needed them are no failure: the next call gets new ones.
+        let usable = state.refusal.is_none() && (failure.is_none() || state.held.as_ref().is_some_and(Held::valid));
         CredentialState { usable, last_error: state.refusal.clone().or(failure) }
     }
 

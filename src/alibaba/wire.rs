@@ -57,6 +57,9 @@ pub(super) struct Exchange<'a> {
     pub(super) manner: &'a Manner,
 }
 
+/// Names the request where the body does not.
+const REQUEST_ID: &str = "x-acs-request-id";
+
 /// A success.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -239,12 +242,14 @@ fn interpret(action: &'static Action, response: &Response<Bytes>) -> Result<Answ
         let (_, value) = body.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
         value.as_str().map(str::to_owned)
     };
-    let request_id = text("RequestId").unwrap_or_default();
+    // The header is there even when the body cannot be read.
+    let header = || Some(response.headers().get(REQUEST_ID)?.to_str().ok()?.to_owned());
+    let request_id = text("RequestId").or_else(header).unwrap_or_default();
     if status.is_success() {
         let Some(body) = body else {
             // A write that is answered with something unreadable did reach somebody.
             let kind = if action.writes { FaultKind::Ambiguous } else { FaultKind::Bug };
-            return Err(fault(action, kind, foreign_answer(status, response.body())).into());
+            return Err(Fault { request_id, ..fault(action, kind, foreign_answer(status, response.body())) }.into());
         };
         return Ok(Answer { action, body, request_id, dry_run_passed: false });
     }

@@ -15,8 +15,8 @@ use crate::kit::{ALL, Ccm, HASTE, World, address, counts, is_ready};
 
 /// Longer than anything that was begun takes to come back to; route entries are looked at again after two seconds.
 const QUIET: Duration = Duration::from_millis(2700);
-/// Enough where only Services are looked at.
-const SHORT: Duration = Duration::from_millis(700);
+/// Enough where only Services are looked at; changes of nodes and endpoints are gathered for a while.
+const SHORT: Duration = Duration::from_millis(2500);
 
 struct Operation {
     id: &'static str,

@@ -53,6 +53,12 @@ impl World {
         self.folder().join("alicloud-ccm.toml")
     }
 
+    /// Changes the configuration file.
+    pub(crate) fn rewrite(&self, change: impl FnOnce(String) -> String) {
+        let text = change(std::fs::read_to_string(self.config()).unwrap());
+        std::fs::write(self.config(), text).unwrap();
+    }
+
     /// Starts the binary. Several can run at once.
     pub(crate) fn start(&self) -> Ccm {
         self.start_with(&[], &[])
@@ -195,6 +201,14 @@ impl World {
     /// The Service in namespace `default` as it is now.
     pub(crate) fn service(&self, name: &str) -> Value {
         self.stage.cluster.get("Service", "default", name).unwrap_or_default()
+    }
+
+    /// Waits for an event with this reason about an object, and gives its message.
+    pub(crate) async fn until_event(&self, kind: &str, name: &str, reason: &str) -> String {
+        let found = |events: Vec<(String, String, String)>| events.into_iter().find(|(_, of, _)| of == reason);
+        let what = format!("{kind} {name} has the event {reason}");
+        self.until(&what, |_| found(self.events(kind, name)).is_some()).await;
+        found(self.events(kind, name)).unwrap().2
     }
 
     /// Events about an object, as (type, reason, message).

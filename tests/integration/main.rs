@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should end")]
 
+mod bad_days;
 mod blast_radius;
 mod commands;
 mod conformance;
@@ -18,8 +19,11 @@ mod golden;
 mod invariants;
 mod kit;
 mod live;
+mod migration;
+mod nodes;
 mod proof;
 mod rights;
+mod routes;
 mod scale;
 mod start_order;
 mod story;

@@ -37,6 +37,14 @@ impl Execution {
     pub(super) fn complete(&self) -> bool {
         self.refused.is_empty() && self.stopped.is_none()
     }
+
+    /// Whether what is then believed of the load balancer can be relied on: no step was cut short, and none met
+    /// something that is not there any more. A step that was held back to stay below a quota changed nothing.
+    pub(super) fn is_certain(&self) -> bool {
+        let gone = |fault: &Fault| fault.kind == FaultKind::Gone;
+        self.stopped.as_ref().is_none_or(|(_, fault)| fault.held_back())
+            && !self.refused.iter().any(|(_, fault)| gone(fault))
+    }
 }
 
 /// Carries out `plan`, moving `observed` forward with every step that succeeds.

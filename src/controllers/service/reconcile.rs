@@ -127,8 +127,7 @@ impl Reconciler {
         let incarnation = if observed.instance.is_none() { label(service) } else { "" };
         let token = Token::new(&settings.cluster_id, &service.uid, incarnation);
         let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
-        // A step that was held back to stay below a quota changed nothing, and need not make everything be read again.
-        if execution.stopped.as_ref().is_none_or(|(_, fault)| fault.held_back()) {
+        if execution.is_certain() {
             let remembered =
                 Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
             self.memory.remember(&service.key, remembered);

@@ -43,17 +43,6 @@ pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Probl
 
 fn creatable(desired: &Desired) -> Result<(), Problem> {
     let create = &desired.instance.create;
-    if !desired.ingress.is_empty() {
-        return Err(problem(
-            "status.loadBalancer.ingress",
-            desired.ingress.iter().map(|i| format!("{}{}", i.ip, i.hostname)).collect::<Vec<_>>().join(", "),
-            format!(
-                "the load balancer is gone, and none is made again under another address; delete the Service and make \
-                 it again, or name a load balancer with {}",
-                key(Name::Id)
-            ),
-        ));
-    }
     let classic = desired
         .instance
         .fixed

@@ -17,6 +17,7 @@ mod log;
 mod metadata;
 mod objects;
 mod protocol;
+mod restore;
 mod server;
 mod slb;
 mod sts;

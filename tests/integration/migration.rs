@@ -1,0 +1,152 @@
+//! Moving over from the official controller: what it left is as this controller wants it.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sim::cloud::RouteEntry;
+use sim::cluster::{Endpoint, NodeSpec};
+use sim::stage::{REGION, ROUTE_TABLE};
+
+use crate::kit::{ALL, World};
+
+/// Services as given to the official controller, and the load balancers that it made for them, one by one.
+const LEFT: &str = include_str!("migration.json");
+
+/// Nodes of the cluster that [`LEFT`] is from: number, zone, and a label.
+const NODES: [(u8, &str, &str, &str); 6] = [
+    (1, "vsw-i", "color", "blue"),
+    (2, "vsw-j", "color", "blue"),
+    (3, "vsw-i", "color", "green"),
+    (4, "vsw-j", "node-role.kubernetes.io/master", ""),
+    (5, "vsw-i", "node.kubernetes.io/exclude-from-external-load-balancers", ""),
+    (6, "vsw-j", "color", "green"),
+];
+
+/// A node as the official controller has initialised it, with its route.
+fn leave_node(world: &World, number: u8, vswitch: &str, label: (&str, &str)) {
+    let (name, instance) = (format!("node-{number}"), format!("i-d-{number}"));
+    let (zone, ip) = if vswitch == "vsw-i" {
+        ("cn-hangzhou-i", format!("192.168.0.{number}"))
+    } else {
+        ("cn-hangzhou-j", format!("192.168.16.{number}"))
+    };
+    let cidr = format!("10.98.{number}.0/24");
+    world.stage.cloud.add_instance(&instance, &name, vswitch, &ip);
+    world.stage.cloud.edit(|cloud| {
+        cloud.interfaces.get_mut(&format!("eni-d-{number}")).unwrap().source_dest_check = Some(false);
+        let entry = RouteEntry::to_instance(&format!("rte-{number}"), &instance);
+        cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.insert(cidr.clone(), entry);
+    });
+    let mut node = NodeSpec::new(&name)
+        .provider_id(&format!("{REGION}.{instance}"))
+        .pod_cidr(&cidr)
+        .internal_ip(&ip)
+        .label(label.0, label.1);
+    for (key, value) in [
+        ("topology.kubernetes.io/region", REGION),
+        ("topology.kubernetes.io/zone", zone),
+        ("failure-domain.beta.kubernetes.io/region", REGION),
+        ("failure-domain.beta.kubernetes.io/zone", zone),
+        ("node.kubernetes.io/instance-type", "ecs.g7.large"),
+        ("beta.kubernetes.io/instance-type", "ecs.g7.large"),
+        ("node.alibabacloud.com/instance-charge-type", "PostPaid"),
+        ("node.alibabacloud.com/spot-strategy", "NoSpot"),
+    ] {
+        node = node.label(key, value);
+    }
+    world.stage.cluster.add_node(&node).unwrap();
+    let status = json!({
+        "conditions": [{
+            "type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated",
+            "message": "RouteController created a route", "lastTransitionTime": "2025-01-01T00:00:00Z",
+        }],
+    });
+    if number == 6 {
+        world.stage.cluster.patch("Node", "", &name, &json!({"spec": {"unschedulable": true}})).unwrap();
+    }
+    world.stage.cluster.patch_status("Node", "", &name, &status).unwrap();
+}
+
+/// A Service with its load balancer.
+fn leave_service(world: &World, number: usize, left: &Value) {
+    let cluster = &world.stage.cluster;
+    let name = left["name"].as_str().unwrap();
+    let made = cluster.create(json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": name, "namespace": "exam", "annotations": left["annotations"]},
+        "spec": left["spec"],
+    }));
+    let made = made.unwrap();
+    let uid = made["metadata"]["uid"].as_str().unwrap().replace('-', "");
+    let default_name: String = format!("a{uid}").chars().take(32).collect();
+    // What differs from cluster to cluster stands in angle brackets.
+    let fill = |part: &Value| {
+        let mut text = part.to_string();
+        for (index, port) in made["spec"]["ports"].as_array().unwrap().iter().enumerate() {
+            let port = port["nodePort"].to_string();
+            text = text
+                .replace(&format!("\"port\":\"<np{index}>\""), &format!("\"port\":{port}"))
+                .replace(&format!("<np{index}>"), &port);
+        }
+        let text = text.replace("<lb>", &format!("lb-official-{number}")).replace("<default-name>", &default_name);
+        serde_json::from_str::<Value>(&text.replace("<address>", &format!("47.98.77.{number}"))).unwrap()
+    };
+    let load_balancer = fill(&left["load_balancer"]);
+    world.stage.cloud.edit(|cloud| cloud.restore_load_balancer(&load_balancer)).unwrap();
+    let endpoints: Vec<_> = left["endpoints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pair| Endpoint::ready(pair[0].as_str().unwrap().parse::<IpAddr>().unwrap(), pair[1].as_str().unwrap()))
+        .collect();
+    cluster.set_endpoints("exam", name, &endpoints).unwrap();
+    let metadata = json!({"metadata": {
+        "finalizers": ["service.k8s.alibaba/resources"],
+        "labels": {
+            "service.beta.kubernetes.io/hash": "b10a8db164e0754105b7a99be72e3fe5d9a1c0f9e2a3b4c5d6e7f809",
+            "service.k8s.alibaba/loadbalancer-id": load_balancer["id"],
+        },
+    }});
+    cluster.patch("Service", "exam", name, &metadata).unwrap();
+    cluster.patch_status("Service", "exam", name, &json!({"loadBalancer": fill(&left["status"])})).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_moves_over_with_an_empty_first_plan() {
+    let world = World::new(ALL, "").await;
+    for (number, vswitch, key, value) in NODES {
+        leave_node(&world, number, vswitch, (key, value));
+    }
+    world.stage.cloud.edit(|cloud| {
+        *cloud = cloud.clone().with_certificate("cert-exam-1", "one.example.com", jiff::Timestamp::MAX);
+    });
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "exam"}});
+    world.stage.cluster.create(namespace).unwrap();
+    let left: Vec<Value> = serde_json::from_str(LEFT).unwrap();
+    for (number, service) in left.iter().enumerate() {
+        leave_service(&world, number, service);
+    }
+    assert!(left.len() >= 20);
+
+    assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
+    assert!(world.kubernetes_writes().is_empty() && world.stage.cloud.writes().is_empty());
+
+    let before = world.stage.cloud.snapshot();
+    let ccm = world.start();
+    let every_listener_read =
+        |stage: &sim::stage::Stage| stage.cloud.count("DescribeLoadBalancerListeners") >= 2 * left.len();
+    world.until("every load balancer is looked at", every_listener_read).await;
+    world.until_quiet(Duration::from_secs(2)).await;
+    let writes: Vec<_> = world.stage.cloud.writes().into_iter().map(|call| call.action).collect();
+    assert_eq!(writes, Vec::<String>::new());
+    assert_eq!(world.stage.cloud.snapshot(), before);
+    let mut writes = world.kubernetes_writes();
+    writes.retain(|write| !write.starts_with("create events"));
+    assert_eq!(writes, Vec::<String>::new());
+    let warnings: Vec<_> =
+        world.stage.cluster.list("Event").into_iter().filter(|event| event["type"] == "Warning").collect();
+    assert_eq!(warnings, Vec::<Value>::new());
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+}

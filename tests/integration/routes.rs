@@ -1,0 +1,171 @@
+//! What route tables can rely on: one entry per node and pod CIDR, and nothing foreign touched.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sim::cloud::RouteEntry;
+use sim::cluster::NodeSpec;
+use sim::stage::{REGION, ROUTE_TABLE, Stage, VPC, instance};
+
+use crate::kit::{ALL, Ccm, HASTE, World, is_ready};
+
+/// Next hops by destination.
+fn entries(stage: &Stage, table: &str) -> Vec<(String, String)> {
+    stage.cloud.look(|cloud| {
+        let entries = cloud.route_tables[table].entries.iter().filter(|(_, entry)| entry.kind == "Custom");
+        entries.map(|(cidr, entry)| (cidr.clone(), entry.next_hops.join(","))).collect()
+    })
+}
+
+fn entry(number: u8) -> (String, String) {
+    (format!("10.98.{number}.0/24"), instance(number))
+}
+
+/// Status and reason of `NetworkUnavailable`.
+fn network_unavailable(node: &Value) -> Option<(&str, &str)> {
+    let conditions = node["status"]["conditions"].as_array()?;
+    let condition = conditions.iter().find(|condition| condition["type"] == "NetworkUnavailable")?;
+    Some((condition["status"].as_str()?, condition["reason"].as_str()?))
+}
+
+async fn finish(world: &World, ccm: Ccm) {
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn routes() {
+    tokio::join!(
+        foreign_entries_are_left(),
+        a_conflict_is_reported(),
+        drift_is_repaired(),
+        two_tables(),
+        switched_off(),
+        ipv6_entries(),
+    );
+}
+
+async fn start(world: &World, more: &[&str]) -> Ccm {
+    let ccm = world.start_with(&[&["--set", "route.period=10s"], more].concat(), &[]);
+    world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
+    ccm
+}
+
+async fn foreign_entries_are_left() {
+    let world = World::new(ALL, HASTE).await;
+    world.stage.rent(9);
+    let foreign =
+        [("10.99.0.0/24", instance(9)), ("10.98.200.0/24", instance(9)), ("10.98.201.0/24", "ngw-1".to_owned())];
+    world.stage.cloud.edit(|cloud| {
+        let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+        for (cidr, hop) in &foreign {
+            table.entries.insert((*cidr).to_owned(), RouteEntry::to_instance(&format!("rte-{cidr}"), hop));
+        }
+    });
+    for number in [1, 2] {
+        world.stage.join(number);
+    }
+    let ccm = start(&world, &[]).await;
+    let mut all: Vec<_> = foreign.iter().map(|(cidr, hop)| ((*cidr).to_owned(), hop.clone())).collect();
+    all.extend([entry(1), entry(2)]);
+    all.sort();
+    world.until("the nodes have their routes", |stage| entries(stage, ROUTE_TABLE) == all).await;
+    world.stage.cluster.delete_node("node-2").unwrap();
+    all.retain(|entry| entry.1 != instance(2));
+    world.until("the route of the node is gone", |stage| entries(stage, ROUTE_TABLE) == all).await;
+    world.until_quiet(Duration::from_secs(3)).await;
+    assert_eq!(entries(&world.stage, ROUTE_TABLE), all);
+    finish(&world, ccm).await;
+}
+
+async fn a_conflict_is_reported() {
+    let world = World::new(ALL, HASTE).await;
+    world.stage.rent(9);
+    world.stage.cloud.edit(|cloud| {
+        let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+        table.entries.insert("10.98.1.0/24".into(), RouteEntry::to_instance("rte-own", &instance(9)));
+    });
+    for number in [1, 2] {
+        world.stage.join(number);
+    }
+    let ccm = start(&world, &[]).await;
+    let message = world.until_event("Node", "node-1", "CreateRouteFailed").await;
+    assert!(message.contains("10.98.1.0/24") && message.contains(&instance(9)), "{message}");
+    world.until("the other node is ready", |_| is_ready(&world.node("node-2"))).await;
+    assert_eq!(network_unavailable(&world.node("node-2")), Some(("False", "RouteCreated")));
+    assert_eq!(
+        network_unavailable(&world.node("node-1")),
+        Some(("True", "NoRouteCreated")),
+        "it is true to what is there"
+    );
+    assert_eq!(entries(&world.stage, ROUTE_TABLE)[0], ("10.98.1.0/24".to_owned(), instance(9)));
+
+    // Its owner takes it away.
+    world.stage.cloud.edit(|cloud| cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.remove("10.98.1.0/24"));
+    world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
+    assert_eq!(entries(&world.stage, ROUTE_TABLE), [entry(1), entry(2)]);
+    finish(&world, ccm).await;
+}
+
+async fn drift_is_repaired() {
+    let world = World::new(ALL, HASTE).await;
+    world.stage.join(1);
+    let ccm = start(&world, &[]).await;
+    world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
+    world.until_quiet(Duration::from_secs(3)).await;
+    world.stage.cloud.edit(|cloud| cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.clear());
+    world.until("the route is back", |stage| entries(stage, ROUTE_TABLE) == [entry(1)]).await;
+    finish(&world, ccm).await;
+}
+
+async fn two_tables() {
+    let world = World::new(ALL, HASTE).await;
+    world.stage.cloud.edit(|cloud| *cloud = cloud.clone().with_route_table("vtb-second", VPC));
+    world.stage.join(1);
+    // Which of them the nodes use is not for anybody to guess.
+    let ccm = start(&world, &[]).await;
+    let message = world.until_event("Node", "route-controller", "SyncRouteFailed").await;
+    assert!(message.contains("vtb-second") && message.contains("route.table_ids"), "{message}");
+    assert!(world.stage.cloud.count("CreateRouteEntries") == 0);
+    finish(&world, ccm).await;
+
+    let ccm = start(&world, &["--set", "route.table_ids=[\"vtb-play\", \"vtb-second\"]"]).await;
+    world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
+    for table in [ROUTE_TABLE, "vtb-second"] {
+        assert_eq!(entries(&world.stage, table), [entry(1)], "{table}");
+    }
+    finish(&world, ccm).await;
+}
+
+async fn switched_off() {
+    let world = World::new(&["node"], HASTE).await;
+    let condition =
+        |reason: &str| json!({"conditions": [{"type": "NetworkUnavailable", "status": "True", "reason": reason}]});
+    for (number, reason) in [(1, "NoRouteCreated"), (2, "CalicoIsDown")] {
+        let node = world.stage.join(number);
+        world.stage.cluster.patch_status("Node", "", &node, &condition(reason)).unwrap();
+    }
+    world.stage.cloud.edit(|cloud| {
+        let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+        table.entries.insert("10.98.1.0/24".into(), RouteEntry::to_instance("rte-1", &instance(1)));
+    });
+    let ccm = world.start();
+    world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
+    assert_eq!(network_unavailable(&world.node("node-1")), Some(("False", "RoutesDisabled")));
+    world.until_quiet(Duration::from_secs(1)).await;
+    assert_eq!(network_unavailable(&world.node("node-2")), Some(("True", "CalicoIsDown")), "it is somebody else's");
+    assert_eq!(entries(&world.stage, ROUTE_TABLE), [entry(1)], "nothing is removed in the cloud");
+    finish(&world, ccm).await;
+}
+
+async fn ipv6_entries() {
+    let world = World::new(ALL, HASTE).await;
+    world.stage.rent(1);
+    let node = NodeSpec::new("node-1").provider_id(&format!("{REGION}.{}", instance(1)));
+    world.stage.cluster.join_node(&node.pod_cidr("10.98.1.0/24").pod_cidr("2001:db8:1::/64")).unwrap();
+    let cidrs = "route.cluster_cidrs=[\"10.98.0.0/16\", \"2001:db8::/32\"]";
+    let ccm = start(&world, &["--set", cidrs]).await;
+    world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
+    assert_eq!(entries(&world.stage, ROUTE_TABLE), [entry(1), ("2001:db8:1::/64".to_owned(), instance(1))]);
+    finish(&world, ccm).await;
+}
