@@ -4,12 +4,14 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::config::{self, Loaded, Origin, Report};
 use crate::plan::inputs::ObjectKey;
-use crate::{app, preview};
+use crate::{app, gc, preview};
 
 /// Where the configuration is if nothing says otherwise.
 const DEFAULT_CONFIG: &str = "/etc/alicloud-ccm/alicloud-ccm.toml";
@@ -18,7 +20,7 @@ const DEFAULT_CONFIG: &str = "/etc/alicloud-ccm/alicloud-ccm.toml";
 mod exit {
     /// It failed; the reason was printed.
     pub(super) const FAILED: u8 = 1;
-    /// `plan` found something to do.
+    /// `plan` found something to do, or `gc` something to remove.
     pub(super) const SOMETHING_TO_DO: u8 = 2;
     /// The command line is wrong (`EX_USAGE` of sysexits.h), apart from 2, which means something here.
     pub(super) const USAGE: u8 = 64;
@@ -59,6 +61,19 @@ enum Command {
         #[arg(long, short, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
+    /// Lists what carries this cluster's proof in the cloud and has no owner in the cluster any more. Exit code 0 if there
+    /// is nothing, 2 if there is, 1 on an error.
+    Gc {
+        /// Removes what is still without an owner at a second look.
+        #[arg(long)]
+        delete: bool,
+        /// Seconds between the two looks.
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "delete", value_parser = clap::value_parser!(u64).range(1..))]
+        after: u64,
+        /// How to print it.
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
     /// Prints the JSON schema of the configuration file.
     Schema,
     /// Prints the commented reference of the configuration file.
@@ -87,6 +102,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
+    without_core_dumps();
     let source = cli.source;
     match cli.command.unwrap_or(Command::Run) {
         Command::Run => run(&source),
@@ -95,6 +111,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(report) => complain(&report),
         },
         Command::Plan { object, output } => plan(&source, object.as_deref(), output),
+        Command::Gc { delete, after, output } => collect(&source, delete.then(|| Duration::from_secs(after)), output),
         Command::Schema => say(&config::schema()),
         Command::Reference => match config::reference() {
             Ok(text) => say(&text),
@@ -118,6 +135,13 @@ fn origin(source: &SourceArgs) -> Origin {
 
 fn load(source: &SourceArgs) -> Result<Loaded, Report> {
     config::load(&origin(source))
+}
+
+/// Credentials are in memory, and must not get into a core dump.
+fn without_core_dumps() {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    // Lowering a limit is always allowed.
+    let _ = setrlimit(Resource::Core, none);
 }
 
 fn run(source: &SourceArgs) -> ExitCode {
@@ -159,6 +183,32 @@ fn plan(source: &SourceArgs, object: Option<&str>, output: Output) -> ExitCode {
     if plan.is_failure() {
         exit::FAILED.into()
     } else if plan.is_empty() {
+        printed
+    } else {
+        exit::SOMETHING_TO_DO.into()
+    }
+}
+
+fn collect(source: &SourceArgs, delete: Option<Duration>, output: Output) -> ExitCode {
+    let loaded = match load(source) {
+        Ok(loaded) => loaded,
+        Err(report) => return complain(&report),
+    };
+    let result = match runtime() {
+        Ok(runtime) => runtime.block_on(gc::collect(&loaded.config, delete)),
+        Err(error) => return fail(&error.to_string()),
+    };
+    let found = match result {
+        Ok(found) => found,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let printed = match output {
+        Output::Text => say(&found.to_text()),
+        Output::Json => say(&found.to_json()),
+    };
+    if !found.problems.is_empty() {
+        exit::FAILED.into()
+    } else if found.orphans.is_empty() {
         printed
     } else {
         exit::SOMETHING_TO_DO.into()

@@ -16,7 +16,7 @@
 //! 3. [`fence`]: who may write, and until when.
 //! 4. [`alibaba`] and [`cluster`]: the two worlds, each behind a seam as low as possible.
 //! 5. [`config`], [`supervisor`], [`app`], [`cli`]: what the user says, which controllers run, how it starts and ends.
-//!    [`preview`] is the same planning without the writing.
+//!    [`preview`] is the same planning without the writing, [`gc`] finds what nobody owns any more.
 //!
 //! # Rules
 //!
@@ -42,6 +42,7 @@ pub mod cluster;
 pub mod config;
 pub mod controllers;
 pub mod fence;
+pub mod gc;
 pub mod observe;
 pub mod plan;
 pub mod preview;

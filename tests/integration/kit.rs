@@ -50,10 +50,17 @@ impl World {
 
     /// Starts the binary. Several can run at once.
     pub(crate) fn start(&self) -> Ccm {
+        self.start_with(&[], &[])
+    }
+
+    /// Starts the binary with more arguments, and with an environment.
+    pub(crate) fn start_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Ccm {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let log = self.folder().join(format!("ccm-{number}.log"));
-        let child = self.command(&["run"]).stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+        let mut command = self.command(&["run"]);
+        command.args(arguments).envs(environment.iter().copied());
+        let child = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
         Ccm { child, log }
     }
 
@@ -155,6 +162,11 @@ pub(crate) struct Ccm {
 }
 
 impl Ccm {
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()

@@ -4,6 +4,11 @@
 
 mod blast_radius;
 mod crashes;
+mod faults;
+mod hostile;
 mod kit;
+mod leaders;
+mod ownership;
 mod proof;
+mod secrets;
 mod story;
