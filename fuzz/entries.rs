@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 /// The configuration file.
-pub fn configuration(data: &[u8]) {
+pub(crate) fn configuration(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("alicloud-ccm.toml");
     std::fs::write(&path, data).expect("a file can be written");
@@ -29,7 +29,7 @@ pub fn configuration(data: &[u8]) {
 }
 
 /// Annotations of a Service: one a line, `name=value`.
-pub fn service_annotations(data: &[u8]) {
+pub(crate) fn service_annotations(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut service = ServiceView::default();
     for line in text.lines() {
@@ -42,7 +42,7 @@ pub fn service_annotations(data: &[u8]) {
 }
 
 /// `spec.providerID` of a node.
-pub fn provider_id(data: &[u8]) {
+pub(crate) fn provider_id(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(id) = ProviderId::parse(&text) {
         assert_eq!(ProviderId::parse(&id.to_string()).as_ref(), Ok(&id), "{text}");
@@ -50,7 +50,7 @@ pub fn provider_id(data: &[u8]) {
 }
 
 /// `spec.podCIDRs` of a node, one a line.
-pub fn pod_cidrs(data: &[u8]) {
+pub(crate) fn pod_cidrs(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let view = NodeView { pod_cidrs: text.lines().map(str::to_owned).collect(), ..NodeView::default() };
     let node = RouteNode::of(&view);
@@ -59,7 +59,7 @@ pub fn pod_cidrs(data: &[u8]) {
 }
 
 /// Whatever the cloud answers to every read.
-pub fn cloud_answers(data: &[u8]) {
+pub(crate) fn cloud_answers(data: &[u8]) {
     static CONFIG: LazyLock<Config> = LazyLock::new(|| {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let path = folder.path().join("alicloud-ccm.toml");

@@ -28,6 +28,7 @@ use crate::observe::health::Health;
 use crate::observe::http::{self, Pages};
 use crate::observe::logs::Logs;
 use crate::observe::metrics;
+use crate::observe::notify::ServiceManager;
 use crate::supervisor::{Supervisor, wanted};
 
 /// Time between looks at what readiness depends on.
@@ -52,6 +53,9 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
     let mut server = Server::start(&loaded.config.server, &pages).await?;
     let (sender, config) = watch::channel(Arc::new(loaded.config.clone()));
     show(&pages, &loaded);
+    let manager = ServiceManager::of_environment();
+    manager.ready();
+    let telling = tokio::spawn(manager.clone().keep_told(pages.health.clone()));
 
     let inner = tokio::spawn(inner(config, pages.clone(), stop.clone()));
     let mut watch = Watch::start(origin, loaded, Pace::default());
@@ -60,6 +64,7 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
         let outcome = tokio::select! {
             () = stop.cancelled() => break,
             _ = hangup.recv() => {
+                manager.reloading();
                 watch.trigger().reload();
                 continue;
             }
@@ -90,8 +95,11 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
                 sender.send_replace(Arc::new(loaded.config));
             }
         }
+        manager.ready();
     }
     info!("stopping");
+    telling.abort();
+    manager.stopping();
     if let Err(failure) = inner.await {
         error!(%failure, "the controllers ended abnormally");
     }

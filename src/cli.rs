@@ -10,8 +10,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::config::{self, Loaded, Origin, Report};
+use crate::kubelet::{self, Form, HostName};
 use crate::plan::inputs::ObjectKey;
-use crate::{app, gc, preview};
+use crate::rights::cluster::{ServerVersion, Subject};
+use crate::{app, gc, preview, rights};
 
 /// Where the configuration is if nothing says otherwise.
 const DEFAULT_CONFIG: &str = "/etc/alicloud-ccm/alicloud-ccm.toml";
@@ -74,6 +76,16 @@ enum Command {
         #[arg(long, short, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
+    /// Prints the RBAC manifests with the least rights that the configuration needs.
+    Rbac(RbacArgs),
+    /// Prints the RAM policy with the least permissions that the configuration needs.
+    RamPolicy {
+        /// Instead, prints the policy for the owner of the configured key pair: to assume the configured role.
+        #[arg(long)]
+        to_assume: bool,
+    },
+    /// Prints what the kubelet of this instance should be told: its provider id and name. Needs no configuration.
+    KubeletArgs(KubeletArgs),
     /// Prints the JSON schema of the configuration file.
     Schema,
     /// Prints the commented reference of the configuration file.
@@ -82,6 +94,58 @@ enum Command {
     Annotations,
     /// Prints the version.
     Version,
+}
+
+#[derive(Args, Debug)]
+struct RbacArgs {
+    /// Version of the API server; the newest unless stated. OpenShift 3.11 is 1.11.
+    #[arg(long, value_name = "1.MINOR")]
+    kubernetes: Option<ServerVersion>,
+    /// The service account that gets the rights.
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kube-system/alicloud-ccm")]
+    service_account: String,
+    /// A user who gets the rights instead, such as the common name of a client certificate.
+    #[arg(long, value_name = "NAME", conflicts_with = "service_account")]
+    user: Option<String>,
+}
+
+#[derive(Args, Debug)]
+struct KubeletArgs {
+    /// How to print it.
+    #[arg(long, short, value_enum, default_value_t = KubeletOutput::Args)]
+    output: KubeletOutput,
+    /// Writes the provider id with the scheme `alicloud://`, as OpenShift 4 has it.
+    #[arg(long)]
+    scheme: bool,
+    /// Where the name of the node comes from.
+    #[arg(long, value_enum, default_value_t = KubeletName::Instance)]
+    host_name: KubeletName,
+    /// Seconds to wait for the metadata service.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+    /// Base URL of the metadata service.
+    #[arg(long, value_name = "URL", default_value = "http://100.100.100.200")]
+    metadata: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KubeletOutput {
+    /// `--provider-id=... --hostname-override=...`
+    Args,
+    /// `KUBELET_PROVIDERID=...` and `KUBELET_NODE_NAME=...`, for a file of variables.
+    Env,
+    /// A KubeletConfiguration with the provider id, for `--config-dir`.
+    Config,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KubeletName {
+    /// The host name of the instance.
+    Instance,
+    /// The provider id, without its scheme.
+    ProviderId,
+    /// No name is printed; the kubelet takes the machine's.
+    None,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -102,7 +166,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { exit::USAGE.into() } else { ExitCode::SUCCESS };
         }
     };
-    without_core_dumps();
+    keep_secrets_from_core_dumps();
     let source = cli.source;
     match cli.command.unwrap_or(Command::Run) {
         Command::Run => run(&source),
@@ -112,6 +176,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         },
         Command::Plan { object, output } => plan(&source, object.as_deref(), output),
         Command::Gc { delete, after, output } => collect(&source, delete.then(|| Duration::from_secs(after)), output),
+        Command::Rbac(arguments) => rbac(&source, &arguments),
+        Command::RamPolicy { to_assume } => ram_policy(&source, to_assume),
+        Command::KubeletArgs(arguments) => kubelet_args(&arguments),
         Command::Schema => say(&config::schema()),
         Command::Reference => match config::reference() {
             Ok(text) => say(&text),
@@ -120,6 +187,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Annotations => say(&crate::plan::lb::annotations::reference_page()),
         Command::Version => say(&format!("alicloud-ccm {}\n", env!("CARGO_PKG_VERSION"))),
     }
+}
+
+/// A core dump would hold keys and tokens. Where a limit cannot be lowered, it is the system's choice.
+fn keep_secrets_from_core_dumps() {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = setrlimit(Resource::Core, none);
 }
 
 fn origin(source: &SourceArgs) -> Origin {
@@ -135,13 +208,6 @@ fn origin(source: &SourceArgs) -> Origin {
 
 fn load(source: &SourceArgs) -> Result<Loaded, Report> {
     config::load(&origin(source))
-}
-
-/// Credentials are in memory, and must not get into a core dump.
-fn without_core_dumps() {
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
-    // Lowering a limit is always allowed.
-    let _ = setrlimit(Resource::Core, none);
 }
 
 fn run(source: &SourceArgs) -> ExitCode {
@@ -212,6 +278,62 @@ fn collect(source: &SourceArgs, delete: Option<Duration>, output: Output) -> Exi
         printed
     } else {
         exit::SOMETHING_TO_DO.into()
+    }
+}
+
+fn rbac(source: &SourceArgs, arguments: &RbacArgs) -> ExitCode {
+    let subject = match (&arguments.user, arguments.service_account.split_once('/')) {
+        (Some(user), _) => Subject::User(user.clone()),
+        (None, Some((namespace, name))) if !namespace.is_empty() && !name.is_empty() => {
+            Subject::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() }
+        }
+        _ => {
+            let given = &arguments.service_account;
+            let _ = fail(&format!("{given:?} is no service account; write NAMESPACE/NAME"));
+            return exit::USAGE.into();
+        }
+    };
+    let version = arguments.kubernetes.unwrap_or(ServerVersion::NEWEST);
+    match load(source) {
+        Ok(loaded) => say(&rights::cluster::manifests(&loaded.config, version, &subject)),
+        Err(report) => complain(&report),
+    }
+}
+
+fn ram_policy(source: &SourceArgs, to_assume: bool) -> ExitCode {
+    let loaded = match load(source) {
+        Ok(loaded) => loaded,
+        Err(report) => return complain(&report),
+    };
+    let policy = match to_assume {
+        false => rights::cloud::policy(&loaded.config),
+        true => match rights::cloud::policy_to_assume(&loaded.config) {
+            Some(policy) => policy,
+            None => return fail("no key pair assumes a role: cloud.credentials has no role_arn next to a key pair"),
+        },
+    };
+    say(&format!("{policy:#}\n"))
+}
+
+fn kubelet_args(arguments: &KubeletArgs) -> ExitCode {
+    let name = match arguments.host_name {
+        KubeletName::Instance => HostName::Instance,
+        KubeletName::ProviderId => HostName::ProviderId,
+        KubeletName::None => HostName::Kubelet,
+    };
+    let form = match arguments.output {
+        KubeletOutput::Args => Form::Args,
+        KubeletOutput::Env => Form::Env,
+        KubeletOutput::Config => Form::Config,
+    };
+    let limit = Duration::from_secs(arguments.timeout);
+    let told = match runtime() {
+        Ok(runtime) => runtime.block_on(kubelet::ask(&arguments.metadata, limit, arguments.scheme, name)),
+        Err(error) => return fail(&error.to_string()),
+    };
+    match told {
+        Ok(told) => say(&told.to_text(form)),
+        Err(error) => fail(&error.to_string()),
     }
 }
 

@@ -16,7 +16,8 @@
 //! 3. [`fence`]: who may write, and until when.
 //! 4. [`alibaba`] and [`cluster`]: the two worlds, each behind a seam as low as possible.
 //! 5. [`config`], [`supervisor`], [`app`], [`cli`]: what the user says, which controllers run, how it starts and ends.
-//!    [`preview`] is the same planning without the writing, [`gc`] finds what nobody owns any more.
+//!    [`preview`] is the same planning without the writing, [`gc`] finds what nobody owns any more. [`rights`] says what all that needs to be allowed,
+//!    [`kubelet`] what a kubelet should know of its instance.
 //!
 //! # Rules
 //!
@@ -43,7 +44,9 @@ pub mod config;
 pub mod controllers;
 pub mod fence;
 pub mod gc;
+pub mod kubelet;
 pub mod observe;
 pub mod plan;
 pub mod preview;
+pub mod rights;
 pub mod supervisor;

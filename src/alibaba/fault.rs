@@ -79,6 +79,14 @@ pub struct Fault {
     pub retry_after: Option<Duration>,
 }
 
+impl Fault {
+    /// Whether the call was only held back here, to stay below a quota: nothing was sent, so nothing happened.
+    #[must_use]
+    pub fn held_back(&self) -> bool {
+        self.kind == FaultKind::Throttled && self.code.is_empty() && self.request_id.is_empty()
+    }
+}
+
 impl std::error::Error for Fault {}
 
 impl fmt::Display for Fault {

@@ -10,6 +10,8 @@ mod listener;
 #[cfg(test)]
 mod tests;
 
+pub use instance::PAGE as LISTED_INSTANCES;
+
 use super::Call;
 use crate::plan::lb::model::{ListenerFields, ListenerKey, Protocol};
 

@@ -182,7 +182,8 @@ impl Wire {
         tracing::debug!(action = action.name, outcome, request_id, milliseconds = took.as_millis(), "cloud call");
         result.map_err(|mut failure| {
             if failure.fault.kind == FaultKind::Throttled {
-                failure.fault.retry_after = Some(self.budgets.pause(action, failure.fault.retry_after));
+                failure.fault.retry_after =
+                    Some(self.budgets.pause(action, manner.budget_share, failure.fault.retry_after));
             }
             failure
         })

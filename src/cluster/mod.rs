@@ -220,7 +220,25 @@ impl Cluster {
         patch: PatchKind,
         body: &serde_json::Value,
     ) -> Result<(), WriteFault> {
-        writes::patch(&self.inner.requests, permit, kind, key, subresource, patch, body).await
+        writes::patch(&self.inner.requests, permit, kind, key, subresource, patch, body).await.map(drop)
+    }
+
+    /// Patches a node or its `status`, as [`Self::patch`] does; gives the node as it is then, `None` if the answer does
+    /// not say.
+    ///
+    /// # Errors
+    /// [`WriteFault`]; after [`WriteFault::Unavailable`] the patch may have taken effect.
+    pub async fn patch_node(
+        &self,
+        permit: &Permit,
+        name: &str,
+        subresource: Option<&'static str>,
+        patch: PatchKind,
+        body: &serde_json::Value,
+    ) -> Result<Option<NodeView>, WriteFault> {
+        let key = ObjectKey::cluster(name);
+        let node = writes::patch(&self.inner.requests, permit, Kind::Node, &key, subresource, patch, body).await?;
+        Ok(views::node(node).ok().filter(|node| node.name == name))
     }
 
     /// Replaces the finalizers of a Service as it was at `resource_version`; a conflict if it has changed since.

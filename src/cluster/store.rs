@@ -73,6 +73,18 @@ impl<V> Store<V> {
         self.views.read().values().cloned().collect()
     }
 
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.views.read().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Completes when the first list has arrived whole.
     pub async fn synced(&self) {
         let mut synced = self.synced.subscribe();

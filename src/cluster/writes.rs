@@ -120,7 +120,7 @@ pub(super) fn denied(verb: &str, plural: &str, message: &str) -> String {
     format!("this program needs the verb {verb} on {plural}: {message}")
 }
 
-/// Patches an object or its subresource.
+/// Patches an object or its subresource; gives the object as it is then.
 pub(super) async fn patch(
     requests: &Requests,
     permit: &Permit,
@@ -129,7 +129,7 @@ pub(super) async fn patch(
     subresource: Option<&'static str>,
     patch: PatchKind,
     body: &Value,
-) -> Result<(), WriteFault> {
+) -> Result<Value, WriteFault> {
     let (mut path, mut plural) = (kind.path(key), kind.plural().to_owned());
     if let Some(subresource) = subresource {
         path = format!("{path}/{subresource}");
@@ -148,7 +148,8 @@ pub(super) async fn delete(
 ) -> Result<(), WriteFault> {
     let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
     let (path, plural) = (kind.path(key), kind.plural());
-    write(requests, permit, kind, Method::DELETE, &path, ("application/json", &options), ("delete", plural)).await
+    let body = ("application/json", &options);
+    write(requests, permit, kind, Method::DELETE, &path, body, ("delete", plural)).await.map(drop)
 }
 
 /// One write: never without a permit, never longer than it lasts, always counted.
@@ -160,15 +161,15 @@ async fn write(
     path: &str,
     body: (&'static str, &Value),
     (verb, plural): (&str, &str),
-) -> Result<(), WriteFault> {
+) -> Result<Value, WriteFault> {
     let limit = requests.timeout().min(permit.remaining());
     let outcome = if limit.is_zero() {
         Err(WriteFault::NotLeading)
     } else {
         let sent = requests.send(method, path, Some(body), limit, Pacing::Shared).await;
-        sent.map(|_| ()).map_err(|fault| WriteFault::sort(fault, verb, plural))
+        sent.map_err(|fault| WriteFault::sort(fault, verb, plural))
     };
-    metrics::kubernetes_write(kind.as_str(), outcome.as_ref().map_or_else(WriteFault::as_str, |()| "ok"));
+    metrics::kubernetes_write(kind.as_str(), outcome.as_ref().map_or_else(WriteFault::as_str, |_| "ok"));
     outcome
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::check::Checker;
 use super::checked::{AccessKey, Credentials};
 use super::file::CredentialsSection;
-use super::layers::resolve;
+use super::layers::{credential, resolve};
 use super::load::SecretFile;
 use super::rules::{not_empty, within};
 use super::secret::Secret;
@@ -164,12 +164,19 @@ fn key_part(
         }
         return Some(Secret::new(text.clone()));
     };
+    // systemd shields the folder; with access lists, the files in it look as if their group could read them.
+    let shielded = credential(path).is_some();
+    if shielded && !c.source.environment.contains_key("CREDENTIALS_DIRECTORY") {
+        let help = "credentials are there only in a systemd service with LoadCredential=; elsewhere, name a file";
+        c.bad_with(&file_key, format!("names {}, but systemd has given none", path.display()), Some(help.to_owned()));
+        return Some(Secret::new(String::new()));
+    }
     let path = resolve(c.source, path);
     let shown = path.display();
     match c.source.files.get(&path) {
         None => c.bad(&file_key, format!("names {shown}, which has not been read")),
         Some(SecretFile::Failed(fault)) => c.bad(&file_key, format!("names {shown}, which {fault}")),
-        Some(SecretFile::Read { readable_by_others: true, .. }) if !section.allow_readable_files => {
+        Some(SecretFile::Read { readable_by_others: true, .. }) if !section.allow_readable_files && !shielded => {
             let help = "take the rights away with mode 0400 (in a Kubernetes volume: defaultMode), or set \
                         cloud.credentials.allow_readable_files to true";
             c.bad_with(&file_key, format!("names {shown}, which group or others may read"), Some(help.to_owned()));

@@ -129,7 +129,8 @@ pub struct CredentialsSection {
     /// File that holds the id of the access key. Relative to this file, as all paths here. Read again when it changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key_id_file: Option<PathBuf>,
-    /// File that holds the secret of the access key.
+    /// File that holds the secret of the access key. `credential:NAME`, here and for every other path, is what systemd
+    /// keeps for the service under that name (`LoadCredential=`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_key_secret_file: Option<PathBuf>,
     /// File that holds the token of a temporary access key.
@@ -258,7 +259,14 @@ pub struct KubernetesSection {
 
 impl Default for KubernetesSection {
     fn default() -> Self {
-        Self { kubeconfig: None, context: None, server: None, qps: 20.0, burst: 30, timeout: TimeSpan::from_secs(30) }
+        Self {
+            kubeconfig: None,
+            context: None,
+            server: None,
+            qps: 100.0,
+            burst: 1000,
+            timeout: TimeSpan::from_secs(30),
+        }
     }
 }
 
@@ -447,7 +455,7 @@ pub struct ServiceSection {
 impl Default for ServiceSection {
     fn default() -> Self {
         Self {
-            concurrency: 3,
+            concurrency: 20,
             drift_check: TimeSpan::from_mins(10),
             eni_backends: false,
             disable_public: false,

@@ -364,7 +364,18 @@ fn collect_secrets<'a>(dict: &'a Dict, found: &mut Vec<&'a str>) {
     }
 }
 
-/// Paths in the configuration are relative to the folder of its file.
+/// Starts the name of a credential that systemd keeps for the service (`LoadCredential=`).
+const CREDENTIAL: &str = "credential:";
+
+/// The name of the credential, if that is what a path stands for.
+pub(super) fn credential(path: &Path) -> Option<&str> {
+    path.to_str()?.strip_prefix(CREDENTIAL)
+}
+
+/// Paths in the configuration are relative to the folder of its file, credentials to the folder that systemd names.
 pub(super) fn resolve(source: &Source, path: &Path) -> PathBuf {
+    if let Some((name, folder)) = credential(path).zip(source.environment.get("CREDENTIALS_DIRECTORY")) {
+        return Path::new(folder).join(name);
+    }
     source.path.parent().unwrap_or(Path::new("")).join(path)
 }

@@ -290,6 +290,11 @@ fn kubernetes(c: &mut Checker<'_>, file: &FileConfig) -> Kubernetes {
 /// How much later than `retry_period` a try may come.
 const JITTER: f64 = 1.2;
 
+/// What must be left of a lease between two renewals, or no write could ever start: writes may last five seconds.
+const ROOM_FOR_WRITES: Duration = Duration::from_secs(6);
+/// The part of a lease that is used; the rest makes up for clocks of different speed.
+const USED_PART: f64 = 14.0 / 15.0;
+
 fn leader_election(c: &mut Checker<'_>, section: &LeaderElectionSection) -> LeaderElection {
     const LEASE: &str = "leader_election.lease_duration";
     const RENEW: &str = "leader_election.renew_deadline";
@@ -309,6 +314,18 @@ fn leader_election(c: &mut Checker<'_>, section: &LeaderElectionSection) -> Lead
         c.bad(
             key,
             format!("does not fit: renew_deadline ({renew}) must be more than 1.2 times retry_period ({retry})"),
+        );
+    }
+    let shortest = (retry.0.mul_f64(JITTER) + ROOM_FOR_WRITES).div_f64(USED_PART);
+    if section.enabled && c.sound(&[LEASE, RENEW, RETRY]) && lease.0 < shortest {
+        let key = if c.states(LEASE) { LEASE } else { RETRY };
+        let shortest = TimeSpan::from_secs(shortest.as_secs() + u64::from(shortest.subsec_nanos() > 0));
+        c.bad(
+            key,
+            format!(
+                "does not fit: with a retry_period of {retry}, lease_duration must be at least {shortest}, or there is no \
+                 time to write between renewals; it is {lease}"
+            ),
         );
     }
     for (key, text, dots) in

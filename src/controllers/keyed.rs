@@ -1,6 +1,7 @@
 //! The driver for controllers that work on one object at a time.
 //!
 //! Keys that change are worked on once each, however often they changed; one run per key at a time, many keys at once.
+//! The first change is worked on at once, those that follow within a second together.
 //! A key that changes while it is worked on is worked on again afterwards. A failure is repeated with growing pauses,
 //! per key. A run that panics counts as a failure of its key and of nothing else.
 
@@ -17,6 +18,9 @@ use tracing::{error, warn};
 
 use crate::observe::metrics;
 use crate::plan::inputs::ObjectKey;
+
+/// An object that keeps changing is worked on no more often than this, so that many changes ride on one run.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long runs under way may take to end after a stop.
 const GRACE: Duration = Duration::from_secs(8);
@@ -81,7 +85,7 @@ pub async fn drive<F, R>(
                 Some(batch) => batch.into_iter().for_each(|key| queue.add(key)),
                 None => break,
             },
-            key = queue.due() => queue.add(key),
+            key = queue.due() => queue.enqueue(key),
             Some(ended) = runs.join_next_with_id() => {
                 let (id, verdict) = match ended {
                     Ok((id, verdict)) => (id, verdict),
@@ -124,6 +128,8 @@ struct Queue {
     waiting: HashSet<ObjectKey>,
     /// Worked on now; true if the key changed meanwhile.
     active: HashMap<ObjectKey, bool>,
+    /// When runs for a key began, for as long as that matters. In order.
+    begun: VecDeque<(Instant, ObjectKey)>,
     failures: BTreeMap<ObjectKey, u32>,
     timers: DelayQueue<ObjectKey>,
     timer_of: HashMap<ObjectKey, delay_queue::Key>,
@@ -133,9 +139,34 @@ impl Queue {
     fn add(&mut self, key: ObjectKey) {
         if let Some(changed) = self.active.get_mut(&key) {
             *changed = true;
-        } else if self.waiting.insert(key.clone()) {
+        } else if !self.waiting.contains(&key) {
             self.cancel_timer(&key);
+            self.forget_begun();
+            match self.begun.iter().rev().find(|(_, begun)| *begun == key) {
+                Some((begun, _)) => self.start_timer(key, *begun + INTERVAL),
+                None => self.enqueue(key),
+            }
+        }
+    }
+
+    /// Its time has come.
+    fn enqueue(&mut self, key: ObjectKey) {
+        if let Some(changed) = self.active.get_mut(&key) {
+            *changed = true;
+        } else if self.waiting.insert(key.clone()) {
             self.order.push_back(key);
+        }
+    }
+
+    fn start_timer(&mut self, key: ObjectKey, at: Instant) {
+        let timer = self.timers.insert_at(key.clone(), at);
+        self.timer_of.insert(key, timer);
+    }
+
+    fn forget_begun(&mut self) {
+        let now = Instant::now();
+        while self.begun.front().is_some_and(|(begun, _)| *begun + INTERVAL <= now) {
+            self.begun.pop_front();
         }
     }
 
@@ -143,6 +174,8 @@ impl Queue {
         let key = self.order.pop_front()?;
         self.waiting.remove(&key);
         self.active.insert(key.clone(), false);
+        self.forget_begun();
+        self.begun.push_back((Instant::now(), key.clone()));
         Some(key)
     }
 
@@ -166,8 +199,7 @@ impl Queue {
         if changed {
             self.add(key);
         } else if let Some(pause) = again {
-            let timer = self.timers.insert(key.clone(), pause);
-            self.timer_of.insert(key, timer);
+            self.start_timer(key, Instant::now() + pause);
         }
     }
 
@@ -262,6 +294,20 @@ mod tests {
         }
         tokio::time::sleep(10 * SECOND).await;
         assert_eq!(names(&log), ["a", "a"]);
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_changes_in_a_short_time_ride_on_few_runs() {
+        let (sender, log, stop, task) = start(4, |_, _| (SECOND / 20, Verdict::Done));
+        for _ in 0..30 {
+            sender.send(vec![key("a")]).unwrap();
+            tokio::time::sleep(SECOND / 10).await;
+        }
+        tokio::time::sleep(10 * SECOND).await;
+        let times: Vec<_> = log.lock().iter().map(|(_, at)| at.as_millis() / 100).collect();
+        assert_eq!(times, [0, 10, 20, 30], "at once, then once a second, and the last change is not lost");
         stop.cancel();
         task.await.unwrap();
     }

@@ -61,6 +61,23 @@ impl Health {
         (ready, text)
     }
 
+    /// How this process is doing, in one line: what it waits for, or the remarks of what is fine.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        if let Some(obstacles) = self.waiting_for() {
+            return format!("waiting for {obstacles}");
+        }
+        let checks = self.checks.read();
+        let remarks: Vec<_> = checks
+            .values()
+            .filter_map(|check| match check {
+                Check::Ready(remark) if !remark.is_empty() => Some(remark.as_str()),
+                Check::Ready(_) | Check::NotReady(_) => None,
+            })
+            .collect();
+        if remarks.is_empty() { "starting".to_owned() } else { remarks.join("; ") }
+    }
+
     /// What stands in the way, in one line; `None` if nothing does.
     #[must_use]
     pub fn waiting_for(&self) -> Option<String> {
@@ -84,13 +101,16 @@ mod tests {
     fn one_failed_check_makes_the_whole_not_ready_and_says_why() {
         let health = Health::default();
         assert!(!health.report().0, "nothing is known yet");
+        assert_eq!(health.summary(), "starting");
         health.ready("leader", "standby");
+        assert_eq!(health.summary(), "standby");
         assert_eq!(health.report(), (true, "[+]leader ok: standby\nreadyz check passed\n".to_owned()));
         health.not_ready("cloud", "InvalidAccessKeyId.NotFound");
         let (ready, text) = health.report();
         assert!(!ready);
         assert!(text.contains("[-]cloud failed: InvalidAccessKeyId.NotFound\n"), "{text}");
         assert_eq!(health.waiting_for().as_deref(), Some("cloud: InvalidAccessKeyId.NotFound"));
+        assert_eq!(health.summary(), "waiting for cloud: InvalidAccessKeyId.NotFound");
         health.forget("cloud");
         assert!(health.report().0);
     }

@@ -1,9 +1,13 @@
 //! Logs on standard error, with a level and a format that can change while running.
 
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
+use std::os::linux::fs::MetadataExt;
+
+use tracing::{Level, Metadata};
 
 use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -48,17 +52,90 @@ impl Logs {
 }
 
 fn filter(settings: &Log) -> EnvFilter {
-    EnvFilter::builder().parse_lossy(&settings.level)
+    // The client logs every failed request as an error; what a failure means is told by who asked.
+    EnvFilter::builder().parse_lossy(format!("kube_client=off,{}", settings.level))
 }
 
 fn output(settings: &Log) -> Output {
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let journal = leads_to_the_journal();
+    let layer = tracing_subscriber::fmt::layer().with_writer(StandardError { journal });
     match settings.format {
         LogFormat::Json => layer.json().flatten_event(true).boxed(),
         LogFormat::Text => {
-            let layer = layer.with_ansi(std::io::stderr().is_terminal()).with_target(false);
-            // The journal stamps lines itself.
-            if std::env::var_os("JOURNAL_STREAM").is_some() { layer.without_time().boxed() } else { layer.boxed() }
+            let layer = layer.with_ansi(io::stderr().is_terminal()).with_target(false);
+            // The journal stamps lines and knows their level itself.
+            if journal { layer.without_time().with_level(false).boxed() } else { layer.boxed() }
         }
+    }
+}
+
+/// Whether standard error is the journal's: the variable alone is also seen by whatever a service starts.
+fn leads_to_the_journal() -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    std::fs::metadata("/proc/self/fd/2").is_ok_and(|file| stream == format!("{}:{}", file.st_dev(), file.st_ino()))
+}
+
+/// Standard error; each line begins with its priority if that is understood there.
+#[derive(Clone, Copy, Debug)]
+struct StandardError {
+    journal: bool,
+}
+
+impl<'a> MakeWriter<'a> for StandardError {
+    type Writer = Lines;
+
+    fn make_writer(&'a self) -> Lines {
+        Lines { priority: None }
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Lines {
+        Lines { priority: self.journal.then(|| priority(*metadata.level())) }
+    }
+}
+
+/// As in `syslog(3)`.
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
+/// Writes one event, which arrives whole.
+#[derive(Debug)]
+struct Lines {
+    priority: Option<u8>,
+}
+
+impl Write for Lines {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        match self.priority {
+            None => io::stderr().lock().write_all(event)?,
+            Some(priority) => io::stderr().lock().write_all(&with_priority(event, priority))?,
+        }
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// The journal takes each line for an entry of its own, so each needs the priority.
+fn with_priority(event: &[u8], priority: u8) -> Vec<u8> {
+    let prefix = format!("<{priority}>").into_bytes();
+    event.split_inclusive(|byte| *byte == b'\n').flat_map(|line| [prefix.as_slice(), line].concat()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_an_event_has_its_priority() {
+        assert_eq!(with_priority(b"two\n  problems\n", priority(Level::ERROR)), b"<3>two\n<3>  problems\n");
+        assert_eq!(with_priority(b"fine\n", priority(Level::INFO)), b"<6>fine\n");
     }
 }

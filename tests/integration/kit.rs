@@ -1,13 +1,18 @@
 //! Two worlds on loopback and the binary between them.
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sim::cluster::Version;
 use sim::stage::Stage;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// How long anything may take before a test gives up; far more than it needs on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,15 +58,22 @@ impl World {
         self.start_with(&[], &[])
     }
 
-    /// Starts the binary with more arguments, and with an environment.
+    /// Starts the binary with its health server on a free port, see [`Ccm::page`].
+    pub(crate) fn start_serving(&self) -> Ccm {
+        let port = free_port();
+        let mut ccm = self.start_with(&["--set", &format!("server.port={port}")], &[]);
+        ccm.port = port;
+        ccm
+    }
+
+    /// Starts the binary with more arguments and variables.
     pub(crate) fn start_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Ccm {
-        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = self.folder().join(format!("ccm-{number}.log"));
-        let mut command = self.command(&["run"]);
-        command.args(arguments).envs(environment.iter().copied());
-        let child = command.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
-        Ccm { child, log }
+        let mut command = self.command(&[&["run"], arguments].concat());
+        command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+        Ccm { child: command.spawn().unwrap(), log, port: 0 }
     }
 
     /// Runs another command of the binary to its end.
@@ -107,6 +119,21 @@ impl World {
                 (seen, since) = (now, Instant::now());
             }
         }
+    }
+
+    /// The calls to the cloud's products since the last time this was asked, counted by action.
+    pub(crate) fn take_calls(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for call in self.stage.cloud.take_calls().into_iter().filter(|call| call.product != "metadata") {
+            *counts.entry(call.action).or_default() += 1;
+        }
+        counts
+    }
+
+    /// The writes to the API server so far, without the lease.
+    pub(crate) fn kubernetes_writes(&self) -> Vec<String> {
+        let writes = self.stage.cluster.writes().into_iter().filter(|call| call.resource != "leases");
+        writes.map(|call| format!("{} {} {}", call.verb, call.target(), call.name)).collect()
     }
 
     /// Waits until nothing was written to either world (apart from the lease) for `still`; reads do not count.
@@ -159,23 +186,49 @@ impl World {
 pub(crate) struct Ccm {
     child: Child,
     log: PathBuf,
+    /// Of the health server, if [`World::start_serving`] started it.
+    port: u16,
 }
 
 impl Ccm {
-    /// Its process id.
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Sends a signal, by name: `TERM`, `KILL`, `STOP`, `CONT`, `HUP`.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
         assert!(sent.success(), "the process is gone:\n{}", self.log());
+    }
+
+    /// A page of the health server: status and text; `None` if nobody answers.
+    pub(crate) async fn page(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    /// Waits until a page is so.
+    pub(crate) async fn until_page(&self, path: &str, is_so: impl Fn(u16, &str) -> bool) -> String {
+        let began = Instant::now();
+        loop {
+            let page = self.page(path).await;
+            match page {
+                Some((status, text)) if is_so(status, &text) => return text,
+                page => assert!(began.elapsed() < PATIENCE, "{path} is {page:?}\n{}", self.log()),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// SIGTERM, then waits for the end.
@@ -208,6 +261,25 @@ impl Drop for Ccm {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A port that nobody listens on: outside of the range from which systems take ports by themselves, and a different one
+/// each time.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Several test processes can run at once.
+    let first = 10_000 + u16::try_from(std::process::id() % 100).unwrap() * 200;
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 200;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Counts by name as [`World::take_calls`] gives them.
+pub(crate) fn counts(expected: &[(&str, usize)]) -> BTreeMap<String, usize> {
+    expected.iter().map(|(action, count)| ((*action).to_owned(), *count)).collect()
 }
 
 /// Whether a node is initialised: no taint of ours or of conditions, and, with routes, a network.

@@ -1,14 +1,23 @@
 //! The real binary between a simulated cluster and a simulated cloud, over loopback.
 //!
-//! [`kit`] starts the two worlds and the binary, [`proof`] says what must be true of them at the end; each of the other modules is one family of promises.
+//! [`kit`] starts the two worlds and the binary, [`proof`] says what must be true of them at the end; each of the other modules
+//! is one family of promises.
 
 mod blast_radius;
+mod commands;
+mod counts;
 mod crashes;
+mod deploy;
+mod elections;
 mod faults;
 mod hostile;
+mod invariants;
 mod kit;
 mod leaders;
 mod ownership;
 mod proof;
+mod rights;
+mod scale;
 mod secrets;
 mod story;
+mod systemd;

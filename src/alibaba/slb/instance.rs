@@ -20,7 +20,7 @@ use crate::plan::lb::observed::ObservedInstance;
 use crate::plan::lb::operation::CreateInstance;
 
 /// Instances in one page.
-const PAGE: usize = 100;
+pub const PAGE: usize = 100;
 
 /// Tags in one call.
 const TAGS: usize = 20;

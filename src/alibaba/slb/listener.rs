@@ -1,12 +1,11 @@
 //! Listeners.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{ListenerRequest, Slb};
-use crate::alibaba::Fault;
 use crate::alibaba::actions::{
     CREATE_HTTP_LISTENER, CREATE_HTTPS_LISTENER, CREATE_TCP_LISTENER, CREATE_UDP_LISTENER, DELETE_LISTENER,
     DESCRIBE_LISTENERS, SET_HTTP_LISTENER, SET_HTTPS_LISTENER, SET_TCP_LISTENER, SET_UDP_LISTENER, START_LISTENER,
@@ -15,6 +14,8 @@ use crate::alibaba::actions::{
 use crate::alibaba::decode::{List, Text, scalar};
 use crate::alibaba::paging::by_token;
 use crate::alibaba::signing::Params;
+use crate::alibaba::wire::fault;
+use crate::alibaba::{Fault, FaultKind};
 use crate::fence::Permit;
 use crate::plan::lb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::lb::observed::ObservedListener;
@@ -41,8 +42,32 @@ impl Slb {
     /// # Errors
     /// As any call.
     pub async fn describe_listeners(&self, id: &str) -> Result<BTreeMap<ListenerKey, ObservedListener>, Fault> {
-        let params = Params::new().with("LoadBalancerId.1", id).with("MaxResults", PAGE);
-        let listeners = by_token(|token| {
+        let listeners = self.listeners(&[id]).await?;
+        Ok(listeners.iter().filter(|listener| belongs_to(listener, id)).filter_map(observed).collect())
+    }
+
+    /// As [`Self::describe_listeners`], of up to 10 instances at once, by their ids.
+    ///
+    /// # Errors
+    /// As any call; a [`FaultKind::Bug`] also if the answer does not say whose listeners it shows.
+    pub async fn describe_listeners_of(
+        &self,
+        ids: &[&str],
+    ) -> Result<HashMap<String, BTreeMap<ListenerKey, ObservedListener>>, Fault> {
+        let mut found: HashMap<String, BTreeMap<_, _>> = HashMap::new();
+        for listener in self.listeners(ids).await? {
+            let Some(id) = text(&listener, "LoadBalancerId") else {
+                let message = "the answer does not say on which load balancers the listeners are";
+                return Err(fault(DESCRIBE_LISTENERS.0, FaultKind::Bug, message));
+            };
+            found.entry(id).or_default().extend(observed(&listener));
+        }
+        Ok(found)
+    }
+
+    async fn listeners(&self, ids: &[&str]) -> Result<Vec<Map<String, Value>>, Fault> {
+        let params = Params::new().list("LoadBalancerId", ids).with("MaxResults", PAGE);
+        by_token(|token| {
             let params = params.clone().with("NextToken", token);
             async move {
                 let answer = self.0.read(DESCRIBE_LISTENERS, params).await?;
@@ -51,8 +76,7 @@ impl Slb {
             }
         })
         .await
-        .map_err(|error| error.into_fault(DESCRIBE_LISTENERS.0))?;
-        Ok(listeners.iter().filter(|listener| belongs_to(listener, id)).filter_map(observed).collect())
+        .map_err(|error| error.into_fault(DESCRIBE_LISTENERS.0))
     }
 
     /// Makes a listener; it is stopped at first.

@@ -99,6 +99,26 @@ fn key_files_that_others_may_read_are_refused_unless_that_is_allowed() {
 }
 
 #[test]
+fn credentials_of_systemd_are_found_by_name() {
+    use std::os::unix::fs::PermissionsExt;
+    let (dir, credentials) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = dir.path().join("ccm.toml");
+    let keys = "cloud.credentials = { access_key_id = \"A\", access_key_secret_file = \"credential:s\" }";
+    std::fs::write(&path, right(keys)).unwrap();
+    let secret = credentials.path().join("s");
+    std::fs::write(&secret, "hush").unwrap();
+    // How the mode looks where an access list lets the service read.
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o440)).unwrap();
+    let mut origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
+    let report = load(&origin).unwrap_err().to_string();
+    assert!(report.contains("names credential:s, but systemd has given none"), "{report}");
+    assert!(report.contains("LoadCredential="), "{report}");
+    let folder = credentials.path().to_str().unwrap().to_owned();
+    origin.environment.insert("CREDENTIALS_DIRECTORY".to_owned(), folder);
+    assert_eq!(load(&origin).unwrap().config.cloud.credentials, Credentials::AccessKey(key("A", "hush", None)));
+}
+
+#[test]
 fn what_is_loaded_has_the_hash_of_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ccm.toml");

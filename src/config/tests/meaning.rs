@@ -31,7 +31,7 @@ fn the_last_layer_wins() {
     let config = good(&source);
     let values =
         (config.route.period.as_secs(), config.node.batch_size, config.server.port, config.service.concurrency);
-    assert_eq!(values, (60, 20, 4, 3));
+    assert_eq!(values, (60, 20, 4, 20));
 }
 
 #[test]

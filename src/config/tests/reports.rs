@@ -297,6 +297,7 @@ fn every_rule_has_its_message() {
         r#"leader_election.lease_duration = "15500ms""#,
         r#"leader_election.lease_duration = "10s""#,
         r#"leader_election = { renew_deadline = "12s", retry_period = "10s" }"#,
+        r#"leader_election = { lease_duration = "8s", renew_deadline = "5s" }"#,
         r#"leader_election = { lease_duration = "0s", retry_period = "1ms" }"#,
         r#"leader_election = { namespace = "Kube", name = "-" }"#,
         r#"leader_election.identity = """#,
@@ -413,6 +414,9 @@ leader_election.lease_duration does not fit: renew_deadline (10s) must be shorte
 
 leader_election = { renew_deadline = "12s", retry_period = "10s" }
 leader_election.retry_period does not fit: renew_deadline (12s) must be more than 1.2 times retry_period (10s)
+
+leader_election = { lease_duration = "8s", renew_deadline = "5s" }
+leader_election.lease_duration does not fit: with a retry_period of 2s, lease_duration must be at least 9s, or there is no time to write between renewals; it is 8s
 
 leader_election = { lease_duration = "0s", retry_period = "1ms" }
 leader_election.lease_duration must be from 1s to 1h, not 0s

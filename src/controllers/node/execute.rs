@@ -51,17 +51,23 @@ pub(super) struct Executor<'a> {
 }
 
 impl Executor<'_> {
-    /// Carries out a plan; true if nothing is left to do. A step that fails holds back only the end of initialisation.
-    pub(super) async fn apply(&self, view: &NodeView, plan: &NodePlan) -> bool {
+    /// Carries out a plan; true if nothing is left to do, and the node as it then is. A step that fails holds back only the
+    /// end of initialisation.
+    pub(super) async fn apply(&self, view: &NodeView, plan: &NodePlan) -> (bool, NodeView) {
         let mut whole = true;
+        // As the last answer showed it: no step has to read what the one before has just written.
+        let mut now = view.clone();
         for step in &plan.steps {
             if *step == NodeStep::RemoveTaint(UNINITIALIZED) && !whole {
                 continue;
             }
-            match self.step(view, step).await {
-                Ok(()) => self.done(view, step),
-                Err(StepFault::Cluster(WriteFault::Gone)) => return true,
-                Err(fault) if fault.ends_the_plan() => return false,
+            match self.step(&now, step).await {
+                Ok(answered) => {
+                    now = answered.filter(|answered| answered.uid == view.uid).unwrap_or(now);
+                    self.done(view, step);
+                }
+                Err(StepFault::Cluster(WriteFault::Gone)) => return (true, now),
+                Err(fault) if fault.ends_the_plan() => return (false, now),
                 Err(fault) => {
                     let tolerated = matches!(step, NodeStep::DisableCheck { .. }) && self.tolerates(&fault);
                     whole &= tolerated;
@@ -69,7 +75,7 @@ impl Executor<'_> {
                 }
             }
         }
-        whole
+        (whole, now)
     }
 
     /// Without routes, pods have addresses of the interfaces themselves, and the check harms nobody.
@@ -77,17 +83,18 @@ impl Executor<'_> {
         !self.policy.routes && fault.is_denied()
     }
 
-    async fn step(&self, view: &NodeView, step: &NodeStep) -> Result<(), StepFault> {
+    /// Gives the node as it is then, if an answer said so.
+    async fn step(&self, view: &NodeView, step: &NodeStep) -> Result<Option<NodeView>, StepFault> {
         let Self { cluster, fence, .. } = *self;
-        match step {
+        let answered = match step {
             NodeStep::SetAddresses(addresses) => {
                 let list: Vec<_> = addresses.iter().map(|a| json!({ "type": a.kind, "address": a.address })).collect();
                 let body = json!({ "status": { "addresses": list } });
-                write::patch(cluster, fence, &view.name, Target::Status, &body).await?;
+                write::patch(cluster, fence, &view.name, Target::Status, &body).await?
             }
             NodeStep::SetMetadata { labels, provider_id: None } => {
                 let body = json!({ "metadata": { "labels": labels } });
-                write::patch(cluster, fence, &view.name, Target::Node, &body).await?;
+                write::patch(cluster, fence, &view.name, Target::Node, &body).await?
             }
             // It can never be taken back, so it must not go to another node of the same name.
             NodeStep::SetMetadata { labels, provider_id: Some(id) } => {
@@ -100,28 +107,29 @@ impl Executor<'_> {
                     };
                     Some(json!({ "metadata": { "labels": labels }, "spec": spec }))
                 };
-                write::patch_fresh(cluster, fence, view, Target::Node, change).await?;
+                write::patch_fresh(cluster, fence, view, Target::Node, change).await?
             }
             NodeStep::AwaitRoute => {
                 let change = |fresh: &NodeView| {
                     let body = || write::network_unavailable(true, "NoRouteCreated", "Node created without a route");
                     awaits_route(fresh).then(body)
                 };
-                write::patch_fresh(cluster, fence, view, Target::Conditions, change).await?;
+                write::patch_fresh(cluster, fence, view, Target::Conditions, change).await?
             }
             NodeStep::DisableCheck { eni, region } => {
                 let permit = fence.permit(LONGEST_CLOUD_WRITE)?;
                 self.cloud.ecs.disable_source_dest_check(&permit, region, eni).await?;
+                None
             }
             NodeStep::AddTaint(_) | NodeStep::RemoveTaint(_) => {
                 let change = |fresh: &NodeView| {
                     let taints = taints_after(fresh, step)?;
                     Some(json!({ "spec": { "taints": taints.iter().map(taint_json).collect::<Vec<_>>() } }))
                 };
-                write::patch_fresh(cluster, fence, view, Target::Node, change).await?;
+                write::patch_fresh(cluster, fence, view, Target::Node, change).await?
             }
-        }
-        Ok(())
+        };
+        Ok(answered)
     }
 
     fn done(&self, view: &NodeView, step: &NodeStep) {

@@ -139,7 +139,7 @@ impl Pass for NodePass {
 }
 
 impl NodePass {
-    async fn apply(&self, config: &Config, found: &Survey, outcome: &mut Outcome) {
+    async fn apply(&mut self, config: &Config, found: &Survey, outcome: &mut Outcome) {
         let Context { cluster, cloud, fence, .. } = &self.context;
         for (view, fault) in &found.faults {
             warn!(node = %view.name, %fault, "the instance could not be looked up; it is tried again");
@@ -151,19 +151,25 @@ impl NodePass {
         }
         let executor = Executor { cluster, cloud, fence, policy: policy(config) };
         let work: Vec<_> = found.plans.iter().map(|(view, plan)| self.apply_one(executor, view, plan)).collect();
-        let applied: Vec<(ObjectKey, bool)> = futures::stream::iter(work).buffer_unordered(CONCURRENCY).collect().await;
-        outcome.failed.extend(applied.into_iter().filter(|(_, whole)| !whole).map(|(key, _)| (key, None)));
+        let applied: Vec<(NodeView, bool)> = futures::stream::iter(work).buffer_unordered(CONCURRENCY).collect().await;
+        for (now, whole) in applied {
+            if !whole {
+                outcome.failed.insert(ObjectKey::cluster(&now.name), None);
+            }
+            // What we wrote ourselves is no change that has to be looked at.
+            self.seen.insert(now.name.clone(), Arc::new(now));
+        }
     }
 
-    /// The node, and whether it is as wanted now.
-    async fn apply_one(&self, executor: Executor<'_>, view: &NodeView, plan: &NodePlan) -> (ObjectKey, bool) {
+    /// The node as it is then, and whether it is as wanted.
+    async fn apply_one(&self, executor: Executor<'_>, view: &NodeView, plan: &NodePlan) -> (NodeView, bool) {
         for problem in &plan.problems {
             warn!(node = %view.name, %problem, "not as wanted");
             let events = self.context.cluster.events();
             events.warning(COMPONENT, &regarding(view), "SyncNodeFailed", problem.to_string());
         }
-        let whole = executor.apply(view, plan).await && !plan.problems.iter().any(Problem::blocks);
-        (ObjectKey::cluster(&view.name), whole)
+        let (applied, now) = executor.apply(view, plan).await;
+        (now, applied && !plan.problems.iter().any(Problem::blocks))
     }
 
     async fn remove(&mut self, config: &Config, found: &Survey, outcome: &mut Outcome) {

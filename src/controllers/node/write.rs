@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::cluster::{Cluster, Kind, PatchKind, Regarding, WriteFault};
+use crate::cluster::{Cluster, PatchKind, Regarding, WriteFault};
 use crate::fence::{Fence, NotLeading};
 use crate::plan::inputs::{NodeView, ObjectKey};
 
@@ -47,21 +47,22 @@ impl Target {
     }
 }
 
-/// Patches a node as it is, whatever changed since it was read.
+/// Patches a node as it is, whatever changed since it was read; gives it as it is then, if the answer says so.
 pub(in crate::controllers) async fn patch(
     cluster: &Cluster,
     fence: &Fence,
     node: &str,
     target: Target,
     body: &Value,
-) -> Result<(), WriteFault> {
+) -> Result<Option<NodeView>, WriteFault> {
     let (subresource, kind) = target.parts();
     let permit = fence.permit(LONGEST)?;
-    cluster.patch(&permit, Kind::Node, &ObjectKey::cluster(node), subresource, kind, body).await
+    cluster.patch_node(&permit, node, subresource, kind, body).await
 }
 
-/// Reads a node anew, asks `change` for the patch that it still needs, and applies it only to what was read. Does
-/// nothing if `change` has nothing to say.
+/// Asks `change` for the patch that a node needs, and applies it only to what it was asked about: the node as it is
+/// known, and if that proves to be old, the node read anew. Does nothing if `change` has nothing to say about a node that
+/// was read. Gives the node as it is then, if the answer says so.
 ///
 /// # Errors
 /// [`WriteFault::Gone`] also if the node was replaced by another one of the same name.
@@ -71,12 +72,19 @@ pub(in crate::controllers) async fn patch_fresh(
     known: &NodeView,
     target: Target,
     change: impl Fn(&NodeView) -> Option<Value> + Send,
-) -> Result<(), WriteFault> {
+) -> Result<Option<NodeView>, WriteFault> {
     let mut conflict = WriteFault::Gone;
+    if let Some(mut body) = change(known).filter(|_| !known.resource_version.is_empty()) {
+        body["metadata"]["resourceVersion"] = json!(known.resource_version);
+        match patch(cluster, fence, &known.name, target, &body).await {
+            Err(WriteFault::Conflict(_)) => {}
+            ended => return ended,
+        }
+    }
     for _ in 0..TRIES {
         let fresh = cluster.read_node(&known.name).await?.filter(|fresh| fresh.uid == known.uid);
         let fresh = fresh.ok_or(WriteFault::Gone)?;
-        let Some(mut body) = change(&fresh) else { return Ok(()) };
+        let Some(mut body) = change(&fresh) else { return Ok(Some(fresh)) };
         body["metadata"]["resourceVersion"] = json!(fresh.resource_version);
         match patch(cluster, fence, &known.name, target, &body).await {
             Err(WriteFault::Conflict(why)) => conflict = WriteFault::Conflict(why),

@@ -53,6 +53,7 @@ pub async fn run(context: Context) {
         nodes,
         seen: BTreeMap::new(),
         memory: Memory::default(),
+        tables: Vec::new(),
         removed: VecDeque::new(),
         pending: BTreeMap::new(),
         unseen: BTreeSet::new(),
@@ -94,7 +95,7 @@ pub async fn clear_conditions(cluster: &Cluster, fence: &Fence) -> Result<usize,
         }
         let change = |fresh: &NodeView| condition::clear(fresh.network_unavailable.as_ref()).map(body);
         match write::patch_fresh(cluster, fence, &view, Target::Conditions, change).await {
-            Ok(()) => cleared += 1,
+            Ok(_) => cleared += 1,
             Err(WriteFault::Gone) => {}
             Err(WriteFault::NotLeading) => return Err(WriteFault::NotLeading),
             Err(fault) => {
@@ -135,6 +136,8 @@ struct RoutePass {
     /// As they were when a change was last asked about.
     seen: BTreeMap<String, RouteNode>,
     memory: Memory,
+    /// The tables, as of the last pass over everything.
+    tables: Vec<String>,
     /// When the passes started that removed entries within the last period; one for each entry.
     removed: VecDeque<Instant>,
     /// Nodes whose entries the cloud is changing, and since when.
@@ -164,7 +167,7 @@ impl Pass for RoutePass {
     async fn run(&mut self, scope: Scope) -> Outcome {
         let started = Instant::now();
         let config = self.context.config.borrow().clone();
-        let tables = match observe::tables(&self.context.cloud, &self.context.place, &config).await {
+        let tables = match self.tables(&config, &scope).await {
             Ok(tables) => tables,
             Err(fault) => {
                 error!(%fault, "route tables cannot be looked at; no route is changed");
@@ -213,6 +216,20 @@ impl Work<'_> {
 }
 
 impl RoutePass {
+    /// Which tables there are is looked at with everything else; their entries in every pass.
+    async fn tables(&mut self, config: &Config, scope: &Scope) -> Result<Vec<Table>, TablesFault> {
+        let Context { cloud, place, .. } = &self.context;
+        if *scope == Scope::All || self.tables.is_empty() {
+            self.tables.clear();
+            self.tables = observe::table_ids(cloud, place, config).await?;
+        }
+        let read = observe::read(cloud, &self.tables).await;
+        if read.is_err() {
+            self.tables.clear();
+        }
+        Ok(read?)
+    }
+
     /// How many entries may still be removed within this period.
     fn removals_left(&mut self, config: &Config) -> usize {
         // A little less than a period, so that the next periodic pass surely finds room.
@@ -370,8 +387,11 @@ impl RoutePass {
     async fn tell_one(&self, view: Arc<NodeView>, routed: bool) -> Option<String> {
         let Context { cluster, fence, .. } = &self.context;
         let change = |fresh: &NodeView| condition::tell(fresh.network_unavailable.as_ref(), routed).map(body);
+        // Much may have been written to the node since the pass began.
+        let newest = self.nodes.store.get(&ObjectKey::cluster(&view.name)).filter(|newest| newest.uid == view.uid);
+        let view = newest.unwrap_or(view);
         match write::patch_fresh(cluster, fence, &view, Target::Conditions, change).await {
-            Ok(()) | Err(WriteFault::Gone) => None,
+            Ok(_) | Err(WriteFault::Gone) => None,
             Err(fault) => {
                 warn!(node = %view.name, %fault, "the condition NetworkUnavailable could not be written; it is tried again");
                 Some(view.name.clone())

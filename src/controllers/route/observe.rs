@@ -35,13 +35,23 @@ pub enum TablesFault {
 
 /// The tables that routes go into, with their entries.
 pub(super) async fn tables(cloud: &Cloud, place: &Place, config: &Config) -> Result<Vec<Table>, TablesFault> {
-    let ids = match config.route.table_ids.as_slice() {
-        [] => vec![the_only(&place.vpc_id, cloud.vpc.describe_route_tables(&place.vpc_id).await?)?],
-        stated => stated.to_vec(),
-    };
+    let ids = table_ids(cloud, place, config).await?;
+    Ok(read(cloud, &ids).await?)
+}
+
+/// The tables that routes go into.
+pub(super) async fn table_ids(cloud: &Cloud, place: &Place, config: &Config) -> Result<Vec<String>, TablesFault> {
+    match config.route.table_ids.as_slice() {
+        [] => Ok(vec![the_only(&place.vpc_id, cloud.vpc.describe_route_tables(&place.vpc_id).await?)?]),
+        stated => Ok(stated.to_vec()),
+    }
+}
+
+/// These tables with their entries.
+pub(super) async fn read(cloud: &Cloud, ids: &[String]) -> Result<Vec<Table>, Fault> {
     let mut tables = Vec::new();
     for id in ids {
-        tables.push(table(&cloud.vpc, id).await?);
+        tables.push(table(&cloud.vpc, id.clone()).await?);
     }
     Ok(tables)
 }

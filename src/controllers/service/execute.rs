@@ -92,7 +92,8 @@ pub(super) async fn execute(slb: &Slb, fence: &Fence, plan: Plan, observed: &mut
     execution
 }
 
-/// Faults after which the remaining steps would be based on a guess, or would only meet the same fault.
+/// Faults after which the remaining steps would be based on a guess, or would only meet the same fault. What is gone was
+/// believed to be there: everything else that is believed may be wrong as well.
 const fn ends_the_run(kind: FaultKind) -> bool {
     match kind {
         FaultKind::Throttled
@@ -102,13 +103,9 @@ const fn ends_the_run(kind: FaultKind) -> bool {
         | FaultKind::Exists
         | FaultKind::Credential
         | FaultKind::Bug
+        | FaultKind::Gone
         | FaultKind::NotLeading => true,
-        FaultKind::Gone
-        | FaultKind::InUse
-        | FaultKind::Quota
-        | FaultKind::Capacity
-        | FaultKind::Denied
-        | FaultKind::Rejected => false,
+        FaultKind::InUse | FaultKind::Quota | FaultKind::Capacity | FaultKind::Denied | FaultKind::Rejected => false,
     }
 }
 

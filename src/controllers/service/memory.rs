@@ -16,16 +16,27 @@ use crate::plan::lb::observed::Observed;
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     services: Mutex<HashMap<ObjectKey, Remembered>>,
+    /// Services that were looked at in this term.
+    seen: Mutex<HashSet<ObjectKey>>,
     /// First sightings of load balancers that are gone.
     missing: Mutex<HashMap<ObjectKey, Instant>>,
     /// Writes to one load balancer are made one after the other, also when several Services share it.
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Services that were let go, with their UID: the watch may still show them as they were.
     released: Mutex<HashMap<ObjectKey, String>>,
-    /// Problems already told, so that each is told once.
-    told: Mutex<HashMap<ObjectKey, String>>,
+    /// What was told last of each Service and topic, so that each thing is told once.
+    told: Mutex<HashMap<ObjectKey, HashMap<Topic, String>>>,
     /// Services whose backends are kept although they would have to go.
     held_back: Mutex<HashSet<ObjectKey>>,
+}
+
+/// What users are told about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Topic {
+    /// Why the Service is not as it should be.
+    Trouble,
+    /// What is worth knowing although nothing failed.
+    Notes,
 }
 
 /// What is remembered of one Service.
@@ -60,6 +71,7 @@ impl Memory {
         self.forget(key);
         self.found(key);
         self.told.lock().remove(key);
+        self.seen.lock().remove(key);
         self.hold_back(key, false);
         self.released.lock().remove(key);
     }
@@ -78,6 +90,13 @@ impl Memory {
     /// The Service is looked after (again).
     pub(super) fn adopt(&self, key: &ObjectKey) {
         self.released.lock().remove(key);
+    }
+
+    /// At the first look at a Service, how many of `all` were still to be looked at.
+    pub(super) fn first_look(&self, key: &ObjectKey, all: usize) -> Option<usize> {
+        let mut seen = self.seen.lock();
+        let left = all.saturating_sub(seen.len());
+        seen.insert(key.clone()).then_some(left)
     }
 
     /// Notes whether backends of the Service are kept although they would have to go.
@@ -102,13 +121,16 @@ impl Memory {
     }
 
     /// Whether `text` is news for this Service; an empty text clears what was told.
-    pub(super) fn news(&self, key: &ObjectKey, text: &str) -> bool {
+    pub(super) fn news(&self, key: &ObjectKey, topic: Topic, text: &str) -> bool {
         let mut told = self.told.lock();
         if text.is_empty() {
-            told.remove(key);
+            if let Some(topics) = told.get_mut(key) {
+                topics.remove(&topic);
+            }
             return false;
         }
-        told.insert(key.clone(), text.to_owned()).is_none_or(|before| before != text)
+        let topics = told.entry(key.clone()).or_default();
+        topics.insert(topic, text.to_owned()).is_none_or(|before| before != text)
     }
 
     /// The lock for writes to one load balancer, or to the one that a Service is going to have.

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::bulk::Bulk;
 use crate::alibaba::slb::Slb;
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
@@ -39,11 +40,15 @@ pub(super) enum FindError {
 
 /// Finds the load balancer of a Service: the one it names, else the one that carries its mark, else the one that has its
 /// default name. A remembered id only ever saves the search: what it leads to must carry the mark or the name.
+///
+/// `first` is, at the first look at a Service, how many are still to be looked at for the first time.
 pub(super) async fn find(
     slb: &Slb,
+    bulk: &Bulk,
     service: &ServiceView,
     owner: &Owner,
     reuse: Option<&str>,
+    first: Option<usize>,
 ) -> Result<Found, FindError> {
     if let Some(id) = reuse {
         return match slb.describe_instance(id).await {
@@ -56,7 +61,7 @@ pub(super) async fn find(
     let remembered = service.labels.get(LABEL_LB_ID).filter(|id| !id.is_empty());
     let mut proven = false;
     if let Some(id) = remembered {
-        match slb.describe_instance(id).await {
+        match bulk.instance(owner, id, first).await {
             Ok(instance) if owner.owns_instance(&instance) => return Ok(Found::Instance(Box::new(instance))),
             Ok(_) => {}
             Err(fault) if fault.kind == FaultKind::Gone => proven = true,
@@ -78,12 +83,13 @@ pub(super) async fn find(
 /// Reads what hangs on an instance, until `needs` asks for nothing more.
 pub(super) async fn read(
     slb: &Slb,
+    bulk: &Bulk,
     instance: ObservedInstance,
     needs: impl Fn(&Observed) -> Needs,
 ) -> Result<Observed, Fault> {
     let mut observed = Observed { instance: Some(instance), ..Observed::default() };
     list_groups(slb, &mut observed).await?;
-    complete(slb, &mut observed, needs).await?;
+    complete(slb, bulk, &mut observed, needs).await?;
     Ok(observed)
 }
 
@@ -99,6 +105,7 @@ pub(super) async fn list_groups(slb: &Slb, observed: &mut Observed) -> Result<()
 /// Reads what `needs` finds missing; what is read can show that more is needed.
 pub(super) async fn complete(
     slb: &Slb,
+    bulk: &Bulk,
     observed: &mut Observed,
     needs: impl Fn(&Observed) -> Needs,
 ) -> Result<(), Fault> {
@@ -110,7 +117,7 @@ pub(super) async fn complete(
             observed.groups.entry(group_id.clone()).or_default().backends = Some(backends);
         }
         if missing.listeners {
-            observed.listeners = Some(slb.describe_listeners(&id).await?);
+            observed.listeners = Some(bulk.listeners(&id).await?);
         }
         for key in &missing.domain_extensions {
             let extensions = slb.describe_domain_extensions(&id, key.port).await?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::bulk::Bulk;
 use super::observe::{FindError, Found, find, read};
 use super::report::Trouble;
 use super::status::label;
@@ -75,8 +76,9 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
     if !service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
         lines.push((false, format!("add finalizer {FINALIZER}")));
     }
-    let observed = match find(&cloud.slb, service, &desired.owner, desired.reuse.as_deref()).await? {
-        Found::Instance(instance) => read(&cloud.slb, *instance, |observed| desired.needs(observed)).await?,
+    let bulk = Bulk::new(cloud.slb.clone());
+    let observed = match find(&cloud.slb, &bulk, service, &desired.owner, desired.reuse.as_deref(), None).await? {
+        Found::Instance(instance) => read(&cloud.slb, &bulk, *instance, |observed| desired.needs(observed)).await?,
         Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => Observed::default(),
         Found::Absent { proven: false } => return Err(Trouble::Unfindable(label(service).to_owned())),
         Found::Absent { proven: true } => {
@@ -108,8 +110,9 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
 async fn clean(cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Result<Lines, Trouble> {
     let leaving = Leaving::of(service, settings);
     let mut lines = Lines::new();
-    if let Found::Instance(instance) = find(&cloud.slb, service, &leaving.owner, leaving.reuse()).await? {
-        lines.extend(steps(leaving.plan(&leaving.read(&cloud.slb, *instance).await?)));
+    let bulk = Bulk::new(cloud.slb.clone());
+    if let Found::Instance(instance) = find(&cloud.slb, &bulk, service, &leaving.owner, leaving.reuse(), None).await? {
+        lines.extend(steps(leaving.plan(&leaving.read(&cloud.slb, &bulk, *instance).await?)));
     }
     lines.push((true, format!("clear status and labels, remove finalizer {FINALIZER}")));
     Ok(lines)

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::bulk::Bulk;
 use super::execute::{Execution, Token, execute};
-use super::memory::{Memory, Remembered};
+use super::memory::{Memory, Remembered, Topic};
 use super::observe::{FindError, Found, complete, find, list_groups, read};
 use super::report::{self, Trouble};
 use super::status::{self, label};
@@ -29,6 +30,7 @@ const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 pub(super) struct Reconciler {
     context: Context,
     reader: Reader,
+    bulk: Bulk,
     memory: Memory,
 }
 
@@ -40,7 +42,8 @@ pub(super) fn settings(context: &Context) -> Settings {
 impl Reconciler {
     pub(super) fn new(context: Context, views: Views, memory: Memory) -> Self {
         let reader = Reader::new(context.cloud.clone(), context.place.clone(), views);
-        Self { context, reader, memory }
+        let bulk = Bulk::new(context.cloud.slb.clone());
+        Self { context, reader, bulk, memory }
     }
 
     /// One look at one Service, with everything that follows from it.
@@ -64,12 +67,12 @@ impl Reconciler {
         };
         match result {
             Ok(verdict) => {
-                self.memory.news(key, "");
+                self.memory.news(key, Topic::Trouble, "");
                 verdict
             }
             Err(trouble) => {
                 let events = self.context.cluster.events();
-                report::trouble(events, &service, &trouble, |text| self.memory.news(key, text));
+                report::trouble(events, &service, &trouble, |text| self.memory.news(key, Topic::Trouble, text));
                 trouble.verdict()
             }
         }
@@ -86,6 +89,8 @@ impl Reconciler {
         let wanted =
             self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
         let desired = &wanted.desired;
+        // A Service that now names another load balancer needs to be read anew.
+        let remembered = remembered.filter(|remembered| is_of(&remembered.observed, desired));
         status::add_finalizer(cluster, fence, service).await?;
 
         let lock = self.memory.lock_of(desired.reuse.as_deref().unwrap_or(&desired.owner.default_name()));
@@ -96,7 +101,7 @@ impl Reconciler {
         };
         let mut plan = diff(desired, &observed);
         if remembered.is_some() && !only_backends(&plan) {
-            refresh(&cloud.slb, desired, &plan, &mut observed).await?;
+            refresh(&cloud.slb, &self.bulk, desired, &plan, &mut observed).await?;
             plan = diff(desired, &observed);
         }
         let problems = std::mem::take(&mut plan.problems);
@@ -106,7 +111,8 @@ impl Reconciler {
         let incarnation = if observed.instance.is_none() { label(service) } else { "" };
         let token = Token::new(&settings.cluster_id, &service.uid, incarnation);
         let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
-        if execution.stopped.is_none() {
+        // A step that was held back to stay below a quota changed nothing, and need not make everything be read again.
+        if execution.stopped.as_ref().is_none_or(|(_, fault)| fault.held_back()) {
             let remembered =
                 Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
             self.memory.remember(&service.key, remembered);
@@ -135,7 +141,7 @@ impl Reconciler {
         let events = cluster.events();
         self.memory.hold_back(&service.key, desired.blackout);
         report::notes(events, service, desired, notes, &execution.remarks, |text| {
-            self.memory.news(&ObjectKey::new(&service.key.namespace, format!("{}#notes", service.key.name)), text)
+            self.memory.news(&service.key, Topic::Notes, text)
         });
         if !execution.complete() {
             return Err(Trouble::Execution(execution));
@@ -164,11 +170,12 @@ impl Reconciler {
     /// Reads the Service's load balancer whole. One that should be there and is not counts as absent only after two
     /// sightings that prove it.
     async fn observe(&self, service: &ServiceView, desired: &Desired) -> Result<Observed, Trouble> {
-        let slb = &self.context.cloud.slb;
-        match find(slb, service, &desired.owner, desired.reuse.as_deref()).await? {
+        let (slb, bulk) = (&self.context.cloud.slb, &self.bulk);
+        let first = self.memory.first_look(&service.key, self.reader.views().services.len());
+        match find(slb, bulk, service, &desired.owner, desired.reuse.as_deref(), first).await? {
             Found::Instance(instance) => {
                 self.memory.found(&service.key);
-                Ok(read(slb, *instance, |observed| desired.needs(observed)).await?)
+                Ok(read(slb, bulk, *instance, |observed| desired.needs(observed)).await?)
             }
             Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => Ok(Observed::default()),
             Found::Absent { proven: false } => Err(Trouble::Unfindable(label(service).to_owned())),
@@ -200,9 +207,9 @@ impl Reconciler {
         let _serialised = lock.lock().await;
         self.memory.forget(&service.key);
         let mut done = Vec::new();
-        match find(&cloud.slb, service, &leaving.owner, leaving.reuse()).await {
+        match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), None).await {
             Ok(Found::Instance(instance)) => {
-                let mut observed = leaving.read(&cloud.slb, *instance).await?;
+                let mut observed = leaving.read(&cloud.slb, &self.bulk, *instance).await?;
                 let mut plan = leaving.plan(&observed);
                 let problems = std::mem::take(&mut plan.problems);
                 let token = Token::new(&settings.cluster_id, &service.uid, "");
@@ -237,6 +244,15 @@ impl Reconciler {
     }
 }
 
+/// Whether what was observed is the load balancer that the Service wants now.
+fn is_of(observed: &Observed, desired: &Desired) -> bool {
+    match (&observed.instance, &desired.reuse) {
+        (None, _) => false,
+        (Some(instance), Some(id)) => instance.id == *id,
+        (Some(instance), None) => desired.owner.owns_instance(instance),
+    }
+}
+
 /// Whether a plan only moves backends within groups that are known: those can be written without reading again, because
 /// each such write names exactly what it changes.
 fn only_backends(plan: &Plan) -> bool {
@@ -244,7 +260,7 @@ fn only_backends(plan: &Plan) -> bool {
 }
 
 /// Reads again those parts that a plan made from memory would change.
-async fn refresh(slb: &Slb, desired: &Desired, plan: &Plan, observed: &mut Observed) -> Result<(), Fault> {
+async fn refresh(slb: &Slb, bulk: &Bulk, desired: &Desired, plan: &Plan, observed: &mut Observed) -> Result<(), Fault> {
     let Some(instance) = &observed.instance else { return Ok(()) };
     let id = instance.id.clone();
     let touches = |part: Part| plan.steps.iter().any(|step| part_of(&step.operation) == part);
@@ -257,7 +273,7 @@ async fn refresh(slb: &Slb, desired: &Desired, plan: &Plan, observed: &mut Obser
     if touches(Part::Listeners) {
         observed.listeners = None;
     }
-    complete(slb, observed, |observed| desired.needs(observed)).await
+    complete(slb, bulk, observed, |observed| desired.needs(observed)).await
 }
 
 /// The part of a load balancer that an operation changes, as far as it can be read by itself.

@@ -113,6 +113,9 @@ impl Trouble {
 
 /// How long to leave an object alone after a fault.
 fn pause(fault: &Fault) -> Verdict {
+    if fault.held_back() {
+        return Verdict::Again(fault.retry_after.unwrap_or_default());
+    }
     let at_least = |pause: Pause| Pause { first: fault.retry_after.unwrap_or(pause.first).max(pause.first), ..pause };
     Verdict::Failed(match fault.kind {
         FaultKind::Busy | FaultKind::Exists | FaultKind::Gone | FaultKind::Ambiguous | FaultKind::NotLeading => {

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use tokio::sync::OnceCell;
 
 use super::Views;
+use super::bulk::Bulk;
 use super::observe::read;
 use super::report::Trouble;
 use crate::alibaba::place::Place;
@@ -125,13 +126,13 @@ impl Leaving {
     }
 
     /// Reads no more than the removal needs: what we made goes as a whole, so its parts do not matter.
-    pub(super) async fn read(&self, slb: &Slb, instance: ObservedInstance) -> Result<Observed, Fault> {
+    pub(super) async fn read(&self, slb: &Slb, bulk: &Bulk, instance: ObservedInstance) -> Result<Observed, Fault> {
         if self.reuse().is_none() {
             return Ok(Observed { instance: Some(instance), ..Observed::default() });
         }
         let override_listeners = self.departure.override_listeners;
         let needs = |observed: &Observed| teardown_needs(&self.owner, self.reuse(), override_listeners, observed);
-        read(slb, instance, needs).await
+        read(slb, bulk, instance, needs).await
     }
 
     pub(super) fn plan(&self, observed: &Observed) -> Plan {

@@ -120,7 +120,6 @@ static ACTIONS: LazyLock<Vec<Action>> = LazyLock::new(|| {
 });
 
 /// Every action that the cloud knows, as product and name.
-#[cfg(test)]
 pub(crate) fn all() -> impl Iterator<Item = &'static Action> {
     ACTIONS.iter()
 }

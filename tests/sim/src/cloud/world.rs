@@ -227,6 +227,18 @@ impl World {
         self
     }
 
+    /// From now on a key may do only this: `product:Action`, as in policies.
+    ///
+    /// # Panics
+    /// There is no such key.
+    pub fn permit_only(&mut self, key: &str, permissions: &BTreeSet<String>) {
+        let permitted = |action: &super::actions::Action| {
+            permissions.contains(&format!("{}:{}", action.product.name(), action.name))
+        };
+        let denied = super::actions::all().filter(|action| !permitted(action)).map(|action| action.name.to_owned());
+        self.keys.get_mut(key).unwrap_or_else(|| panic!("the cloud knows no key {key}")).denied = denied.collect();
+    }
+
     /// A RAM role with sessions of up to an hour.
     #[must_use]
     pub fn with_role(mut self, name: &str) -> Self {

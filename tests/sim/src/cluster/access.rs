@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::failure::Failure;
+use super::rbac::Rbac;
 use super::request::Request;
 
 #[derive(Debug, Default)]
@@ -12,6 +13,8 @@ pub(super) struct Access {
     /// Token to user.
     users: BTreeMap<String, String>,
     denied: Vec<Denial>,
+    /// If there are roles, only what they grant is allowed.
+    rbac: Option<Rbac>,
 }
 
 #[derive(Debug)]
@@ -33,6 +36,10 @@ impl Access {
 
     pub(super) fn deny(&mut self, user: &str, verb: &str, target: &str) {
         self.denied.push(Denial { user: user.to_owned(), verb: verb.to_owned(), target: target.to_owned() });
+    }
+
+    pub(super) fn grant_only(&mut self, rbac: Rbac) {
+        self.rbac = Some(rbac);
     }
 
     pub(super) fn undeny(&mut self) {
@@ -57,7 +64,8 @@ impl Access {
         let target = request.target();
         let denied =
             self.denied.iter().any(|d| fits(&d.user, user) && fits(&d.verb, request.verb) && fits(&d.target, &target));
-        if denied { Err(forbidden(user, request, &target)) } else { Ok(()) }
+        let ungranted = self.rbac.as_ref().is_some_and(|rbac| !rbac.allows(user, request));
+        if denied || ungranted { Err(forbidden(user, request, &target)) } else { Ok(()) }
     }
 }
 

@@ -22,6 +22,7 @@ mod log;
 mod object;
 mod patch;
 mod protobuf;
+mod rbac;
 mod reads;
 mod request;
 mod resources;
@@ -378,6 +379,11 @@ impl Cluster {
     /// Refuses a user a verb on a resource (`nodes`, `services/status`) with 403; `*` fits all.
     pub fn deny(&self, user: &str, verb: &str, target: &str) {
         self.shared.access.lock().deny(user, verb, target);
+    }
+
+    /// From now on everybody may do only what these roles and bindings grant.
+    pub fn grant_only(&self, roles_and_bindings: &[Value]) {
+        self.shared.access.lock().grant_only(rbac::Rbac::read(roles_and_bindings));
     }
 
     /// Takes back every denial.

@@ -1,0 +1,163 @@
+//! What a service manager is told: `sd_notify(3)`, without its library.
+//!
+//! Ready means that health is served and the configuration is right. Everything later is waited for, as long as it takes,
+//! and what it is stands in the status line: a start that fails because the API server is still away would help nobody.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{debug, warn};
+
+use super::health::Health;
+
+/// Time between looks at whether the status line is still true.
+const STATUS_PERIOD: Duration = Duration::from_secs(1);
+/// Longest time that telling may take.
+const LONGEST_SEND: Duration = Duration::from_millis(500);
+/// Longer lines are cut after so many characters: nobody reads them in a terminal.
+const LONGEST_STATUS: usize = 512;
+
+/// The way to the service manager, if there is one. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceManager {
+    socket: Option<Arc<UnixDatagram>>,
+    watchdog: Option<Duration>,
+}
+
+impl ServiceManager {
+    /// As the environment of this process says: `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`.
+    #[must_use]
+    pub fn of_environment() -> Self {
+        let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+            return Self::default();
+        };
+        let variable = |name| std::env::var(name).ok();
+        let watchdog = watchdog(variable("WATCHDOG_USEC").as_deref(), variable("WATCHDOG_PID").as_deref());
+        match connect(&name) {
+            Ok(socket) => Self { socket: Some(Arc::new(socket)), watchdog },
+            Err(error) => {
+                warn!(socket = ?name, %error, "the service manager cannot be told anything: NOTIFY_SOCKET is unusable");
+                Self::default()
+            }
+        }
+    }
+
+    /// The start, or a reload, is over.
+    pub fn ready(&self) {
+        self.tell("READY=1");
+    }
+
+    /// A reload begins. The time tells which of several requests is meant.
+    pub fn reloading(&self) {
+        let now = clock_gettime(ClockId::Monotonic);
+        let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
+    }
+
+    /// The end begins.
+    pub fn stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=stopping");
+    }
+
+    /// Keeps the status line true and the watchdog quiet. Never returns; the watchdog bites if it is not polled, which is
+    /// when the runtime hangs.
+    pub async fn keep_told(self, health: Health) {
+        if self.socket.is_none() {
+            return std::future::pending().await;
+        }
+        tokio::join!(self.status_line(&health), self.watchdog());
+    }
+
+    async fn status_line(&self, health: &Health) {
+        let mut ticks = interval(STATUS_PERIOD);
+        let mut said = String::new();
+        loop {
+            ticks.tick().await;
+            let line = one_line(&health.summary());
+            if line != said {
+                self.tell(&format!("STATUS={line}"));
+                said = line;
+            }
+        }
+    }
+
+    async fn watchdog(&self) {
+        let Some(limit) = self.watchdog else { return };
+        let mut ticks = interval(limit / 2);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.tell("WATCHDOG=1");
+        }
+    }
+
+    fn tell(&self, message: &str) {
+        // A manager that does not listen must not stop the work.
+        if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(message.as_bytes())) {
+            debug!(%error, "the service manager could not be told");
+        }
+    }
+}
+
+/// A name that begins with `@` is in the abstract namespace.
+fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    // A manager that is busy is waited for a little; one that reads nothing must not stop us.
+    socket.set_write_timeout(Some(LONGEST_SEND))?;
+    match name.as_bytes().strip_prefix(b"@") {
+        Some(abstract_name) => socket.connect_addr(&SocketAddr::from_abstract_name(abstract_name)?)?,
+        None => socket.connect(name)?,
+    }
+    Ok(socket)
+}
+
+/// How often a sign of life is expected of this process, if at all.
+fn watchdog(micros: Option<&str>, pid: Option<&str>) -> Option<Duration> {
+    let meant = pid.is_none_or(|pid| pid.parse() == Ok(std::process::id()));
+    let micros = micros?.parse().ok().filter(|micros| *micros > 1 && meant)?;
+    Some(Duration::from_micros(micros))
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().take(LONGEST_STATUS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_is_ours_or_nobodys() {
+        let own = std::process::id().to_string();
+        assert_eq!(watchdog(Some("30000000"), Some(&own)), Some(Duration::from_secs(30)));
+        assert_eq!(watchdog(Some("30000000"), None), Some(Duration::from_secs(30)));
+        for (micros, pid) in [(None, None), (Some("x"), None), (Some("0"), None), (Some("30000000"), Some("0"))] {
+            assert_eq!(watchdog(micros, pid), None, "{micros:?} {pid:?}");
+        }
+    }
+
+    #[test]
+    fn a_status_cannot_smuggle_in_another_message() {
+        assert_eq!(one_line("cloud: no\nREADY=1"), "cloud: no READY=1");
+        assert_eq!(one_line(&"ä".repeat(600)).chars().count(), 512);
+    }
+
+    #[test]
+    fn abstract_sockets_are_reached() {
+        let name = format!("alicloud-ccm-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let manager = UnixDatagram::bind_addr(&address).unwrap();
+        let socket = connect(OsStr::new(&format!("@{name}"))).unwrap();
+        ServiceManager { socket: Some(Arc::new(socket)), watchdog: None }.ready();
+        let mut buffer = [0; 64];
+        let length = manager.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"READY=1");
+    }
+}

@@ -1,0 +1,195 @@
+//! Each command of the binary, as a person at a terminal meets it.
+
+use std::process::Output;
+
+use serde_json::Value;
+use sim::stage::instance;
+
+use crate::kit::{ALL, World};
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Three problems of different kinds: an unknown key, a value of the wrong type, a value that is not allowed.
+const BROKEN: &str = r#"controllers = ["node", "rout"]
+
+[cloud]
+cluster_id = "c1"
+regoin = "cn-hangzhou"
+
+[node]
+batch_size = "many"
+removal_limit = 0
+"#;
+
+/// What is said about [`BROKEN`]: place and key.
+const PROBLEMS: [(&str, &str); 4] =
+    [(":1:24", "rout"), (":5:1", "regoin"), (":8:14", "batch_size"), (":9:17", "removal_limit")];
+
+fn assert_all_problems(text: &str) {
+    for (place, key) in PROBLEMS {
+        assert!(text.contains(place), "nothing about {place}:\n{text}");
+        let shown = text.lines().skip_while(|line| !line.contains(place)).take(6).collect::<Vec<_>>().join("\n");
+        assert!(shown.contains(key) && shown.contains('^'), "{key} is not pointed at:\n{shown}");
+    }
+    assert!(text.contains("region"), "the key that was meant is named:\n{text}");
+}
+
+#[tokio::test]
+async fn check_tells_every_problem_with_its_place() {
+    let world = World::new(ALL, "").await;
+    let good = world.run(&["check"]).await;
+    assert_eq!((good.status.code(), err(&good)), (Some(0), String::new()));
+    assert!(out(&good).contains("no problems"), "{}", out(&good));
+
+    std::fs::write(world.config(), BROKEN).unwrap();
+    let bad = world.run(&["check"]).await;
+    assert_eq!((bad.status.code(), out(&bad)), (Some(1), String::new()));
+    assert_all_problems(&err(&bad));
+
+    let fixed = world.run(&["check", "--set", "controllers=[\"node\"]"]).await;
+    assert!(!err(&fixed).contains("rout\""), "an argument wins over the file:\n{}", err(&fixed));
+
+    std::fs::remove_file(world.config()).unwrap();
+    let missing = world.run(&["check"]).await;
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(err(&missing).contains("alicloud-ccm.toml"), "{}", err(&missing));
+}
+
+#[tokio::test]
+async fn the_files_that_come_with_the_product_have_no_problems() {
+    let world = World::new(ALL, "").await;
+    for name in ["alicloud-ccm.toml", "alicloud-ccm.reference.toml"] {
+        std::fs::copy(format!("{}/config/{name}", env!("CARGO_MANIFEST_DIR")), world.config()).unwrap();
+        let checked = world.run(&["check"]).await;
+        assert_eq!((checked.status.code(), err(&checked)), (Some(0), String::new()), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_with_a_broken_file_starts_nothing() {
+    let world = World::new(ALL, "").await;
+    let whole = std::fs::read_to_string(world.config()).unwrap();
+    std::fs::write(world.config(), format!("regoin = 1\n{whole}batch_size = \"many\"\n")).unwrap();
+    let ended = world.run(&["run"]).await;
+    assert_eq!((ended.status.code(), out(&ended)), (Some(1), String::new()));
+    assert!(err(&ended).contains("regoin") && err(&ended).contains("batch_size"), "{}", err(&ended));
+    assert!(world.stage.cluster.calls().is_empty(), "{:?}", world.stage.cluster.calls());
+    assert!(world.stage.cloud.calls().is_empty(), "{:?}", world.stage.cloud.calls());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plan_tells_what_a_run_would_do_and_writes_nothing() {
+    let world = World::new(ALL, "").await;
+    world.stage.join(1);
+    world.stage.expose("web", &[80], &["node-1"], &[]);
+    world.stage.expose("api", &[443], &["node-1"], &[]);
+    world.stage.cloud.edit(|cloud| cloud.interfaces.get_mut("eni-play-1").unwrap().source_dest_check = Some(true));
+
+    let (text, code) = world.plan().await;
+    assert_eq!(code, Some(2), "{text}");
+    for line in [
+        "node node-1\n",
+        "remove taint node.cloudprovider.kubernetes.io/uninitialized",
+        "switch off the source/destination check of eni-play-1",
+        "route node-1\n",
+        "10.98.1.0/24",
+        "service default/web\n",
+        "service default/api\n",
+        "add finalizer service.k8s.alibaba/resources",
+        "publish the address of the load balancer",
+    ] {
+        assert!(text.contains(line), "{line:?} is missing:\n{text}");
+    }
+
+    let json = world.run(&["plan", "--output", "json"]).await;
+    assert_eq!(json.status.code(), Some(2));
+    let plan: Value = serde_json::from_str(&out(&json)).unwrap();
+    let steps = plan["steps"].as_array().unwrap();
+    assert_eq!(plan["problems"], serde_json::json!([]));
+    assert_eq!(
+        steps.iter().filter(|step| step["object"] == "default/web").count(),
+        text_steps(&text, "service default/web")
+    );
+    assert!(steps.iter().all(|step| step["destroys"] == false && step["text"].is_string()), "{plan:#}");
+
+    for (object, controllers) in [("default/web", &["service"][..]), ("node/node-1", &["node", "route"])] {
+        let one = world.run(&["plan", object, "--output", "json"]).await;
+        assert_eq!(one.status.code(), Some(2));
+        let plan: Value = serde_json::from_str(&out(&one)).unwrap();
+        let mut seen: Vec<_> =
+            plan["steps"].as_array().unwrap().iter().map(|step| step["controller"].as_str().unwrap()).collect();
+        seen.dedup();
+        assert_eq!(seen, controllers, "{plan:#}");
+        let name = object.trim_start_matches("node/");
+        assert!(plan["steps"].as_array().unwrap().iter().all(|step| step["object"] == name), "{plan:#}");
+    }
+    assert_eq!(world.stage.cluster.writes().len(), 0, "{:?}", world.stage.cluster.writes());
+    assert_eq!(world.stage.cloud.writes().len(), 0, "{:?}", world.stage.cloud.writes());
+
+    // A node that is gone from the cloud is the destructive kind.
+    world.stage.cloud.release_instance(&instance(1));
+    world.stage.rent(2);
+    let companion = sim::cluster::NodeSpec::new("node-2").provider_id("cn-hangzhou.i-play-2");
+    world.stage.cluster.add_node(&companion).unwrap();
+    world.stage.cluster.set_ready("node-1", "Unknown").unwrap();
+    let (text, code) = world.plan().await;
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("! remove node, if instance cn-hangzhou.i-play-1 is still gone at a second look"), "{text}");
+
+    // No answer is no plan.
+    world.stage.cloud.edit(|cloud| cloud.keys.clear());
+    let (text, code) = world.plan().await;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("InvalidAccessKeyId"), "{text}");
+    std::fs::write(world.config(), BROKEN).unwrap();
+    let (text, code) = world.plan().await;
+    assert_eq!(code, Some(1));
+    assert_all_problems(&text);
+    assert_eq!(world.stage.cluster.writes().len() + world.stage.cloud.writes().len(), 0);
+}
+
+/// Steps below a heading of the text.
+fn text_steps(text: &str, heading: &str) -> usize {
+    text.lines().skip_while(|line| *line != heading).skip(1).take_while(|line| line.starts_with("  ")).count()
+}
+
+#[tokio::test]
+async fn what_the_binary_prints_of_itself_is_what_is_committed() {
+    let world = World::new(ALL, "").await;
+    let committed = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    for (command, file) in [("schema", "config/schema.json"), ("reference", "config/alicloud-ccm.reference.toml")] {
+        let output = world.run(&[command]).await;
+        assert_eq!(output.status.code(), Some(0));
+        assert_eq!(out(&output), committed(file), "{command}");
+    }
+    let annotations = world.run(&["annotations"]).await;
+    assert_eq!(annotations.status.code(), Some(0));
+    let page = out(&annotations);
+    for entry in alicloud_ccm::plan::lb::annotations::TABLE {
+        assert!(page.contains(entry.help), "{:?} is missing:\n{page}", entry.name);
+    }
+    let version = world.run(&["version"]).await;
+    assert_eq!(
+        (version.status.code(), out(&version)),
+        (Some(0), format!("alicloud-ccm {}\n", env!("CARGO_PKG_VERSION")))
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_command_line_is_told_apart_from_a_wrong_file() {
+    let world = World::new(ALL, "").await;
+    for arguments in [&["plna"][..], &["plan", "web"], &["plan", "--output", "yaml"], &["run", "--region", "x"]] {
+        let output = world.run(arguments).await;
+        assert_eq!((output.status.code(), out(&output)), (Some(64), String::new()), "{arguments:?}");
+        assert!(!err(&output).is_empty());
+    }
+    let help = world.run(&["--help"]).await;
+    assert_eq!(help.status.code(), Some(0));
+    assert!(out(&help).contains("Usage: alicloud-ccm"), "{}", out(&help));
+}

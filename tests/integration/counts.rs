@@ -1,0 +1,379 @@
+//! How many calls common operations cost. [`OPERATIONS`] is what is promised, `docs/calls.md` is how people read it, and
+//! the scenarios show that it is so.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use alicloud_ccm::alibaba::actions;
+use serde_json::json;
+use sim::cluster::{Endpoint, NodeSpec};
+use sim::stage::{REGION, instance};
+
+use crate::kit::{ALL, Ccm, HASTE, World, address, counts, is_ready};
+
+/// Longer than anything that was begun takes to come back to; route entries are looked at again after two seconds.
+const QUIET: Duration = Duration::from_millis(2700);
+/// Enough where only Services are looked at.
+const SHORT: Duration = Duration::from_millis(700);
+
+struct Operation {
+    id: &'static str,
+    /// As people read it.
+    text: &'static str,
+    /// Action and number of calls; of reads that follow a change until it shows, the most that there may be.
+    calls: &'static [(&'static str, usize)],
+    /// Whether there may be fewer reads than stated.
+    fewer_reads: bool,
+}
+
+const fn exactly(id: &'static str, text: &'static str, calls: &'static [(&'static str, usize)]) -> Operation {
+    Operation { id, text, calls, fewer_reads: false }
+}
+
+const fn at_most(id: &'static str, text: &'static str, calls: &'static [(&'static str, usize)]) -> Operation {
+    Operation { id, text, calls, fewer_reads: true }
+}
+
+const OPERATIONS: &[Operation] = &[
+    exactly(
+        "new",
+        "A new Service with one port",
+        &[
+            ("DescribeLoadBalancers", 2),
+            ("CreateLoadBalancer", 1),
+            ("CreateVServerGroup", 1),
+            ("CreateLoadBalancerTCPListener", 1),
+            ("StartLoadBalancerListener", 1),
+        ],
+    ),
+    exactly(
+        "new-two",
+        "A new Service with two ports",
+        &[
+            ("DescribeLoadBalancers", 2),
+            ("CreateLoadBalancer", 1),
+            ("CreateVServerGroup", 2),
+            ("CreateLoadBalancerTCPListener", 2),
+            ("StartLoadBalancerListener", 2),
+        ],
+    ),
+    exactly("touched", "A Service is touched, and nothing changes that concerns the load balancer", &[]),
+    exactly("cluster-endpoints", "Endpoints change, with `externalTrafficPolicy: Cluster`", &[]),
+    exactly(
+        "local-endpoints",
+        "Endpoints move to another node, with `externalTrafficPolicy: Local`",
+        &[("AddVServerGroupBackendServers", 1), ("RemoveVServerGroupBackendServers", 1)],
+    ),
+    exactly(
+        "annotation",
+        "An annotation of a listener is edited",
+        &[("DescribeLoadBalancerListeners", 1), ("SetLoadBalancerTCPListenerAttribute", 1)],
+    ),
+    exactly(
+        "port-added",
+        "A port is added to a Service with one port",
+        &[
+            ("DescribeLoadBalancerListeners", 1),
+            ("DescribeVServerGroups", 1),
+            ("DescribeVServerGroupAttribute", 1),
+            ("CreateVServerGroup", 1),
+            ("CreateLoadBalancerTCPListener", 1),
+            ("StartLoadBalancerListener", 1),
+        ],
+    ),
+    exactly(
+        "port-removed",
+        "A port is removed from a Service with two ports",
+        &[
+            ("DescribeLoadBalancerListeners", 1),
+            ("DescribeVServerGroups", 1),
+            ("DescribeVServerGroupAttribute", 2),
+            ("DeleteLoadBalancerListener", 1),
+            ("DeleteVServerGroup", 1),
+        ],
+    ),
+    exactly("node-joins", "A node becomes a backend of three server groups", &[("AddVServerGroupBackendServers", 3)]),
+    exactly("node-leaves", "A backend of three server groups leaves", &[("RemoveVServerGroupBackendServers", 3)]),
+    exactly(
+        "service-restart",
+        "A restart or a new leader, for each Service with one port",
+        &[
+            ("DescribeLoadBalancerAttribute", 1),
+            ("DescribeLoadBalancerListeners", 1),
+            ("DescribeVServerGroups", 1),
+            ("DescribeVServerGroupAttribute", 1),
+        ],
+    ),
+    exactly(
+        "deleted",
+        "A Service is deleted",
+        &[("DescribeLoadBalancerAttribute", 1), ("SetLoadBalancerDeleteProtection", 1), ("DeleteLoadBalancer", 1)],
+    ),
+    exactly(
+        "one-node",
+        "A node is initialised",
+        &[("DescribeInstances", 1), ("DescribeNetworkInterfaces", 1), ("ModifyNetworkInterfaceAttribute", 1)],
+    ),
+    exactly(
+        "many-nodes",
+        "120 nodes are initialised together",
+        &[("DescribeInstances", 2), ("DescribeNetworkInterfaces", 2), ("ModifyNetworkInterfaceAttribute", 120)],
+    ),
+    exactly("node-period", "The periodic pass over 121 nodes", &[("DescribeInstances", 2)]),
+    at_most(
+        "one-route",
+        "A node gets its route",
+        &[("DescribeRouteTableList", 4), ("DescribeRouteEntryList", 4), ("CreateRouteEntries", 1)],
+    ),
+    at_most(
+        "many-routes",
+        "120 nodes get their routes together",
+        &[("DescribeRouteTableList", 5), ("DescribeRouteEntryList", 10), ("CreateRouteEntries", 3)],
+    ),
+    exactly(
+        "route-period",
+        "The periodic pass over a route table with 121 entries",
+        &[("DescribeRouteTableList", 1), ("DescribeRouteEntryList", 2)],
+    ),
+];
+
+fn writes(action: &str) -> bool {
+    actions::ALL.iter().find(|known| known.name == action).unwrap().writes
+}
+
+fn check(id: &str, seen: &BTreeMap<String, usize>) {
+    let promised = OPERATIONS.iter().find(|operation| operation.id == id).unwrap();
+    let mut expected = counts(promised.calls);
+    if promised.fewer_reads {
+        for (action, most) in expected.iter_mut().filter(|(action, _)| !writes(action)) {
+            *most = seen.get(action).copied().unwrap_or_default().min(*most);
+        }
+    }
+    assert_eq!(*seen, expected, "{}", promised.text);
+}
+
+async fn settle(world: &World, quiet: Duration) {
+    world.until_quiet(quiet).await;
+    world.take_calls();
+}
+
+fn add_node(world: &World, number: u8) {
+    world.stage.rent(number);
+    let node = NodeSpec::new(&format!("node-{number}")).provider_id(&format!("{REGION}.{}", instance(number)));
+    world.stage.cluster.add_node(&node).unwrap();
+}
+
+fn endpoint(number: u8, node: &str) -> Endpoint {
+    Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, number, 10)), node)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operations_cost_what_the_page_says() {
+    // Worlds of their own, mostly waiting: together they take as long as the slowest.
+    tokio::join!(services(), local_services(), nodes(), routes(), at_rest());
+}
+
+async fn services() {
+    let world = World::new(&["service"], "").await;
+    let stage = &world.stage;
+    add_node(&world, 1);
+    add_node(&world, 2);
+    let ccm = world.start();
+    world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
+    settle(&world, SHORT).await;
+    let measure = async |id: &str| {
+        world.until_quiet(SHORT).await;
+        check(id, &world.take_calls());
+    };
+
+    stage.expose("web", &[80], &["node-1"], &[]);
+    measure("new").await;
+    stage.expose("api", &[80, 443], &["node-1"], &[]);
+    measure("new-two").await;
+    let patch = |changes| stage.cluster.patch("Service", "default", "web", &changes).unwrap();
+    patch(json!({"metadata": {"annotations": {"example.com/note": "seen"}}}));
+    measure("touched").await;
+    stage.cluster.set_endpoints("default", "web", &[endpoint(1, "node-1"), endpoint(2, "node-2")]).unwrap();
+    measure("cluster-endpoints").await;
+    let scheduler = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-scheduler";
+    patch(json!({"metadata": {"annotations": {scheduler: "wrr"}}}));
+    measure("annotation").await;
+    let port = |number| json!({"name": format!("p{number}"), "port": number, "protocol": "TCP"});
+    patch(json!({"spec": {"ports": [port(80), port(81)]}}));
+    measure("port-added").await;
+    patch(json!({"spec": {"ports": [port(80)]}}));
+    measure("port-removed").await;
+    add_node(&world, 3);
+    measure("node-joins").await;
+    stage.cluster.delete_node("node-3").unwrap();
+    measure("node-leaves").await;
+    stage.cluster.delete("Service", "default", "api").unwrap();
+    settle(&world, SHORT).await;
+
+    assert!(ccm.stop().await.success());
+    let ccm = world.start();
+    world.until("it looks", |stage| !stage.cloud.calls().is_empty()).await;
+    measure("service-restart").await;
+
+    stage.cluster.delete("Service", "default", "web").unwrap();
+    measure("deleted").await;
+    assert!(stage.cloud.look(|cloud| cloud.load_balancers.is_empty()));
+    finish(&world, ccm).await;
+}
+
+async fn local_services() {
+    let world = World::new(&["service"], "").await;
+    let stage = &world.stage;
+    add_node(&world, 1);
+    add_node(&world, 2);
+    stage.expose("web", &[80], &["node-1"], &[]);
+    let spec = json!({"spec": {"externalTrafficPolicy": "Local"}});
+    stage.cluster.patch("Service", "default", "web", &spec).unwrap();
+    let ccm = world.start();
+    world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
+    settle(&world, SHORT).await;
+    stage.cluster.set_endpoints("default", "web", &[endpoint(2, "node-2")]).unwrap();
+    world.until_quiet(SHORT).await;
+    check("local-endpoints", &world.take_calls());
+    finish(&world, ccm).await;
+}
+
+async fn nodes() {
+    let world = World::new(&["node"], "period = \"10s\"\n").await;
+    let ccm = world.start_with(&["--set", "node.aggregation=2s"], &[]);
+    world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
+    settle(&world, SHORT).await;
+    world.stage.join(121);
+    world.until("the node is initialised", |_| is_ready(&world.node("node-121"))).await;
+    check("one-node", &world.take_calls());
+    for number in 1..=120 {
+        world.stage.join(number);
+    }
+    let all_ready = |stage: &sim::stage::Stage| stage.cluster.list("Node").iter().all(is_ready);
+    world.until("all nodes are initialised", all_ready).await;
+    check("many-nodes", &world.take_calls());
+    world.until_quiet(SHORT).await;
+    let writes = world.kubernetes_writes();
+    world.take_calls();
+    world.until("the periodic pass comes", |stage| !stage.cloud.calls().is_empty()).await;
+    world.until_quiet(SHORT).await;
+    check("node-period", &world.take_calls());
+    assert_eq!(world.kubernetes_writes(), writes);
+    finish(&world, ccm).await;
+}
+
+async fn routes() {
+    let world = World::new(&["route"], "").await;
+    let more = ["--set", "route.aggregation=2s", "--set", "route.period=10s"];
+    let ccm = world.start_with(&more, &[]);
+    world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
+    settle(&world, QUIET).await;
+    let add = |number: u8| {
+        world.stage.rent(number);
+        let id = format!("{REGION}.{}", instance(number));
+        let node = NodeSpec::new(&format!("node-{number}")).provider_id(&id).pod_cidr(&format!("10.98.{number}.0/24"));
+        world.stage.cluster.add_node(&node).unwrap();
+    };
+    add(121);
+    world.until_quiet(QUIET).await;
+    check("one-route", &world.take_calls());
+    (1..=120).for_each(add);
+    world.until_quiet(QUIET).await;
+    check("many-routes", &world.take_calls());
+    let writes = world.kubernetes_writes();
+    world.until("the periodic pass comes", |stage| !stage.cloud.calls().is_empty()).await;
+    world.until_quiet(SHORT).await;
+    check("route-period", &world.take_calls());
+    assert_eq!(world.kubernetes_writes(), writes);
+    finish(&world, ccm).await;
+}
+
+/// Nothing is written, neither here nor there, while nothing changes, however often it is looked at.
+async fn at_rest() {
+    let world = World::new(ALL, HASTE).await;
+    for number in 1..=3 {
+        world.stage.join(number);
+    }
+    world.stage.expose("web", &[80, 443], &["node-1"], &[]);
+    let more = ["--set", "route.period=10s"];
+    let ccm = world.start_with(&more, &[]);
+    world.until("the Service has its address", |_| address(&world.service("web")).is_some()).await;
+    world.until("the nodes are ready", |stage| stage.cluster.list("Node").iter().all(is_ready)).await;
+    world.until_quiet(QUIET).await;
+
+    let before = (world.kubernetes_writes(), world.stage.cloud.writes().len());
+    world.take_calls();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let calls = world.take_calls();
+    for action in ["DescribeInstances", "DescribeRouteEntryList"] {
+        assert!(calls.contains_key(action), "the periodic passes came: {calls:?}");
+    }
+    assert!(!calls.keys().any(|action| writes(action)), "{calls:?}");
+    assert_eq!((world.kubernetes_writes(), world.stage.cloud.writes().len()), (before.0.clone(), 0));
+
+    assert!(ccm.stop().await.success());
+    let ccm = world.start_with(&more, &[]);
+    world.until("it looks at Services", |stage| stage.cloud.count("DescribeVServerGroupAttribute") >= 2).await;
+    world.until_quiet(SHORT).await;
+    let calls = world.take_calls();
+    assert!(calls.contains_key("DescribeInstances") && calls.contains_key("DescribeRouteEntryList"), "{calls:?}");
+    assert!(!calls.keys().any(|action| writes(action)), "{calls:?}");
+    let mut since = world.kubernetes_writes().split_off(before.0.len());
+    since.retain(|write| !write.starts_with("create events"));
+    assert_eq!(since, Vec::<String>::new());
+    finish(&world, ccm).await;
+}
+
+/// Ends the binary; nothing may have been called in a way that the real cloud would only tolerate.
+async fn finish(world: &World, ccm: Ccm) {
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+}
+
+/// The table as people read it.
+fn page() -> String {
+    let mut page = String::from(
+        "# What operations cost
+
+How many calls to Alibaba Cloud common operations take, in a VPC with one route table, with the defaults of the
+configuration apart from shorter times. The test `counts` measures this table between the binary and the simulated cloud.
+
+| Operation | Reads | Writes |
+|---|---|---|
+",
+    );
+    for Operation { text, calls, fewer_reads, .. } in OPERATIONS {
+        let list = |wanted: bool, prefix: &str| {
+            let calls = calls.iter().filter(|(action, _)| writes(action) == wanted);
+            let calls: Vec<_> = calls.map(|(action, count)| format!("{count} `{action}`")).collect();
+            if calls.is_empty() { "-".to_owned() } else { format!("{prefix}{}", calls.join(", ")) }
+        };
+        let reads = list(false, if *fewer_reads { "at most " } else { "" });
+        let _ = writeln!(page, "| {text} | {reads} | {} |", list(true, ""));
+    }
+    page.push_str(
+        "
+Instances are asked about in batches of 100, route entries are written in batches of 50 and backends in batches of 40. A
+load balancer is read whole when a leader begins, and then every `service.drift_check`; in between, a change reads only what
+it needs. While nothing changes, nothing is written to the API server but the lease.
+",
+    );
+    page
+}
+
+#[test]
+fn the_page_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/calls.md");
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
+    if committed != page() && std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/docs")).unwrap();
+        std::fs::write(path, page()).unwrap();
+    }
+    assert_eq!(
+        committed,
+        page(),
+        "docs/calls.md is not current; run this test with UPDATE_DOCS=1, and look at the difference"
+    );
+}

@@ -1,0 +1,290 @@
+//! The manifests are what the program, and the documents, say that they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use sim::stage::instance;
+
+use crate::kit::World;
+use crate::rights::documents;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn yaml(path: impl AsRef<Path>) -> Vec<Value> {
+    documents(&read(path))
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Objects by kind and name.
+type Objects = BTreeMap<String, Value>;
+
+fn by_name(objects: Vec<Value>) -> Objects {
+    let named = |object: Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        (format!("{}/{name}", object["kind"].as_str().unwrap_or_default()), object)
+    };
+    objects.into_iter().map(named).collect()
+}
+
+/// What a kustomization makes, as far as ours go.
+fn kustomize(folder: &Path) -> Objects {
+    let kustomization = yaml(folder.join("kustomization.yaml")).remove(0);
+    let mut objects = Objects::new();
+    for resource in texts(&kustomization["resources"]) {
+        let path = root().join(folder).join(resource);
+        objects.extend(if path.is_dir() { kustomize(&path) } else { by_name(yaml(path)) });
+    }
+    for generator in kustomization["configMapGenerator"].as_array().into_iter().flatten() {
+        assert_eq!(kustomization["generatorOptions"]["disableNameSuffixHash"], true);
+        let files = texts(&generator["files"]).into_iter();
+        let data: BTreeMap<_, _> = files.map(|file| (file, read(folder.join(file)))).collect();
+        let metadata = json!({ "name": generator["name"], "namespace": generator["namespace"] });
+        objects.extend(by_name(vec![
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data }),
+        ]));
+    }
+    objects
+}
+
+/// What the chart makes with its own values.
+fn chart() -> Objects {
+    let values = yaml("helm/alicloud-ccm/values.yaml").remove(0);
+    let config: String = values["config"].as_str().unwrap().split('\n').map(|line| format!("\n    {line}")).collect();
+    let text = read("helm/alicloud-ccm/templates/alicloud-ccm.yaml")
+        .replace("{{ .Values.image }}", values["image"].as_str().unwrap())
+        .replace("{{ .Values.replicas }}", &values["replicas"].to_string())
+        .replace("{{ .Values.config | nindent 4 }}", &config);
+    assert!(!text.contains("{{"), "the chart uses more than this test renders:\n{text}");
+    by_name(documents(&text))
+}
+
+#[test]
+fn the_chart_and_the_overlay_are_the_same_installation() {
+    let overlay = kustomize(Path::new("overlays/deployment"));
+    let chart = chart();
+    assert_eq!(chart.keys().collect::<Vec<_>>(), overlay.keys().collect::<Vec<_>>());
+    for (name, object) in &overlay {
+        assert_eq!(&chart[name], object, "{name}");
+    }
+}
+
+#[test]
+fn kubectl_and_helm_make_the_same_of_them() {
+    for overlay in ["overlays/deployment", "overlays/daemonset", "overlays/openshift"] {
+        let ours = kustomize(Path::new(overlay));
+        assert!(ours.len() >= 7, "{:?}", ours.keys());
+        // Only where it is installed.
+        let Ok(output) = Command::new("kubectl").arg("kustomize").arg(root().join(overlay)).output() else { continue };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(by_name(documents(&String::from_utf8(output.stdout).unwrap())), ours, "{overlay}");
+    }
+    if let Ok(output) = Command::new("helm").arg("template").arg(root().join("helm/alicloud-ccm")).output() {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(by_name(documents(&String::from_utf8(output.stdout).unwrap())), chart());
+    }
+}
+
+fn binary(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm")).env_clear().args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn the_roles_are_those_that_the_program_prints() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("all.toml");
+    std::fs::write(&path, "cloud.cluster_id = \"c\"\nroute.cluster_cidrs = [\"10.0.0.0/8\"]\n").unwrap();
+    let (_, printed) = binary(&["rbac", "--config", path.to_str().unwrap()]);
+    assert_eq!(read("base/rbac.yaml"), printed, "print deploy/base/rbac.yaml anew with: alicloud-ccm rbac");
+}
+
+#[test]
+fn the_configuration_in_the_manifests_is_right_with_and_without_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("alicloud-ccm.toml");
+    let text = read("base/alicloud-ccm.toml");
+    let check = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let (right, said) = binary(&["check", "--config", path.to_str().unwrap()]);
+        assert!(right, "{said}\n{text}");
+    };
+    check(&text);
+    for key in yaml("secret.yaml")[0]["stringData"].as_object().unwrap().keys() {
+        let file = folder.path().join(key);
+        std::fs::write(&file, "change-me").unwrap();
+        // As the kubelet leaves it for the group of the pod.
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o440)).unwrap();
+    }
+    let keyed: String = text
+        .lines()
+        .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned() + "\n")
+        .collect();
+    assert!(keyed.contains("\n[cloud.credentials]\n"), "{keyed}");
+    check(&keyed.replace("/etc/alicloud-ccm-keys", folder.path().to_str().unwrap()));
+}
+
+/// What holds for the pod wherever it runs: the network of the host, nothing of the cluster's, least rights.
+fn judge_pod(spec: &Value) {
+    assert_eq!((&spec["hostNetwork"], &spec["dnsPolicy"]), (&json!(true), &json!("Default")));
+    assert!(spec["priorityClassName"].as_str().is_some_and(|class| class.starts_with("system-")));
+    let security = &spec["securityContext"];
+    assert_eq!(
+        (&security["runAsNonRoot"], &security["seccompProfile"]["type"]),
+        (&json!(true), &json!("RuntimeDefault"))
+    );
+    let container = &spec["containers"][0];
+    let arguments = texts(&container["args"]);
+    assert!(binary(&[&arguments[..], &["--help"]].concat()).0, "{arguments:?}");
+    let confined = json!({
+        "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+    });
+    assert_eq!(container["securityContext"], confined);
+    for (probe, path) in [("livenessProbe", "/livez"), ("readinessProbe", "/readyz")] {
+        let expected = json!({ "host": "127.0.0.1", "port": 10258, "path": path });
+        assert_eq!(container[probe]["httpGet"], expected);
+    }
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    assert!(mounts.iter().all(|mount| mount.get("subPath").is_none() && mount["readOnly"] == true));
+    let config = arguments.iter().find(|argument| argument.ends_with(".toml")).unwrap();
+    assert!(mounts.iter().any(|mount| Path::new(config).parent() == mount["mountPath"].as_str().map(Path::new)));
+    let dockerfile = std::fs::read_to_string(root().join("../Dockerfile")).unwrap();
+    let user = format!("USER {}:{}", security["runAsUser"], security["runAsGroup"]);
+    assert!(dockerfile.contains(&user) && dockerfile.contains("/etc/ssl/certs/ca-certificates.crt"), "{dockerfile}");
+}
+
+#[test]
+fn pods_of_a_cluster_come_up_on_a_master_that_is_not_initialised() {
+    for (file, kind) in
+        [("overlays/deployment/deployment.yaml", "Deployment"), ("overlays/daemonset/daemonset.yaml", "DaemonSet")]
+    {
+        let object = yaml(file).remove(0);
+        assert_eq!(object["kind"], kind);
+        assert_eq!(object["spec"]["selector"]["matchLabels"], object["spec"]["template"]["metadata"]["labels"]);
+        let spec = &object["spec"]["template"]["spec"];
+        judge_pod(spec);
+        let tolerations = spec["tolerations"].as_array().unwrap();
+        for key in [
+            "node.cloudprovider.kubernetes.io/uninitialized",
+            "node-role.kubernetes.io/control-plane",
+            "node-role.kubernetes.io/master",
+            "node.kubernetes.io/not-ready",
+            "node.kubernetes.io/network-unavailable",
+        ] {
+            assert!(tolerations.contains(&json!({ "key": key, "operator": "Exists" })), "{kind} must tolerate {key}");
+        }
+        let volumes = by_volume(spec);
+        assert_eq!(volumes["config"]["configMap"]["name"], "alicloud-ccm");
+        assert_eq!(volumes["keys"]["secret"]["defaultMode"], 0o400);
+        assert_eq!(volumes["keys"]["secret"]["optional"], true);
+    }
+    let deployment = yaml("overlays/deployment/deployment.yaml").remove(0);
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    // The port is the host's: two copies on one machine, or a new one before the old one has gone, could not start.
+    let anti = &deployment["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"];
+    assert_eq!(anti["requiredDuringSchedulingIgnoredDuringExecution"][0]["topologyKey"], "kubernetes.io/hostname");
+    assert_eq!(deployment["spec"]["strategy"]["rollingUpdate"], json!({ "maxSurge": 0, "maxUnavailable": 1 }));
+}
+
+fn by_volume(spec: &Value) -> BTreeMap<String, Value> {
+    let volumes = spec["volumes"].as_array().unwrap().iter();
+    volumes.map(|volume| (volume["name"].as_str().unwrap().to_owned(), volume.clone())).collect()
+}
+
+#[test]
+fn the_static_pod_needs_nothing_of_the_api_server() {
+    let pod = yaml("static-pod/alicloud-ccm.yaml").remove(0);
+    let spec = &pod["spec"];
+    judge_pod(spec);
+    // A kubelet refuses static pods that refer to other objects.
+    for reference in ["serviceAccountName", "serviceAccount", "imagePullSecrets"] {
+        assert!(spec.get(reference).is_none(), "{reference}");
+    }
+    let volumes = by_volume(spec);
+    assert_eq!(volumes.len(), 1);
+    assert_eq!(volumes["config"]["hostPath"], json!({ "path": "/etc/alicloud-ccm", "type": "Directory" }));
+}
+
+#[test]
+fn openshift_allows_what_the_pod_does_and_no_more() {
+    let objects = kustomize(Path::new("overlays/openshift"));
+    let (scc, deployment) = (&objects["SecurityContextConstraints/alicloud-ccm"], &objects["Deployment/alicloud-ccm"]);
+    let spec = &deployment["spec"]["template"]["spec"];
+    assert_eq!(scc["allowHostNetwork"], spec["hostNetwork"]);
+    assert_eq!(scc["runAsUser"]["uid"], spec["securityContext"]["runAsUser"]);
+    assert_eq!(scc["fsGroup"]["ranges"][0]["min"], spec["securityContext"]["fsGroup"]);
+    let allowed: BTreeSet<_> = texts(&scc["volumes"]).into_iter().collect();
+    for volume in by_volume(spec).values() {
+        assert!(allowed.iter().any(|kind| volume.get(kind).is_some()), "{volume}");
+    }
+    assert!(allowed.contains("projected"), "the token of the service account");
+    let switches = ["allowPrivilegedContainer", "allowHostDirVolumePlugin", "allowHostPID", "allowHostIPC"];
+    assert!(switches.iter().all(|switch| scc[switch] == false));
+    let account = &objects["ServiceAccount/alicloud-ccm"]["metadata"];
+    let user = format!(
+        "system:serviceaccount:{}:{}",
+        account["namespace"].as_str().unwrap(),
+        account["name"].as_str().unwrap()
+    );
+    assert_eq!(texts(&scc["users"]), [user]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openshift_kubelets_learn_their_provider_id_before_they_start() {
+    let script = read("openshift/kubelet-providerid");
+    let configs = yaml("openshift/machineconfig.yaml");
+    let roles: Vec<_> =
+        configs.iter().map(|config| &config["metadata"]["labels"]["machineconfiguration.openshift.io/role"]).collect();
+    assert_eq!(roles, ["master", "worker"]);
+    for config in &configs {
+        let config = &config["spec"]["config"];
+        let file = &config["storage"]["files"][0];
+        let content = file["contents"]["source"].as_str().unwrap().split_once(";base64,").unwrap().1;
+        assert_eq!(String::from_utf8(STANDARD.decode(content).unwrap()).unwrap(), script);
+        assert_eq!(file["mode"], 0o755);
+        let unit = config["systemd"]["units"][0]["contents"].as_str().unwrap();
+        let start = format!("ExecStart={}", file["path"].as_str().unwrap());
+        assert!(unit.contains(&start) && unit.contains("Before=kubelet.service"), "{unit}");
+    }
+
+    if Command::new("curl").arg("--version").output().is_err() {
+        assert!(script.contains("KUBELET_PROVIDERID=alicloud://$region.$instance"));
+        return;
+    }
+    let world = World::new(&["node"], "").await;
+    world.stage.rent(1);
+    world.stage.cloud.edit(|cloud| {
+        cloud.metadata.instance = Some(instance(1));
+        cloud.metadata.token_required = true;
+    });
+    let variables = world.folder().join("kubelet-env");
+    let here = script
+        .replace("/etc/kubernetes/kubelet-env", variables.to_str().unwrap())
+        .replace("http://100.100.100.200", &format!("http://{}", world.stage.cloud_address()));
+    let run = || {
+        let mut command = Command::new("bash");
+        command.arg("-c").arg(&here);
+        async move { tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap() }
+    };
+    for _ in 0..2 {
+        let output = run().await;
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let written = std::fs::read_to_string(&variables).unwrap();
+        assert_eq!(written, "KUBELET_PROVIDERID=alicloud://cn-hangzhou.i-play-1\n", "once, however often it runs");
+    }
+}

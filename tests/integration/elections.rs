@@ -1,0 +1,131 @@
+//! Several copies, one of which works.
+
+use std::time::{Duration, Instant};
+
+use sim::cloud::Fault;
+use sim::cluster::{Effect, Match};
+use sim::stage::Stage;
+
+use crate::kit::{ALL, Ccm, HASTE, World, address, is_ready};
+
+/// An election that is quick enough for a test.
+const QUICK: &str = "\n[leader_election]\nlease_duration = \"8s\"\nrenew_deadline = \"4s\"\nretry_period = \"300ms\"\n";
+
+fn holder(stage: &Stage) -> String {
+    let lease = stage.cluster.get("Lease", "kube-system", "ccm").unwrap_or_default();
+    lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+}
+
+async fn until_led(world: &World, ccm: &Ccm) {
+    world.until("a copy leads", |stage| !holder(stage).is_empty()).await;
+    ccm.until_page("/readyz", |status, text| status == 200 && text.contains("this copy leads")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_copy_leads_and_ends_in_order() {
+    tokio::join!(two_copies_take_turns(), the_end_comes_within_seconds(), a_leader_that_cannot_renew_stops_writing());
+}
+
+async fn two_copies_take_turns() {
+    let world = World::new(ALL, &format!("{HASTE}{QUICK}")).await;
+    let first = world.start_serving();
+    until_led(&world, &first).await;
+    let first_holder = holder(&world.stage);
+    let second = world.start_serving();
+    second.until_page("/readyz", |status, text| status == 200 && text.contains("standby")).await;
+    assert_eq!(second.page("/livez").await.unwrap().0, 200);
+    let metrics =
+        second.until_page("/metrics", |status, text| status == 200 && text.contains("alicloud_ccm_leader ")).await;
+    assert!(metrics.contains("alicloud_ccm_leader 0"), "{metrics}");
+
+    // Only the leader works.
+    let node = world.stage.join(1);
+    world.until("the node is initialised", |_| is_ready(&world.node(&node))).await;
+    assert_eq!(holder(&world.stage), first_holder);
+    assert!(!second.log().contains("created route"), "{}", second.log());
+
+    // An orderly end hands over at once.
+    let began = Instant::now();
+    assert!(first.stop().await.success());
+    world.until("the other copy leads", |stage| !holder(stage).is_empty() && holder(stage) != first_holder).await;
+    assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
+    until_led(&world, &second).await;
+    world.stage.expose("web", &[80], &["node-1"], &[]);
+    world.until("the new leader works", |_| address(&world.service("web")).is_some()).await;
+
+    // A sudden end hands over when the lease has run out, and not before.
+    let third = world.start_serving();
+    third.until_page("/readyz", |status, text| status == 200 && text.contains("standby")).await;
+    let second_holder = holder(&world.stage);
+    let began = Instant::now();
+    assert!(!second.kill().await.success());
+    world.until("the third copy leads", |stage| holder(stage) != second_holder).await;
+    assert!(began.elapsed() > Duration::from_secs(7), "the lease was still good: {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+
+    // It finds everything as it should be.
+    world.until_quiet(Duration::from_secs(1)).await;
+    let writes = world.stage.cloud.writes().len();
+    let node = world.stage.join(2);
+    world.until("the third copy works", |_| is_ready(&world.node(&node))).await;
+    assert_eq!(world.stage.cloud.look(|cloud| cloud.load_balancers.len()), 1);
+    assert!(world.stage.cloud.writes().len() > writes);
+    assert!(third.stop().await.success());
+    assert_eq!(holder(&world.stage), "", "the lease is given back");
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+}
+
+async fn the_end_comes_within_seconds() {
+    let world = World::new(ALL, HASTE).await;
+    // With half a second for every call, twenty listeners with their groups take longer than anybody waits.
+    let ports: Vec<u16> = (8001..=8020).collect();
+    world.stage.join(1);
+    let ccm = world.start();
+    world.until("the node is initialised", |_| is_ready(&world.node("node-1"))).await;
+    world.until_quiet(Duration::from_millis(500)).await;
+    world.stage.cloud.dials(|dials| dials.latency = Duration::from_millis(500));
+    world.stage.expose("web", &ports, &["node-1"], &[]);
+    world.until("work is under way", |stage| stage.cloud.count("CreateVServerGroup") > 2).await;
+    let began = Instant::now();
+    assert!(ccm.stop().await.success());
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+    assert_eq!(holder(&world.stage), "", "the lease is given back");
+
+    // The next one finishes without making anything twice.
+    world.stage.cloud.dials(|dials| dials.latency = Duration::ZERO);
+    let ccm = world.start();
+    world.until("the Service has its address", |_| address(&world.service("web")).is_some()).await;
+    world.stage.cloud.look(|cloud| {
+        assert_eq!(cloud.load_balancers.len(), 1);
+        let lb = cloud.load_balancers.values().next().unwrap();
+        assert_eq!((lb.listeners.len(), lb.groups.len()), (20, 20));
+    });
+    assert!(ccm.stop().await.success());
+}
+
+async fn a_leader_that_cannot_renew_stops_writing() {
+    let world = World::new(ALL, &format!("{HASTE}{QUICK}")).await;
+    let ccm = world.start_serving();
+    until_led(&world, &ccm).await;
+    let unreachable = || Effect::LoseRequest;
+    for verb in ["get", "update", "patch", "create"] {
+        world.stage.cluster.trouble_times(Match::new(verb, "leases"), unreachable(), usize::MAX);
+    }
+    ccm.until_page("/readyz", |_, text| text.contains("standby")).await;
+    let calls = world.stage.cloud.writes().len();
+    world.stage.join(1);
+    world.stage.expose("web", &[80], &["node-1"], &[]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(world.stage.cloud.writes().len(), calls);
+    assert_eq!(world.kubernetes_writes().iter().filter(|write| !write.contains("events")).count(), 0);
+
+    world.stage.cluster.calm();
+    until_led(&world, &ccm).await;
+    world.until("it goes on", |_| address(&world.service("web")).is_some()).await;
+
+    // Being refused by the cloud does not cost the lead.
+    world.stage.cloud.faults().always("*", Fault::Throttle);
+    world.stage.join(2);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    until_led(&world, &ccm).await;
+}

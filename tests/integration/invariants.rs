@@ -1,0 +1,193 @@
+//! What the compiler cannot say about the source; `src/lib.rs` lists these rules.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use alicloud_ccm::alibaba::actions;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every source file below a folder, with its path relative to the repository and its text without comments.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let code =
+                    text.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+                found.push((path.strip_prefix(root()).unwrap().to_owned(), code));
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no source in {folder}");
+    found
+}
+
+/// Whether the text has the phrase, not as a part of a longer name.
+fn names(text: &str, phrase: &str) -> bool {
+    let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(phrase).any(|(at, found)| {
+        !text[..at].ends_with(part_of_name)
+            && !(text[at + found.len()..].starts_with(part_of_name) && phrase.ends_with(part_of_name))
+    })
+}
+
+/// `file: phrase` for every phrase that a file names.
+fn offences<'a>(files: impl IntoIterator<Item = &'a (PathBuf, String)>, phrases: &[&str]) -> Vec<String> {
+    let mut offences = Vec::new();
+    for (path, text) in files {
+        offences.extend(
+            phrases.iter().filter(|phrase| names(text, phrase)).map(|phrase| format!("{}: {phrase}", path.display())),
+        );
+    }
+    offences
+}
+
+fn outside<'a>(files: &'a [(PathBuf, String)], folder: &str) -> Vec<&'a (PathBuf, String)> {
+    let (inside, outside): (Vec<_>, Vec<_>) = files.iter().partition(|(path, _)| path.starts_with(folder));
+    assert!(!inside.is_empty(), "{folder} is gone; this rule guards nothing");
+    outside
+}
+
+const NONE: [&str; 0] = [];
+
+#[test]
+fn plans_do_no_io() {
+    let io = [
+        "tokio",
+        "kube",
+        "reqwest",
+        "hyper",
+        "hyper_util",
+        "tracing",
+        "std::fs",
+        "std::net::TcpStream",
+        "std::process",
+        "crate::clock",
+        "crate::cluster",
+        "crate::controllers",
+        "crate::observe",
+        "crate::fence",
+    ];
+    assert_eq!(offences(&sources("src/plan"), &io), NONE);
+    let cloud = ["alibaba::Cloud", "alibaba::slb::Slb", "alibaba::vpc::Vpc", "alibaba::ecs::Ecs"];
+    assert_eq!(offences(&sources("src/plan"), &cloud), NONE, "data of the cloud is fine, clients are not");
+}
+
+#[test]
+fn only_one_place_knows_the_vendor_and_only_one_the_client() {
+    let source = sources("src");
+    let actions: Vec<String> = actions::ALL.iter().map(|action| format!("\"{}\"", action.name)).collect();
+    assert!(actions.len() > 30, "{actions:?}");
+    let actions: Vec<&str> = actions.iter().map(String::as_str).collect();
+    let beyond = outside(&source, "src/alibaba");
+    assert_eq!(offences(beyond.iter().copied(), &actions), NONE);
+    assert_eq!(offences(beyond.iter().copied(), &["reqwest", "actions::"]), NONE);
+    assert_eq!(offences(outside(&source, "src/cluster"), &["kube::"]), NONE);
+}
+
+#[test]
+fn the_wall_clock_is_read_in_one_place() {
+    let source = sources("src");
+    let clocks = ["Timestamp::now", "Zoned::now", "SystemTime::now", "Utc::now"];
+    assert_eq!(offences(outside(&source, "src/clock.rs"), &clocks), NONE);
+    assert_eq!(offences(source.iter().filter(|(path, _)| path.ends_with("clock.rs")), &clocks).len(), 1);
+}
+
+#[test]
+fn the_entry_point_is_short_and_no_module_is_a_drawer() {
+    let source = sources("src");
+    let main = source.iter().find(|(path, _)| path.ends_with("main.rs")).unwrap();
+    assert!(main.1.lines().count() < 100);
+    for (path, _) in &source {
+        for drawer in ["util", "utils", "common", "helper", "helpers", "manager"] {
+            assert!(path.iter().all(|part| Path::new(part).file_stem().unwrap() != drawer), "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_top_level_is_what_people_look_for() {
+    let listed = Command::new("git").args(["ls-files"]).current_dir(root()).output();
+    let Some(listed) = listed.ok().filter(|listed| listed.status.success()) else {
+        // Without git, as in an unpacked archive, the folder itself is what was handed out; builds add `target`.
+        return assert_eq!(
+            unexpected(std::fs::read_dir(root()).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap())),
+            NONE
+        );
+    };
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert_eq!(unexpected(listed.lines().map(|path| path.split('/').next().unwrap().to_owned())), NONE);
+}
+
+/// Names at the top that are neither hidden nor expected.
+fn unexpected(names: impl Iterator<Item = String>) -> Vec<String> {
+    const EXPECTED: [&str; 14] = [
+        "CHANGELOG.md",
+        "Cargo.lock",
+        "Cargo.toml",
+        "LICENSE",
+        "README.md",
+        "clippy.toml",
+        "config",
+        "deny.toml",
+        "deploy",
+        "docs",
+        "rustfmt.toml",
+        "src",
+        "systemd",
+        "tests",
+    ];
+    let mut names: Vec<_> =
+        names.filter(|name| !name.starts_with('.') && name != "target" && !EXPECTED.contains(&name.as_str())).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Packages of a release build, as `name version`.
+fn packages() -> Vec<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--package", "alicloud-ccm", "--edges", "normal", "--prefix", "none", "--offline", "--locked"])
+        .args(["--format", "{p}"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let package = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    let mut packages: Vec<_> = text.lines().filter(|line| !line.is_empty()).map(package).collect();
+    packages.sort();
+    packages.dedup();
+    packages
+}
+
+#[test]
+fn one_tls_stack_one_toml_parser_and_nothing_of_the_tests() {
+    let packages = packages();
+    let versions = |name: &str| packages.iter().filter(|package| package.split(' ').next() == Some(name)).count();
+    for one in ["rustls", "ring", "toml", "hyper", "tokio", "kube-client"] {
+        assert_eq!(versions(one), 1, "{one}: {packages:?}");
+    }
+    for none in [
+        "openssl",
+        "openssl-sys",
+        "native-tls",
+        "aws-lc-rs",
+        "aws-lc-sys",
+        "toml_edit",
+        "boring",
+        "sim",
+        "insta",
+        "proptest",
+    ] {
+        assert_eq!(versions(none), 0, "{none}");
+    }
+}

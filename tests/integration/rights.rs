@@ -1,0 +1,194 @@
+//! What is granted is enough, and nothing of it is too much.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use sim::cluster::Version;
+use sim::stage::{ACCESS_KEY, Stage, instance};
+
+use crate::kit::{ALL, HASTE, World, address, is_ready};
+
+const USER: &str = "system:serviceaccount:kube-system:alicloud-ccm";
+
+/// The documents of a YAML file.
+pub(crate) fn documents(yaml: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(yaml).unwrap_or_else(|error| panic!("{error}:\n{yaml}"))
+}
+
+/// Standard output of a command that must succeed.
+async fn printed(world: &World, arguments: &[&str]) -> String {
+    let output = world.run(arguments).await;
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A world in which the binary may do exactly what it says that it needs.
+async fn confined(version: Version, controllers: &[&str], more: &str) -> World {
+    let stage = Stage::open(version).await.unwrap();
+    stage.cluster.admit("token-of-the-ccm", USER);
+    let world = World::of(stage, controllers, more);
+    let kubernetes = format!("1.{}", version.minor());
+    let manifests = documents(&printed(&world, &["rbac", "--kubernetes", &kubernetes]).await);
+    world.stage.cluster.grant_only(&manifests);
+    let policy: Value = serde_json::from_str(&printed(&world, &["ram-policy"]).await).unwrap();
+    let actions = policy["Statement"][0]["Action"].as_array().cloned().unwrap_or_default();
+    let permitted = actions.iter().filter_map(|action| action.as_str().map(str::to_owned)).collect();
+    world.stage.cloud.edit(|cloud| cloud.permit_only(ACCESS_KEY.0, &permitted));
+    world
+}
+
+/// What the roles grant, as `verb resource`.
+fn granted(manifests: &[Value]) -> BTreeSet<String> {
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    let rules = manifests.iter().flat_map(|document| document["rules"].as_array().cloned().unwrap_or_default());
+    rules
+        .flat_map(|rule| {
+            let resources = texts(&rule["resources"]);
+            texts(&rule["verbs"])
+                .into_iter()
+                .flat_map(move |verb| resources.iter().map(|resource| format!("{verb} {resource}")).collect::<Vec<_>>())
+        })
+        .collect()
+}
+
+/// Nothing was refused, and every right was made use of.
+fn judge(world: &World, manifests: &[Value]) {
+    let calls = world.stage.cluster.calls();
+    let refused: Vec<_> = calls.iter().filter(|call| call.status == Some(403)).collect();
+    assert!(refused.is_empty(), "refused: {refused:?}");
+    let refused: Vec<_> =
+        world.stage.cloud.calls().into_iter().filter(|call| call.outcome.starts_with("Forbidden")).collect();
+    assert!(refused.is_empty(), "refused: {refused:?}");
+    let used = calls.iter().map(|call| format!("{} {}", call.verb, call.target())).collect();
+    let idle: Vec<_> = granted(manifests).difference(&used).cloned().collect();
+    assert_eq!(idle, Vec::<String>::new(), "granted, but of no use");
+}
+
+const ADDRESS_TYPE: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-address-type";
+
+fn annotated(address_type: &str) -> Value {
+    json!({ "metadata": { "annotations": { ADDRESS_TYPE: address_type } } })
+}
+
+/// From the first node to the last Service, as far as these controllers go, with a change of leader in between.
+async fn live(version: Version, controllers: &[&str]) {
+    let world = confined(version, controllers, HASTE).await;
+    let has = |name: &str| controllers.contains(&name);
+    let first = world.start();
+    let nodes: Vec<String> = (1..=3).map(|number| world.stage.join(number)).collect();
+    if has("node") {
+        world.until("the nodes are initialised", |_| nodes.iter().all(|name| is_ready(&world.node(name)))).await;
+    } else if has("route") {
+        let routed = |name: &String| world.node(name).to_string().contains("RouteCreated");
+        world.until("the nodes have routes", |_| nodes.iter().all(routed)).await;
+    } else {
+        // What a route controller left behind is taken back.
+        let condition = json!({ "type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated" });
+        world.stage.cluster.patch_status("Node", "", &nodes[0], &json!({ "conditions": [condition] })).unwrap();
+        world
+            .until("the condition is taken back", |stage| {
+                let writes = stage.cluster.writes();
+                writes.iter().any(|call| call.target() == "nodes/status" && call.status == Some(200))
+            })
+            .await;
+    }
+    if has("service") {
+        world.stage.expose("web", &[80], &["node-1", "node-2"], &[]);
+        world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+        world.stage.expose("wrong", &[80], &["node-1"], &[(ADDRESS_TYPE, "nowhere")]);
+        world.until("its user is told", |_| !world.events("Service", "wrong").is_empty()).await;
+        world.stage.cluster.delete("Service", "default", "web").unwrap();
+        world.until("the Service is gone", |_| world.service("web").is_null()).await;
+        assert!(world.stage.cloud.look(|cloud| cloud.load_balancers.is_empty()));
+    }
+    if has("node") {
+        world.stage.cloud.release_instance(&instance(3));
+        world.stage.cluster.set_ready("node-3", "Unknown").unwrap();
+        world.until("the node is gone", |_| world.node("node-3").is_null()).await;
+    }
+    assert!(first.stop().await.success());
+    let second = world.start();
+    world.until("another copy leads", |_| second.log().contains(" leading ")).await;
+    if has("service") {
+        // What was said before is counted in its event.
+        for place in ["elsewhere", "nowhere"] {
+            world.stage.cluster.patch("Service", "default", "wrong", &annotated(place)).unwrap();
+            let told =
+                |_: &Stage| world.events("Service", "wrong").iter().any(|(_, _, message)| message.contains(place));
+            world.until("its user is told", told).await;
+        }
+        world.until("an event is counted", |stage| stage.cluster.count("patch", "events") > 0).await;
+    }
+    assert!(second.stop().await.success());
+    let kubernetes = format!("1.{}", version.minor());
+    let mut manifests = documents(&printed(&world, &["rbac", "--kubernetes", &kubernetes]).await);
+    if !has("service") {
+        // Nothing here goes wrong twice; that events are counted is shown with Services.
+        for rule in manifests.iter_mut().flat_map(|document| document["rules"].as_array_mut().into_iter().flatten()) {
+            if rule["resources"][0] == "events" {
+                rule["verbs"] = json!(["create"]);
+            }
+        }
+    }
+    judge(&world, &manifests);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_configuration_lives_on_exactly_what_it_is_granted() {
+    tokio::join!(
+        live(Version::NEWEST, ALL),
+        live(Version::V1_11, ALL),
+        live(Version::NEWEST, &["node"]),
+        live(Version::NEWEST, &["route"]),
+        live(Version::NEWEST, &["service"]),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_right_is_named_with_its_verb() {
+    let world = confined(Version::NEWEST, &["node"], HASTE).await;
+    let mut manifests = documents(&printed(&world, &["rbac"]).await);
+    for rule in manifests.iter_mut().flat_map(|document| document["rules"].as_array_mut().into_iter().flatten()) {
+        if rule["resources"][0] == "nodes/status" {
+            rule["verbs"] = json!([]);
+        }
+    }
+    world.stage.cluster.grant_only(&manifests);
+    let ccm = world.start();
+    world.stage.join(1);
+    world.until("the log names the right", |_| ccm.log().contains("needs the verb patch on nodes/status")).await;
+    assert!(ccm.kill().await.code().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubelet_is_told_what_the_metadata_service_knows() {
+    let world = World::new(&["node"], "").await;
+    world.stage.rent(1);
+    world.stage.cloud.edit(|cloud| cloud.metadata.instance = Some(instance(1)));
+    let service = format!("http://{}", world.stage.cloud_address());
+    let told = |more: &'static [&'static str]| {
+        let arguments = [&["kubelet-args", "--metadata", &service], more].concat();
+        let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
+        let world = &world;
+        async move { printed(world, &arguments.iter().map(String::as_str).collect::<Vec<_>>()).await }
+    };
+    let name = "--provider-id=cn-hangzhou.i-play-1";
+    assert_eq!(told(&["--host-name", "none"]).await, format!("{name}\n"));
+    assert_eq!(
+        told(&["--host-name", "provider-id"]).await,
+        format!("{name} --hostname-override=cn-hangzhou.i-play-1\n")
+    );
+    assert_eq!(told(&[]).await, format!("{name} --hostname-override=node-1\n"));
+    let scheme = told(&["--scheme", "--output", "env", "--host-name", "none"]).await;
+    assert_eq!(scheme, "KUBELET_PROVIDERID=alicloud://cn-hangzhou.i-play-1\n");
+    let config = documents(&told(&["--output", "config"]).await);
+    assert_eq!(config[0]["providerID"], "cn-hangzhou.i-play-1");
+
+    world.stage.cloud.edit(|cloud| cloud.metadata.disabled = true);
+    let output = world.run(&["kubelet-args", "--metadata", &service, "--timeout", "1"]).await;
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("given up after 1 s") && error.contains("--timeout"), "{error}");
+}

@@ -1,0 +1,161 @@
+//! What changes cost: counted in calls, which do not depend on the machine.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use sim::cluster::Endpoint;
+use sim::stage::{Stage, instance};
+
+use crate::kit::{ALL, World, address, is_ready};
+
+/// The periodic comparisons are for other tests.
+const NO_DRIFT_CHECK: &str = "[service]\ndrift_check = \"0s\"\n";
+const QUIET: Duration = Duration::from_secs(1);
+const NODES: u8 = 6;
+const SERVICES: u8 = 12;
+
+/// A world in which the first nodes are in service and nothing is left to do; the cloud enforces its quotas.
+async fn settled(nodes: u8) -> (World, crate::kit::Ccm) {
+    let world = World::new(ALL, NO_DRIFT_CHECK).await;
+    world.stage.cloud.dials(|dials| {
+        dials.rate_quotas = true;
+        dials.latency = Duration::from_millis(20);
+    });
+    let ccm = world.start();
+    let names: Vec<String> = (1..=nodes).map(|number| world.stage.join(number)).collect();
+    world.until("nodes are ready", |_| names.iter().all(|name| is_ready(&world.node(name)))).await;
+    world.until_quiet(QUIET).await;
+    forget(&world.stage);
+    (world, ccm)
+}
+
+fn forget(stage: &Stage) {
+    let _ = stage.cloud.take_calls();
+    stage.cluster.clear_calls();
+}
+
+fn name(number: u8) -> String {
+    format!("web-{number}")
+}
+
+/// Cloud calls by action since the last look, none of which was refused for its number.
+fn calls(stage: &Stage) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for call in stage.cloud.take_calls() {
+        assert!(!call.outcome.starts_with("Throttling"), "{call:?}");
+        *counts.entry(call.action).or_default() += 1;
+    }
+    counts
+}
+
+fn counted(expected: &[(&str, usize)]) -> BTreeMap<String, usize> {
+    expected.iter().map(|(action, count)| ((*action).to_owned(), *count)).collect()
+}
+
+/// Groups that hold this instance.
+fn groups_with(stage: &Stage, id: &str) -> usize {
+    stage.cloud.look(|cloud| {
+        let groups = cloud.load_balancers.values().flat_map(|balancer| balancer.groups.values());
+        groups.filter(|group| group.backends.iter().any(|backend| backend.server_id == id)).count()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_takes_four_writes_and_two_reads_and_moving_its_endpoints_few() {
+    let (world, ccm) = settled(NODES).await;
+    let stage = &world.stage;
+    stage.expose("web", &[80], &["node-1"], &[]);
+    world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
+    world.until_quiet(QUIET).await;
+    let expected = counted(&[
+        ("CreateLoadBalancer", 1),
+        ("CreateLoadBalancerTCPListener", 1),
+        ("CreateVServerGroup", 1),
+        ("DescribeLoadBalancers", 2),
+        ("StartLoadBalancerListener", 1),
+    ]);
+    assert_eq!(calls(stage), expected);
+
+    // From now on only nodes with endpoints serve it; the endpoint moves thirty times within three seconds.
+    let local = serde_json::json!({"spec": {"externalTrafficPolicy": "Local"}});
+    stage.cluster.patch("Service", "default", "web", &local).unwrap();
+    world.until("only one backend", |stage| (2..=NODES).all(|number| groups_with(stage, &instance(number)) == 0)).await;
+    world.until_quiet(QUIET).await;
+    forget(stage);
+    for step in 1..=30u8 {
+        let node = step % NODES + 1;
+        let endpoint = Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, node, 10)), &format!("node-{node}"));
+        stage.cluster.set_endpoints("default", "web", &[endpoint]).unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    world.until_quiet(2 * QUIET).await;
+    assert_eq!(groups_with(stage, &instance(30 % NODES + 1)), 1, "the last change counts");
+    let counts = calls(stage);
+    assert!(counts.keys().all(|action| action.ends_with("VServerGroupBackendServers")), "nothing is read: {counts:?}");
+    assert!(counts.values().sum::<usize>() <= 16, "changes ride together: {counts:?}");
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_services_cost_no_more_than_they_must_from_the_first_to_the_last() {
+    let (world, ccm) = settled(NODES).await;
+    let stage = &world.stage;
+    let services = usize::from(SERVICES);
+    for number in 1..=SERVICES {
+        stage.expose(&name(number), &[80], &["node-1"], &[]);
+    }
+    let all = || (1..=SERVICES).all(|number| address(&world.service(&name(number))).is_some());
+    world.until("all have addresses", |_| all()).await;
+    world.until_quiet(QUIET).await;
+    assert_eq!(calls(stage).values().sum::<usize>(), 6 * services);
+
+    // One node more: one write for each group, and what the node itself takes.
+    stage.join(NODES + 1);
+    world.until("it is in every group", |stage| groups_with(stage, &instance(NODES + 1)) == services).await;
+    world.until_quiet(QUIET).await;
+    let counts = calls(stage);
+    assert_eq!(counts["AddVServerGroupBackendServers"], services);
+    assert!(counts.values().sum::<usize>() <= services + 16, "{counts:?}");
+    assert!(counts.keys().all(|action| !action.contains("Describe") || !action.contains("LoadBalancer")), "{counts:?}");
+
+    // Nothing changes: heartbeats of kubelets cost nothing.
+    stage.cluster.clear_calls();
+    for second in 0..3 {
+        let time = format!("2040-01-01T00:00:0{second}Z");
+        let heartbeat =
+            serde_json::json!({"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]});
+        for number in 1..=NODES {
+            stage.cluster.patch_status("Node", "", &format!("node-{number}"), &heartbeat).unwrap();
+        }
+        tokio::time::sleep(QUIET).await;
+    }
+    assert_eq!(calls(stage), BTreeMap::new());
+    let writes = stage.cluster.writes();
+    let ours: Vec<_> = writes.iter().filter(|call| call.resource != "leases").collect();
+    assert!(ours.is_empty(), "{ours:?}");
+
+    // A restart reads, in bulk what can be had in bulk, and writes nothing.
+    assert!(ccm.stop().await.success());
+    forget(stage);
+    let ccm = world.start();
+    world.until("it has looked", |stage| stage.cloud.count("DescribeVServerGroupAttribute") == services).await;
+    world.until_quiet(QUIET).await;
+    assert_eq!(stage.cloud.writes().len(), 0);
+    let counts = calls(stage);
+    assert_eq!(counts["DescribeVServerGroups"], services);
+    let count = |action: &str| counts.get(action).copied().unwrap_or_default();
+    assert!(count("DescribeLoadBalancers") + count("DescribeLoadBalancerAttribute") <= 3, "{counts:?}");
+    assert!(count("DescribeLoadBalancerListeners") < services, "{counts:?}");
+
+    // Deletion: protection off, delete, and no more than a look each.
+    for number in 1..=SERVICES {
+        stage.cluster.delete("Service", "default", &name(number)).unwrap();
+    }
+    world.until("all are gone", |_| (1..=SERVICES).all(|number| world.service(&name(number)).is_null())).await;
+    assert!(stage.cloud.look(|cloud| cloud.load_balancers.is_empty()));
+    assert_eq!(stage.cloud.writes().len(), 2 * services);
+    assert!(calls(stage).values().sum::<usize>() <= 3 * services);
+    assert!(ccm.stop().await.success());
+    assert_eq!(stage.cloud.complaints(), Vec::<String>::new());
+}

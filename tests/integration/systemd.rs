@@ -1,0 +1,170 @@
+//! What a service manager sees, and what it is told to do with the service.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sim::cluster::Version;
+use sim::stage::Stage;
+
+use crate::kit::{HASTE, World};
+
+const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/alicloud-ccm.service");
+
+/// The side of the service manager.
+struct Manager {
+    heard: Arc<Mutex<Vec<String>>>,
+}
+
+impl Manager {
+    fn listen(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        let heard = Arc::<Mutex<Vec<String>>>::default();
+        let listener = heard.clone();
+        // Ends with the test's process.
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length) = socket.recv(&mut buffer) {
+                listener.lock().push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+            }
+        });
+        Self { heard }
+    }
+
+    /// Every message so far, oldest first.
+    fn heard(&self) -> Vec<String> {
+        self.heard.lock().clone()
+    }
+
+    fn count(&self, message: &str) -> usize {
+        self.heard().iter().filter(|heard| *heard == message).count()
+    }
+
+    /// The last status line.
+    fn status(&self) -> String {
+        let heard = self.heard();
+        let lines = heard.iter().rev().flat_map(|message| message.lines());
+        lines.filter_map(|line| line.strip_prefix("STATUS=")).map(str::to_owned).next().unwrap_or_default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_manager_is_told_the_whole_life() {
+    let stage = Stage::open(Version::NEWEST).await.unwrap();
+    let world = World::of(stage, &["node"], HASTE);
+    world.stage.cluster.go_away().await;
+    let path = world.folder().join("notify");
+    let manager = Manager::listen(&path);
+    let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
+    let ccm = world.start_with(&[], &environment);
+
+    world.until("the start is over although the API server is away", |_| manager.count("READY=1") == 1).await;
+    world.until("it says what it waits for", |_| manager.status().starts_with("waiting for kubernetes: ")).await;
+    world.stage.cluster.come_back().await.unwrap();
+    world.until("it leads", |_| manager.status() == "this copy leads").await;
+    let standby = {
+        let path = world.folder().join("notify-2");
+        let manager = Manager::listen(&path);
+        let ccm = world.start_with(&[], &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
+        world.until("the second copy stands by", |_| manager.status() == "standby").await;
+        assert_eq!(manager.count("WATCHDOG=1"), 0, "nobody asked for it");
+        ccm
+    };
+    assert!(standby.stop().await.success());
+
+    ccm.signal("HUP");
+    world.until("the reload is over", |_| manager.count("READY=1") == 2).await;
+    let heard = manager.heard();
+    let reload: Vec<_> = heard.iter().filter(|message| message.starts_with("RELOADING=1\nMONOTONIC_USEC=")).collect();
+    assert_eq!(reload.len(), 1, "{heard:?}");
+    let micros: u64 = reload[0].rsplit('=').next().unwrap().parse().unwrap();
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+    let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+    assert!(micros > 0 && (micros as f64) < (uptime + 60.0) * 1e6, "{micros} µs, {uptime} s");
+
+    // A mistake is no reason to fail the reload: the configuration before goes on.
+    let right = std::fs::read_to_string(world.config()).unwrap();
+    std::fs::write(world.config(), "controllers = 1").unwrap();
+    ccm.signal("HUP");
+    world.until("the refused reload is over as well", |_| manager.count("READY=1") >= 3).await;
+    std::fs::write(world.config(), right).unwrap();
+
+    // While the process is stopped it shows no sign of life; afterwards it does.
+    let alive = manager.count("WATCHDOG=1");
+    world.until("signs of life go on", |_| manager.count("WATCHDOG=1") > alive + 1).await;
+    ccm.signal("STOP");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let stopped = manager.count("WATCHDOG=1");
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(manager.count("WATCHDOG=1"), stopped);
+    ccm.signal("CONT");
+    world.until("signs of life are back", |_| manager.count("WATCHDOG=1") > stopped).await;
+
+    assert!(ccm.stop().await.success());
+    assert_eq!(manager.heard().iter().filter(|message| message.starts_with("STOPPING=1")).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_never_dumped_to_disk() {
+    let world = World::new(&["node"], "").await;
+    let ccm = world.start();
+    world.until("it runs", |_| ccm.log().contains("starting")).await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", ccm.id())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(line.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{line}");
+    assert!(ccm.stop().await.success());
+}
+
+/// The keys of the unit; the last value where there are several.
+fn unit() -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(UNIT).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_once('=')).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+#[test]
+fn the_unit_starts_what_the_program_offers() {
+    let unit = unit();
+    assert_eq!(unit["Type"], "notify-reload");
+    assert!(unit.contains_key("WatchdogSec") && unit["LimitCORE"] == "0");
+    for key in ["ExecStartPre", "ExecStart"] {
+        let arguments: Vec<_> = unit[key].split_whitespace().skip(1).collect();
+        let help = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm")).args(&arguments).arg("--help").output().unwrap();
+        assert!(help.status.success(), "{key}: {}", String::from_utf8_lossy(&help.stderr));
+    }
+    let users = std::fs::read_to_string(Path::new(UNIT).with_file_name("alicloud-ccm.sysusers")).unwrap();
+    let made = users.lines().any(|line| line.starts_with(&format!("u {} ", unit["User"])));
+    assert!(made, "{users}");
+}
+
+#[test]
+fn the_unit_is_right_and_confined() {
+    let analyze = |arguments: &[&str]| Command::new("systemd-analyze").args(arguments).output();
+    if analyze(&["--version"]).is_err() {
+        // The gate installs it; elsewhere the unit is checked by its keys alone.
+        assert_eq!(unit()["ProtectSystem"], "strict");
+        return;
+    }
+    // The program need not be installed for the unit to be judged.
+    let folder = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(UNIT).unwrap();
+    let copy = folder.path().join("alicloud-ccm.service");
+    std::fs::write(&copy, text.replace("/usr/local/bin/alicloud-ccm", env!("CARGO_BIN_EXE_alicloud-ccm"))).unwrap();
+    let copy = copy.to_str().unwrap();
+    let verified = analyze(&["verify", "--man=no", copy]).unwrap();
+    let complaints = String::from_utf8(verified.stderr).unwrap();
+    // Versions before 253 do not know this type, and stay with the line before it.
+    let complaints: Vec<_> = complaints
+        .lines()
+        .filter(|line| {
+            line.contains("alicloud-ccm") && !line.contains("Failed to parse service type, ignoring: notify-reload")
+        })
+        .collect();
+    assert_eq!(complaints, Vec::<&str>::new());
+    let judged = analyze(&["security", "--offline=true", "--threshold=20", "--no-pager", copy]).unwrap();
+    assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
+}

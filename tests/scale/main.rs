@@ -1,0 +1,113 @@
+//! What a controller manager costs: calls, seconds, memory and CPU, between a simulated cluster and a simulated cloud.
+//!
+//! ```console
+//! cargo run --release --example scale                                      # 200 nodes, 100 Services, 20 ms a call
+//! cargo run --release --example scale -- --nodes 50 --services 300 --latency-ms 50 --quotas
+//! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}
+//! ```
+//!
+//! The controller runs as a process of its own: this very executable under another role, or any other program that finds
+//! its endpoints in the environment ([`controller`]). Beside every measured number of calls stands the floor: what
+//! nobody could do with less.
+
+mod controller;
+mod measure;
+mod scenarios;
+mod world;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+/// What is measured.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "scale")]
+struct Options {
+    /// Nodes that join.
+    #[arg(long, default_value_t = 200)]
+    nodes: usize,
+    /// One-port Services of type LoadBalancer.
+    #[arg(long, default_value_t = 100)]
+    services: usize,
+    /// How long the cloud takes for each call.
+    #[arg(long, default_value_t = 20)]
+    latency_ms: u64,
+    /// The cloud enforces the published quotas of calls per minute.
+    #[arg(long)]
+    quotas: bool,
+    /// How long nothing happens in the scenario `idle`, in seconds.
+    #[arg(long, default_value_t = 30)]
+    idle: u64,
+    /// How long one scenario may take before it is given up, in seconds.
+    #[arg(long, default_value_t = 900)]
+    patience: u64,
+    /// Overrides one key of the configuration, as the product's own flag does; can be given several times.
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// Another program to measure. It finds the cloud through `ECS_ENDPOINT`, `VPC_ENDPOINT`, `SLB_ENDPOINT` and so on.
+    #[arg(long, value_name = "FILE")]
+    controller: Option<PathBuf>,
+    /// An argument of that program; `{kubeconfig}`, `{cloud}` and `{folder}` are replaced. Can be given several times.
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    argument: Vec<String>,
+    /// Keeps the folder with configuration and logs, and says where it is.
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Options {
+    const fn latency(&self) -> Duration {
+        Duration::from_millis(self.latency_ms)
+    }
+}
+
+fn main() -> ExitCode {
+    if std::env::var_os(controller::ROLE).is_some() {
+        return alicloud_ccm::cli::main(std::env::args_os());
+    }
+    let options = Options::parse();
+    let result = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(anything)
+        .and_then(|runtime| runtime.block_on(run(&options)));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            say(&format!("\nThe measurement broke off: {problem}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(options: &Options) -> Result<(), String> {
+    let folder = tempfile::tempdir().map_err(anything)?;
+    let path = folder.path().to_owned();
+    if options.keep {
+        say(&format!("Configuration and logs are in {}", folder.keep().display()));
+    }
+    say(&format!(
+        "{} nodes, {} Services, {} ms a call, quotas {}",
+        options.nodes,
+        options.services,
+        options.latency_ms,
+        if options.quotas { "on" } else { "off" }
+    ));
+    let rows = scenarios::play(options, &path).await?;
+    say(&format!("\n{}", measure::table(&rows)));
+    say(&measure::calls_by_action(&rows));
+    Ok(())
+}
+
+fn anything(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn say(text: &str) {
+    // Nobody may be listening, as in `scale | head`.
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}

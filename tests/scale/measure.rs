@@ -1,0 +1,215 @@
+//! What a scenario came to, and how that is printed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use sim::stage::Stage;
+
+use super::controller::{Controller, Usage};
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// One scenario, measured.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    /// From the cause to the last effect; `None` where time is not the question.
+    pub(crate) took: Option<Duration>,
+    /// Of the single objects.
+    pub(crate) each: Vec<Duration>,
+    /// Cloud calls by action, and whether the action writes.
+    pub(crate) calls: BTreeMap<(bool, String), usize>,
+    /// Cloud calls that nobody could do without.
+    pub(crate) floor: usize,
+    /// Calls that the cloud refused for their number.
+    pub(crate) throttled: usize,
+    /// Writes to the API server, leases aside.
+    pub(crate) cluster_writes: usize,
+    pub(crate) cpu: Duration,
+    pub(crate) usage: Usage,
+}
+
+/// Takes the measure of one scenario.
+pub(crate) struct Stopwatch<'a> {
+    stage: &'a Stage,
+    before: Usage,
+    patience: Duration,
+    began: Instant,
+    took: Option<Duration>,
+    each: Vec<Duration>,
+}
+
+impl<'a> Stopwatch<'a> {
+    /// From now on. Calls before are forgotten.
+    pub(crate) fn start(stage: &'a Stage, controller: Option<&Controller>, patience: Duration) -> Self {
+        let _ = stage.cloud.take_calls();
+        stage.cluster.clear_calls();
+        let before = controller.and_then(Controller::usage).unwrap_or_default();
+        Self { stage, before, patience, began: Instant::now(), took: None, each: Vec::new() }
+    }
+
+    /// Waits until `names` gives `count` different names, and notes when each came.
+    pub(crate) async fn until_all(
+        &mut self,
+        what: &str,
+        count: usize,
+        names: impl Fn(&Stage) -> Vec<String>,
+    ) -> Result<(), String> {
+        let mut seen = BTreeSet::new();
+        self.each.clear();
+        loop {
+            for name in names(self.stage) {
+                if seen.insert(name) {
+                    self.each.push(self.began.elapsed());
+                }
+            }
+            if seen.len() >= count {
+                self.took = Some(self.began.elapsed());
+                return Ok(());
+            }
+            if self.began.elapsed() > self.patience {
+                return Err(format!("{what}: {} of {count} after {} s", seen.len(), self.patience.as_secs()));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until it is so.
+    pub(crate) async fn until(&mut self, what: &str, is_so: impl Fn(&Stage) -> bool) -> Result<(), String> {
+        while !is_so(self.stage) {
+            if self.began.elapsed() > self.patience {
+                return Err(format!("{what}: not within {} s", self.patience.as_secs()));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        self.took = Some(self.began.elapsed());
+        Ok(())
+    }
+
+    /// Waits until no call was made for `quiet`; the time of the last one counts.
+    pub(crate) async fn until_quiet(&mut self, quiet: Duration) -> Result<(), String> {
+        self.took = Some(self.quiet(quiet).await?);
+        Ok(())
+    }
+
+    /// Waits until no call was made for `quiet`; tells when the last one was.
+    pub(crate) async fn quiet(&self, quiet: Duration) -> Result<Duration, String> {
+        let mut seen = 0;
+        let mut last = Instant::now();
+        while last.elapsed() < quiet {
+            let now = self.stage.cloud.calls().len();
+            if now != seen {
+                (seen, last) = (now, Instant::now());
+            }
+            if self.began.elapsed() > self.patience {
+                return Err(format!("never quiet within {} s", self.patience.as_secs()));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(last.saturating_duration_since(self.began))
+    }
+
+    /// Nothing was waited for but time.
+    pub(crate) fn elapsed(&mut self) {
+        self.took = Some(self.began.elapsed());
+    }
+
+    /// What came of the last wait, as a row without calls.
+    pub(crate) fn so_far(&self, name: &str, floor: usize) -> Row {
+        Row { name: name.to_owned(), took: self.took, each: self.each.clone(), floor, ..Row::default() }
+    }
+
+    /// The result.
+    pub(crate) fn stop(self, name: &str, floor: usize, controller: Option<&Controller>) -> Row {
+        let usage = controller.and_then(Controller::usage).unwrap_or_default();
+        let mut row = Row {
+            name: name.to_owned(),
+            took: self.took,
+            each: self.each,
+            floor,
+            cpu: usage.cpu.saturating_sub(self.before.cpu),
+            usage,
+            ..Row::default()
+        };
+        for call in self.stage.cloud.calls() {
+            row.throttled += usize::from(call.outcome.starts_with("Throttling"));
+            if call.product != "metadata" {
+                *row.calls.entry((call.write, call.action)).or_default() += 1;
+            }
+        }
+        row.cluster_writes = self.stage.cluster.writes().iter().filter(|call| call.resource != "leases").count();
+        row
+    }
+}
+
+fn percentile(sorted: &[Duration], share: usize) -> Option<Duration> {
+    sorted.get((sorted.len() * share / 100).min(sorted.len().saturating_sub(1))).copied()
+}
+
+fn seconds(duration: Option<Duration>) -> String {
+    duration.map_or_else(|| "-".to_owned(), |duration| format!("{:.2}", duration.as_secs_f64()))
+}
+
+/// One line for each scenario.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let head = [
+        "scenario",
+        "seconds",
+        "p50",
+        "p99",
+        "calls",
+        "floor",
+        "writes",
+        "throttled",
+        "k8s writes",
+        "CPU s",
+        "MiB",
+        "peak",
+    ];
+    let mut lines = vec![head.map(str::to_owned).to_vec()];
+    for row in rows {
+        let mut each = row.each.clone();
+        each.sort_unstable();
+        let sum =
+            |writes: bool| row.calls.iter().filter(|((write, _), _)| *write == writes).map(|(_, n)| n).sum::<usize>();
+        lines.push(vec![
+            row.name.clone(),
+            seconds(row.took),
+            seconds(percentile(&each, 50)),
+            seconds(percentile(&each, 99)),
+            (sum(true) + sum(false)).to_string(),
+            row.floor.to_string(),
+            sum(true).to_string(),
+            row.throttled.to_string(),
+            row.cluster_writes.to_string(),
+            format!("{:.2}", row.cpu.as_secs_f64()),
+            format!("{:.1}", row.usage.resident),
+            format!("{:.1}", row.usage.peak),
+        ]);
+    }
+    let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        for (column, cell) in line.iter().enumerate() {
+            let _ = match column {
+                0 => write!(text, "{cell:<0$}", widths[column]),
+                _ => write!(text, "  {cell:>0$}", widths[column]),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The calls of each scenario.
+pub(crate) fn calls_by_action(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let actions = row.calls.iter().map(|((_, action), count)| format!("{count} {action}"));
+        let _ = writeln!(text, "{}: {}", row.name, actions.collect::<Vec<_>>().join(", "));
+    }
+    text
+}

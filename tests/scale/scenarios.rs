@@ -1,0 +1,159 @@
+//! The scenarios, in the order in which a cluster lives.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sim::stage::Stage;
+
+use super::controller::Controller;
+use super::measure::{Row, Stopwatch};
+use super::world::{self, addressed, groups_with, initialised, instance, routed};
+use super::{Options, say};
+
+/// After this time without a call, what was to be done is done.
+const QUIET: Duration = Duration::from_secs(3);
+/// Backends in one call.
+const BACKENDS: usize = 40;
+/// Services with local endpoints, and how often each moves.
+const MOVING: usize = 10;
+const MOVES: usize = 20;
+
+/// Plays all scenarios; the rows in their order.
+pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, String> {
+    let stage = &world::open(options, folder).await?;
+    let (nodes, services) = (options.nodes, options.services);
+    let patience = Duration::from_secs(options.patience);
+    let begin = |controller: &Controller| Stopwatch::start(stage, Some(controller), patience);
+    let start = |log: &str| Controller::start(options, folder, &stage.cloud_address(), log);
+    let mut rows: Vec<Row> = Vec::new();
+    let mut finish = |row: Row| {
+        say(&format!("   {}", row.name));
+        rows.push(row);
+    };
+
+    let controller = start("first.log")?;
+    let mut watch = begin(&controller);
+    watch.until("the first call", called).await?;
+    watch.until_quiet(QUIET).await?;
+    finish(watch.stop("start, nothing there", 2, Some(&controller)));
+
+    let mut watch = begin(&controller);
+    for number in 0..nodes {
+        world::join(stage, number)?;
+    }
+    watch.until_all("nodes are initialised", nodes, initialised).await?;
+    let floor = nodes.div_ceil(100);
+    finish(watch.so_far("nodes initialised", floor));
+    watch.until_all("nodes are routed", nodes, routed).await?;
+    watch.quiet(QUIET).await?;
+    // Every instance and interface by the hundred, one switch of each interface, the route table before and after, and
+    // entries by the fifty.
+    let floor = 4 * nodes.div_ceil(100) + nodes + nodes.div_ceil(50);
+    finish(watch.stop("nodes initialised and routed", floor, Some(&controller)));
+
+    let mut watch = begin(&controller);
+    for number in 0..services {
+        world::expose(stage, &service(number), false)?;
+    }
+    watch.until_all("Services have addresses", services, addressed).await?;
+    let more = nodes.div_ceil(BACKENDS).saturating_sub(1);
+    watch.quiet(QUIET).await?;
+    finish(watch.stop("Services ready", services * (4 + more), Some(&controller)));
+
+    let mut watch = begin(&controller);
+    world::join(stage, nodes)?;
+    watch.until("the node is everywhere", |stage| groups_with(stage, &instance(nodes)) == services).await?;
+    watch.quiet(QUIET).await?;
+    finish(watch.stop("one more node", services + 3, Some(&controller)));
+
+    for number in 0..MOVING.min(nodes) {
+        world::expose(stage, &moving(number), true)?;
+    }
+    settle(stage, patience).await?;
+    let mut watch = begin(&controller);
+    let last = (MOVES % nodes.max(1)).max(1);
+    for step in 1..=MOVES {
+        for number in 0..MOVING.min(nodes) {
+            world::endpoints(stage, &moving(number), &[if step == MOVES { last } else { step % nodes }])?;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    watch.until("endpoints have followed", |stage| followed(stage, last)).await?;
+    watch.quiet(QUIET).await?;
+    finish(watch.stop("endpoints move 20 times in 2 s", MOVING.min(nodes) * 2, Some(&controller)));
+
+    let mut watch = begin(&controller);
+    tokio::time::sleep(Duration::from_secs(options.idle)).await;
+    watch.elapsed();
+    finish(watch.stop("idle", 0, Some(&controller)));
+
+    controller.stop().await?;
+    let mut watch = Stopwatch::start(stage, None, patience);
+    let mut controller = start("second.log")?;
+    watch.until("the first call", called).await?;
+    watch.until_quiet(QUIET).await?;
+    let listed = services + MOVING.min(nodes);
+    finish(watch.stop("restart", listed.div_ceil(100) + listed.div_ceil(10) + 2 * listed + 4, Some(&controller)));
+
+    if options.controller.is_none() {
+        let standby = start("third.log")?;
+        tokio::time::sleep(QUIET).await;
+        let mut watch = Stopwatch::start(stage, Some(&standby), patience);
+        drop(controller);
+        watch.until("the other copy works", called).await?;
+        watch.until_quiet(QUIET).await?;
+        finish(watch.stop(
+            "fail-over (killed)",
+            listed.div_ceil(100) + listed.div_ceil(10) + 2 * listed + 4,
+            Some(&standby),
+        ));
+        controller = standby;
+    }
+
+    let mut watch = begin(&controller);
+    for number in 0..services {
+        stage.cluster.delete("Service", "default", &service(number)).map_err(|failure| format!("{failure:?}"))?;
+    }
+    let gone = |stage: &Stage| {
+        let left: Vec<String> =
+            stage.cluster.list("Service").iter().map(|it| it["metadata"]["name"].to_string()).collect();
+        (0..services).map(service).filter(|name| !left.contains(&format!("{name:?}"))).collect()
+    };
+    watch.until_all("Services are gone", services, gone).await?;
+    finish(watch.stop("Services deleted", 2 * services + services.div_ceil(100), Some(&controller)));
+
+    let complaints = stage.cloud.complaints();
+    if options.controller.is_none() && !complaints.is_empty() {
+        return Err(format!("the cloud complains: {}", complaints.join("; ")));
+    }
+    Ok(rows)
+}
+
+fn service(number: usize) -> String {
+    format!("web-{number}")
+}
+
+fn moving(number: usize) -> String {
+    format!("moving-{number}")
+}
+
+/// Whether every server group with a single member has the right one.
+fn followed(stage: &Stage, number: usize) -> bool {
+    let wanted = instance(number);
+    stage.cloud.look(|world| {
+        let groups = world.load_balancers.values().flat_map(|balancer| balancer.groups.values());
+        groups
+            .filter(|group| group.backends.len() <= 2)
+            .all(|group| group.backends.len() == 1 && group.backends.iter().all(|backend| backend.server_id == wanted))
+    })
+}
+
+/// Whether the controller has begun.
+fn called(stage: &Stage) -> bool {
+    !stage.cloud.calls().is_empty()
+}
+
+/// Waits until nothing is called any more.
+async fn settle(stage: &Stage, patience: Duration) -> Result<(), String> {
+    Stopwatch::start(stage, None, patience).quiet(QUIET).await.map(drop)
+}
