@@ -205,8 +205,11 @@ fn hold(stage: &Stage, site: &Site, moment: Moment) -> Held {
     }
 }
 
+/// A scenario, and where and how it dies.
+type Planned = (Arc<Scenario>, Vec<(Site, Death)>);
+
 /// Crashes, many at a time; returns how many were reached.
-async fn all(crashes: Vec<(Arc<Scenario>, Vec<(Site, Death)>)>) -> usize {
+async fn all(crashes: Vec<Planned>) -> usize {
     let gate = Arc::new(Semaphore::new(AT_ONCE));
     let mut running = JoinSet::new();
     for (scenario, at) in crashes {

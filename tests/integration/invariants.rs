@@ -34,8 +34,8 @@ fn sources(folder: &str) -> Vec<(PathBuf, String)> {
 fn names(text: &str, phrase: &str) -> bool {
     let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(phrase).any(|(at, found)| {
-        !text[..at].ends_with(part_of_name)
-            && !(text[at + found.len()..].starts_with(part_of_name) && phrase.ends_with(part_of_name))
+        let goes_on = phrase.ends_with(part_of_name) && text[at + found.len()..].starts_with(part_of_name);
+        !goes_on && !text[..at].ends_with(part_of_name)
     })
 }
 

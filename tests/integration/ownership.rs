@@ -41,7 +41,7 @@ fn meddle(stage: &Stage, number: u64) {
     let cluster = |name: &str, patch: Value| drop(stage.cluster.patch("Node", "", name, &patch));
     match dice % 9 {
         0 => cluster("other-0", json!({"metadata": {"labels": {"by-hand": number.to_string()}}})),
-        1 => cluster("other-1", json!({"spec": {"unschedulable": number % 2 == 0}})),
+        1 => cluster("other-1", json!({"spec": {"unschedulable": number.is_multiple_of(2)}})),
         2 => stage.cloud.edit(|cloud| {
             let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
             table.entries.get_mut("10.98.200.0/24").unwrap().description = format!("by hand {number}");
@@ -70,7 +70,7 @@ fn meddle(stage: &Stage, number: u64) {
             }
         }),
         _ => {
-            let patch = json!({"metadata": {"annotations": {format!("{PREFIX}-scheduler"): if dice % 2 == 0 { "wrr" } else { "rr" }}}});
+            let patch = json!({"metadata": {"annotations": {format!("{PREFIX}-scheduler"): if dice.is_multiple_of(2) { "wrr" } else { "rr" }}}});
             drop(stage.cluster.patch("Service", "default", "web", &patch));
         }
     }

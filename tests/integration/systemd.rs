@@ -1,6 +1,8 @@
 //! What a service manager sees, and what it is told to do with the service.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
@@ -117,6 +119,33 @@ async fn memory_is_never_dumped_to_disk() {
     let line = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     assert_eq!(line.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{line}");
     assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_line_in_the_journal_has_its_priority() {
+    let world = World::new(&["node"], "").await;
+    let path = world.folder().join("journal.log");
+    let journal = File::create(&path).unwrap();
+    let meta = journal.metadata().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"))
+        .env_clear()
+        .env("JOURNAL_STREAM", format!("{}:{}", meta.dev(), meta.ino()))
+        .args(["run", "--config"])
+        .arg(world.config())
+        .stderr(journal)
+        .spawn()
+        .unwrap();
+    let text = || std::fs::read_to_string(&path).unwrap();
+    world.until("it works", |_| text().contains("leading")).await;
+    std::fs::write(world.config(), "controllers = 1\nnonsense = 2\n").unwrap();
+    world.until("the refusal is an error", |_| text().contains("<3>")).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let text = text();
+    let wrong: Vec<_> =
+        text.lines().filter(|line| !["<3>", "<4>", "<6>"].iter().any(|level| line.starts_with(level))).collect();
+    assert_eq!(wrong, Vec::<&str>::new(), "{text}");
+    assert!(text.lines().filter(|line| line.starts_with("<3>")).count() > 2, "the whole report:\n{text}");
 }
 
 /// The keys of the unit; the last value where there are several.

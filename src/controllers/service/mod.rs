@@ -3,6 +3,7 @@
 //! [`run`] decides when a Service is looked at, `reconcile` brings it into agreement, [`plan`] only tells.
 
 mod bulk;
+mod change;
 mod execute;
 mod memory;
 mod observe;

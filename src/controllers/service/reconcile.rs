@@ -53,7 +53,11 @@ impl Reconciler {
             return Verdict::Done;
         };
         let settings = settings(&self.context);
-        let result = match handling(&service, &settings) {
+        let handling = handling(&service, &settings);
+        if let Some(reason) = self.memory.changed(&service, handling == Handling::Ensure) {
+            report::changed(self.context.cluster.events(), &service, reason);
+        }
+        let result = match handling {
             Handling::Ignore => {
                 self.memory.forget(key);
                 self.memory.hold_back(key, false);
@@ -117,7 +121,11 @@ impl Reconciler {
                 Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
             self.memory.remember(&service.key, remembered);
         }
-        self.finish(service, desired, &observed, execution, problems, &notes).await?;
+        self.memory.hold_back(&service.key, desired.blackout);
+        report::notes(cluster.events(), service, desired, &notes, &execution.remarks, |text| {
+            self.memory.news(&service.key, Topic::Notes, text)
+        });
+        self.finish(service, desired, &observed, execution, problems, remembered.is_none()).await?;
         if !desired.unresolved.is_empty() {
             return Err(Trouble::Unresolved(desired.unresolved.iter().copied().collect()));
         }
@@ -135,14 +143,9 @@ impl Reconciler {
         observed: &Observed,
         execution: Execution,
         problems: Vec<Problem>,
-        notes: &[String],
+        read_whole: bool,
     ) -> Result<(), Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
-        let events = cluster.events();
-        self.memory.hold_back(&service.key, desired.blackout);
-        report::notes(events, service, desired, notes, &execution.remarks, |text| {
-            self.memory.news(&service.key, Topic::Notes, text)
-        });
         if !execution.complete() {
             return Err(Trouble::Execution(execution));
         }
@@ -150,19 +153,23 @@ impl Reconciler {
             return Err(Trouble::Problems(problems));
         }
         let Some(instance) = &observed.instance else { return Ok(()) };
-        let eips = if desired.eip && (!execution.done.is_empty() || service.ingress.is_empty()) {
-            cloud.vpc.describe_load_balancer_eips(&instance.id).await?
+        let asked = self.memory.is_asked(&service.key);
+        let eips = if desired.eip && (asked || read_whole || service.ingress.is_empty()) {
+            Some(cloud.vpc.describe_load_balancer_eips(&instance.id).await?)
         } else {
-            Vec::new()
+            None
         };
+        if eips.as_ref().is_some_and(Vec::is_empty) {
+            report::no_elastic_address(cluster.events(), service, &instance.id);
+        }
         let mut changed = status::set_label(cluster, fence, service, &instance.id).await?;
-        let keep = desired.eip && eips.is_empty() && !service.ingress.is_empty();
-        if !keep {
-            let ingress = expected_ingress(desired, instance, &eips);
+        if !desired.eip || eips.is_some() {
+            let ingress = expected_ingress(desired, instance, &eips.unwrap_or_default());
             changed |= status::set_ingress(cluster, fence, service, &ingress).await?;
         }
-        if changed || !execution.done.is_empty() {
-            report::ensured(events, service, &instance.id, &execution.done);
+        self.memory.answer(&service.key);
+        if changed || asked || !execution.done.is_empty() {
+            report::ensured(cluster.events(), service, &instance.id, &execution.done);
         }
         Ok(())
     }
@@ -207,6 +214,7 @@ impl Reconciler {
         let _serialised = lock.lock().await;
         self.memory.forget(&service.key);
         let mut done = Vec::new();
+        let mut kept = None;
         match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), None).await {
             Ok(Found::Instance(instance)) => {
                 let mut observed = leaving.read(&cloud.slb, &self.bulk, *instance).await?;
@@ -221,6 +229,7 @@ impl Reconciler {
                     return Err(Trouble::Problems(problems));
                 }
                 done = execution.done;
+                kept = leaving.keeps().then(|| observed.instance.map(|instance| instance.id)).flatten();
             }
             // A reused load balancer that no longer exists took everything of ours with it.
             Err(FindError::ReusedMissing(_)) | Ok(Found::Absent { proven: true }) => {}
@@ -239,6 +248,9 @@ impl Reconciler {
         }
         status::release(cluster, fence, service).await?;
         self.memory.release(&service.key, &service.uid);
+        if let Some(id) = kept {
+            report::preserved(cluster.events(), service, &id);
+        }
         report::cleaned(cluster.events(), service, &done);
         Ok(Verdict::Done)
     }

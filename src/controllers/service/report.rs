@@ -136,6 +136,25 @@ fn regarding(service: &ServiceView) -> Regarding {
     Regarding { kind: "Service", key: service.key.clone(), uid: service.uid.clone() }
 }
 
+/// Tells that a change of the Service was noticed.
+pub(super) fn changed(events: &Events, service: &ServiceView, reason: &'static str) {
+    let message = match reason {
+        "TypeChanged" => "The type of the Service changed",
+        "AnnotationChanged" => "Annotations of the Service changed",
+        "ServiceSpecChanged" => "The specification of the Service changed",
+        _ => "The Service is being deleted",
+    };
+    events.normal(COMPONENT, &regarding(service), reason, format!("{message}; the load balancer follows"));
+}
+
+/// Tells that the load balancer stays although the Service goes.
+pub(super) fn preserved(events: &Events, service: &ServiceView, id: &str) {
+    let message = format!(
+        "Load balancer {id} is kept with its listeners and server groups, as preserve-lb-on-delete asks; it is not looked after any more"
+    );
+    events.warning(COMPONENT, &regarding(service), "PreservedOnDelete", message);
+}
+
 /// Tells what stands in the way.
 pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble, news: impl Fn(&str) -> bool) {
     let text = trouble.to_string();
@@ -187,6 +206,12 @@ pub(super) fn notes(
             format!("There are no backends for port {ports}: no ready endpoint, or no node that may serve it");
         events.normal(COMPONENT, &regarding(service), "UnAvailableLoadBalancer", message);
     }
+}
+
+/// Tells that no elastic address can be published.
+pub(super) fn no_elastic_address(events: &Events, service: &ServiceView, id: &str) {
+    let message = format!("No elastic address is bound to load balancer {id}; its own address is published instead");
+    events.warning(COMPONENT, &regarding(service), "FailedSetEIPAddress", message);
 }
 
 /// Tells that the load balancer is as it should be, and what it took.

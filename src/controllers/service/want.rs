@@ -125,6 +125,11 @@ impl Leaving {
         self.departure.reuse.as_deref()
     }
 
+    /// Whether a load balancer that we made is kept.
+    pub(super) fn keeps(&self) -> bool {
+        self.departure.preserve && self.reuse().is_none()
+    }
+
     /// Reads no more than the removal needs: what we made goes as a whole, so its parts do not matter.
     pub(super) async fn read(&self, slb: &Slb, bulk: &Bulk, instance: ObservedInstance) -> Result<Observed, Fault> {
         if self.reuse().is_none() {
