@@ -14,7 +14,7 @@ use crate::config::{self, Loaded, Origin, Report};
 use crate::kubelet::{self, Form, HostName};
 use crate::plan::inputs::ObjectKey;
 use crate::rights::cluster::{ServerVersion, Subject};
-use crate::{app, preview, rights};
+use crate::{app, gc, preview, rights};
 
 /// Where the configuration is if nothing says otherwise.
 const DEFAULT_CONFIG: &str = "/etc/alicloud-ccm/alicloud-ccm.toml";
@@ -23,7 +23,7 @@ const DEFAULT_CONFIG: &str = "/etc/alicloud-ccm/alicloud-ccm.toml";
 mod exit {
     /// It failed; the reason was printed.
     pub(super) const FAILED: u8 = 1;
-    /// `plan` found something to do.
+    /// `plan` found something to do, or `gc` something to remove.
     pub(super) const SOMETHING_TO_DO: u8 = 2;
     /// The command line is wrong (`EX_USAGE` of sysexits.h), apart from 2, which means something here.
     pub(super) const USAGE: u8 = 64;
@@ -60,6 +60,19 @@ enum Command {
     Plan {
         /// Only this object: `NAMESPACE/NAME` of a Service, or `node/NAME`.
         object: Option<String>,
+        /// How to print it.
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
+        output: Output,
+    },
+    /// Lists what carries this cluster's proof in the cloud and has no owner in the cluster any more. Exit code 0 if there
+    /// is nothing, 2 if there is, 1 on an error.
+    Gc {
+        /// Removes what is still without an owner at a second look.
+        #[arg(long)]
+        delete: bool,
+        /// Seconds between the two looks.
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "delete", value_parser = clap::value_parser!(u64).range(1..))]
+        after: u64,
         /// How to print it.
         #[arg(long, short, value_enum, default_value_t = Output::Text)]
         output: Output,
@@ -163,6 +176,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(report) => complain(&report),
         },
         Command::Plan { object, output } => plan(&source, object.as_deref(), output),
+        Command::Gc { delete, after, output } => collect(&source, delete.then(|| Duration::from_secs(after)), output),
         Command::Rbac(arguments) => rbac(&source, &arguments),
         Command::RamPolicy { to_assume } => ram_policy(&source, to_assume),
         Command::KubeletArgs(arguments) => kubelet_args(&arguments),
@@ -236,6 +250,32 @@ fn plan(source: &SourceArgs, object: Option<&str>, output: Output) -> ExitCode {
     if plan.is_failure() {
         exit::FAILED.into()
     } else if plan.is_empty() {
+        printed
+    } else {
+        exit::SOMETHING_TO_DO.into()
+    }
+}
+
+fn collect(source: &SourceArgs, delete: Option<Duration>, output: Output) -> ExitCode {
+    let loaded = match load(source) {
+        Ok(loaded) => loaded,
+        Err(report) => return complain(&report),
+    };
+    let result = match runtime() {
+        Ok(runtime) => runtime.block_on(gc::collect(&loaded.config, delete)),
+        Err(error) => return fail(&error.to_string()),
+    };
+    let found = match result {
+        Ok(found) => found,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let printed = match output {
+        Output::Text => say(&found.to_text()),
+        Output::Json => say(&found.to_json()),
+    };
+    if !found.problems.is_empty() {
+        exit::FAILED.into()
+    } else if found.orphans.is_empty() {
         printed
     } else {
         exit::SOMETHING_TO_DO.into()

@@ -17,7 +17,8 @@
 //! 4. [`alibaba`] and [`cluster`]: the two worlds, each behind a seam as low as possible.
 //! 5. [`config`], [`reload`], [`supervisor`], [`app`], [`cli`]: what the user says, what a change of it means, which
 //!    controllers run, how it starts and ends.
-//!    [`preview`] is the same planning without the writing. [`rights`] says what all that needs to be allowed,
+//!    [`preview`] is the same planning without the writing, [`gc`] finds what nobody owns any more. [`rights`] says what
+//!    all that needs to be allowed,
 //!    [`kubelet`] what a kubelet should know of its instance.
 //!
 //! # Rules
@@ -44,6 +45,7 @@ pub mod cluster;
 pub mod config;
 pub mod controllers;
 pub mod fence;
+pub mod gc;
 pub mod kubelet;
 pub mod observe;
 pub mod plan;

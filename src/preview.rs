@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::alibaba::Cloud;
 use crate::alibaba::metadata::Metadata;
-use crate::alibaba::place;
+use crate::alibaba::place::{self, Place};
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::cli::Only;
 use crate::cluster::Cluster;
@@ -79,11 +79,15 @@ impl Preview {
     }
 }
 
-/// Reads the cluster and the cloud and plans; writes nothing.
-///
-/// # Errors
-/// [`PlanError`] if the cluster or the cloud cannot be reached at all.
-pub async fn plan(config: &Config, only: Option<&Only>) -> Result<Preview, PlanError> {
+/// What commands look at.
+pub(crate) struct World {
+    pub(crate) cluster: Cluster,
+    pub(crate) cloud: Cloud,
+    pub(crate) place: Place,
+}
+
+/// Reaches the cluster and the cloud, once.
+pub(crate) async fn connect(config: &Config) -> Result<World, PlanError> {
     let failed = |error: &dyn std::fmt::Display| PlanError(error.to_string());
     let cluster = Cluster::connect(&config.kubernetes).await.map_err(|error| failed(&error))?;
     let ready = tokio::time::timeout(PATIENCE, cluster.wait_ready()).await;
@@ -92,7 +96,15 @@ pub async fn plan(config: &Config, only: Option<&Only>) -> Result<Preview, PlanE
     let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
     let place = place::resolve(&config.cloud, &metadata).await.map_err(|error| failed(&error))?;
     let cloud = Cloud::new(transport, &config.cloud, &place.region);
+    Ok(World { cluster, cloud, place })
+}
 
+/// Reads the cluster and the cloud and plans; writes nothing.
+///
+/// # Errors
+/// [`PlanError`] if the cluster or the cloud cannot be reached at all.
+pub async fn plan(config: &Config, only: Option<&Only>) -> Result<Preview, PlanError> {
+    let World { cluster, cloud, place } = connect(config).await?;
     let mut preview = Preview::default();
     let (only_node, only_service) = match only {
         None => (None, None),

@@ -28,6 +28,9 @@ use record::{Action, Lock, Observation, Record, decide};
 
 /// This part of the lease duration is never used: one second of the usual fifteen.
 const UNUSED_PART: u32 = 15;
+/// Longest time between looks of a standby, before random extra, as long as looks succeed: what is given back is taken within a
+/// second, and what runs out not long after.
+const STANDBY: Duration = Duration::from_millis(500);
 /// Longest time that giving the lock back may take.
 const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// While nothing changes, how often a failure is logged.
@@ -156,18 +159,20 @@ impl<'a> Candidate<'a> {
 
     /// One try to get or keep the lead; gives the time until the next.
     async fn round(&mut self) -> Duration {
+        let retry = self.section.retry_period;
+        let mut standby = retry.min(STANDBY);
         match self.try_to_lead().await {
             Ok(()) => self.said = None,
             Err(reason) => {
                 // Whoever answers next may be a newer server.
                 self.asked = None;
                 self.say(reason);
+                standby = retry;
             }
         }
-        let retry = self.section.retry_period;
         match self.time_left() {
             // Standbys come at random times, so that they do not all come at once.
-            None => retry.mul_f64(1.0 + random_share()),
+            None => standby.mul_f64(1.0 + random_share() / 2.0),
             Some(Duration::ZERO) => {
                 self.lose("it could not be renewed in time");
                 retry

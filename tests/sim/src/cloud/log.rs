@@ -14,6 +14,8 @@ pub struct Call {
     pub ended: Timestamp,
     /// `ecs`, `vpc`, `slb`, `sts`, `metadata`, or empty if unknown.
     pub product: &'static str,
+    /// Id of the access key that signed it, empty if none did.
+    pub caller: String,
     /// The action, or the path in the metadata service.
     pub action: String,
     /// Parameters without those of the protocol, and without secrets.

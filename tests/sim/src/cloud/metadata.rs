@@ -51,6 +51,7 @@ pub(crate) async fn answer(cloud: &Cloud, request: &Request<Bytes>) -> Result<Re
         time: now,
         ended: now,
         product: "metadata",
+        caller: String::new(),
         action: path,
         parameters: std::collections::BTreeMap::new(),
         outcome: if status.is_success() { "OK".into() } else { status.as_u16().to_string() },

@@ -328,6 +328,7 @@ impl Cloud {
             time: self.now(),
             ended: self.now(),
             product: "",
+            caller: params.get("AccessKeyId").unwrap_or_default().into(),
             action: params.get("Action").unwrap_or_default().into(),
             parameters: log::without_secrets(params.business()),
             outcome: String::new(),

@@ -1,0 +1,115 @@
+//! Where text from outside enters, each as a function of bytes that must return whatever they are.
+//!
+//! The fuzz targets beside this file and `tests/integration/hostile.rs` both call these.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use alicloud_ccm::alibaba::Cloud;
+use alicloud_ccm::alibaba::ecs::InstanceFilter;
+use alicloud_ccm::alibaba::transport::{Transport, TransportError};
+use alicloud_ccm::config::{self, Config, Origin};
+use alicloud_ccm::plan::inputs::{NodeView, ServiceView};
+use alicloud_ccm::plan::lb::annotations;
+use alicloud_ccm::plan::provider_id::ProviderId;
+use alicloud_ccm::plan::route::RouteNode;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+
+/// The configuration file.
+pub(crate) fn configuration(data: &[u8]) {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("alicloud-ccm.toml");
+    std::fs::write(&path, data).expect("a file can be written");
+    let origin = Origin { path, environment: std::iter::empty().collect(), overrides: Vec::new() };
+    if let Err(report) = config::load(&origin) {
+        assert!(!report.to_string().is_empty());
+    }
+}
+
+/// Annotations of a Service: one a line, `name=value`.
+pub(crate) fn service_annotations(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut service = ServiceView::default();
+    for line in text.lines() {
+        let (name, value) = line.split_once('=').unwrap_or((line, ""));
+        let prefix = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
+        service.annotations.insert(format!("{prefix}{name}"), value.to_owned());
+        service.annotations.insert(name.to_owned(), value.to_owned());
+    }
+    let _ = annotations::parse(&service);
+}
+
+/// `spec.providerID` of a node.
+pub(crate) fn provider_id(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(id) = ProviderId::parse(&text) {
+        assert_eq!(ProviderId::parse(&id.to_string()).as_ref(), Ok(&id), "{text}");
+    }
+}
+
+/// `spec.podCIDRs` of a node, one a line.
+pub(crate) fn pod_cidrs(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let view = NodeView { pod_cidrs: text.lines().map(str::to_owned).collect(), ..NodeView::default() };
+    let node = RouteNode::of(&view);
+    assert_eq!(node.cidrs.len() + node.malformed.len(), view.pod_cidrs.len());
+    assert!(node.cidrs.iter().all(|cidr| cidr.prefix_len() > 0 && *cidr == cidr.trunc()));
+}
+
+/// Whatever the cloud answers to every read.
+pub(crate) fn cloud_answers(data: &[u8]) {
+    static CONFIG: LazyLock<Config> = LazyLock::new(|| {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let path = folder.path().join("alicloud-ccm.toml");
+        let text = "[cloud]\ncluster_id = \"c\"\nregion = \"cn-hangzhou\"\n[cloud.credentials]\naccess_key_id = \"i\"\naccess_key_secret = \"s\"\n";
+        std::fs::write(&path, text).expect("a file can be written");
+        private(&path);
+        let origin = Origin { path, environment: std::iter::empty().collect(), overrides: Vec::new() };
+        config::load(&origin).map_or_else(|report| panic!("{report}"), |loaded| loaded.config)
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime = runtime.expect("a runtime can be made");
+    let cloud = Cloud::new(Arc::new(Always(Bytes::copy_from_slice(data))), &CONFIG.cloud, "cn-hangzhou");
+    runtime.block_on(async {
+        let all = async {
+            let _ = cloud.slb.describe_instance("lb-1").await;
+            let _ = cloud.slb.find_by_tag("k", "v").await;
+            let _ = cloud.slb.describe_groups("lb-1").await;
+            let _ = cloud.slb.describe_backends("rsp-1").await;
+            let _ = cloud.slb.describe_listeners("lb-1").await;
+            let _ = cloud.vpc.describe_route_tables("vpc-1").await;
+            let _ = cloud.vpc.describe_route_entries("vtb-1").await;
+            let _ = cloud.vpc.describe_vpc("vpc-1").await;
+            let _ = cloud.vpc.describe_vswitches("vpc-1").await;
+            let _ = cloud.ecs.describe_instances("cn-hangzhou", &InstanceFilter::Ids(vec!["i-1".into()])).await;
+        };
+        let hour = Duration::from_secs(3600);
+        assert!(tokio::time::timeout(hour, all).await.is_ok(), "a read never ends");
+    });
+}
+
+fn private(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("it is our file");
+}
+
+/// Gives the same answer to everybody.
+#[derive(Debug)]
+struct Always(Bytes);
+
+impl Transport for Always {
+    fn send(
+        &self,
+        _: http::Request<Bytes>,
+        _: Duration,
+    ) -> BoxFuture<'_, Result<http::Response<Bytes>, TransportError>> {
+        // The first byte chooses the status, so that refusals are read too.
+        let status = [200, 400, 403, 404, 500, 503][usize::from(self.0.first().copied().unwrap_or_default()) % 6];
+        let body = self.0.slice(usize::from(!self.0.is_empty())..);
+        let response = http::Response::builder().status(status).body(body);
+        let refused = || TransportError::NotSent(SocketAddr::from((Ipv4Addr::LOCALHOST, 1)).to_string());
+        Box::pin(std::future::ready(response.map_err(|_| refused())))
+    }
+}

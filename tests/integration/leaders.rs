@@ -1,0 +1,235 @@
+//! Of two copies one works, whatever becomes of the other: paused, cut off from the API server, slow, killed, stopped.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use sim::cluster::Version;
+use sim::gate::Moment;
+use sim::stage::{ACCESS_KEY, Stage};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::kit::{ALL, Ccm, HASTE, World, address, is_ready};
+use crate::proof::{Row, marked};
+
+/// `leader_election.lease_duration` where nothing is said.
+const LEASE: Duration = Duration::from_secs(15);
+/// Keys of the copies, which tell in the cloud's log who called.
+const KEYS: [(&str, &str); 2] = [ACCESS_KEY, ("LTAIsecond", "second-secret")];
+
+/// Two copies with a key and a link to the API server of their own.
+struct Pair {
+    world: World,
+    links: [Link; 2],
+}
+
+/// A way to the API server that can be cut.
+struct Link {
+    open: Arc<AtomicBool>,
+    address: String,
+}
+
+impl Link {
+    async fn to(target: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let open = Arc::new(AtomicBool::new(true));
+        let is_open = open.clone();
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let (target, is_open) = (target.clone(), is_open.clone());
+                tokio::spawn(async move {
+                    let Ok(mut far) = TcpStream::connect(target).await else { return };
+                    let cut = async {
+                        while is_open.load(Ordering::Relaxed) {
+                            tokio::time::sleep(Duration::from_millis(10)).await;
+                        }
+                    };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        // Packets vanish: neither side hears of the end.
+                        () = cut => std::future::pending().await,
+                    }
+                });
+            }
+        });
+        Self { open, address }
+    }
+
+    fn cut(&self) {
+        self.open.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Pair {
+    async fn new() -> Self {
+        let stage = Stage::open(Version::NEWEST).await.unwrap();
+        stage.cloud.edit(|cloud| *cloud = cloud.clone().with_key(KEYS[1].0, KEYS[1].1));
+        let world = World::of(stage, ALL, HASTE);
+        let server = server_of(world.folder());
+        let links = [Link::to(server.clone()).await, Link::to(server).await];
+        std::fs::write(world.folder().join("second-secret"), KEYS[1].1).unwrap();
+        let private = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600);
+        std::fs::set_permissions(world.folder().join("second-secret"), private).unwrap();
+        Self { world, links }
+    }
+
+    fn start(&self, number: usize) -> Ccm {
+        let file = ["access-key-secret", "second-secret"][number];
+        let settings = [
+            format!("kubernetes.server=http://{}", self.links[number].address),
+            format!("cloud.credentials.access_key_id={}", KEYS[number].0),
+            format!("cloud.credentials.access_key_secret_file={file}"),
+            format!("leader_election.identity=copy-{number}"),
+        ];
+        let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting.as_str()]).collect();
+        self.world.start_with(&arguments, &[])
+    }
+
+    fn leader(&self) -> Option<usize> {
+        let lease = self.world.stage.cluster.get("Lease", "kube-system", "ccm")?;
+        let holder = lease["spec"]["holderIdentity"].as_str()?;
+        (0..2).find(|number| holder.contains(&format!("copy-{number}")))
+    }
+
+    async fn until_leads(&self, number: usize) -> Timestamp {
+        self.world.until("the copy leads", |_| self.leader() == Some(number)).await;
+        self.world.stage.cloud.now()
+    }
+
+    /// Two copies, of which the first leads and has made two nodes ready.
+    async fn settled(&self) -> [Ccm; 2] {
+        let first = self.start(0);
+        self.until_leads(0).await;
+        let second = self.start(1);
+        for number in 1..=2 {
+            self.world.stage.join(number);
+        }
+        self.world
+            .until("the nodes are ready", |_| (1..=2).all(|n| is_ready(&self.world.node(&format!("node-{n}")))))
+            .await;
+        [first, second]
+    }
+
+    fn expose(&self) {
+        self.world.stage.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
+    }
+
+    async fn until_exposed(&self) {
+        self.world.until("the Service has an address", |_| address(&self.world.service("web")).is_some()).await;
+        self.world.until_still(Duration::from_secs(2)).await;
+        assert_eq!(marked(&self.world.stage), 1, "{}", self.world.logs());
+        assert_eq!(self.world.stage.cloud.complaints(), Vec::<String>::new());
+    }
+
+    /// No write of the copy that led before was still going on, or began, once the other could lead.
+    fn nothing_outlasts(&self, before: usize, taken_over: Timestamp) {
+        for call in self.world.stage.cloud.writes() {
+            let late = call.caller == KEYS[before].0 && call.ended > taken_over && call.effective;
+            assert!(
+                !late,
+                "{} by the copy that led before, {} to {}, taken over at {taken_over}\n{}",
+                call.action,
+                call.time,
+                call.ended,
+                self.world.logs()
+            );
+        }
+    }
+}
+
+fn server_of(folder: &Path) -> String {
+    let text = std::fs::read_to_string(folder.join("kubeconfig")).unwrap();
+    let (_, rest) = text.split_once("http://").expect("the simulated API server speaks plain HTTP");
+    rest.chars().take_while(|c| c.is_ascii_digit() || matches!(c, '.' | ':')).collect()
+}
+
+async fn orderly() {
+    let pair = Pair::new().await;
+    let [first, _second] = pair.settled().await;
+    pair.expose();
+    pair.until_exposed().await;
+    assert!(first.stop().await.success());
+    let began = Instant::now();
+    let taken_over = pair.until_leads(1).await;
+    // The time from the end of the one to the lead of the other; the first gives the lease back as its last deed.
+    assert!(began.elapsed() < Duration::from_secs(1), "took {:?}\n{}", began.elapsed(), pair.world.logs());
+    pair.nothing_outlasts(0, taken_over);
+}
+
+async fn killed() {
+    let pair = Pair::new().await;
+    let [first, _second] = pair.settled().await;
+    let mut held = pair.world.stage.cloud.faults().hold("CreateLoadBalancerTCPListener", 0, Moment::After);
+    pair.expose();
+    held.arrived().await;
+    first.kill().await;
+    let began = Instant::now();
+    held.lose();
+    pair.until_leads(1).await;
+    assert!(began.elapsed() < LEASE + Duration::from_secs(2), "took {:?}\n{}", began.elapsed(), pair.world.logs());
+    pair.until_exposed().await;
+}
+
+async fn paused() {
+    let pair = Pair::new().await;
+    let [first, second] = pair.settled().await;
+    // It stops in the middle of its work: a first write is under way, more are planned.
+    let mut held = pair.world.stage.cloud.faults().hold("CreateLoadBalancer", 0, Moment::After);
+    pair.expose();
+    held.arrived().await;
+    first.signal("STOP");
+    held.release();
+    let taken_over = pair.until_leads(1).await;
+    pair.until_exposed().await;
+    first.signal("CONT");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(pair.leader(), Some(1), "{}", pair.world.logs());
+    pair.nothing_outlasts(0, taken_over);
+    assert_eq!(marked(&pair.world.stage), 1, "{}", pair.world.logs());
+    assert!(second.stop().await.success());
+    pair.until_leads(0).await;
+}
+
+async fn cut_off() {
+    let pair = Pair::new().await;
+    let [_first, _second] = pair.settled().await;
+    pair.links[0].cut();
+    // There is always something to do for a copy that believes it leads: a person keeps taking routes away.
+    let nodes = pair.world.stage.cloud.snapshot()["routes"].to_string().matches("i-play-").count();
+    assert_eq!(nodes, 2);
+    pair.expose();
+    let taken_over = pair.until_leads(1).await;
+    pair.until_exposed().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    pair.nothing_outlasts(0, taken_over);
+}
+
+async fn slow() {
+    let pair = Pair::new().await;
+    let [first, _second] = pair.settled().await;
+    // Each write takes long, and the leader loses the API server in the middle of a row of them.
+    pair.world.stage.cloud.dials(|dials| dials.latency = Duration::from_secs(3));
+    pair.expose();
+    pair.world.until("the first write has been made", |stage| stage.cloud.count("CreateLoadBalancer") > 0).await;
+    pair.links[0].cut();
+    let taken_over = pair.until_leads(1).await;
+    pair.world.stage.cloud.dials(|dials| dials.latency = Duration::ZERO);
+    pair.until_exposed().await;
+    pair.nothing_outlasts(0, taken_over);
+    drop(first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_copies_one_works() {
+    tokio::join!(orderly(), killed(), paused(), cut_off(), slow());
+    Row {
+        tried: "two copies: stopped, killed, paused, cut off, slow",
+        test: "leaders::of_two_copies_one_works",
+        numbers: vec![("schedules", 5), ("writes that outlast a lead", 0)],
+        lost: 0,
+    }
+    .write();
+}

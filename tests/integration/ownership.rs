@@ -1,0 +1,150 @@
+//! Nothing of others is touched, whatever they do; and what is ours without an owner is found, and only that.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sim::cluster::Version;
+use sim::stage::{ROUTE_TABLE, Stage};
+
+use crate::kit::{ALL, HASTE, World, address, is_ready};
+use crate::proof::{Foreign, Row, SHARED, marked};
+
+const ALONE: &str = "[leader_election]\nenabled = false\n";
+const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
+
+/// A cluster among those of others, with a Service of its own and one on a person's load balancer.
+async fn among_others() -> (World, Foreign) {
+    let world = World::of(Stage::open(Version::NEWEST).await.unwrap(), ALL, &format!("{HASTE}{ALONE}"));
+    for number in 1..=3 {
+        world.stage.join(number);
+    }
+    world.stage.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
+    let (id, force) = (format!("{PREFIX}-id"), format!("{PREFIX}-force-override-listeners"));
+    let foreign = Foreign::settle(&world.stage, &["web", "shop"]);
+    world.stage.expose("shop", &[8080], &["node-1"], &[(&id, SHARED), (&force, "true")]);
+    (world, foreign)
+}
+
+async fn settled(world: &World) {
+    world
+        .until("everything is there", |_| {
+            (1..=3).all(|number| is_ready(&world.node(&format!("node-{number}"))))
+                && ["web", "shop"].iter().all(|name| address(&world.service(name)).is_some())
+        })
+        .await;
+    world.until_still(Duration::from_secs(2)).await;
+}
+
+/// What people do to things of theirs, and to ours.
+fn meddle(stage: &Stage, number: u64) {
+    let dice = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    let cluster = |name: &str, patch: Value| drop(stage.cluster.patch("Node", "", name, &patch));
+    match dice % 9 {
+        0 => cluster("other-0", json!({"metadata": {"labels": {"by-hand": number.to_string()}}})),
+        1 => cluster("other-1", json!({"spec": {"unschedulable": number.is_multiple_of(2)}})),
+        2 => stage.cloud.edit(|cloud| {
+            let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+            table.entries.get_mut("10.98.200.0/24").unwrap().description = format!("by hand {number}");
+        }),
+        3 => stage.cloud.edit(|cloud| {
+            cloud.load_balancers.get_mut("lb-other-1").unwrap().tags.insert("by-hand".into(), number.to_string());
+        }),
+        4 => stage.cloud.edit(|cloud| {
+            let group = cloud.load_balancers.get_mut(SHARED).unwrap().groups.get_mut("rsp-people").unwrap();
+            group.backends[0].weight = u8::try_from(dice % 100).unwrap();
+        }),
+        5 => stage
+            .cloud
+            .edit(|cloud| cloud.load_balancers.get_mut("lb-alike-1").unwrap().name = format!("hand-{number}")),
+        // Ours: routes, backends and listeners go, and come back.
+        6 => stage
+            .cloud
+            .edit(|cloud| drop(cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.remove("10.98.1.0/24"))),
+        7 => stage.cloud.edit(|cloud| {
+            for lb in cloud
+                .load_balancers
+                .values_mut()
+                .filter(|lb| lb.tags.get("ack.aliyun.com").is_some_and(|id| id == "playground"))
+            {
+                lb.groups.values_mut().for_each(|group| group.backends.truncate(1));
+            }
+        }),
+        _ => {
+            let patch = json!({"metadata": {"annotations": {format!("{PREFIX}-scheduler"): if dice.is_multiple_of(2) { "wrr" } else { "rr" }}}});
+            drop(stage.cluster.patch("Service", "default", "web", &patch));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_edit_at_any_time_and_nothing_of_theirs_changes() {
+    const EDITS: u64 = 150;
+    let (world, mut foreign) = among_others().await;
+    let _ccm = world.start();
+    settled(&world).await;
+    assert_eq!(foreign.changes(&world.stage), Vec::<String>::new());
+    for number in 0..EDITS {
+        assert_eq!(foreign.changes(&world.stage), Vec::<String>::new(), "before edit {number}\n{}", world.logs());
+        meddle(&world.stage, number);
+        foreign = foreign.look_again(&world.stage);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(foreign.changes(&world.stage), Vec::<String>::new());
+    assert_eq!(marked(&world.stage), 1);
+    for name in ["web", "shop"] {
+        world.stage.cluster.delete("Service", "default", name).unwrap();
+    }
+    world.until("the Services are gone", |_| world.service("web").is_null() && world.service("shop").is_null()).await;
+    assert_eq!((foreign.changes(&world.stage), marked(&world.stage)), (Vec::new(), 0));
+    Row {
+        tried: "people edit while it works",
+        test: "ownership::people_edit_at_any_time_and_nothing_of_theirs_changes",
+        numbers: vec![("edits", 150), ("foreign things", foreign.count()), ("foreign changes", 0_usize)],
+        lost: 0,
+    }
+    .write();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
+    let (world, foreign) = among_others().await;
+    let ccm = world.start();
+    settled(&world).await;
+    assert!(ccm.stop().await.success());
+    let foreign = foreign.look_again(&world.stage);
+    let gc = async |arguments: &[&str]| {
+        let output = world.run(arguments).await;
+        (String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(), output.status.code())
+    };
+    assert_eq!(gc(&["gc"]).await, ("Nothing is without an owner.\n".to_owned(), Some(0)));
+
+    // Somebody forced a Service and a node out while nobody looked.
+    world.stage.cluster.patch("Service", "default", "web", &json!({"metadata": {"finalizers": null}})).unwrap();
+    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.stage.cluster.delete("Node", "", "node-3").unwrap();
+    let before = world.stage.cloud.snapshot();
+    let (text, code) = gc(&["gc"]).await;
+    assert_eq!((text.lines().count(), code), (2, Some(2)), "{text}");
+    assert!(
+        text.contains("without owner: load balancer lb-") && text.contains("without owner: route 10.98.3.0/24"),
+        "{text}"
+    );
+    let (text, _) = gc(&["gc", "--output", "json"]).await;
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["orphans"].as_array().map(Vec::len), Some(2), "{text}");
+    assert_eq!(world.stage.cloud.snapshot(), before, "a report changes nothing");
+
+    let (text, code) = gc(&["gc", "--delete", "--after", "1"]).await;
+    assert_eq!((text.matches("deleted: ").count(), code), (2, Some(0)), "{text}");
+    assert_eq!((foreign.changes(&world.stage), marked(&world.stage)), (Vec::new(), 0));
+    let routes = world.stage.cloud.snapshot()["routes"].to_string();
+    assert!(routes.contains("10.98.1.0/24") && routes.contains("10.98.2.0/24") && !routes.contains("10.98.3.0/24"));
+    assert_eq!(gc(&["gc"]).await, ("Nothing is without an owner.\n".to_owned(), Some(0)));
+    Row {
+        tried: "`gc --delete` among things of others",
+        test: "ownership::what_has_no_owner_is_listed_and_goes_only_at_a_second_look",
+        numbers: vec![("orphans", 2), ("foreign things", foreign.count())],
+        lost: 0,
+    }
+    .write();
+}

@@ -1,0 +1,191 @@
+//! A secret is in memory and in the signature it makes, and nowhere else.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use sim::cluster::Version;
+use sim::stage::Stage;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::kit::{ALL, HASTE, World, address};
+use crate::proof::Row;
+
+/// Occurs in every secret, and nowhere else.
+const CANARY: &str = "Canary7Tz4Qx";
+const KEY: &str = "LTAIcanary";
+const ALONE: &str = "[leader_election]\nenabled = false\n[log]\nlevel = \"trace\"\n";
+
+/// A way to give credentials: how the configuration's section becomes another, the files, and the environment.
+struct Kind {
+    name: &'static str,
+    section: &'static str,
+    files: &'static [(&'static str, &'static str)],
+    environment: &'static [(&'static str, &'static str)],
+    session: bool,
+}
+
+const SECRET: &str = "Canary7Tz4QxSecret";
+const TOKEN: &str = "Canary7Tz4QxToken";
+
+const KINDS: [Kind; 6] = [
+    Kind {
+        name: "a secret in the configuration",
+        section: "access_key_id = \"LTAIcanary\"\naccess_key_secret = \"Canary7Tz4QxSecret\"",
+        files: &[],
+        environment: &[],
+        session: false,
+    },
+    Kind {
+        name: "a secret in a file",
+        section: "access_key_id = \"LTAIcanary\"\naccess_key_secret_file = \"secret\"",
+        files: &[("secret", SECRET)],
+        environment: &[],
+        session: false,
+    },
+    Kind {
+        name: "a temporary key in files",
+        section: "access_key_id = \"LTAIcanary\"\naccess_key_secret_file = \"secret\"\nsecurity_token_file = \"token\"",
+        files: &[("secret", SECRET), ("token", TOKEN)],
+        environment: &[],
+        session: true,
+    },
+    Kind {
+        name: "a secret in the environment",
+        section: "",
+        files: &[],
+        environment: &[("ALIBABA_CLOUD_ACCESS_KEY_ID", KEY), ("ALIBABA_CLOUD_ACCESS_KEY_SECRET", SECRET)],
+        session: false,
+    },
+    Kind {
+        name: "a temporary key in the environment",
+        section: "",
+        files: &[],
+        environment: &[
+            ("ALIBABA_CLOUD_ACCESS_KEY_ID", KEY),
+            ("ALIBABA_CLOUD_ACCESS_KEY_SECRET", SECRET),
+            ("ALIBABA_CLOUD_SECURITY_TOKEN", TOKEN),
+        ],
+        session: true,
+    },
+    Kind {
+        name: "a role assumed with a key",
+        section: "access_key_id = \"LTAIcanary\"\naccess_key_secret_file = \"secret\"\nrole_arn = \"acs:ram::1234567890123456:role/ccm\"",
+        files: &[("secret", SECRET)],
+        environment: &[],
+        session: false,
+    },
+];
+
+fn private(path: &Path, text: &str, mode: u32) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// A stage that knows the canary key and asks for a canary token, and the configuration for it.
+async fn world(kind: &Kind) -> World {
+    let stage = Stage::open(Version::NEWEST).await.unwrap();
+    stage.cloud.edit(|cloud| {
+        *cloud = cloud.clone().with_key(KEY, SECRET).with_role("ccm");
+        if kind.session {
+            let key = cloud.keys.get_mut(KEY).unwrap();
+            key.token = Some(TOKEN.to_owned());
+        }
+    });
+    stage.cluster.admit("Canary7Tz4QxBearer", "system:serviceaccount:kube-system:ccm");
+    let world = World::of(stage, ALL, &format!("{HASTE}{ALONE}"));
+    let text = std::fs::read_to_string(world.config()).unwrap();
+    let given = "access_key_id = \"LTAIplayground\"\naccess_key_secret_file = \"access-key-secret\"";
+    assert!(text.contains(given), "{text}");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = text.replace(given, kind.section).replace("port = 0", &format!("port = {port}"));
+    private(&world.config(), &text, 0o600);
+    for (name, secret) in kind.files {
+        private(&world.folder().join(name), secret, 0o600);
+    }
+    world
+}
+
+async fn page(port: u16, path: &str) -> String {
+    let mut socket = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    socket.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
+    let world = world(kind).await;
+    let text = std::fs::read_to_string(world.config()).unwrap();
+    let port = text.lines().find_map(|line| line.strip_prefix("port = ")).unwrap().parse().unwrap();
+    let ccm = world.start_with(&[], kind.environment);
+    for number in 1..=2 {
+        world.stage.join(number);
+    }
+    world.stage.cloud.faults().random(7, 0.2);
+    world.stage.expose("web", &[80], &["node-1", "node-2"], &[]);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    world.stage.cloud.faults().clear();
+    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", ccm.id())).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "core dumps are off: {core}");
+
+    // A refused key, and a file that cannot be read, are told about too.
+    world.stage.cloud.edit(|cloud| drop(cloud.keys.remove(KEY)));
+    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut seen = vec![("log".to_owned(), String::new())];
+    for path in ["/metrics", "/configz", "/readyz", "/readyz?verbose", "/livez"] {
+        seen.push((path.to_owned(), page(port, path).await));
+    }
+    for command in ["plan", "check", "gc"] {
+        let output = world.run(&[command]).await;
+        let text = [output.stdout, output.stderr].concat();
+        seen.push((command.to_owned(), String::from_utf8_lossy(&text).into_owned()));
+    }
+    for kind in ["Event", "Node", "Service", "Lease"] {
+        for object in world.stage.cluster.list(kind) {
+            seen.push((kind.to_owned(), object.to_string()));
+        }
+    }
+    assert!(ccm.stop().await.success());
+    seen[0].1 = world.logs();
+    assert!(seen[0].1.contains("TRACE") || seen[0].1.contains("DEBUG"), "the log tells everything");
+    let found = seen.iter().filter(|(_, text)| text.contains(CANARY));
+    let leaks = found.map(|(place, text)| {
+        let at = text.find(CANARY).unwrap_or_default();
+        format!("{}, {place}: {}", kind.name, text[at.saturating_sub(80)..].chars().take(160).collect::<String>())
+    });
+    (seen.len(), leaks.collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_leaves_the_memory() {
+    let all = futures::future::join_all(KINDS.iter().map(leaks)).await;
+    let looked_at: usize = all.iter().map(|(count, _)| count).sum();
+    let leaks: Vec<String> = all.into_iter().flat_map(|(_, leaks)| leaks).collect();
+    assert!(leaks.is_empty(), "{}", leaks.join("\n"));
+    Row {
+        tried: "a secret in every kind of credentials, with everything logged and faults",
+        test: "secrets::no_secret_leaves_the_memory",
+        numbers: vec![("kinds", KINDS.len()), ("logs, pages, outputs and objects searched", looked_at)],
+        lost: 0,
+    }
+    .write();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn key_files_that_others_can_read_are_refused() {
+    let world = world(&KINDS[1]).await;
+    assert!(world.run(&["check"]).await.status.success());
+    private(&world.folder().join("secret"), SECRET, 0o644);
+    let output = world.run(&["check"]).await;
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("secret") && text.contains("allow_readable_files"), "{text}");
+    assert!(!text.contains(CANARY), "{text}");
+    let output = world.run(&["check", "--set", "cloud.credentials.allow_readable_files=true"]).await;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
