@@ -7,10 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -19,7 +19,7 @@ use crate::alibaba::metadata::Metadata;
 use crate::alibaba::place::{self, Place};
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::alibaba::{Cloud, CredentialState};
-use crate::cluster::{Cluster, elect};
+use crate::cluster::{Cluster, Regarding, elect};
 use crate::config::watch::{Pace, Reload, Watch};
 use crate::config::{Config, Loaded, Origin, checked};
 use crate::controllers::Context;
@@ -29,6 +29,8 @@ use crate::observe::http::{self, Pages};
 use crate::observe::logs::Logs;
 use crate::observe::metrics;
 use crate::observe::notify::ServiceManager;
+use crate::plan::inputs::ObjectKey;
+use crate::reload::{Change, Outcome};
 use crate::supervisor::{Supervisor, wanted};
 
 /// Time between looks at what readiness depends on.
@@ -38,6 +40,11 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// How long the events that are still under way may take at the end.
 const FLUSH: Duration = Duration::from_secs(2);
+/// The same for what the end of the election is told with.
+const LAST_FLUSH: Duration = Duration::from_secs(1);
+/// Outcomes of reloads that wait for an API server to be told to.
+const WAITING_REPORTS: usize = 16;
+const COMPONENT: &str = "alicloud-ccm";
 
 /// Runs until SIGTERM or SIGINT.
 ///
@@ -52,48 +59,64 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
     let pages = Pages::default();
     let mut server = Server::start(&loaded.config.server, &pages).await?;
     let (sender, config) = watch::channel(Arc::new(loaded.config.clone()));
-    show(&pages, &loaded);
+    let mut shown = Shown::new(&loaded);
+    shown.show(&pages);
     let manager = ServiceManager::of_environment();
     manager.ready();
     let telling = tokio::spawn(manager.clone().keep_told(pages.health.clone()));
 
-    let inner = tokio::spawn(inner(config, pages.clone(), stop.clone()));
+    let (outcomes, reports) = mpsc::channel(WAITING_REPORTS);
+    let inner = tokio::spawn(inner(config, pages.clone(), reports, stop.clone()));
     let mut watch = Watch::start(origin, loaded, Pace::default());
     let mut hangup = signal(SignalKind::hangup())?;
     loop {
-        let outcome = tokio::select! {
+        let reload = tokio::select! {
             () = stop.cancelled() => break,
             _ = hangup.recv() => {
                 manager.reloading();
                 watch.trigger().reload();
                 continue;
             }
-            outcome = watch.next() => match outcome {
-                Some(outcome) => outcome,
+            () = tokio::time::sleep(FIRST_RETRY), if server.moves() => {
+                // Said when it began.
+                let _ = server.try_to_move(&pages).await;
+                continue;
+            }
+            reload = watch.next() => match reload {
+                Some(reload) => reload,
                 // The watch never ends by itself; without it, the configuration stays as it is.
                 None => std::future::pending().await,
             },
         };
-        match outcome {
+        let outcome = match reload {
             Reload::Unchanged => {
-                metrics::config_reload("unchanged");
-                info!("the configuration is unchanged");
+                info!(hash = %shown.loaded.hash, "the configuration is unchanged");
+                Outcome::Unchanged
             }
-            Reload::Rejected(report) => {
-                metrics::config_reload("rejected");
+            Reload::Rejected { report, hash } => {
                 error!("the changed configuration is not used, the one before goes on:\n{report}");
+                shown.looked_at = hash;
+                Outcome::Rejected(report)
             }
             Reload::Applied(loaded) => {
-                metrics::config_reload("applied");
                 let before = sender.borrow().clone();
+                let change = Change::between(&before, &loaded.config);
                 logs.change(&loaded.config.log);
                 if before.server != loaded.config.server {
                     server.change(&loaded.config.server, &pages).await;
                 }
-                show(&pages, &loaded);
-                info!(hash = %loaded.hash, "the changed configuration is used from now on");
-                sender.send_replace(Arc::new(loaded.config));
+                info!(hash = %loaded.hash, "the changed configuration is used from now on; {change}");
+                sender.send_replace(Arc::new(loaded.config.clone()));
+                shown.apply(*loaded);
+                Outcome::Applied(change)
             }
+        };
+        metrics::config_reload(outcome.as_str());
+        shown.outcome(&outcome);
+        shown.show(&pages);
+        // Full only while no API server has been there for long; the log has it all.
+        if outcomes.try_send(outcome).is_err() {
+            metrics::events_dropped("queue", 1);
         }
         manager.ready();
     }
@@ -129,18 +152,23 @@ fn on_signals(stop: CancellationToken) -> std::io::Result<()> {
 }
 
 /// Starts everything behind the health server, and starts it anew when what it hangs on changes.
-async fn inner(config: watch::Receiver<Arc<Config>>, pages: Pages, stop: CancellationToken) {
+async fn inner(
+    mut config: watch::Receiver<Arc<Config>>,
+    pages: Pages,
+    mut reports: mpsc::Receiver<Outcome>,
+    stop: CancellationToken,
+) {
     while !stop.is_cancelled() {
         let term = stop.child_token();
-        let basis = Basis::of(&config.borrow());
-        tokio::join!(world(config.clone(), &pages.health, &term), async {
-            let mut config = config.clone();
+        let first = config.borrow_and_update().clone();
+        let mut changes = config.clone();
+        tokio::join!(world(first.clone(), config.clone(), &pages.health, &mut reports, &term), async {
             loop {
                 tokio::select! {
                     () = term.cancelled() => return,
-                    changed = config.changed() => if changed.is_err() { return },
+                    changed = changes.changed() => if changed.is_err() { return },
                 }
-                if Basis::of(&config.borrow()) != basis {
+                if Change::between(&first, &changes.borrow()).reconnects() {
                     info!("the connection or the place in the cloud changed: starting anew");
                     term.cancel();
                 }
@@ -149,28 +177,14 @@ async fn inner(config: watch::Receiver<Arc<Config>>, pages: Pages, stop: Cancell
     }
 }
 
-/// What everything else hangs on.
-#[derive(Debug, PartialEq)]
-struct Basis {
-    kubernetes: checked::Kubernetes,
-    place: [Option<String>; 3],
-    metadata: String,
-}
-
-impl Basis {
-    fn of(config: &Config) -> Self {
-        let cloud = &config.cloud;
-        Self {
-            kubernetes: config.kubernetes.clone(),
-            place: [cloud.region.clone(), cloud.vpc_id.clone(), cloud.zone_id.clone()],
-            metadata: cloud.endpoints.metadata.clone(),
-        }
-    }
-}
-
 /// Connects, takes part in the election, and runs the controllers until `term` ends.
-async fn world(mut config: watch::Receiver<Arc<Config>>, health: &Health, term: &CancellationToken) {
-    let first = config.borrow_and_update().clone();
+async fn world(
+    first: Arc<Config>,
+    mut config: watch::Receiver<Arc<Config>>,
+    health: &Health,
+    reports: &mut mpsc::Receiver<Outcome>,
+    term: &CancellationToken,
+) {
     let connected = tokio::select! {
         () = term.cancelled() => None,
         connected = connect(&first, health) => Some(connected),
@@ -178,6 +192,7 @@ async fn world(mut config: watch::Receiver<Arc<Config>>, health: &Health, term: 
     let Some((cluster, cloud, place)) = connected else { return };
     info!(region = place.region, vpc = place.vpc_id, cluster_id = first.cloud.cluster_id, "connected");
 
+    let place = Arc::new(place);
     let (keeper, fence) = fence();
     // The election outlives the controllers: they may write until they have ended.
     let election_stop = CancellationToken::new();
@@ -186,7 +201,7 @@ async fn world(mut config: watch::Receiver<Arc<Config>>, health: &Health, term: 
         cluster: cluster.clone(),
         cloud: cloud.clone(),
         fence: fence.clone(),
-        place: Arc::new(place),
+        place: place.clone(),
         config: config.clone(),
         stop: term.clone(),
     };
@@ -197,15 +212,19 @@ async fn world(mut config: watch::Receiver<Arc<Config>>, health: &Health, term: 
             () = term.cancelled() => break,
             () = supervisor.watch() => {}
             () = watch_health(health, &cluster, &cloud, &fence) => {}
+            Some(outcome) = reports.recv() => {
+                tokio::spawn(report(cluster.clone(), place.clone(), outcome));
+            }
             changed = config.changed() => {
                 if changed.is_err() {
                     break;
                 }
                 let now = config.borrow_and_update().clone();
-                cloud.reconfigure(&now.cloud);
-                let transitions = supervisor.apply(&wanted(&now)).await;
-                for job in &transitions.stop {
-                    info!(%job, "switched off by the configuration");
+                // What cannot be changed in place ends this term; the controllers end with it.
+                if !Change::between(&first, &now).reconnects() {
+                    cloud.reconfigure(&now.cloud);
+                    cluster.reconfigure(&now.kubernetes);
+                    supervisor.apply(&wanted(&now)).await;
                 }
             }
         }
@@ -216,6 +235,40 @@ async fn world(mut config: watch::Receiver<Arc<Config>>, health: &Health, term: 
     if let Err(failure) = election.await {
         error!(%failure, "the election ended abnormally; the lease runs out by itself");
     }
+    // That the lead was given back is an event too.
+    cluster.flush_events(LAST_FLUSH).await;
+}
+
+/// Says on the Pod or Node that runs this process what came of a changed configuration.
+async fn report(cluster: Cluster, place: Arc<Place>, outcome: Outcome) {
+    let Some(host) = host(&cluster, &place).await else { return };
+    let (attention, reason, message) = outcome.event();
+    if attention {
+        cluster.events().warning(COMPONENT, &host, reason, message);
+    } else {
+        cluster.events().normal(COMPONENT, &host, reason, message);
+    }
+}
+
+/// The Pod that runs this process, as the environment says; otherwise the node of this name or instance, if there is one.
+async fn host(cluster: &Cluster, place: &Place) -> Option<Regarding> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if let (Some(name), Some(namespace)) = (variable("POD_NAME"), variable("POD_NAMESPACE")) {
+        let uid = variable("POD_UID").unwrap_or_default();
+        return Some(Regarding { kind: "Pod", key: ObjectKey::new(namespace, name), uid });
+    }
+    let nodes = cluster.nodes();
+    tokio::time::timeout(LONGEST_RETRY, nodes.store.synced()).await.ok()?;
+    let host_name = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_lowercase();
+    let name = variable("NODE_NAME").unwrap_or_else(host_name);
+    let nodes = nodes.store.all();
+    let on_instance = |provider_id: &str| {
+        let instance = place.instance_id.as_deref();
+        instance.is_some_and(|instance| provider_id.rsplit(['.', '/']).next() == Some(instance))
+    };
+    let named = nodes.iter().find(|node| node.name == name);
+    let node = named.or_else(|| nodes.iter().find(|node| on_instance(&node.provider_id)))?;
+    Some(Regarding { kind: "Node", key: ObjectKey::cluster(&node.name), uid: node.uid.clone() })
 }
 
 /// Waits for the API server and for what the metadata service must tell, side by side.
@@ -283,50 +336,131 @@ async fn watch_health(health: &Health, cluster: &Cluster, cloud: &Cloud, fence: 
     }
 }
 
-/// Shows the running configuration, without secrets.
-fn show(pages: &Pages, loaded: &Loaded) {
-    let page = json!({
-        "file": loaded.path,
-        "hash": loaded.hash,
-        "since": crate::clock::now().to_string(),
-        "config": loaded.config,
-    });
-    *pages.configz.write() = format!("{page:#}\n");
+/// What `/configz` says, without secrets.
+struct Shown {
+    loaded: Loaded,
+    since: String,
+    /// Hash of a file that was rejected.
+    looked_at: Option<String>,
+    last: Option<Value>,
+}
+
+impl Shown {
+    fn new(loaded: &Loaded) -> Self {
+        let mut shown = Self { loaded: loaded.clone(), since: String::new(), looked_at: None, last: None };
+        shown.apply(loaded.clone());
+        shown
+    }
+
+    fn apply(&mut self, loaded: Loaded) {
+        let now = crate::clock::now();
+        metrics::config_applied(now.as_second());
+        self.since = now.to_string();
+        self.loaded = loaded;
+    }
+
+    fn outcome(&mut self, outcome: &Outcome) {
+        let mut page = outcome.to_json();
+        page["at"] = json!(crate::clock::now().to_string());
+        page["hash"] = match outcome {
+            Outcome::Rejected(_) => json!(self.looked_at),
+            Outcome::Unchanged | Outcome::Applied(_) => json!(self.loaded.hash),
+        };
+        self.last = Some(page);
+    }
+
+    fn show(&self, pages: &Pages) {
+        let page = json!({
+            "file": self.loaded.path,
+            "hash": self.loaded.hash,
+            "since": self.since,
+            "last_reload": self.last,
+            "config": self.loaded.config,
+        });
+        *pages.configz.write() = format!("{page:#}\n");
+    }
+}
+
+/// A listener that serves.
+struct Running {
+    settings: checked::Server,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
 }
 
 /// The health server, which can move to another address.
 struct Server {
-    running: Option<(CancellationToken, JoinHandle<()>)>,
+    running: Option<Running>,
+    /// Where it should be but could not listen yet.
+    moving: Option<checked::Server>,
 }
 
 impl Server {
+    /// Serves from now on, or as soon as the machine has the address.
     async fn start(settings: &checked::Server, pages: &Pages) -> std::io::Result<Self> {
-        let mut server = Self { running: None };
-        if settings.port != 0 {
-            let listener = TcpListener::bind((settings.address, settings.port)).await.map_err(|error| {
-                let text = format!(
-                    "cannot listen on server.address {} server.port {}: {error}; choose another port, or 0 for none",
-                    settings.address, settings.port
-                );
-                std::io::Error::new(error.kind(), text)
-            })?;
-            let stop = CancellationToken::new();
-            let task = tokio::spawn(http::serve(listener, pages.clone(), stop.clone()));
-            server.running = Some((stop, task));
+        match Self::serve(settings, pages).await {
+            Ok(running) => Ok(Self { running, moving: None }),
+            Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
+                warn!("{error}; trying again until the machine has this address");
+                Ok(Self { running: None, moving: Some(settings.clone()) })
+            }
+            Err(error) => Err(error),
         }
-        Ok(server)
     }
 
-    /// Moves to another address; stays where it is if that cannot be had.
-    async fn change(&mut self, settings: &checked::Server, pages: &Pages) {
-        match Self::start(settings, pages).await {
-            Ok(new) => std::mem::replace(self, new).stop().await,
-            Err(error) => error!("{error}; health stays where it was"),
+    async fn serve(settings: &checked::Server, pages: &Pages) -> std::io::Result<Option<Running>> {
+        if settings.port == 0 {
+            return Ok(None);
         }
+        let listener = TcpListener::bind((settings.address, settings.port)).await.map_err(|error| {
+            let text = format!(
+                "cannot listen on server.address {} server.port {}: {error}; choose another port, or 0 for none",
+                settings.address, settings.port
+            );
+            std::io::Error::new(error.kind(), text)
+        })?;
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(http::serve(listener, pages.clone(), stop.clone()));
+        Ok(Some(Running { settings: settings.clone(), stop, task }))
+    }
+
+    /// Moves to another address; serves the old one until that can be had.
+    async fn change(&mut self, settings: &checked::Server, pages: &Pages) {
+        self.moving = Some(settings.clone());
+        if let Err(error) = self.try_to_move(pages).await {
+            error!("{error}; health stays where it was until this address can be had");
+        }
+    }
+
+    fn moves(&self) -> bool {
+        self.moving.is_some()
+    }
+
+    async fn try_to_move(&mut self, pages: &Pages) -> std::io::Result<()> {
+        let Some(wanted) = self.moving.clone() else { return Ok(()) };
+        // Two addresses of one port can exclude each other, as loopback and all addresses do.
+        let in_the_way = self.running.take_if(|running| running.settings.port == wanted.port);
+        if let Some(Running { settings, stop, task }) = in_the_way {
+            stop.cancel();
+            let _ = task.await;
+            match Self::serve(&wanted, pages).await {
+                Ok(new) => self.running = new,
+                Err(error) => {
+                    self.running = Self::serve(&settings, pages).await?;
+                    return Err(error);
+                }
+            }
+        } else {
+            let new = Self::serve(&wanted, pages).await?;
+            Self { running: std::mem::replace(&mut self.running, new), moving: None }.stop().await;
+        }
+        info!(address = %wanted.address, port = wanted.port, "health is served here from now on");
+        self.moving = None;
+        Ok(())
     }
 
     async fn stop(self) {
-        if let Some((stop, task)) = self.running {
+        if let Some(Running { stop, task, .. }) = self.running {
             stop.cancel();
             let _ = task.await;
         }

@@ -15,7 +15,8 @@
 //!    objects (Services).
 //! 3. [`fence`]: who may write, and until when.
 //! 4. [`alibaba`] and [`cluster`]: the two worlds, each behind a seam as low as possible.
-//! 5. [`config`], [`supervisor`], [`app`], [`cli`]: what the user says, which controllers run, how it starts and ends.
+//! 5. [`config`], [`reload`], [`supervisor`], [`app`], [`cli`]: what the user says, what a change of it means, which
+//!    controllers run, how it starts and ends.
 //!    [`preview`] is the same planning without the writing. [`rights`] says what all that needs to be allowed,
 //!    [`kubelet`] what a kubelet should know of its instance.
 //!
@@ -47,5 +48,6 @@ pub mod kubelet;
 pub mod observe;
 pub mod plan;
 pub mod preview;
+pub mod reload;
 pub mod rights;
 pub mod supervisor;

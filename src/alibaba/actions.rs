@@ -27,6 +27,8 @@ pub enum Object {
     Certificate,
     /// Additional certificate of an HTTPS listener.
     DomainExtension,
+    /// Access control list of classic load balancers.
+    AccessList,
 }
 
 /// One action of the vendor's API.
@@ -128,6 +130,13 @@ actions! {
     SET_DOMAIN_EXTENSION = Write Slb "SetDomainExtensionAttribute" 90 [LoadBalancer, Listener, DomainExtension];
     DELETE_DOMAIN_EXTENSION = Write Slb "DeleteDomainExtension" 90 [LoadBalancer, Listener, DomainExtension];
     DESCRIBE_CERTIFICATES = Read Slb "DescribeServerCertificates" 3000 [Certificate];
+
+    DESCRIBE_ACCESS_LISTS = Read Slb "DescribeAccessControlLists" 3000 [];
+    DESCRIBE_ACCESS_LIST = Read Slb "DescribeAccessControlListAttribute" 3000 [AccessList];
+    CREATE_ACCESS_LIST = Write Slb "CreateAccessControlList" 90 [];
+    DELETE_ACCESS_LIST = Write Slb "DeleteAccessControlList" 90 [AccessList];
+    ADD_ACCESS_ENTRIES = Write Slb "AddAccessControlListEntry" 90 [AccessList];
+    REMOVE_ACCESS_ENTRIES = Write Slb "RemoveAccessControlListEntry" 90 [AccessList];
 
     ASSUME_ROLE = Read Sts "AssumeRole" 600 [];
     ASSUME_ROLE_WITH_OIDC = Read Sts "AssumeRoleWithOIDC" 600 [];

@@ -17,8 +17,12 @@ pub(super) const WINDOW: Duration = Duration::from_secs(60);
 /// What a call may take longer on its way than another; the cloud counts when calls arrive.
 const SPREAD: Duration = Duration::from_secs(1);
 
-/// A call that would have to wait longer comes back instead, so that its caller can look at the world again.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// After a refusal a call that would have to wait longer comes back instead, so that its caller can look at the world
+/// again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The same for the turn of a call: a long list is read to its end, but nobody waits behind two full windows.
+const LONGEST_TURN: Duration = WINDOW.saturating_add(SPREAD);
 
 /// Calls in hand, by action.
 #[derive(Debug, Default)]
@@ -36,9 +40,9 @@ impl Budgets {
     /// Takes one call of the action and waits for its turn.
     ///
     /// # Errors
-    /// How long it would have to wait, if that is longer than half a minute or than `limit`; nothing is taken then.
+    /// How long it would have to wait, if that is longer than is good or than `limit`; nothing is taken then.
     pub(super) async fn wait(&self, action: &'static Action, share: f64, limit: Duration) -> Result<(), Duration> {
-        let wait = self.take(action, share, limit.min(LONGEST_WAIT))?;
+        let wait = self.take(action, share, limit)?;
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
@@ -55,11 +59,12 @@ impl Budgets {
             None => now,
             Some(first) => spent.turns[first] + WINDOW + SPREAD,
         };
-        let turn = turn.max(spent.paused_until.unwrap_or(now)).max(now);
+        let paused = spent.paused_until.unwrap_or(now).max(now);
+        let turn = turn.max(paused);
         // Turns stay in order: nobody overtakes those who wait.
         let turn = spent.turns.back().map_or(turn, |last| turn.max(*last));
         let wait = turn - now;
-        if wait > limit {
+        if wait > limit.min(LONGEST_TURN) || paused - now > LONGEST_PAUSE {
             return Err(wait);
         }
         spent.turns.push_back(turn);
@@ -117,8 +122,8 @@ mod tests {
         let start = Instant::now();
         let mut times = Vec::new();
         while start.elapsed() < Duration::from_secs(300) {
-            while let Err(wait) = budgets.wait(CREATE_LOAD_BALANCER.0, 0.5, LONGEST_WAIT).await {
-                tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
+            while let Err(wait) = budgets.wait(CREATE_LOAD_BALANCER.0, 0.5, Duration::from_secs(5)).await {
+                tokio::time::sleep(wait).await;
             }
             times.push(Instant::now());
         }
@@ -164,8 +169,8 @@ mod tests {
     async fn a_tiny_share_still_moves() {
         let budgets = Budgets::default();
         for _ in 0..3 {
-            while budgets.wait(CREATE_LOAD_BALANCER.0, 0.001, LONGEST_WAIT).await.is_err() {
-                tokio::time::advance(LONGEST_WAIT).await;
+            while budgets.wait(CREATE_LOAD_BALANCER.0, 0.001, Duration::from_secs(5)).await.is_err() {
+                tokio::time::advance(Duration::from_secs(5)).await;
             }
         }
     }

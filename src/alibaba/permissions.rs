@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::actions::{
     self, ASSUME_ROLE, Action, CREATE_ROUTE_ENTRIES, DELETE_ROUTE_ENTRIES, DESCRIBE_EIPS, DESCRIBE_INSTANCES,
-    DESCRIBE_NETWORK_INTERFACES, DESCRIBE_ROUTE_ENTRIES, DESCRIBE_ROUTE_TABLES, DESCRIBE_VPC, MODIFY_NETWORK_INTERFACE,
+    DESCRIBE_NETWORK_INTERFACES, DESCRIBE_ROUTE_ENTRIES, DESCRIBE_ROUTE_TABLES, DESCRIBE_VPC, DESCRIBE_VSWITCHES,
+    MODIFY_NETWORK_INTERFACE,
 };
 use super::endpoints::Product;
 use crate::config::Config;
@@ -40,6 +41,7 @@ const RIGHTS: &[Right] = &[
     right(DESCRIBE_NETWORK_INTERFACES.0, services),
     right(DESCRIBE_VPC.0, services),
     right(DESCRIBE_EIPS.0, services),
+    right(DESCRIBE_VSWITCHES.0, |config| services(config) && config.cloud.vswitches.is_empty()),
 ];
 
 /// The permissions that a configuration needs, such as `slb:CreateLoadBalancer`.
@@ -91,7 +93,7 @@ mod tests {
         let all = permissions(&config);
         let unneeded: Vec<_> =
             actions::ALL.iter().filter(|action| !all.contains(&action.permission())).copied().collect();
-        // Zones of vSwitches are stated; roles are assumed by other identities.
-        assert_eq!(unneeded, [actions::DESCRIBE_VSWITCHES.0, actions::ASSUME_ROLE.0, actions::ASSUME_ROLE_WITH_OIDC.0]);
+        // Roles are assumed by other identities.
+        assert_eq!(unneeded, [actions::ASSUME_ROLE.0, actions::ASSUME_ROLE_WITH_OIDC.0]);
     }
 }

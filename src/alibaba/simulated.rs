@@ -20,7 +20,7 @@ use crate::config::checked::{AccessKey, Credentials};
 use crate::config::secret::Secret;
 use crate::plan::lb::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::lb::observed::CertificateState;
-use crate::plan::lb::operation::CreateInstance;
+use crate::plan::lb::operation::{CreateAccessList, CreateInstance};
 
 const REGION: &str = "cn-hangzhou";
 
@@ -196,6 +196,27 @@ async fn listeners(cloud: &Cloud, id: &str, group: &str) {
     }
 }
 
+async fn access_lists(cloud: &Cloud) {
+    let (slb, permit) = (&cloud.slb, permit());
+    let wanted = |name: &str| CreateAccessList {
+        name: name.into(),
+        ip_version: "ipv4".into(),
+        tags: BTreeMap::from([("k".into(), "v".into())]),
+    };
+    let id = slb.create_access_list(&permit, &wanted("k8s/acl/a/b/c")).await.unwrap();
+    slb.create_access_list(&permit, &wanted("k8s/acl/a/b/c2")).await.unwrap();
+    let blocks = ["10.0.0.0/8", "192.168.1.1/32"].map(|block| block.parse().unwrap());
+    slb.add_access_entries(&permit, &id, &blocks).await.unwrap();
+    slb.remove_access_entries(&permit, &id, &blocks[..1]).await.unwrap();
+    let found = slb.find_access_list("k8s/acl/a/b/c").await.unwrap().unwrap();
+    assert_eq!((found.id.as_str(), found.tags["k"].as_str()), (id.as_str(), "v"));
+    assert_eq!(found.entries.into_iter().collect::<Vec<_>>(), blocks[1..]);
+    assert_eq!(slb.list_access_lists().await.unwrap().len(), 2);
+    slb.delete_access_list(&permit, &id).await.unwrap();
+    assert_eq!(slb.delete_access_list(&permit, &id).await.unwrap_err().kind, FaultKind::Gone);
+    assert_eq!(slb.find_access_list("k8s/acl/a/b/c").await.unwrap(), None, "not the one whose name only starts so");
+}
+
 #[tokio::test]
 async fn every_action_works_and_the_cloud_has_no_complaint() {
     let simulated = sim::cloud::Cloud::new(world());
@@ -205,6 +226,7 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
     let id = load_balancer(&cloud).await;
     let group = groups(&cloud, &id).await;
     listeners(&cloud, &id, &group).await;
+    access_lists(&cloud).await;
     let (slb, permit) = (&cloud.slb, permit());
     slb.delete_group(&permit, &group).await.unwrap();
     assert_eq!(slb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");

@@ -3,6 +3,7 @@
 //! [`Slb`] is one type; its calls are in `instance`, `group`, `listener` and `certificate`. The cloud takes one write per
 //! load balancer at a time and answers others as busy; callers keep the order.
 
+mod access;
 mod certificate;
 mod group;
 mod instance;

@@ -18,9 +18,10 @@ use super::status::Health;
 use super::{Cluster, Task};
 use crate::config::checked::Kubernetes;
 
-/// How often files with credentials are looked at. Client certificates live for hours at least, and are renewed long
-/// before they end.
-const CREDENTIALS_PERIOD: Duration = Duration::from_secs(60);
+/// How often files with credentials are looked at.
+const CREDENTIALS_PERIOD: Duration = Duration::from_secs(5);
+/// Where the kubelet puts the certificate authority of the API server; the token beside it is read by kube itself.
+const POD_AUTHORITY: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 /// While waiting for the API server, how often that is said.
 const REMINDER: Duration = Duration::from_secs(30);
 
@@ -140,8 +141,15 @@ impl Source {
 
     /// A number that changes when the contents of the kubeconfig, or of a file that it names, change.
     fn fingerprint(&self) -> Option<u64> {
-        let Self::Kubeconfig { files, .. } = self else { return None };
         let mut hasher = DefaultHasher::new();
+        let files = match self {
+            Self::Kubeconfig { files, .. } => files.as_slice(),
+            Self::InCluster => {
+                std::fs::read(POD_AUTHORITY).ok()?.hash(&mut hasher);
+                &[]
+            }
+            Self::ServerOnly => return None,
+        };
         for file in files {
             std::fs::read(file).ok()?.hash(&mut hasher);
             let kubeconfig = Kubeconfig::read_from(file).ok()?;

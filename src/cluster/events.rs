@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::requests::{Pacing, Pauses, RequestFault, Requests, segment};
+use crate::observe::metrics;
 use crate::plan::inputs::ObjectKey;
 
 /// Events that wait to be written.
@@ -102,6 +103,7 @@ impl Events {
         if waiting.len() == QUEUE
             && let Some(oldest) = waiting.pop_front()
         {
+            metrics::events_dropped("queue", 1);
             let Subject { regarding, reason, message, .. } = oldest.subject;
             debug!(kind = regarding.kind, object = %regarding.key, reason, message, "too many events; not reported");
         }
@@ -115,7 +117,9 @@ impl Events {
     pub(super) async fn flush(&self, limit: Duration) {
         let mut unfinished = self.queue.unfinished.subscribe();
         if timeout(limit, unfinished.wait_for(|unfinished| *unfinished == 0)).await.is_err() {
-            warn!(events = *unfinished.borrow(), "stopping; these events are not reported");
+            let count = *unfinished.borrow();
+            metrics::events_dropped("stop", count);
+            warn!(events = count, "stopping; these events are not reported");
         }
     }
 
@@ -203,6 +207,7 @@ impl Writer {
             (written.name.clone(), written.count)
         });
         if !allowed {
+            metrics::events_dropped("object", 1);
             debug!(object = %subject.regarding.key, reason = subject.reason, "too many events about one object");
             return;
         }
@@ -261,6 +266,7 @@ impl Writer {
     }
 
     fn complain(&mut self, subject: &Subject, fault: &RequestFault) {
+        metrics::events_dropped("refused", 1);
         let (kind, object, reason) = (subject.regarding.kind, &subject.regarding.key, subject.reason);
         let error = match fault.code() {
             Some(401 | 403) => super::writes::denied("create and patch", "events", &fault.to_string()),

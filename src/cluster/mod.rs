@@ -24,7 +24,8 @@ pub use status::{ClusterStatus, WatchStatus};
 pub use store::{Dirty, Store, View};
 pub use writes::{Kind, PatchKind, WriteFault};
 
-use std::sync::{Arc, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,7 +33,7 @@ use tokio::task::AbortHandle;
 
 use crate::config::checked::Kubernetes;
 use crate::fence::Permit;
-use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
+use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
 use intake::{Intake, Single, Slices};
 use requests::Requests;
 use status::Health;
@@ -51,6 +52,8 @@ struct Inner {
     nodes: Slot<NodeView>,
     services: Slot<ServiceView>,
     endpoints: Slot<EndpointsView>,
+    /// The API server is of version 1.this, once it has said so.
+    minor: OnceLock<u32>,
     /// Ends with this value.
     _background: Vec<Task>,
 }
@@ -142,12 +145,37 @@ impl Cluster {
         let events = Events::new();
         background.push(Task::spawn(events::write_all(events.clone(), requests.clone())));
         let (nodes, services, endpoints) = (Slot::new("Node"), Slot::new("Service"), Slot::new("Endpoints"));
-        Self { inner: Arc::new(Inner { requests, events, nodes, services, endpoints, _background: background }) }
+        Self {
+            inner: Arc::new(Inner {
+                requests,
+                events,
+                nodes,
+                services,
+                endpoints,
+                minor: OnceLock::new(),
+                _background: background,
+            }),
+        }
     }
 
     /// Waits until the API server answers, however long that takes; gives its version, such as `v1.34.1`.
     pub async fn wait_ready(&self) -> String {
-        connect::wait_ready(&self.inner.requests).await
+        let version = connect::wait_ready(&self.inner.requests).await;
+        if let Some(minor) = minor(&version) {
+            self.inner.minor.get_or_init(|| minor);
+        }
+        version
+    }
+
+    /// Whether the API server was of version 1.`minor` or newer when it first answered; false while that is unknown.
+    #[must_use]
+    pub fn is_at_least(&self, minor: u32) -> bool {
+        self.inner.minor.get().is_some_and(|is| *is >= minor)
+    }
+
+    /// Later requests go at this pace and within this time. Where the API server is stays as it is.
+    pub fn reconfigure(&self, config: &Kubernetes) {
+        self.inner.requests.reconfigure(config);
     }
 
     /// How the connection is doing.
@@ -205,6 +233,33 @@ impl Cluster {
     pub async fn read_node(&self, name: &str) -> Result<Option<NodeView>, WriteFault> {
         let object = writes::read(&self.inner.requests, Kind::Node, &ObjectKey::cluster(name)).await?;
         object.map(views::node).transpose().map_err(|error| unreadable(&error))
+    }
+
+    /// Reads one pod from the API server itself; pods are never watched. `None` if it does not exist.
+    ///
+    /// # Errors
+    /// [`WriteFault`], also for a pod that cannot be understood.
+    pub async fn read_pod(&self, key: &ObjectKey) -> Result<Option<PodView>, WriteFault> {
+        let object = writes::read(&self.inner.requests, Kind::Pod, key).await?;
+        object.map(views::pod).transpose().map_err(|error| unreadable(&error))
+    }
+
+    /// Reads the pods of a namespace that have all of these labels, page by page, keeping only what decides.
+    ///
+    /// # Errors
+    /// [`WriteFault`], also for a pod that cannot be understood.
+    pub async fn list_pods(
+        &self,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> Result<Vec<PodView>, WriteFault> {
+        let mut pods = Vec::new();
+        writes::list_pods(&self.inner.requests, namespace, labels, |object| {
+            pods.push(views::pod(object).map_err(|error| unreadable(&error))?);
+            Ok(())
+        })
+        .await?;
+        Ok(pods)
     }
 
     /// Patches an object or its `status`. Put `metadata.resourceVersion` into the body to fail on concurrent change.
@@ -280,6 +335,12 @@ impl Cluster {
 
 fn resource(path: &'static str, plural: &'static str, intake: impl Intake + 'static) -> Resource {
     Resource { path, plural, intake: Box::new(intake) }
+}
+
+/// `34` of `v1.34.1-aliyun.1`.
+fn minor(version: &str) -> Option<u32> {
+    let rest = version.strip_prefix("v1.")?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 fn unreadable(error: &serde_json::Error) -> WriteFault {

@@ -14,6 +14,8 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use super::status::Health;
+use crate::config::checked::Kubernetes;
+use crate::observe::metrics;
 
 /// Why a request did not do what it was sent for.
 #[derive(Clone, Debug, Error)]
@@ -76,14 +78,14 @@ pub(super) struct Requests {
 
 struct Shared {
     client: RwLock<Client>,
-    pace: Pace,
-    timeout: Duration,
+    pace: RwLock<Arc<Pace>>,
+    timeout: RwLock<Duration>,
     health: Arc<Health>,
 }
 
 impl std::fmt::Debug for Requests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Requests").field("timeout", &self.shared.timeout).finish_non_exhaustive()
+        f.debug_struct("Requests").field("timeout", &self.timeout()).finish_non_exhaustive()
     }
 }
 
@@ -98,13 +100,23 @@ pub(super) enum Pacing {
 
 impl Requests {
     pub(super) fn new(client: Client, qps: f64, burst: u32, timeout: Duration, health: Arc<Health>) -> Self {
-        let pace = Pace::new(qps, burst);
+        let (pace, timeout) = (RwLock::new(Arc::new(Pace::new(qps, burst))), RwLock::new(timeout));
         Self { shared: Arc::new(Shared { client: RwLock::new(client), pace, timeout, health }) }
     }
 
     /// Longest time that a request other than a watch may take.
     pub(super) fn timeout(&self) -> Duration {
-        self.shared.timeout
+        *self.shared.timeout.read()
+    }
+
+    /// Later requests go at this pace and within this time.
+    pub(super) fn reconfigure(&self, config: &Kubernetes) {
+        *self.shared.timeout.write() = config.timeout;
+        let fresh = Pace::new(config.qps, config.burst);
+        let mut pace = self.shared.pace.write();
+        if (pace.interval, pace.burst) != (fresh.interval, fresh.burst) {
+            *pace = Arc::new(fresh);
+        }
     }
 
     pub(super) fn health(&self) -> &Arc<Health> {
@@ -134,6 +146,7 @@ impl Requests {
         limit: Duration,
         pacing: Pacing,
     ) -> Result<Value, RequestFault> {
+        let reads = method == Method::GET;
         let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
         if let Some((content_type, _)) = body {
             request = request.header(header::CONTENT_TYPE, content_type);
@@ -142,7 +155,8 @@ impl Requests {
         let request = request.body(bytes).map_err(|error| RequestFault::Unanswered(error.to_string()))?;
         let exchange = async {
             if pacing == Pacing::Shared {
-                self.shared.pace.turn().await;
+                let pace = self.shared.pace.read().clone();
+                pace.turn().await;
             }
             let client = self.client();
             let text = client.request_text(request).await?;
@@ -153,8 +167,20 @@ impl Requests {
             Ok(outcome) => outcome,
             Err(_) => Err(RequestFault::Unanswered(format!("no answer within {limit:?}"))),
         };
+        if reads {
+            count_read("get", outcome.as_ref().err());
+        }
         self.shared.health.request_ended(outcome.as_ref().err());
         outcome
+    }
+}
+
+/// Counts a read, or the opening of a watch.
+pub(super) fn count_read(verb: &str, fault: Option<&RequestFault>) {
+    match fault.map(RequestFault::code) {
+        None => metrics::kubernetes_read(verb, "ok"),
+        Some(None) => metrics::kubernetes_read(verb, "unanswered"),
+        Some(Some(code)) => metrics::kubernetes_read(verb, &code.to_string()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! From what an API server of any version sends to what planning sees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as core;
@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::plan::inputs::{
-    Condition, ConditionStatus, Endpoint, EndpointsView, Ingress, NodeAddress, NodeView, ObjectKey, ServicePort,
-    ServiceType, ServiceView, Taint, TargetPort,
+    Condition, ConditionStatus, Endpoint, EndpointsView, Ingress, IngressDetails, NodeAddress, NodeView, ObjectKey,
+    PodView, PortStatus, ServicePort, ServiceType, ServiceView, Taint, TargetPort,
 };
 
 /// Keeps a Service in sight until its cloud resources are gone.
@@ -37,11 +37,7 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
     let conditions = status.conditions.unwrap_or_default();
     let condition = |kind: &str| {
         conditions.iter().find(|condition| condition.type_ == kind).map(|condition| Condition {
-            status: match condition.status.as_str() {
-                "True" => ConditionStatus::True,
-                "False" => ConditionStatus::False,
-                _ => ConditionStatus::Unknown,
-            },
+            status: condition_status(&condition.status),
             reason: condition.reason.clone().unwrap_or_default(),
             since: condition.last_transition_time.as_ref().map(|time| time.0),
         })
@@ -67,7 +63,12 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
             .taints
             .unwrap_or_default()
             .into_iter()
-            .map(|taint| Taint { key: taint.key, value: taint.value.unwrap_or_default(), effect: taint.effect })
+            .map(|taint| Taint {
+                key: taint.key,
+                value: taint.value.unwrap_or_default(),
+                effect: taint.effect,
+                added: taint.time_added.map(|time| time.0),
+            })
             .collect(),
         pod_cidrs: pod_cidrs.unwrap_or_else(|| spec.pod_cidr.into_iter().filter(|cidr| !cidr.is_empty()).collect()),
         addresses: status
@@ -77,6 +78,63 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
             .map(|address| NodeAddress { kind: address.type_, address: address.address })
             .collect(),
     })
+}
+
+fn condition_status(text: &str) -> ConditionStatus {
+    match text {
+        "True" => ConditionStatus::True,
+        "False" => ConditionStatus::False,
+        _ => ConditionStatus::Unknown,
+    }
+}
+
+/// A Pod.
+pub(super) fn pod(object: Value) -> Result<PodView, serde_json::Error> {
+    let PodObject { metadata, spec, status } = serde_json::from_value(object)?;
+    let gates: BTreeSet<String> =
+        spec.readiness_gates.unwrap_or_default().into_iter().map(|gate| gate.condition_type).collect();
+    let all = status.conditions.unwrap_or_default();
+    let containers_ready = all.iter().any(|found| found.type_ == "ContainersReady" && found.status == "True");
+    let conditions = all
+        .into_iter()
+        .filter(|found| gates.contains(&found.type_))
+        .map(|found| {
+            let condition = Condition {
+                status: condition_status(&found.status),
+                reason: found.reason.unwrap_or_default(),
+                since: found.last_transition_time.map(|time| time.0),
+            };
+            (found.type_, condition)
+        })
+        .collect();
+    Ok(PodView {
+        key: ObjectKey::new(metadata.namespace.unwrap_or_default(), metadata.name.unwrap_or_default()),
+        uid: metadata.uid.unwrap_or_default(),
+        gates,
+        containers_ready,
+        conditions,
+    })
+}
+
+// Pods are large; only this much of one is ever kept.
+#[derive(Deserialize)]
+struct PodObject {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodSpec {
+    readiness_gates: Option<Vec<core::PodReadinessGate>>,
+}
+
+#[derive(Default, Deserialize)]
+struct PodStatus {
+    conditions: Option<Vec<core::PodCondition>>,
 }
 
 /// A Service, of whatever type.
@@ -117,12 +175,23 @@ pub(super) fn service(object: Value) -> Result<ServiceView, serde_json::Error> {
         client_ip_affinity: client_ip.then(|| affinity_seconds.unwrap_or(AFFINITY_SECONDS)),
         allocate_node_ports: spec.allocate_load_balancer_node_ports.unwrap_or(true),
         publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
+        selector: spec.selector.unwrap_or_default(),
+        ingress_details: ingress.iter().flatten().map(ingress_details).collect(),
         ingress: ingress
             .unwrap_or_default()
             .into_iter()
             .map(|entry| Ingress { ip: entry.ip.unwrap_or_default(), hostname: entry.hostname.unwrap_or_default() })
             .collect(),
     })
+}
+
+fn ingress_details(entry: &core::LoadBalancerIngress) -> IngressDetails {
+    let ports = entry.ports.iter().flatten().map(|status| PortStatus {
+        port: port(status.port),
+        protocol: status.protocol.clone(),
+        error: status.error.clone().unwrap_or_default(),
+    });
+    IngressDetails { ip_mode: entry.ip_mode.clone().unwrap_or_default(), ports: ports.collect() }
 }
 
 /// Whether a Service concerns us: it wants a load balancer, or something of ours may still be left.

@@ -13,7 +13,7 @@ fn a_node_is_reduced_to_what_decides() {
         },
         "spec": {
             "providerID": "cn-hangzhou.i-1", "podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24", "fd00::/64"],
-            "unschedulable": true, "taints": [{ "key": "k", "effect": "NoSchedule" }]
+            "unschedulable": true, "taints": [{ "key": "k", "effect": "NoExecute", "timeAdded": "2026-01-02T05:00:00Z" }]
         },
         "status": {
             "addresses": [{ "type": "InternalIP", "address": "10.0.0.9" }],
@@ -34,7 +34,12 @@ fn a_node_is_reduced_to_what_decides() {
         provided_node_ip: Some("10.0.0.9".into()),
         provider_id: "cn-hangzhou.i-1".into(),
         unschedulable: true,
-        taints: vec![Taint { key: "k".into(), value: String::new(), effect: "NoSchedule".into() }],
+        taints: vec![Taint {
+            key: "k".into(),
+            value: String::new(),
+            effect: "NoExecute".into(),
+            added: Some("2026-01-02T05:00:00Z".parse().unwrap()),
+        }],
         pod_cidrs: vec!["10.1.0.0/24".into(), "fd00::/64".into()],
         addresses: vec![NodeAddress { kind: "InternalIP".into(), address: "10.0.0.9".into() }],
         has_conditions: true,
@@ -85,14 +90,17 @@ fn a_service_is_reduced_to_what_decides() {
             "type": "LoadBalancer", "loadBalancerClass": "", "externalTrafficPolicy": "Local",
             "healthCheckNodePort": 31000, "loadBalancerSourceRanges": ["10.0.0.0/8"], "sessionAffinity": "ClientIP",
             "sessionAffinityConfig": { "clientIP": { "timeoutSeconds": 60 } }, "allocateLoadBalancerNodePorts": false,
-            "publishNotReadyAddresses": true,
+            "publishNotReadyAddresses": true, "selector": { "app": "web" },
             "ports": [
                 { "name": "http", "protocol": "TCP", "port": 80, "targetPort": "web", "nodePort": 30080 },
                 { "port": 53, "protocol": "UDP", "targetPort": 5353 },
                 { "port": 443, "targetPort": 0 }
             ]
         },
-        "status": { "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }, { "hostname": "lb.example" }] } }
+        "status": { "loadBalancer": { "ingress": [
+            { "ip": "1.2.3.4", "ipMode": "VIP", "ports": [{ "port": 80, "protocol": "TCP", "error": "PortTaken" }] },
+            { "hostname": "lb.example" }
+        ] } }
     }))
     .unwrap();
     let expected = ServiceView {
@@ -138,9 +146,17 @@ fn a_service_is_reduced_to_what_decides() {
         client_ip_affinity: Some(60),
         allocate_node_ports: false,
         publish_not_ready: true,
+        selector: [("app".into(), "web".into())].into(),
         ingress: vec![
             Ingress { ip: "1.2.3.4".into(), hostname: String::new() },
             Ingress { ip: String::new(), hostname: "lb.example".into() },
+        ],
+        ingress_details: vec![
+            IngressDetails {
+                ip_mode: "VIP".into(),
+                ports: vec![PortStatus { port: 80, protocol: "TCP".into(), error: "PortTaken".into() }],
+            },
+            IngressDetails::default(),
         ],
     };
     assert_eq!(view, expected);
@@ -260,4 +276,28 @@ fn an_endpoint_that_is_in_two_slices_counts_once_in_its_better_state() {
     let other_ports = endpoint("10.0.0.1", Some(true), &[("http", 81)]);
     let all = united(vec![other_ports.clone(), ending, worse, better.clone()]);
     assert_eq!(all.endpoints, vec![better, other_ports]);
+}
+
+#[test]
+fn a_pod_is_reduced_to_its_gates() {
+    let view = pod(json!({
+        "metadata": { "name": "web-0", "namespace": "shop", "uid": "u" },
+        "spec": { "containers": [{ "name": "c" }], "readinessGates": [{ "conditionType": "g/web" }] },
+        "status": { "conditions": [
+            { "type": "ContainersReady", "status": "True" },
+            { "type": "g/web", "status": "False", "reason": "Why", "lastTransitionTime": "2026-01-02T05:00:00Z" }
+        ] }
+    }));
+    let since = Some("2026-01-02T05:00:00Z".parse().unwrap());
+    let condition = Condition { status: ConditionStatus::False, reason: "Why".into(), since };
+    let expected = PodView {
+        key: ObjectKey::new("shop", "web-0"),
+        uid: "u".into(),
+        gates: ["g/web".to_owned()].into(),
+        containers_ready: true,
+        conditions: [("g/web".to_owned(), condition)].into(),
+    };
+    assert_eq!(view.unwrap(), expected);
+    let bare = pod(json!({ "metadata": { "name": "web-1", "namespace": "shop" } })).unwrap();
+    assert!(bare.gates.is_empty() && !bare.containers_ready);
 }

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::intake::Intake;
-use super::requests::{Pauses, RequestFault, Requests, random_share, segment};
+use super::requests::{Pauses, RequestFault, Requests, count_read, random_share, segment};
 use super::writes::denied;
 
 /// Objects in one page of a list.
@@ -194,6 +194,10 @@ async fn follow(
                     return reason;
                 }
                 sleep(pauses.next()).await;
+                // Behind a broken connection there may be a newer server now.
+                if let Some(better) = readable(requests, &candidates[..chosen]).await {
+                    return format!("{better} can be read now");
+                }
             }
         }
     }
@@ -228,6 +232,7 @@ async fn watch_once(kind: &'static str, requests: &Requests, resource: &mut Reso
         Ok(opened) => opened.map_err(RequestFault::from),
         Err(_) => Err(RequestFault::Unanswered(format!("no answer within {:?}", requests.timeout()))),
     };
+    count_read("watch", opened.as_ref().err());
     requests.health().request_ended(opened.as_ref().err());
     let mut stream = match opened {
         Ok(stream) => pin!(stream),

@@ -1,5 +1,7 @@
 //! Writes to the API server, and how they fail.
 
+use std::collections::BTreeMap;
+
 use http::Method;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -179,6 +181,36 @@ pub(super) async fn read(requests: &Requests, kind: Kind, key: &ObjectKey) -> Re
         Ok(object) => Ok(Some(object)),
         Err(fault) if fault.code() == Some(404) => Ok(None),
         Err(fault) => Err(WriteFault::sort(fault, "get", kind.plural())),
+    }
+}
+
+/// Pods in one page of a list; they are large.
+const PODS: u32 = 100;
+
+/// Lists the pods of a namespace that have all of these labels, and hands each to `take`.
+pub(super) async fn list_pods(
+    requests: &Requests,
+    namespace: &str,
+    labels: &BTreeMap<String, String>,
+    mut take: impl FnMut(Value) -> Result<(), WriteFault>,
+) -> Result<(), WriteFault> {
+    let selector = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
+    let path = format!("/api/v1/namespaces/{}/pods", segment(namespace));
+    let mut continuation = String::new();
+    loop {
+        let mut query = format!("?limit={PODS}&labelSelector={}", segment(&selector));
+        if !continuation.is_empty() {
+            query = format!("{query}&continue={}", segment(&continuation));
+        }
+        let list = requests.get(&format!("{path}{query}")).await;
+        let mut list = list.map_err(|fault| WriteFault::sort(fault, "list", Kind::Pod.plural()))?;
+        if let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) {
+            items.into_iter().try_for_each(&mut take)?;
+        }
+        continuation = list.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if continuation.is_empty() {
+            return Ok(());
+        }
     }
 }
 

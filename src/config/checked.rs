@@ -287,6 +287,8 @@ pub struct Service {
     pub backend_batch_size: usize,
     /// Leave nodes with the master label out of load balancers, as the official controller does.
     pub exclude_masters: bool,
+    /// Whether Services with local traffic are checked at their health check node port.
+    pub local_health_check: bool,
     /// Whether IPv6 backends are allowed.
     pub ipv6: bool,
     /// Whether the annotation `...-loadbalancer-type` chooses the kind of load balancer.

@@ -73,7 +73,7 @@ pub struct CloudSection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone_id: Option<String>,
     /// vSwitches for intranet load balancers, the preferred one first; `zone:vsw-...` states the zone, which saves a
-    /// call. The vSwitch of this instance if empty.
+    /// call. If empty, those in the zones with the most nodes, and at last the vSwitch of this instance.
     pub vswitches: Vec<String>,
     /// Key of the tag that carries the cluster id on load balancers.
     pub cluster_tag: String,
@@ -444,6 +444,9 @@ pub struct ServiceSection {
     /// Whether nodes with the label `node-role.kubernetes.io/master` are left out of load balancers, as the official
     /// controller does.
     pub exclude_masters: bool,
+    /// Whether listeners of Services with `externalTrafficPolicy: Local` check by HTTP, at the Service's
+    /// `healthCheckNodePort`, whether a node has ready pods, where no annotation says what to check.
+    pub local_health_check: bool,
     /// Whether load balancers may have an IPv6 address.
     pub ipv6: bool,
     /// Whether the annotation `...-loadbalancer-type` chooses the kind of load balancer.
@@ -461,6 +464,7 @@ impl Default for ServiceSection {
             disable_public: false,
             backend_batch_size: 40,
             exclude_masters: true,
+            local_health_check: false,
             ipv6: false,
             type_annotation: false,
             defaults: ServiceDefaultsSection::default(),

@@ -106,6 +106,8 @@ pub struct Loaded {
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) outcome: Result<Loaded, Report>,
+    /// Of the file, if it could be read.
+    pub(super) hash: Option<String>,
     pub(super) referenced: Referenced,
 }
 
@@ -125,7 +127,7 @@ pub(super) fn attempt(origin: &Origin) -> Attempt {
             let message = format!("the configuration file {} {fault}", origin.path.display());
             let help = matches!(fault, FileFault::Missing).then(|| "name the file with --config".to_owned());
             let outcome = Err(Report::of_file(&origin.path, message, help));
-            return Attempt { outcome, referenced: Referenced::default() };
+            return Attempt { outcome, hash: None, referenced: Referenced::default() };
         }
     };
     let hash = hash(&text);
@@ -138,8 +140,8 @@ pub(super) fn attempt(origin: &Origin) -> Attempt {
     };
     let referenced = referenced(&source);
     source.files = referenced.keys.iter().map(|path| (path.clone(), read_secret(path))).collect();
-    let outcome = check(&source).map(|config| Loaded { config, hash, path: origin.path.clone() });
-    Attempt { outcome, referenced }
+    let outcome = check(&source).map(|config| Loaded { config, hash: hash.clone(), path: origin.path.clone() });
+    Attempt { outcome, hash: Some(hash), referenced }
 }
 
 fn read_secret(path: &Path) -> SecretFile {

@@ -27,7 +27,7 @@ pub use load::{FileFault, LARGEST_FILE, Loaded, Origin, SecretFile, load};
 pub use migration::migration_page;
 pub use reference::reference;
 pub use report::{Place, Problem, Report};
-pub use schema::schema;
+pub use schema::{keys, schema};
 pub use values::TimeSpan;
 
 #[cfg(test)]

@@ -465,6 +465,7 @@ fn service(c: &mut Checker<'_>, file: &FileConfig) -> Service {
         disable_public: section.disable_public,
         backend_batch_size: section.backend_batch_size,
         exclude_masters: section.exclude_masters,
+        local_health_check: section.local_health_check,
         ipv6: section.ipv6,
         type_annotation: section.type_annotation,
         defaults: service_defaults(c, &section.defaults),

@@ -94,6 +94,12 @@ pub(super) fn leaves() -> &'static [Vec<String>] {
     &LEAVES
 }
 
+/// Every key that is not a section, such as `route.period`, in the order of the alphabet.
+#[must_use]
+pub fn keys() -> Vec<String> {
+    leaves().iter().map(|path| path.join(".")).collect()
+}
+
 impl Shape {
     /// The whole file.
     pub(super) fn root() -> Self {

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use notify::event::{AccessKind, AccessMode, ModifyKind};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -26,7 +28,12 @@ pub enum Reload {
     /// There is a new one.
     Applied(Box<Loaded>),
     /// There is a new one with problems; the last good one holds. Said once for the same problems, unless asked for.
-    Rejected(Report),
+    Rejected {
+        /// Everything that is wrong with it.
+        report: Report,
+        /// SHA-1 of the file, if it could be read.
+        hash: Option<String>,
+    },
 }
 
 /// How eagerly changes are looked for.
@@ -116,13 +123,13 @@ impl Look {
         // The file may have changed between loading and watching, so the first look is at once.
         let mut cause = Cause::Time;
         loop {
-            if cause == Cause::Changed {
+            if cause == Cause::Changed || self.folders.as_ref().is_some_and(Folders::being_written) {
                 self.settle(&mut changes).await;
             }
-            let Some(result) = self.read_twice().await else {
+            let Some((result, hash)) = self.read_twice().await else {
                 return;
             };
-            if let Some(outcome) = self.judge(result, cause)
+            if let Some(outcome) = self.judge(result, hash, cause)
                 && out.send(outcome).await.is_err()
             {
                 return;
@@ -136,7 +143,7 @@ impl Look {
         }
     }
 
-    /// Waits until nothing has changed for a while.
+    /// Waits until nothing has changed for a while and nobody has the file open who has written to it.
     async fn settle(&self, changes: &mut mpsc::Receiver<()>) {
         let end = Instant::now() + self.pace.quiet * LONGEST_WAIT;
         loop {
@@ -144,15 +151,16 @@ impl Look {
             match timeout_at(quiet, changes.recv()).await {
                 Ok(Some(())) if quiet < end => {}
                 Ok(None) => return sleep(self.pace.quiet).await,
+                Err(_) if quiet < end && self.folders.as_ref().is_some_and(Folders::being_written) => {}
                 _ => return,
             }
         }
     }
 
     /// Reads the files; what is newly wrong is read again after a while.
-    async fn read_twice(&mut self) -> Option<Result<Loaded, Report>> {
+    async fn read_twice(&mut self) -> Option<(Result<Loaded, Report>, Option<String>)> {
         let first = self.read().await?;
-        match &first {
+        match &first.0 {
             Err(report) if self.rejected.as_ref() != Some(report) => {
                 sleep(self.pace.quiet).await;
                 self.read().await
@@ -162,16 +170,16 @@ impl Look {
     }
 
     /// `None` if the program is about to end.
-    async fn read(&mut self) -> Option<Result<Loaded, Report>> {
+    async fn read(&mut self) -> Option<(Result<Loaded, Report>, Option<String>)> {
         let origin = self.origin.clone();
         let mut folders = self.folders.take()?;
         let reading = tokio::task::spawn_blocking(move || {
             // Once before reading, so that no change after it is missed, and once after, for files newly named.
             folders.cover(std::slice::from_ref(&origin.path));
-            let Attempt { outcome, referenced } = attempt(&origin);
+            let Attempt { outcome, hash, referenced } = attempt(&origin);
             let files = [vec![origin.path.clone()], referenced.keys, referenced.others].concat();
             folders.cover_only(&files);
-            (outcome, folders)
+            ((outcome, hash), folders)
         });
         match reading.await {
             Ok((outcome, folders)) => {
@@ -183,7 +191,7 @@ impl Look {
         }
     }
 
-    fn judge(&mut self, result: Result<Loaded, Report>, cause: Cause) -> Option<Reload> {
+    fn judge(&mut self, result: Result<Loaded, Report>, hash: Option<String>, cause: Cause) -> Option<Reload> {
         match result {
             Ok(loaded) if loaded == self.current => {
                 let taken_back = self.rejected.take().is_some();
@@ -196,7 +204,7 @@ impl Look {
             }
             Err(report) => {
                 let known = self.rejected.replace(report.clone()).as_ref() == Some(&report);
-                (!known || cause == Cause::Asked).then_some(Reload::Rejected(report))
+                (!known || cause == Cause::Asked).then_some(Reload::Rejected { report, hash })
             }
         }
     }
@@ -208,25 +216,68 @@ struct Folders {
     /// `None` if the system has no watch for us; then there is only the look now and then.
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
+    files: Arc<Mutex<Files>>,
+}
+
+/// The files that count, as the watch names them.
+#[derive(Debug, Default)]
+struct Files {
+    names: BTreeSet<PathBuf>,
+    /// Those that somebody has written to and not closed yet.
+    open: BTreeSet<PathBuf>,
+}
+
+impl Files {
+    /// Whether what happened can mean a change.
+    fn notice(&mut self, event: &Event) -> bool {
+        let ours = event.paths.is_empty() || event.paths.iter().any(|path| self.names.contains(path));
+        match event.kind {
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
+                self.open.retain(|path| !event.paths.contains(path));
+                ours
+            }
+            // Reading is an event too, and we read; that must not be a reason to read again.
+            EventKind::Access(_) => false,
+            // Other files of the folder, such as logs, are written all the time.
+            EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Metadata(_)) => {
+                if matches!(event.kind, EventKind::Modify(ModifyKind::Data(_))) {
+                    self.open.extend(event.paths.iter().filter(|path| self.names.contains(*path)).cloned());
+                }
+                ours
+            }
+            // Names come and go: links to our files may be among them.
+            _ => {
+                self.open.retain(|path| !event.paths.contains(path));
+                true
+            }
+        }
+    }
 }
 
 impl Folders {
     fn new(changed: mpsc::Sender<()>) -> Self {
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-            // Reading is an event too, and we read; that must not be a reason to read again.
-            if !event.is_ok_and(|event| event.kind.is_access()) {
+        let files = Arc::new(Mutex::new(Files::default()));
+        let noticing = files.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            if event.map_or(true, |event| noticing.lock().notice(&event)) {
                 _ = changed.try_send(());
             }
         });
         if let Err(error) = &watcher {
             warn!(%error, "changes of the configuration cannot be watched and are found with a delay");
         }
-        Self { watcher: watcher.ok(), watched: BTreeSet::new() }
+        Self { watcher: watcher.ok(), watched: BTreeSet::new(), files }
+    }
+
+    /// Whether a file of ours is open after it was written to.
+    fn being_written(&self) -> bool {
+        !self.files.lock().open.is_empty()
     }
 
     /// Watches the folders of these files. Those that are watched already are watched anew, because a folder may have been
     /// replaced by another of the same name.
     fn cover(&mut self, files: &[PathBuf]) {
+        self.files.lock().names.extend(names_of(files));
         let Some(watcher) = &mut self.watcher else { return };
         for folder in folders_of(files) {
             if watcher.watch(&folder, RecursiveMode::NonRecursive).is_ok() {
@@ -238,6 +289,7 @@ impl Folders {
     /// The same, and no longer watches any other folder.
     fn cover_only(&mut self, files: &[PathBuf]) {
         self.cover(files);
+        self.files.lock().names = names_of(files).collect();
         let wanted = folders_of(files);
         let Some(watcher) = &mut self.watcher else { return };
         self.watched.retain(|folder| {
@@ -253,13 +305,17 @@ impl Folders {
 
 /// The folders in which a change can mean a change of these files: where they are named, and where they really are.
 fn folders_of(files: &[PathBuf]) -> BTreeSet<PathBuf> {
+    names_of(files).filter_map(|file| file.parent().map(Path::to_owned)).collect()
+}
+
+/// The files as they are named and as they really are, each with its folder.
+fn names_of(files: &[PathBuf]) -> impl Iterator<Item = PathBuf> {
     let named = files.iter().cloned();
     let real = files.iter().filter_map(|file| file.canonicalize().ok());
-    let folder = |file: PathBuf| match file.parent() {
-        Some(folder) if folder != Path::new("") => folder.to_owned(),
-        _ => PathBuf::from("."),
-    };
-    named.chain(real).map(folder).collect()
+    named.chain(real).map(|file| match file.parent() {
+        Some(folder) if folder != Path::new("") => file,
+        _ => Path::new(".").join(file),
+    })
 }
 
 #[cfg(test)]
@@ -299,7 +355,7 @@ mod tests {
         prepare(dir.path());
         let origin = origin(dir.path().join("ccm.toml"));
         let (changed, changes) = mpsc::channel(1);
-        let folders = Folders { watcher: None, watched: BTreeSet::new() };
+        let folders = Folders { watcher: None, watched: BTreeSet::new(), files: Arc::default() };
         let watch = Watch::start_with(origin.clone(), load(&origin).unwrap(), pace, folders, changes);
         World { dir, changed, watch }
     }
@@ -338,15 +394,15 @@ mod tests {
         let mut world = world(only_told(), plain);
         assert_eq!(world.asked().await, Reload::Unchanged);
         world.write("[cloud");
-        assert!(matches!(world.asked().await, Reload::Rejected(_)));
-        assert!(matches!(world.asked().await, Reload::Rejected(_)));
+        assert!(matches!(world.asked().await, Reload::Rejected { .. }));
+        assert!(matches!(world.asked().await, Reload::Rejected { .. }));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_mistake_is_said_once_and_its_end_too() {
         let mut world = world(Pace::default(), plain);
         world.write("[cloud]\n");
-        let Some(Reload::Rejected(report)) = world.watch.next().await else { panic!("not rejected") };
+        let Some(Reload::Rejected { report, .. }) = world.watch.next().await else { panic!("not rejected") };
         assert_eq!(report.problems()[0].key.as_deref(), Some("cloud.cluster_id"));
         let silence = tokio::time::timeout(Duration::from_secs(3600), world.watch.next()).await;
         assert!(silence.is_err(), "the same mistake was reported again: {silence:?}");

@@ -52,8 +52,12 @@ impl Logs {
 }
 
 fn filter(settings: &Log) -> EnvFilter {
-    // The client logs every failed request as an error; what a failure means is told by who asked.
-    EnvFilter::builder().parse_lossy(format!("kube_client=off,{}", settings.level))
+    EnvFilter::builder().parse_lossy(directives(&settings.level))
+}
+
+/// The Kubernetes client logs failures that are told here with more context. Who names it wants to see them.
+fn directives(stated: &str) -> String {
+    if stated.contains("kube") { stated.to_owned() } else { format!("{stated},kube_client=off") }
 }
 
 fn output(settings: &Log) -> Output {
@@ -132,6 +136,14 @@ fn with_priority(event: &[u8], priority: u8) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_the_kubernetes_client_are_shown_to_those_who_name_it() {
+        assert_eq!(directives("info"), "info,kube_client=off");
+        assert_eq!(directives("info,kube_client=debug"), "info,kube_client=debug");
+        assert_eq!(directives("warn,kube=info"), "warn,kube=info");
+        assert!(EnvFilter::builder().parse(directives("info,alicloud_ccm::alibaba=debug")).is_ok());
+    }
 
     #[test]
     fn every_line_of_an_event_has_its_priority() {

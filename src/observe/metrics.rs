@@ -19,6 +19,10 @@ pub struct Metrics {
     controllers: IntGaugeVec,
     held_back: IntGaugeVec,
     config_reloads: IntCounterVec,
+    config_success: IntGauge,
+    config_since: IntGauge,
+    kubernetes_reads: IntCounterVec,
+    events_dropped: IntCounterVec,
 }
 
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
@@ -46,8 +50,12 @@ impl Metrics {
             registry.register(Box::new(metric.clone())).expect("unique metric");
             metric
         };
-        let leader = IntGauge::new("alicloud_ccm_leader", "1 while this process leads.").expect("valid metric");
-        registry.register(Box::new(leader.clone())).expect("unique metric");
+        let single = |name: &str, help: &str| {
+            let metric = IntGauge::new(name, help).expect("valid metric");
+            registry.register(Box::new(metric.clone())).expect("unique metric");
+            metric
+        };
+        let leader = single("alicloud_ccm_leader", "1 while this process leads.");
         let process = prometheus::process_collector::ProcessCollector::for_self();
         registry.register(Box::new(process)).expect("unique metric");
         Self {
@@ -76,6 +84,25 @@ impl Metrics {
                 &["controller"],
             ),
             config_reloads: counter("alicloud_ccm_config_reloads_total", "Reloads by outcome.", &["outcome"]),
+            config_success: single(
+                "alicloud_ccm_config_last_reload_successful",
+                "0 while the file on disk has problems and an earlier configuration goes on.",
+            ),
+            config_since: single(
+                "alicloud_ccm_config_last_applied_timestamp_seconds",
+                "Since when the running configuration is used, in seconds since 1970.",
+            ),
+            kubernetes_reads: counter(
+                "alicloud_ccm_kubernetes_reads_total",
+                "Reads from the API server by verb (get also for lists, watch) and outcome.",
+                &["verb", "outcome"],
+            ),
+            events_dropped: counter(
+                "alicloud_ccm_events_dropped_total",
+                "Events that were not written, by cause: queue (too many at once), object (too many about one object), \
+                 refused (by the API server), stop (at the end of the process).",
+                &["cause"],
+            ),
             leader,
             registry,
         }
@@ -122,6 +149,23 @@ pub fn held_back(controller: &str, count: usize) {
 /// A reload ended as `unchanged`, `applied` or `rejected`.
 pub fn config_reload(outcome: &str) {
     METRICS.config_reloads.with_label_values(&[outcome]).inc();
+    METRICS.config_success.set(i64::from(outcome != "rejected"));
+}
+
+/// A configuration is used from this moment on, in seconds since 1970.
+pub fn config_applied(at: i64) {
+    METRICS.config_success.set(1);
+    METRICS.config_since.set(at);
+}
+
+/// A read from the API server, or the opening of a watch, ended; `outcome` is `ok`, an HTTP status, or `unanswered`.
+pub fn kubernetes_read(verb: &str, outcome: &str) {
+    METRICS.kubernetes_reads.with_label_values(&[verb, outcome]).inc();
+}
+
+/// So many events were not written.
+pub fn events_dropped(cause: &str, count: usize) {
+    METRICS.events_dropped.with_label_values(&[cause]).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
 }
 
 /// All metrics in the text format of Prometheus.

@@ -3,7 +3,7 @@
 //! Views are made once, when an object arrives ([`crate::cluster`]), and shared from then on. They hold the same for old
 //! and new API servers: Endpoints and EndpointSlices of any version become [`EndpointsView`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -57,7 +57,7 @@ pub enum ConditionStatus {
     Unknown,
 }
 
-/// One condition of a node.
+/// One condition of a node or a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// `True`, `False` or `Unknown`.
@@ -77,6 +77,8 @@ pub struct Taint {
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
+    /// When it was added, if that was said; evictions by `NoExecute` count from then.
+    pub added: Option<Timestamp>,
 }
 
 /// An address in `status.addresses` of a node.
@@ -179,6 +181,26 @@ pub struct Ingress {
     pub hostname: String,
 }
 
+/// What newer API servers hold of one entry of `status.loadBalancer.ingress`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IngressDetails {
+    /// `VIP` or `Proxy`; empty if unset.
+    pub ip_mode: String,
+    /// Ports in the order of `spec.ports`.
+    pub ports: Vec<PortStatus>,
+}
+
+/// How one port of a load balancer is doing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortStatus {
+    /// The port of the load balancer.
+    pub port: u16,
+    /// `TCP`, `UDP` or `SCTP`
+    pub protocol: String,
+    /// Why the port is not served, in the form of a condition reason; empty if it is.
+    pub error: String,
+}
+
 /// A Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceView {
@@ -214,8 +236,12 @@ pub struct ServiceView {
     pub allocate_node_ports: bool,
     /// `spec.publishNotReadyAddresses`
     pub publish_not_ready: bool,
+    /// `spec.selector`
+    pub selector: BTreeMap<String, String>,
     /// `status.loadBalancer.ingress`
     pub ingress: Vec<Ingress>,
+    /// What newer API servers hold of the same entries besides, in the same order.
+    pub ingress_details: Vec<IngressDetails>,
 }
 
 /// One endpoint address.
@@ -242,4 +268,19 @@ pub struct Endpoint {
 pub struct EndpointsView {
     /// Ordered by address, then port; the same address once per set of ports.
     pub endpoints: Vec<Endpoint>,
+}
+
+/// A Pod, as far as load balancers are among what its readiness waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodView {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// `metadata.uid`
+    pub uid: String,
+    /// `spec.readinessGates`, all of them.
+    pub gates: BTreeSet<String>,
+    /// Whether the condition `ContainersReady` is `True`.
+    pub containers_ready: bool,
+    /// Conditions of the types that [`PodView::gates`] names.
+    pub conditions: BTreeMap<String, Condition>,
 }

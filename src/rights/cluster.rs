@@ -39,6 +39,9 @@ const RIGHTS: &[Right] = &[
     cluster("", "services/status", &["patch"], services, EVER),
     cluster("discovery.k8s.io", "endpointslices", &["list", "watch"], services, (17, u32::MAX)),
     cluster("", "endpoints", &["list", "watch"], services, (0, 16)),
+    // Readiness gates. Pods are read one by one, or those of one Service.
+    cluster("", "pods", &["get", "list"], services, EVER),
+    cluster("", "pods/status", &["patch"], services, EVER),
     cluster("", "events", &["create", "patch"], always, EVER),
     lock("coordination.k8s.io", "leases", &["create"], (14, u32::MAX)),
     lock("coordination.k8s.io", "leases", &["get", "update"], (14, u32::MAX)),

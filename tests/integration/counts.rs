@@ -100,6 +100,7 @@ const OPERATIONS: &[Operation] = &[
         "service-restart",
         "A restart or a new leader, for each Service with one port",
         &[
+            ("DescribeAccessControlLists", 1),
             ("DescribeLoadBalancerAttribute", 1),
             ("DescribeLoadBalancerListeners", 1),
             ("DescribeVServerGroups", 1),

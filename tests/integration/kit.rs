@@ -76,6 +76,23 @@ impl World {
         Ccm { child: command.spawn().unwrap(), log, port: 0 }
     }
 
+    /// Changes the text of the configuration file, as an editor does: by a new file that takes the place of the old one.
+    pub(crate) fn edit(&self, change: impl FnOnce(String) -> String) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let text = change(std::fs::read_to_string(self.config()).unwrap());
+        let beside = self.folder().join("alicloud-ccm.toml~");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::rename(beside, self.config()).unwrap();
+    }
+
+    /// Lets the binary serve health on a free port, and gives that port.
+    pub(crate) fn serve_health(&self) -> u16 {
+        let port = free_port();
+        self.edit(|text| text.replace("port = 0", &format!("port = {port}")));
+        port
+    }
+
     /// Runs another command of the binary to its end.
     pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
         let mut command = self.command(arguments);
@@ -101,6 +118,15 @@ impl World {
         while !is_so(&self.stage) {
             assert!(began.elapsed() < PATIENCE, "not so after {} s: {what}\n{}", PATIENCE.as_secs(), self.logs());
             tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until something other than the stage is so.
+    pub(crate) async fn until_so<F: Future<Output = bool>>(&self, what: &str, is_so: impl Fn() -> F) {
+        let began = Instant::now();
+        while !is_so().await {
+            assert!(began.elapsed() < PATIENCE, "not so after {} s: {what}\n{}", PATIENCE.as_secs(), self.logs());
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
@@ -291,4 +317,70 @@ pub(crate) fn is_ready(node: &Value) -> bool {
 /// The first address in the status of a Service.
 pub(crate) fn address(service: &Value) -> Option<&str> {
     service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str()
+}
+
+/// Compares a committed file, named from the root of the package, with what it must be, and writes it anew if
+/// `UPDATE_CONFIG_FILES` is set.
+pub(crate) fn committed(name: &str, current: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    if std::env::var_os("UPDATE_CONFIG_FILES").is_some() {
+        std::fs::write(&path, current).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == current, "{name} is not current; run the tests with UPDATE_CONFIG_FILES=1");
+}
+
+/// Status and body of a page of the health server; `None` if nobody answers.
+pub(crate) async fn get(port: u16, path: &str) -> Option<(u16, String)> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let exchange = async {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    };
+    tokio::time::timeout(Duration::from_secs(10), exchange).await.ok()?
+}
+
+/// A port in front of an address: closed at first, so that connections are refused, and open when told.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) port: u16,
+    target: String,
+    listening: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Gate {
+    /// A closed gate in front of `host:port`.
+    pub(crate) fn closed(target: &str) -> Self {
+        Self { port: free_port(), target: target.to_owned(), listening: None }
+    }
+
+    /// Lets connections through from now on.
+    pub(crate) async fn open(&mut self) {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
+        let target = self.target.clone();
+        self.listening = Some(tokio::spawn(async move {
+            while let Ok((mut here, _)) = listener.accept().await {
+                let target = target.clone();
+                tokio::spawn(async move {
+                    if let Ok(mut there) = tokio::net::TcpStream::connect(target).await {
+                        // Either side may end it.
+                        let _ = tokio::io::copy_bidirectional(&mut here, &mut there).await;
+                    }
+                });
+            }
+        }));
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        if let Some(listening) = &self.listening {
+            listening.abort();
+        }
+    }
 }

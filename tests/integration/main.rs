@@ -1,19 +1,27 @@
 //! The real binary between a simulated cluster and a simulated cloud, over loopback.
 //!
-//! [`kit`] starts the two worlds and the binary, [`proof`] says what must be true of them at the end; each of the other modules is one family of promises.
+//! [`kit`] starts the two worlds and the binary, [`proof`] says what must be true of them at the end; each of the other
+//! modules is one family of promises.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should end")]
 
 mod blast_radius;
 mod commands;
+mod conformance;
 mod counts;
 mod crashes;
+mod defects;
 mod deploy;
 mod elections;
+mod features;
+mod golden;
 mod invariants;
 mod kit;
+mod live;
 mod proof;
 mod rights;
 mod scale;
+mod start_order;
 mod story;
 mod systemd;
+mod versions;

@@ -98,12 +98,15 @@ pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<()
     }
     forget(stage);
 
+    chapter(5, "Routes are switched off in the file, and on again, while everything runs.");
+    toggle_routes(stage, &config, &log).await?;
+
     if serve {
         serve_until_interrupted(stage, folder).await?;
         forget(stage);
     }
 
-    chapter(5, "The Service is deleted.");
+    chapter(6, "The Service is deleted.");
     let began = Instant::now();
     stage.cluster.delete("Service", "default", "web").map_err(|failure| format!("{failure:?}"))?;
     wait(stage, "the load balancer is gone", |stage| {
@@ -117,7 +120,7 @@ pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<()
     let resident = product.resident_mib();
     let began = Instant::now();
     let status = product.stop().await?;
-    chapter(6, "SIGTERM.");
+    chapter(7, "SIGTERM.");
     say(&format!("   It ended after {:.1} s ({status}).", began.elapsed().as_secs_f64()));
     if let Some(mib) = resident {
         say(&format!("   Before, it used {mib:.1} MiB of memory."));
@@ -129,6 +132,59 @@ pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<()
         }
         complaints => Err(format!("the cloud complains: {}", complaints.join("; "))),
     }
+}
+
+/// An edit of the file ends the route controller, and another one starts it; nobody else notices.
+async fn toggle_routes(stage: &Stage, config: &Path, log: &Path) -> Result<(), String> {
+    let on = std::fs::read_to_string(config).map_err(super::anything)?;
+    let off = on.replace("\"route\", ", "");
+    let lost = serde_json::json!({ "conditions": [{
+        "type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated",
+        "message": "RouteController failed to create a route",
+    }] });
+    for (text, title) in [(off, "off"), (on, "on")] {
+        let (began, before) = (Instant::now(), told(log));
+        replace(config, &text)?;
+        wait(stage, "the edit is seen", |_| told(log) > before).await?;
+        if title == "off" {
+            // As if a route controller had said it last.
+            stage.cluster.patch_status("Node", "", "node-2", &lost).map_err(|failure| format!("{failure:?}"))?;
+        }
+        let reason = if title == "off" { "RoutesDisabled" } else { "RouteCreated" };
+        wait(stage, "the condition follows", |stage| network_reason(stage, "node-2") == reason).await?;
+        say(&format!("   {title} after {:.1} s:\n", began.elapsed().as_secs_f64()));
+        routes_table(stage);
+        say(&format!("   node-2 says of its network: {}, {reason}", node_condition(stage, "node-2")));
+        let lines = std::fs::read_to_string(log).map_err(super::anything)?;
+        let line = lines.lines().rev().find(|line| line.contains("is used from now on"));
+        say(&format!("   log: {}\n", line.and_then(|line| line.split_once("now on; ")).map_or("", |(_, what)| what)));
+    }
+    forget(stage);
+    Ok(())
+}
+
+/// How many edits the log tells of.
+fn told(log: &Path) -> usize {
+    std::fs::read_to_string(log).unwrap_or_default().matches("is used from now on").count()
+}
+
+/// Replaces a file as editors do, and keeps it readable for its owner only.
+fn replace(path: &Path, text: &str) -> Result<(), String> {
+    let beside = path.with_extension("toml~");
+    std::fs::copy(path, &beside).map_err(super::anything)?;
+    std::fs::write(&beside, text).map_err(super::anything)?;
+    std::fs::rename(&beside, path).map_err(super::anything)
+}
+
+fn node_condition(stage: &Stage, node: &str) -> String {
+    condition(&stage.cluster.get("Node", "", node).unwrap_or_default(), "NetworkUnavailable")
+}
+
+fn network_reason(stage: &Stage, node: &str) -> String {
+    let node = stage.cluster.get("Node", "", node).unwrap_or_default();
+    let conditions = node["status"]["conditions"].as_array();
+    let found = conditions.and_then(|all| all.iter().find(|it| it["type"] == "NetworkUnavailable"));
+    found.and_then(|it| it["reason"].as_str()).unwrap_or_default().to_owned()
 }
 
 async fn serve_until_interrupted(stage: &Stage, folder: &Path) -> Result<(), String> {

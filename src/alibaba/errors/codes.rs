@@ -107,6 +107,7 @@ pub(super) const MISSING: &[(&str, Object)] = &[
     ("CertificateNotExist", Object::Certificate),
     ("ServerCertificateId.NotFound", Object::Certificate),
     ("InvalidParameter.DomainExtensionId", Object::DomainExtension),
+    ("AclNotExist", Object::AccessList),
 ];
 
 /// Server or network trouble. A write that is answered so may have had its effect.

@@ -32,6 +32,8 @@ const UNUSED_PART: u32 = 15;
 const RELEASE_LIMIT: Duration = Duration::from_secs(3);
 /// While nothing changes, how often a failure is logged.
 const REMINDER: Duration = Duration::from_secs(30);
+/// How often the API server is asked whether it has leases by now.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 const COMPONENT: &str = "alicloud-ccm";
 
 /// Takes part in the election until `stop` is cancelled, then gives the lock back so that another copy need not wait.
@@ -82,6 +84,12 @@ async fn changed(config: &mut watch::Receiver<Arc<Config>>, current: &LeaderElec
     }
 }
 
+/// The older kind of lock, as it was last read.
+#[derive(Default)]
+struct Older {
+    observation: Option<Observation>,
+}
+
 /// One process in one election.
 struct Candidate<'a> {
     requests: Requests,
@@ -91,6 +99,11 @@ struct Candidate<'a> {
     identity: String,
     /// Known once the API server has said whether it has leases.
     lock: Option<Lock>,
+    /// When the API server was last asked for that; `None` if it may be a different one by now.
+    asked: Option<Instant>,
+    /// What is known of the kind of lock that copies from before an upgrade of the API server may hold; `None` once that is
+    /// known to be free.
+    older: Option<Older>,
     /// The lock as it was last read or written; `None` if it must be read before the next write.
     object: Option<Value>,
     observation: Option<Observation>,
@@ -110,6 +123,8 @@ impl<'a> Candidate<'a> {
             keeper,
             identity,
             lock: None,
+            asked: None,
+            older: Some(Older::default()),
             object: None,
             observation: None,
             renewed: None,
@@ -143,7 +158,11 @@ impl<'a> Candidate<'a> {
     async fn round(&mut self) -> Duration {
         match self.try_to_lead().await {
             Ok(()) => self.said = None,
-            Err(reason) => self.say(reason),
+            Err(reason) => {
+                // Whoever answers next may be a newer server.
+                self.asked = None;
+                self.say(reason);
+            }
         }
         let retry = self.section.retry_period;
         match self.time_left() {
@@ -165,6 +184,9 @@ impl<'a> Candidate<'a> {
 
     async fn try_to_lead(&mut self) -> Result<(), String> {
         let lock = self.lock().await?;
+        if lock == Lock::Lease && self.renewed.is_none() && !self.older_is_free().await? {
+            return Ok(());
+        }
         // A leader writes at once; only if that fails it has to look, and then once more.
         if self.object.is_none() || self.renewed.is_none() {
             self.look(lock).await?;
@@ -290,20 +312,56 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Which kind of lock the API server offers.
+    /// Which kind of lock the API server offers; asked again after failures, and now and then while it was the older kind.
     async fn lock(&mut self) -> Result<Lock, String> {
-        if let Some(lock) = self.lock {
+        if let (Some(lock), Some(asked)) = (self.lock, self.asked)
+            && (lock == Lock::Lease || asked.elapsed() < ASK_AGAIN)
+        {
             return Ok(lock);
         }
-        let lock = match self.send(Method::GET, "/apis/coordination.k8s.io/v1", None).await {
+        let offered = match self.send(Method::GET, "/apis/coordination.k8s.io/v1", None).await {
             Err(fault) if fault.code() == Some(404) => Lock::ConfigMap,
             // Whether discovery is permitted says nothing about leases.
             Err(fault) if fault.code() != Some(403) => return Err(fault.to_string()),
             _ => Lock::Lease,
         };
-        debug!(lock = lock.kind(), "kind of lock");
-        self.lock = Some(lock);
-        Ok(lock)
+        self.asked = Some(Instant::now());
+        if let Some(before) = self.lock.replace(offered)
+            && before != offered
+        {
+            if self.renewed.is_some() {
+                self.lose(&format!("the API server offers another kind of lock now: {}", offered.kind()));
+            }
+            self.object = None;
+            self.observation = None;
+            self.older = Some(Older::default());
+        }
+        debug!(lock = offered.kind(), "kind of lock");
+        Ok(offered)
+    }
+
+    /// Whether no copy leads by the older kind of lock any more. One that does lets go when it sees that the API server has
+    /// leases, and until then nobody else may lead by a lease.
+    async fn older_is_free(&mut self) -> Result<bool, String> {
+        let Some(mut older) = self.older.take() else { return Ok(true) };
+        let path = format!("{}/{}", self.collection(Lock::ConfigMap), segment(&self.section.name));
+        let object = match self.send(Method::GET, &path, None).await {
+            Ok(object) => object,
+            // Without the permission to read it, nobody with the same permissions has held it.
+            Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => return Ok(true),
+            Err(fault) => {
+                self.older = Some(older);
+                return Err(fault.to_string());
+            }
+        };
+        let now = Instant::now();
+        let record = Lock::ConfigMap.read(&object);
+        let observation = Observation::update(older.observation.take(), record, now);
+        let free = decide(Some(&observation), now, &self.identity) != Action::Wait;
+        if !free {
+            self.older = Some(Older { observation: Some(observation) });
+        }
+        Ok(free)
     }
 
     fn collection(&self, lock: Lock) -> String {

@@ -58,6 +58,9 @@ impl State {
         if asked.path == "/apis/coordination.k8s.io/v1" {
             return if self.without_leases { Answer::error(404, "not found") } else { Answer::Json(200, json!({})) };
         }
+        if !self.without_leases && asked.path == "/api/v1/namespaces/kube-system/configmaps/ccm" {
+            return Answer::error(404, "not found");
+        }
         let expected = if self.without_leases {
             "/api/v1/namespaces/kube-system/configmaps"
         } else {

@@ -153,5 +153,27 @@ fn taint_json(taint: &crate::plan::inputs::Taint) -> serde_json::Value {
     if !taint.value.is_empty() {
         body["value"] = json!(taint.value);
     }
+    if let Some(added) = taint.added {
+        body["timeAdded"] = json!(added.to_string());
+    }
     body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::inputs::Taint;
+
+    #[test]
+    fn taints_are_written_back_as_they_were() {
+        let taint = |value: &str, added: Option<&str>| Taint {
+            key: "k".into(),
+            value: value.into(),
+            effect: "NoExecute".into(),
+            added: added.map(|time| time.parse().unwrap()),
+        };
+        let whole = json!({ "key": "k", "value": "v", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z" });
+        assert_eq!(taint_json(&taint("v", Some("2026-01-02T03:04:05Z"))), whole);
+        assert_eq!(taint_json(&taint("", None)), json!({ "key": "k", "effect": "NoExecute" }));
+    }
 }

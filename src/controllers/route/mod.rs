@@ -88,18 +88,24 @@ pub async fn plan(
 pub async fn clear_conditions(cluster: &Cluster, fence: &Fence) -> Result<usize, WriteFault> {
     let nodes = cluster.nodes();
     nodes.store.synced().await;
-    let (mut cleared, mut failure) = (0, None);
-    for view in nodes.store.all() {
-        if condition::clear(view.network_unavailable.as_ref()).is_none() {
-            continue;
-        }
+    let stale = |view: &Arc<NodeView>| condition::clear(view.network_unavailable.as_ref()).is_some();
+    let due: Vec<_> = nodes.store.all().into_iter().filter(stale).collect();
+    let writes = due.iter().map(|view| async move {
         let change = |fresh: &NodeView| condition::clear(fresh.network_unavailable.as_ref()).map(body);
-        match write::patch_fresh(cluster, fence, &view, Target::Conditions, change).await {
+        let ended = write::patch_fresh(cluster, fence, view, Target::Conditions, change).await;
+        (&view.name, ended)
+    });
+    // Collected first: a borrowing iterator inside of the stream is not known to be sendable.
+    let writes: Vec<_> = writes.collect();
+    let ended: Vec<_> = futures::stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
+    let (mut cleared, mut failure) = (0, None);
+    for (node, ended) in ended {
+        match ended {
             Ok(_) => cleared += 1,
             Err(WriteFault::Gone) => {}
             Err(WriteFault::NotLeading) => return Err(WriteFault::NotLeading),
             Err(fault) => {
-                warn!(node = %view.name, %fault, "the condition NetworkUnavailable could not be cleared");
+                warn!(%node, %fault, "the condition NetworkUnavailable could not be cleared");
                 failure.get_or_insert(fault);
             }
         }

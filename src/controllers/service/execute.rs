@@ -13,7 +13,7 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::fence::Fence;
 use crate::plan::lb::apply::Made;
 use crate::plan::lb::model::GroupRef;
-use crate::plan::lb::observed::Observed;
+use crate::plan::lb::observed::{AccessList, Observed};
 use crate::plan::lb::operation::{CreateInstance, Operation, Plan, Step, Target};
 
 /// A write must be able to last this long before the lease could be lost, or it does not start.
@@ -174,11 +174,13 @@ impl Token {
         }
     }
 
-    /// The client token for a try in `vswitch`: other parameters under the same token would be refused.
-    fn text(&self, vswitch: Option<&str>) -> String {
+    /// The client token for a try in `vswitch` and these zones: other parameters under the same token would be refused.
+    fn text(&self, vswitch: Option<&str>, zones: &Zones) -> String {
         use sha1::{Digest, Sha1};
         let mut hash = Sha1::new();
-        for part in [&self.cluster_id, &self.service_uid, &self.incarnation, vswitch.unwrap_or_default()] {
+        let (master, slave) = (zones.0.as_deref().unwrap_or_default(), zones.1.as_deref().unwrap_or_default());
+        let service = [self.cluster_id.as_str(), &self.service_uid, &self.incarnation];
+        for part in service.into_iter().chain([vswitch.unwrap_or_default(), master, slave]) {
             hash.update(part.len().to_be_bytes());
             hash.update(part);
         }
@@ -197,6 +199,9 @@ async fn perform(
     if let Operation::CreateInstance(wanted) = operation {
         return create_instance(slb, fence, wanted, token, remarks).await;
     }
+    if let Some(made) = access_list(slb, fence, operation, observed).await? {
+        return Ok(made);
+    }
     let lb = observed.instance.as_ref().map(|instance| instance.id.as_str()).unwrap_or_default();
     if lb.is_empty() {
         return Err(missing("the load balancer does not exist yet", FaultKind::Gone));
@@ -205,7 +210,11 @@ async fn perform(
     let permit = &permit;
     let done = |()| Made::default();
     match operation {
-        Operation::CreateInstance(_) => unreachable!("handled above"),
+        Operation::CreateInstance(_)
+        | Operation::CreateAccessList(_)
+        | Operation::AddAccessEntries { .. }
+        | Operation::RemoveAccessEntries { .. }
+        | Operation::DeleteAccessList { .. } => unreachable!("handled above"),
         Operation::DeleteInstance { id } => slb.delete_instance(permit, id).await.or_else(gone_is_done).map(done),
         Operation::SetName { name } => slb.set_name(permit, lb, name).await.map(done),
         Operation::SetDeleteProtection { on } => slb.set_delete_protection(permit, lb, *on).await.map(done),
@@ -238,6 +247,7 @@ async fn perform(
         Operation::CreateListener { listener, description, group, fields }
         | Operation::SetListener { listener, description, group, fields } => {
             let group_id = group.as_ref().map(|group| group_id(observed, group)).transpose()?;
+            let fields = &observed.with_list_id(fields);
             let request = ListenerRequest { load_balancer_id: lb, listener: *listener, description, group_id, fields };
             match operation {
                 Operation::CreateListener { .. } => slb.create_listener(permit, &request).await,
@@ -262,6 +272,59 @@ async fn perform(
     }
 }
 
+/// Carries out what is about the access control list, which is no part of the load balancer; `None` for anything else.
+async fn access_list(
+    slb: &Slb,
+    fence: &Fence,
+    operation: &Operation,
+    observed: &Observed,
+) -> Result<Option<Made>, Fault> {
+    let id = || match &observed.access_list {
+        AccessList::Found(list) => Ok(list.id.as_str()),
+        _ => Err(missing("the access control list does not exist yet", FaultKind::Gone)),
+    };
+    let permit = || fence.permit(SHORTEST_WRITE).map_err(|_| not_leading());
+    match operation {
+        Operation::CreateAccessList(wanted) => {
+            let id = slb.create_access_list(&permit()?, wanted).await?;
+            return Ok(Some(Made { id: Some(id), ..Made::default() }));
+        }
+        Operation::AddAccessEntries { entries, .. } => slb.add_access_entries(&permit()?, id()?, entries).await?,
+        Operation::RemoveAccessEntries { entries, .. } => slb.remove_access_entries(&permit()?, id()?, entries).await?,
+        Operation::DeleteAccessList { id, .. } => {
+            slb.delete_access_list(&permit()?, id).await.or_else(gone_is_done)?;
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(Made::default()))
+}
+
+/// Primary and secondary zone.
+type Zones = (Option<String>, Option<String>);
+
+/// Zones to try, in order: those asked for; where only the configuration asked, also the other way round (unless a
+/// vSwitch decides), and at last whatever the cloud chooses.
+fn zones_to_try(wanted: &CreateInstance) -> Vec<Zones> {
+    let asked = (wanted.master_zone.clone(), wanted.slave_zone.clone());
+    let mut choices = vec![asked.clone()];
+    if wanted.zones_can_change {
+        if asked.1.is_some() && wanted.vswitch_ids.is_empty() {
+            choices.push((asked.1, asked.0));
+        }
+        choices.push((None, None));
+    }
+    choices.dedup();
+    choices
+}
+
+fn zones_text((master, slave): &Zones) -> String {
+    match (master, slave) {
+        (Some(master), Some(slave)) => format!("zones {master} and {slave}"),
+        (Some(master), None) => format!("zone {master}"),
+        _ => "zones of the cloud's choice".to_owned(),
+    }
+}
+
 async fn create_instance(
     slb: &Slb,
     fence: &Fence,
@@ -269,32 +332,39 @@ async fn create_instance(
     token: &Token,
     remarks: &mut Vec<String>,
 ) -> Result<Made, Fault> {
-    let choices: Vec<Option<&str>> = match wanted.vswitch_ids.as_slice() {
+    let vswitches: Vec<Option<&str>> = match wanted.vswitch_ids.as_slice() {
         [] => vec![None],
         ids => ids.iter().map(|id| Some(id.as_str())).collect(),
     };
+    let zones = zones_to_try(wanted);
+    let chosen = zones.len() * vswitches.len() > 1;
     let mut last = None;
-    for vswitch in choices {
-        let permit = fence.permit(SHORTEST_WRITE).map_err(|_| not_leading())?;
-        match slb.create_instance(&permit, wanted, vswitch, &token.text(vswitch)).await {
-            Ok(created) => {
-                if let (Some(vswitch), true) = (vswitch, last.is_some()) {
-                    remarks.push(format!("the load balancer was made in vSwitch {vswitch}"));
+    for zones in &zones {
+        for vswitch in &vswitches {
+            let place = match vswitch {
+                Some(vswitch) => format!("vSwitch {vswitch}, {}", zones_text(zones)),
+                None => zones_text(zones),
+            };
+            let permit = fence.permit(SHORTEST_WRITE).map_err(|_| not_leading())?;
+            let wanted = CreateInstance { master_zone: zones.0.clone(), slave_zone: zones.1.clone(), ..wanted.clone() };
+            match slb.create_instance(&permit, &wanted, *vswitch, &token.text(*vswitch, zones)).await {
+                Ok(created) => {
+                    if chosen {
+                        remarks.push(format!("Load balancer {} was made in {place}", created.id));
+                    }
+                    return Ok(Made {
+                        id: Some(created.id),
+                        address: Some(created.address),
+                        vpc_id: Some(created.vpc_id),
+                        vswitch_id: Some(created.vswitch_id),
+                    });
                 }
-                return Ok(Made {
-                    id: Some(created.id),
-                    address: Some(created.address),
-                    vpc_id: Some(created.vpc_id),
-                    vswitch_id: Some(created.vswitch_id),
-                });
-            }
-            Err(fault) if fault.kind == FaultKind::Capacity => {
-                if let Some(vswitch) = vswitch {
-                    remarks.push(format!("vSwitch {vswitch} has no room [{}]", fault.code));
+                Err(fault) if fault.kind == FaultKind::Capacity => {
+                    remarks.push(format!("No load balancer can be made in {place} [{}]", fault.code));
+                    last = Some(fault);
                 }
-                last = Some(fault);
+                Err(fault) => return Err(fault),
             }
-            Err(fault) => return Err(fault),
         }
     }
     Err(last.unwrap_or_else(|| missing("no vSwitch to choose from", FaultKind::Rejected)))

@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::CONTROLLER;
+use super::change::change;
 use super::want::Enis;
 use crate::observe::metrics;
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::observed::Observed;
 
 /// Per Service, as of the last run that ended well.
@@ -24,6 +25,10 @@ pub(super) struct Memory {
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Services that were let go, with their UID: the watch may still show them as they were.
     released: Mutex<HashMap<ObjectKey, String>>,
+    /// Services as they were looked at last, and whether they needed a load balancer.
+    looked_at: Mutex<HashMap<ObjectKey, (Arc<ServiceView>, bool)>>,
+    /// Services that their user changed, and was not told yet that the load balancer follows.
+    unanswered: Mutex<HashSet<ObjectKey>>,
     /// What was told last of each Service and topic, so that each thing is told once.
     told: Mutex<HashMap<ObjectKey, HashMap<Topic, String>>>,
     /// Services whose backends are kept although they would have to go.
@@ -66,9 +71,29 @@ impl Memory {
         self.services.lock().remove(key);
     }
 
+    /// Notes how the Service is now, and names the change since it was looked at before, if its user made one.
+    pub(super) fn changed(&self, service: &Arc<ServiceView>, needed: bool) -> Option<&'static str> {
+        let before = self.looked_at.lock().insert(service.key.clone(), (service.clone(), needed));
+        let reason = before.and_then(|(before, was)| change(&before, service, (was, needed)))?;
+        self.unanswered.lock().insert(service.key.clone());
+        Some(reason)
+    }
+
+    /// Whether the user still has to be told that the load balancer follows a change.
+    pub(super) fn is_asked(&self, key: &ObjectKey) -> bool {
+        self.unanswered.lock().contains(key)
+    }
+
+    /// The user is told.
+    pub(super) fn answer(&self, key: &ObjectKey) {
+        self.unanswered.lock().remove(key);
+    }
+
     /// The Service is gone.
     pub(super) fn forget_all(&self, key: &ObjectKey) {
         self.forget(key);
+        self.looked_at.lock().remove(key);
+        self.unanswered.lock().remove(key);
         self.found(key);
         self.told.lock().remove(key);
         self.seen.lock().remove(key);

@@ -3,10 +3,12 @@
 //! [`run`] decides when a Service is looked at, `reconcile` brings it into agreement, [`plan`] only tells.
 
 mod bulk;
+mod change;
 mod execute;
 mod memory;
 mod observe;
 mod preview;
+mod readiness;
 mod reconcile;
 mod report;
 mod status;
@@ -63,6 +65,7 @@ pub async fn run(context: Context) {
         let views =
             Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
         let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), Memory::default()));
+        let starting = reconciler.clone();
         let (sender, keys) = mpsc::unbounded_channel();
         let config = context.config.clone();
         let driver = keyed::drive(
@@ -77,7 +80,7 @@ pub async fn run(context: Context) {
         );
         let lost = async {
             tokio::select! {
-                () = trigger(&context, &views, &sender) => {}
+                ((), ()) = async { tokio::join!(trigger(&context, &views, &sender), starting.warm()) } => {}
                 () = fence.lost() => info!("leadership is lost: load balancers are left to the next leader"),
             }
             term.cancel();

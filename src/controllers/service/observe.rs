@@ -8,13 +8,16 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::lb::desired::Needs;
 use crate::plan::lb::naming::{LABEL_LB_ID, MARK_TAG, Owner};
-use crate::plan::lb::observed::{Observed, ObservedGroup, ObservedInstance};
+use crate::plan::lb::observed::{AccessList, Observed, ObservedGroup, ObservedInstance};
 
 /// What the search for a Service's load balancer came to.
 #[derive(Debug)]
 pub(super) enum Found {
     /// This one.
     Instance(Box<ObservedInstance>),
+    /// Only the one that the Service's label names, and it does not carry the Service's mark: it is a user's, and the
+    /// annotation that named it is gone.
+    Unmarked(Box<ObservedInstance>),
     /// None. `proven` if the cloud said so of the very load balancer that the Service had; an empty list is no proof.
     Absent {
         /// Whether absence is certain.
@@ -60,10 +63,11 @@ pub(super) async fn find(
     let name = owner.default_name();
     let remembered = service.labels.get(LABEL_LB_ID).filter(|id| !id.is_empty());
     let mut proven = false;
+    let mut unmarked = None;
     if let Some(id) = remembered {
         match bulk.instance(owner, id, first).await {
             Ok(instance) if owner.owns_instance(&instance) => return Ok(Found::Instance(Box::new(instance))),
-            Ok(_) => {}
+            Ok(instance) => unmarked = Some(instance),
             Err(fault) if fault.kind == FaultKind::Gone => proven = true,
             Err(fault) => return Err(fault.into()),
         }
@@ -74,10 +78,15 @@ pub(super) async fn find(
     }
     candidates.retain(|candidate| owner.owns_instance(candidate));
     match candidates.len() {
-        0 => Ok(Found::Absent { proven }),
+        0 => Ok(unmarked.map_or(Found::Absent { proven }, |instance| Found::Unmarked(Box::new(instance)))),
         1 => Ok(Found::Instance(Box::new(candidates.swap_remove(0)))),
         _ => Err(FindError::Several(candidates.into_iter().map(|candidate| candidate.id).collect())),
     }
+}
+
+/// Looks an access control list up by its name.
+pub(super) async fn find_access_list(slb: &Slb, name: &str) -> Result<AccessList, Fault> {
+    Ok(slb.find_access_list(name).await?.map_or(AccessList::Absent, AccessList::Found))
 }
 
 /// Reads what hangs on an instance, until `needs` asks for nothing more.
@@ -109,7 +118,7 @@ pub(super) async fn complete(
     observed: &mut Observed,
     needs: impl Fn(&Observed) -> Needs,
 ) -> Result<(), Fault> {
-    let Some(id) = observed.instance.as_ref().map(|instance| instance.id.clone()) else { return Ok(()) };
+    let id = observed.instance.as_ref().map(|instance| instance.id.clone()).unwrap_or_default();
     let mut missing = needs(observed);
     while !missing.is_empty() {
         for group_id in &missing.group_backends {
@@ -128,6 +137,9 @@ pub(super) async fn complete(
         for certificate in &missing.certificates {
             let state = slb.certificate_state(certificate).await?;
             observed.certificates.insert(certificate.clone(), state);
+        }
+        if let Some(name) = &missing.access_list {
+            observed.access_list = find_access_list(slb, name).await?;
         }
         let before = missing;
         missing = needs(observed);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::bulk::Bulk;
-use super::observe::{FindError, Found, find, read};
+use super::observe::{FindError, Found, complete, find, read};
 use super::report::Trouble;
-use super::status::label;
+use super::status::{self, label};
 use super::want::{Leaving, Reader, settings_of};
 use super::{CONTROLLER, Views};
 use crate::alibaba::place::Place;
@@ -17,7 +17,7 @@ use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::naming::FINALIZER;
 use crate::plan::lb::observed::Observed;
 use crate::plan::lb::operation::Plan;
-use crate::plan::lb::{Handling, Settings, diff, expected_ingress, handed_over, handling};
+use crate::plan::lb::{Desired, Handling, Settings, diff, expected_ingress, handed_over, handling};
 
 /// The steps for all Services, or for one; waits until the watches are filled. A Service that asks for what cannot be is a
 /// line of its own.
@@ -36,7 +36,7 @@ pub async fn plan(
     let views =
         Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
     let settings = settings_of(config, place);
-    let reader = Reader::new(cloud.clone(), Arc::new(place.clone()), views);
+    let reader = Reader::new(cluster.clone(), cloud.clone(), Arc::new(place.clone()), views);
     let mut services = services.store.all();
     services.sort_by(|one, other| one.key.cmp(&other.key));
     let mut lines = Vec::new();
@@ -66,12 +66,12 @@ async fn plan_one(
             None => Ok(Lines::new()),
         },
         Handling::Ensure => ensure(reader, cloud, settings, service).await,
-        Handling::Delete => clean(cloud, settings, service).await,
+        Handling::Delete => clean(reader, cloud, settings, service).await,
     }
 }
 
 async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Result<Lines, Trouble> {
-    let desired = reader.wanted(service, settings, None).await?.desired;
+    let mut desired = reader.wanted(service, settings, None).await?.desired;
     let mut lines = Lines::new();
     if !service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
         lines.push((false, format!("add finalizer {FINALIZER}")));
@@ -79,13 +79,19 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
     let bulk = Bulk::new(cloud.slb.clone());
     let observed = match find(&cloud.slb, &bulk, service, &desired.owner, desired.reuse.as_deref(), None).await? {
         Found::Instance(instance) => read(&cloud.slb, &bulk, *instance, |observed| desired.needs(observed)).await?,
-        Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => Observed::default(),
+        Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
+            absent(cloud, &bulk, &desired).await?
+        }
+        Found::Unmarked(instance) => return Err(Trouble::Detached(instance.id)),
         Found::Absent { proven: false } => return Err(Trouble::Unfindable(label(service).to_owned())),
         Found::Absent { proven: true } => {
             lines.push((false, format!("replace load balancer {}, which was deleted outside", label(service))));
-            Observed::default()
+            absent(cloud, &bulk, &desired).await?
         }
     };
+    if observed.instance.is_none() {
+        reader.place(service, settings, &mut desired).await;
+    }
     lines.extend(steps(diff(&desired, &observed)));
     match &observed.instance {
         None => lines.push((false, "publish the address of the load balancer".to_owned())),
@@ -98,7 +104,8 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
                 lines.push((false, format!("set label to {}", instance.id)));
             }
             let ingress = expected_ingress(&desired, instance, &eips);
-            if service.ingress != ingress {
+            let details = status::details(reader.cluster(), service, &desired, &observed, &ingress);
+            if service.ingress != ingress || !status::tells(&service.ingress_details, &details) {
                 let shown: Vec<_> = ingress.iter().map(|entry| format!("{}{}", entry.ip, entry.hostname)).collect();
                 lines.push((false, format!("publish {}", shown.join(", "))));
             }
@@ -107,13 +114,23 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
     Ok(lines)
 }
 
-async fn clean(cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Result<Lines, Trouble> {
-    let leaving = Leaving::of(service, settings);
+/// There is no load balancer; something that goes with one may be left.
+async fn absent(cloud: &Cloud, bulk: &Bulk, desired: &Desired) -> Result<Observed, Trouble> {
+    let mut observed = Observed::default();
+    complete(&cloud.slb, bulk, &mut observed, |observed| desired.needs(observed)).await?;
+    Ok(observed)
+}
+
+async fn clean(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Result<Lines, Trouble> {
+    let mut leaving = Leaving::of(service, settings);
     let mut lines = Lines::new();
     let bulk = Bulk::new(cloud.slb.clone());
-    if let Found::Instance(instance) = find(&cloud.slb, &bulk, service, &leaving.owner, leaving.reuse(), None).await? {
-        lines.extend(steps(leaving.plan(&leaving.read(&cloud.slb, &bulk, *instance).await?)));
-    }
+    let found = match find(&cloud.slb, &bulk, service, &leaving.owner, leaving.reuse(), None).await {
+        Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
+        found => found?,
+    };
+    let observed = leaving.read(&cloud.slb, &bulk, reader, found).await?;
+    lines.extend(steps(leaving.plan(&observed)));
     lines.push((true, format!("clear status and labels, remove finalizer {FINALIZER}")));
     Ok(lines)
 }
@@ -121,5 +138,6 @@ async fn clean(cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Res
 fn steps(plan: Plan) -> Lines {
     let steps = plan.steps.iter().map(|step| (step.destroys, format!("{}  # {}", step.operation, step.reason)));
     let problems = plan.problems.iter().map(|problem| (false, format!("problem: {problem}")));
-    steps.chain(problems).collect()
+    let notes = plan.notes.iter().map(|note| (false, format!("note: {note}")));
+    steps.chain(problems).chain(notes).collect()
 }

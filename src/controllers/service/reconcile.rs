@@ -8,6 +8,7 @@ use super::bulk::Bulk;
 use super::execute::{Execution, Token, execute};
 use super::memory::{Memory, Remembered, Topic};
 use super::observe::{FindError, Found, complete, find, list_groups, read};
+use super::readiness;
 use super::report::{self, Trouble};
 use super::status::{self, label};
 use super::want::{Leaving, Reader, settings_of};
@@ -17,7 +18,7 @@ use crate::alibaba::slb::Slb;
 use crate::controllers::keyed::Verdict;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::naming::FINALIZER;
-use crate::plan::lb::observed::Observed;
+use crate::plan::lb::observed::{AccessList, Observed};
 use crate::plan::lb::operation::{Operation, Plan};
 use crate::plan::lb::{Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling};
 
@@ -41,9 +42,15 @@ pub(super) fn settings(context: &Context) -> Settings {
 
 impl Reconciler {
     pub(super) fn new(context: Context, views: Views, memory: Memory) -> Self {
-        let reader = Reader::new(context.cloud.clone(), context.place.clone(), views);
+        let reader = Reader::new(context.cluster.clone(), context.cloud.clone(), context.place.clone(), views);
         let bulk = Bulk::new(context.cloud.slb.clone());
         Self { context, reader, bulk, memory }
+    }
+
+    /// Reads once what tells which Services have an access control list.
+    pub(super) async fn warm(&self) {
+        // Whoever needs it tries again, and reports it.
+        let _ = self.reader.may_have_list("").await;
     }
 
     /// One look at one Service, with everything that follows from it.
@@ -53,7 +60,11 @@ impl Reconciler {
             return Verdict::Done;
         };
         let settings = settings(&self.context);
-        let result = match handling(&service, &settings) {
+        let handling = handling(&service, &settings);
+        if let Some(reason) = self.memory.changed(&service, handling == Handling::Ensure) {
+            report::changed(self.context.cluster.events(), &service, reason);
+        }
+        let result = match handling {
             Handling::Ignore => {
                 self.memory.forget(key);
                 self.memory.hold_back(key, false);
@@ -82,24 +93,29 @@ impl Reconciler {
         let Context { cluster, fence, cloud, .. } = &self.context;
         self.memory.adopt(&service.key);
         let drift_check = settings.service.drift_check;
-        let remembered = self
-            .memory
-            .recall(&service.key, &service.uid)
-            .filter(|remembered| drift_check.is_zero() || remembered.read_at.elapsed() < drift_check);
-        let wanted =
+        let mut remembered = self.memory.recall(&service.key, &service.uid);
+        let outdated = |it: &Remembered| !drift_check.is_zero() && it.read_at.elapsed() >= drift_check;
+        let believed = if remembered.as_ref().is_some_and(outdated) { remembered.take() } else { None };
+        let mut wanted =
             self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
-        let desired = &wanted.desired;
         // A Service that now names another load balancer needs to be read anew.
-        let remembered = remembered.filter(|remembered| is_of(&remembered.observed, desired));
+        let remembered = remembered.filter(|remembered| is_of(&remembered.observed, &wanted.desired));
         status::add_finalizer(cluster, fence, service).await?;
 
+        let desired = &wanted.desired;
         let lock = self.memory.lock_of(desired.reuse.as_deref().unwrap_or(&desired.owner.default_name()));
         let _serialised = lock.lock().await;
         let (mut observed, read_at) = match &remembered {
             Some(remembered) => (remembered.observed.clone(), remembered.read_at),
             None => (self.observe(service, desired).await?, Instant::now()),
         };
+        if observed.instance.is_none() {
+            self.reader.place(service, settings, &mut wanted.desired).await;
+        }
+        let desired = &wanted.desired;
         let mut plan = diff(desired, &observed);
+        // What differs now, and did not when we looked last, was changed by somebody else.
+        let drift = believed.is_some_and(|believed| diff(desired, &believed.observed).steps.is_empty());
         if remembered.is_some() && !only_backends(&plan) {
             refresh(&cloud.slb, &self.bulk, desired, &plan, &mut observed).await?;
             plan = diff(desired, &observed);
@@ -117,14 +133,23 @@ impl Reconciler {
                 Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
             self.memory.remember(&service.key, remembered);
         }
-        self.finish(service, desired, &observed, execution, problems, &notes).await?;
+        if let (true, false, Some(instance)) = (drift, execution.done.is_empty(), &observed.instance) {
+            report::repaired(cluster.events(), service, &instance.id, &execution.done);
+        }
+        self.memory.hold_back(&service.key, desired.blackout);
+        report::notes(cluster.events(), service, desired, &notes, &execution.remarks, |text| {
+            self.memory.news(&service.key, Topic::Notes, text)
+        });
+        let done = (desired, &observed, execution.complete());
+        let told = readiness::write(cluster, fence, service, &wanted.readiness, done).await;
+        self.finish(service, desired, &observed, execution, problems, remembered.is_none()).await?;
+        told.map_err(Trouble::Gates)?;
         if !desired.unresolved.is_empty() {
             return Err(Trouble::Unresolved(desired.unresolved.iter().copied().collect()));
         }
-        Ok(match drift_check {
-            Duration::ZERO => Verdict::Done,
-            period => Verdict::Again(period.saturating_sub(read_at.elapsed())),
-        })
+        let drift = (!drift_check.is_zero()).then(|| drift_check.saturating_sub(read_at.elapsed()));
+        let soonest = drift.into_iter().chain(readiness::look_again(&wanted.readiness)).min();
+        Ok(soonest.map_or(Verdict::Done, Verdict::Again))
     }
 
     /// Writes the outcome back to the Service and tells its user.
@@ -135,14 +160,21 @@ impl Reconciler {
         observed: &Observed,
         execution: Execution,
         problems: Vec<Problem>,
-        notes: &[String],
+        read_whole: bool,
     ) -> Result<(), Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
-        let events = cluster.events();
-        self.memory.hold_back(&service.key, desired.blackout);
-        report::notes(events, service, desired, notes, &execution.remarks, |text| {
-            self.memory.news(&service.key, Topic::Notes, text)
-        });
+        let trouble = !execution.complete() || !problems.is_empty();
+        if trouble
+            && execution.stopped.is_none()
+            && let Some(instance) = &observed.instance
+            && !service.ingress.is_empty()
+            && !desired.eip
+            && service.ingress == expected_ingress(desired, instance, &[])
+        {
+            // An address that is published already says which of its ports are served.
+            let details = status::details(cluster, service, desired, observed, &service.ingress);
+            status::set_ingress(cluster, fence, service, &service.ingress, &details).await?;
+        }
         if !execution.complete() {
             return Err(Trouble::Execution(execution));
         }
@@ -150,19 +182,24 @@ impl Reconciler {
             return Err(Trouble::Problems(problems));
         }
         let Some(instance) = &observed.instance else { return Ok(()) };
-        let eips = if desired.eip && (!execution.done.is_empty() || service.ingress.is_empty()) {
-            cloud.vpc.describe_load_balancer_eips(&instance.id).await?
+        let asked = self.memory.is_asked(&service.key);
+        let eips = if desired.eip && (asked || read_whole || service.ingress.is_empty()) {
+            Some(cloud.vpc.describe_load_balancer_eips(&instance.id).await?)
         } else {
-            Vec::new()
+            None
         };
-        let mut changed = status::set_label(cluster, fence, service, &instance.id).await?;
-        let keep = desired.eip && eips.is_empty() && !service.ingress.is_empty();
-        if !keep {
-            let ingress = expected_ingress(desired, instance, &eips);
-            changed |= status::set_ingress(cluster, fence, service, &ingress).await?;
+        if eips.as_ref().is_some_and(Vec::is_empty) {
+            report::no_elastic_address(cluster.events(), service, &instance.id);
         }
-        if changed || !execution.done.is_empty() {
-            report::ensured(events, service, &instance.id, &execution.done);
+        let mut changed = status::set_label(cluster, fence, service, &instance.id).await?;
+        if !desired.eip || eips.is_some() {
+            let ingress = expected_ingress(desired, instance, &eips.unwrap_or_default());
+            let details = status::details(cluster, service, desired, observed, &ingress);
+            changed |= status::set_ingress(cluster, fence, service, &ingress, &details).await?;
+        }
+        self.memory.answer(&service.key);
+        if changed || asked || !execution.done.is_empty() {
+            report::ensured(cluster.events(), service, &instance.id, &execution.done);
         }
         Ok(())
     }
@@ -177,7 +214,10 @@ impl Reconciler {
                 self.memory.found(&service.key);
                 Ok(read(slb, bulk, *instance, |observed| desired.needs(observed)).await?)
             }
-            Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => Ok(Observed::default()),
+            Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
+                self.absent(desired).await
+            }
+            Found::Unmarked(instance) => Err(Trouble::Detached(instance.id)),
             Found::Absent { proven: false } => Err(Trouble::Unfindable(label(service).to_owned())),
             Found::Absent { proven: true } => {
                 let left = SECOND_SIGHTING.saturating_sub(self.memory.missing_since(&service.key).elapsed());
@@ -186,9 +226,16 @@ impl Reconciler {
                 }
                 self.memory.found(&service.key);
                 report::recreating(self.context.cluster.events(), service, label(service));
-                Ok(Observed::default())
+                self.absent(desired).await
             }
         }
+    }
+
+    /// There is no load balancer; something that goes with one may be left.
+    async fn absent(&self, desired: &Desired) -> Result<Observed, Trouble> {
+        let mut observed = Observed::default();
+        complete(&self.context.cloud.slb, &self.bulk, &mut observed, |observed| desired.needs(observed)).await?;
+        Ok(observed)
     }
 
     /// Removes what was made for the Service, then lets the Service go.
@@ -202,43 +249,56 @@ impl Reconciler {
             self.memory.forget_all(&service.key);
             return Ok(Verdict::Done);
         }
-        let leaving = Leaving::of(service, settings);
+        let mut leaving = Leaving::of(service, settings);
         let lock = self.memory.lock_of(leaving.reuse().unwrap_or(&leaving.owner.default_name()));
         let _serialised = lock.lock().await;
         self.memory.forget(&service.key);
-        let mut done = Vec::new();
-        match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), None).await {
-            Ok(Found::Instance(instance)) => {
-                let mut observed = leaving.read(&cloud.slb, &self.bulk, *instance).await?;
-                let mut plan = leaving.plan(&observed);
-                let problems = std::mem::take(&mut plan.problems);
-                let token = Token::new(&settings.cluster_id, &service.uid, "");
-                let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
-                if !execution.complete() {
-                    return Err(Trouble::Execution(execution));
-                }
-                if !problems.is_empty() {
-                    return Err(Trouble::Problems(problems));
-                }
-                done = execution.done;
-            }
+        let found = match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), None).await {
             // A reused load balancer that no longer exists took everything of ours with it.
-            Err(FindError::ReusedMissing(_)) | Ok(Found::Absent { proven: true }) => {}
-            Ok(Found::Absent { proven: false }) => {
-                // It may have been made a moment ago by a call whose answer was lost, and not be listed yet; or the
-                // list may be empty because a permission is missing.
-                let left = SECOND_SIGHTING.saturating_sub(self.memory.missing_since(&service.key).elapsed());
-                if !left.is_zero() {
-                    return Ok(Verdict::Again(left));
-                }
-                if !label(service).is_empty() {
-                    report::left_behind(cluster.events(), service, label(service));
-                }
+            Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
+            found => found?,
+        };
+        if matches!(found, Found::Absent { proven: false }) {
+            // It may have been made a moment ago by a call whose answer was lost, and not be listed yet; or the list may be
+            // empty because a permission is missing.
+            let left = SECOND_SIGHTING.saturating_sub(self.memory.missing_since(&service.key).elapsed());
+            if !left.is_zero() {
+                return Ok(Verdict::Again(left));
             }
-            Err(error) => return Err(error.into()),
+            if !label(service).is_empty() {
+                report::left_behind(cluster.events(), service, label(service));
+            }
         }
+        // Writes to a load balancer that others use, too, are made one after the other.
+        let shared = match &found {
+            Found::Unmarked(instance) => Some(self.memory.lock_of(&instance.id)),
+            _ => None,
+        };
+        let _shared = match &shared {
+            Some(lock) => Some(lock.lock().await),
+            None => None,
+        };
+        if let Found::Unmarked(instance) = &found {
+            report::left_behind(cluster.events(), service, &instance.id);
+        }
+        let mut observed = leaving.read(&cloud.slb, &self.bulk, &self.reader, found).await?;
+        let mut plan = leaving.plan(&observed);
+        let problems = std::mem::take(&mut plan.problems);
+        let token = Token::new(&settings.cluster_id, &service.uid, "");
+        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
+        if !execution.complete() {
+            return Err(Trouble::Execution(execution));
+        }
+        if !problems.is_empty() {
+            return Err(Trouble::Problems(problems));
+        }
+        let done = execution.done;
+        let kept = leaving.keeps().then(|| observed.instance.map(|instance| instance.id)).flatten();
         status::release(cluster, fence, service).await?;
         self.memory.release(&service.key, &service.uid);
+        if let Some(id) = kept {
+            report::preserved(cluster.events(), service, &id);
+        }
         report::cleaned(cluster.events(), service, &done);
         Ok(Verdict::Done)
     }
@@ -273,6 +333,9 @@ async fn refresh(slb: &Slb, bulk: &Bulk, desired: &Desired, plan: &Plan, observe
     if touches(Part::Listeners) {
         observed.listeners = None;
     }
+    if touches(Part::AccessList) {
+        observed.access_list = AccessList::Unread;
+    }
     complete(slb, bulk, observed, |observed| desired.needs(observed)).await
 }
 
@@ -283,6 +346,7 @@ enum Part {
     Groups,
     Backends,
     Listeners,
+    AccessList,
 }
 
 const fn part_of(operation: &Operation) -> Part {
@@ -301,6 +365,10 @@ const fn part_of(operation: &Operation) -> Part {
         Operation::AddBackends { .. } | Operation::RemoveBackends { .. } | Operation::SetBackends { .. } => {
             Part::Backends
         }
+        Operation::CreateAccessList(_)
+        | Operation::AddAccessEntries { .. }
+        | Operation::RemoveAccessEntries { .. }
+        | Operation::DeleteAccessList { .. } => Part::AccessList,
         Operation::CreateListener { .. }
         | Operation::SetListener { .. }
         | Operation::StartListener { .. }

@@ -14,6 +14,7 @@ use crate::cluster::{Events, Regarding, WriteFault};
 use crate::controllers::keyed::{Pause, Verdict};
 use crate::plan::inputs::ServiceView;
 use crate::plan::lb::Problem;
+use crate::plan::lb::annotations::PREFIX;
 use crate::plan::lb::desired::Desired;
 
 /// Why a Service is not as it should be.
@@ -31,6 +32,9 @@ pub(super) enum Trouble {
     /// The API server refused.
     #[error("the Service could not be written: {0}")]
     Kubernetes(#[from] WriteFault),
+    /// A pod waits for a condition that could not be written.
+    #[error("the readiness of a pod could not be written: {0}")]
+    Gates(WriteFault),
     /// Not every step of the plan was done.
     #[error("{}", refusals(.0))]
     Execution(Execution),
@@ -50,6 +54,13 @@ pub(super) enum Trouble {
         known(.0)
     )]
     Unfindable(String),
+    /// The Service is served by a load balancer that it no longer names, and that is not ours.
+    #[error(
+        "load balancer {0} serves this Service, but does not carry its mark, and no annotation names it: put the annotation \
+         {PREFIX}id back, or delete the Service and make it again; when it is deleted, its listeners, server groups and \
+         backends are removed there and the load balancer is kept"
+    )]
+    Detached(String),
     /// Pods that are attached directly have no interface yet.
     #[error(
         "no network interface holds the pod addresses {}; backends are added but none is removed until it is known where they are",
@@ -84,13 +95,14 @@ impl Trouble {
     pub(super) fn verdict(&self) -> Verdict {
         match self {
             Self::Missing { again, .. } => Verdict::Again(*again),
-            Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) => Verdict::Failed(Pause::LONG),
+            Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
+                Verdict::Failed(Pause::LONG)
+            }
             Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) => pause(fault),
             Self::Find(_) => Verdict::Failed(Pause::LONG),
-            Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading) => {
-                Verdict::Failed(Pause::SHORT)
-            }
-            Self::Kubernetes(_) => Verdict::Failed(Pause::LONG),
+            Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading)
+            | Self::Gates(WriteFault::Unavailable(_) | WriteFault::NotLeading) => Verdict::Failed(Pause::SHORT),
+            Self::Kubernetes(_) | Self::Gates(_) => Verdict::Failed(Pause::LONG),
             Self::Execution(execution) => match (&execution.stopped, execution.refused.first()) {
                 (Some((_, fault)), _) | (None, Some((_, fault))) => pause(fault),
                 (None, None) => Verdict::Failed(Pause::SHORT),
@@ -104,7 +116,10 @@ impl Trouble {
         let fault = match self {
             Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => fault,
             Self::Execution(Execution { stopped: Some((_, fault)), refused, .. }) if refused.is_empty() => fault,
-            Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::NotLeading) => return true,
+            Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::NotLeading)
+            | Self::Gates(WriteFault::NotLeading) => {
+                return true;
+            }
             _ => return false,
         };
         matches!(fault.kind, FaultKind::Busy | FaultKind::Throttled | FaultKind::Exists | FaultKind::NotLeading)
@@ -136,6 +151,25 @@ fn regarding(service: &ServiceView) -> Regarding {
     Regarding { kind: "Service", key: service.key.clone(), uid: service.uid.clone() }
 }
 
+/// Tells that a change of the Service was noticed.
+pub(super) fn changed(events: &Events, service: &ServiceView, reason: &'static str) {
+    let message = match reason {
+        "TypeChanged" => "The type of the Service changed",
+        "AnnotationChanged" => "Annotations of the Service changed",
+        "ServiceSpecChanged" => "The specification of the Service changed",
+        _ => "The Service is being deleted",
+    };
+    events.normal(COMPONENT, &regarding(service), reason, format!("{message}; the load balancer follows"));
+}
+
+/// Tells that the load balancer stays although the Service goes.
+pub(super) fn preserved(events: &Events, service: &ServiceView, id: &str) {
+    let message = format!(
+        "Load balancer {id} is kept with its listeners and server groups, as preserve-lb-on-delete asks; it is not looked after any more"
+    );
+    events.warning(COMPONENT, &regarding(service), "PreservedOnDelete", message);
+}
+
 /// Tells what stands in the way.
 pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble, news: impl Fn(&str) -> bool) {
     let text = trouble.to_string();
@@ -143,7 +177,11 @@ pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble,
     if trouble.passes() || !news(&text) {
         return;
     }
-    let reason = if service.deleting { "CleanLoadBalancerFailed" } else { "SyncLoadBalancerFailed" };
+    let reason = match trouble {
+        Trouble::Gates(_) => "FailedUpdateReadinessGate",
+        _ if service.deleting => "CleanLoadBalancerFailed",
+        _ => "SyncLoadBalancerFailed",
+    };
     let what = if service.deleting {
         "The load balancer could not be removed"
     } else {
@@ -189,11 +227,27 @@ pub(super) fn notes(
     }
 }
 
+/// Tells that no elastic address can be published.
+pub(super) fn no_elastic_address(events: &Events, service: &ServiceView, id: &str) {
+    let message = format!("No elastic address is bound to load balancer {id}; its own address is published instead");
+    events.warning(COMPONENT, &regarding(service), "FailedSetEIPAddress", message);
+}
+
 /// Tells that the load balancer is as it should be, and what it took.
 pub(super) fn ensured(events: &Events, service: &ServiceView, id: &str, done: &[String]) {
     let steps = if done.is_empty() { String::new() } else { format!(": {}", done.join("; ")) };
     info!(controller = CONTROLLER, service = %service.key, load_balancer = id, "ensured");
     events.normal(COMPONENT, &regarding(service), "EnsuredLoadBalancer", format!("Ensured load balancer {id}{steps}"));
+}
+
+/// Tells that somebody else's changes were undone.
+pub(super) fn repaired(events: &Events, service: &ServiceView, id: &str, done: &[String]) {
+    let message = format!(
+        "Load balancer {id} was changed by somebody else and is as the Service says again: {}",
+        done.join("; ")
+    );
+    warn!(controller = CONTROLLER, service = %service.key, load_balancer = id, "{message}");
+    events.warning(COMPONENT, &regarding(service), "RepairedDrift", message);
 }
 
 /// Tells that a load balancer that somebody deleted is made again.

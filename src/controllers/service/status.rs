@@ -4,10 +4,18 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Kind, PatchKind, WriteFault};
 use crate::fence::Fence;
-use crate::plan::inputs::{Ingress, ServiceView};
+use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
+use crate::plan::lb::Desired;
+use crate::plan::lb::desired::expected_details;
 use crate::plan::lb::naming::{FINALIZER, LABEL_HASH, LABEL_LB_ID};
+use crate::plan::lb::observed::Observed;
 
 use super::execute::SHORTEST_WRITE;
+
+/// From 1.24 on, API servers keep the ports of an entry without being asked to.
+const KNOWS_PORTS: u32 = 24;
+/// From 1.30 on, they keep its `ipMode`.
+const KNOWS_IP_MODE: u32 = 30;
 
 /// The load balancer that the Service had when it was last as it should be; empty if it never was.
 pub(super) fn label(service: &ServiceView) -> &str {
@@ -44,27 +52,70 @@ pub(super) async fn set_ingress(
     fence: &Fence,
     service: &ServiceView,
     ingress: &[Ingress],
+    details: &[IngressDetails],
 ) -> Result<bool, WriteFault> {
-    if service.ingress == ingress {
+    if service.ingress == ingress && tells(&service.ingress_details, details) {
         return Ok(false);
     }
-    let entries: Vec<Value> = ingress
-        .iter()
-        .map(|entry| match (entry.ip.as_str(), entry.hostname.as_str()) {
-            (ip, "") => json!({"ip": ip}),
-            ("", hostname) => json!({"hostname": hostname}),
-            (ip, hostname) => json!({"ip": ip, "hostname": hostname}),
-        })
-        .collect();
+    let none = IngressDetails::default();
+    let entries: Vec<Value> =
+        (0..).zip(ingress).map(|(index, entry)| entry_json(entry, details.get(index).unwrap_or(&none))).collect();
     let body =
         json!({"status": {"loadBalancer": {"ingress": if entries.is_empty() { Value::Null } else { entries.into() }}}});
     patch(cluster, fence, service, Some("status"), &body).await.map(|()| true)
 }
 
+/// Whether what is there says as much as `wanted`: without ports, all are served; without a mode, it is `VIP`. So a status
+/// that another controller wrote is not written again for nothing.
+pub(super) fn tells(found: &[IngressDetails], wanted: &[IngressDetails]) -> bool {
+    let mode = |details: &IngressDetails| if details.ip_mode == "Proxy" { "Proxy" } else { "VIP" };
+    let served = |details: &IngressDetails| details.ports.iter().all(|port| port.error.is_empty());
+    let same = |found: &IngressDetails, wanted: &IngressDetails| {
+        let ports = found.ports == wanted.ports || (found.ports.is_empty() && served(wanted));
+        ports && mode(found) == mode(wanted)
+    };
+    wanted.is_empty() || (found.len() == wanted.len() && found.iter().zip(wanted).all(|(f, w)| same(f, w)))
+}
+
+fn entry_json(entry: &Ingress, details: &IngressDetails) -> Value {
+    let mut body = json!({});
+    for (field, text) in [("ip", &entry.ip), ("hostname", &entry.hostname), ("ipMode", &details.ip_mode)] {
+        if !text.is_empty() {
+            body[field] = json!(text);
+        }
+    }
+    let ports: Vec<Value> = details
+        .ports
+        .iter()
+        .map(|status| match status.error.as_str() {
+            "" => json!({"port": status.port, "protocol": status.protocol}),
+            error => json!({"port": status.port, "protocol": status.protocol, "error": error}),
+        })
+        .collect();
+    if !ports.is_empty() {
+        body["ports"] = ports.into();
+    }
+    body
+}
+
+/// What the API server holds of each entry besides its address; empty for servers that would forget it.
+pub(super) fn details(
+    cluster: &Cluster,
+    service: &ServiceView,
+    desired: &Desired,
+    observed: &Observed,
+    ingress: &[Ingress],
+) -> Vec<IngressDetails> {
+    if !cluster.is_at_least(KNOWS_PORTS) {
+        return Vec::new();
+    }
+    expected_details(service, desired, observed, ingress, cluster.is_at_least(KNOWS_IP_MODE))
+}
+
 /// Takes everything off again, the finalizer last: until then a crash is repaired by the next run.
 pub(super) async fn release(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<(), WriteFault> {
     if !service.ingress.is_empty() {
-        set_ingress(cluster, fence, service, &[]).await?;
+        set_ingress(cluster, fence, service, &[], &[]).await?;
     }
     // The status write changed the object's version; the finalizers are replaced as a whole and need the current one.
     let Some(current) = cluster.read_service(&service.key).await? else { return Ok(()) };

@@ -1,22 +1,30 @@
 //! What a Service asks for, and what the cloud must be asked to say so.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
+use tracing::warn;
 
-use super::Views;
 use super::bulk::Bulk;
-use super::observe::read;
+use super::observe::{Found, find_access_list, read};
 use super::report::Trouble;
+use super::{CONTROLLER, Views};
 use crate::alibaba::place::Place;
 use crate::alibaba::slb::Slb;
-use crate::alibaba::{Cloud, Fault};
+use crate::alibaba::vpc::VSwitch;
+use crate::alibaba::{Cloud, Fault, FaultKind};
+use crate::cluster::{Cluster, WriteFault};
 use crate::config::Config;
 use crate::config::checked::VSwitchChoice;
-use crate::plan::inputs::ServiceView;
+use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
+use crate::plan::lb::annotations::{Name, raw};
+use crate::plan::lb::gates;
 use crate::plan::lb::naming::Owner;
 use crate::plan::lb::observed::{Observed, ObservedInstance};
 use crate::plan::lb::operation::Plan;
@@ -38,6 +46,7 @@ pub(super) fn settings_of(config: &Config, place: &Place) -> Settings {
         cluster_id: config.cloud.cluster_id.clone(),
         cluster_tag: config.cloud.cluster_tag.clone(),
         vpc_id: place.vpc_id.clone(),
+        place_near_nodes: config.cloud.vswitches.is_empty(),
         vswitches,
         resource_group_id: config.cloud.resource_group_id.clone(),
         service: config.service.clone(),
@@ -48,20 +57,57 @@ pub(super) fn settings_of(config: &Config, place: &Place) -> Settings {
 pub(super) struct Wanted {
     pub(super) desired: Desired,
     pub(super) enis: Enis,
+    pub(super) readiness: Readiness,
 }
+
+/// What the readiness of pods has to do with the load balancer.
+#[derive(Debug, Default)]
+pub(super) struct Readiness {
+    /// The Service's endpoints, those admitted that wait only for the load balancer.
+    pub(super) endpoints: EndpointsView,
+    /// Pods with the Service's gate that were looked at, by name.
+    pub(super) pods: BTreeMap<String, PodView>,
+    /// How many of them wait for their containers.
+    pub(super) waiting: usize,
+    /// Addresses that are backends themselves.
+    pub(super) attached: BTreeSet<IpAddr>,
+}
+
+/// From so many pods on, all pods of the Service are listed instead of each being read.
+const LIST_PODS: usize = 20;
+/// Pods read at once.
+const PODS_AT_ONCE: usize = 8;
 
 /// Reads what a Service's desired state depends on.
 #[derive(Debug)]
 pub(super) struct Reader {
+    cluster: Cluster,
     cloud: Cloud,
     place: Arc<Place>,
     views: Views,
     vpc_cidrs: OnceCell<Vec<IpNet>>,
+    /// By Service, names of pods that are not ready and have no gate: gates never change, so they are read once.
+    ungated: Mutex<HashMap<ObjectKey, BTreeSet<String>>>,
+    /// Names of the access control lists that there were at first, and of those wanted since. It only tells which
+    /// Services have to look; what they find there decides.
+    lists: OnceCell<Mutex<BTreeSet<String>>>,
 }
 
 impl Reader {
-    pub(super) fn new(cloud: Cloud, place: Arc<Place>, views: Views) -> Self {
-        Self { cloud, place, views, vpc_cidrs: OnceCell::new() }
+    pub(super) fn new(cluster: Cluster, cloud: Cloud, place: Arc<Place>, views: Views) -> Self {
+        Self {
+            cluster,
+            cloud,
+            place,
+            views,
+            vpc_cidrs: OnceCell::new(),
+            ungated: Mutex::default(),
+            lists: OnceCell::new(),
+        }
+    }
+
+    pub(super) fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
 
     pub(super) fn views(&self) -> &Views {
@@ -77,11 +123,15 @@ impl Reader {
     ) -> Result<Wanted, Trouble> {
         let nodes = self.views.nodes.all();
         let endpoints = self.views.endpoints.get(&service.key).unwrap_or_default();
+        let gate = gates::gate_of(service);
+        let mut waiting_pods = self.gated_pods(service, &gate, &endpoints).await?;
+        let (endpoints, waiting) = gates::admitted(&gate, &endpoints, &waiting_pods);
         let asked = wanted_enis(service, &nodes, &endpoints, settings);
         let pods: BTreeMap<IpAddr, Option<String>> =
             endpoints.endpoints.iter().map(|endpoint| (endpoint.address, endpoint.pod.clone())).collect();
         let mut enis = BTreeMap::new();
         let mut unknown = Vec::new();
+        let attached = asked.clone();
         for ip in asked {
             let pod = pods.get(&ip).cloned().flatten();
             // An address that went to another pod may have gone to another interface.
@@ -104,8 +154,116 @@ impl Reader {
         }
         let found: BTreeMap<IpAddr, String> = enis.iter().map(|(ip, (_, eni))| (*ip, eni.clone())).collect();
         let inputs = Inputs { service, nodes: &nodes, endpoints: &endpoints, enis: &found, vpc_cidrs, settings };
-        let desired = desire(&inputs).map_err(Trouble::Problems)?;
-        Ok(Wanted { desired, enis })
+        let mut desired = desire(&inputs).map_err(Trouble::Problems)?;
+        let list = desired.owner.access_list_name();
+        if desired.access.is_some() {
+            self.lists().await?.lock().insert(list.clone());
+        }
+        desired.access_list_known = self.may_have_list(&list).await?;
+        // A pod that was ready and has lost its interface is told so, too.
+        let lost = desired.unresolved.iter().filter_map(|ip| pods.get(ip).cloned().flatten());
+        let lost: BTreeSet<String> = lost.filter(|pod| !waiting_pods.contains_key(pod)).collect();
+        waiting_pods.extend(self.read_pods(service, &lost).await?.into_iter().filter(|(_, p)| p.gates.contains(&gate)));
+        Ok(Wanted { desired, enis, readiness: Readiness { endpoints, pods: waiting_pods, waiting, attached } })
+    }
+
+    /// Whether an access control list of this name may be there. Without the permission to list them, only those that
+    /// were wanted since count.
+    pub(super) async fn may_have_list(&self, name: &str) -> Result<bool, Fault> {
+        Ok(self.lists().await?.lock().contains(name))
+    }
+
+    async fn lists(&self) -> Result<&Mutex<BTreeSet<String>>, Fault> {
+        let list = || async {
+            match self.cloud.slb.list_access_lists().await {
+                Ok(names) => Ok(Mutex::new(names)),
+                Err(fault) if matches!(fault.kind, FaultKind::Denied | FaultKind::Rejected) => {
+                    warn!(controller = CONTROLLER, %fault, "access control lists are only looked for where they are wanted");
+                    Ok(Mutex::default())
+                }
+                Err(fault) => Err(fault),
+            }
+        };
+        self.lists.get_or_try_init(list).await
+    }
+
+    /// Chooses vSwitches for an intranet load balancer where neither annotation nor configuration does: zones with more
+    /// nodes first, in a zone those with more free addresses, at last the one that this instance is in.
+    pub(super) async fn place(&self, service: &ServiceView, settings: &Settings, desired: &mut Desired) {
+        let set = |name| raw(service, name).is_some_and(|value| !value.is_empty());
+        let classic = raw(service, Name::NetworkType) == Some("classic");
+        let create = &mut desired.instance.create;
+        let open = settings.place_near_nodes && create.address_type == "intranet" && !classic && !set(Name::VswitchId);
+        if !open {
+            return;
+        }
+        let near = match self.cloud.vpc.describe_vswitches(&self.place.vpc_id).await {
+            Ok(found) => near_nodes(found, &self.views.nodes.all()),
+            Err(fault) => {
+                warn!(controller = CONTROLLER, %fault, "vSwitches could not be listed; the one of this instance is used");
+                return;
+            }
+        };
+        create.vswitch_ids.retain(|here| !near.contains(here));
+        create.vswitch_ids.splice(0..0, near);
+    }
+
+    /// Pods that have the Service's gate and may not have passed it.
+    async fn gated_pods(
+        &self,
+        service: &ServiceView,
+        gate: &str,
+        endpoints: &EndpointsView,
+    ) -> Result<BTreeMap<String, PodView>, Trouble> {
+        let mut names = gates::pods_to_read(service, endpoints);
+        let known = {
+            let mut ungated = self.ungated.lock();
+            let known: BTreeSet<String> = ungated
+                .remove(&service.key)
+                .unwrap_or_default()
+                .into_iter()
+                .filter(|name| names.contains(name))
+                .collect();
+            if !known.is_empty() {
+                ungated.insert(service.key.clone(), known.clone());
+            }
+            known
+        };
+        names.retain(|name| !known.contains(name));
+        let (gated, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            self.read_pods(service, &names).await?.into_iter().partition(|(_, pod)| pod.gates.contains(gate));
+        if !others.is_empty() {
+            self.ungated.lock().entry(service.key.clone()).or_default().extend(others.into_keys());
+        }
+        Ok(gated)
+    }
+
+    /// Pods by name; those that are gone are absent. Without the permission to read pods, gates are not served.
+    async fn read_pods(
+        &self,
+        service: &ServiceView,
+        names: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, PodView>, Trouble> {
+        let namespace = &service.key.namespace;
+        let found: Result<Vec<Option<PodView>>, WriteFault> =
+            if names.len() >= LIST_PODS && !service.selector.is_empty() {
+                let all = self.cluster.list_pods(namespace, &service.selector).await;
+                all.map(|pods| pods.into_iter().filter(|pod| names.contains(&pod.key.name)).map(Some).collect())
+            } else {
+                let read = |name: &String| {
+                    let key = ObjectKey::new(namespace, name);
+                    async move { self.cluster.read_pod(&key).await }
+                };
+                stream::iter(names.iter().map(read)).buffer_unordered(PODS_AT_ONCE).try_collect().await
+            };
+        match found {
+            Ok(pods) => Ok(pods.into_iter().flatten().map(|pod| (pod.key.name.clone(), pod)).collect()),
+            Err(fault @ WriteFault::Denied(_)) => {
+                warn!(controller = CONTROLLER, service = %service.key, %fault, "readiness gates are not served");
+                Ok(BTreeMap::new())
+            }
+            Err(fault) => Err(fault.into()),
+        }
     }
 }
 
@@ -125,11 +283,40 @@ impl Leaving {
         self.departure.reuse.as_deref()
     }
 
-    /// Reads no more than the removal needs: what we made goes as a whole, so its parts do not matter.
-    pub(super) async fn read(&self, slb: &Slb, bulk: &Bulk, instance: ObservedInstance) -> Result<Observed, Fault> {
-        if self.reuse().is_none() {
-            return Ok(Observed { instance: Some(instance), ..Observed::default() });
+    /// Whether a load balancer that we made is kept.
+    pub(super) fn keeps(&self) -> bool {
+        self.departure.preserve && self.reuse().is_none()
+    }
+
+    /// Reads no more than the removal needs: what we made goes as a whole, so its parts do not matter. From a load balancer
+    /// that is not ours, and that no annotation names any more, what carries our mark goes.
+    pub(super) async fn read(
+        &mut self,
+        slb: &Slb,
+        bulk: &Bulk,
+        reader: &Reader,
+        found: Found,
+    ) -> Result<Observed, Fault> {
+        let mut observed = match found {
+            Found::Absent { .. } => Observed::default(),
+            Found::Instance(instance) if self.reuse().is_none() => {
+                Observed { instance: Some(*instance), ..Observed::default() }
+            }
+            Found::Instance(instance) => self.read_parts(slb, bulk, *instance).await?,
+            Found::Unmarked(instance) => {
+                self.departure.reuse = Some(instance.id.clone());
+                self.departure.override_listeners = true;
+                self.read_parts(slb, bulk, *instance).await?
+            }
+        };
+        let name = self.owner.access_list_name();
+        if reader.may_have_list(&name).await? {
+            observed.access_list = find_access_list(slb, &name).await?;
         }
+        Ok(observed)
+    }
+
+    async fn read_parts(&self, slb: &Slb, bulk: &Bulk, instance: ObservedInstance) -> Result<Observed, Fault> {
         let override_listeners = self.departure.override_listeners;
         let needs = |observed: &Observed| teardown_needs(&self.owner, self.reuse(), override_listeners, observed);
         read(slb, bulk, instance, needs).await
@@ -138,6 +325,20 @@ impl Leaving {
     pub(super) fn plan(&self, observed: &Observed) -> Plan {
         teardown(&self.owner, self.reuse(), self.departure.preserve, observed)
     }
+}
+
+fn near_nodes(mut vswitches: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<String> {
+    let mut nodes_in: BTreeMap<&str, usize> = BTreeMap::new();
+    for node in nodes {
+        const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+        if let Some(zone) = LABELS.iter().find_map(|label| node.labels.get(*label)) {
+            *nodes_in.entry(zone).or_default() += 1;
+        }
+    }
+    let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
+    vswitches.retain(|vswitch| count(vswitch) > 0);
+    vswitches.sort_by_key(|vswitch| (Reverse(count(vswitch)), Reverse(vswitch.available_ips), vswitch.id.clone()));
+    vswitches.into_iter().map(|vswitch| vswitch.id).collect()
 }
 
 /// Interfaces that hold the addresses; an address without one is absent from the result.

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::model::{GroupRef, ListenerField, ListenerFields, Protocol};
-use super::observed::{Observed, ObservedDomainExtension, ObservedGroup, ObservedInstance, ObservedListener};
+use super::observed::{
+    AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedGroup, ObservedInstance,
+    ObservedListener,
+};
 use super::operation::{CreateInstance, Operation};
 
 /// What the cloud answered to a creation.
@@ -54,23 +57,29 @@ impl Observed {
             Operation::AddBackends { group, .. }
             | Operation::RemoveBackends { group, .. }
             | Operation::SetBackends { group, .. } => self.apply_to_group(group, operation),
+            Operation::CreateAccessList(_)
+            | Operation::AddAccessEntries { .. }
+            | Operation::RemoveAccessEntries { .. }
+            | Operation::DeleteAccessList { .. } => self.apply_to_access_list(operation, made),
             Operation::CreateListener { listener, description, group, fields } => {
+                let fields = self.with_list_id(fields);
                 let group_id = group.as_ref().and_then(|group| self.group_id(group)).unwrap_or_default().to_owned();
                 let made = ObservedListener {
                     description: description.clone(),
                     status: "stopped".to_owned(),
                     group_id,
-                    fields: fields.clone(),
+                    fields,
                     domain_extensions: (listener.protocol == Protocol::Https).then(BTreeMap::new),
                 };
                 self.listeners.get_or_insert_default().insert(*listener, made);
             }
             Operation::SetListener { listener, description, group, fields } => {
+                let fields = self.with_list_id(fields);
                 let group_id = group.as_ref().and_then(|group| self.group_id(group)).map(str::to_owned);
                 if let Some(found) = self.listeners.as_mut().and_then(|all| all.get_mut(listener)) {
                     description.clone_into(&mut found.description);
                     found.group_id = group_id.unwrap_or_else(|| found.group_id.clone());
-                    found.fields.extend(fields.clone());
+                    found.fields.extend(fields);
                     forget(&mut found.fields);
                 }
             }
@@ -104,6 +113,37 @@ impl Observed {
                     apply_to_instance(instance, operation);
                 }
             }
+        }
+    }
+
+    /// Attributes as they are sent: plans name an access control list that does not exist yet by its name.
+    #[must_use]
+    pub fn with_list_id(&self, fields: &ListenerFields) -> ListenerFields {
+        let mut fields = fields.clone();
+        if let (AccessList::Found(list), Some(named)) = (&self.access_list, fields.get_mut(&ListenerField::AclId))
+            && *named == list.name
+        {
+            named.clone_from(&list.id);
+        }
+        fields
+    }
+
+    fn apply_to_access_list(&mut self, operation: &Operation, made: &Made) {
+        match (operation, &mut self.access_list) {
+            (Operation::CreateAccessList(wanted), list) => {
+                *list = AccessList::Found(ObservedAccessList {
+                    id: made.id.clone().unwrap_or_default(),
+                    name: wanted.name.clone(),
+                    tags: wanted.tags.clone(),
+                    ..ObservedAccessList::default()
+                });
+            }
+            (Operation::DeleteAccessList { .. }, list) => *list = AccessList::Absent,
+            (Operation::AddAccessEntries { entries, .. }, AccessList::Found(list)) => list.entries.extend(entries),
+            (Operation::RemoveAccessEntries { entries, .. }, AccessList::Found(list)) => {
+                list.entries.retain(|entry| !entries.contains(entry));
+            }
+            _ => {}
         }
     }
 

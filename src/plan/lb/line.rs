@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
+use ipnet::IpNet;
+
 use super::model::{Backend, BackendKey, BackendKind, GroupRef, ListenerFields};
 use super::operation::{Operation, Plan, Step};
 
@@ -16,6 +18,8 @@ impl Operation {
                 | Self::Untag { .. }
                 | Self::RemoveBackends { .. }
                 | Self::DeleteGroup { .. }
+                | Self::RemoveAccessEntries { .. }
+                | Self::DeleteAccessList { .. }
                 | Self::DeleteListener { .. }
                 | Self::DeleteDomainExtension { .. }
         )
@@ -57,6 +61,10 @@ impl Display for Operation {
             }
             Self::SetBackends { group, backends } => write!(f, "set in {group}: {}", Backends(backends)),
             Self::DeleteGroup { id, name } => write!(f, "delete group {name} ({id})"),
+            Self::CreateAccessList(wanted) => write!(f, "create access control list {}", wanted.name),
+            Self::AddAccessEntries { name, entries } => write!(f, "add to {name}: {}", blocks(entries)),
+            Self::RemoveAccessEntries { name, entries } => write!(f, "remove from {name}: {}", blocks(entries)),
+            Self::DeleteAccessList { id, name } => write!(f, "delete access control list {name} ({id})"),
             Self::CreateListener { listener, group, fields, .. } => {
                 write!(f, "create listener {listener}{}{}", arrow(group.as_ref()), attributes(fields))
             }
@@ -137,6 +145,10 @@ impl Display for Backends<'_> {
             self.0.iter().map(|backend| format!("{}*{}", Server(&backend.key), backend.weight)).collect();
         f.write_str(&list.join(", "))
     }
+}
+
+fn blocks(entries: &[IpNet]) -> String {
+    entries.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn arrow(group: Option<&GroupRef>) -> String {

@@ -3,11 +3,14 @@
 //! Reading order: [`naming`] (what is ours), [`annotations`] (what users may say), [`desired`] (what a Service asks for),
 //! [`observed`] (what the cloud has), [`diff()`] and [`teardown()`] (the steps), [`apply`] (what the steps do).
 
+pub mod access;
 pub mod annotations;
 pub mod apply;
 pub mod desired;
 pub mod diff;
+pub mod gates;
 mod line;
+pub mod manage;
 pub mod model;
 pub mod naming;
 pub mod observed;

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use sha1::{Digest, Sha1};
 
 use super::desired::Settings;
-use super::observed::ObservedInstance;
+use super::observed::{ObservedAccessList, ObservedInstance};
 use crate::plan::inputs::ServiceView;
 
 /// Tag of load balancers that we made; its value is the default name.
@@ -99,6 +99,18 @@ impl Owner {
     #[must_use]
     pub fn group_key(&self, part: &str) -> String {
         self.mark(part, SHORT_MARK)
+    }
+
+    /// The name of the access control list.
+    #[must_use]
+    pub fn access_list_name(&self) -> String {
+        self.mark("acl", SHORT_MARK)
+    }
+
+    /// Whether an access control list is ours: it carries our name and the tag of our cluster.
+    #[must_use]
+    pub fn owns_access_list(&self, list: &ObservedAccessList) -> bool {
+        list.name == self.access_list_name() && list.tags.get(&self.cluster_tag) == Some(&self.cluster_id)
     }
 
     /// Whether a listener with this description is ours. The port in the mark need not be the listener's.

@@ -3,7 +3,9 @@
 //! Filled from the cloud's answers by the service controller, compared by the diff, and moved forward by the operations
 //! that succeeded ([`Observed::apply`](super::operation)), so that the next change can be planned without reading again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
 
 use super::model::{Backend, ListenerFields, ListenerKey};
 
@@ -18,6 +20,35 @@ pub struct Observed {
     pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
     /// Ids of certificates that were looked up, with what was found; ids that were not looked up are absent.
     pub certificates: BTreeMap<String, CertificateState>,
+    /// The access control list that carries the name of ours.
+    pub access_list: AccessList,
+}
+
+/// What is known of an access control list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AccessList {
+    /// It was not looked for.
+    #[default]
+    Unread,
+    /// There is none of this name.
+    Absent,
+    /// This one; whether it is ours is for its tags to say.
+    Found(ObservedAccessList),
+}
+
+/// An access control list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedAccessList {
+    /// `acl-...`
+    pub id: String,
+    /// Its name; ours are `k8s/acl/<service>/<namespace>/<cluster id>`.
+    pub name: String,
+    /// Addresses and blocks.
+    pub entries: BTreeSet<IpNet>,
+    /// Listeners that use it: load balancer and listener.
+    pub listeners: BTreeSet<(String, ListenerKey)>,
+    /// All tags.
+    pub tags: BTreeMap<String, String>,
 }
 
 /// What a certificate lookup found.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ipnet::IpNet;
 use serde::Serialize;
 
 use super::model::{Backend, BackendKey, GroupRef, ListenerFields, ListenerKey};
@@ -101,6 +102,29 @@ pub enum Operation {
         /// Its name, for people.
         name: String,
     },
+    /// Makes an access control list without entries.
+    CreateAccessList(CreateAccessList),
+    /// Adds entries to the access control list, at most one batch.
+    AddAccessEntries {
+        /// The list's name.
+        name: String,
+        /// Never empty.
+        entries: Vec<IpNet>,
+    },
+    /// Removes entries from the access control list, at most one batch.
+    RemoveAccessEntries {
+        /// The list's name.
+        name: String,
+        /// Never empty.
+        entries: Vec<IpNet>,
+    },
+    /// Deletes the access control list.
+    DeleteAccessList {
+        /// Its id.
+        id: String,
+        /// Its name, for people.
+        name: String,
+    },
     /// Makes a listener; it is stopped at first.
     CreateListener {
         /// Which.
@@ -164,6 +188,17 @@ pub enum Operation {
     },
 }
 
+/// Parameters of a new access control list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CreateAccessList {
+    /// Unique in the region.
+    pub name: String,
+    /// `ipv4` or `ipv6`
+    pub ip_version: String,
+    /// The ownership mark.
+    pub tags: BTreeMap<String, String>,
+}
+
 /// Parameters of a new instance. Empty options are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CreateInstance {
@@ -183,6 +218,8 @@ pub struct CreateInstance {
     pub master_zone: Option<String>,
     /// Secondary zone.
     pub slave_zone: Option<String>,
+    /// Whether other zones will do, because only the configuration asks for these.
+    pub zones_can_change: bool,
     /// `PayBySpec` or `PayByCLCU`
     pub instance_charge_type: String,
     /// Such as `slb.s1.small`.
@@ -213,6 +250,8 @@ pub enum Target {
     Attribute(&'static str),
     /// A server group.
     Group(GroupRef),
+    /// The access control list.
+    AccessList,
     /// A listener.
     Listener(ListenerKey),
 }

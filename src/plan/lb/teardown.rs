@@ -3,6 +3,7 @@
 //! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
 //! kind can still be left.
 
+use super::access;
 use super::annotations::{Name, raw};
 use super::desired::{Needs, groups_to_read};
 use super::diff::{Draft, clear_all, forwards_to, listener_target};
@@ -77,6 +78,9 @@ pub fn teardown(owner: &Owner, reuse: Option<&str>, preserve: bool, observed: &O
         ),
         (Some(instance), None) if preserve => release(owner, instance, &mut draft),
         (Some(instance), None) => delete(instance, &mut draft),
+    }
+    if draft.plan.problems.is_empty() {
+        access::teardown(owner, observed, preserve && reuse.is_none(), &mut draft);
     }
     draft.plan
 }

@@ -325,6 +325,7 @@ fn shutdown(view: &NodeView, instance: Option<&Instance>, policy: Policy) -> Opt
             key: SHUTDOWN.to_owned(),
             value: String::new(),
             effect: NO_SCHEDULE.to_owned(),
+            added: None,
         })),
         _ => None,
     }

@@ -18,7 +18,7 @@ fn instance() -> Instance {
 }
 
 fn taint(key: &str) -> Taint {
-    Taint { key: key.into(), value: "true".into(), effect: NO_SCHEDULE.into() }
+    Taint { key: key.into(), value: "true".into(), effect: NO_SCHEDULE.into(), added: None }
 }
 
 fn fresh() -> NodeView {

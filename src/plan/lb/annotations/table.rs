@@ -61,6 +61,10 @@ table! {
         "Uses this load balancer, made by a user, instead of making one. It is never deleted.";
     ForceOverrideListeners: suffix("force-override-listeners"), Exactly("true"), "off", Applies::Instance, Always,
         "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never touched.";
+    Manage: suffix("manage"), OneOf(crate::plan::lb::manage::Manage::VALUES), "all", Applies::Instance, Always,
+        "takes effect at once", "What is kept as the Service says, each including the next: the attributes of the load balancer \
+        (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
+        never changed; a load balancer that does not exist is made in any case.";
     LbName: suffix("name"), Text, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is never looked up by it.";
     ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,

@@ -164,3 +164,28 @@ fn the_reference_page_has_every_annotation_once() {
     }
     assert!(page.contains("a whole number from 10 to 900"));
 }
+
+#[test]
+fn the_committed_page_is_current() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/annotations.md");
+    let current = reference_page();
+    if std::env::var_os("UPDATE_CONFIG_FILES").is_some() {
+        std::fs::write(&path, &current).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(committed == current, "docs/annotations.md is not current; run the tests with UPDATE_CONFIG_FILES=1");
+}
+
+#[test]
+fn every_annotation_counts_in_both_prefixes() {
+    // What hands a Service to another controller was never read by its old name.
+    let only_current = [Name::Type, Name::TunnelType];
+    for entry in TABLE.iter().filter(|entry| !only_current.contains(&entry.name)) {
+        let Key::Suffix(suffix) = entry.key else { continue };
+        for prefix in [PREFIX, LEGACY_PREFIX] {
+            let key = format!("{prefix}{suffix}");
+            assert_eq!(raw(&service(&[(&key, "x")]), entry.name), Some("x"), "{key}");
+            assert_eq!(parse(&service(&[(&key, "x")])).warnings, [], "{key}");
+        }
+    }
+}

@@ -6,7 +6,9 @@ use super::backends::{Mode, Sources, mode};
 use super::{Desired, DesiredGroup, DesiredInstance, DesiredListener, FixedAttribute, Inputs, Settings};
 use crate::plan::inputs::{ServicePort, ServiceView};
 use crate::plan::lb::Problem;
+use crate::plan::lb::access;
 use crate::plan::lb::annotations::{self, Annotations, Name};
+use crate::plan::lb::manage::Manage;
 use crate::plan::lb::model::{Backend, GroupRef, ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::lb::naming::{MARK_TAG, Owner};
 use crate::plan::lb::operation::{CreateInstance, MOST_TAGS};
@@ -38,9 +40,17 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
 
     let mut sources = Sources::new(service, &annotations, inputs.nodes, inputs.endpoints, settings);
     warnings.append(&mut sources.warnings);
+    let manage = annotations.get(Name::Manage).and_then(Manage::parse).unwrap_or_default();
+    let manage_listeners = reuse.is_none() || override_listeners;
+    let listeners_kept = manage_listeners && manage.keeps(Manage::Listeners);
+    let found = (&mut problems, &mut warnings);
+    let access = access::wanted(service, &annotations, &owner, listeners_kept, found);
     let mut desired = Desired {
         owner,
-        manage_listeners: reuse.is_none() || override_listeners,
+        access,
+        access_list_known: false,
+        manage,
+        manage_listeners,
         reuse,
         override_listeners,
         forbid_public: settings.service.disable_public,
@@ -135,13 +145,14 @@ fn add_port(
         entry.backends.entry(backend.clone()).or_insert(Backend { key: backend, weight, description: mark.clone() });
     }
 
+    let forward_to = (protocol == Protocol::Http).then(|| annotations.forward_ports.get(&port.port).copied()).flatten();
     let listener = DesiredListener {
         description: desired.owner.listener_key(port.port),
         source,
         group,
-        fields: annotations.listener_fields(protocol),
+        fields: listener_fields(desired, annotations, protocol, forward_to.is_some(), inputs),
         defaults: defaults(protocol, inputs.settings),
-        forward_to: (protocol == Protocol::Http).then(|| annotations.forward_ports.get(&port.port).copied()).flatten(),
+        forward_to,
         domain_extensions: (protocol == Protocol::Https).then(|| annotations.domain_extensions.clone()).flatten(),
     };
     desired.listeners.insert(key, listener);
@@ -225,6 +236,8 @@ fn instance(
     let protection = text(Name::ModificationProtection);
     let master_zone = text(Name::MasterZoneid).or_else(|| defaults.master_zone.clone());
 
+    let zones_stated = [Name::MasterZoneid, Name::SlaveZoneid].iter().any(|name| annotations.get(*name).is_some());
+
     let mut tags = defaults.tags.clone();
     tags.extend(annotations.tags.clone());
     let wanted_tags = match (annotations.tags.is_empty(), annotations.get(Name::Id)) {
@@ -259,6 +272,7 @@ fn instance(
         },
         address_type,
         address: text(Name::Ip),
+        zones_can_change: master_zone.is_some() && !zones_stated,
         master_zone,
         slave_zone: text(Name::SlaveZoneid).or_else(|| defaults.slave_zone.clone()),
         spec: by_spec.then(|| text(Name::Spec).unwrap_or_else(|| defaults.spec.clone())),
@@ -319,30 +333,76 @@ fn fixed(annotations: &Annotations) -> Vec<(String, FixedAttribute, String)> {
         .collect()
 }
 
+/// Longest persistence of a TCP listener, in seconds.
+const MOST_PERSISTENCE: u32 = 3600;
+
+/// `spec.sessionAffinity`, where it cannot be kept as it stands.
+fn affinity_warnings(service: &ServiceView, annotations: &Annotations, warnings: &mut Vec<Problem>) {
+    let affinity =
+        |given: String, allowed: String| Problem { field: "spec.sessionAffinity".to_owned(), given, allowed };
+    let of = |port: &ServicePort| protocol(annotations, "", port, service);
+    let others = service.ports.iter().any(|port| of(port).is_ok_and(|protocol| protocol != Protocol::Tcp));
+    if others {
+        let key = annotations.key(Name::StickySession);
+        let allowed = format!("no effect on listeners other than TCP; see {key}");
+        warnings.push(affinity("ClientIP".to_owned(), allowed));
+    }
+    let tcp = service.ports.iter().any(|port| of(port) == Ok(Protocol::Tcp));
+    if let Some(seconds) = service.client_ip_affinity.filter(|seconds| tcp && *seconds > MOST_PERSISTENCE) {
+        let key = annotations.key(Name::PersistenceTimeout);
+        let allowed = format!("at most {MOST_PERSISTENCE} s on a load balancer, which is used; {key} sets less");
+        warnings.push(affinity(format!("ClientIP for {seconds} s"), allowed));
+    }
+}
+
+/// Attributes of a listener that annotations set, and after them other fields of the Service.
+fn listener_fields(
+    desired: &Desired,
+    annotations: &Annotations,
+    protocol: Protocol,
+    redirects: bool,
+    inputs: &Inputs<'_>,
+) -> ListenerFields {
+    let service = inputs.service;
+    let mut fields = annotations.listener_fields(protocol);
+    if let Some(seconds) = service.client_ip_affinity.filter(|_| protocol == Protocol::Tcp) {
+        let seconds = seconds.min(MOST_PERSISTENCE).to_string();
+        fields.entry(ListenerField::PersistenceTimeout).or_insert(seconds);
+    }
+    if let Some(access) = desired.access.as_ref().filter(|_| !redirects) {
+        fields.extend(access::fields(access));
+    }
+    let local = mode(service, annotations, inputs.settings) == Mode::Local && service.health_check_node_port != 0;
+    if inputs.settings.service.local_health_check && local {
+        node_health_check(service.health_check_node_port, protocol, &mut fields);
+    }
+    fields
+}
+
+/// Checks by HTTP whether a node has ready pods of the Service, where no annotation says what to check.
+fn node_health_check(port: u16, protocol: Protocol, fields: &mut ListenerFields) {
+    use ListenerField::{HealthCheck, HealthCheckConnectPort, HealthCheckSwitch, HealthCheckType, HealthCheckUri};
+    let is = |field: ListenerField, value: &str| fields.get(&field).is_some_and(|found| found == value);
+    let checks = match protocol {
+        Protocol::Tcp => !is(HealthCheckSwitch, "off") && !is(HealthCheckType, "tcp"),
+        Protocol::Udp => false,
+        Protocol::Http | Protocol::Https => is(HealthCheck, "on"),
+    };
+    if !checks || fields.contains_key(&HealthCheckConnectPort) || fields.contains_key(&HealthCheckUri) {
+        return;
+    }
+    if protocol == Protocol::Tcp {
+        fields.insert(HealthCheckType, "http".to_owned());
+    }
+    fields.insert(HealthCheckConnectPort, port.to_string());
+    fields.insert(HealthCheckUri, "/healthz".to_owned());
+    fields.entry(ListenerField::HealthCheckHttpCode).or_insert_with(|| "http_2xx".to_owned());
+}
+
 /// What the Service says and no classic load balancer does.
 fn without_effect(service: &ServiceView, annotations: &Annotations, settings: &Settings, warnings: &mut Vec<Problem>) {
-    if !service.source_ranges.is_empty() {
-        warnings.push(Problem {
-            field: "spec.loadBalancerSourceRanges".to_owned(),
-            given: service.source_ranges.join(","),
-            allowed: format!(
-                "no effect; use {}, {} and {}",
-                annotations.key(Name::AclStatus),
-                annotations.key(Name::AclType),
-                annotations.key(Name::AclId)
-            ),
-        });
-    }
-    if service.client_ip_affinity.is_some() {
-        warnings.push(Problem {
-            field: "spec.sessionAffinity".to_owned(),
-            given: "ClientIP".to_owned(),
-            allowed: format!(
-                "no effect on the load balancer; use {} or {}",
-                annotations.key(Name::PersistenceTimeout),
-                annotations.key(Name::StickySession)
-            ),
-        });
+    if service.client_ip_affinity.is_some() && annotations.get(Name::PersistenceTimeout).is_none() {
+        affinity_warnings(service, annotations, warnings);
     }
     let eni = mode(service, annotations, settings) == Mode::Eni;
     if annotations.get(Name::GracefulShutdown).is_some() && (!eni || annotations.is(Name::IgnoreWeightUpdate, "on")) {

@@ -15,13 +15,15 @@ use ipnet::IpNet;
 pub use self::backends::wanted_enis;
 pub use self::build::desire;
 use super::Problem;
+use super::access::{self, DesiredAccess};
 use super::annotations::{Name, raw};
+use super::manage::Manage;
 use super::model::{Backend, BackendKey, GroupRef, ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::naming::{FINALIZER, Owner, is_mark};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::CreateInstance;
 use crate::config::checked::{self, VSwitchChoice};
-use crate::plan::inputs::{EndpointsView, Ingress, NodeView, ServiceType, ServiceView};
+use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, PortStatus, ServiceType, ServiceView};
 
 /// What the configuration and the place in the cloud contribute.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +36,8 @@ pub struct Settings {
     pub vpc_id: String,
     /// vSwitches for intranet load balancers, in order of preference.
     pub vswitches: Vec<VSwitchChoice>,
+    /// Whether these are only what is left where no vSwitch near the nodes will do.
+    pub place_near_nodes: bool,
     /// Resource group of new load balancers.
     pub resource_group_id: Option<String>,
     /// Section `[service]`.
@@ -131,6 +135,12 @@ pub struct Desired {
     pub instance: DesiredInstance,
     /// Listeners.
     pub listeners: BTreeMap<ListenerKey, DesiredListener>,
+    /// Who may reach them, where the Service says so.
+    pub access: Option<DesiredAccess>,
+    /// Whether an access control list that carries our name is known to be there, or to have been.
+    pub access_list_known: bool,
+    /// What is kept as it should be.
+    pub manage: Manage,
     /// Server groups, by name, or by id if a user made them.
     pub groups: BTreeMap<String, DesiredGroup>,
     /// Most backends in one call.
@@ -260,6 +270,8 @@ pub struct Needs {
     pub group_backends: Vec<String>,
     /// Ids of certificates that must be looked up.
     pub certificates: Vec<String>,
+    /// Name of the access control list that must be looked up.
+    pub access_list: Option<String>,
 }
 
 impl Needs {
@@ -278,11 +290,15 @@ impl Desired {
     #[must_use]
     pub fn needs(&self, observed: &Observed) -> Needs {
         if observed.instance.is_none() {
-            return Needs::default();
+            return Needs {
+                access_list: access::unread(self, observed).then(|| self.owner.access_list_name()),
+                ..Needs::default()
+            };
         }
         let mut needs = Needs {
             listeners: self.manage_listeners && observed.listeners.is_none(),
             group_backends: groups_to_read(&self.owner, self.reuse.is_some(), observed),
+            access_list: access::unread(self, observed).then(|| self.owner.access_list_name()),
             ..Needs::default()
         };
         for (key, listener) in self.listeners.iter().filter(|(key, _)| key.protocol == Protocol::Https) {
@@ -326,3 +342,51 @@ pub fn expected_ingress(desired: &Desired, instance: &ObservedInstance, eips: &[
         None => vec![ip(&instance.address)],
     }
 }
+
+/// What newer API servers hold of each entry besides: `ipMode`, if `ip_mode` says that the server knows it, and how the
+/// ports are doing.
+///
+/// With PROXY protocol, connections that do not pass the load balancer would lack the header that backends wait for, so
+/// that nodes must not take the short way: `Proxy`. Otherwise they may: `VIP`.
+#[must_use]
+pub fn expected_details(
+    service: &ServiceView,
+    desired: &Desired,
+    observed: &Observed,
+    ingress: &[Ingress],
+    ip_mode: bool,
+) -> Vec<IngressDetails> {
+    let proxy = desired
+        .listeners
+        .values()
+        .any(|listener| listener.fields.get(&ListenerField::ProxyProtocolV2Enabled).is_some_and(|on| on == "true"));
+    let served = |index: usize| {
+        let source = format!("spec.ports[{index}]");
+        let wanted = desired.listeners.iter().find(|(_, listener)| listener.source == source);
+        let ours = |key: &ListenerKey| {
+            let there = observed.listeners.as_ref().is_none_or(|all| {
+                all.get(key).is_some_and(|listener| desired.owner.owns_listener(&listener.description))
+            });
+            there || !desired.manage.keeps(Manage::Listeners)
+        };
+        wanted.is_some_and(|(key, _)| ours(key))
+    };
+    let ports: Vec<PortStatus> = (0..)
+        .zip(&service.ports)
+        .map(|(index, port)| PortStatus {
+            port: port.port,
+            protocol: port.protocol.clone(),
+            error: if served(index) { String::new() } else { PORT_NOT_SERVED.to_owned() },
+        })
+        .collect();
+    let mode = |entry: &Ingress| match entry.ip.as_str() {
+        _ if !ip_mode => "",
+        "" => "",
+        _ if proxy => "Proxy",
+        _ => "VIP",
+    };
+    ingress.iter().map(|entry| IngressDetails { ip_mode: mode(entry).to_owned(), ports: ports.clone() }).collect()
+}
+
+/// The error of a port that has no listener of ours.
+const PORT_NOT_SERVED: &str = "alibabacloud.com/ListenerMissing";

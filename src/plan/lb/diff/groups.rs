@@ -166,16 +166,15 @@ pub(super) fn sweep(
         })
     };
     let used: BTreeSet<&str> = places.values().filter_map(|place| place.id.as_deref()).collect();
-    let unusable: BTreeSet<&String> = desired.groups.keys().filter(|key| !places.contains_key(*key)).collect();
     let stale: Vec<_> = observed
         .groups
         .iter()
         .filter(|(id, _)| !used.contains(id.as_str()) && !named(id))
-        .filter(|(_, group)| !unusable.iter().any(|key| desired.owner.same_mark(key, &group.name)))
         .map(|(id, _)| id.as_str())
         .collect();
-    // While a backend may be missing where it should be, it stays wherever it still is.
-    if desired.groups.values().any(|wanted| wanted.incomplete) {
+    // While a wanted group cannot be used, or a backend may be missing where it should be, what there was before serves on.
+    let unusable = desired.groups.keys().any(|key| !places.contains_key(key));
+    if unusable || desired.groups.values().any(|wanted| wanted.incomplete) {
         return;
     }
     clear(&desired.owner, observed, &stale, references, desired.batch_size, draft);

@@ -143,14 +143,19 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, draft: &mut Draft) {
     internet(desired, instance, draft);
     let wanted = &desired.instance;
     if let Some(on) = wanted.delete_protection.filter(|on| *on != instance.delete_protection) {
-        attribute(draft, "delete protection", Operation::SetDeleteProtection { on }, key(Name::DeleteProtection));
+        attribute(
+            draft,
+            "delete protection",
+            Operation::SetDeleteProtection { on },
+            format!("{}: {} now", key(Name::DeleteProtection), if on { "off" } else { "on" }),
+        );
     }
     if let Some(status) = differs(wanted.modification_protection.as_ref(), &instance.modification_protection) {
         attribute(
             draft,
             "modification protection",
             Operation::SetModificationProtection { status, reason: None },
-            key(Name::ModificationProtection),
+            format!("{}: {} now", key(Name::ModificationProtection), instance.modification_protection),
         );
     }
     if let Some(name) = differs(wanted.name.as_ref(), &instance.name) {

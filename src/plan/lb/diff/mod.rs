@@ -12,7 +12,9 @@ mod instance;
 mod listeners;
 
 use super::Problem;
+use super::access;
 use super::desired::Desired;
+use super::manage::{self, Manage};
 use super::model::{GroupRef, ListenerKey};
 use super::observed::Observed;
 use super::operation::{Operation, Plan, Step, Target};
@@ -29,10 +31,25 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
         draft.plan.problems.push(problem);
         return draft.plan;
     }
+    let desired = &*access::resolved(desired, observed);
+    let phase = manage::mark(&draft);
     instance::diff(desired, observed, &mut draft);
+    manage::excuse(desired.manage, Manage::All, phase, &mut draft);
+    let phase = manage::mark(&draft);
     let groups = groups::ensure(desired, observed, &mut draft);
-    let references = listeners::diff(desired, observed, &groups, &mut draft);
-    groups::sweep(desired, observed, &groups, &references, &mut draft);
+    manage::excuse(desired.manage, Manage::Backends, phase, &mut draft);
+    let phase = manage::mark(&draft);
+    if access::ensure(desired, observed, &mut draft) {
+        let references = listeners::diff(desired, observed, &groups, &mut draft);
+        manage::excuse(desired.manage, Manage::Listeners, phase, &mut draft);
+        let phase = manage::mark(&draft);
+        groups::sweep(desired, observed, &groups, &references, &mut draft);
+        manage::excuse(desired.manage, Manage::Backends, phase, &mut draft);
+        access::finish(desired, observed, &mut draft);
+    } else {
+        manage::excuse(desired.manage, Manage::Listeners, phase, &mut draft);
+    }
+    manage::withhold(desired.manage, &mut draft);
     draft.plan
 }
 

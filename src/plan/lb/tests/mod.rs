@@ -1,6 +1,7 @@
 //! A small world for tests: Services, nodes, endpoints, and a load balancer that steps are applied to.
 
 mod changes;
+mod features;
 mod plans;
 mod properties;
 mod wanted;
@@ -126,6 +127,7 @@ pub(super) fn settings() -> Settings {
             VSwitchChoice { zone: Some("z-j".to_owned()), id: "vsw-j".to_owned() },
             VSwitchChoice { zone: None, id: "vsw-bare".to_owned() },
         ],
+        place_near_nodes: false,
         resource_group_id: None,
         service: checked::Service {
             concurrency: 1,
@@ -134,6 +136,7 @@ pub(super) fn settings() -> Settings {
             disable_public: false,
             backend_batch_size: 40,
             exclude_masters: true,
+            local_health_check: false,
             ipv6: true,
             type_annotation: false,
             defaults: ServiceDefaults {
@@ -243,7 +246,7 @@ impl Cloud {
                 instance: Some(instance),
                 groups: BTreeMap::from([("rsp-user".to_owned(), group)]),
                 listeners: Some(BTreeMap::from([(key(9000, Protocol::Tcp), listener)])),
-                certificates: BTreeMap::new(),
+                ..Observed::default()
             },
             made: 0,
         };
@@ -256,6 +259,7 @@ impl Cloud {
         let prefix = match operation {
             Operation::CreateInstance(_) => "lb",
             Operation::CreateGroup { .. } => "rsp",
+            Operation::CreateAccessList(_) => "acl",
             _ => "de",
         };
         let made = Made {

@@ -220,7 +220,8 @@ impl World {
             world = world.with_certificate(&it.id, &it.common_name, expires);
         }
         for it in input.acls {
-            world.acls.insert(it.id, Acl { name: it.name, entries: it.entries });
+            let acl = Acl { name: it.name, entries: it.entries, ip_version: "ipv4".into(), ..Acl::default() };
+            world.acls.insert(it.id, acl);
         }
         for it in input.load_balancers {
             add_load_balancer(&mut world, it)?;

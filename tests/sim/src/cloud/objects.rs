@@ -140,12 +140,16 @@ pub struct Certificate {
 }
 
 /// An access control list.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Acl {
     /// Display name.
     pub name: String,
     /// CIDR to comment.
     pub entries: BTreeMap<String, String>,
+    /// `ipv4` or `ipv6`
+    pub ip_version: String,
+    /// Tags.
+    pub tags: BTreeMap<String, String>,
 }
 
 /// A classic load balancer.

@@ -45,7 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -74,7 +74,7 @@ pub struct Cluster {
 
 #[derive(Debug)]
 struct Shared {
-    rules: Rules,
+    rules: RwLock<Rules>,
     clock: Clock,
     store: Mutex<Store>,
     access: Mutex<access::Access>,
@@ -90,6 +90,12 @@ struct Shared {
     address: Mutex<Option<SocketAddr>>,
     /// The listener while there is one; ended by going away.
     listening: Mutex<Option<Listening>>,
+}
+
+impl Shared {
+    fn rules(&self) -> Rules {
+        *self.rules.read()
+    }
 }
 
 /// The objects at one moment, for conditions that are waited for.
@@ -149,13 +155,13 @@ impl Cluster {
     /// Another cluster with the same objects and history; nobody reaches it yet, and nothing goes wrong in it.
     #[must_use]
     pub fn fork(&self) -> Cluster {
-        Cluster::around(self.shared.rules, self.shared.store.lock().fork())
+        Cluster::around(self.shared.rules(), self.shared.store.lock().fork())
     }
 
     fn around(rules: Rules, store: Store) -> Cluster {
         Cluster {
             shared: Arc::new(Shared {
-                rules,
+                rules: RwLock::new(rules),
                 clock: Clock::start(),
                 store: Mutex::new(store),
                 access: Mutex::default(),
@@ -193,12 +199,19 @@ impl Cluster {
 
     /// The played version.
     pub fn version(&self) -> Version {
-        self.shared.rules.version
+        self.shared.rules().version
+    }
+
+    /// Plays another version from now on, with the objects that are there. Put it between [`Cluster::go_away`] and
+    /// [`Cluster::come_back`], as real servers cannot change without a break. Who is served EndpointSlices only from then
+    /// on has none before endpoints are set anew.
+    pub fn play(&self, version: Version) {
+        self.shared.rules.write().version = version;
     }
 
     fn target<'a>(&self, resource: &'static Resource, namespace: &'a str, name: &'a str) -> Target<'a> {
         Target {
-            rules: self.shared.rules,
+            rules: self.shared.rules(),
             now: self.shared.clock.now(),
             resource,
             namespace,

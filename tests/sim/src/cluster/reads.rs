@@ -34,7 +34,7 @@ impl View {
             resource: request.resource,
             version: request.version.clone(),
             form: request.form,
-            played: shared.rules.version,
+            played: shared.rules().version,
             now: shared.clock.now(),
         }
     }
@@ -162,7 +162,7 @@ pub(super) fn list(shared: &Shared, request: &Request) -> Result<Value, Failure>
     if !exact {
         not_from_the_future(&store, asked)?;
     }
-    let chunking = shared.rules.version.has(Feature::Chunking);
+    let chunking = shared.rules().version.has(Feature::Chunking);
     let limit: usize = match request.parameter("limit") {
         // A list from the watch cache is never cut.
         _ if asked == Some(0) || !chunking => 0,

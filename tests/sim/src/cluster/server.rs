@@ -152,7 +152,7 @@ impl Cluster {
         let shared = &self.shared;
         let view = View::of(request, shared);
         let target = Target {
-            rules: shared.rules,
+            rules: shared.rules(),
             now: shared.clock.now(),
             resource: request.resource,
             namespace: &request.namespace,

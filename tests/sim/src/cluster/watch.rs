@@ -69,7 +69,7 @@ impl Watcher {
                 Failure::bad_request(format!("unable to decode timeoutSeconds: {seconds:?} is not a number"))
             })?),
         };
-        let bookmarks = request.flag("allowWatchBookmarks") && shared.rules.version.has(Feature::Bookmarks);
+        let bookmarks = request.flag("allowWatchBookmarks") && shared.rules().version.has(Feature::Bookmarks);
         let store = shared.store.lock();
         let mut watcher = Watcher {
             shared: Arc::clone(shared),
@@ -225,7 +225,7 @@ impl Watcher {
 
 /// The `sendInitialEvents` parameter, as far as the played version knows it.
 fn initial_events(shared: &Shared, request: &Request) -> Result<Option<bool>, Failure> {
-    let version = shared.rules.version;
+    let version = shared.rules().version;
     if request.parameter("sendInitialEvents").is_empty() || !version.has(Feature::InitialEventsKnown) {
         return Ok(None);
     }

@@ -1,5 +1,6 @@
 //! Classic load balancers (product Slb, version 2014-05-15).
 
+mod acls;
 mod certificates;
 mod groups;
 mod instances;
@@ -20,6 +21,7 @@ pub(crate) fn actions() -> Vec<Action> {
     all.extend(groups::actions());
     all.extend(tags::actions());
     all.extend(certificates::actions());
+    all.extend(acls::actions());
     all
 }
 

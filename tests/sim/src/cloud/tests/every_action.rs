@@ -11,13 +11,14 @@ async fn each_action_answers_a_correct_client() {
     let cloud = Cloud::new(world());
     cloud.edit(|world| {
         world.oidc_token = Some("jwt".into());
-        world.acls.insert("acl-1".into(), Acl { name: "office".into(), entries: BTreeMap::new() });
+        world.acls.insert("acl-1".into(), Acl { name: "office".into(), ..Acl::default() });
     });
     let client = Client::new(&cloud);
     compute(&client).await;
     network(&client).await;
     sessions(&client).await;
     load_balancers(&client).await;
+    access_control(&client).await;
 
     assert_eq!(cloud.complaints(), Vec::<String>::new());
     let called: BTreeSet<String> =
@@ -211,6 +212,23 @@ async fn domain_extensions(client: &Client, lb: &str) {
     client.slb("DeleteDomainExtension", &change[..1]).await.unwrap();
     let certificates = client.slb("DescribeServerCertificates", &[("ServerCertificateId", "cert-1")]).await.unwrap();
     assert!(certificates["ServerCertificates"]["ServerCertificate"][0]["ExpireTimeStamp"].is_i64());
+}
+
+async fn access_control(client: &Client) {
+    let tagged = [("AclName", "k8s/acl/a/b/c"), ("Tag.1.Key", "ack.aliyun.com"), ("Tag.1.Value", "c")];
+    let made = text(&client.slb("CreateAccessControlList", &tagged).await.unwrap()["AclId"]);
+    assert_eq!(client.slb("CreateAccessControlList", &tagged).await, Err("InvalidParameter.AclName".into()));
+    let acl = ("AclId", made.as_str());
+    let both = r#"[{"entry":"10.0.0.0/8","comment":"a"},{"entry":"10.1.2.3/32"}]"#;
+    client.slb("AddAccessControlListEntry", &[acl, ("AclEntrys", both)]).await.unwrap();
+    let one = r#"[{"entry":"10.0.0.0/8"}]"#;
+    client.slb("RemoveAccessControlListEntry", &[acl, ("AclEntrys", one)]).await.unwrap();
+    let whole = client.slb("DescribeAccessControlListAttribute", &[acl]).await.unwrap();
+    assert_eq!(whole["AclEntrys"]["AclEntry"], json!([{"AclEntryIP": "10.1.2.3/32", "AclEntryComment": ""}]));
+    let listed = client.slb("DescribeAccessControlLists", &[("AclName", "k8s/acl/a")]).await.unwrap();
+    assert_eq!(listed["Acls"]["Acl"][0]["Tags"]["Tag"][0]["TagValue"], "c");
+    client.slb("DeleteAccessControlList", &[acl]).await.unwrap();
+    assert_eq!(client.slb("DescribeAccessControlListAttribute", &[acl]).await, Err("AclNotExist".into()));
 }
 
 async fn payment(client: &Client) {

@@ -1,0 +1,113 @@
+//! How much of a load balancer is kept as it should be.
+//!
+//! What is not kept is still compared, and shown with the plan, but never changed: a user looks after it. The load balancer
+//! itself is made in every mode, because without it there is nothing to look after, and its ownership marks are kept; when
+//! the Service goes, what we made goes in every mode.
+
+use super::diff::Draft;
+use super::operation::{Operation, Target};
+
+/// What is kept, each including what follows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Manage {
+    /// Nothing.
+    None,
+    /// Server groups and their backends.
+    Backends,
+    /// Listeners, too.
+    Listeners,
+    /// The attributes of the load balancer, too.
+    #[default]
+    All,
+}
+
+impl Manage {
+    /// The values of the annotation.
+    pub(super) const VALUES: &'static [&'static str] = &["all", "listeners", "backends", "none"];
+
+    /// Reads the annotation's value.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::All, Self::Listeners, Self::Backends, Self::None];
+        all.into_iter().find(|manage| manage.as_str() == text)
+    }
+
+    /// The annotation's value.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Listeners => "listeners",
+            Self::Backends => "backends",
+            Self::None => "none",
+        }
+    }
+
+    /// Whether this part is kept.
+    #[must_use]
+    pub fn keeps(self, part: Self) -> bool {
+        self >= part
+    }
+
+    fn part(target: &Target, operation: &Operation) -> Option<Self> {
+        match target {
+            _ if matches!(operation, Operation::CreateInstance(_)) => None,
+            Target::Attribute("marks") => None,
+            Target::Attribute("domain extensions") | Target::Listener(_) | Target::AccessList => Some(Self::Listeners),
+            Target::Instance | Target::Attribute(_) => Some(Self::All),
+            Target::Group(_) => Some(Self::Backends),
+        }
+    }
+}
+
+/// Where a phase of a plan began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark(usize);
+
+/// Before a phase.
+pub(super) fn mark(draft: &Draft) -> Mark {
+    Mark(draft.plan.problems.len())
+}
+
+/// After a phase about `part`: what stands in its way is only noted, if nothing is done about it anyway.
+pub(super) fn excuse(manage: Manage, part: Manage, mark: Mark, draft: &mut Draft) {
+    if !manage.keeps(part) {
+        for problem in draft.plan.problems.split_off(mark.0.min(draft.plan.problems.len())) {
+            draft.note(format!("not managed: {problem}"));
+        }
+    }
+}
+
+/// Turns steps about what is not kept into notes, and those that cannot be without them.
+pub(super) fn withhold(manage: Manage, draft: &mut Draft) {
+    if manage == Manage::All {
+        return;
+    }
+    let mut withheld: Vec<Target> = Vec::new();
+    for step in std::mem::take(&mut draft.plan.steps) {
+        let kept = Manage::part(&step.target, &step.operation).is_none_or(|part| manage.keeps(part));
+        let possible = !matches!(step.operation, Operation::DeleteGroup { .. } | Operation::RemoveBackends { .. })
+            || step.needs.iter().all(|need| !withheld.contains(need));
+        if kept && possible {
+            draft.plan.steps.push(step);
+        } else {
+            withheld.push(step.target.clone());
+            draft.note(format!("not managed: {step}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_includes_the_next() {
+        let all: Vec<_> = Manage::VALUES.iter().map(|text| Manage::parse(text).unwrap()).collect();
+        assert!(all.is_sorted_by(|one, other| one > other));
+        for (text, manage) in Manage::VALUES.iter().zip(&all) {
+            assert_eq!(manage.as_str(), *text);
+        }
+        assert_eq!(Manage::parse("some"), None);
+    }
+}

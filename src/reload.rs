@@ -1,0 +1,229 @@
+//! What a changed configuration means for what runs: which keys differ, and how each takes effect.
+//!
+//! One table says it for every key of the file; the manual is made from it, and so is the decision.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+
+use serde_json::{Value, json};
+
+use crate::config::{Config, Report};
+use crate::supervisor::{Job, Transitions, wanted};
+
+/// How a changed key takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Takes {
+    /// Whoever uses it sees it from then on; nothing is restarted.
+    InPlace,
+    /// Controllers that are new in the list start, those that are gone from it end; no other one notices.
+    StartsAndStops,
+    /// The connections to the API server and to the cloud are made anew, and with them every controller, in the same
+    /// process.
+    Reconnects,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Effect {
+    /// A key, or a section with everything in it.
+    pub key: &'static str,
+    /// How.
+    pub takes: Takes,
+    /// From when on, for people.
+    pub when: &'static str,
+}
+
+const fn row(key: &'static str, takes: Takes, when: &'static str) -> Effect {
+    Effect { key, takes, when }
+}
+
+/// Every key of the file; the first row that fits counts.
+pub static EFFECTS: &[Effect] = &[
+    row("controllers", Takes::StartsAndStops, "at once; without `route`, its conditions are cleared"),
+    row("cloud.region", Takes::Reconnects, "at once"),
+    row("cloud.vpc_id", Takes::Reconnects, "at once"),
+    row("cloud.zone_id", Takes::Reconnects, "at once"),
+    row("cloud.endpoints.metadata", Takes::Reconnects, "at once"),
+    row("cloud.credentials", Takes::InPlace, "with the next call, also when only a file that is named here changed"),
+    row("cloud.endpoints", Takes::InPlace, "with the next call"),
+    row("cloud.budget_share", Takes::InPlace, "with the next call"),
+    row("cloud.timeout", Takes::InPlace, "with the next call"),
+    row("cloud", Takes::InPlace, "everything is compared with the cloud again at once"),
+    row("kubernetes.kubeconfig", Takes::Reconnects, "at once; what the file holds is re-read in place"),
+    row("kubernetes.context", Takes::Reconnects, "at once"),
+    row("kubernetes.server", Takes::Reconnects, "at once"),
+    row("kubernetes", Takes::InPlace, "with the next request"),
+    row("leader_election", Takes::InPlace, "at once; the election starts anew, the controllers pause until it is won"),
+    row("server", Takes::InPlace, "at once; the old address is served until the new one is"),
+    row("log", Takes::InPlace, "with the next line"),
+    row("node", Takes::InPlace, "at once, with a pass over all nodes"),
+    row("route", Takes::InPlace, "at once, with a pass over all nodes"),
+    row("service", Takes::InPlace, "at once; all Services are looked at again"),
+];
+
+/// The row about a key such as `route.period`.
+#[must_use]
+pub fn effect_of(key: &str) -> Option<&'static Effect> {
+    EFFECTS.iter().find(|row| key.strip_prefix(row.key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+}
+
+/// What a new configuration changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Keys that differ, as they are called in the file.
+    pub keys: BTreeSet<String>,
+    /// What starts.
+    pub started: BTreeSet<Job>,
+    /// What ends.
+    pub stopped: BTreeSet<Job>,
+    /// What ends and starts again.
+    pub restarted: BTreeSet<Job>,
+}
+
+impl Change {
+    /// What differs between the running configuration and the one after it.
+    #[must_use]
+    pub fn between(before: &Config, after: &Config) -> Self {
+        let keys = changed_keys(before, after);
+        let Transitions { stop, start } = Transitions::between(&wanted(before), &wanted(after));
+        let kept = || wanted(before).intersection(&wanted(after)).copied().collect();
+        let restarted = if reconnects(&keys) { kept() } else { BTreeSet::new() };
+        Self { keys, started: start, stopped: stop, restarted }
+    }
+
+    /// Whether everything behind the health server has to start anew.
+    #[must_use]
+    pub fn reconnects(&self) -> bool {
+        reconnects(&self.keys)
+    }
+}
+
+fn reconnects(keys: &BTreeSet<String>) -> bool {
+    keys.iter().any(|key| effect_of(key).is_some_and(|row| row.takes == Takes::Reconnects))
+}
+
+/// Tables of the file inside of sections, whose keys are told one by one.
+const INNER: [&str; 2] = ["cloud.endpoints", "service.defaults"];
+
+fn changed_keys(before: &Config, after: &Config) -> BTreeSet<String> {
+    let mut keys = BTreeSet::new();
+    if before.cloud.credentials != after.cloud.credentials {
+        keys.insert("cloud.credentials".to_owned());
+    }
+    // Secrets are all alike here; they were compared above.
+    compare("", &json!(before), &json!(after), &mut keys);
+    keys
+}
+
+fn compare(path: &str, before: &Value, after: &Value, keys: &mut BTreeSet<String>) {
+    if before == after {
+        return;
+    }
+    let descends = path.is_empty() || !path.contains('.') || INNER.contains(&path);
+    let fields = |value: &Value| value.as_object().map(|fields| fields.keys().cloned().collect::<BTreeSet<_>>());
+    match (fields(before), fields(after)) {
+        (Some(one), Some(other)) if descends => {
+            for name in one.union(&other) {
+                let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                compare(&below, &before[name], &after[name], keys);
+            }
+        }
+        (Some(one), Some(other)) if path == "cloud.endpoints.overrides" => {
+            let differs = |name: &&String| before[name.as_str()] != after[name.as_str()];
+            keys.extend(one.union(&other).filter(differs).map(|name| format!("cloud.endpoints.{name}")));
+        }
+        _ => {
+            let name = match path {
+                "cloud.endpoints.vpc_network" => "cloud.endpoints.network",
+                "cloud.endpoints.plain_http" => "cloud.endpoints.scheme",
+                same => same,
+            };
+            keys.insert(name.to_owned());
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    /// Such as `changed: controllers, route.period; started: route; stopped: routes-off`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<_> = self.keys.iter().map(String::as_str).collect();
+        if keys.is_empty() {
+            f.write_str("only the text of the file changed")?;
+        } else {
+            write!(f, "changed: {}", keys.join(", "))?;
+        }
+        for (verb, jobs) in [("started", &self.started), ("stopped", &self.stopped), ("restarted", &self.restarted)] {
+            if !jobs.is_empty() {
+                write!(f, "; {verb}: {}", names(jobs).join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn names(jobs: &BTreeSet<Job>) -> Vec<String> {
+    jobs.iter().map(ToString::to_string).collect()
+}
+
+/// What came of looking at the configuration again.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It is what it was.
+    Unchanged,
+    /// It is used from now on.
+    Applied(Change),
+    /// It has problems; the one before goes on.
+    Rejected(Report),
+}
+
+impl Outcome {
+    /// `unchanged`, `applied` or `rejected`.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Unchanged => "unchanged",
+            Self::Applied(_) => "applied",
+            Self::Rejected(_) => "rejected",
+        }
+    }
+
+    /// For `/configz`; free of secrets.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut page = json!({ "outcome": self.as_str() });
+        match self {
+            Self::Unchanged => {}
+            Self::Applied(change) => {
+                page["changed"] = json!(change.keys);
+                page["started"] = json!(names(&change.started));
+                page["stopped"] = json!(names(&change.stopped));
+                page["restarted"] = json!(names(&change.restarted));
+            }
+            Self::Rejected(report) => page["problems"] = json!(report.problems()),
+        }
+        page
+    }
+
+    /// Reason and text of an event; `true` if it needs attention.
+    #[must_use]
+    pub fn event(&self) -> (bool, &'static str, String) {
+        match self {
+            Self::Unchanged => (false, "ConfigUnchanged", "The configuration is what it was".to_owned()),
+            Self::Applied(change) => {
+                (false, "ConfigApplied", format!("The changed configuration is used from now on; {change}"))
+            }
+            Self::Rejected(report) => {
+                let mut text = "The changed configuration is not used, the one before goes on".to_owned();
+                for problem in report.problems() {
+                    let key = problem.key.as_deref().map(|key| format!("{key}: ")).unwrap_or_default();
+                    // Cannot fail: it is a String.
+                    let _ = write!(text, "; {key}{}", problem.message);
+                }
+                (true, "ConfigRejected", text)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::config::secret::Secret;
+use crate::config::{ControllerName, SecretFile, Source, check, keys};
+
+fn config(settings: &[String]) -> Config {
+    let file = |name: &str| {
+        let read = SecretFile::Read { text: Secret::new(format!("content-of-{name}")), readable_by_others: false };
+        (PathBuf::from("/keys").join(name), read)
+    };
+    let source = Source {
+        path: PathBuf::from("/ccm.toml"),
+        text: "[cloud]\ncluster_id = \"one\"\n".to_owned(),
+        environment: BTreeMap::new(),
+        overrides: settings.to_vec(),
+        files: ["one", "two"].map(file).into(),
+    };
+    check(&source).unwrap_or_else(|report| panic!("{settings:?}: {report}"))
+}
+
+/// Two values for a key (an empty one leaves it out), and what else has to be set for them.
+fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]) {
+    const KEY: &[&str] = &["cloud.credentials.access_key_id=LTAIone", "cloud.credentials.access_key_secret=geheim"];
+    const ROLE: &[&str] = &[
+        "cloud.credentials.access_key_id=LTAIone",
+        "cloud.credentials.access_key_secret=geheim",
+        "cloud.credentials.role_arn=acs:ram::1234567890123456:role/ccm",
+    ];
+    const OIDC: &[&str] = &[
+        "cloud.credentials.role_arn=acs:ram::1234567890123456:role/ccm",
+        "cloud.credentials.oidc_provider_arn=acs:ram::1234567890123456:oidc-provider/one",
+        "cloud.credentials.oidc_token_file=/token",
+    ];
+    let kind = key.rsplit('.').next().unwrap();
+    match key {
+        "controllers" => (r#"["node"]"#, r#"["node", "route"]"#, &[]),
+        "cloud.vswitches" => (r#"["vsw-1"]"#, r#"["vsw-2"]"#, &[]),
+        "cloud.budget_share" => ("0.5", "0.25", &[]),
+        "cloud.endpoints.network" => ("vpc", "public", &[]),
+        "cloud.endpoints.scheme" => ("https", "http", &[]),
+        "cloud.endpoints.metadata" => ("http://127.0.0.1:1", "http://127.0.0.1:2", &[]),
+        "cloud.credentials.access_key_id" => ("LTAIone", "LTAItwo", &KEY[1..]),
+        "cloud.credentials.access_key_secret" => ("one-secret", "two-secret", &KEY[..1]),
+        "cloud.credentials.security_token" => ("one-token", "two-token", KEY),
+        "cloud.credentials.access_key_id_file" => ("/keys/one", "/keys/two", &KEY[1..]),
+        "cloud.credentials.access_key_secret_file" => ("/keys/one", "/keys/two", &KEY[..1]),
+        "cloud.credentials.security_token_file" => ("/keys/one", "/keys/two", KEY),
+        "cloud.credentials.role_arn" => {
+            ("acs:ram::1234567890123456:role/one", "acs:ram::1234567890123456:role/two", &ROLE[..2])
+        }
+        "cloud.credentials.duration" => ("1h", "2h", ROLE),
+        "cloud.credentials.role_session_name" | "cloud.credentials.external_id" => ("one", "two", ROLE),
+        "cloud.credentials.oidc_provider_arn" => (
+            "acs:ram::1234567890123456:oidc-provider/one",
+            "acs:ram::1234567890123456:oidc-provider/two",
+            &[
+                "cloud.credentials.role_arn=acs:ram::1234567890123456:role/ccm",
+                "cloud.credentials.oidc_token_file=/token",
+            ],
+        ),
+        "cloud.credentials.oidc_token_file" => ("/token", "/other-token", &OIDC[..2]),
+        "cloud.region" => ("cn-hangzhou", "cn-beijing", &[]),
+        "kubernetes.kubeconfig" => ("/one", "/two", &[]),
+        "kubernetes.server" => ("https://one.example", "https://two.example", &[]),
+        "kubernetes.qps" => ("20.0", "30.0", &[]),
+        "leader_election.lease_duration" => ("15s", "20s", &[]),
+        "leader_election.renew_deadline" => ("10s", "11s", &[]),
+        "leader_election.retry_period" => ("2s", "3s", &[]),
+        "server.address" => ("127.0.0.1", "0.0.0.0", &[]),
+        "log.format" => ("text", "json", &[]),
+        "log.level" => ("info", "debug", &[]),
+        "route.cluster_cidrs" => (r#"["10.1.0.0/16"]"#, r#"["10.2.0.0/16"]"#, &[]),
+        "route.table_ids" => (r#"["vtb-1"]"#, r#"["vtb-2"]"#, &[]),
+        "service.defaults.address_type" => ("internet", "intranet", &[]),
+        "service.defaults.instance_charge_type" => ("PayByCLCU", "PayBySpec", &[]),
+        "service.defaults.spec" => {
+            ("slb.s1.small", "slb.s2.small", &["service.defaults.instance_charge_type=PayBySpec"])
+        }
+        "service.defaults.internet_charge_type" => {
+            ("paybytraffic", "", &["service.defaults.instance_charge_type=PayBySpec"])
+        }
+        "service.defaults.bandwidth" => (
+            "10",
+            "20",
+            &[
+                "service.defaults.instance_charge_type=PayBySpec",
+                "service.defaults.internet_charge_type=paybybandwidth",
+            ],
+        ),
+        "service.defaults.scheduler" => ("rr", "wrr", &[]),
+        "service.defaults.master_zone" => {
+            ("cn-hangzhou-i", "cn-hangzhou-j", &["service.defaults.slave_zone=cn-hangzhou-h"])
+        }
+        "service.defaults.slave_zone" => {
+            ("cn-hangzhou-i", "cn-hangzhou-j", &["service.defaults.master_zone=cn-hangzhou-h"])
+        }
+        "service.defaults.tags" => ("{team=\"blue\"}", "{team=\"red\"}", &[]),
+        _ if key.starts_with("cloud.endpoints.") && kind != "metadata_v1_fallback" => {
+            ("one.example", "two.example", &[])
+        }
+        _ => match kind {
+            "enabled"
+            | "ipv6"
+            | "discover"
+            | "disable_source_dest_check"
+            | "shutdown_taint"
+            | "remove_released"
+            | "eni_backends"
+            | "disable_public"
+            | "exclude_masters"
+            | "type_annotation"
+            | "delete_protection"
+            | "modification_protection"
+            | "metadata_v1_fallback"
+            | "allow_readable_files" => ("true", "false", &[]),
+            "period" | "removal_window" | "drift_check" => ("5m", "6m", &[]),
+            "aggregation" | "removal_grace" | "removal_interval" => ("10s", "20s", &[]),
+            "timeout" => ("8s", "9s", &[]),
+            "burst" | "port" | "batch_size" | "removal_limit" | "concurrency" | "backend_batch_size" => ("7", "8", &[]),
+            "resource_group_id" => ("rg-one", "rg-two", &[]),
+            "vpc_id" => ("vpc-one", "vpc-two", &[]),
+            "zone_id" => ("cn-hangzhou-i", "cn-hangzhou-j", &[]),
+            _ => ("one", "two", &[]),
+        },
+    }
+}
+
+/// A key that is newly in the schema stops here until the table knows it.
+#[test]
+fn every_key_takes_effect_as_the_table_says() {
+    for key in keys() {
+        let (one, two, more) = two_values(&key);
+        let with = |value: &str| {
+            let more = more.iter().map(|setting| (*setting).to_owned());
+            let own = (!value.is_empty()).then(|| format!("{key}={value}"));
+            config(&more.chain(own).collect::<Vec<_>>())
+        };
+        let change = Change::between(&with(one), &with(two));
+        let row = effect_of(&key).unwrap_or_else(|| panic!("no row about {key}"));
+        let expected: &[&str] = match key.as_str() {
+            // Says only what is acceptable.
+            "cloud.credentials.allow_readable_files" => &[],
+            key if key.starts_with("cloud.credentials.") => &["cloud.credentials"],
+            key => &[key],
+        };
+        assert_eq!(change.keys.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+        assert_eq!(change.reconnects(), row.takes == Takes::Reconnects, "{key}");
+        assert_eq!(!change.restarted.is_empty(), row.takes == Takes::Reconnects, "{key}");
+        let starts = !change.started.is_empty() || !change.stopped.is_empty();
+        assert_eq!(starts, row.takes == Takes::StartsAndStops, "{key}");
+    }
+}
+
+#[test]
+fn every_row_is_about_a_key() {
+    for row in EFFECTS {
+        let fits = |key: &String| effect_of(key).is_some_and(|found| std::ptr::eq(found, row));
+        assert!(keys().iter().any(fits), "{} is no key, or hidden by a row above", row.key);
+    }
+}
+
+#[test]
+fn what_starts_and_stops_is_told() {
+    use ControllerName::{Node, Route};
+    let with = |list: &str| config(&[format!("controllers={list}")]);
+    let change = Change::between(&with(r#"["node"]"#), &with(r#"["node", "route"]"#));
+    assert_eq!(change.started, [Job::Controller(Route)].into());
+    assert_eq!(change.stopped, [Job::RoutesOff].into());
+    assert_eq!(change.to_string(), "changed: controllers; started: route; stopped: routes-off");
+    let moved = config(&[r#"controllers=["node", "route"]"#.into(), "cloud.region=cn-beijing".into()]);
+    let change = Change::between(&with(r#"["node", "route"]"#), &moved);
+    assert_eq!(change.restarted, [Job::Controller(Node), Job::Controller(Route)].into());
+    let event = Outcome::Applied(change).event();
+    assert_eq!((event.0, event.1), (false, "ConfigApplied"));
+}
+
+#[test]
+fn a_changed_secret_is_seen_and_not_shown() {
+    let with = |secret: &str| {
+        config(&[
+            "cloud.credentials.access_key_id=LTAIone".into(),
+            format!("cloud.credentials.access_key_secret={secret}"),
+        ])
+    };
+    let change = Change::between(&with("hunter1"), &with("hunter2"));
+    assert_eq!(change.to_string(), "changed: cloud.credentials");
+    assert!(!Outcome::Applied(change).to_json().to_string().contains("hunter"));
+}
+
+const START: &str = "<!-- effects -->\n";
+const END: &str = "<!-- end of effects -->";
+
+fn page() -> String {
+    let mut page = String::from("| Key | Takes effect | From when on |\n|---|---|---|\n");
+    for key in keys() {
+        let row = effect_of(&key).unwrap();
+        let takes = match row.takes {
+            Takes::InPlace => "in place",
+            Takes::StartsAndStops => "starts and stops the named controllers only",
+            Takes::Reconnects => "reconnects: all controllers start anew, the process stays",
+        };
+        let _ = writeln!(page, "| `{key}` | {takes} | {} |", row.when);
+    }
+    page
+}
+
+#[test]
+fn the_manual_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(START).unwrap();
+    let (table, after) = rest.split_once(END).unwrap();
+    if std::env::var_os("UPDATE_CONFIG_FILES").is_some() {
+        std::fs::write(&path, format!("{before}{START}{}{END}{after}", page())).unwrap();
+        return;
+    }
+    assert!(table == page(), "docs/configuration.md is not current; run the tests with UPDATE_CONFIG_FILES=1");
+}

@@ -1,0 +1,145 @@
+//! Old API servers and new ones, and one that becomes newer under a running process.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use serde_json::Value;
+use sim::cluster::{Endpoint, Version};
+use sim::stage::{Stage, instance};
+
+use crate::kit::{ALL, HASTE, World, address, is_ready};
+
+/// Quick to take a lock that is free.
+const ELECTION: &str = "\n[leader_election]\nretry_period = \"500ms\"\n";
+
+async fn world(version: Version) -> World {
+    World::of(Stage::open(version).await.unwrap(), ALL, &format!("{HASTE}{ELECTION}"))
+}
+
+/// Who holds the lock, by the kind of lock that this version has.
+fn holder(stage: &Stage) -> Option<String> {
+    let holder = if stage.cluster.version().minor() >= 14 {
+        stage.cluster.get("Lease", "kube-system", "ccm")?["spec"]["holderIdentity"].as_str()?.to_owned()
+    } else {
+        let lock = stage.cluster.get("ConfigMap", "kube-system", "ccm")?;
+        let record = lock["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"].as_str()?.to_owned();
+        serde_json::from_str::<Value>(&record).ok()?["holderIdentity"].as_str()?.to_owned()
+    };
+    (!holder.is_empty()).then_some(holder)
+}
+
+fn backends(stage: &Stage) -> String {
+    let snapshot = stage.cloud.snapshot();
+    snapshot["load_balancers"].as_array().map(|all| Value::from(all.clone()).to_string()).unwrap_or_default()
+}
+
+async fn story(version: Version) {
+    let world = world(version).await;
+    let ccm = world.start();
+    let nodes: Vec<String> = (1..=2).map(|number| world.stage.join(number)).collect();
+    world
+        .until(&format!("{version}: the nodes are initialised"), |_| {
+            nodes.iter().all(|name| is_ready(&world.node(name)) && !world.node(name)["spec"]["providerID"].is_null())
+        })
+        .await;
+    let labels = world.node("node-1")["metadata"]["labels"].clone();
+    for zone in ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"] {
+        assert_eq!(labels[zone], "cn-hangzhou-i", "{version}: {labels}");
+    }
+    assert!(holder(&world.stage).is_some(), "{version}: somebody leads");
+
+    world.stage.expose("web", &[80], &["node-1"], &[]);
+    world.until(&format!("{version}: an address"), |_| address(&world.service("web")).is_some()).await;
+    world.until(&format!("{version}: a backend"), |stage| backends(stage).contains(&instance(1))).await;
+    let reason = |kind, name: &str, reason: &str| world.events(kind, name).iter().any(|event| event.1 == reason);
+    world
+        .until(&format!("{version}: events on objects"), |_| {
+            !world.events("Service", "web").is_empty() && reason("Node", "node-1", "CreatedRoute")
+        })
+        .await;
+
+    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.until(&format!("{version}: the Service is gone"), |_| world.service("web").is_null()).await;
+    assert!(world.stage.cloud.look(|cloud| cloud.load_balancers.is_empty()), "{version}");
+
+    assert!(ccm.stop().await.success(), "{version}");
+    assert_eq!(holder(&world.stage), None, "{version}: the lead was given back");
+    let about = if version.minor() >= 14 { "Lease" } else { "ConfigMap" };
+    let told: Vec<_> = world.events(about, "ccm").into_iter().map(|event| event.2).collect();
+    assert!(told.iter().any(|text| text.ends_with("became leader")), "{version}: {told:?}");
+    assert!(told.iter().any(|text| text.ends_with("stopped leading")), "{version}: {told:?}");
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_version_from_the_oldest_to_the_newest() {
+    let stories: Vec<_> = Version::ALL.into_iter().map(|version| tokio::spawn(story(version))).collect();
+    for story in stories {
+        story.await.unwrap();
+    }
+}
+
+/// The API server goes away and comes back as `after`; what it offers then is found without a restart.
+async fn upgrade(before: Version, after: Version) {
+    let what = |text: &str| format!("{before} to {after}: {text}");
+    let world = world(before).await;
+    let ccm = world.start();
+    for number in 1..=2 {
+        world.stage.join(number);
+    }
+    world.stage.expose("web", &[80], &["node-1"], &[]);
+    world.until(&what("a backend"), |stage| backends(stage).contains(&instance(1))).await;
+    let led = holder(&world.stage);
+    assert!(led.is_some());
+
+    world.stage.cluster.go_away().await;
+    world.stage.cluster.play(after);
+    let both = [
+        Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, 1, 10)), "node-1"),
+        Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, 2, 10)), "node-2"),
+    ];
+    world.stage.cluster.set_endpoints("default", "web", &both).unwrap();
+    world.stage.cluster.come_back().await.unwrap();
+    world.until(&what("the same copy leads again"), |stage| holder(stage) == led).await;
+    world.until(&what("another backend"), |stage| backends(stage).contains(&instance(2))).await;
+
+    world.stage.join(3);
+    world.until(&what("a new node"), |_| is_ready(&world.node("node-3"))).await;
+    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.until(&what("the Service is gone"), |_| world.service("web").is_null()).await;
+    assert!(ccm.stop().await.success());
+    assert_eq!(holder(&world.stage), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgraded_api_server_is_discovered_again() {
+    tokio::join!(
+        upgrade(Version::V1_11, Version::V1_16),
+        upgrade(Version::V1_16, Version::V1_24),
+        upgrade(Version::V1_20, Version::V1_30),
+        upgrade(Version::V1_8, Version::NEWEST),
+    );
+}
+
+/// A copy that finds leases must not lead beside one that still holds the lock of old servers.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_kinds_of_lock_never_have_two_leaders() {
+    let world = world(Version::V1_11).await;
+    let first = world.start();
+    world.until("the first copy leads", |stage| holder(stage).is_some()).await;
+    // Frozen, it cannot see that the server has changed, but it may wake up at any moment until its time is over.
+    first.signal("STOP");
+    let frozen = tokio::time::Instant::now();
+    world.stage.cluster.go_away().await;
+    world.stage.cluster.play(Version::NEWEST);
+    world.stage.cluster.come_back().await.unwrap();
+    let second = world.start();
+    world.until("the second copy leads", |stage| holder(stage).is_some()).await;
+    assert!(frozen.elapsed() >= Duration::from_secs(10), "the lock of the first copy had not run out yet");
+    first.signal("CONT");
+    world.stage.join(1);
+    world.until("there is a leader that works", |_| is_ready(&world.node("node-1"))).await;
+    assert!(second.stop().await.success());
+    world.until("the first copy takes over", |stage| holder(stage).is_some()).await;
+    assert!(first.stop().await.success());
+}
