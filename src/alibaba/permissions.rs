@@ -93,7 +93,7 @@ mod tests {
         let all = permissions(&config);
         let unneeded: Vec<_> =
             actions::ALL.iter().filter(|action| !all.contains(&action.permission())).copied().collect();
-        // Zones of vSwitches are stated; roles are assumed by other identities.
-        assert_eq!(unneeded, [actions::DESCRIBE_VSWITCHES.0, actions::ASSUME_ROLE.0, actions::ASSUME_ROLE_WITH_OIDC.0]);
+        // Roles are assumed by other identities.
+        assert_eq!(unneeded, [actions::ASSUME_ROLE.0, actions::ASSUME_ROLE_WITH_OIDC.0]);
     }
 }
