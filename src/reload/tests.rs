@@ -109,6 +109,7 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
             | "remove_released"
             | "eni_backends"
             | "disable_public"
+            | "local_health_check"
             | "exclude_masters"
             | "type_annotation"
             | "delete_protection"

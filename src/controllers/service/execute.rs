@@ -38,12 +38,10 @@ impl Execution {
         self.refused.is_empty() && self.stopped.is_none()
     }
 
-    /// Whether what is then believed of the load balancer can be relied on: no step was cut short, and none met
-    /// something that is not there any more. A step that was held back to stay below a quota changed nothing.
+    /// Whether what is then believed of the load balancer can be relied on: no step was cut short or refused, which
+    /// can mean that a read was. A step that was held back to stay below a quota changed nothing.
     pub(super) fn is_certain(&self) -> bool {
-        let gone = |fault: &Fault| fault.kind == FaultKind::Gone;
-        self.stopped.as_ref().is_none_or(|(_, fault)| fault.held_back())
-            && !self.refused.iter().any(|(_, fault)| gone(fault))
+        self.refused.is_empty() && self.stopped.as_ref().is_none_or(|(_, fault)| fault.held_back())
     }
 }
 
