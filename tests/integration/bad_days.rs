@@ -393,7 +393,8 @@ async fn a_full_vswitch() {
     let told = |_: &sim::stage::Stage| {
         let events = world.events("Service", "web").into_iter();
         let placed: Vec<_> = events.filter(|event| event.1 == "LoadBalancerPlaced").map(|event| event.2).collect();
-        placed.iter().any(|text| text.contains("vsw-i has no room")) && placed.iter().any(|text| text.contains("vsw-j"))
+        placed.iter().any(|text| text.starts_with("No load balancer can be made in vSwitch vsw-i"))
+            && placed.iter().any(|text| text.contains("was made in vSwitch vsw-j"))
     };
     world.until("the user is told where it is, and why", told).await;
     finish(&world, ccm).await;

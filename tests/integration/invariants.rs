@@ -77,7 +77,10 @@ fn plans_do_no_io() {
         "crate::observe",
         "crate::fence",
     ];
-    assert_eq!(offences(&sources("src/plan"), &io), NONE);
+    let source = sources("src/plan");
+    let product =
+        source.iter().filter(|(path, _)| !path.ends_with("tests.rs") && !path.iter().any(|part| part == "tests"));
+    assert_eq!(offences(product, &io), NONE);
     let cloud = ["alibaba::Cloud", "alibaba::slb::Slb", "alibaba::vpc::Vpc", "alibaba::ecs::Ecs"];
     assert_eq!(offences(&sources("src/plan"), &cloud), NONE, "data of the cloud is fine, clients are not");
 }
@@ -132,18 +135,20 @@ fn the_top_level_is_what_people_look_for() {
 
 /// Names at the top that are neither hidden nor expected.
 fn unexpected(names: impl Iterator<Item = String>) -> Vec<String> {
-    const EXPECTED: [&str; 15] = [
+    const EXPECTED: [&str; 17] = [
         "CHANGELOG.md",
         "Dockerfile",
         "Cargo.lock",
         "Cargo.toml",
         "LICENSE",
         "README.md",
+        "benches",
         "clippy.toml",
         "config",
         "deny.toml",
         "deploy",
         "docs",
+        "fuzz",
         "rustfmt.toml",
         "src",
         "systemd",
