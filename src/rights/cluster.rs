@@ -46,7 +46,9 @@ const RIGHTS: &[Right] = &[
     lock("coordination.k8s.io", "leases", &["create"], (14, u32::MAX)),
     lock("coordination.k8s.io", "leases", &["get", "update"], (14, u32::MAX)),
     lock("", "configmaps", &["create"], (0, 13)),
-    lock("", "configmaps", &["get", "update"], (0, 13)),
+    lock("", "configmaps", &["update"], (0, 13)),
+    // A copy from before an upgrade of the API server may still hold the older lock.
+    lock("", "configmaps", &["get"], EVER),
 ];
 
 const fn cluster(

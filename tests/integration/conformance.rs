@@ -50,6 +50,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("type", "plan::lb::tests::wanted::which_services_are_handled"),
     ("tunnel-type", "plan::lb::tests::wanted::which_services_are_handled"),
     ("id", "golden case reuse-plain"),
+    ("manage", "features::edits_of_others_are_repaired_where_we_manage_and_told_by_name"),
     ("force-override-listeners", "golden case reuse-override"),
     ("preserve-lb-on-delete", "golden case preserve"),
     ("external-ip-type", "elastic_addresses_are_published"),

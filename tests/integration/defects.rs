@@ -404,6 +404,6 @@ async fn trap_28_a_load_balancer_of_the_same_name_in_another_cluster_is_not_take
     stand.ccm.signal("KILL");
     let _next = stand.world.start();
     stand.annotate("web", &[("scheduler", Some("wrr"))]);
-    stand.told("web", "SyncLoadBalancerFailed", "no load balancer carries the mark").await;
+    stand.told("web", "SyncLoadBalancerFailed", "does not carry its mark").await;
     assert_eq!(stand.world.stage.cloud.writes().len(), writes);
 }

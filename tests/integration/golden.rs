@@ -199,10 +199,21 @@ impl Case {
                 let labels: Vec<&String> =
                     service["metadata"]["labels"].as_object().into_iter().flatten().map(|(key, _)| key).collect();
                 let finalizers = &service["metadata"]["finalizers"];
+                let mut status = service["status"]["loadBalancer"].clone();
+                for ingress in status
+                    .get_mut("ingress")
+                    .and_then(Value::as_array_mut)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_object_mut)
+                {
+                    // In addition to what the official controller writes, for all Services alike.
+                    ingress.remove("ports");
+                }
                 json!({
                     "finalizers": if finalizers.is_null() { json!([]) } else { finalizers.clone() },
                     "labels": labels,
-                    "status": service["status"]["loadBalancer"],
+                    "status": status,
                 })
             }
         };

@@ -33,6 +33,7 @@ fn same_spec(before: &ServiceView, now: &ServiceView) -> bool {
         labels: std::collections::BTreeMap::new(),
         annotations: std::collections::BTreeMap::new(),
         ingress: Vec::new(),
+        ingress_details: Vec::new(),
         ..service.clone()
     };
     spec(before) == spec(now)

@@ -26,6 +26,7 @@ purpose.
 - Load balancers are compared with what the Service asks for whenever something may have changed, and every
   `service.drift_check`; a label does not decide whether to look. The label `service.beta.kubernetes.io/hash` is not written,
   and removed with the finalizer.
+- The status says of each port of an address whether it is served, where the API server knows `ports`.
 - A load balancer of another cluster, a listener, a server group or a backend that is not provably of the Service is never
   changed. A port of a user's load balancer that somebody else's listener holds is a problem of the Service, not taken over.
 - Everything that is wrong with a Service is told in one event, before any call; a value that the API would refuse is not sent.
@@ -61,6 +62,14 @@ const fn differs(
 }
 
 pub(super) const DIFFERENCES: &[Difference] = &[
+    differs(
+        "proxy-protocol",
+        0,
+        "service status ingress ipMode",
+        "VIP",
+        "Proxy",
+        "Traffic from inside of the cluster goes through the load balancer and carries the header that the pods expect.",
+    ),
     differs("hc-number-bad", 0, "service finalizers", "service.k8s.alibaba/resources", "", NOTHING_HELD),
     differs("hc-number-bad", 1, "events", "CleanLoadBalancer, DeleteTimestampChanged", "", NOTHING_HELD),
     differs(
