@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -23,6 +24,8 @@ pub(super) struct Memory {
     missing: Mutex<HashMap<ObjectKey, Instant>>,
     /// Writes to one load balancer are made one after the other, also when several Services share it.
     locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Services whose new load balancer turned out to be one that is gone, see [`Memory::made_one_that_is_gone`].
+    incarnations: Mutex<HashMap<ObjectKey, Incarnation>>,
     /// Services that were let go, with their UID: the watch may still show them as they were.
     released: Mutex<HashMap<ObjectKey, String>>,
     /// Services as they were looked at last, and whether they needed a load balancer.
@@ -33,6 +36,15 @@ pub(super) struct Memory {
     told: Mutex<HashMap<ObjectKey, HashMap<Topic, String>>>,
     /// Services whose backends are kept although they would have to go.
     held_back: Mutex<HashSet<ObjectKey>>,
+}
+
+/// Which of the load balancers that a Service has had is to be replaced.
+#[derive(Clone, Debug, Default)]
+struct Incarnation {
+    /// Known to be gone.
+    replaced: Option<String>,
+    /// Seems to be gone, since this time.
+    suspect: Option<(String, Instant)>,
 }
 
 /// What users are told about.
@@ -99,6 +111,7 @@ impl Memory {
         self.seen.lock().remove(key);
         self.hold_back(key, false);
         self.released.lock().remove(key);
+        self.incarnations.lock().remove(key);
     }
 
     /// Everything of this Service was removed, and so was its finalizer.
@@ -110,6 +123,27 @@ impl Memory {
     /// Whether this Service was let go, and has not been looked after since.
     pub(super) fn was_released(&self, key: &ObjectKey, uid: &str) -> bool {
         self.released.lock().get(key).is_some_and(|released| released == uid)
+    }
+
+    /// The load balancer that a new one replaces, if it is known by more than the Service's label.
+    pub(super) fn replaced(&self, key: &ObjectKey) -> Option<String> {
+        self.incarnations.lock().get(key)?.replaced.clone()
+    }
+
+    /// The cloud answered a creation with a load balancer that is gone: it remembers the client token of an earlier one,
+    /// which was deleted when the Service gave it up. If it is so again after `wait`, in which a new one would have shown
+    /// itself, the next creation replaces it and is not taken for the old one.
+    pub(super) fn made_one_that_is_gone(&self, key: &ObjectKey, id: &str, wait: Duration) {
+        let mut incarnations = self.incarnations.lock();
+        let incarnation = incarnations.entry(key.clone()).or_default();
+        match &incarnation.suspect {
+            Some((suspect, since)) if suspect == id => {
+                if since.elapsed() >= wait {
+                    *incarnation = Incarnation { replaced: Some(id.to_owned()), suspect: None };
+                }
+            }
+            _ => incarnation.suspect = Some((id.to_owned(), Instant::now())),
+        }
     }
 
     /// The Service is looked after (again).
@@ -165,5 +199,29 @@ impl Memory {
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         }
         locks.entry(name.to_owned()).or_default().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_load_balancer_that_is_gone_is_replaced_at_the_second_sighting() {
+        let (memory, key, wait) = (Memory::default(), ObjectKey::new("ns", "web"), Duration::from_secs(10));
+        memory.made_one_that_is_gone(&key, "lb-1", wait);
+        tokio::time::advance(wait / 2).await;
+        memory.made_one_that_is_gone(&key, "lb-1", wait);
+        assert_eq!(memory.replaced(&key), None, "it may only be slow to show itself");
+        tokio::time::advance(wait).await;
+        memory.made_one_that_is_gone(&key, "lb-1", wait);
+        assert_eq!(memory.replaced(&key).as_deref(), Some("lb-1"));
+        memory.made_one_that_is_gone(&key, "lb-2", wait);
+        assert_eq!(memory.replaced(&key).as_deref(), Some("lb-1"), "the same creation until it is certain");
+        tokio::time::advance(wait).await;
+        memory.made_one_that_is_gone(&key, "lb-2", wait);
+        assert_eq!(memory.replaced(&key).as_deref(), Some("lb-2"));
+        memory.forget_all(&key);
+        assert_eq!(memory.replaced(&key), None);
     }
 }

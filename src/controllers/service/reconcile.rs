@@ -13,8 +13,8 @@ use super::report::{self, Trouble};
 use super::status::{self, label};
 use super::want::{Leaving, Reader, settings_of};
 use super::{Context, Views};
-use crate::alibaba::Fault;
 use crate::alibaba::slb::Slb;
+use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::keyed::Verdict;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::naming::FINALIZER;
@@ -124,9 +124,16 @@ impl Reconciler {
         let notes = std::mem::take(&mut plan.notes);
         // Until the outcome is known, nothing is.
         self.memory.forget(&service.key);
-        let incarnation = if observed.instance.is_none() { label(service) } else { "" };
+        let absent = observed.instance.is_none();
+        let replaced = self.memory.replaced(&service.key);
+        let incarnation = if absent { replaced.as_deref().unwrap_or(label(service)) } else { "" };
         let token = Token::new(&settings.cluster_id, &service.uid, incarnation);
         let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
+        if let (true, Some(made), Some((_, Fault { kind: FaultKind::Gone, .. }))) =
+            (absent, &observed.instance, &execution.stopped)
+        {
+            self.memory.made_one_that_is_gone(&service.key, &made.id, SECOND_SIGHTING);
+        }
         if execution.is_certain() {
             let remembered =
                 Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
