@@ -262,6 +262,15 @@ pub struct RoutePlan {
     pub held_back: Vec<RouteStep>,
 }
 
+impl RouteStep {
+    /// Whether it makes or removes this entry, for whichever node.
+    fn is_about(&self, entry: &RouteItem) -> bool {
+        let (Self::Create { item, .. } | Self::Delete { item, .. }) = self else { return false };
+        (&item.table_id, item.destination, &item.instance_id)
+            == (&entry.table_id, entry.destination, &entry.instance_id)
+    }
+}
+
 impl RoutePlan {
     /// The plan as people read it.
     #[must_use]
@@ -320,6 +329,8 @@ pub fn plan(nodes: &[RouteNode], tables: &[Table], memory: &mut Memory, rules: &
                 Standing::Missing => {
                     creations.push(RouteStep::Create { item: item(instance), node: node.name.clone() });
                 }
+                // Two nodes that claim the same are in the way of each other, but the entry goes only once.
+                Standing::Stale(old) if removals.iter().any(|step: &RouteStep| step.is_about(&item(&old))) => {}
                 Standing::Stale(old) => {
                     let (item, node) = (item(&old), node.name.clone());
                     removals.push(RouteStep::Delete { item, node, reason: DeleteReason::Replaced });
