@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sim::cluster::Version;
 use sim::stage::Stage;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 /// How long anything may take before a test gives up; far more than it needs on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -249,13 +247,7 @@ impl Ccm {
 
     /// A page of the health server: status and text; `None` if nobody answers.
     pub(crate) async fn page(&self, path: &str) -> Option<(u16, String)> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        let (head, body) = answer.split_once("\r\n\r\n")?;
-        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+        get(self.port, path).await
     }
 
     /// Waits until a page is so.
