@@ -203,6 +203,7 @@ async fn world(
         fence: fence.clone(),
         place: place.clone(),
         config: config.clone(),
+        alarms: health.alarms().clone(),
         stop: term.clone(),
     };
     let mut supervisor = Supervisor::new(context);

@@ -1,5 +1,6 @@
 //! What operators see of the running process: metrics, logs, health.
 
+pub mod alarms;
 pub mod health;
 pub mod http;
 pub mod logs;

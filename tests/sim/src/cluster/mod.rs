@@ -465,6 +465,14 @@ impl Cluster {
         self.shared.watches.send_modify(|dial| dial.stalled = stall);
     }
 
+    /// Goes back to how `backup`, an earlier fork of this cluster, is: versions included, as when etcd is restored from a
+    /// snapshot. The servers are started anew for that, so all watches break.
+    pub fn restore(&self, backup: &Cluster) {
+        let backup = backup.shared.store.lock().fork();
+        self.shared.store.lock().restore(&backup);
+        self.break_watches();
+    }
+
     /// Forgets the history: who starts from an older version is told that it is gone.
     pub fn compact(&self) {
         self.shared.store.lock().compact();
