@@ -220,10 +220,14 @@ async fn readable(requests: &Requests, resources: &[Resource]) -> Option<&'stati
     None
 }
 
+/// One object of the newest list; only the version of the list matters.
+const NEWEST: &str = "resourceVersion=&limit=1";
+
 /// Whether the server is at an earlier version than the one that was watched from: its objects were restored from a
 /// backup. A watch from there would stay silent until it has caught up, and miss all that happens until then.
 async fn went_back(requests: &Requests, path: &'static str, watched: &str) -> Option<String> {
-    let answer = requests.get(&format!("{path}?limit=1")).await.ok()?;
+    // An empty version asks for the newest that there is.
+    let answer = requests.get(&format!("{path}?{NEWEST}")).await.ok()?;
     let now = Page::read(answer).ok()?.version;
     // Versions are to be compared for equality only; where they are no numbers, nothing can be said.
     let (before, after) = (watched.parse::<u64>().ok()?, now.parse::<u64>().ok()?);

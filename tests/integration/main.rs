@@ -14,6 +14,7 @@ mod crashes;
 mod defects;
 mod deploy;
 mod elections;
+mod exposure;
 mod faults;
 mod features;
 mod golden;

@@ -384,6 +384,14 @@ impl Cluster {
         self.shared.access.lock().admit(token, user);
     }
 
+    /// Knows a token when it is asked whose it is, and lets its owner get these paths beside objects; everybody else needs
+    /// no token for that.
+    pub fn let_read(&self, token: &str, user: &str, paths: &[&str]) {
+        let mut access = self.shared.access.lock();
+        access.know(token, user);
+        paths.iter().for_each(|path| access.let_read(user, path));
+    }
+
     /// The token means nobody any more.
     pub fn revoke(&self, token: &str) {
         self.shared.access.lock().revoke(token);
