@@ -7,6 +7,7 @@
 
 mod bad_days;
 mod blast_radius;
+mod certificates;
 mod commands;
 mod conformance;
 mod counts;
@@ -26,6 +27,7 @@ mod migration;
 mod nodes;
 mod ownership;
 mod proof;
+mod real_cluster;
 mod rights;
 mod routes;
 mod scale;
