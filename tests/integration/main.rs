@@ -15,6 +15,7 @@ mod crashes;
 mod defects;
 mod deploy;
 mod elections;
+mod exposure;
 mod faults;
 mod features;
 mod golden;

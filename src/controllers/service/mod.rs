@@ -7,10 +7,12 @@ mod change;
 mod execute;
 mod memory;
 mod observe;
+mod owners;
 mod preview;
 mod readiness;
 mod reconcile;
 mod report;
+mod sight;
 mod status;
 mod want;
 
@@ -25,7 +27,6 @@ use self::reconcile::Reconciler;
 use super::Context;
 use super::keyed;
 use crate::cluster::{Dirty, Store};
-use crate::observe::metrics;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::lb::{Handling, handling};
 
@@ -64,7 +65,9 @@ pub async fn run(context: Context) {
         let term = stop.child_token();
         let views =
             Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
-        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), Memory::default()));
+        let vanished = owners::Vanished::default();
+        let memory = Memory::new(context.alarms.clone(), vanished.clone());
+        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), memory));
         let starting = reconciler.clone();
         let (sender, keys) = mpsc::unbounded_channel();
         let config = context.config.clone();
@@ -80,7 +83,10 @@ pub async fn run(context: Context) {
         );
         let lost = async {
             tokio::select! {
-                ((), ()) = async { tokio::join!(trigger(&context, &views, &sender), starting.warm()) } => {}
+                ((), (), ()) = async {
+                    let owners = owners::watch(&context, &views, &vanished);
+                    tokio::join!(trigger(&context, &views, &sender), starting.warm(), owners)
+                } => {}
                 () = fence.lost() => info!("leadership is lost: load balancers are left to the next leader"),
             }
             term.cancel();
@@ -90,7 +96,7 @@ pub async fn run(context: Context) {
             () = driver => {}
             () = lost => {}
         }
-        metrics::held_back(CONTROLLER, 0);
+        context.alarms.clear(CONTROLLER);
     }
 }
 

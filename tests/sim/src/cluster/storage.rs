@@ -76,6 +76,13 @@ impl Store {
         }
     }
 
+    /// Goes back to how another store is. Who is subscribed stays so, and is told of a version that he has already seen.
+    pub(super) fn restore(&mut self, backup: &Store) {
+        let changed = self.changed.clone();
+        *self = Store { changed, ..backup.fork() };
+        self.changed.send_replace(self.version);
+    }
+
     /// The version of the last write.
     pub(super) fn version(&self) -> u64 {
         self.version
