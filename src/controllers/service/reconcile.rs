@@ -19,7 +19,7 @@ use crate::controllers::keyed::Verdict;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::naming::FINALIZER;
 use crate::plan::lb::observed::{AccessList, Observed};
-use crate::plan::lb::operation::{Operation, Plan};
+use crate::plan::lb::operation::{Part, Plan};
 use crate::plan::lb::{Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling};
 
 /// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service whose
@@ -83,7 +83,10 @@ impl Reconciler {
             }
             Err(trouble) => {
                 let events = self.context.cluster.events();
-                report::trouble(events, &service, &trouble, |text| self.memory.news(key, Topic::Trouble, text));
+                let leaving = handling == Handling::Delete;
+                report::trouble(events, &service, leaving, &trouble, |text| {
+                    self.memory.news(key, Topic::Trouble, text)
+                });
                 trouble.verdict()
             }
         }
@@ -322,14 +325,14 @@ fn is_of(observed: &Observed, desired: &Desired) -> bool {
 /// Whether a plan only moves backends within groups that are known: those can be written without reading again, because
 /// each such write names exactly what it changes.
 fn only_backends(plan: &Plan) -> bool {
-    plan.steps.iter().all(|step| part_of(&step.operation) == Part::Backends)
+    plan.steps.iter().all(|step| step.operation.part() == Part::Backends)
 }
 
 /// Reads again those parts that a plan made from memory would change.
 async fn refresh(slb: &Slb, bulk: &Bulk, desired: &Desired, plan: &Plan, observed: &mut Observed) -> Result<(), Fault> {
     let Some(instance) = &observed.instance else { return Ok(()) };
     let id = instance.id.clone();
-    let touches = |part: Part| plan.steps.iter().any(|step| part_of(&step.operation) == part);
+    let touches = |part: Part| plan.steps.iter().any(|step| step.operation.part() == part);
     if touches(Part::Instance) {
         observed.instance = Some(slb.describe_instance(&id).await?);
     }
@@ -343,44 +346,4 @@ async fn refresh(slb: &Slb, bulk: &Bulk, desired: &Desired, plan: &Plan, observe
         observed.access_list = AccessList::Unread;
     }
     complete(slb, bulk, observed, |observed| desired.needs(observed)).await
-}
-
-/// The part of a load balancer that an operation changes, as far as it can be read by itself.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Instance,
-    Groups,
-    Backends,
-    Listeners,
-    AccessList,
-}
-
-const fn part_of(operation: &Operation) -> Part {
-    match operation {
-        Operation::CreateInstance(_)
-        | Operation::DeleteInstance { .. }
-        | Operation::SetName { .. }
-        | Operation::SetDeleteProtection { .. }
-        | Operation::SetModificationProtection { .. }
-        | Operation::SetInstanceChargeType { .. }
-        | Operation::SetSpec { .. }
-        | Operation::SetInternetSpec { .. }
-        | Operation::Tag { .. }
-        | Operation::Untag { .. } => Part::Instance,
-        Operation::CreateGroup { .. } | Operation::DeleteGroup { .. } => Part::Groups,
-        Operation::AddBackends { .. } | Operation::RemoveBackends { .. } | Operation::SetBackends { .. } => {
-            Part::Backends
-        }
-        Operation::CreateAccessList(_)
-        | Operation::AddAccessEntries { .. }
-        | Operation::RemoveAccessEntries { .. }
-        | Operation::DeleteAccessList { .. } => Part::AccessList,
-        Operation::CreateListener { .. }
-        | Operation::SetListener { .. }
-        | Operation::StartListener { .. }
-        | Operation::DeleteListener { .. }
-        | Operation::CreateDomainExtension { .. }
-        | Operation::SetDomainExtension { .. }
-        | Operation::DeleteDomainExtension { .. } => Part::Listeners,
-    }
 }

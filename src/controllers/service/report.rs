@@ -170,8 +170,15 @@ pub(super) fn preserved(events: &Events, service: &ServiceView, id: &str) {
     events.warning(COMPONENT, &regarding(service), "PreservedOnDelete", message);
 }
 
-/// Tells what stands in the way.
-pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble, news: impl Fn(&str) -> bool) {
+/// Tells what stands in the way of having the load balancer as it should be, or, if the Service is `leaving` it, of
+/// removing it.
+pub(super) fn trouble(
+    events: &Events,
+    service: &ServiceView,
+    leaving: bool,
+    trouble: &Trouble,
+    news: impl Fn(&str) -> bool,
+) {
     let text = trouble.to_string();
     warn!(controller = CONTROLLER, service = %service.key, "{text}");
     if trouble.passes() || !news(&text) {
@@ -179,10 +186,10 @@ pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble,
     }
     let reason = match trouble {
         Trouble::Gates(_) => "FailedUpdateReadinessGate",
-        _ if service.deleting => "CleanLoadBalancerFailed",
+        _ if leaving => "CleanLoadBalancerFailed",
         _ => "SyncLoadBalancerFailed",
     };
-    let what = if service.deleting {
+    let what = if leaving {
         "The load balancer could not be removed"
     } else {
         "The load balancer is not as it should be"
