@@ -189,11 +189,8 @@ pub(super) fn trouble(
         _ if leaving => "CleanLoadBalancerFailed",
         _ => "SyncLoadBalancerFailed",
     };
-    let what = if leaving {
-        "The load balancer could not be removed"
-    } else {
-        "The load balancer is not as it should be"
-    };
+    let what =
+        if leaving { "The load balancer could not be removed" } else { "The load balancer is not as it should be" };
     events.warning(COMPONENT, &regarding(service), reason, format!("{what}: {text}"));
 }
 

@@ -24,6 +24,9 @@ pub const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-
 /// Start of the keys that were in use before September 2019 and still count where the current one is absent.
 pub const LEGACY_PREFIX: &str = "service.beta.kubernetes.io/alicloud-loadbalancer-";
 
+/// Most tags that a user may ask for: a load balancer has 20 at most, of which two mark the owner.
+pub const MOST_USER_TAGS: usize = 18;
+
 /// How an annotation is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Kind, Zero};
+use super::{Kind, MOST_USER_TAGS, Zero};
 use crate::plan::lb::model::Protocol;
 
 /// A value that is right.
@@ -83,9 +83,10 @@ pub(super) fn allowed(kind: Kind) -> String {
         Kind::AclIds => "ids separated by commas".to_owned(),
         Kind::Cookie => "1 to 200 visible ASCII characters".to_owned(),
         Kind::HttpCodes => "a list of `http_2xx`, `http_3xx`, `http_4xx`, `http_5xx`, separated by commas".to_owned(),
-        Kind::Tags => "`key=value,key=value`: keys of 1 to 64, values of at most 128 characters, keys not starting \
-                       with `aliyun` or `acs:`, no `http://`; at most 18 tags"
-            .to_owned(),
+        Kind::Tags => format!(
+            "`key=value,key=value`: keys of 1 to 64, values of at most 128 characters, keys not starting with `aliyun` or \
+             `acs:`, no `http://`; at most {MOST_USER_TAGS} tags"
+        ),
         Kind::Labels => "`key=value,key=value`".to_owned(),
         Kind::ProtocolPorts => "`protocol:port,protocol:port`, with `tcp`, `udp`, `http` or `https`".to_owned(),
         Kind::ForwardPorts => "`port:port,port:port`".to_owned(),
@@ -158,5 +159,5 @@ fn tags(given: &str) -> Result<Parsed, String> {
         }
         tags.insert(key.to_owned(), value.to_owned());
     }
-    if tags.len() > 18 { Err(allowed(Kind::Tags)) } else { Ok(Parsed::Pairs(tags)) }
+    if tags.len() > MOST_USER_TAGS { Err(allowed(Kind::Tags)) } else { Ok(Parsed::Pairs(tags)) }
 }

@@ -185,7 +185,9 @@ fn protocol(
 
 /// What a new listener has where no annotation speaks.
 fn defaults(protocol: Protocol, settings: &Settings) -> ListenerFields {
-    let mut fields = ListenerFields::from([(ListenerField::Scheduler, settings.service.defaults.scheduler.clone())]);
+    let scheduler = settings.service.defaults.scheduler.as_str();
+    let scheduler = if schedules(scheduler, protocol) { scheduler } else { "rr" };
+    let mut fields = ListenerFields::from([(ListenerField::Scheduler, scheduler.to_owned())]);
     if protocol != Protocol::Http {
         fields.insert(ListenerField::Bandwidth, "-1".to_owned());
     }
@@ -196,19 +198,20 @@ fn defaults(protocol: Protocol, settings: &Settings) -> ListenerFields {
     fields
 }
 
-/// Hash schedulers are for some protocols only.
+/// Whether listeners of a protocol know a scheduler: those by hash are for some only.
+fn schedules(scheduler: &str, protocol: Protocol) -> bool {
+    match protocol {
+        Protocol::Udp => true,
+        Protocol::Tcp => scheduler != "qch",
+        Protocol::Http | Protocol::Https => !["sch", "tch", "qch"].contains(&scheduler),
+    }
+}
+
+/// What stands against the scheduler that the annotation asks for.
 fn schedulers(desired: &Desired, annotations: &Annotations) -> Vec<Problem> {
     let Some(scheduler) = annotations.get(Name::Scheduler) else { return Vec::new() };
-    let wrong: Vec<_> = desired
-        .listeners
-        .keys()
-        .filter(|key| match key.protocol {
-            Protocol::Udp => false,
-            Protocol::Tcp => scheduler == "qch",
-            Protocol::Http | Protocol::Https => ["sch", "tch", "qch"].contains(&scheduler),
-        })
-        .map(ToString::to_string)
-        .collect();
+    let wrong: Vec<_> =
+        desired.listeners.keys().filter(|key| !schedules(scheduler, key.protocol)).map(ToString::to_string).collect();
     if wrong.is_empty() {
         return Vec::new();
     }
