@@ -17,10 +17,12 @@ use crate::alibaba::slb::Slb;
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::keyed::Verdict;
 use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::lb::naming::FINALIZER;
+use crate::plan::lb::naming::{FINALIZER, LABEL_HASH};
 use crate::plan::lb::observed::{AccessList, Observed};
 use crate::plan::lb::operation::{Part, Plan};
-use crate::plan::lb::{Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling};
+use crate::plan::lb::{
+    Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling, is_inherited,
+};
 
 /// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service whose
 /// load balancer was perhaps just being made is let go.
@@ -95,6 +97,17 @@ impl Reconciler {
     async fn ensure(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
         self.memory.adopt(&service.key);
+        let restated;
+        let service = if self.memory.is_restated(&service.key) && is_inherited(service) {
+            status::disinherit(cluster, fence, service).await?;
+            let mut own = service.clone();
+            own.labels.remove(LABEL_HASH);
+            restated = own;
+            &restated
+        } else {
+            service
+        };
+        self.memory.acknowledge(&service.key);
         let drift_check = settings.service.drift_check;
         let mut remembered = self.memory.recall(&service.key, &service.uid);
         let outdated = |it: &Remembered| !drift_check.is_zero() && it.read_at.elapsed() >= drift_check;
@@ -125,6 +138,7 @@ impl Reconciler {
         }
         let problems = std::mem::take(&mut plan.problems);
         let notes = std::mem::take(&mut plan.notes);
+        let warnings: Vec<Problem> = desired.warnings.iter().chain(&plan.warnings).cloned().collect();
         // Until the outcome is known, nothing is.
         self.memory.forget(&service.key);
         let absent = observed.instance.is_none();
@@ -146,7 +160,7 @@ impl Reconciler {
             report::repaired(cluster.events(), service, &instance.id, &execution.done);
         }
         self.memory.hold_back(&service.key, desired.blackout);
-        report::notes(cluster.events(), service, desired, &notes, &execution.remarks, |text| {
+        report::notes(cluster.events(), service, desired, (&warnings, &notes), &execution.remarks, |text| {
             self.memory.news(&service.key, Topic::Notes, text)
         });
         let done = (desired, &observed, execution.complete());

@@ -199,7 +199,7 @@ pub(super) fn notes(
     events: &Events,
     service: &ServiceView,
     desired: &Desired,
-    notes: &[String],
+    (warnings, notes): (&[Problem], &[String]),
     remarks: &[String],
     news: impl Fn(&str) -> bool,
 ) {
@@ -207,7 +207,7 @@ pub(super) fn notes(
         info!(controller = CONTROLLER, service = %service.key, "{remark}");
         events.normal(COMPONENT, &regarding(service), "LoadBalancerPlaced", remark.clone());
     }
-    let mut lines: Vec<String> = desired.warnings.iter().map(ToString::to_string).collect();
+    let mut lines: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     lines.extend(notes.iter().cloned());
     let empty = &desired.empty_ports;
     let text = format!("{}|{empty:?}|{}", lines.join("; "), desired.blackout);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::model::{GroupRef, ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{
     AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedGroup, ObservedInstance,
-    ObservedListener,
+    ObservedListener, PendingCharge,
 };
 use super::operation::{CreateInstance, Operation, Part};
 
@@ -198,6 +198,7 @@ fn created(wanted: &CreateInstance, made: &Made) -> ObservedInstance {
         instance_charge_type: wanted.instance_charge_type.clone(),
         internet_charge_type: wanted.internet_charge_type.clone().unwrap_or_else(|| "paybytraffic".to_owned()),
         bandwidth: wanted.bandwidth.unwrap_or(5120),
+        pending_charge: PendingCharge::None,
         delete_protection: wanted.delete_protection,
         modification_protection: wanted.modification_protection.clone(),
         resource_group_id: wanted.resource_group_id.clone().unwrap_or_default(),

@@ -326,6 +326,9 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What stands in the way of the desired state and cannot be planned around, in words for the user.
     pub problems: Vec<super::Problem>,
+    /// What the Service says and what has no effect on its load balancer as it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<super::Problem>,
     /// Observations that change nothing but that the user should see, such as unmanaged or foreign things in the way.
     pub notes: Vec<String>,
 }

@@ -3,15 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cloud, NAME, World, key, lines, node, pod, port};
+use super::{Cloud, ENI, NAME, World, key, lines, node, pod, port};
 use crate::plan::inputs::Ingress;
 use crate::plan::lb::model::{ListenerField, Protocol};
 use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG};
 use crate::plan::lb::observed::{CertificateState, ObservedGroup};
 use crate::plan::lb::operation::Operation;
 use crate::plan::lb::{Departure, diff, teardown};
-
-const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
 
 fn ingress(ip: &str) -> Ingress {
     Ingress { ip: ip.to_owned(), hostname: String::new() }

@@ -4,6 +4,7 @@ mod changes;
 mod features;
 mod plans;
 mod properties;
+mod traps;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,7 @@ use crate::plan::inputs::{
 };
 
 pub(super) const UID: &str = "5e4dbfc9-c2ae-4642-b033-5607860aef6a";
+pub(super) const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
 pub(super) const NAME: &str = "a5e4dbfc9c2ae4642b0335607860aef6";
 
 /// Everything that a desired state is made from.

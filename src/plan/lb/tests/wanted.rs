@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cloud, World, edited, key, pod, port};
+use super::{Cloud, ENI, World, edited, key, pod, port};
 use crate::plan::inputs::{Ingress, Taint, TargetPort};
 use crate::plan::lb::desired::{Desired, Needs};
 use crate::plan::lb::model::{BackendKind, Protocol};
 use crate::plan::lb::naming::{FINALIZER, Owner};
 use crate::plan::lb::observed::ObservedGroup;
 use crate::plan::lb::{Handling, diff, expected_ingress, handed_over, handling, teardown_needs, wanted_enis};
-
-const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
 
 /// Weights of the only group, in order of its backends.
 fn weights(desired: &Desired) -> Vec<u8> {
@@ -261,18 +259,6 @@ fn public_load_balancers_can_be_forbidden_but_not_kept_from_deletion() {
     world.service.deleting = true;
     world.service.finalizers = vec![FINALIZER.to_owned()];
     assert_eq!(handling(&world.service, &world.settings), Handling::Delete);
-}
-
-#[test]
-fn one_number_for_tcp_and_udp_keeps_both() {
-    let ports = [port(53, "TCP", 5353, 30053), port(53, "UDP", 5353, 30053)];
-    let listeners = |list: &[(&str, &str)]| {
-        World::new(list).ports(&ports).desired().listeners.keys().map(ToString::to_string).collect::<Vec<_>>()
-    };
-    assert_eq!(listeners(&[]), ["53/tcp", "53/udp"]);
-    assert_eq!(listeners(&[("protocol-port", "http:53")]), ["53/udp", "53/http"]);
-    let desired = World::new(&[]).ports(&ports).desired();
-    assert_eq!(desired.groups.len(), 1);
 }
 
 #[test]

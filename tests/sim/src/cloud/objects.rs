@@ -179,6 +179,8 @@ pub struct LoadBalancer {
     pub internet_charge_type: String,
     /// Mbit/s
     pub bandwidth: i64,
+    /// Internet charge type and bandwidth from midnight on, if they were changed today.
+    pub reserved: Option<(String, i64)>,
     /// Whether deletion is refused.
     pub delete_protection: bool,
     /// `ConsoleProtection` or `NonProtection`
@@ -480,6 +482,7 @@ impl LoadBalancer {
             tags: BTreeMap::new(),
             groups: BTreeMap::new(),
             listeners: BTreeMap::new(),
+            reserved: None,
             busy_until: None,
         }
     }
