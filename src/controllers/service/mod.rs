@@ -8,6 +8,8 @@ mod execute;
 mod memory;
 mod observe;
 mod preview;
+#[cfg(test)]
+mod properties;
 mod readiness;
 mod reconcile;
 mod report;

@@ -17,7 +17,7 @@ pub mod observed;
 pub mod operation;
 pub mod teardown;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use serde::Serialize;
 

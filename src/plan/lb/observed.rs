@@ -16,7 +16,7 @@ pub struct Observed {
     pub instance: Option<ObservedInstance>,
     /// By id.
     pub groups: BTreeMap<String, ObservedGroup>,
-    /// `None` if listeners were not read, because they are not ours to manage.
+    /// `None` if listeners were not read, because they decide nothing.
     pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
     /// Ids of certificates that were looked up, with what was found; ids that were not looked up are absent.
     pub certificates: BTreeMap<String, CertificateState>,

@@ -315,12 +315,13 @@ impl Desired {
         let unsure = |it: &ObservedInstance| it.pending_charge == PendingCharge::Unread && charge_differs(self, it);
         let mut needs = Needs {
             instance: observed.instance.as_ref().is_some_and(unsure),
-            listeners: self.manage_listeners && observed.listeners.is_none(),
+            listeners: (self.manage_listeners || self.has_stale_group(observed)) && observed.listeners.is_none(),
             group_backends: groups_to_read(&self.owner, self.reuse.is_some(), observed),
             access_list: access::unread(self, observed).then(|| self.owner.access_list_name()),
             ..Needs::default()
         };
-        for (key, listener) in self.listeners.iter().filter(|(key, _)| key.protocol == Protocol::Https) {
+        let https = self.listeners.iter().filter(|(key, _)| self.manage_listeners && key.protocol == Protocol::Https);
+        for (key, listener) in https {
             let Some(remote) = observed.listeners.as_ref().and_then(|listeners| listeners.get(key)) else { continue };
             if listener.domain_extensions.is_some() && remote.domain_extensions.is_none() {
                 needs.domain_extensions.push(*key);
@@ -335,6 +336,17 @@ impl Desired {
         needs.certificates.sort_unstable();
         needs.certificates.dedup();
         needs
+    }
+
+    /// Whether a group of ours is no longer wanted: what refers to it decides whether it can go.
+    fn has_stale_group(&self, observed: &Observed) -> bool {
+        let wanted = |name: &str| {
+            self.groups.values().any(|wanted| match &wanted.group {
+                GroupRef::Named(named) => self.owner.same_mark(named, name),
+                GroupRef::Id(_) => false,
+            })
+        };
+        observed.groups.values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
     }
 }
 
@@ -386,7 +398,7 @@ pub fn expected_details(
             let there = observed.listeners.as_ref().is_none_or(|all| {
                 all.get(key).is_some_and(|listener| desired.owner.owns_listener(&listener.description))
             });
-            there || !desired.manage.keeps(Manage::Listeners)
+            there || !desired.manage_listeners || !desired.manage.keeps(Manage::Listeners)
         };
         wanted.is_some_and(|(key, _)| ours(key))
     };

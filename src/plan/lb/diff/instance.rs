@@ -46,6 +46,10 @@ fn creatable(desired: &Desired) -> Result<(), Problem> {
     if let Some(address) = create.address.as_ref().filter(|_| create.address_type != "intranet") {
         return Err(problem(key(Name::Ip), address, format!("only with {}: intranet", key(Name::AddressType))));
     }
+    let by_bandwidth = create.internet_charge_type.as_deref() == Some("paybybandwidth");
+    if by_bandwidth && create.address_type == "internet" && create.bandwidth.is_none() {
+        return Err(problem(key(Name::Bandwidth), "", "a bandwidth, with charge by bandwidth"));
+    }
     let classic = desired
         .instance
         .fixed
@@ -284,6 +288,10 @@ fn internet(desired: &Desired, instance: &ObservedInstance, draft: &mut Draft) {
         return;
     }
     let kept = (by_bandwidth && (1..=MOST_BANDWIDTH).contains(&instance.bandwidth)).then_some(instance.bandwidth);
+    if by_bandwidth && bandwidth.or(kept).is_none() {
+        draft.problem(key(Name::Bandwidth), "", "a bandwidth, with charge by bandwidth");
+        return;
+    }
     let reason =
         format!("{}: {}, {} Mbit/s now", key(Name::ChargeType), instance.internet_charge_type, instance.bandwidth);
     let operation = Operation::SetInternetSpec { charge_type, bandwidth: bandwidth.or(kept) };

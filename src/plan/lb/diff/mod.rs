@@ -77,7 +77,7 @@ fn inherited(stated: &Desired, desired: &Desired, observed: &Observed, draft: &m
         let stated = listener.fields.contains_key(&ListenerField::PersistenceTimeout);
         is_there && !stated && wanted.is_some_and(|wanted| found.is_none_or(|found| found != wanted))
     };
-    if desired.listeners.iter().any(differs) {
+    if desired.manage_listeners && desired.listeners.iter().any(differs) {
         draft.warning("spec.sessionAffinity", "ClientIP", how);
     }
 }

@@ -104,12 +104,12 @@ fn the_list_goes_with_the_service_unless_a_listener_stays_that_uses_it() {
     let world = ranges(&[], &["10.0.0.0/8"]);
     let cloud = world.served();
     let owner = Owner::of(&world.service, &world.settings);
-    let plan = teardown(&owner, None, false, &cloud.observed).to_string();
+    let plan = teardown(&owner, &leaving(None, false), &cloud.observed).to_string();
     assert!(plan.find("delete load balancer").unwrap() < plan.find("delete access control list").unwrap(), "{plan}");
-    let kept = teardown(&owner, None, true, &cloud.observed).to_string();
+    let kept = teardown(&owner, &leaving(None, true), &cloud.observed).to_string();
     assert!(!kept.contains("delete access control list") && kept.contains("is kept with the load balancer"), "{kept}");
     let gone = Observed { instance: None, ..cloud.observed };
-    assert!(teardown(&owner, None, false, &gone).to_string().contains("delete access control list"));
+    assert!(teardown(&owner, &leaving(None, false), &gone).to_string().contains("delete access control list"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Cloud, ENI, World, edited, lines, port};
+use super::{Cloud, ENI, World, edited, leaving, lines, port};
 use crate::plan::inputs::TargetPort;
 use crate::plan::lb::diff::diff;
 use crate::plan::lb::model::{BackendKind, GroupRef, ListenerField, Protocol};
@@ -73,10 +73,10 @@ fn trap_9_a_group_that_a_listener_of_the_user_needs_is_named_with_it() {
     let group = group.unwrap().to_owned();
     cloud.listener(9000, Protocol::Tcp).group_id = group.clone();
     let owner = Owner::of(&world.service, &world.settings);
-    let plan = teardown(&owner, Some("lb-user"), false, &cloud.observed);
+    let plan = teardown(&owner, &leaving(Some("lb-user"), false), &cloud.observed);
     assert!(plan.problems[0].field.contains("9000/tcp"), "{plan}");
     cloud.listener(9000, Protocol::Tcp).group_id = "rsp-user".to_owned();
-    assert_eq!(teardown(&owner, Some("lb-user"), false, &cloud.observed).problems, []);
+    assert_eq!(teardown(&owner, &leaving(Some("lb-user"), false), &cloud.observed).problems, []);
 }
 
 #[test]
@@ -261,6 +261,8 @@ fn trap_33_two_services_share_pods_and_nothing_else() {
     assert!(!owner.owns_instance(cloud.observed.instance.as_ref().unwrap()));
     assert!(cloud.observed.groups.values().all(|group| !owner.owns_group(&group.name)));
     let there = other.served();
-    let pods = |cloud: &Cloud| cloud.observed.groups.values().map(|group| group.backends.as_ref().unwrap().len()).sum::<usize>();
+    let pods = |cloud: &Cloud| {
+        cloud.observed.groups.values().map(|group| group.backends.as_ref().unwrap().len()).sum::<usize>()
+    };
     assert_eq!(pods(&cloud), pods(&there));
 }

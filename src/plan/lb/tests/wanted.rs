@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cloud, ENI, World, edited, key, pod, port};
+use super::{Cloud, ENI, World, edited, key, leaving, pod, port};
 use crate::plan::inputs::{Ingress, Taint, TargetPort};
 use crate::plan::lb::desired::{Desired, Needs};
 use crate::plan::lb::model::{BackendKind, Protocol};
@@ -312,12 +312,18 @@ fn only_what_decides_is_read() {
     cloud.observed.groups.get_mut("rsp-user").unwrap().backends = None;
     cloud.observed.listeners = None;
     let needs = world.desired().needs(&cloud.observed);
-    let expected = Needs { group_backends: vec!["rsp-ours".to_owned(), "rsp-user".to_owned()], ..Needs::default() };
+    // The group of ours is no longer wanted: whether it can go depends on the listeners.
+    let expected = Needs {
+        listeners: true,
+        group_backends: vec!["rsp-ours".to_owned(), "rsp-user".to_owned()],
+        ..Needs::default()
+    };
     assert_eq!(needs, expected);
     let owner = Owner::of(&world.service, &world.settings);
-    assert_eq!(teardown_needs(&owner, Some("lb-user"), false, &cloud.observed), expected);
-    assert!(teardown_needs(&owner, Some("lb-user"), true, &cloud.observed).listeners);
-    assert!(teardown_needs(&owner, None, true, &cloud.observed).is_empty());
+    assert_eq!(teardown_needs(&owner, &leaving(Some("lb-user"), false), &cloud.observed), expected);
+    assert!(teardown_needs(&owner, &leaving(None, false), &cloud.observed).is_empty());
+    cloud.observed.groups.remove("rsp-ours");
+    assert!(!world.desired().needs(&cloud.observed).listeners, "listeners of users are none of our business");
     let managed = world.with(&[("id", "lb-user"), ("force-override-listeners", "true")]).desired();
     assert!(managed.needs(&cloud.observed).listeners);
 }

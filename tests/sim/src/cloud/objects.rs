@@ -503,6 +503,26 @@ impl Group {
 }
 
 impl Listener {
+    /// A running listener that takes turns, with nothing else switched on.
+    #[must_use]
+    pub fn running(description: &str, group: &str) -> Self {
+        Self {
+            description: description.into(),
+            status: "running".into(),
+            group: group.into(),
+            backend_port: None,
+            bandwidth: -1,
+            scheduler: "rr".into(),
+            acl_status: "off".into(),
+            acl_type: String::new(),
+            acl_ids: Vec::new(),
+            config: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            domain_extensions: BTreeMap::new(),
+            starting_until: None,
+        }
+    }
+
     /// What the API shows at the moment.
     #[must_use]
     pub fn shown_status(&self) -> &str {
