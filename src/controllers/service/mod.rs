@@ -9,6 +9,8 @@ mod memory;
 mod observe;
 mod owners;
 mod preview;
+#[cfg(test)]
+mod properties;
 mod readiness;
 mod reconcile;
 mod report;
