@@ -12,6 +12,7 @@ use std::time::Duration;
 use alicloud_ccm::alibaba::metadata::Metadata;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::alibaba::{Cloud, place};
+use alicloud_ccm::chance;
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::{Origin, checked, load};
 use alicloud_ccm::controllers::Context;
@@ -29,8 +30,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Runs a future on a clock of its own that jumps to the next thing that happens, and gives with its result what was
-/// logged meanwhile.
-pub(crate) fn on_a_clock_of_its_own<T>(future: impl Future<Output = T>) -> (T, String) {
+/// logged meanwhile. What the product leaves to chance follows from `seed`.
+pub(crate) fn on_a_clock_of_its_own<T>(seed: u64, future: impl Future<Output = T>) -> (T, String) {
+    chance::load(seed);
     let log = Log::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let result = runtime.block_on(async {

@@ -66,6 +66,8 @@ fn timeless(value: &mut Value) {
         "deletionTimestamp",
         "generation",
         "uid",
+        "clusterIP",
+        "clusterIPs",
     ];
     match value {
         Value::Object(fields) => {
