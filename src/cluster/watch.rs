@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::intake::Intake;
-use super::requests::{Pauses, RequestFault, Requests, count_read, random_share, segment};
+use super::requests::{Pauses, RequestFault, Requests, count_read, segment};
 use super::writes::denied;
 use crate::plan::inputs::ObjectKey;
 
@@ -287,7 +287,7 @@ async fn went_back(requests: &Requests, path: &'static str, watched: &str) -> Op
 
 /// One watch; moves `version` forward with what arrives.
 async fn watch_once(kind: &'static str, requests: &Requests, resource: &mut Resource, version: &mut String) -> End {
-    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * random_share()));
+    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * crate::chance::share()));
     let uri = format!(
         "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
         resource.path,

@@ -20,6 +20,7 @@ mod faults;
 mod features;
 mod golden;
 mod hostile;
+mod in_process;
 mod invariants;
 mod kit;
 mod leaders;
