@@ -1,10 +1,12 @@
 //! Objects as a watch last saw them, and who must look again.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 
@@ -39,9 +41,10 @@ const REMEMBERED: usize = 5000;
 /// The objects of one kind. Reading never waits for the API server.
 #[derive(Debug)]
 pub struct Store<V> {
-    views: RwLock<HashMap<ObjectKey, Arc<V>>>,
+    views: RwLock<BTreeMap<ObjectKey, Arc<V>>>,
     readers: Mutex<Vec<Weak<Reader>>>,
-    synced: watch::Sender<bool>,
+    synced: AtomicBool,
+    first_list: Notify,
     /// What the API server said was deleted, and is not there again; what a list lacked is not in it.
     deleted: Mutex<BTreeSet<ObjectKey>>,
 }
@@ -72,7 +75,7 @@ impl<V> Store<V> {
         self.views.read().get(key).cloned()
     }
 
-    /// All objects, in no particular order.
+    /// All objects, in the order of their keys.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<V>> {
         self.views.read().values().cloned().collect()
@@ -92,15 +95,18 @@ impl<V> Store<V> {
 
     /// Completes when the first list has arrived whole.
     pub async fn synced(&self) {
-        let mut synced = self.synced.subscribe();
-        // The sender lives as long as `self`, so this cannot end with an error.
-        let _ = synced.wait_for(|synced| *synced).await;
+        let mut first_list = pin!(self.first_list.notified());
+        // From here on it is not missed.
+        first_list.as_mut().enable();
+        if !self.is_synced() {
+            first_list.await;
+        }
     }
 
     /// Whether the first list has arrived whole.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        *self.synced.borrow()
+        self.synced.load(Ordering::Acquire)
     }
 
     /// From now on, keys that change; all present keys count as changed at first.
@@ -123,7 +129,8 @@ impl<V> Store<V> {
         Self {
             views: RwLock::default(),
             readers: Mutex::default(),
-            synced: watch::Sender::new(false),
+            synced: AtomicBool::new(false),
+            first_list: Notify::new(),
             deleted: Mutex::default(),
         }
     }
@@ -203,12 +210,13 @@ impl<V: View> Store<V> {
         }
         drop(views);
         self.notify(&changed);
-        self.synced.send_replace(true);
+        self.synced.store(true, Ordering::Release);
+        self.first_list.notify_waiters();
     }
 }
 
 /// Stores a view; returns whether readers must look again.
-fn put<V: View>(views: &mut HashMap<ObjectKey, Arc<V>>, key: &ObjectKey, view: V) -> bool {
+fn put<V: View>(views: &mut BTreeMap<ObjectKey, Arc<V>>, key: &ObjectKey, view: V) -> bool {
     match views.get_mut(key) {
         Some(old) => {
             let differs = view.differs(old);

@@ -24,8 +24,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::intake::Intake;
-use super::requests::{Pauses, RequestFault, Requests, count_read, random_share, segment};
+use super::requests::{Pauses, RequestFault, Requests, count_read, segment};
 use super::writes::denied;
+use crate::plan::inputs::ObjectKey;
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
@@ -67,9 +68,11 @@ enum End {
 pub(super) async fn keep_filled(kind: &'static str, requests: Requests, mut candidates: Vec<Resource>) {
     let health = requests.health().clone();
     let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut before = None;
     loop {
-        match list_first(&requests, &mut candidates).await {
+        match list_first(kind, &requests, &mut candidates, before).await {
             Ok((chosen, version)) => {
+                before = Some(chosen);
                 debug!(kind, path = candidates[chosen].path, version, "listed");
                 health.watch_synced(kind);
                 let started = Instant::now();
@@ -88,21 +91,31 @@ pub(super) async fn keep_filled(kind: &'static str, requests: Requests, mut cand
     }
 }
 
-/// Lists the first candidate that can be listed; gives its index and the version of the list.
-async fn list_first(requests: &Requests, candidates: &mut [Resource]) -> Result<(usize, String), String> {
+/// Lists the first candidate that can be listed; gives its index and the version of the list. `before` is the one that
+/// was listed last.
+async fn list_first(
+    kind: &'static str,
+    requests: &Requests,
+    candidates: &mut [Resource],
+    before: Option<usize>,
+) -> Result<(usize, String), String> {
     let mut refusal = None;
-    for (index, resource) in candidates.iter_mut().enumerate() {
-        match list(requests, resource).await {
+    for index in 0..candidates.len() {
+        match list(requests, &mut candidates[index]).await {
             Ok(version) => {
                 if let Some(reason) = refusal {
-                    warn!(reason, instead = resource.path, "reading an older kind of object instead");
+                    warn!(reason, instead = candidates[index].path, "reading an older kind of object instead");
                 }
-                return Ok((index, version));
+                let ahead = older_is_ahead(kind, requests, candidates, index, before).await?;
+                let (chosen, version) = ahead.unwrap_or((index, version));
+                candidates[chosen].intake.finish();
+                return Ok((chosen, version));
             }
             Err(fault) => match fault.code() {
-                Some(404) => debug!(path = resource.path, "not offered by this API server"),
+                Some(404) => debug!(path = candidates[index].path, "not offered by this API server"),
                 Some(401 | 403) => {
-                    refusal.get_or_insert_with(|| denied("list", resource.plural, &fault.to_string()));
+                    let plural = candidates[index].plural;
+                    refusal.get_or_insert_with(|| denied("list", plural, &fault.to_string()));
                 }
                 _ => return Err(fault.to_string()),
             },
@@ -111,7 +124,41 @@ async fn list_first(requests: &Requests, candidates: &mut [Resource]) -> Result<
     Err(refusal.unwrap_or_else(|| "the API server does not offer this kind of object".into()))
 }
 
-/// Lists one resource, page by page.
+/// After an upgrade the API server offers slices before its controllers have made them. Whoever took them at their word
+/// then would see Services without endpoints. So Endpoints are read until each that has addresses has a slice with some:
+/// whenever the kind changes, and at the start if nobody has a slice. Gives what [`list_first`] should use instead.
+async fn older_is_ahead(
+    kind: &'static str,
+    requests: &Requests,
+    candidates: &mut [Resource],
+    newer: usize,
+    before: Option<usize>,
+) -> Result<Option<(usize, String)>, String> {
+    let Some(filled) = candidates[newer].intake.with_addresses() else { return Ok(None) };
+    // The API server itself makes this one, without any controller.
+    let counts =
+        |service: &&ObjectKey| (service.namespace.as_str(), service.name.as_str()) != ("default", "kubernetes");
+    let changes = match before {
+        None => newer > 0 && !filled.iter().any(|service| counts(&service)),
+        Some(before) => candidates[before].plural != candidates[newer].plural,
+    };
+    let plural = candidates[newer].plural;
+    let Some(older) = (newer + 1..candidates.len()).find(|index| changes && candidates[*index].plural != plural) else {
+        return Ok(None);
+    };
+    let version = match list(requests, &mut candidates[older]).await {
+        Ok(version) => version,
+        Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => return Ok(None),
+        Err(fault) => return Err(fault.to_string()),
+    };
+    let needed = candidates[older].intake.with_addresses().unwrap_or_default();
+    let missing: Vec<_> = needed.difference(&filled).filter(counts).collect();
+    let Some(first) = missing.first() else { return Ok(None) };
+    info!(kind, missing = missing.len(), %first, "slices are offered but not made yet; reading Endpoints until they are");
+    Ok(Some((older, version)))
+}
+
+/// Lists one resource, page by page; it is used once its intake is told to finish.
 async fn list(requests: &Requests, resource: &mut Resource) -> Result<String, RequestFault> {
     let mut query = format!("?limit={PAGE}");
     resource.intake.begin();
@@ -129,7 +176,6 @@ async fn list(requests: &Requests, resource: &mut Resource) -> Result<String, Re
             resource.intake.listed(object);
         }
         if page.continuation.is_empty() {
-            resource.intake.finish();
             return Ok(page.version);
         }
         query = format!("?limit={PAGE}&continue={}", segment(&page.continuation));
@@ -245,7 +291,7 @@ async fn went_back(requests: &Requests, path: &'static str, watched: &str) -> Op
 
 /// One watch; moves `version` forward with what arrives.
 async fn watch_once(kind: &'static str, requests: &Requests, resource: &mut Resource, version: &mut String) -> End {
-    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * random_share()));
+    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * crate::chance::share()));
     let uri = format!(
         "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
         resource.path,

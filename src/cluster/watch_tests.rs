@@ -9,7 +9,6 @@ use super::super::Cluster;
 use super::super::fake::{Answer, Asked, cluster};
 use super::super::store::Dirty;
 use super::*;
-use crate::plan::inputs::ObjectKey;
 
 /// A server with one collection at a time: what lists say is set by the test, watches are opened to the test.
 #[derive(Clone, Default)]
@@ -383,6 +382,50 @@ async fn endpoints_come_from_what_the_server_offers() {
         assert_eq!(view.endpoints[0].address.to_string(), "10.0.0.1");
         assert_eq!(server.state.lock().asked.last().unwrap().path, path, "watched where it was listed");
     }
+}
+
+fn whole(service: &str, address: &str, labels: Value) -> Value {
+    json!({
+        "metadata": { "name": service, "namespace": "shop", "labels": labels },
+        "subsets": [{ "addresses": [{ "ip": address }], "ports": [{ "port": 80 }] }]
+    })
+}
+
+/// The first list of slices has none of what Endpoints have, as right after an upgrade.
+#[tokio::test(start_paused = true)]
+async fn slices_are_read_once_they_are_made() {
+    let server = Server::default();
+    let skipped = json!({ "endpointslice.kubernetes.io/skip-mirror": "true" });
+    let endpoints = || json!([whole("web", "10.0.0.1", json!({})), whole("other", "10.0.0.9", skipped.clone())]);
+    server.list(OLD_SLICES, page("5", "", json!([])));
+    server.list(ENDPOINTS, page("5", "", endpoints()));
+    let cluster = server.cluster();
+    let handle = cluster.endpoints();
+    handle.store.synced().await;
+    settle().await;
+    let web = ObjectKey::new("shop", "web");
+    let address = || handle.store.get(&web).map(|view| view.endpoints[0].address.to_string());
+    let watched =
+        || server.state.lock().asked.iter().rfind(|asked| asked.query.contains("watch=true")).unwrap().path.clone();
+    assert_eq!((address().as_deref(), watched().as_str()), (Some("10.0.0.1"), ENDPOINTS));
+
+    // The first look finds the slice of another Service only, the second that of the first, though still empty.
+    let mut empty = slice("s", "web", "10.0.0.2");
+    empty["endpoints"] = json!([]);
+    for slices in [json!([slice("t", "api", "10.0.0.3")]), json!([empty])] {
+        server.list(OLD_SLICES, page("6", "", json!([])));
+        server.list(OLD_SLICES, page("6", "", slices));
+        server.list(ENDPOINTS, page("6", "", endpoints()));
+        server.state.lock().watches.clear();
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!((address().as_deref(), watched().as_str()), (Some("10.0.0.1"), ENDPOINTS));
+    }
+    server.list(OLD_SLICES, page("7", "", json!([])));
+    server.list(OLD_SLICES, page("7", "", json!([slice("s", "web", "10.0.0.2")])));
+    server.list(ENDPOINTS, page("7", "", endpoints()));
+    server.state.lock().watches.clear();
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!((address().as_deref(), watched().as_str()), (Some("10.0.0.2"), OLD_SLICES));
 }
 
 #[tokio::test(start_paused = true)]

@@ -503,7 +503,6 @@ pub struct ServiceDefaultsSection {
     pub internet_charge_type: Option<InternetChargeType>,
     /// Mbit/s; used with `paybybandwidth`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 5120))]
     pub bandwidth: Option<i64>,
     /// Primary zone. The cloud chooses if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -609,10 +608,12 @@ pub enum SchedulerName {
     Wrr,
     /// The least connections, by weight.
     Wlc,
-    /// By a hash of the client's address.
+    /// By a hash of the client's address; UDP and TCP only, others take turns.
     Sch,
-    /// By a hash of addresses and ports.
+    /// By a hash of addresses and ports; UDP and TCP only, others take turns.
     Tch,
+    /// By a hash of the QUIC connection; UDP only, others take turns.
+    Qch,
 }
 
 /// The defaults, with an example for every key that has none; what the reference file shows.

@@ -19,6 +19,7 @@ use super::file::{
 use super::layers::resolve;
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
+use crate::plan::lb::annotations::MOST_USER_TAGS;
 
 /// The whole configuration. Worthless if the checker has found a problem.
 pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig) -> Config {
@@ -532,13 +533,10 @@ fn word(choice: impl serde::Serialize) -> String {
     serde_json::to_value(choice).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// A load balancer has 20 tags at most, of which two mark the owner.
-const MOST_TAGS: usize = 18;
-
 fn tags(c: &mut Checker<'_>, tags: &BTreeMap<String, String>) {
     const SECTION: &str = "service.defaults.tags";
-    if tags.len() > MOST_TAGS {
-        c.bad(SECTION, format!("may have {MOST_TAGS} tags at most, not {}", tags.len()));
+    if tags.len() > MOST_USER_TAGS {
+        c.bad(SECTION, format!("may have {MOST_USER_TAGS} tags at most, not {}", tags.len()));
     }
     for (key, value) in tags {
         tag_key(c, SECTION, Some(key), key);

@@ -7,6 +7,7 @@
 
 mod bad_days;
 mod blast_radius;
+mod certificates;
 mod commands;
 mod conformance;
 mod counts;
@@ -19,6 +20,7 @@ mod faults;
 mod features;
 mod golden;
 mod hostile;
+mod in_process;
 mod invariants;
 mod kit;
 mod leaders;
@@ -27,6 +29,7 @@ mod migration;
 mod nodes;
 mod ownership;
 mod proof;
+mod real_cluster;
 mod rights;
 mod routes;
 mod scale;

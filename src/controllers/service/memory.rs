@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::CONTROLLER;
-use super::change::change;
+use super::change::{change, restates};
 use super::owners::Vanished;
 use super::want::Enis;
 use crate::observe::alarms::{Alarms, named};
@@ -38,6 +38,8 @@ pub(super) struct Memory {
     looked_at: Mutex<HashMap<ObjectKey, (Arc<ServiceView>, bool)>>,
     /// Services that their user changed, and was not told yet that the load balancer follows.
     unanswered: Mutex<HashSet<ObjectKey>>,
+    /// Services whose user restated what the official controller ignored, and whose label does not show it yet.
+    restated: Mutex<HashSet<ObjectKey>>,
     /// What was told last of each Service and topic, so that each thing is told once.
     told: Mutex<HashMap<ObjectKey, HashMap<Topic, String>>>,
     /// What is held back, by the reason of its event: of which Services, and why.
@@ -100,6 +102,9 @@ impl Memory {
     /// Notes how the Service is now, and names the change since it was looked at before, if its user made one.
     pub(super) fn changed(&self, service: &Arc<ServiceView>, needed: bool) -> Option<&'static str> {
         let before = self.looked_at.lock().insert(service.key.clone(), (service.clone(), needed));
+        if before.as_ref().is_some_and(|(before, _)| restates(before, service)) {
+            self.restated.lock().insert(service.key.clone());
+        }
         let reason = before.and_then(|(before, was)| change(&before, service, (was, needed)))?;
         self.unanswered.lock().insert(service.key.clone());
         Some(reason)
@@ -108,6 +113,16 @@ impl Memory {
     /// Whether the user still has to be told that the load balancer follows a change.
     pub(super) fn is_asked(&self, key: &ObjectKey) -> bool {
         self.unanswered.lock().contains(key)
+    }
+
+    /// Whether the Service was restated while we looked, and its label does not show it yet.
+    pub(super) fn is_restated(&self, key: &ObjectKey) -> bool {
+        self.restated.lock().contains(key)
+    }
+
+    /// The label shows it.
+    pub(super) fn acknowledge(&self, key: &ObjectKey) {
+        self.restated.lock().remove(key);
     }
 
     /// The user is told.
@@ -129,6 +144,7 @@ impl Memory {
         self.forget(key);
         self.looked_at.lock().remove(key);
         self.unanswered.lock().remove(key);
+        self.restated.lock().remove(key);
         self.found(key);
         self.told.lock().remove(key);
         self.seen.lock().remove(key);

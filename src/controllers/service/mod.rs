@@ -9,6 +9,8 @@ mod memory;
 mod observe;
 mod owners;
 mod preview;
+#[cfg(test)]
+mod properties;
 mod readiness;
 mod reconcile;
 mod report;
@@ -53,14 +55,16 @@ pub async fn run(context: Context) {
         nodes.store.synced().await;
     };
     tokio::select! {
-        () = stop.cancelled() => return,
-        () = synced => {}
-    }
+    biased;
+            () = stop.cancelled() => return,
+            () = synced => {}
+        }
     while !stop.is_cancelled() {
         tokio::select! {
-            () = stop.cancelled() => return,
-            () = fence.gained() => {}
-        }
+        biased;
+                    () = stop.cancelled() => return,
+                    () = fence.gained() => {}
+                }
         // What another leader did meanwhile is unknown: every term starts without memory, and with everything due.
         let term = stop.child_token();
         let views =
@@ -83,6 +87,7 @@ pub async fn run(context: Context) {
         );
         let lost = async {
             tokio::select! {
+                biased;
                 ((), (), ()) = async {
                     let owners = owners::watch(&context, &views, &vanished);
                     tokio::join!(trigger(&context, &views, &sender), starting.warm(), owners)
@@ -93,6 +98,7 @@ pub async fn run(context: Context) {
             std::future::pending::<()>().await;
         };
         tokio::select! {
+            biased;
             () = driver => {}
             () = lost => {}
         }
@@ -106,6 +112,13 @@ pub(crate) struct Views {
     services: Arc<Store<ServiceView>>,
     endpoints: Arc<Store<EndpointsView>>,
     nodes: Arc<Store<NodeView>>,
+}
+
+impl Views {
+    /// Keys of the Services that are so, in order.
+    fn keys_of(&self, is_so: impl Fn(&ServiceView) -> bool) -> Vec<ObjectKey> {
+        self.services.all().iter().filter(|it| is_so(it)).map(|it| it.key.clone()).collect()
+    }
 }
 
 /// Sends the keys of Services that have to be looked at, for ever.
@@ -123,9 +136,7 @@ async fn trigger(context: &Context, views: &Views, keys: &mpsc::UnboundedSender<
             dirty.next().await;
             tokio::time::sleep(NODE_AGGREGATION).await;
             let settings = reconcile::settings(context);
-            let services = views.services.all();
-            let affected = services.iter().filter(|service| handling(service, &settings) == Handling::Ensure);
-            send(affected.map(|service| service.key.clone()).collect());
+            send(views.keys_of(|service| handling(service, &settings) == Handling::Ensure));
         }
     };
     let config = async {
@@ -138,7 +149,7 @@ async fn trigger(context: &Context, views: &Views, keys: &mpsc::UnboundedSender<
             let now = (config.borrow().service.clone(), config.borrow().cloud.clone());
             if now != before {
                 before = now;
-                send(views.services.all().iter().map(|service| service.key.clone()).collect());
+                send(views.keys_of(|_| true));
             }
         }
     };

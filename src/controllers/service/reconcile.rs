@@ -17,10 +17,12 @@ use crate::alibaba::slb::Slb;
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::keyed::Verdict;
 use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::lb::naming::FINALIZER;
+use crate::plan::lb::naming::{FINALIZER, LABEL_HASH};
 use crate::plan::lb::observed::{AccessList, Observed};
-use crate::plan::lb::operation::{Operation, Plan};
-use crate::plan::lb::{Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling};
+use crate::plan::lb::operation::{Part, Plan};
+use crate::plan::lb::{
+    Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling, is_inherited,
+};
 
 /// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service whose
 /// load balancer was perhaps just being made is let go.
@@ -85,7 +87,10 @@ impl Reconciler {
             }
             Err(trouble) => {
                 let events = self.context.cluster.events();
-                report::trouble(events, &service, &trouble, |text| self.memory.news(key, Topic::Trouble, text));
+                let leaving = handling == Handling::Delete;
+                report::trouble(events, &service, leaving, &trouble, |text| {
+                    self.memory.news(key, Topic::Trouble, text)
+                });
                 trouble.verdict()
             }
         }
@@ -94,6 +99,17 @@ impl Reconciler {
     async fn ensure(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
         self.memory.adopt(&service.key);
+        let restated;
+        let service = if self.memory.is_restated(&service.key) && is_inherited(service) {
+            status::disinherit(cluster, fence, service).await?;
+            let mut own = service.clone();
+            own.labels.remove(LABEL_HASH);
+            restated = own;
+            &restated
+        } else {
+            service
+        };
+        self.memory.acknowledge(&service.key);
         let drift_check = settings.service.drift_check;
         let mut remembered = self.memory.recall(&service.key, &service.uid);
         let outdated = |it: &Remembered| !drift_check.is_zero() && it.read_at.elapsed() >= drift_check;
@@ -124,6 +140,7 @@ impl Reconciler {
         }
         let problems = std::mem::take(&mut plan.problems);
         let notes = std::mem::take(&mut plan.notes);
+        let warnings: Vec<Problem> = desired.warnings.iter().chain(&plan.warnings).cloned().collect();
         // Until the outcome is known, nothing is.
         self.memory.forget(&service.key);
         let absent = observed.instance.is_none();
@@ -146,7 +163,7 @@ impl Reconciler {
         }
         let held_back = self.backends_held_back(service, desired);
         self.memory.hold_back(&service.key, BACKENDS, held_back);
-        let told = (notes.as_slice(), execution.remarks.as_slice());
+        let told = (warnings.as_slice(), notes.as_slice(), execution.remarks.as_slice());
         report::notes(cluster.events(), service, desired, told, held_back, |text| {
             self.memory.news(&service.key, Topic::Notes, text)
         });
@@ -344,14 +361,14 @@ fn is_of(observed: &Observed, desired: &Desired) -> bool {
 /// Whether a plan only moves backends within groups that are known: those can be written without reading again, because
 /// each such write names exactly what it changes.
 fn only_backends(plan: &Plan) -> bool {
-    plan.steps.iter().all(|step| part_of(&step.operation) == Part::Backends)
+    plan.steps.iter().all(|step| step.operation.part() == Part::Backends)
 }
 
 /// Reads again those parts that a plan made from memory would change.
 async fn refresh(slb: &Slb, bulk: &Bulk, desired: &Desired, plan: &Plan, observed: &mut Observed) -> Result<(), Fault> {
     let Some(instance) = &observed.instance else { return Ok(()) };
     let id = instance.id.clone();
-    let touches = |part: Part| plan.steps.iter().any(|step| part_of(&step.operation) == part);
+    let touches = |part: Part| plan.steps.iter().any(|step| step.operation.part() == part);
     if touches(Part::Instance) {
         observed.instance = Some(slb.describe_instance(&id).await?);
     }
@@ -365,44 +382,4 @@ async fn refresh(slb: &Slb, bulk: &Bulk, desired: &Desired, plan: &Plan, observe
         observed.access_list = AccessList::Unread;
     }
     complete(slb, bulk, observed, |observed| desired.needs(observed)).await
-}
-
-/// The part of a load balancer that an operation changes, as far as it can be read by itself.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Instance,
-    Groups,
-    Backends,
-    Listeners,
-    AccessList,
-}
-
-const fn part_of(operation: &Operation) -> Part {
-    match operation {
-        Operation::CreateInstance(_)
-        | Operation::DeleteInstance { .. }
-        | Operation::SetName { .. }
-        | Operation::SetDeleteProtection { .. }
-        | Operation::SetModificationProtection { .. }
-        | Operation::SetInstanceChargeType { .. }
-        | Operation::SetSpec { .. }
-        | Operation::SetInternetSpec { .. }
-        | Operation::Tag { .. }
-        | Operation::Untag { .. } => Part::Instance,
-        Operation::CreateGroup { .. } | Operation::DeleteGroup { .. } => Part::Groups,
-        Operation::AddBackends { .. } | Operation::RemoveBackends { .. } | Operation::SetBackends { .. } => {
-            Part::Backends
-        }
-        Operation::CreateAccessList(_)
-        | Operation::AddAccessEntries { .. }
-        | Operation::RemoveAccessEntries { .. }
-        | Operation::DeleteAccessList { .. } => Part::AccessList,
-        Operation::CreateListener { .. }
-        | Operation::SetListener { .. }
-        | Operation::StartListener { .. }
-        | Operation::DeleteListener { .. }
-        | Operation::CreateDomainExtension { .. }
-        | Operation::SetDomainExtension { .. }
-        | Operation::DeleteDomainExtension { .. } => Part::Listeners,
-    }
 }

@@ -191,8 +191,15 @@ pub(super) fn preserved(events: &Events, service: &ServiceView, id: &str) {
     events.warning(COMPONENT, &regarding(service), "PreservedOnDelete", message);
 }
 
-/// Tells what stands in the way.
-pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble, news: impl Fn(&str) -> bool) {
+/// Tells what stands in the way of having the load balancer as it should be, or, if the Service is `leaving` it, of
+/// removing it.
+pub(super) fn trouble(
+    events: &Events,
+    service: &ServiceView,
+    leaving: bool,
+    trouble: &Trouble,
+    news: impl Fn(&str) -> bool,
+) {
     let text = trouble.to_string();
     warn!(controller = CONTROLLER, service = %service.key, "{text}");
     if trouble.passes() || !news(&text) {
@@ -201,14 +208,11 @@ pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble,
     let reason = match trouble {
         Trouble::Gates(_) => "FailedUpdateReadinessGate",
         _ if trouble.is_doubt() => LOAD_BALANCER,
-        _ if service.deleting => "CleanLoadBalancerFailed",
+        _ if leaving => "CleanLoadBalancerFailed",
         _ => "SyncLoadBalancerFailed",
     };
-    let what = if service.deleting {
-        "The load balancer could not be removed"
-    } else {
-        "The load balancer is not as it should be"
-    };
+    let what =
+        if leaving { "The load balancer could not be removed" } else { "The load balancer is not as it should be" };
     events.warning(COMPONENT, &regarding(service), reason, format!("{what}: {text}"));
 }
 
@@ -217,7 +221,7 @@ pub(super) fn notes(
     events: &Events,
     service: &ServiceView,
     desired: &Desired,
-    (notes, remarks): (&[String], &[String]),
+    (warnings, notes, remarks): (&[Problem], &[String], &[String]),
     held_back: Option<&str>,
     news: impl Fn(&str) -> bool,
 ) {
@@ -225,7 +229,7 @@ pub(super) fn notes(
         info!(controller = CONTROLLER, service = %service.key, "{remark}");
         events.normal(COMPONENT, &regarding(service), "LoadBalancerPlaced", remark.clone());
     }
-    let mut lines: Vec<String> = desired.warnings.iter().map(ToString::to_string).collect();
+    let mut lines: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     lines.extend(notes.iter().cloned());
     let empty = &desired.empty_ports;
     let text = format!("{}|{empty:?}|{}", lines.join("; "), held_back.unwrap_or_default());

@@ -341,13 +341,12 @@ impl Leaving {
     }
 
     async fn read_parts(&self, slb: &Slb, bulk: &Bulk, instance: ObservedInstance) -> Result<Observed, Fault> {
-        let override_listeners = self.departure.override_listeners;
-        let needs = |observed: &Observed| teardown_needs(&self.owner, self.reuse(), override_listeners, observed);
+        let needs = |observed: &Observed| teardown_needs(&self.owner, &self.departure, observed);
         read(slb, bulk, instance, needs).await
     }
 
     pub(super) fn plan(&self, observed: &Observed) -> Plan {
-        teardown(&self.owner, self.reuse(), self.departure.preserve, observed)
+        teardown(&self.owner, &self.departure, observed)
     }
 }
 
@@ -366,7 +365,7 @@ fn near_nodes(mut vswitches: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<Strin
 }
 
 /// Interfaces that hold the addresses; an address without one is absent from the result.
-async fn resolve(cloud: &Cloud, place: &Place, ips: &[IpAddr]) -> Result<Vec<(IpAddr, String)>, Fault> {
+pub(super) async fn resolve(cloud: &Cloud, place: &Place, ips: &[IpAddr]) -> Result<Vec<(IpAddr, String)>, Fault> {
     let interfaces = cloud.ecs.find_network_interfaces(&place.region, &place.vpc_id, ips).await?;
     let mut by_address = BTreeMap::new();
     for interface in &interfaces {
