@@ -179,7 +179,8 @@ async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
     let leaks = seen.iter().flat_map(|(place, text)| {
         let found = secrets.iter().find_map(|secret| text.find(secret.as_str()));
         found.map(|at| {
-            let around: String = text[text.floor_char_boundary(at.saturating_sub(80))..].chars().take(160).collect();
+            let from = &text.as_bytes()[at.saturating_sub(80)..];
+            let around: String = String::from_utf8_lossy(from).chars().take(160).collect();
             format!("{}, {place}: {around}", kind.name)
         })
     });
