@@ -98,7 +98,7 @@ struct Side {
 
 /// What a run came to.
 enum Run {
-    Done(Plan, Execution),
+    Done(Plan, Box<Execution>),
     Killed,
 }
 
@@ -151,7 +151,7 @@ impl Side {
             return Run::Killed;
         }
         self.remember(&desired, &observed);
-        Run::Done(plan, execution)
+        Run::Done(plan, Box::new(execution))
     }
 
     fn remember(&mut self, desired: &Desired, observed: &Observed) {
