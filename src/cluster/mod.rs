@@ -11,6 +11,7 @@ mod fake;
 mod intake;
 mod lease;
 mod requests;
+mod reviews;
 mod status;
 mod store;
 mod views;

@@ -376,7 +376,7 @@ pub(super) fn united(mut endpoints: Vec<Endpoint>) -> EndpointsView {
         (a.address, &a.ports, better_first(a), &a.pod).cmp(&(b.address, &b.ports, better_first(b), &b.pod))
     });
     endpoints.dedup_by(|later, first| later.address == first.address && later.ports == first.ports);
-    EndpointsView { endpoints }
+    EndpointsView { unknown: false, endpoints }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 //!  open --> list --> watch --+-------+
 //!   ^                  ^     |
 //!   |                  +-----+  ended in time, or dropped fewer than RELIST_AFTER times in a row: watch on
-//!   +------------------------+  version too old, stream unreadable, dropped again and again: list anew
+//!   +------------------------+  version too old or ahead of the server's, stream unreadable, dropped again and again:
+//!                               list anew
 //! ```
 //!
 //! Lists come in pages instead of as a stream, since streaming lists need a recent API server and fail without a way
@@ -23,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::intake::Intake;
-use super::requests::{Pauses, RequestFault, Requests, count_read, random_share, segment};
+use super::requests::{Pauses, RequestFault, Requests, count_read, segment};
 use super::writes::denied;
 use crate::plan::inputs::ObjectKey;
 
@@ -226,6 +227,9 @@ async fn follow(
                 if let Some(better) = readable(requests, &candidates[..chosen]).await {
                     return format!("{better} can be read now");
                 }
+                if let Some(reason) = went_back(requests, candidates[chosen].path, &version).await {
+                    return reason;
+                }
             }
             End::ListAnew(reason) => return reason,
             End::Dropped(reason) => {
@@ -240,9 +244,12 @@ async fn follow(
                     return reason;
                 }
                 sleep(pauses.next()).await;
-                // Behind a broken connection there may be a newer server now.
+                // Behind a broken connection there may be a newer server now, or one with older objects.
                 if let Some(better) = readable(requests, &candidates[..chosen]).await {
                     return format!("{better} can be read now");
+                }
+                if let Some(reason) = went_back(requests, candidates[chosen].path, &version).await {
+                    return reason;
                 }
             }
         }
@@ -259,9 +266,28 @@ async fn readable(requests: &Requests, resources: &[Resource]) -> Option<&'stati
     None
 }
 
+/// One object of the newest list; only the version of the list matters.
+const NEWEST: &str = "resourceVersion=&limit=1";
+
+/// Whether the server is at an earlier version than the one that was watched from: its objects were restored from a
+/// backup. A watch from there would stay silent until it has caught up, and miss all that happens until then.
+async fn went_back(requests: &Requests, path: &'static str, watched: &str) -> Option<String> {
+    // An empty version asks for the newest that there is.
+    let answer = requests.get(&format!("{path}?{NEWEST}")).await.ok()?;
+    let now = Page::read(answer).ok()?.version;
+    // Versions are to be compared for equality only; where they are no numbers, nothing can be said.
+    let (before, after) = (watched.parse::<u64>().ok()?, now.parse::<u64>().ok()?);
+    if after >= before {
+        return None;
+    }
+    let reason = format!("the API server went back from version {before} to {after}, as after a restore from a backup");
+    warn!(path, "{reason}; everything is looked at anew");
+    Some(reason)
+}
+
 /// One watch; moves `version` forward with what arrives.
 async fn watch_once(kind: &'static str, requests: &Requests, resource: &mut Resource, version: &mut String) -> End {
-    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * random_share()));
+    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * crate::chance::share()));
     let uri = format!(
         "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
         resource.path,

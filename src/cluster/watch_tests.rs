@@ -22,6 +22,8 @@ struct State {
     asked: Vec<Asked>,
     watches: Vec<UnboundedSender<String>>,
     watch_fails: Option<u16>,
+    /// The newest version that there is, if it is asked for.
+    newest: Option<&'static str>,
 }
 
 impl Server {
@@ -37,6 +39,9 @@ impl Server {
                 let (sender, receiver) = unbounded_channel();
                 state.watches.push(sender);
                 return Answer::Lines(receiver);
+            }
+            if asked.query == NEWEST {
+                return page(state.newest.unwrap_or("1000"), "", json!([]));
             }
             match state.lists.iter().position(|(path, _)| *path == asked.path) {
                 Some(index) => state.lists.remove(index).1,
@@ -64,7 +69,7 @@ impl Server {
 
     fn lists_asked(&self) -> Vec<String> {
         let state = self.state.lock();
-        let lists = state.asked.iter().filter(|asked| !asked.query.contains("watch=true"));
+        let lists = state.asked.iter().filter(|asked| !asked.query.contains("watch=true") && asked.query != NEWEST);
         lists.map(|asked| format!("{}?{}", asked.path, asked.query)).collect()
     }
 }
@@ -167,6 +172,32 @@ async fn a_version_that_is_too_old_leads_to_a_list_and_its_gaps_count_as_deletio
         }
         assert_eq!(next(&mut dirty).await, nodes(&["b", "c"]), "{expired}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_went_back_in_time_is_listed_anew_although_it_would_let_us_watch() {
+    let server = Server::default();
+    server.list(NODES, page("50", "", json!([node("a", "1", ""), node("b", "49", "")])));
+    server.list(NODES, page("9", "", json!([node("a", "1", "")])));
+    let cluster = server.cluster();
+    let handle = cluster.nodes();
+    handle.store.synced().await;
+    settle().await;
+    let mut dirty = handle.store.subscribe();
+    next(&mut dirty).await;
+    for newest in ["50", "52", "no number"] {
+        server.state.lock().newest = Some(newest);
+        sleep(Duration::from_secs(20)).await;
+        server.state.lock().watches.clear();
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(server.lists_asked().len(), 1, "{newest} is not before 50");
+    }
+    server.state.lock().newest = Some("9");
+    server.state.lock().watches.clear();
+    assert_eq!(next(&mut dirty).await, nodes(&["b"]));
+    assert_eq!(handle.store.deleted(), BTreeSet::new(), "nobody said that it was deleted");
+    settle().await;
+    assert!(server.watches_asked().last().unwrap().contains("resourceVersion=9&"), "{:?}", server.watches_asked());
 }
 
 #[tokio::test(start_paused = true)]
