@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use alicloud_ccm::config::keys;
 use alicloud_ccm::reload::{Takes, effect_of};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
 use serde_json::{Value, json};
 use sim::cluster::Version;
 use sim::stage::{Stage, instance};
@@ -27,8 +28,8 @@ enum Seen {
     Event(&'static str),
     /// A Node that looks so.
     Node(&'static str),
-    /// Health is served under this address, at [`Live::port`].
-    Serves(&'static str),
+    /// What this path of the health server answers to a plain request; `None` if that is no answer.
+    Answers(&'static str, Option<u16>),
     /// Every Service is looked at; what is remembered of the cloud may spare the calls.
     Look,
     /// It only bounds how fast or how long something goes, or decides about later changes of the file.
@@ -81,7 +82,7 @@ const SPEC: &str = "service.defaults.instance_charge_type";
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn row_of(key: &str, live: &Live) -> Row {
     use After::{IntranetService, Node, Nothing, Service};
-    use Seen::{Bound, Call, Event, Gate, Lease, Log, Look, Serves};
+    use Seen::{Answers, Bound, Call, Event, Gate, Lease, Log, Look};
     let text = |value: &str| format!("{value:?}");
     let folder = |name: &str| text(live.world.folder().join(name).to_str().unwrap());
     let by_gate = |number: usize| text(&format!("127.0.0.1:{}", live.gates[number].port));
@@ -177,8 +178,15 @@ fn row_of(key: &str, live: &Live) -> Row {
         }
         "leader_election.renew_deadline" => row(&text("9s"), Log("leader election is configured anew")),
         "leader_election.retry_period" => row(&text("1s"), Log("leader election is configured anew")),
-        "server.address" => row(&text("127.0.0.2"), Serves("127.0.0.2")).back(),
-        "server.port" => row(&live.port.to_string(), Serves("127.0.0.1")),
+        "server.address" => row(&text("127.0.0.2"), Answers("/livez", Some(200))).back(),
+        "server.port" => row(&live.port.to_string(), Answers("/livez", Some(200))),
+        "server.authorization" => row("true", Answers("/configz", Some(401))).back(),
+        "server.tls_cert_file" => {
+            row(&folder("tls.crt"), Answers("/livez", None)).first("server.tls_key_file", &folder("tls.key")).back()
+        }
+        "server.tls_key_file" => {
+            row(&folder("tls.key"), Answers("/livez", None)).first("server.tls_cert_file", &folder("tls.crt")).back()
+        }
         "log.format" => row(&text("json"), Log("\"level\"")).back(),
         "log.level" => row(&text("debug"), Log("DEBUG")).back(),
         "node.batch_size" => row("1", Call(Nothing, "\"[\\\"i-play-1\\\"]\"")).back(),
@@ -213,9 +221,10 @@ fn row_of(key: &str, live: &Live) -> Row {
         "service.defaults.spec" => {
             row(&text("slb.s2.small"), Call(Service, "slb.s2.small")).first(SPEC, &text("PayBySpec")).back()
         }
-        "service.defaults.internet_charge_type" => {
-            row(&text("paybybandwidth"), Call(Service, "paybybandwidth")).first(SPEC, &text("PayBySpec")).back()
-        }
+        "service.defaults.internet_charge_type" => row(&text("paybybandwidth"), Call(Service, "paybybandwidth"))
+            .first(SPEC, &text("PayBySpec"))
+            .first("service.defaults.bandwidth", "23")
+            .back(),
         "service.defaults.bandwidth" => row("23", Call(Service, "\"Bandwidth\": \"23\""))
             .first(SPEC, &text("PayBySpec"))
             .first("service.defaults.internet_charge_type", &text("paybybandwidth"))
@@ -241,6 +250,37 @@ fn row_of(key: &str, live: &Live) -> Row {
 /// Another access key of the account.
 const SECOND: (&str, &str) = ("LTAIsecond", "second-secret");
 
+/// What is told of a changed file.
+#[derive(Debug, Default)]
+struct Told {
+    changed: BTreeSet<String>,
+    started: BTreeSet<String>,
+    stopped: BTreeSet<String>,
+    restarted: BTreeSet<String>,
+}
+
+impl Told {
+    /// Out of the first whole line in the log about it.
+    fn of(log: &str) -> Option<Self> {
+        let (_, rest) = log.split_once("the changed configuration is used from now on; ")?;
+        let line = rest.split_once('\n')?.0.split([' ', '"']).collect::<Vec<_>>().join(" ");
+        let line = line.split(" hash").next()?;
+        let mut told = Self::default();
+        for part in line.split("; ") {
+            let (verb, names) = part.split_once(": ").unwrap_or((part, ""));
+            let names = names.split(", ").map(|name| name.trim_matches([',', ' ']).to_owned()).collect();
+            match verb {
+                "changed" => told.changed = names,
+                "started" => told.started = names,
+                "stopped" => told.stopped = names,
+                "restarted" => told.restarted = names,
+                other => assert_eq!(other, "only the text of the file changed"),
+            }
+        }
+        Some(told)
+    }
+}
+
 /// What there was before a change.
 struct Before {
     /// Length of the log.
@@ -264,8 +304,6 @@ struct Live {
     server: String,
     account: String,
     settings: BTreeMap<String, String>,
-    /// Of the file that was looked at last.
-    hash: Value,
     /// Jobs that have started and stopped so far.
     jobs: (usize, usize),
     nodes: AtomicU8,
@@ -284,7 +322,15 @@ impl Live {
         let account = stage.cloud.look(|cloud| cloud.account.clone());
         let more = format!("{HASTE}disable_source_dest_check = false\nshutdown_taint = false\n");
         let world = World::of(stage, ALL, &more);
-        for (name, text) in [("second-id", SECOND.0), ("second-secret", SECOND.1), ("token", "token")] {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let (certificate, key) = (cert.pem(), signing_key.serialize_pem());
+        for (name, text) in [
+            ("second-id", SECOND.0),
+            ("second-secret", SECOND.1),
+            ("token", "token"),
+            ("tls.crt", &certificate),
+            ("tls.key", &key),
+        ] {
             let path = world.folder().join(name);
             std::fs::write(&path, text).unwrap();
             std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
@@ -310,34 +356,23 @@ impl Live {
         let serving = ("127.0.0.1".to_owned(), port);
         let port = free_port();
         let nodes = AtomicU8::new(3);
-        Self { world, ccm, gates, port, serving, server, account, settings, hash: Value::Null, jobs, nodes }
+        Self { world, ccm, gates, port, serving, server, account, settings, jobs, nodes }
     }
 
-    async fn page(&self) -> Value {
-        let page = get_from(&self.serving.0, self.serving.1, "/configz").await;
-        page.and_then(|(_, text)| serde_json::from_str(&text).ok()).unwrap_or_default()
-    }
-
-    /// Writes the file and waits until it is used; gives what was said of it.
-    async fn write(&mut self) -> Value {
+    /// Writes the file and waits until it is used; gives what is told of it.
+    async fn write(&mut self) -> Told {
         let text: String = self.settings.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+        let logged = self.ccm.log().len();
         self.world.edit(|_| text);
         let unquoted = |key: &str| self.settings.get(key).map(|value| value.trim_matches('"'));
         let port = unquoted("server.port").unwrap().parse().unwrap();
         self.serving = (unquoted("server.address").unwrap_or("127.0.0.1").to_owned(), port);
-        let before = self.hash.clone();
-        let looked = async || {
-            let last = self.page().await["last_reload"].clone();
-            (last["hash"] != before && !last.is_null()).then_some(last)
-        };
-        self.world.until_so("the file is looked at", || async { looked().await.is_some() }).await;
-        let last = looked().await.unwrap();
-        assert_eq!(last["outcome"], "applied", "{last}\n{:?}", self.settings);
-        self.hash = last["hash"].clone();
-        let count = |list: &Value| list.as_array().map_or(0, Vec::len);
-        self.jobs.0 += count(&last["started"]) + count(&last["restarted"]);
-        self.jobs.1 += count(&last["stopped"]) + count(&last["restarted"]);
-        last
+        let told = || Told::of(&self.ccm.log()[logged..]);
+        self.world.until(&format!("the file is used: {:?}", self.settings), |_| told().is_some()).await;
+        let told = told().unwrap();
+        self.jobs.0 += told.started.len() + told.restarted.len();
+        self.jobs.1 += told.stopped.len() + told.restarted.len();
+        told
     }
 
     fn set(&mut self, key: &str, value: Option<String>) {
@@ -387,10 +422,10 @@ impl Live {
             .filter(|name| *name != "cloud.credentials.allow_readable_files")
             .map(|name| if CREDENTIALS(name) { "cloud.credentials" } else { name })
             .collect();
-        assert_eq!(last["changed"], json!(told), "{key}: {last}");
-        assert_eq!(last["restarted"] != json!([]), row.takes == Takes::Reconnects, "{key}: {last}");
-        let changes = last["started"] != json!([]) || last["stopped"] != json!([]);
-        assert_eq!(changes, row.takes == Takes::StartsAndStops, "{key}: {last}");
+        assert_eq!(last.changed.iter().map(String::as_str).collect::<BTreeSet<_>>(), told, "{key}: {last:?}");
+        assert_eq!(!last.restarted.is_empty(), row.takes == Takes::Reconnects, "{key}: {last:?}");
+        let changes = !last.started.is_empty() || !last.stopped.is_empty();
+        assert_eq!(changes, row.takes == Takes::StartsAndStops, "{key}: {last:?}");
         self.see(key, seen, before_it).await;
         self.settle(key).await;
         if back {
@@ -430,9 +465,10 @@ impl Live {
                 world.until(&what, |_| told()).await;
             }
             Seen::Node(text) => world.until(&what, |_| world.node("node-2").to_string().contains(text)).await,
-            Seen::Serves(address) => {
-                assert_eq!(self.serving.0, address);
-                assert_eq!(self.page().await["config"]["server"]["port"], self.serving.1);
+            Seen::Answers(path, status) => {
+                let (address, port) = &self.serving;
+                let answer = async || get_from(address, *port, path).await.map(|(status, _)| status);
+                world.until_so(&what, || async { answer().await == status }).await;
             }
             Seen::Look => world.until_so(&what, || async { self.looks().await > looks }).await,
             Seen::Bound => {}
