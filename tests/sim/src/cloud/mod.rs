@@ -257,6 +257,12 @@ impl Cloud {
         self.0.log.look(|calls| calls.iter().filter(|it| it.write).cloned().collect())
     }
 
+    /// How many calls so far can change something.
+    #[must_use]
+    pub fn count_writes(&self) -> usize {
+        self.0.log.look(|calls| calls.iter().filter(|it| it.write).count())
+    }
+
     /// What a client did that the real cloud would ignore or merely tolerate. Empty for a client without mistakes.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
