@@ -343,6 +343,9 @@ impl Plot {
                 .map(|call| format!("{} {} {} {:?}", call.verb, call.target(), call.name, call.status));
             (result, cloud.chain(cluster).collect())
         });
+        if std::env::var_os("SAFETY_LOG").is_some() {
+            std::fs::write("/tmp/faults/seed.log", &log).unwrap();
+        }
         (result.map_err(|wrong| format!("seed {seed} (again: SAFETY_SEED={seed}): {wrong}\n{log}")), trace)
     }
 
@@ -366,6 +369,7 @@ fn seeds(ordinary: u64) -> std::ops::RangeInclusive<u64> {
 }
 
 /// Fails with everything that went wrong, else tells what was slowest; gives the number of seeds and of faulty calls.
+#[allow(clippy::print_stdout, reason = "shown on demand, as the output of tests is")]
 fn judged(outcomes: Vec<Result<Played, String>>) -> (usize, usize) {
     let count = outcomes.len();
     let (played, failed): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
