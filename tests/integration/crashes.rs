@@ -345,7 +345,11 @@ impl Scenario {
         let began = Instant::now();
         let asked = || host.stage().cloud.count_writes() + host.stage().cluster.count_writes_except("");
         let (mut seen, mut since) = (asked(), Instant::now());
-        while !held.has_arrived() {
+        loop {
+            let arrives = tokio::time::timeout(Duration::from_secs(1), held.arrived());
+            if arrives.await.is_ok() || held.has_arrived() {
+                return held.has_arrived();
+            }
             if asked() != seen {
                 (seen, since) = (asked(), Instant::now());
             }
@@ -353,9 +357,7 @@ impl Scenario {
             if done || began.elapsed() > H::LONG {
                 return false;
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        true
     }
 
     /// As [`Self::crash`], in process.
