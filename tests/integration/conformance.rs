@@ -53,7 +53,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("manage", "features::edits_of_others_are_repaired_where_we_manage_and_told_by_name"),
     ("force-override-listeners", "golden case reuse-override"),
     ("preserve-lb-on-delete", "golden case preserve"),
-    ("external-ip-type", "elastic_addresses_are_published"),
+    ("external-ip-type", "conformance::elastic_addresses_are_published"),
     ("ignore-weight-update", "golden case ignore-weight"),
     ("backend-ip-version", "plan::lb::tests::wanted::ipv6_backends_need_everything_to_say_so"),
     ("graceful-shutdown", "plan::lb::tests::wanted::terminating_pods_that_serve_can_stay_without_new_traffic"),
@@ -508,6 +508,9 @@ fn no_annotation_is_left_out() {
         })
         .collect();
     assert_eq!(tried, known);
+    for (key, test) in ELSEWHERE {
+        assert!(crate::checklist::exists(test), "{key} is said to be tried in {test}, which does not exist");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@
 
 mod bad_days;
 mod blast_radius;
+mod checklist;
 mod commands;
 mod conformance;
 mod counts;
@@ -33,4 +34,5 @@ mod secrets;
 mod start_order;
 mod story;
 mod systemd;
+mod traps;
 mod versions;
