@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::actions::Action;
+use crate::chance;
 
 /// The time over which quotas count.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
@@ -75,7 +76,7 @@ impl Budgets {
     ///
     /// `hint` is what the answer said, if it did.
     pub(super) fn pause(&self, action: &'static Action, share: f64, hint: Option<Duration>) -> Duration {
-        let pause = hint.unwrap_or_else(|| WINDOW.mul_f64(0.5 + random_share() / 2.0)).min(WINDOW);
+        let pause = hint.unwrap_or_else(|| WINDOW.mul_f64(0.5 + chance::share() / 2.0)).min(WINDOW);
         let now = Instant::now();
         let mut budgets = self.0.lock();
         let spent = budgets.entry(action.name).or_default();
@@ -104,11 +105,6 @@ impl Spent {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn allowed(action: &Action, share: f64) -> usize {
     (f64::from(action.per_minute) * share).max(1.0) as usize
-}
-
-/// From 0 to 1.
-fn random_share() -> f64 {
-    f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

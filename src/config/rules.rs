@@ -17,6 +17,7 @@ use super::file::{
     ServiceDefaultsSection,
 };
 use super::layers::resolve;
+use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
 use crate::plan::lb::annotations::MOST_USER_TAGS;
 
@@ -27,7 +28,7 @@ pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig) -> Config {
         cloud: cloud(c, &file.cloud),
         kubernetes: kubernetes(c, file),
         leader_election: leader_election(c, &file.leader_election),
-        server: Server { address: file.server.address, port: file.server.port },
+        server: server(c, file),
         log: log(c, file),
         node: node(c, file),
         route: route(c, &file.route),
@@ -285,6 +286,23 @@ fn kubernetes(c: &mut Checker<'_>, file: &FileConfig) -> Kubernetes {
         qps: section.qps,
         burst: section.burst,
         timeout: section.timeout.0,
+    }
+}
+
+fn server(c: &mut Checker<'_>, file: &FileConfig) -> Server {
+    const AUTHORIZATION: &str = "server.authorization";
+    let section = &file.server;
+    let (tls_cert_file, tls_key_file) = tls::files(c, section, file.cloud.credentials.allow_readable_files).unzip();
+    if section.authorization && tls_cert_file.is_none() && !section.address.is_loopback() {
+        let help = "state tls_cert_file and tls_key_file, or listen on a loopback address";
+        c.bad_with(AUTHORIZATION, "would have tokens sent in clear text over the network", Some(help.to_owned()));
+    }
+    Server {
+        address: section.address,
+        port: section.port,
+        tls_cert_file,
+        tls_key_file,
+        authorization: section.authorization,
     }
 }
 

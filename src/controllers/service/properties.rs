@@ -395,7 +395,7 @@ prop_compose! {
             })
             .collect();
         let endpoints = pods.iter().map(|n| pod(&format!("192.168.64.{n}"), &format!("n{}", n % 7 + 1))).collect();
-        world.endpoints = EndpointsView { endpoints };
+        world.endpoints = EndpointsView { endpoints, ..EndpointsView::default() };
         world.service.local_traffic = local;
         world.service.source_ranges = ranges.into_iter().map(str::to_owned).collect();
         world.service.client_ip_affinity = affinity;

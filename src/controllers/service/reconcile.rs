@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::bulk::Bulk;
 use super::execute::{Execution, Token, execute};
-use super::memory::{Memory, Remembered, Topic};
+use super::memory::{BACKENDS, LOAD_BALANCER, Memory, Remembered, Topic};
 use super::observe::{FindError, Found, complete, find, list_groups, read};
 use super::readiness;
 use super::report::{self, Trouble};
@@ -58,7 +58,7 @@ impl Reconciler {
     /// One look at one Service, with everything that follows from it.
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> Verdict {
         let Some(service) = self.reader.views().services.get(key) else {
-            self.memory.forget_all(key);
+            self.memory.gone(key);
             return Verdict::Done;
         };
         let settings = settings(&self.context);
@@ -69,7 +69,7 @@ impl Reconciler {
         let result = match handling {
             Handling::Ignore => {
                 self.memory.forget(key);
-                self.memory.hold_back(key, false);
+                self.memory.hold_back(key, BACKENDS, None);
                 match handed_over(&service, &settings) {
                     Some(problem) => Err(Trouble::HandedOver(problem)),
                     None => Ok(Verdict::Done),
@@ -78,6 +78,8 @@ impl Reconciler {
             Handling::Ensure => self.ensure(&service, &settings).await,
             Handling::Delete => self.clean(&service, &settings).await,
         };
+        let doubt = result.as_ref().err().filter(|trouble| trouble.is_doubt()).map(ToString::to_string);
+        self.memory.hold_back(key, LOAD_BALANCER, doubt.as_deref());
         match result {
             Ok(verdict) => {
                 self.memory.news(key, Topic::Trouble, "");
@@ -159,8 +161,10 @@ impl Reconciler {
         if let (true, false, Some(instance)) = (drift, execution.done.is_empty(), &observed.instance) {
             report::repaired(cluster.events(), service, &instance.id, &execution.done);
         }
-        self.memory.hold_back(&service.key, desired.blackout);
-        report::notes(cluster.events(), service, desired, (&warnings, &notes), &execution.remarks, |text| {
+        let held_back = self.backends_held_back(service, desired);
+        self.memory.hold_back(&service.key, BACKENDS, held_back);
+        let told = (warnings.as_slice(), notes.as_slice(), execution.remarks.as_slice());
+        report::notes(cluster.events(), service, desired, told, held_back, |text| {
             self.memory.news(&service.key, Topic::Notes, text)
         });
         let done = (desired, &observed, execution.complete());
@@ -173,6 +177,19 @@ impl Reconciler {
         let drift = (!drift_check.is_zero()).then(|| drift_check.saturating_sub(read_at.elapsed()));
         let soonest = drift.into_iter().chain(readiness::look_again(&wanted.readiness)).min();
         Ok(soonest.map_or(Verdict::Done, Verdict::Again))
+    }
+
+    /// Why no backend is removed, whatever the Service says.
+    fn backends_held_back(&self, service: &ServiceView, desired: &Desired) -> Option<&'static str> {
+        let views = self.reader.views();
+        let published = !service.ingress.is_empty();
+        if published && views.nodes.is_empty() {
+            Some(report::NO_NODES)
+        } else if published && views.endpoints.is_empty() {
+            Some(report::NO_ENDPOINTS)
+        } else {
+            desired.blackout.then_some(report::BLACKOUT)
+        }
     }
 
     /// Writes the outcome back to the Service and tells its user.
@@ -238,6 +255,7 @@ impl Reconciler {
                 Ok(read(slb, bulk, *instance, |observed| desired.needs(observed)).await?)
             }
             Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
+                self.reader.may_make(service).await?;
                 self.absent(desired).await
             }
             Found::Unmarked(instance) => Err(Trouble::Detached(instance.id)),
@@ -247,6 +265,7 @@ impl Reconciler {
                 if !left.is_zero() {
                     return Err(Trouble::Missing { id: label(service).to_owned(), again: left });
                 }
+                self.reader.may_make(service).await?;
                 self.memory.found(&service.key);
                 report::recreating(self.context.cluster.events(), service, label(service));
                 self.absent(desired).await
@@ -281,6 +300,9 @@ impl Reconciler {
             Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
             found => found?,
         };
+        if matches!(found, Found::Absent { .. }) && leaving.reuse().is_none() {
+            self.reader.may_release(service).await?;
+        }
         if matches!(found, Found::Absent { proven: false }) {
             // It may have been made a moment ago by a call whose answer was lost, and not be listed yet; or the list may be
             // empty because a permission is missing.

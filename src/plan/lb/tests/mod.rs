@@ -57,7 +57,7 @@ impl World {
         Self {
             service,
             nodes: vec![node("n1", "i-1"), node("n2", "i-2")],
-            endpoints: EndpointsView { endpoints: pods.to_vec() },
+            endpoints: EndpointsView { unknown: false, endpoints: pods.to_vec() },
             enis: enis.iter().map(|ip| (ip.parse().unwrap(), format!("eni-{ip}"))).collect(),
             settings: settings(),
         }

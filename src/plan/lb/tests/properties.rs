@@ -113,6 +113,7 @@ prop_compose! {
             })
             .collect();
         world.endpoints = EndpointsView {
+            unknown: false,
             endpoints: pods
                 .iter()
                 .map(|n| {
