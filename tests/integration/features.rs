@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sim::cloud::{Fault, Listener, LoadBalancer, Protocol};
 use sim::cluster::{Endpoint, NodeSpec};
 
-use crate::kit::{ALL, World, address};
+use crate::kit::{ALL, World, address, is_ready};
 
 const SERVICE: &[&str] = &["service"];
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
@@ -337,6 +337,7 @@ async fn pods_on_virtual_nodes_are_attached_and_hybrid_nodes_are_not() {
     world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
     let (machine, alone) = (("i-play-1".to_owned(), String::new()), ("eni-eci".to_owned(), "192.168.0.77".to_owned()));
     assert_eq!(backends(&world), BTreeMap::from([(machine.clone(), 100), (alone.clone(), 100)]));
+    assert!(!reasons(&world, "web").contains(&"LoadBalancerSettings".to_owned()), "nothing is wrong with such nodes");
     patch(&world, "web", &json!({ "spec": { "externalTrafficPolicy": "Local" } }));
     world
         .until("weights count pods", |_| backends(&world) == BTreeMap::from([(machine.clone(), 1), (alone.clone(), 1)]))
@@ -435,4 +436,27 @@ async fn marks_that_somebody_removed_are_put_back() {
     world.until("they are back", |_| balancer(&world).unwrap().tags == before).await;
     assert_eq!(world.stage.cloud.count("CreateLoadBalancer"), 1);
     assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn public_load_balancers_are_made_where_the_nodes_are_unless_that_is_impossible() {
+    let world = World::new(ALL, "").await;
+    let node = world.stage.join(2);
+    let ccm = world.start();
+    world.until("the node is initialised", |_| is_ready(&world.node(&node))).await;
+    world.stage.expose("near", &[80], &[&node], &[]);
+    world.until("the Service has an address", |_| address(&world.service("near")).is_some()).await;
+    assert_eq!(
+        balancer(&world).unwrap().master_zone,
+        "cn-hangzhou-j",
+        "the cloud by itself would have chosen the other"
+    );
+    assert!(said(&world, "near", "was made in zone cn-hangzhou-j"), "{:?}", world.events("Service", "near"));
+    // A zone that sells no load balancers at all was nobody's wish.
+    world.stage.cloud.faults().script("CreateLoadBalancer", Fault::code("InvalidParameter.ZoneNotSupported"));
+    world.stage.expose("far", &[80], &[&node], &[]);
+    world.until("it is made elsewhere", |_| address(&world.service("far")).is_some()).await;
+    world.until("and that is told", |_| said(&world, "far", "was made in zones of the cloud's choice")).await;
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
 }

@@ -84,9 +84,9 @@ table! {
         "Private address of a new intranet load balancer.";
     IpVersion: suffix("ip-version"), OneOf(&["ipv4", "ipv6"]), "ipv4", Applies::Instance, Immutable,
         "a different value is a problem; unset counts as `ipv4`", "Version of the address.";
-    MasterZoneid: suffix("master-zoneid"), Text, "", Applies::Instance, Immutable, "a different value is a problem",
+    MasterZoneid: suffix("master-zoneid"), Text, "`service.defaults.master_zone`, or where most nodes are", Applies::Instance, Immutable, "a different value is a problem",
         "Primary zone.";
-    SlaveZoneid: suffix("slave-zoneid"), Text, "", Applies::Instance, Immutable, "a different value is a problem",
+    SlaveZoneid: suffix("slave-zoneid"), Text, "`service.defaults.slave_zone`, or where the second most nodes are", Applies::Instance, Immutable, "a different value is a problem",
         "Secondary zone.";
     ChargeType: suffix("charge-type"), OneOf(&["paybytraffic", "paybybandwidth"]), "", Applies::Instance, Always,
         "changed in place on internet load balancers that are not `PayByCLCU`", "How internet traffic is charged.";

@@ -6,6 +6,7 @@
 mod backends;
 mod build;
 mod idle;
+pub mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
