@@ -196,6 +196,7 @@ async fn edits_of_others_are_repaired_where_we_manage_and_told_by_name() {
     world.stage.cloud.edit(|cloud| {
         for lb in cloud.load_balancers.values_mut() {
             lb.delete_protection = false;
+            lb.groups.values_mut().for_each(|group| group.backends[0].weight = 1);
             for listener in lb.listeners.values_mut() {
                 listener.scheduler = "rr".into();
             }
@@ -208,7 +209,10 @@ async fn edits_of_others_are_repaired_where_we_manage_and_told_by_name() {
     tokio::time::sleep(Duration::from_secs(40)).await;
     world.until("the listener is repaired", |_| listener(&world, 80).is_some_and(|it| it.scheduler == "wlc")).await;
     world.until("it is told", |_| reasons(&world, "web").contains(&"RepairedDrift".to_owned())).await;
-    assert!(said(&world, "web", "Scheduler rr -> wlc"), "{:?}", world.events("Service", "web"));
+    for (found, restored) in [("Scheduler rr", "wlc"), ("weight 1", "100")] {
+        let change = format!("{found} -> {restored}");
+        assert!(said(&world, "web", &change), "{change}: {:?}", world.events("Service", "web"));
+    }
     assert!(!balancer(&world).unwrap().delete_protection, "that is not ours to keep");
     assert!(ccm.stop().await.success());
 }
@@ -444,6 +448,7 @@ async fn public_load_balancers_are_made_where_the_nodes_are_unless_that_is_impos
     let node = world.stage.join(2);
     let ccm = world.start();
     world.until("the node is initialised", |_| is_ready(&world.node(&node))).await;
+    world.until_quiet(Duration::from_millis(500)).await;
     world.stage.expose("near", &[80], &[&node], &[]);
     world.until("the Service has an address", |_| address(&world.service("near")).is_some()).await;
     assert_eq!(

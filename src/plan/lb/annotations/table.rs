@@ -76,7 +76,8 @@ table! {
     ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
         "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
         "Protection against changes in the console.";
-    VswitchId: suffix("vswitch-id"), Text, "`cloud.vswitches`", Applies::Instance, Creation, "ignored",
+    VswitchId: suffix("vswitch-id"), Text, "`cloud.vswitches`", Applies::Instance, Creation,
+        "told, and left as it is: delete the Service and make it again",
         "vSwitch of a new intranet load balancer.";
     NetworkType: suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
         "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.";

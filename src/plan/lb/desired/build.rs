@@ -300,6 +300,7 @@ fn instance(
     DesiredInstance {
         create,
         name: text(Name::LbName),
+        vswitch_id: text(Name::VswitchId),
         fixed: fixed(annotations),
         instance_charge_type: text(Name::InstanceChargeType),
         spec: text(Name::Spec),
