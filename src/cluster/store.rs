@@ -35,6 +35,9 @@ impl View for EndpointsView {
     }
 }
 
+/// Deletions that are remembered at most; forgetting one only makes somebody ask again.
+const REMEMBERED: usize = 5000;
+
 /// The objects of one kind. Reading never waits for the API server.
 #[derive(Debug)]
 pub struct Store<V> {
@@ -42,6 +45,8 @@ pub struct Store<V> {
     readers: Mutex<Vec<Weak<Reader>>>,
     synced: AtomicBool,
     first_list: Notify,
+    /// What the API server said was deleted, and is not there again; what a list lacked is not in it.
+    deleted: Mutex<BTreeSet<ObjectKey>>,
 }
 
 /// One reader's set of keys that changed since it last asked; deletions and what a relist found missing included.
@@ -126,7 +131,15 @@ impl<V> Store<V> {
             readers: Mutex::default(),
             synced: AtomicBool::new(false),
             first_list: Notify::new(),
+            deleted: Mutex::default(),
         }
+    }
+
+    /// Names of the objects whose deletion was watched, as far as they are remembered. What merely is not there may
+    /// have been lost by the API server, as by one that was restored from a backup.
+    #[must_use]
+    pub fn deleted(&self) -> BTreeSet<String> {
+        self.deleted.lock().iter().map(|key| key.name.clone()).collect()
     }
 
     fn notify(&self, keys: &[ObjectKey]) {
@@ -152,6 +165,7 @@ impl<V> Default for Store<V> {
 impl<V: View> Store<V> {
     /// An object was added or changed.
     pub fn apply(&self, key: ObjectKey, view: V) {
+        self.deleted.lock().remove(&key);
         let changed = put(&mut self.views.write(), &key, view);
         if changed {
             self.notify(&[key]);
@@ -162,6 +176,12 @@ impl<V: View> Store<V> {
     pub fn delete(&self, key: &ObjectKey) {
         let existed = self.views.write().remove(key).is_some();
         if existed {
+            let mut deleted = self.deleted.lock();
+            if deleted.len() >= REMEMBERED {
+                deleted.pop_first();
+            }
+            deleted.insert(key.clone());
+            drop(deleted);
             self.notify(std::slice::from_ref(key));
         }
     }
@@ -180,6 +200,9 @@ impl<V: View> Store<V> {
             stays
         });
         drop(present);
+        let mut deleted = self.deleted.lock();
+        listed.iter().for_each(|(key, _)| drop(deleted.take(key)));
+        drop(deleted);
         for (key, view) in listed {
             if put(&mut views, &key, view) {
                 changed.push(key);
@@ -279,6 +302,22 @@ mod tests {
         assert_eq!(pending(&mut dirty).await, keys(&["b"]));
         assert!(store.get(&ObjectKey::cluster("b")).is_none());
         assert!(store.get(&ObjectKey::cluster("c")).is_some());
+    }
+
+    #[test]
+    fn only_a_deletion_that_was_told_counts_as_one() {
+        let store = Store::new();
+        let deleted = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], &HashSet::new());
+        store.delete(&ObjectKey::cluster("a"));
+        store.reset(vec![node("c", "2", "")], &HashSet::new());
+        assert_eq!(store.deleted(), deleted(&["a"]), "b is only missing");
+        let (key, view) = node("a", "3", "");
+        store.apply(key.clone(), view);
+        assert_eq!(store.deleted(), deleted(&[]), "it is back");
+        store.delete(&key);
+        store.reset(vec![node("a", "4", "")], &HashSet::new());
+        assert_eq!(store.deleted(), deleted(&[]), "it is back");
     }
 
     #[tokio::test(start_paused = true)]

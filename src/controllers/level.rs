@@ -94,6 +94,9 @@ pub trait Pass: Send {
     /// Whether a change of this object is worth a pass. Asked once per change.
     fn concerns(&mut self, key: &ObjectKey) -> bool;
 
+    /// This process does not lead any more: what the pass showed of the state of things is another one's to show.
+    fn rest(&mut self) {}
+
     /// Observes, plans, executes, reports. May be dropped at any await.
     fn run(&mut self, scope: Scope) -> impl Future<Output = Outcome> + Send;
 }
@@ -133,6 +136,7 @@ pub async fn drive<P: Pass, C: Send + Sync>(
             () = lead(pass, changes, &mut config) => {}
         }
         metrics::queue_length(P::NAME, 0);
+        pass.rest();
     }
 }
 

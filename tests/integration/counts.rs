@@ -39,8 +39,9 @@ const fn at_most(id: &'static str, text: &'static str, calls: &'static [(&'stati
 const OPERATIONS: &[Operation] = &[
     exactly(
         "new",
-        "A new Service with one port",
+        "A new Service with one port, the first within a minute",
         &[
+            ("DescribeInstances", 1),
             ("DescribeLoadBalancers", 2),
             ("CreateLoadBalancer", 1),
             ("CreateVServerGroup", 1),
@@ -50,7 +51,7 @@ const OPERATIONS: &[Operation] = &[
     ),
     exactly(
         "new-two",
-        "A new Service with two ports",
+        "A new Service with two ports, soon after another",
         &[
             ("DescribeLoadBalancers", 2),
             ("CreateLoadBalancer", 1),
@@ -98,8 +99,9 @@ const OPERATIONS: &[Operation] = &[
     exactly("node-leaves", "A backend of three server groups leaves", &[("RemoveVServerGroupBackendServers", 3)]),
     exactly(
         "service-restart",
-        "A restart or a new leader, for each Service with one port",
+        "A restart or a new leader, with one Service with one port",
         &[
+            ("DescribeLoadBalancers", 1),
             ("DescribeAccessControlLists", 1),
             ("DescribeLoadBalancerAttribute", 1),
             ("DescribeLoadBalancerListeners", 1),
@@ -183,6 +185,9 @@ async fn services() {
     add_node(&world, 2);
     let ccm = world.start();
     world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
+    // When a term begins, it looks once for load balancers without a Service.
+    let looked = async || world.until("it looks around", |stage| stage.cloud.count("DescribeLoadBalancers") > 0).await;
+    looked().await;
     settle(&world, SHORT).await;
     let measure = async |id: &str| {
         world.until_quiet(SHORT).await;
@@ -215,7 +220,7 @@ async fn services() {
 
     assert!(ccm.stop().await.success());
     let ccm = world.start();
-    world.until("it looks", |stage| !stage.cloud.calls().is_empty()).await;
+    looked().await;
     measure("service-restart").await;
 
     stage.cluster.delete("Service", "default", "web").unwrap();
@@ -234,6 +239,8 @@ async fn local_services() {
     stage.cluster.patch("Service", "default", "web", &spec).unwrap();
     let ccm = world.start();
     world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
+    // Two for the Service, and one for those that have none.
+    world.until("it has looked around", |stage| stage.cloud.count("DescribeLoadBalancers") > 2).await;
     settle(&world, SHORT).await;
     stage.cluster.set_endpoints("default", "web", &[endpoint(2, "node-2")]).unwrap();
     world.until_quiet(SHORT).await;

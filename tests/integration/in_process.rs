@@ -17,6 +17,7 @@ use alicloud_ccm::cluster::{Cluster, elect};
 use alicloud_ccm::config::{Origin, checked, load};
 use alicloud_ccm::controllers::Context;
 use alicloud_ccm::fence::fence;
+use alicloud_ccm::observe::alarms::Alarms;
 use alicloud_ccm::supervisor::{Supervisor, wanted};
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -107,7 +108,8 @@ impl Product {
             // Ends with this task.
             let mut election = JoinSet::new();
             election.spawn(elect(cluster.clone(), config.clone(), keeper, stop.clone()));
-            let mut supervisor = Supervisor::new(Context { cluster, cloud, fence, place, config, stop });
+            let alarms = Alarms::default();
+            let mut supervisor = Supervisor::new(Context { alarms, cluster, cloud, config, fence, place, stop });
             supervisor.apply(&jobs).await;
             supervisor.watch().await;
         });

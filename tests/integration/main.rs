@@ -7,6 +7,7 @@
 
 mod bad_days;
 mod blast_radius;
+mod certificates;
 mod commands;
 mod conformance;
 mod counts;
@@ -14,6 +15,7 @@ mod crashes;
 mod defects;
 mod deploy;
 mod elections;
+mod exposure;
 mod faults;
 mod features;
 mod golden;
@@ -27,6 +29,7 @@ mod migration;
 mod nodes;
 mod ownership;
 mod proof;
+mod real_cluster;
 mod rights;
 mod routes;
 mod scale;

@@ -7,10 +7,14 @@ mod change;
 mod execute;
 mod memory;
 mod observe;
+mod owners;
 mod preview;
+#[cfg(test)]
+mod properties;
 mod readiness;
 mod reconcile;
 mod report;
+mod sight;
 mod status;
 mod want;
 
@@ -25,7 +29,6 @@ use self::reconcile::Reconciler;
 use super::Context;
 use super::keyed;
 use crate::cluster::{Dirty, Store};
-use crate::observe::metrics;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::lb::{Handling, handling};
 
@@ -66,7 +69,9 @@ pub async fn run(context: Context) {
         let term = stop.child_token();
         let views =
             Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
-        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), Memory::default()));
+        let vanished = owners::Vanished::default();
+        let memory = Memory::new(context.alarms.clone(), vanished.clone());
+        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), memory));
         let starting = reconciler.clone();
         let (sender, keys) = mpsc::unbounded_channel();
         let config = context.config.clone();
@@ -82,19 +87,22 @@ pub async fn run(context: Context) {
         );
         let lost = async {
             tokio::select! {
-            biased;
-                            ((), ()) = async { tokio::join!(trigger(&context, &views, &sender), starting.warm()) } => {}
-                            () = fence.lost() => info!("leadership is lost: load balancers are left to the next leader"),
-                        }
+                biased;
+                ((), (), ()) = async {
+                    let owners = owners::watch(&context, &views, &vanished);
+                    tokio::join!(trigger(&context, &views, &sender), starting.warm(), owners)
+                } => {}
+                () = fence.lost() => info!("leadership is lost: load balancers are left to the next leader"),
+            }
             term.cancel();
             std::future::pending::<()>().await;
         };
         tokio::select! {
-        biased;
-                    () = driver => {}
-                    () = lost => {}
-                }
-        metrics::held_back(CONTROLLER, 0);
+            biased;
+            () = driver => {}
+            () = lost => {}
+        }
+        context.alarms.clear(CONTROLLER);
     }
 }
 

@@ -386,6 +386,14 @@ impl Cluster {
         self.shared.access.lock().admit(token, user);
     }
 
+    /// Knows a token when it is asked whose it is, and lets its owner get these paths beside objects; everybody else needs
+    /// no token for that.
+    pub fn let_read(&self, token: &str, user: &str, paths: &[&str]) {
+        let mut access = self.shared.access.lock();
+        access.know(token, user);
+        paths.iter().for_each(|path| access.let_read(user, path));
+    }
+
     /// The token means nobody any more.
     pub fn revoke(&self, token: &str) {
         self.shared.access.lock().revoke(token);
@@ -465,6 +473,14 @@ impl Cluster {
     /// that they missed.
     pub fn stall_watches(&self, stall: bool) {
         self.shared.watches.change(|dial| dial.stalled = stall);
+    }
+
+    /// Goes back to how `backup`, an earlier fork of this cluster, is: versions included, as when etcd is restored from a
+    /// snapshot. The servers are started anew for that, so all watches break.
+    pub fn restore(&self, backup: &Cluster) {
+        let backup = backup.shared.store.lock().fork();
+        self.shared.store.lock().restore(&backup);
+        self.break_watches();
     }
 
     /// Forgets the history: who starts from an older version is told that it is gone.

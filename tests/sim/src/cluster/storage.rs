@@ -76,6 +76,13 @@ impl Store {
         }
     }
 
+    /// Goes back to how another store is. Who is subscribed stays so, and is told of a version that he has already seen.
+    pub(super) fn restore(&mut self, backup: &Store) {
+        let changed = std::mem::replace(&mut self.changed, Teller::new(0));
+        *self = Store { changed, ..backup.fork() };
+        self.changed.change(|version| *version = self.version);
+    }
+
     /// The version of the last write.
     pub(super) fn version(&self) -> u64 {
         self.version
