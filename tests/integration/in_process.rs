@@ -109,7 +109,7 @@ impl Product {
             let mut election = JoinSet::new();
             election.spawn(elect(cluster.clone(), config.clone(), keeper, stop.clone()));
             let alarms = Alarms::default();
-            let mut supervisor = Supervisor::new(Context { alarms, cluster, cloud, fence, place, config, stop });
+            let mut supervisor = Supervisor::new(Context { alarms, cluster, cloud, config, fence, place, stop });
             supervisor.apply(&jobs).await;
             supervisor.watch().await;
         });

@@ -411,13 +411,13 @@ fn a_deletion_that_is_not_wanted_any_more_gives_the_protection_back() {
     let mut cloud = world.served();
     cloud.perform(&Operation::SetDeleteProtection { on: true });
     let owner = Owner::of(&world.service, &world.settings);
-    let plan = reversible(teardown(&owner, &leaving(None, false), &cloud.observed));
+    let plan = reversible(teardown(&owner, &Departure::default(), &cloud.observed));
     assert_eq!(plan.steps.len(), 3, "{plan}");
     for step in &plan.steps[..2] {
         cloud.perform(&step.operation);
     }
     assert!(!cloud.instance().delete_protection);
-    let rest = reversible(teardown(&owner, &leaving(None, false), &cloud.observed));
+    let rest = reversible(teardown(&owner, &Departure::default(), &cloud.observed));
     assert_eq!(rest.steps.len(), 1, "{rest}");
 
     let unwanted = cloud.observed.clone();
@@ -438,7 +438,7 @@ fn a_deletion_that_is_not_wanted_any_more_gives_the_protection_back() {
 fn a_load_balancer_without_protection_is_deleted_without_a_mark() {
     let world = World::new(&[("delete-protection", "off")]);
     let cloud = world.served();
-    let plan = teardown(&Owner::of(&world.service, &world.settings), &leaving(None, false), &cloud.observed);
+    let plan = teardown(&Owner::of(&world.service, &world.settings), &Departure::default(), &cloud.observed);
     assert_eq!(reversible(plan.clone()), plan);
 }
 
