@@ -261,7 +261,7 @@ async fn play<P>(
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let wrong = stage.cloud.calls().iter().filter(|call| call.fault.is_some()).count();
-    stage.cloud.faults().clear();
+    stage.cloud.calm();
     stage.cluster.calm();
     let began = Instant::now();
     let moved = || (*stage.cloud.changes().borrow(), stage.cluster.resource_version());
