@@ -505,7 +505,8 @@ pub struct ServiceDefaultsSection {
     /// Mbit/s; used with `paybybandwidth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<i64>,
-    /// Primary zone. The cloud chooses if absent.
+    /// Primary zone. If absent, load balancers with a public address are made where most nodes are, and others where their
+    /// vSwitch is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub master_zone: Option<String>,
     /// Secondary zone.

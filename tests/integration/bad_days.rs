@@ -78,13 +78,14 @@ async fn the_api_server_goes_and_comes() {
     world.stage.join(4);
     until_ready(&world, "node-4").await;
 
-    // What was deleted while nobody watched, and is no longer in the history, is seen all the same.
+    // What was deleted while nobody watched, and is no longer in the history, is seen all the same: its instance is gone.
     for refused in [false, true] {
         let number = if refused { 6 } else { 5 };
         cluster.refuse_gone_watches(refused);
         cluster.go_away().await;
         world.stage.join(number);
         cluster.delete_node(&format!("node-{}", number - 4)).unwrap();
+        world.stage.cloud.release_instance(&instance(number - 4));
         cluster.compact();
         cluster.come_back().await.unwrap();
         until_ready(&world, &format!("node-{number}")).await;

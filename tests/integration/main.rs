@@ -8,6 +8,7 @@
 mod bad_days;
 mod blast_radius;
 mod certificates;
+mod checklist;
 mod commands;
 mod conformance;
 mod counts;
@@ -38,4 +39,5 @@ mod secrets;
 mod start_order;
 mod story;
 mod systemd;
+mod traps;
 mod versions;
