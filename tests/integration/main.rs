@@ -26,6 +26,7 @@ mod invariants;
 mod kit;
 mod leaders;
 mod live;
+mod live_keys;
 mod migration;
 mod nodes;
 mod ownership;

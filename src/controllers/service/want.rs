@@ -30,7 +30,7 @@ use crate::plan::lb::gates;
 use crate::plan::lb::naming::Owner;
 use crate::plan::lb::observed::{Observed, ObservedInstance};
 use crate::plan::lb::operation::Plan;
-use crate::plan::lb::teardown::Departure;
+use crate::plan::lb::teardown::{Departure, reversible};
 use crate::plan::lb::{Desired, Inputs, Settings, desire, teardown, teardown_needs, wanted_enis};
 
 /// Interfaces of directly attached pods: by address, the pod it belonged to when it was looked up, and the interface.
@@ -296,11 +296,13 @@ impl Reader {
 pub(super) struct Leaving {
     pub(super) owner: Owner,
     pub(super) departure: Departure,
+    /// Whether the Service stays, so that its user can want the load balancer back.
+    stays: bool,
 }
 
 impl Leaving {
     pub(super) fn of(service: &ServiceView, settings: &Settings) -> Self {
-        Self { owner: Owner::of(service, settings), departure: Departure::of(service) }
+        Self { owner: Owner::of(service, settings), departure: Departure::of(service), stays: !service.deleting }
     }
 
     /// The load balancer that the Service names.
@@ -347,7 +349,8 @@ impl Leaving {
     }
 
     pub(super) fn plan(&self, observed: &Observed) -> Plan {
-        teardown(&self.owner, &self.departure, observed)
+        let plan = teardown(&self.owner, &self.departure, observed);
+        if self.stays { reversible(plan) } else { plan }
     }
 }
 

@@ -6,7 +6,7 @@ use super::Draft;
 use crate::plan::lb::Problem;
 use crate::plan::lb::annotations::{Name, entry};
 use crate::plan::lb::desired::{Desired, FixedAttribute};
-use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, REUSE_TAG};
+use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::lb::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::lb::operation::{MOST_TAGS, Operation, Target};
 
@@ -149,14 +149,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, draft: &mut Draft) {
         }
     }
     let wanted = &desired.instance;
-    if let Some(on) = wanted.delete_protection.filter(|on| *on != instance.delete_protection) {
-        attribute(
-            draft,
-            "delete protection",
-            Operation::SetDeleteProtection { on },
-            format!("{}: {} now", key(Name::DeleteProtection), if on { "off" } else { "on" }),
-        );
-    }
+    protection(wanted.delete_protection, instance, draft);
     if let Some(status) = differs(wanted.modification_protection.as_ref(), &instance.modification_protection) {
         attribute(
             draft,
@@ -170,6 +163,28 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, draft: &mut Draft) {
         attribute(draft, "name", Operation::SetName { name }, reason);
     }
     tags(desired, instance, draft);
+}
+
+/// Delete protection as the annotation says; without one, as it was before a deletion that is not wanted any more.
+fn protection(wanted: Option<bool>, instance: &ObservedInstance, draft: &mut Draft) {
+    const TARGET: &str = "delete protection";
+    let given_up = instance.tags.contains_key(UNPROTECTED_TAG);
+    let reason = match wanted {
+        None => "the load balancer was about to be deleted".to_owned(),
+        Some(on) => format!("{}: {} now", key(Name::DeleteProtection), if on { "off" } else { "on" }),
+    };
+    let on = wanted.or(given_up.then_some(true));
+    if let Some(on) = on.filter(|on| *on != instance.delete_protection) {
+        attribute(draft, TARGET, Operation::SetDeleteProtection { on }, reason);
+    }
+    if given_up {
+        draft.step(
+            Operation::Untag { keys: vec![UNPROTECTED_TAG.to_owned()] },
+            Target::Attribute("tags"),
+            [Target::Attribute(TARGET)],
+            "the load balancer stays",
+        );
+    }
 }
 
 fn attribute(draft: &mut Draft, target: &'static str, operation: Operation, reason: impl Into<String>) {
@@ -321,7 +336,7 @@ fn tags(desired: &Desired, instance: &ObservedInstance, draft: &mut Draft) {
     let cluster_tag = desired.owner.cluster_tag.as_str();
     let untouched = |key: &str| {
         let lower = key.to_ascii_lowercase();
-        [MARK_TAG, CLUSTER_TAG, REUSE_TAG, cluster_tag].contains(&key)
+        [MARK_TAG, CLUSTER_TAG, REUSE_TAG, UNPROTECTED_TAG, cluster_tag].contains(&key)
             || lower.starts_with("acs:")
             || lower.starts_with("aliyun")
     };
