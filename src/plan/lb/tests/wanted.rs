@@ -290,7 +290,9 @@ fn what_has_no_effect_is_said() {
 fn each_setting_without_effect_is_told_with_what_it_needs() {
     const HTTP: (&str, &str) = ("protocol-port", "http:80");
     const USERS: (&str, &str) = ("id", "lb-user");
-    const CASES: &[(&[(&str, &str)], &str, &str)] = &[
+    /// Annotations, the one without effect, and what is said of it.
+    type Case = (&'static [(&'static str, &'static str)], &'static str, &'static str);
+    const CASES: &[Case] = &[
         (&[("acl-id", "a")], "acl-id", "acl-status: on"),
         (&[("connection-drain-timeout", "10")], "connection-drain-timeout", "connection-drain: on"),
         (&[HTTP, ("sticky-session-type", "insert")], "sticky-session-type", "sticky-session: on"),
