@@ -366,7 +366,7 @@ fn seeds(ordinary: u64) -> std::ops::RangeInclusive<u64> {
 }
 
 /// Fails with everything that went wrong, else tells what was slowest; gives the number of seeds and of faulty calls.
-#[allow(clippy::print_stdout, reason = "shown on demand, as the output of tests is")]
+#[expect(clippy::print_stdout, reason = "which seeds were slowest is for whoever reads the output")]
 fn judged(outcomes: Vec<Result<Played, String>>) -> (usize, usize) {
     let count = outcomes.len();
     let (played, failed): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sim::cloud::{RouteEntry, World as CloudWorld};
+use sim::cloud::{LoadBalancer, RouteEntry, World as CloudWorld};
 use sim::cluster::NodeSpec;
 use sim::stage::{CLUSTER_ID, ROUTE_TABLE, Stage};
 
@@ -208,6 +208,22 @@ impl Foreign {
         now
     }
 
+    /// Somebody made more: all but this cluster's load balancers, and all routes to instances that are not its nodes'.
+    pub(crate) fn claim(&mut self, stage: &Stage) {
+        stage.cloud.look(|cloud| {
+            let theirs = cloud.load_balancers.iter().filter(|(_, lb)| !is_marked(lb));
+            self.load_balancers.extend(theirs.map(|(id, _)| (id.clone(), Value::Null)));
+            let entries = cloud.route_tables[ROUTE_TABLE].entries.iter();
+            let theirs = entries.filter(|(_, entry)| !format!("{:?}", entry.next_hops).contains("i-play-"));
+            self.routes.extend(theirs.map(|(cidr, _)| (cidr.clone(), Value::Null)));
+        });
+    }
+
+    /// How many load balancers, routes and nodes there are.
+    pub(crate) fn counts(&self) -> [usize; 3] {
+        [self.load_balancers.len(), self.routes.len(), self.nodes.len()]
+    }
+
     /// How many things there are.
     pub(crate) fn count(&self) -> usize {
         self.load_balancers.len() + self.routes.len() + self.nodes.len()
@@ -242,15 +258,13 @@ fn peoples_part(mut lb: Value) -> Value {
     lb
 }
 
+fn is_marked(lb: &LoadBalancer) -> bool {
+    lb.tags.contains_key(MARK) && lb.tags.get(CLUSTER).is_some_and(|id| id == CLUSTER_ID)
+}
+
 /// Load balancers that carry this cluster's mark.
 pub(crate) fn marked(stage: &Stage) -> usize {
-    stage.cloud.look(|cloud| {
-        cloud
-            .load_balancers
-            .values()
-            .filter(|lb| lb.tags.contains_key(MARK) && lb.tags.get(CLUSTER).is_some_and(|id| id == CLUSTER_ID))
-            .count()
-    })
+    stage.cloud.look(|cloud| cloud.load_balancers.values().filter(|lb| is_marked(lb)).count())
 }
 
 /// The page with the table of what was tried.

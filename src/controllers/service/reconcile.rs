@@ -118,7 +118,9 @@ impl Reconciler {
             self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
         // A Service that now names another load balancer needs to be read anew.
         let remembered = remembered.filter(|remembered| is_of(&remembered.observed, &wanted.desired));
-        status::add_finalizer(cluster, fence, service).await?;
+        if !status::add_finalizer(cluster, fence, service).await? {
+            return Ok(Verdict::Again(SECOND_SIGHTING));
+        }
 
         let desired = &wanted.desired;
         let lock = self.memory.lock_of(desired.reuse.as_deref().unwrap_or(&desired.owner.default_name()));

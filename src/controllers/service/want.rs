@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::config::checked::VSwitchChoice;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
 use crate::plan::lb::annotations::{Name, raw};
+use crate::plan::lb::desired::zones;
 use crate::plan::lb::gates;
 use crate::plan::lb::naming::Owner;
 use crate::plan::lb::observed::{Observed, ObservedInstance};
@@ -354,13 +355,7 @@ impl Leaving {
 }
 
 fn near_nodes(mut vswitches: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<String> {
-    let mut nodes_in: BTreeMap<&str, usize> = BTreeMap::new();
-    for node in nodes {
-        const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
-        if let Some(zone) = LABELS.iter().find_map(|label| node.labels.get(*label)) {
-            *nodes_in.entry(zone).or_default() += 1;
-        }
-    }
+    let nodes_in: HashMap<&str, usize> = zones::by_nodes(nodes).into_iter().collect();
     let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
     vswitches.retain(|vswitch| count(vswitch) > 0);
     vswitches.sort_by_key(|vswitch| (Reverse(count(vswitch)), Reverse(vswitch.available_ips), vswitch.id.clone()));

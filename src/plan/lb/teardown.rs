@@ -4,7 +4,7 @@
 //! kind can still be left.
 
 use super::access;
-use super::annotations::{Name, raw};
+use super::annotations::{Name, entry, raw};
 use super::desired::{Needs, groups_to_read};
 use super::diff::{Draft, clear_all, forwards_to, listener_target};
 use super::model::ListenerKey;
@@ -67,6 +67,12 @@ pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Pl
         (Some(instance), Some(id)) if instance.id != id => {
             draft.problem("load balancer", &instance.id, format!("{id}; nothing is removed from another one"));
         }
+        (Some(instance), Some(id)) if instance.tags.get(MARK_TAG) == Some(&owner.default_name()) => draft.problem(
+            entry(Name::Id).full_key(),
+            id,
+            "the id of a load balancer of a user: this one was made for this Service; remove the annotation to have it \
+             removed with the Service",
+        ),
         (Some(_), Some(_)) => leave(owner, departure, observed, &mut draft),
         (Some(instance), None) if !owner.owns_instance(instance) => draft.problem(
             format!("load balancer {}", instance.id),

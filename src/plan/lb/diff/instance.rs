@@ -224,8 +224,22 @@ pub(in crate::plan::lb) fn charge_differs(desired: &Desired, instance: &Observed
     !draft.plan.steps.is_empty()
 }
 
-/// Settings of the charge that have no effect on this instance, or on the one to be made.
+/// Settings that have no effect on this instance, or on the one to be made.
 pub(super) fn idle(desired: &Desired, instance: Option<&ObservedInstance>, draft: &mut Draft) {
+    if let (Some(instance), Some(wanted), None) = (instance, &desired.instance.vswitch_id, &desired.reuse)
+        && instance.address_type == "intranet"
+        && !instance.vswitch_id.is_empty()
+        && instance.vswitch_id != *wanted
+    {
+        let there = &instance.vswitch_id;
+        let why =
+            format!("no effect: the load balancer is in {there} and stays there; delete the Service and make it again");
+        draft.warning(key(Name::VswitchId), wanted, why);
+    }
+    idle_charge(desired, instance, draft);
+}
+
+fn idle_charge(desired: &Desired, instance: Option<&ObservedInstance>, draft: &mut Draft) {
     let (wanted, create) = (&desired.instance, &desired.instance.create);
     let charge_type = wanted.instance_charge_type.as_deref();
     let charge_type = charge_type.or(instance.map(|it| it.instance_charge_type.as_str()));
@@ -333,20 +347,28 @@ fn tags(desired: &Desired, instance: &ObservedInstance, draft: &mut Draft) {
         .collect();
     let remove: Vec<_> =
         instance.tags.keys().filter(|key| !untouched(key) && !wanted.contains_key(*key)).cloned().collect();
-    let reason = key(Name::AdditionalResourceTags);
     let new = set.keys().filter(|key| !instance.tags.contains_key(*key)).count();
+    let reason = |keys: &mut dyn Iterator<Item = &String>| {
+        let found = keys.map(|tag| match instance.tags.get(tag) {
+            Some(value) => format!("{tag} is {value:?}"),
+            None => format!("{tag} is unset"),
+        });
+        format!("{}: {} now", key(Name::AdditionalResourceTags), found.collect::<Vec<_>>().join(", "))
+    };
     let mut operations = Vec::new();
     if !set.is_empty() {
-        operations.push(Operation::Tag { tags: set });
+        let reason = reason(&mut set.keys());
+        operations.push((Operation::Tag { tags: set }, reason));
     }
     if !remove.is_empty() {
-        operations.push(Operation::Untag { keys: remove });
+        let reason = reason(&mut remove.iter());
+        operations.push((Operation::Untag { keys: remove }, reason));
     }
     // Two marks may be on their way as well.
     if instance.tags.len() + new + 2 > MOST_TAGS {
         operations.reverse();
     }
-    for operation in operations {
-        attribute(draft, "tags", operation, reason.clone());
+    for (operation, reason) in operations {
+        attribute(draft, "tags", operation, reason);
     }
 }
