@@ -83,6 +83,9 @@ pub struct CloudSection {
     /// Share of the API quotas of the account that this program may use.
     #[schemars(range(max = 1))]
     pub budget_share: f64,
+    /// Quotas of the account that differ from the published ones: calls a minute, 1 to 100000, by the name of the API
+    /// action; `"*"` stands for every action that is not named.
+    pub quotas: BTreeMap<String, u32>,
     /// Longest time that one call to the cloud may take.
     pub timeout: TimeSpan,
     /// Where credentials come from. The first of these that is there is used: a key pair in this section (with
@@ -106,6 +109,7 @@ impl Default for CloudSection {
             cluster_tag: "ack.aliyun.com".to_owned(),
             resource_group_id: None,
             budget_share: 0.5,
+            quotas: BTreeMap::new(),
             timeout: TimeSpan::from_secs(20),
             credentials: CredentialsSection::default(),
             endpoints: EndpointsSection::default(),
@@ -611,6 +615,7 @@ pub fn example() -> FileConfig {
     cloud.vpc_id = text("vpc-bp1example");
     cloud.zone_id = text("cn-hangzhou-i");
     cloud.resource_group_id = text("rg-example");
+    cloud.quotas = BTreeMap::from([("CreateLoadBalancer".to_owned(), 120)]);
     cloud.credentials = CredentialsSection {
         access_key_id: text("LTAI-example"),
         access_key_secret: text("..."),

@@ -38,6 +38,10 @@ struct Options {
     /// The cloud enforces the published quotas of calls per minute.
     #[arg(long)]
     quotas: bool,
+    /// The controller keeps within the published quotas of calls per minute although the cloud does not enforce them.
+    /// Otherwise it is told of quotas that are out of reach, as for an account whose quotas were raised.
+    #[arg(long)]
+    budget: bool,
     /// How long nothing happens in the scenario `idle`, in seconds.
     #[arg(long, default_value_t = 30)]
     idle: u64,

@@ -26,7 +26,8 @@ pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Stage, Stri
     world.dials.rate_quotas = options.quotas;
     let stage = Stage::with(Version::NEWEST, world).await.map_err(anything)?;
     let path = stage.write_config(folder, &["node", "route", "service"], "").map_err(anything)?;
-    std::fs::write(path, config(&stage)).map_err(anything)?;
+    let quotas = if options.quotas || options.budget { "" } else { "[cloud.quotas]\n\"*\" = 100000\n" };
+    std::fs::write(path, format!("{}{quotas}", config(&stage))).map_err(anything)?;
     Ok(stage)
 }
 

@@ -74,6 +74,10 @@ impl Memory {
         self.services.lock().get(key).filter(|remembered| remembered.uid == uid).cloned()
     }
 
+    pub(super) fn knows(&self, key: &ObjectKey) -> bool {
+        self.services.lock().contains_key(key)
+    }
+
     pub(super) fn remember(&self, key: &ObjectKey, remembered: Remembered) {
         self.services.lock().insert(key.clone(), remembered);
     }

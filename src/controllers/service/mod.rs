@@ -66,12 +66,14 @@ pub async fn run(context: Context) {
             Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
         let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), Memory::default()));
         let starting = reconciler.clone();
+        let served = reconciler.clone();
         let (sender, keys) = mpsc::unbounded_channel();
         let config = context.config.clone();
         let driver = keyed::drive(
             CONTROLLER,
             keys,
             move || config.borrow().service.concurrency,
+            move |key| served.is_served(key),
             term.clone(),
             move |key| {
                 let reconciler = reconciler.clone();

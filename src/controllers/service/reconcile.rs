@@ -1,5 +1,6 @@
 //! Brings one Service into agreement with its load balancer.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -51,6 +52,11 @@ impl Reconciler {
     pub(super) async fn warm(&self) {
         // Whoever needs it tries again, and reports it.
         let _ = self.reader.may_have_list("").await;
+    }
+
+    /// Whether a load balancer is known to serve the Service: a change of it is likely one of its backends.
+    pub(super) fn is_served(&self, key: &ObjectKey) -> bool {
+        self.memory.knows(key)
     }
 
     /// One look at one Service, with everything that follows from it.
@@ -128,7 +134,7 @@ impl Reconciler {
         let replaced = self.memory.replaced(&service.key);
         let incarnation = if absent { replaced.as_deref().unwrap_or(label(service)) } else { "" };
         let token = Token::new(&settings.cluster_id, &service.uid, incarnation);
-        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
+        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token, number_of(service)).await;
         if let (true, Some(made), Some((_, Fault { kind: FaultKind::Gone, .. }))) =
             (absent, &observed.instance, &execution.stopped)
         {
@@ -291,7 +297,7 @@ impl Reconciler {
         let mut plan = leaving.plan(&observed);
         let problems = std::mem::take(&mut plan.problems);
         let token = Token::new(&settings.cluster_id, &service.uid, "");
-        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
+        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token, number_of(service)).await;
         if !execution.complete() {
             return Err(Trouble::Execution(execution));
         }
@@ -308,6 +314,13 @@ impl Reconciler {
         report::cleaned(cluster.events(), service, &done);
         Ok(Verdict::Done)
     }
+}
+
+/// Tells a Service from others where quotas are shared.
+fn number_of(service: &ServiceView) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    service.uid.hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 /// Whether what was observed is the load balancer that the Service wants now.
