@@ -9,7 +9,9 @@ use tokio::time::Instant;
 
 use super::CONTROLLER;
 use super::change::change;
+use super::handover;
 use super::want::Enis;
+use crate::clock;
 use crate::observe::metrics;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::observed::Observed;
@@ -72,6 +74,13 @@ pub(super) struct Remembered {
 impl Memory {
     pub(super) fn recall(&self, key: &ObjectKey, uid: &str) -> Option<Remembered> {
         self.services.lock().get(key).filter(|remembered| remembered.uid == uid).cloned()
+    }
+
+    /// What the next copy is told.
+    pub(super) fn note(&self) -> String {
+        let services = self.services.lock();
+        let all = services.values().map(|it| (it.uid.as_str(), &it.observed, it.read_at.elapsed()));
+        handover::note(all, clock::now())
     }
 
     pub(super) fn knows(&self, key: &ObjectKey) -> bool {

@@ -5,6 +5,7 @@
 mod bulk;
 mod change;
 mod execute;
+mod handover;
 mod memory;
 mod observe;
 mod preview;
@@ -20,10 +21,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::info;
 
+use self::handover::Handover;
 use self::memory::Memory;
 use self::reconcile::Reconciler;
 use super::Context;
 use super::keyed;
+use crate::clock;
 use crate::cluster::{Dirty, Store};
 use crate::observe::metrics;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
@@ -64,7 +67,10 @@ pub async fn run(context: Context) {
         let term = stop.child_token();
         let views =
             Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
-        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), Memory::default()));
+        let note = context.fence.take_inherited();
+        let handover = note.map(|note| Handover::read(&note, clock::now())).unwrap_or_default();
+        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), Memory::default(), handover));
+        let ending = reconciler.clone();
         let starting = reconciler.clone();
         let served = reconciler.clone();
         let (sender, keys) = mpsc::unbounded_channel();
@@ -91,6 +97,9 @@ pub async fn run(context: Context) {
         tokio::select! {
             () = driver => {}
             () = lost => {}
+        }
+        if stop.is_cancelled() {
+            context.fence.leave(ending.note());
         }
         metrics::held_back(CONTROLLER, 0);
     }

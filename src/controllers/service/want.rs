@@ -22,7 +22,7 @@ use crate::alibaba::{Cloud, Fault, FaultKind};
 use crate::cluster::{Cluster, WriteFault};
 use crate::config::Config;
 use crate::config::checked::VSwitchChoice;
-use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
+use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
 use crate::plan::lb::annotations::{Name, raw};
 use crate::plan::lb::gates;
 use crate::plan::lb::naming::Owner;
@@ -127,8 +127,9 @@ impl Reader {
         let mut waiting_pods = self.gated_pods(service, &gate, &endpoints).await?;
         let (endpoints, waiting) = gates::admitted(&gate, &endpoints, &waiting_pods);
         let asked = wanted_enis(service, &nodes, &endpoints, settings);
+        let pod = |endpoint: &Endpoint| endpoint.pod.as_deref().map(str::to_owned);
         let pods: BTreeMap<IpAddr, Option<String>> =
-            endpoints.endpoints.iter().map(|endpoint| (endpoint.address, endpoint.pod.clone())).collect();
+            endpoints.endpoints.iter().map(|endpoint| (endpoint.address, pod(endpoint))).collect();
         let mut enis = BTreeMap::new();
         let mut unknown = Vec::new();
         let attached = asked.clone();
@@ -319,7 +320,7 @@ impl Leaving {
     async fn read_parts(&self, slb: &Slb, bulk: &Bulk, instance: ObservedInstance) -> Result<Observed, Fault> {
         let override_listeners = self.departure.override_listeners;
         let needs = |observed: &Observed| teardown_needs(&self.owner, self.reuse(), override_listeners, observed);
-        read(slb, bulk, instance, needs).await
+        read(slb, bulk, Observed { instance: Some(instance), ..Observed::default() }, needs).await
     }
 
     pub(super) fn plan(&self, observed: &Observed) -> Plan {
