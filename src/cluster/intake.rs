@@ -120,10 +120,16 @@ impl Slices {
         }
     }
 
-    fn united(&self, service: &ObjectKey) -> EndpointsView {
+    fn united(&self, service: &ObjectKey) -> Arc<EndpointsView> {
         let names = self.by_service.get(service).into_iter().flatten();
-        let slices = names.filter_map(|name| self.slices.get(name));
-        views::united(slices.flat_map(|slice| slice.endpoints.iter().cloned()).collect())
+        let mut slices = names.filter_map(|name| self.slices.get(name));
+        match (slices.next(), slices.next()) {
+            (Some(only), None) => only.view.clone(),
+            (first, second) => {
+                let all = first.into_iter().chain(second).chain(slices);
+                Arc::new(views::united(all.flat_map(|slice| slice.view.endpoints.iter().cloned()).collect()))
+            }
+        }
     }
 }
 

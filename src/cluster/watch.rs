@@ -26,8 +26,8 @@ use super::intake::Intake;
 use super::requests::{Pauses, RequestFault, Requests, count_read, random_share, segment};
 use super::writes::denied;
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
+/// Objects in one page of a list: nodes are large, and a page is in memory as a whole.
+const PAGE: u32 = 200;
 /// The API server ends a watch after this time and up to half more. Short enough that a connection that died without
 /// a sign is noticed soon; continuing a watch costs one request.
 const WATCH_SECONDS: f64 = 120.0;

@@ -268,7 +268,7 @@ impl Default for KubernetesSection {
             context: None,
             server: None,
             qps: 100.0,
-            burst: 1000,
+            burst: 5000,
             timeout: TimeSpan::from_secs(30),
         }
     }

@@ -174,14 +174,9 @@ mod tests {
 
     fn balancer(weight: u8) -> Observed {
         let backend = |server: &str| Backend {
-            key: BackendKey {
-                kind: BackendKind::Ecs,
-                server_id: server.to_owned(),
-                server_ip: String::new(),
-                port: 30080,
-            },
+            key: BackendKey { kind: BackendKind::Ecs, server_id: server.into(), server_ip: String::new(), port: 30080 },
             weight,
-            description: "k8s/80/web/default/c1".to_owned(),
+            description: "k8s/80/web/default/c1".into(),
         };
         let backends = Some(vec![backend("i-2"), backend("i-1")]);
         let group = ObservedGroup { name: "k8s/80/web/default/c1".to_owned(), backends };
