@@ -20,12 +20,13 @@ use crate::alibaba::place::{self, Place};
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::alibaba::{Cloud, CredentialState};
 use crate::cluster::{Cluster, Regarding, elect};
+use crate::config::tls::server_config;
 use crate::config::watch::{Pace, Reload, Watch};
 use crate::config::{Config, Loaded, Origin, checked};
 use crate::controllers::Context;
 use crate::fence::{Fence, fence};
 use crate::observe::health::Health;
-use crate::observe::http::{self, Pages};
+use crate::observe::http::{self, Manners, Pages};
 use crate::observe::logs::Logs;
 use crate::observe::metrics;
 use crate::observe::notify::ServiceManager;
@@ -162,7 +163,7 @@ async fn inner(
         let term = stop.child_token();
         let first = config.borrow_and_update().clone();
         let mut changes = config.clone();
-        tokio::join!(world(first.clone(), config.clone(), &pages.health, &mut reports, &term), async {
+        tokio::join!(world(first.clone(), config.clone(), &pages, &mut reports, &term), async {
             loop {
                 tokio::select! {
                     () = term.cancelled() => return,
@@ -181,10 +182,11 @@ async fn inner(
 async fn world(
     first: Arc<Config>,
     mut config: watch::Receiver<Arc<Config>>,
-    health: &Health,
+    pages: &Pages,
     reports: &mut mpsc::Receiver<Outcome>,
     term: &CancellationToken,
 ) {
+    let Pages { health, guard, .. } = pages;
     let connected = tokio::select! {
         () = term.cancelled() => None,
         connected = connect(&first, health) => Some(connected),
@@ -192,6 +194,7 @@ async fn world(
     let Some((cluster, cloud, place)) = connected else { return };
     info!(region = place.region, vpc = place.vpc_id, cluster_id = first.cloud.cluster_id, "connected");
 
+    guard.appoint(Some(Arc::new(cluster.clone())));
     let place = Arc::new(place);
     let (keeper, fence) = fence();
     // The election outlives the controllers: they may write until they have ended.
@@ -203,6 +206,7 @@ async fn world(
         fence: fence.clone(),
         place: place.clone(),
         config: config.clone(),
+        alarms: health.alarms().clone(),
         stop: term.clone(),
     };
     let mut supervisor = Supervisor::new(context);
@@ -230,6 +234,7 @@ async fn world(
         }
     }
     supervisor.stop().await;
+    guard.appoint(None);
     cluster.flush_events(FLUSH).await;
     election_stop.cancel();
     if let Err(failure) = election.await {
@@ -381,6 +386,30 @@ impl Shown {
     }
 }
 
+/// What is served, as the configuration says.
+fn manners(settings: &checked::Server) -> Result<Manners, String> {
+    let tls = match (&settings.tls_cert_file, &settings.tls_key_file) {
+        (Some(certificate), Some(key)) => Some(server_config(certificate, key)?),
+        _ => None,
+    };
+    Ok(Manners { tls, authorization: settings.authorization })
+}
+
+/// Serves in a thread of its own: whatever clients do, the work goes on.
+fn isolated(
+    listener: std::net::TcpListener,
+    pages: Pages,
+    manners: Manners,
+    stop: CancellationToken,
+) -> std::io::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = {
+        let _inside = runtime.enter();
+        TcpListener::from_std(listener)?
+    };
+    Ok(tokio::task::spawn_blocking(move || runtime.block_on(http::serve(listener, pages, manners, stop))))
+}
+
 /// A listener that serves.
 struct Running {
     settings: checked::Server,
@@ -412,15 +441,17 @@ impl Server {
         if settings.port == 0 {
             return Ok(None);
         }
-        let listener = TcpListener::bind((settings.address, settings.port)).await.map_err(|error| {
+        let listener = TcpListener::bind((settings.address, settings.port)).await;
+        let listener = listener.and_then(TcpListener::into_std).map_err(|error| {
             let text = format!(
                 "cannot listen on server.address {} server.port {}: {error}; choose another port, or 0 for none",
                 settings.address, settings.port
             );
             std::io::Error::new(error.kind(), text)
         })?;
+        let manners = manners(settings).map_err(std::io::Error::other)?;
         let stop = CancellationToken::new();
-        let task = tokio::spawn(http::serve(listener, pages.clone(), stop.clone()));
+        let task = isolated(listener, pages.clone(), manners, stop.clone())?;
         Ok(Some(Running { settings: settings.clone(), stop, task }))
     }
 

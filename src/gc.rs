@@ -54,6 +54,17 @@ pub enum Orphan {
     },
 }
 
+impl Orphan {
+    /// The id of the load balancer, or the destination of the route.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            Self::LoadBalancer { id, .. } => id,
+            Self::Route { destination, .. } => destination,
+        }
+    }
+}
+
 impl std::fmt::Display for Orphan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -174,7 +185,11 @@ async fn routes(world: &World, config: &Config) -> Result<BTreeMap<String, Vec<R
 }
 
 /// Instances with both our tags that no Service has, had, or names.
-fn orphaned_instances(instances: &[ObservedInstance], services: &[Arc<ServiceView>], config: &Config) -> Vec<Orphan> {
+pub(crate) fn orphaned_instances(
+    instances: &[ObservedInstance],
+    services: &[Arc<ServiceView>],
+    config: &Config,
+) -> Vec<Orphan> {
     let owned = |instance: &ObservedInstance, mark: &str| {
         services.iter().any(|service| {
             default_name(&service.uid) == mark

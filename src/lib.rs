@@ -28,7 +28,8 @@
 //! - [`plan`] does no I/O: no client, no runtime, no clock, no log.
 //! - Only [`alibaba`] names the vendor's actions; only [`cluster`] uses the Kubernetes client.
 //! - A write takes a [`fence::Permit`], and only the [`fence::Fence`] gives one out: there is no other way to write.
-//! - The wall clock is read in [`clock`] and nowhere else.
+//! - The wall clock is read in [`clock`] and nowhere else; what is left to chance, which is only when something is tried,
+//!   is in [`chance`].
 //! - There is no state of our own: whatever is remembered only saves reads, and can be lost at any moment.
 //!
 //! Absent on purpose: a hash of the last applied state (it hides drift), waiting inside a run (it makes stopping slow), a
@@ -39,6 +40,7 @@
 
 pub mod alibaba;
 pub mod app;
+pub mod chance;
 pub mod cli;
 pub mod clock;
 pub mod cluster;

@@ -111,6 +111,9 @@ fn changed_keys(before: &Config, after: &Config) -> BTreeSet<String> {
     if before.cloud.credentials != after.cloud.credentials {
         keys.insert("cloud.credentials".to_owned());
     }
+    if before.server.tls_key_file != after.server.tls_key_file {
+        keys.insert("server.tls_key_file".to_owned());
+    }
     // Secrets are all alike here; they were compared above.
     compare("", &json!(before), &json!(after), &mut keys);
     keys

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::actions::Action;
+use crate::chance;
 
 /// The time over which quotas count.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
@@ -147,7 +148,7 @@ impl Budgets {
     ///
     /// `hint` is what the answer said, if it did.
     pub(super) fn pause(&self, action: &'static Action, allowance: &Allowance, hint: Option<Duration>) -> Duration {
-        let pause = hint.unwrap_or_else(|| WINDOW.mul_f64(0.5 + random_share() / 2.0)).min(WINDOW);
+        let pause = hint.unwrap_or_else(|| WINDOW.mul_f64(0.5 + chance::share() / 2.0)).min(WINDOW);
         let now = Instant::now();
         let budget = self.of(action);
         let mut state = budget.state.lock();
@@ -243,11 +244,6 @@ impl State {
         }
         self.line.retain(|_, claim| claim.kept_until.is_none_or(|until| until > now));
     }
-}
-
-/// From 0 to 1.
-fn random_share() -> f64 {
-    f64::from(uuid::Uuid::new_v4().as_fields().0) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ mod wire;
 #[cfg(test)]
 mod script;
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 
 use std::sync::Arc;
 

@@ -30,7 +30,8 @@ fn switches_checks_off(config: &Config) -> bool {
 
 /// All but the load balancers', of which the service controller uses every action that there is.
 const RIGHTS: &[Right] = &[
-    right(DESCRIBE_INSTANCES.0, nodes),
+    // Whether the instance of a lost node lives, and whether the account is the cluster's, is asked by all.
+    right(DESCRIBE_INSTANCES.0, |config| nodes(config) || routes(config) || services(config)),
     right(DESCRIBE_NETWORK_INTERFACES.0, switches_checks_off),
     right(MODIFY_NETWORK_INTERFACE.0, switches_checks_off),
     right(DESCRIBE_ROUTE_TABLES.0, |config| routes(config) && config.route.table_ids.is_empty()),

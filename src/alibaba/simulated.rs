@@ -22,7 +22,7 @@ use crate::plan::lb::model::{Backend, BackendKey, BackendKind, ListenerField, Li
 use crate::plan::lb::observed::CertificateState;
 use crate::plan::lb::operation::{CreateAccessList, CreateInstance};
 
-const REGION: &str = "cn-hangzhou";
+pub(crate) const REGION: &str = "cn-hangzhou";
 
 #[derive(Debug)]
 struct InProcess(sim::cloud::Cloud);
@@ -47,6 +47,12 @@ fn world() -> World {
 
 fn key() -> AccessKey {
     AccessKey { id: KEY_ID.into(), secret: Secret::new(KEY_SECRET.into()), token: None }
+}
+
+/// A client of a simulated cloud, by whatever way.
+pub(crate) fn client_by(transport: Arc<dyn Transport>) -> Cloud {
+    let config = crate::config::checked::Cloud { credentials: Credentials::AccessKey(key()), ..config() };
+    Cloud::new(transport, &config, REGION)
 }
 
 fn client(simulated: &sim::cloud::Cloud, credentials: Credentials) -> Cloud {

@@ -46,7 +46,7 @@ pub struct Direct;
 
 /// The transport cannot be set up.
 #[derive(Debug, Error)]
-#[error("cannot set up HTTP: {0}")]
+#[error("cannot set up HTTP: {}", innermost(.0))]
 pub struct SetupError(#[from] reqwest::Error);
 
 /// The real transport. Proxies come from `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`.

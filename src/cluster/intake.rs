@@ -16,7 +16,11 @@ pub(super) trait Intake: Send + Sync {
     fn begin(&mut self);
     /// One object of the list.
     fn listed(&mut self, object: Value);
-    /// The list is whole.
+    /// Services with an address in the list that has arrived; `None` for a kind of which there is only one generation.
+    fn with_addresses(&self) -> Option<BTreeSet<ObjectKey>> {
+        None
+    }
+    /// The list is whole, and is used from now on.
     fn finish(&mut self);
     /// An object was added or changed.
     fn apply(&mut self, object: Value);
@@ -34,11 +38,27 @@ pub(super) struct Single<V> {
     listed: Vec<(ObjectKey, V)>,
     /// Listed but not readable. Such an object exists, so it must not count as deleted.
     unreadable: HashSet<ObjectKey>,
+    /// Tells objects that have addresses, for a kind that has a successor.
+    has_addresses: Option<fn(&Value) -> bool>,
+    /// Those of the list.
+    addressed: BTreeSet<ObjectKey>,
 }
 
 impl<V> Single<V> {
     pub(super) fn new(store: Arc<Store<V>>, read: Read<V>) -> Self {
-        Self { store, read, listed: Vec::new(), unreadable: HashSet::new() }
+        Self {
+            store,
+            read,
+            listed: Vec::new(),
+            unreadable: HashSet::new(),
+            has_addresses: None,
+            addressed: BTreeSet::new(),
+        }
+    }
+
+    /// Also tells which objects have addresses that the successor of their kind must have as well.
+    pub(super) fn telling(self, has_addresses: fn(&Value) -> bool) -> Self {
+        Self { has_addresses: Some(has_addresses), ..self }
     }
 }
 
@@ -46,10 +66,14 @@ impl<V: View> Intake for Single<V> {
     fn begin(&mut self) {
         self.listed.clear();
         self.unreadable.clear();
+        self.addressed.clear();
     }
 
     fn listed(&mut self, object: Value) {
         let Some(key) = identified(&object) else { return };
+        if self.has_addresses.is_some_and(|has_addresses| has_addresses(&object)) {
+            self.addressed.insert(key.clone());
+        }
         match (self.read)(object) {
             Ok(Some(view)) => self.listed.push((key, view)),
             Ok(None) => {}
@@ -58,6 +82,10 @@ impl<V: View> Intake for Single<V> {
                 self.unreadable.insert(key);
             }
         }
+    }
+
+    fn with_addresses(&self) -> Option<BTreeSet<ObjectKey>> {
+        self.has_addresses.map(|_| self.addressed.clone())
     }
 
     fn finish(&mut self) {
@@ -145,6 +173,11 @@ impl Intake for Slices {
             self.slices.get(&name).cloned()
         });
         self.listed.insert(name, slice);
+    }
+
+    fn with_addresses(&self) -> Option<BTreeSet<ObjectKey>> {
+        let filled = self.listed.values().flatten().filter(|slice| !slice.view.endpoints.is_empty());
+        Some(filled.map(|slice| slice.service.clone()).collect())
     }
 
     fn finish(&mut self) {

@@ -11,6 +11,7 @@ mod fake;
 mod intake;
 mod lease;
 mod requests;
+mod reviews;
 mod status;
 mod store;
 mod views;
@@ -207,7 +208,8 @@ impl Cluster {
     #[must_use]
     pub fn endpoints(&self) -> Watched<EndpointsView> {
         self.inner.endpoints.handle(&self.inner.requests, |store| {
-            let whole = Single::new(store.clone(), |object| views::endpoints(object).map(Some));
+            let whole =
+                Single::new(store.clone(), |object| views::endpoints(object).map(Some)).telling(views::become_slices);
             let plural = "endpointslices.discovery.k8s.io";
             vec![
                 resource("/apis/discovery.k8s.io/v1/endpointslices", plural, Slices::new(store.clone())),

@@ -14,6 +14,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use super::status::Health;
+use crate::chance;
 use crate::config::checked::Kubernetes;
 use crate::observe::metrics;
 
@@ -236,18 +237,12 @@ impl Pauses {
     pub(super) fn next(&mut self) -> Duration {
         let base = self.next;
         self.next = (base * 2).min(self.longest);
-        base.mul_f64(0.5 + 0.5 * random_share())
+        base.mul_f64(0.5 + 0.5 * chance::share())
     }
 
     pub(super) fn reset(&mut self) {
         self.next = self.first;
     }
-}
-
-/// A random number, at least 0 and below 1.
-pub(super) fn random_share() -> f64 {
-    let [first, second, third, fourth, ..] = *uuid::Uuid::new_v4().as_bytes();
-    f64::from(u32::from_be_bytes([first, second, third, fourth])) / (f64::from(u32::MAX) + 1.0)
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Objects as a watch last saw them, and who must look again.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 
@@ -61,12 +63,18 @@ fn differs<V: View>(new: &mut Arc<V>, old: &V) -> bool {
     differs
 }
 
+/// Deletions that are remembered at most; forgetting one only makes somebody ask again.
+const REMEMBERED: usize = 5000;
+
 /// The objects of one kind. Reading never waits for the API server.
 #[derive(Debug)]
 pub struct Store<V> {
-    views: RwLock<HashMap<ObjectKey, Arc<V>>>,
+    views: RwLock<BTreeMap<ObjectKey, Arc<V>>>,
     readers: Mutex<Vec<Weak<Reader>>>,
-    synced: watch::Sender<bool>,
+    synced: AtomicBool,
+    first_list: Notify,
+    /// What the API server said was deleted, and is not there again; what a list lacked is not in it.
+    deleted: Mutex<BTreeSet<ObjectKey>>,
 }
 
 /// One reader's set of keys that changed since it last asked; deletions and what a relist found missing included.
@@ -95,7 +103,7 @@ impl<V> Store<V> {
         self.views.read().get(key).cloned()
     }
 
-    /// All objects, in no particular order.
+    /// All objects, in the order of their keys.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<V>> {
         self.views.read().values().cloned().collect()
@@ -115,15 +123,18 @@ impl<V> Store<V> {
 
     /// Completes when the first list has arrived whole.
     pub async fn synced(&self) {
-        let mut synced = self.synced.subscribe();
-        // The sender lives as long as `self`, so this cannot end with an error.
-        let _ = synced.wait_for(|synced| *synced).await;
+        let mut first_list = pin!(self.first_list.notified());
+        // From here on it is not missed.
+        first_list.as_mut().enable();
+        if !self.is_synced() {
+            first_list.await;
+        }
     }
 
     /// Whether the first list has arrived whole.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        *self.synced.borrow()
+        self.synced.load(Ordering::Acquire)
     }
 
     /// From now on, keys that change; all present keys count as changed at first.
@@ -143,7 +154,20 @@ impl<V> Store<V> {
     /// An empty store whose first list is still to come.
     #[must_use]
     pub fn new() -> Self {
-        Self { views: RwLock::default(), readers: Mutex::default(), synced: watch::Sender::new(false) }
+        Self {
+            views: RwLock::default(),
+            readers: Mutex::default(),
+            synced: AtomicBool::new(false),
+            first_list: Notify::new(),
+            deleted: Mutex::default(),
+        }
+    }
+
+    /// Names of the objects whose deletion was watched, as far as they are remembered. What merely is not there may
+    /// have been lost by the API server, as by one that was restored from a backup.
+    #[must_use]
+    pub fn deleted(&self) -> BTreeSet<String> {
+        self.deleted.lock().iter().map(|key| key.name.clone()).collect()
     }
 
     fn notify(&self, keys: &[ObjectKey]) {
@@ -169,6 +193,7 @@ impl<V> Default for Store<V> {
 impl<V: View> Store<V> {
     /// An object was added or changed.
     pub fn apply(&self, key: ObjectKey, view: impl Into<Arc<V>>) {
+        self.deleted.lock().remove(&key);
         let changed = put(&mut self.views.write(), &key, view.into());
         if changed {
             self.notify(&[key]);
@@ -179,6 +204,12 @@ impl<V: View> Store<V> {
     pub fn delete(&self, key: &ObjectKey) {
         let existed = self.views.write().remove(key).is_some();
         if existed {
+            let mut deleted = self.deleted.lock();
+            if deleted.len() >= REMEMBERED {
+                deleted.pop_first();
+            }
+            deleted.insert(key.clone());
+            drop(deleted);
             self.notify(std::slice::from_ref(key));
         }
     }
@@ -197,6 +228,9 @@ impl<V: View> Store<V> {
             stays
         });
         drop(present);
+        let mut deleted = self.deleted.lock();
+        listed.iter().for_each(|(key, _)| drop(deleted.take(key)));
+        drop(deleted);
         for (key, view) in listed {
             if put(&mut views, &key, view.into()) {
                 changed.push(key);
@@ -204,12 +238,13 @@ impl<V: View> Store<V> {
         }
         drop(views);
         self.notify(&changed);
-        self.synced.send_replace(true);
+        self.synced.store(true, Ordering::Release);
+        self.first_list.notify_waiters();
     }
 }
 
 /// Stores a view; returns whether readers must look again.
-fn put<V: View>(views: &mut HashMap<ObjectKey, Arc<V>>, key: &ObjectKey, mut view: Arc<V>) -> bool {
+fn put<V: View>(views: &mut BTreeMap<ObjectKey, Arc<V>>, key: &ObjectKey, mut view: Arc<V>) -> bool {
     match views.get_mut(key) {
         Some(old) => {
             let differs = differs(&mut view, old);
@@ -295,6 +330,22 @@ mod tests {
         assert_eq!(pending(&mut dirty).await, keys(&["b"]));
         assert!(store.get(&ObjectKey::cluster("b")).is_none());
         assert!(store.get(&ObjectKey::cluster("c")).is_some());
+    }
+
+    #[test]
+    fn only_a_deletion_that_was_told_counts_as_one() {
+        let store = Store::new();
+        let deleted = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], &HashSet::new());
+        store.delete(&ObjectKey::cluster("a"));
+        store.reset(vec![node("c", "2", "")], &HashSet::new());
+        assert_eq!(store.deleted(), deleted(&["a"]), "b is only missing");
+        let (key, view) = node("a", "3", "");
+        store.apply(key.clone(), view);
+        assert_eq!(store.deleted(), deleted(&[]), "it is back");
+        store.delete(&key);
+        store.reset(vec![node("a", "4", "")], &HashSet::new());
+        assert_eq!(store.deleted(), deleted(&[]), "it is back");
     }
 
     #[tokio::test(start_paused = true)]

@@ -269,6 +269,14 @@ fn in_order(ports: impl Iterator<Item = (String, u16)>) -> Arc<[(String, u16)]> 
     ports.into()
 }
 
+/// Whether an Endpoints object has addresses that the API server's own controllers put into slices as well.
+pub(super) fn become_slices(object: &Value) -> bool {
+    let skipped = &object["metadata"]["labels"]["endpointslice.kubernetes.io/skip-mirror"] == "true";
+    let filled = |list: &Value| list.as_array().is_some_and(|addresses| !addresses.is_empty());
+    let mut subsets = object["subsets"].as_array().into_iter().flatten();
+    !skipped && subsets.any(|subset| filled(&subset["addresses"]) || filled(&subset["notReadyAddresses"]))
+}
+
 /// One EndpointSlice, of `discovery.k8s.io/v1` or `v1beta1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slice {
@@ -390,7 +398,7 @@ pub(super) fn united(mut endpoints: Vec<Endpoint>) -> EndpointsView {
     });
     endpoints.dedup_by(|later, first| later.address == first.address && later.ports == first.ports);
     endpoints.shrink_to_fit();
-    EndpointsView { endpoints }
+    EndpointsView { unknown: false, endpoints }
 }
 
 #[cfg(test)]

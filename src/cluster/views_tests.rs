@@ -209,6 +209,7 @@ fn slices_of_both_versions_say_the_same() {
     let expected = Slice {
         service: ObjectKey::new("shop", "web"),
         view: Arc::new(EndpointsView {
+            unknown: false,
             endpoints: vec![Endpoint {
                 node: Some("n1".into()),
                 pod: Some("p1".into()),

@@ -6,7 +6,8 @@
 //!  open --> list --> watch --+-------+
 //!   ^                  ^     |
 //!   |                  +-----+  ended in time, or dropped fewer than RELIST_AFTER times in a row: watch on
-//!   +------------------------+  version too old, stream unreadable, dropped again and again: list anew
+//!   +------------------------+  version too old or ahead of the server's, stream unreadable, dropped again and again:
+//!                               list anew
 //! ```
 //!
 //! Lists come in pages instead of as a stream, since streaming lists need a recent API server and fail without a way
@@ -23,8 +24,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::intake::Intake;
-use super::requests::{Pauses, RequestFault, Requests, count_read, random_share, segment};
+use super::requests::{Pauses, RequestFault, Requests, count_read, segment};
 use super::writes::denied;
+use crate::plan::inputs::ObjectKey;
 
 /// Objects in one page of a list: nodes are large, and a page is in memory as a whole.
 const PAGE: u32 = 200;
@@ -64,9 +66,11 @@ enum End {
 pub(super) async fn keep_filled(kind: &'static str, requests: Requests, mut candidates: Vec<Resource>) {
     let health = requests.health().clone();
     let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut before = None;
     loop {
-        match list_first(&requests, &mut candidates).await {
+        match list_first(kind, &requests, &mut candidates, before).await {
             Ok((chosen, version)) => {
+                before = Some(chosen);
                 debug!(kind, path = candidates[chosen].path, version, "listed");
                 health.watch_synced(kind);
                 let started = Instant::now();
@@ -85,21 +89,31 @@ pub(super) async fn keep_filled(kind: &'static str, requests: Requests, mut cand
     }
 }
 
-/// Lists the first candidate that can be listed; gives its index and the version of the list.
-async fn list_first(requests: &Requests, candidates: &mut [Resource]) -> Result<(usize, String), String> {
+/// Lists the first candidate that can be listed; gives its index and the version of the list. `before` is the one that
+/// was listed last.
+async fn list_first(
+    kind: &'static str,
+    requests: &Requests,
+    candidates: &mut [Resource],
+    before: Option<usize>,
+) -> Result<(usize, String), String> {
     let mut refusal = None;
-    for (index, resource) in candidates.iter_mut().enumerate() {
-        match list(requests, resource).await {
+    for index in 0..candidates.len() {
+        match list(requests, &mut candidates[index]).await {
             Ok(version) => {
                 if let Some(reason) = refusal {
-                    warn!(reason, instead = resource.path, "reading an older kind of object instead");
+                    warn!(reason, instead = candidates[index].path, "reading an older kind of object instead");
                 }
-                return Ok((index, version));
+                let ahead = older_is_ahead(kind, requests, candidates, index, before).await?;
+                let (chosen, version) = ahead.unwrap_or((index, version));
+                candidates[chosen].intake.finish();
+                return Ok((chosen, version));
             }
             Err(fault) => match fault.code() {
-                Some(404) => debug!(path = resource.path, "not offered by this API server"),
+                Some(404) => debug!(path = candidates[index].path, "not offered by this API server"),
                 Some(401 | 403) => {
-                    refusal.get_or_insert_with(|| denied("list", resource.plural, &fault.to_string()));
+                    let plural = candidates[index].plural;
+                    refusal.get_or_insert_with(|| denied("list", plural, &fault.to_string()));
                 }
                 _ => return Err(fault.to_string()),
             },
@@ -108,7 +122,41 @@ async fn list_first(requests: &Requests, candidates: &mut [Resource]) -> Result<
     Err(refusal.unwrap_or_else(|| "the API server does not offer this kind of object".into()))
 }
 
-/// Lists one resource, page by page.
+/// After an upgrade the API server offers slices before its controllers have made them. Whoever took them at their word
+/// then would see Services without endpoints. So Endpoints are read until each that has addresses has a slice with some:
+/// whenever the kind changes, and at the start if nobody has a slice. Gives what [`list_first`] should use instead.
+async fn older_is_ahead(
+    kind: &'static str,
+    requests: &Requests,
+    candidates: &mut [Resource],
+    newer: usize,
+    before: Option<usize>,
+) -> Result<Option<(usize, String)>, String> {
+    let Some(filled) = candidates[newer].intake.with_addresses() else { return Ok(None) };
+    // The API server itself makes this one, without any controller.
+    let counts =
+        |service: &&ObjectKey| (service.namespace.as_str(), service.name.as_str()) != ("default", "kubernetes");
+    let changes = match before {
+        None => newer > 0 && !filled.iter().any(|service| counts(&service)),
+        Some(before) => candidates[before].plural != candidates[newer].plural,
+    };
+    let plural = candidates[newer].plural;
+    let Some(older) = (newer + 1..candidates.len()).find(|index| changes && candidates[*index].plural != plural) else {
+        return Ok(None);
+    };
+    let version = match list(requests, &mut candidates[older]).await {
+        Ok(version) => version,
+        Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => return Ok(None),
+        Err(fault) => return Err(fault.to_string()),
+    };
+    let needed = candidates[older].intake.with_addresses().unwrap_or_default();
+    let missing: Vec<_> = needed.difference(&filled).filter(counts).collect();
+    let Some(first) = missing.first() else { return Ok(None) };
+    info!(kind, missing = missing.len(), %first, "slices are offered but not made yet; reading Endpoints until they are");
+    Ok(Some((older, version)))
+}
+
+/// Lists one resource, page by page; it is used once its intake is told to finish.
 async fn list(requests: &Requests, resource: &mut Resource) -> Result<String, RequestFault> {
     let mut query = format!("?limit={PAGE}");
     resource.intake.begin();
@@ -126,7 +174,6 @@ async fn list(requests: &Requests, resource: &mut Resource) -> Result<String, Re
             resource.intake.listed(object);
         }
         if page.continuation.is_empty() {
-            resource.intake.finish();
             return Ok(page.version);
         }
         query = format!("?limit={PAGE}&continue={}", segment(&page.continuation));
@@ -180,6 +227,9 @@ async fn follow(
                 if let Some(better) = readable(requests, &candidates[..chosen]).await {
                     return format!("{better} can be read now");
                 }
+                if let Some(reason) = went_back(requests, candidates[chosen].path, &version).await {
+                    return reason;
+                }
             }
             End::ListAnew(reason) => return reason,
             End::Dropped(reason) => {
@@ -194,9 +244,12 @@ async fn follow(
                     return reason;
                 }
                 sleep(pauses.next()).await;
-                // Behind a broken connection there may be a newer server now.
+                // Behind a broken connection there may be a newer server now, or one with older objects.
                 if let Some(better) = readable(requests, &candidates[..chosen]).await {
                     return format!("{better} can be read now");
+                }
+                if let Some(reason) = went_back(requests, candidates[chosen].path, &version).await {
+                    return reason;
                 }
             }
         }
@@ -213,9 +266,28 @@ async fn readable(requests: &Requests, resources: &[Resource]) -> Option<&'stati
     None
 }
 
+/// One object of the newest list; only the version of the list matters.
+const NEWEST: &str = "resourceVersion=&limit=1";
+
+/// Whether the server is at an earlier version than the one that was watched from: its objects were restored from a
+/// backup. A watch from there would stay silent until it has caught up, and miss all that happens until then.
+async fn went_back(requests: &Requests, path: &'static str, watched: &str) -> Option<String> {
+    // An empty version asks for the newest that there is.
+    let answer = requests.get(&format!("{path}?{NEWEST}")).await.ok()?;
+    let now = Page::read(answer).ok()?.version;
+    // Versions are to be compared for equality only; where they are no numbers, nothing can be said.
+    let (before, after) = (watched.parse::<u64>().ok()?, now.parse::<u64>().ok()?);
+    if after >= before {
+        return None;
+    }
+    let reason = format!("the API server went back from version {before} to {after}, as after a restore from a backup");
+    warn!(path, "{reason}; everything is looked at anew");
+    Some(reason)
+}
+
 /// One watch; moves `version` forward with what arrives.
 async fn watch_once(kind: &'static str, requests: &Requests, resource: &mut Resource, version: &mut String) -> End {
-    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * random_share()));
+    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * crate::chance::share()));
     let uri = format!(
         "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
         resource.path,

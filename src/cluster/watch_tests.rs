@@ -9,7 +9,6 @@ use super::super::Cluster;
 use super::super::fake::{Answer, Asked, cluster};
 use super::super::store::Dirty;
 use super::*;
-use crate::plan::inputs::ObjectKey;
 
 /// A server with one collection at a time: what lists say is set by the test, watches are opened to the test.
 #[derive(Clone, Default)]
@@ -23,6 +22,8 @@ struct State {
     asked: Vec<Asked>,
     watches: Vec<UnboundedSender<String>>,
     watch_fails: Option<u16>,
+    /// The newest version that there is, if it is asked for.
+    newest: Option<&'static str>,
 }
 
 impl Server {
@@ -38,6 +39,9 @@ impl Server {
                 let (sender, receiver) = unbounded_channel();
                 state.watches.push(sender);
                 return Answer::Lines(receiver);
+            }
+            if asked.query == NEWEST {
+                return page(state.newest.unwrap_or("1000"), "", json!([]));
             }
             match state.lists.iter().position(|(path, _)| *path == asked.path) {
                 Some(index) => state.lists.remove(index).1,
@@ -65,7 +69,7 @@ impl Server {
 
     fn lists_asked(&self) -> Vec<String> {
         let state = self.state.lock();
-        let lists = state.asked.iter().filter(|asked| !asked.query.contains("watch=true"));
+        let lists = state.asked.iter().filter(|asked| !asked.query.contains("watch=true") && asked.query != NEWEST);
         lists.map(|asked| format!("{}?{}", asked.path, asked.query)).collect()
     }
 }
@@ -168,6 +172,32 @@ async fn a_version_that_is_too_old_leads_to_a_list_and_its_gaps_count_as_deletio
         }
         assert_eq!(next(&mut dirty).await, nodes(&["b", "c"]), "{expired}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_went_back_in_time_is_listed_anew_although_it_would_let_us_watch() {
+    let server = Server::default();
+    server.list(NODES, page("50", "", json!([node("a", "1", ""), node("b", "49", "")])));
+    server.list(NODES, page("9", "", json!([node("a", "1", "")])));
+    let cluster = server.cluster();
+    let handle = cluster.nodes();
+    handle.store.synced().await;
+    settle().await;
+    let mut dirty = handle.store.subscribe();
+    next(&mut dirty).await;
+    for newest in ["50", "52", "no number"] {
+        server.state.lock().newest = Some(newest);
+        sleep(Duration::from_secs(20)).await;
+        server.state.lock().watches.clear();
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(server.lists_asked().len(), 1, "{newest} is not before 50");
+    }
+    server.state.lock().newest = Some("9");
+    server.state.lock().watches.clear();
+    assert_eq!(next(&mut dirty).await, nodes(&["b"]));
+    assert_eq!(handle.store.deleted(), BTreeSet::new(), "nobody said that it was deleted");
+    settle().await;
+    assert!(server.watches_asked().last().unwrap().contains("resourceVersion=9&"), "{:?}", server.watches_asked());
 }
 
 #[tokio::test(start_paused = true)]
@@ -352,6 +382,50 @@ async fn endpoints_come_from_what_the_server_offers() {
         assert_eq!(view.endpoints[0].address.to_string(), "10.0.0.1");
         assert_eq!(server.state.lock().asked.last().unwrap().path, path, "watched where it was listed");
     }
+}
+
+fn whole(service: &str, address: &str, labels: Value) -> Value {
+    json!({
+        "metadata": { "name": service, "namespace": "shop", "labels": labels },
+        "subsets": [{ "addresses": [{ "ip": address }], "ports": [{ "port": 80 }] }]
+    })
+}
+
+/// The first list of slices has none of what Endpoints have, as right after an upgrade.
+#[tokio::test(start_paused = true)]
+async fn slices_are_read_once_they_are_made() {
+    let server = Server::default();
+    let skipped = json!({ "endpointslice.kubernetes.io/skip-mirror": "true" });
+    let endpoints = || json!([whole("web", "10.0.0.1", json!({})), whole("other", "10.0.0.9", skipped.clone())]);
+    server.list(OLD_SLICES, page("5", "", json!([])));
+    server.list(ENDPOINTS, page("5", "", endpoints()));
+    let cluster = server.cluster();
+    let handle = cluster.endpoints();
+    handle.store.synced().await;
+    settle().await;
+    let web = ObjectKey::new("shop", "web");
+    let address = || handle.store.get(&web).map(|view| view.endpoints[0].address.to_string());
+    let watched =
+        || server.state.lock().asked.iter().rfind(|asked| asked.query.contains("watch=true")).unwrap().path.clone();
+    assert_eq!((address().as_deref(), watched().as_str()), (Some("10.0.0.1"), ENDPOINTS));
+
+    // The first look finds the slice of another Service only, the second that of the first, though still empty.
+    let mut empty = slice("s", "web", "10.0.0.2");
+    empty["endpoints"] = json!([]);
+    for slices in [json!([slice("t", "api", "10.0.0.3")]), json!([empty])] {
+        server.list(OLD_SLICES, page("6", "", json!([])));
+        server.list(OLD_SLICES, page("6", "", slices));
+        server.list(ENDPOINTS, page("6", "", endpoints()));
+        server.state.lock().watches.clear();
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!((address().as_deref(), watched().as_str()), (Some("10.0.0.1"), ENDPOINTS));
+    }
+    server.list(OLD_SLICES, page("7", "", json!([])));
+    server.list(OLD_SLICES, page("7", "", json!([slice("s", "web", "10.0.0.2")])));
+    server.list(ENDPOINTS, page("7", "", endpoints()));
+    server.state.lock().watches.clear();
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!((address().as_deref(), watched().as_str()), (Some("10.0.0.2"), OLD_SLICES));
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,7 +19,7 @@ use super::redact;
 use super::report::{Place, Problem, Report};
 use super::schema::{self, Kind, Shape};
 use super::values::shown;
-use super::{credentials, rules};
+use super::{credentials, rules, tls};
 
 /// Reports say no more than this at once.
 pub(super) const MOST_PROBLEMS: usize = 100;
@@ -57,10 +57,11 @@ pub fn referenced(source: &Source) -> Referenced {
     if checker.is_garbled {
         return Referenced::default();
     }
-    let credentials = checker.extract().cloud.credentials;
-    let keys = credentials::key_files(&credentials);
+    let file = checker.extract();
+    let credentials = file.cloud.credentials;
+    let keys = credentials::key_files(&credentials).into_iter().chain(tls::key_files(&file.server));
     Referenced {
-        keys: keys.iter().filter_map(|path| path.as_ref()).map(|path| resolve(source, path)).collect(),
+        keys: keys.filter_map(|path| path.as_ref()).map(|path| resolve(source, path)).collect(),
         others: credentials.oidc_token_file.iter().map(|path| resolve(source, path)).collect(),
     }
 }

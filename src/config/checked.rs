@@ -207,6 +207,12 @@ pub struct Server {
     pub address: IpAddr,
     /// Port to listen on; 0 switches the server off.
     pub port: u16,
+    /// Certificates in PEM form; plain HTTP is spoken without them.
+    pub tls_cert_file: Option<String>,
+    /// Their private key in PEM form; there if and only if the certificates are.
+    pub tls_key_file: Option<Secret>,
+    /// Whether everything but health asks for a token that the API server accepts.
+    pub authorization: bool,
 }
 
 /// Section `[log]`.

@@ -313,15 +313,31 @@ impl Default for LeaderElectionSection {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerSection {
-    /// Address to listen on. What is served is neither encrypted nor authenticated.
+    /// Address to listen on. Without the keys below, what is served is neither encrypted nor authenticated.
     pub address: IpAddr,
     /// Port to listen on; 0 switches the server off.
     pub port: u16,
+    /// PEM file with the certificate, and those that lead to its issuer. With it and its key, only TLS is spoken. A change
+    /// of the file is seen like one of this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// PEM file with the private key of the certificate, which nobody else may read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key_file: Option<PathBuf>,
+    /// Whether everything but `/livez`, `/healthz` and `/readyz` asks for a bearer token that the API server knows
+    /// (TokenReview), of somebody who may get the path (SubjectAccessReview, a nonResourceURL).
+    pub authorization: bool,
 }
 
 impl Default for ServerSection {
     fn default() -> Self {
-        Self { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 10258 }
+        Self {
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 10258,
+            tls_cert_file: None,
+            tls_key_file: None,
+            authorization: false,
+        }
     }
 }
 
@@ -491,7 +507,6 @@ pub struct ServiceDefaultsSection {
     pub internet_charge_type: Option<InternetChargeType>,
     /// Mbit/s; used with `paybybandwidth`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 5120))]
     pub bandwidth: Option<i64>,
     /// Primary zone. The cloud chooses if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -597,10 +612,12 @@ pub enum SchedulerName {
     Wrr,
     /// The least connections, by weight.
     Wlc,
-    /// By a hash of the client's address.
+    /// By a hash of the client's address; UDP and TCP only, others take turns.
     Sch,
-    /// By a hash of addresses and ports.
+    /// By a hash of addresses and ports; UDP and TCP only, others take turns.
     Tch,
+    /// By a hash of the QUIC connection; UDP only, others take turns.
+    Qch,
 }
 
 /// The defaults, with an example for every key that has none; what the reference file shows.
@@ -643,6 +660,8 @@ pub fn example() -> FileConfig {
     config.kubernetes.kubeconfig = path("/etc/kubernetes/cloud-controller-manager.conf");
     config.kubernetes.context = text("admin@cluster");
     config.kubernetes.server = text("https://api-int.cluster.example:6443");
+    config.server.tls_cert_file = path("tls.crt");
+    config.server.tls_key_file = path("tls.key");
     config.leader_election.identity = text("master-1");
     let defaults = &mut config.service.defaults;
     defaults.tags = BTreeMap::from([("team".to_owned(), "blue".to_owned())]);

@@ -17,6 +17,7 @@ mod report;
 mod rules;
 mod schema;
 pub mod secret;
+pub mod tls;
 mod values;
 pub mod watch;
 

@@ -17,8 +17,10 @@ use super::file::{
     ServiceDefaultsSection,
 };
 use super::layers::resolve;
+use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
 use crate::alibaba::actions;
+use crate::plan::lb::annotations::MOST_USER_TAGS;
 
 /// The whole configuration. Worthless if the checker has found a problem.
 pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig) -> Config {
@@ -27,7 +29,7 @@ pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig) -> Config {
         cloud: cloud(c, &file.cloud),
         kubernetes: kubernetes(c, file),
         leader_election: leader_election(c, &file.leader_election),
-        server: Server { address: file.server.address, port: file.server.port },
+        server: server(c, file),
         log: log(c, file),
         node: node(c, file),
         route: route(c, &file.route),
@@ -317,6 +319,23 @@ fn kubernetes(c: &mut Checker<'_>, file: &FileConfig) -> Kubernetes {
     }
 }
 
+fn server(c: &mut Checker<'_>, file: &FileConfig) -> Server {
+    const AUTHORIZATION: &str = "server.authorization";
+    let section = &file.server;
+    let (tls_cert_file, tls_key_file) = tls::files(c, section, file.cloud.credentials.allow_readable_files).unzip();
+    if section.authorization && tls_cert_file.is_none() && !section.address.is_loopback() {
+        let help = "state tls_cert_file and tls_key_file, or listen on a loopback address";
+        c.bad_with(AUTHORIZATION, "would have tokens sent in clear text over the network", Some(help.to_owned()));
+    }
+    Server {
+        address: section.address,
+        port: section.port,
+        tls_cert_file,
+        tls_key_file,
+        authorization: section.authorization,
+    }
+}
+
 /// How much later than `retry_period` a try may come.
 const JITTER: f64 = 1.2;
 
@@ -544,13 +563,10 @@ fn word(choice: impl serde::Serialize) -> String {
     serde_json::to_value(choice).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// A load balancer has 20 tags at most, of which two mark the owner.
-const MOST_TAGS: usize = 18;
-
 fn tags(c: &mut Checker<'_>, tags: &BTreeMap<String, String>) {
     const SECTION: &str = "service.defaults.tags";
-    if tags.len() > MOST_TAGS {
-        c.bad(SECTION, format!("may have {MOST_TAGS} tags at most, not {}", tags.len()));
+    if tags.len() > MOST_USER_TAGS {
+        c.bad(SECTION, format!("may have {MOST_USER_TAGS} tags at most, not {}", tags.len()));
     }
     for (key, value) in tags {
         tag_key(c, SECTION, Some(key), key);

@@ -8,6 +8,23 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
 
 use super::file::FileConfig;
+use crate::plan::lb::annotations::{self, MOST_USER_TAGS, Name};
+
+/// Keys of `[service.defaults]`, and the annotations that have the last word over them. What either may say is in the one
+/// table of annotations.
+pub(super) const DEFAULTS_OF: &[(&str, Name)] = &[
+    ("address_type", Name::AddressType),
+    ("instance_charge_type", Name::InstanceChargeType),
+    ("spec", Name::Spec),
+    ("internet_charge_type", Name::ChargeType),
+    ("bandwidth", Name::Bandwidth),
+    ("master_zone", Name::MasterZoneid),
+    ("slave_zone", Name::SlaveZoneid),
+    ("delete_protection", Name::DeleteProtection),
+    ("modification_protection", Name::ModificationProtection),
+    ("scheduler", Name::Scheduler),
+    ("tags", Name::AdditionalResourceTags),
+];
 
 /// The JSON schema of the configuration file (draft 7, which editors know best).
 #[must_use]
@@ -23,9 +40,26 @@ fn root() -> &'static Json {
         settings.inline_subschemas = true;
         let mut root = Json::from(settings.into_generator().into_root_schema_for::<FileConfig>());
         tidy(&mut root);
+        limit(&mut root);
         root
     });
     &ROOT
+}
+
+/// The limits of annotations hold for their defaults.
+fn limit(root: &mut Json) {
+    for (key, name) in DEFAULTS_OF {
+        let node = root.pointer_mut(&format!("/properties/service/properties/defaults/properties/{key}"));
+        let Some(Json::Object(node)) = node else { continue };
+        match annotations::entry(*name).kind {
+            annotations::Kind::Integer { min, max, .. } => {
+                node.insert("minimum".to_owned(), min.into());
+                node.insert("maximum".to_owned(), max.into());
+            }
+            annotations::Kind::Tags => drop(node.insert("maxProperties".to_owned(), MOST_USER_TAGS.into())),
+            _ => {}
+        }
+    }
 }
 
 /// TOML has no null, so the schema has none either. Descriptions lose the line breaks of the source.
@@ -261,5 +295,67 @@ pub(super) fn scalar(value: &toml::de::DeValue<'_>) -> Option<Value> {
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok().map(Value::from),
         DeValue::Float(number) => number.as_str().parse::<f64>().ok().map(Value::from),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use annotations::Kind as Values;
+
+    fn defaults(key: &str) -> Shape {
+        at(&["service", "defaults", key]).unwrap_or_else(|| panic!("the schema has no service.defaults.{key}"))
+    }
+
+    #[test]
+    fn every_default_is_one_of_an_annotation() {
+        let stated: BTreeSet<&str> = at(&["service", "defaults"]).unwrap().names().into_iter().collect();
+        assert_eq!(DEFAULTS_OF.iter().map(|(key, _)| *key).collect::<BTreeSet<_>>(), stated);
+    }
+
+    #[test]
+    fn defaults_have_the_ranges_and_choices_of_their_annotations() {
+        for (key, name) in DEFAULTS_OF {
+            let shape = defaults(key);
+            match annotations::entry(*name).kind {
+                Values::Integer { min, max, .. } => {
+                    assert_eq!(
+                        (shape.0["minimum"].as_i64(), shape.0["maximum"].as_i64()),
+                        (Some(min), Some(max)),
+                        "{key}"
+                    );
+                }
+                // A switch of two words.
+                Values::OneOf(_) if shape.kind() == Kind::Bool => {}
+                Values::OneOf(words) | Values::AnyCase(words) => {
+                    let known: BTreeSet<&str> = shape.words().into_iter().map(|(word, _)| word).collect();
+                    assert_eq!(known, words.iter().copied().collect(), "{key}");
+                }
+                Values::Tags => assert_eq!(shape.0["maxProperties"], MOST_USER_TAGS, "{key}"),
+                Values::Text => assert_eq!(shape.kind(), Kind::Text, "{key}"),
+                other => panic!("{key}: {other:?} cannot be a default"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_holds_without_a_word_is_what_the_page_of_annotations_says() {
+        for (key, name) in DEFAULTS_OF {
+            let entry = annotations::entry(*name);
+            let stated = match &defaults(key).0["default"] {
+                Json::Bool(on) => match entry.kind {
+                    Values::OneOf(["on", "off"]) => if *on { "on" } else { "off" }.to_owned(),
+                    // The first is the one that protects.
+                    Values::OneOf([yes, no]) => if *on { *yes } else { *no }.to_owned(),
+                    other => panic!("{key}: {other:?} is no switch"),
+                },
+                Json::String(text) => text.clone(),
+                _ => String::new(),
+            };
+            let documented = entry.default.split(' ').next().unwrap_or_default().trim_matches('`');
+            assert_eq!(documented, stated, "{key}");
+        }
     }
 }

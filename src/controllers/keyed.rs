@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::time::{DelayQueue, delay_queue};
 use tracing::{error, warn};
 
+use crate::chance;
 use crate::observe::metrics;
 use crate::plan::inputs::ObjectKey;
 
@@ -84,13 +85,10 @@ pub async fn drive<F, R>(
             running.insert(handle.id(), (key, Instant::now()));
         }
         metrics::queue_length(controller, queue.waiting());
+        // In the order in which they are never starved: what ends is bounded by what runs, what is due by what ended.
         tokio::select! {
+            biased;
             () = stop.cancelled() => break,
-            batch = keys.recv() => match batch {
-                Some(batch) => batch.into_iter().for_each(|key| queue.add(key, &urgent)),
-                None => break,
-            },
-            key = queue.due() => queue.enqueue(key, &urgent),
             Some(ended) = runs.join_next_with_id() => {
                 let (id, verdict) = match ended {
                     Ok((id, verdict)) => (id, verdict),
@@ -104,6 +102,11 @@ pub async fn drive<F, R>(
                     queue.end(key, verdict, &urgent);
                 }
             }
+            key = queue.due() => queue.enqueue(key, &urgent),
+            batch = keys.recv() => match batch {
+                Some(batch) => batch.into_iter().for_each(|key| queue.add(key, &urgent)),
+                None => break,
+            },
         }
     }
     metrics::queue_length(controller, 0);
@@ -205,7 +208,7 @@ impl Queue {
             Verdict::Failed(pause) => {
                 let failures = self.failures.entry(key.clone()).or_insert(0);
                 *failures += 1;
-                Some(pause.after(*failures, spread()))
+                Some(pause.after(*failures, chance::share()))
             }
         };
         if changed {
@@ -236,11 +239,6 @@ impl Queue {
             self.timers.remove(&timer);
         }
     }
-}
-
-/// A number from 0 to 1 that differs from call to call, so that failures of many objects do not come back together.
-fn spread() -> f64 {
-    f64::from(uuid::Uuid::new_v4().as_fields().1) / f64::from(u16::MAX)
 }
 
 #[cfg(test)]

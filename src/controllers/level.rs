@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error};
 
+use crate::chance;
 use crate::cluster::Dirty;
 use crate::fence::Fence;
 use crate::observe::metrics;
@@ -94,6 +94,9 @@ pub trait Pass: Send {
     /// Whether a change of this object is worth a pass. Asked once per change.
     fn concerns(&mut self, key: &ObjectKey) -> bool;
 
+    /// This process does not lead any more: what the pass showed of the state of things is another one's to show.
+    fn rest(&mut self) {}
+
     /// Observes, plans, executes, reports. May be dropped at any await.
     fn run(&mut self, scope: Scope) -> impl Future<Output = Outcome> + Send;
 }
@@ -122,6 +125,7 @@ pub async fn drive<P: Pass, C: Send + Sync>(
     let (mut gaining, mut losing) = (fence.clone(), fence);
     loop {
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = gaining.gained() => {}
         }
@@ -132,6 +136,7 @@ pub async fn drive<P: Pass, C: Send + Sync>(
             () = lead(pass, changes, &mut config) => {}
         }
         metrics::queue_length(P::NAME, 0);
+        pass.rest();
     }
 }
 
@@ -288,8 +293,7 @@ impl Agenda {
 /// The pause after this many failures in a row, a little different each time so that many do not come back together.
 fn pause(failures: u32) -> Duration {
     let doubled = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16));
-    let spread = RandomState::new().build_hasher().finish() % 256;
-    (doubled + doubled * u32::try_from(spread).unwrap_or(0) / 1024).min(LONGEST_PAUSE)
+    doubled.mul_f64(1.0 + chance::share() / 4.0).min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]

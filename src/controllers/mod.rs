@@ -16,6 +16,7 @@ use crate::alibaba::place::Place;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::fence::Fence;
+use crate::observe::alarms::Alarms;
 
 /// What a controller is given. Each runs as `async fn run(context: Context)` until `stop` is cancelled, and then ends
 /// within a second, leaving nothing half-remembered: all it knows can be observed again.
@@ -31,6 +32,8 @@ pub struct Context {
     pub place: Arc<Place>,
     /// The checked configuration; a change is seen without a restart.
     pub config: watch::Receiver<Arc<Config>>,
+    /// Raised while something is held back.
+    pub alarms: Alarms,
     /// Cancelled when the controller must end.
     pub stop: CancellationToken,
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use super::alarms::Alarms;
+
 /// One named thing that readiness depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
@@ -19,6 +21,7 @@ pub enum Check {
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     checks: Arc<RwLock<BTreeMap<String, Check>>>,
+    alarms: Alarms,
 }
 
 impl Health {
@@ -30,6 +33,12 @@ impl Health {
     /// Records that `name` is not fine.
     pub fn not_ready(&self, name: &str, why: impl Into<String>) {
         self.set(name, Check::NotReady(why.into()));
+    }
+
+    /// What is held back; it is shown, and does not count against readiness.
+    #[must_use]
+    pub const fn alarms(&self) -> &Alarms {
+        &self.alarms
     }
 
     /// `name` no longer matters, because what it was about has ended.
@@ -57,6 +66,7 @@ impl Health {
                 }
             };
         }
+        text.push_str(&self.alarms.report());
         text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
         (ready, text)
     }
@@ -75,7 +85,11 @@ impl Health {
                 Check::Ready(_) | Check::NotReady(_) => None,
             })
             .collect();
-        if remarks.is_empty() { "starting".to_owned() } else { remarks.join("; ") }
+        let line = if remarks.is_empty() { "starting".to_owned() } else { remarks.join("; ") };
+        match self.alarms.summary() {
+            Some(alarms) => format!("{line}; {alarms}"),
+            None => line,
+        }
     }
 
     /// What stands in the way, in one line; `None` if nothing does.
@@ -113,5 +127,10 @@ mod tests {
         assert_eq!(health.summary(), "waiting for cloud: InvalidAccessKeyId.NotFound");
         health.forget("cloud");
         assert!(health.report().0);
+        health.alarms().set("test-health", "RouteRemovalHeldBack", 2, "10.0.1.0/24, 10.0.2.0/24: raise the limit");
+        let (ready, text) = health.report();
+        assert!(ready, "another copy would see the same");
+        assert!(text.contains("[!]test-health holds back 2 (RouteRemovalHeldBack): 10.0.1.0/24"), "{text}");
+        assert_eq!(health.summary(), "standby; test-health holds back 2 (RouteRemovalHeldBack)");
     }
 }

@@ -80,7 +80,7 @@ impl Metrics {
             controllers: gauge("alicloud_ccm_controller_running", "1 for each controller that runs.", &["controller"]),
             held_back: gauge(
                 "alicloud_ccm_held_back",
-                "Removals that are held back because too many were due at once.",
+                "What is held back because the view of the cluster or the cloud is not to be trusted; /readyz says what.",
                 &["controller"],
             ),
             config_reloads: counter("alicloud_ccm_config_reloads_total", "Reloads by outcome.", &["outcome"]),

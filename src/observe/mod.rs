@@ -1,5 +1,7 @@
 //! What operators see of the running process: metrics, logs, health.
 
+pub mod alarms;
+pub mod guard;
 pub mod health;
 pub mod http;
 pub mod logs;

@@ -267,6 +267,8 @@ pub struct Endpoint {
 /// All endpoints of one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointsView {
+    /// Whether the API server shows no endpoints of any Service, not even of its own: then nothing is known of them.
+    pub unknown: bool,
     /// Ordered by address, then port; the same address once per set of ports.
     pub endpoints: Vec<Endpoint>,
 }

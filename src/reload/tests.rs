@@ -1,13 +1,25 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use super::*;
 use crate::config::secret::Secret;
 use crate::config::{ControllerName, SecretFile, Source, check, keys};
 
+/// Two certificates for one key, and that key twice: each fits each.
+static PAIRS: LazyLock<[(&str, String); 4]> = LazyLock::new(|| {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate =
+        |name: &str| rcgen::CertificateParams::new([name.to_owned()]).unwrap().self_signed(&key).unwrap().pem();
+    let (one, two) = (key.serialize_pem(), format!("{}\n", key.serialize_pem()));
+    [("one.crt", certificate("one")), ("two.crt", certificate("two")), ("one.key", one), ("two.key", two)]
+});
+
 fn config(settings: &[String]) -> Config {
     let file = |name: &str| {
-        let read = SecretFile::Read { text: Secret::new(format!("content-of-{name}")), readable_by_others: false };
+        let pair = PAIRS.iter().find(|(of, _)| *of == name);
+        let text = pair.map_or_else(|| format!("content-of-{name}"), |(_, pem)| pem.clone());
+        let read = SecretFile::Read { text: Secret::new(text), readable_by_others: false };
         (PathBuf::from("/keys").join(name), read)
     };
     let source = Source {
@@ -15,7 +27,7 @@ fn config(settings: &[String]) -> Config {
         text: "[cloud]\ncluster_id = \"one\"\n".to_owned(),
         environment: BTreeMap::new(),
         overrides: settings.to_vec(),
-        files: ["one", "two"].map(file).into(),
+        files: ["one", "two", "one.crt", "two.crt", "one.key", "two.key"].map(file).into(),
     };
     check(&source).unwrap_or_else(|report| panic!("{settings:?}: {report}"))
 }
@@ -70,6 +82,8 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
         "leader_election.renew_deadline" => ("10s", "11s", &[]),
         "leader_election.retry_period" => ("2s", "3s", &[]),
         "server.address" => ("127.0.0.1", "0.0.0.0", &[]),
+        "server.tls_cert_file" => ("/keys/one.crt", "/keys/two.crt", &["server.tls_key_file=/keys/one.key"]),
+        "server.tls_key_file" => ("/keys/one.key", "/keys/two.key", &["server.tls_cert_file=/keys/one.crt"]),
         "log.format" => ("text", "json", &[]),
         "log.level" => ("info", "debug", &[]),
         "route.cluster_cidrs" => (r#"["10.1.0.0/16"]"#, r#"["10.2.0.0/16"]"#, &[]),
@@ -116,7 +130,8 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
             | "delete_protection"
             | "modification_protection"
             | "metadata_v1_fallback"
-            | "allow_readable_files" => ("true", "false", &[]),
+            | "allow_readable_files"
+            | "authorization" => ("true", "false", &[]),
             "period" | "removal_window" | "drift_check" => ("5m", "6m", &[]),
             "aggregation" | "removal_grace" | "removal_interval" => ("10s", "20s", &[]),
             "timeout" => ("8s", "9s", &[]),

@@ -26,6 +26,10 @@ enum Scope {
     Lock,
 }
 
+fn guards(config: &Config) -> bool {
+    config.server.authorization
+}
+
 const EVER: (u32, u32) = (0, u32::MAX);
 
 const RIGHTS: &[Right] = &[
@@ -38,11 +42,14 @@ const RIGHTS: &[Right] = &[
     cluster("", "services", &["get", "list", "watch", "patch"], services, EVER),
     cluster("", "services/status", &["patch"], services, EVER),
     cluster("discovery.k8s.io", "endpointslices", &["list", "watch"], services, (17, u32::MAX)),
-    cluster("", "endpoints", &["list", "watch"], services, (0, 16)),
+    // Until the first servers with slices have made them.
+    cluster("", "endpoints", &["list", "watch"], services, (0, 20)),
     // Readiness gates. Pods are read one by one, or those of one Service.
     cluster("", "pods", &["get", "list"], services, EVER),
     cluster("", "pods/status", &["patch"], services, EVER),
     cluster("", "events", &["create", "patch"], always, EVER),
+    cluster("authentication.k8s.io", "tokenreviews", &["create"], guards, EVER),
+    cluster("authorization.k8s.io", "subjectaccessreviews", &["create"], guards, EVER),
     lock("coordination.k8s.io", "leases", &["create"], (14, u32::MAX)),
     lock("coordination.k8s.io", "leases", &["get", "update"], (14, u32::MAX)),
     lock("", "configmaps", &["create"], (0, 13)),

@@ -1,14 +1,16 @@
 //! When everything seems to be gone at once, it is the view that is wrong: nothing is removed, and somebody is told.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sim::cloud::{Fault, World as CloudWorld};
-use sim::cluster::Version;
-use sim::stage::{ACCESS_KEY, Stage, VPC};
+use sim::cluster::{NodeSpec, Version};
+use sim::stage::{ACCESS_KEY, Stage, VPC, instance};
+use tokio::task::JoinSet;
 
 use crate::kit::{ALL, Ccm, HASTE, World, address, is_ready};
-use crate::proof::Row;
+use crate::proof::{Row, marked};
 
 /// Long enough for every wait of [`HASTE`] to pass, twice.
 const WATCHED: Duration = Duration::from_secs(28);
@@ -51,104 +53,244 @@ fn everybody_unreachable(stage: &Stage) {
     }
 }
 
-/// Watches for long that nothing shrinks while the product runs; returns it still running.
-async fn nothing_shrinks(world: &World, what: &str) -> Ccm {
+/// An alarm that must stand: the controller and the reason of the event.
+type Expected = (&'static str, &'static str);
+
+/// Watches for long that nothing shrinks while the product runs, and that each alarm is told as event, in the metric and on
+/// the page of readiness; returns it still running.
+async fn nothing_shrinks(world: &World, what: &str, alarms: &[Expected]) -> Ccm {
     let before = held(&world.stage);
-    let ccm = world.start();
+    let ccm = world.start_serving();
+    watch(world, &ccm, what, before, alarms).await;
+    ccm
+}
+
+async fn watch(world: &World, ccm: &Ccm, what: &str, before: (usize, Vec<usize>, Vec<usize>), alarms: &[Expected]) {
     let began = std::time::Instant::now();
+    let mut missing: Vec<Expected> = alarms.to_vec();
     while began.elapsed() < WATCHED {
         let now = held(&world.stage);
         let shrunk = now.0 < before.0 || sum(&now.1) < sum(&before.1) || sum(&now.2) < sum(&before.2);
         assert!(!shrunk, "{what}: {before:?}, then {now:?}\n{}", ccm.log());
+        if let (Some((status, ready)), Some((_, metrics))) =
+            (ccm.page("/readyz?verbose").await, ccm.page("/metrics").await)
+        {
+            missing.retain(|(controller, reason)| {
+                let line = |line: &str| line.starts_with(&format!("[!]{controller} ")) && line.contains(reason);
+                let none = format!("alicloud_ccm_held_back{{controller=\"{controller}\"}} 0");
+                let counted = metrics.contains("alicloud_ccm_held_back{controller") && !metrics.contains(&none);
+                !(status == 200 && ready.lines().any(line) && counted && told(world, reason))
+            });
+        }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    ccm
+    let page = ccm.page("/readyz").await;
+    assert_eq!(missing, [], "{what}: not told within {} s; {page:?}\n{}", WATCHED.as_secs(), ccm.log());
 }
 
 fn told(world: &World, reason: &str) -> bool {
     world.stage.cluster.list("Event").iter().any(|event| event["reason"] == reason)
 }
 
+/// Waits until nothing is held back any more.
+async fn over(ccm: &Ccm) {
+    ccm.until_page("/readyz", |_, text| !text.contains("holds back")).await;
+}
+
+async fn fork(base: &World, more: &str) -> World {
+    World::of(base.stage.fork().await.unwrap(), ALL, &format!("{HASTE}{ALONE}{more}"))
+}
+
+async fn empty_lists(base: &World) {
+    let world = fork(base, "").await;
+    everybody_unreachable(&world.stage);
+    world.stage.cloud.faults().always("DescribeInstances", Fault::Partial(0));
+    world.stage.cloud.faults().always("DescribeLoadBalancers", Fault::Partial(0));
+    let alarms = [("node", "InstancesNotShown"), ("node", "NodeRemovalHeldBack"), ("service", "BackendsHeldBack")];
+    nothing_shrinks(&world, "lists are empty", &alarms).await;
+}
+
+async fn cut_by_permissions(base: &World) {
+    let world = fork(base, "").await;
+    everybody_unreachable(&world.stage);
+    world.stage.cluster.patch("Service", "default", "web", &json!({"metadata": {"labels": null}})).unwrap();
+    world.stage.cloud.edit(|cloud| {
+        let key = cloud.keys.get_mut(ACCESS_KEY.0).unwrap();
+        // Of these, the first two answer with empty lists, and without a word.
+        let rights = ["DescribeInstances", "DescribeNetworkInterfaces", "DescribeLoadBalancers"];
+        key.denied.extend(rights.map(str::to_owned));
+    });
+    let alarms = [("node", "InstancesNotShown"), ("node", "NodeRemovalHeldBack")];
+    let ccm = nothing_shrinks(&world, "rights to list are missing", &alarms).await;
+    assert!(told(&world, "SyncLoadBalancerFailed"), "{}", ccm.log());
+    assert_eq!(marked(&world.stage), 1, "nothing is made beside it\n{}", ccm.log());
+}
+
+async fn another_account(base: &World) {
+    let world = fork(base, "").await;
+    everybody_unreachable(&world.stage);
+    // The same key leads to an account that holds the network, and nothing else of ours.
+    let ours = world.stage.cloud.look(CloudWorld::clone);
+    world.stage.cloud.edit(|cloud| {
+        let other = CloudWorld::new(&cloud.region).with_vpc(VPC, "192.168.0.0/16").with_key(ACCESS_KEY.0, ACCESS_KEY.1);
+        *cloud = other;
+    });
+    // A Service that never had a load balancer is in the wrong place as well, and one may ask to be removed.
+    world.stage.expose("new", &[80], &["node-1"], &[]);
+    let alarms = [("node", "InstancesNotShown"), ("service", "LoadBalancerHeldBack")];
+    let ccm = nothing_shrinks(&world, "another account", &alarms).await;
+    let made = |stage: &Stage| {
+        let writes = stage.cloud.writes().into_iter().map(|call| call.action);
+        writes.filter(|action| action.contains("LoadBalancer") || action.contains("Delete")).collect::<Vec<_>>()
+    };
+    assert_eq!(made(&world.stage), Vec::<String>::new(), "{}", ccm.log());
+    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.until("the Service waits", |_| ccm.log().contains("its load balancer is not there")).await;
+    assert!(!world.service("web").is_null(), "its load balancer would be lost\n{}", ccm.log());
+    // The right credentials again, and everything goes on: one Service goes, the other gets its load balancer.
+    world.stage.cloud.edit(|cloud| *cloud = ours);
+    for number in 1..=NODES {
+        world.stage.cluster.set_ready(&format!("node-{number}"), "True").unwrap();
+    }
+    world
+        .until("both are settled", |_| world.service("web").is_null() && address(&world.service("new")).is_some())
+        .await;
+    assert_eq!(marked(&world.stage), 1, "{}", ccm.log());
+    over(&ccm).await;
+}
+
+async fn wrong_vpc(base: &World) {
+    let world = fork(base, "").await;
+    world.edit(|text| text.replace(VPC, "vpc-typo"));
+    let alarms = [("route", "SyncRouteFailed"), ("node", "InstancesElsewhere")];
+    let ccm = nothing_shrinks(&world, "the VPC id is wrong", &alarms).await;
+    assert!(ccm.log().contains("vpc-typo"), "{}", ccm.log());
+    world.edit(|text| text.replace("vpc-typo", VPC));
+    over(&ccm).await;
+}
+
+async fn everybody_at_once(base: &World) {
+    let world = fork(base, "").await;
+    everybody_unreachable(&world.stage);
+    let ccm = nothing_shrinks(&world, "all nodes are unready", &[("service", "BackendsHeldBack")]).await;
+    // On purpose it goes on.
+    for number in 1..=NODES {
+        let label = json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}});
+        world.stage.cluster.patch("Node", "", &format!("node-{number}"), &label).unwrap();
+    }
+    world.until("the backends are let go", |stage| held(stage).2 == [0]).await;
+    over(&ccm).await;
+}
+
+async fn no_nodes(base: &World) {
+    let world = fork(base, "").await;
+    for number in 1..=NODES {
+        world.stage.cluster.delete("Node", "", &format!("node-{number}")).unwrap();
+    }
+    let alarms = [("route", "RouteOwnerMissing"), ("service", "BackendsHeldBack")];
+    nothing_shrinks(&world, "the API server has no nodes", &alarms).await;
+}
+
+async fn no_services(base: &World) {
+    let world = fork(base, "").await;
+    // The Service was not there yet, so nothing ever asks to delete its load balancer.
+    let free = json!({"metadata": {"finalizers": null}});
+    world.stage.cluster.patch("Service", "default", "web", &free).unwrap();
+    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    nothing_shrinks(&world, "the API server has no Services", &[("service", "LoadBalancerOwnerMissing")]).await;
+}
+
+async fn no_endpoints(base: &World) {
+    let world = fork(base, "").await;
+    let local = json!({"spec": {"externalTrafficPolicy": "Local"}});
+    world.stage.cluster.patch("Service", "default", "web", &local).unwrap();
+    for slice in world.stage.cluster.list("EndpointSlice") {
+        let (namespace, name) =
+            (slice["metadata"]["namespace"].as_str().unwrap(), slice["metadata"]["name"].as_str().unwrap());
+        world.stage.cluster.delete("EndpointSlice", namespace, name).unwrap();
+    }
+    nothing_shrinks(&world, "the API server has no endpoints", &[("service", "BackendsHeldBack")]).await;
+}
+
+/// While the product runs, the API server is restored from a backup that knows neither the last node nor the last Service.
+async fn restored_from_a_backup(base: &World) {
+    let world = fork(base, "").await;
+    let late = NODES + 1;
+    let ccm = world.start_serving();
+    world.until_still(Duration::from_secs(2)).await;
+    let backup = world.stage.cluster.fork();
+    let name = world.stage.join(late);
+    world.stage.expose("late", &[80], &[&name], &[]);
+    world
+        .until("node and Service are settled", |_| {
+            is_ready(&world.node(&name)) && address(&world.service("late")).is_some()
+        })
+        .await;
+    world.until_still(Duration::from_secs(3)).await;
+    let before = held(&world.stage);
+    assert_eq!((sum(&before.1), marked(&world.stage)), (usize::from(late), 2));
+
+    world.stage.cluster.restore(&backup);
+    assert!(world.node(&name).is_null() && world.service("late").is_null());
+    // The node is gone from the API server by the restore itself. Of the first Service's group it is none any more: it
+    // may have no pods by now, as nobody knows of it.
+    let before = (before.0 - 1, before.1, vec![]);
+    let alarms = [("route", "RouteOwnerMissing"), ("service", "LoadBalancerOwnerMissing")];
+    watch(&world, &ccm, "restored from a backup", before, &alarms).await;
+    assert_eq!(marked(&world.stage), 2, "{}", ccm.log());
+    assert!(ccm.log().contains("the API server went back"), "{}", ccm.log());
+
+    // What happens after the restore is seen: the instance is released, so its route has nothing to lead to.
+    world.stage.cloud.release_instance(&instance(late));
+    world.stage.cluster.delete("Node", "", "node-1").unwrap();
+    world.until("both routes are removed", |stage| sum(&held(stage).1) == usize::from(late) - 2).await;
+    // The load balancer goes on purpose only.
+    let output = world.run(&["gc", "--delete", "--after", "1"]).await;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(marked(&world.stage), 1);
+    over(&ccm).await;
+}
+
+/// A copy that starts after the restore has seen nothing of what was before.
+async fn started_after_a_restore(base: &World) {
+    let world = fork(base, "").await;
+    world.stage.cluster.delete("Node", "", "node-3").unwrap();
+    let free = json!({"metadata": {"finalizers": null}});
+    world.stage.cluster.patch("Service", "default", "web", &free).unwrap();
+    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    let alarms = [("route", "RouteOwnerMissing"), ("service", "LoadBalancerOwnerMissing")];
+    let ccm = nothing_shrinks(&world, "a backup without a node and a Service", &alarms).await;
+    let (plan, code) = world.plan().await;
+    assert!(plan.contains("held back: delete route 10.98.3.0/24"), "{plan}");
+    assert_eq!(code, Some(2), "{plan}");
+    // The kubelet registers again, and its route was never gone.
+    let spec = NodeSpec::new("node-3").provider_id("cn-hangzhou.i-play-3").pod_cidr("10.98.3.0/24");
+    world.stage.cluster.join_node(&spec).unwrap();
+    ccm.until_page("/readyz", |_, text| !text.contains("RouteOwnerMissing")).await;
+    assert!(!world.stage.cloud.writes().iter().any(|call| call.action.contains("RouteEntr")), "{}", ccm.log());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_seems_to_be_gone_nothing_is_removed() {
-    let base = settled().await;
-    let fork = async |more: &str| World::of(base.stage.fork().await.unwrap(), ALL, &format!("{HASTE}{ALONE}{more}"));
-
-    let empty_list = async {
-        let world = fork("").await;
-        everybody_unreachable(&world.stage);
-        world.stage.cloud.faults().always("DescribeInstances", Fault::Partial(0));
-        world.stage.cloud.faults().always("DescribeLoadBalancers", Fault::Partial(0));
-        let ccm = nothing_shrinks(&world, "lists are empty").await;
-        assert!(ccm.log().contains("held back"), "{}", ccm.log());
-        assert!(told(&world, "BackendsHeldBack"), "{}", ccm.log());
-    };
-    let cut_by_permissions = async {
-        let world = fork("").await;
-        everybody_unreachable(&world.stage);
-        world.stage.cloud.edit(|cloud| {
-            let key = cloud.keys.get_mut(ACCESS_KEY.0).unwrap();
-            key.denied.extend(["DescribeInstances", "DescribeNetworkInterfaces"].map(str::to_owned));
-        });
-        let ccm = nothing_shrinks(&world, "the right to list instances is missing").await;
-        assert!(told(&world, "NodeRemovalHeldBack"), "{}", ccm.log());
-    };
-    let another_account = async {
-        let world = fork("").await;
-        everybody_unreachable(&world.stage);
-        // The same key leads to an account that holds the network, and nothing else of ours.
-        world.stage.cloud.edit(|cloud| {
-            let other =
-                CloudWorld::new(&cloud.region).with_vpc(VPC, "192.168.0.0/16").with_key(ACCESS_KEY.0, ACCESS_KEY.1);
-            *cloud = other;
-        });
-        nothing_shrinks(&world, "another account").await;
-        let writes: Vec<String> = world.stage.cloud.writes().into_iter().map(|call| call.action).collect();
-        assert!(
-            !writes.iter().any(|action| action.starts_with("Delete") || action.starts_with("Remove")),
-            "{writes:?}"
-        );
-    };
-    let wrong_vpc = async {
-        let world = fork("").await;
-        let text = std::fs::read_to_string(world.config()).unwrap().replace(VPC, "vpc-typo");
-        std::fs::write(world.config(), text).unwrap();
-        let ccm = nothing_shrinks(&world, "the VPC id is wrong").await;
-        assert!(ccm.log().contains("vpc-typo"), "{}", ccm.log());
-        assert!(told(&world, "SyncRouteFailed"), "{}", ccm.log());
-    };
-    let everybody_at_once = async {
-        let world = fork("").await;
-        everybody_unreachable(&world.stage);
-        let ccm = nothing_shrinks(&world, "all nodes are unready").await;
-        assert!(told(&world, "BackendsHeldBack"), "{}", ccm.log());
-        // On purpose it goes on.
-        for number in 1..=NODES {
-            let label = serde_json::json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}});
-            world.stage.cluster.patch("Node", "", &format!("node-{number}"), &label).unwrap();
-        }
-        world.until("the backends are let go", |stage| held(stage).2 == [0]).await;
-    };
-    let no_nodes = async {
-        let world = fork("").await;
-        for number in 1..=NODES {
-            world.stage.cluster.delete("Node", "", &format!("node-{number}")).unwrap();
-        }
-        nothing_shrinks(&world, "the API server has no nodes").await;
-    };
-    let no_services = async {
-        let world = fork("").await;
-        // An old backup: the Service was not there yet, so nothing ever asks to delete its load balancer.
-        let free = serde_json::json!({"metadata": {"finalizers": null}});
-        world.stage.cluster.patch("Service", "default", "web", &free).unwrap();
-        world.stage.cluster.delete("Service", "default", "web").unwrap();
-        nothing_shrinks(&world, "the API server has no Services").await;
-    };
-    tokio::join!(empty_list, cut_by_permissions, another_account, wrong_vpc, everybody_at_once, no_nodes, no_services);
+    let base = Arc::new(settled().await);
+    let mut causes = JoinSet::new();
+    macro_rules! spawn {
+        ($($cause:ident),*) => {
+            $(let of = base.clone(); causes.spawn(async move { $cause(&of).await });)*
+        };
+    }
+    spawn!(empty_lists, cut_by_permissions, another_account, wrong_vpc, everybody_at_once);
+    spawn!(no_nodes, no_services, no_endpoints, restored_from_a_backup, started_after_a_restore);
+    let count = causes.len();
+    let mut failed = 0;
+    while let Some(ended) = causes.join_next().await {
+        failed += usize::from(ended.is_err());
+    }
+    assert_eq!(failed, 0, "causes for which something was removed, or not told");
     Row {
-        tried: "everything seems to be gone",
+        tried: "everything, or a part, seems to be gone: empty lists, missing rights, another account, a wrong VPC, all nodes unready, an API server without nodes, Services or endpoints, or from a backup",
         test: "blast_radius",
-        numbers: vec![("causes", 7), ("nodes, routes and backends in each", 9)],
+        numbers: vec![("causes", count), ("nodes, routes and backends in each", 9)],
         lost: 0,
     }
     .write();

@@ -39,8 +39,9 @@ const fn at_most(id: &'static str, text: &'static str, calls: &'static [(&'stati
 const OPERATIONS: &[Operation] = &[
     exactly(
         "new",
-        "A new Service with one port",
+        "A new Service with one port, the first within a minute",
         &[
+            ("DescribeInstances", 1),
             ("DescribeLoadBalancers", 2),
             ("CreateLoadBalancer", 1),
             ("CreateVServerGroup", 1),
@@ -50,7 +51,7 @@ const OPERATIONS: &[Operation] = &[
     ),
     exactly(
         "new-two",
-        "A new Service with two ports",
+        "A new Service with two ports, soon after another",
         &[
             ("DescribeLoadBalancers", 2),
             ("CreateLoadBalancer", 1),
@@ -109,6 +110,7 @@ const OPERATIONS: &[Operation] = &[
         "service-crash",
         "A new leader after a crash, for a Service with one port",
         &[
+            ("DescribeLoadBalancers", 1),
             ("DescribeAccessControlLists", 1),
             ("DescribeLoadBalancerAttribute", 1),
             ("DescribeLoadBalancerListeners", 1),
@@ -192,6 +194,9 @@ async fn services() {
     add_node(&world, 2);
     let ccm = world.start();
     world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
+    // When a term begins, it looks once for load balancers without a Service.
+    let looked = async || world.until("it looks around", |stage| stage.cloud.count("DescribeLoadBalancers") > 0).await;
+    looked().await;
     settle(&world, SHORT).await;
     let measure = async |id: &str| {
         world.until_quiet(SHORT).await;
@@ -224,7 +229,7 @@ async fn services() {
 
     assert!(ccm.stop().await.success());
     let ccm = world.start();
-    world.until("it looks", |stage| !stage.cloud.calls().is_empty()).await;
+    looked().await;
     measure("service-restart").await;
     assert!(ccm.stop().await.success());
     // As after a crash, the one that ended told nothing.
@@ -250,6 +255,8 @@ async fn local_services() {
     stage.cluster.patch("Service", "default", "web", &spec).unwrap();
     let ccm = world.start();
     world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
+    // Two for the Service, and one for those that have none.
+    world.until("it has looked around", |stage| stage.cloud.count("DescribeLoadBalancers") > 2).await;
     settle(&world, SHORT).await;
     stage.cluster.set_endpoints("default", "web", &[endpoint(2, "node-2")]).unwrap();
     world.until_quiet(SHORT).await;

@@ -245,6 +245,11 @@ impl Ccm {
         assert!(sent.success(), "the process is gone:\n{}", self.log());
     }
 
+    /// Where it serves health, if [`World::start_serving`] started it.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// A page of the health server: status and text; `None` if nobody answers.
     pub(crate) async fn page(&self, path: &str) -> Option<(u16, String)> {
         get(self.port, path).await

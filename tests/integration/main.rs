@@ -7,6 +7,7 @@
 
 mod bad_days;
 mod blast_radius;
+mod certificates;
 mod commands;
 mod conformance;
 mod counts;
@@ -14,10 +15,12 @@ mod crashes;
 mod defects;
 mod deploy;
 mod elections;
+mod exposure;
 mod faults;
 mod features;
 mod golden;
 mod hostile;
+mod in_process;
 mod invariants;
 mod kit;
 mod leaders;
@@ -26,6 +29,7 @@ mod migration;
 mod nodes;
 mod ownership;
 mod proof;
+mod real_cluster;
 mod rights;
 mod routes;
 mod scale;

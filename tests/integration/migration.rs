@@ -23,6 +23,9 @@ const NODES: [(u8, &str, &str, &str); 6] = [
     (6, "vsw-j", "color", "green"),
 ];
 
+/// Services whose annotations have no effect, each in its own way.
+const IDLE: [&str; 1] = ["spec-only"];
+
 /// A node as the official controller has initialised it, with its route.
 fn leave_node(world: &World, number: u8, vswitch: &str, label: (&str, &str)) {
     let (name, instance) = (format!("node-{number}"), format!("i-d-{number}"));
@@ -145,9 +148,68 @@ async fn a_cluster_moves_over_with_an_empty_first_plan() {
     let mut writes = world.kubernetes_writes();
     writes.retain(|write| !write.starts_with("create events"));
     assert_eq!(writes, Vec::<String>::new());
-    let warnings: Vec<_> =
-        world.stage.cluster.list("Event").into_iter().filter(|event| event["type"] == "Warning").collect();
-    assert_eq!(warnings, Vec::<Value>::new());
+    // Only what was ignored silently so far is told.
+    let warned = |event: &Value| event["type"] == "Warning";
+    let warnings = world.stage.cluster.list("Event").into_iter().filter(warned);
+    let told = warnings.map(|event| {
+        assert!(event["message"].as_str().unwrap().contains("no effect: "), "{event}");
+        event["involvedObject"]["name"].as_str().unwrap().to_owned()
+    });
+    let mut told: Vec<String> = told.collect();
+    told.sort();
+    assert_eq!(told, IDLE);
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_ignored_comes_into_force_when_its_user_says_so() {
+    let world = World::new(&["service"], "").await;
+    for (number, vswitch, key, value) in NODES {
+        leave_node(&world, number, vswitch, (key, value));
+    }
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "exam"}});
+    world.stage.cluster.create(namespace).unwrap();
+    let left: Vec<Value> = serde_json::from_str(LEFT).unwrap();
+    let plain = left.iter().find(|service| service["name"] == "plain-tcp").unwrap();
+    for (number, name) in ["by-edit", "by-label"].into_iter().enumerate() {
+        let mut left: Value = serde_json::from_str(&plain.to_string().replace("plain-tcp", name)).unwrap();
+        left["spec"]["loadBalancerSourceRanges"] = json!(["10.0.0.0/8"]);
+        left["spec"]["sessionAffinity"] = json!("ClientIP");
+        leave_service(&world, number, &left);
+    }
+    assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
+    let ccm = world.start();
+    let told = |name: &str| {
+        let events = world.events("Service", name);
+        ["spec.loadBalancerSourceRanges", "spec.sessionAffinity"].iter().all(|field| {
+            events.iter().any(|(_, _, message)| message.contains(field) && message.contains("no effect yet"))
+        })
+    };
+    world.until("both are told", |_| told("by-edit") && told("by-label")).await;
+    world.until_quiet(Duration::from_secs(1)).await;
+    assert_eq!(world.stage.cloud.writes().len(), 0, "nobody is shut out by the move");
+
+    let lists =
+        || world.stage.cloud.look(|cloud| cloud.acls.values().map(|list| list.entries.len()).collect::<Vec<_>>());
+    let cluster = &world.stage.cluster;
+    let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8", "172.16.0.0/12"]}});
+    cluster.patch("Service", "exam", "by-edit", &ranges).unwrap();
+    world.until("an edit puts them in force", |_| lists() == [2]).await;
+    let unlabel = json!({"metadata": {"labels": {"service.beta.kubernetes.io/hash": null}}});
+    cluster.patch("Service", "exam", "by-label", &unlabel).unwrap();
+    world.until("so does taking the label off", |_| lists().iter().sum::<usize>() == 3).await;
+    world.until_quiet(Duration::from_secs(1)).await;
+    let listeners = world.stage.cloud.look(|cloud| {
+        let all = cloud.load_balancers.values().flat_map(|lb| lb.listeners.values().cloned().collect::<Vec<_>>());
+        all.map(|it| (it.acl_status, it.config["PersistenceTimeout"].clone())).collect::<Vec<_>>()
+    });
+    assert_eq!(listeners, [("on".to_owned(), json!(3600)), ("on".to_owned(), json!(3600))]);
+    let label = |name: &str| {
+        cluster.get("Service", "exam", name).unwrap()["metadata"]["labels"]["service.beta.kubernetes.io/hash"].clone()
+    };
+    assert_eq!((label("by-edit"), label("by-label")), (Value::Null, Value::Null));
+    assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
     assert!(ccm.stop().await.success());
     assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
 }

@@ -15,17 +15,25 @@ const CLUSTER: &str = "ack.aliyun.com";
 
 /// Both worlds without what differs from run to run: ids, addresses, versions and times.
 pub(crate) fn state(stage: &Stage) -> Value {
-    let cloud = stage.cloud.snapshot();
+    let mut cloud = stage.cloud.snapshot();
+    let mut nodes = stage.cluster.list("Node");
+    let mut services = stage.cluster.list("Service");
     let mut names = Vec::new();
-    for lb in cloud["load_balancers"].as_array().into_iter().flatten() {
+    for lb in cloud["load_balancers"].as_array_mut().into_iter().flatten() {
         if lb["tags"].get(MARK).is_some() && lb["tags"][CLUSTER] == CLUSTER_ID {
+            for service in &services {
+                let (default, name) = (default_name(service), json!(format!("<{}>", service["metadata"]["name"])));
+                for path in ["/name".to_owned(), format!("/tags/{MARK}")] {
+                    if let Some(text) = lb.pointer_mut(&path).filter(|text| **text == default) {
+                        *text = name.clone();
+                    }
+                }
+            }
             for field in ["id", "address"] {
                 names.push((lb[field].to_string(), json!(format!("<{field} of {}>", lb["name"])).to_string()));
             }
         }
     }
-    let mut nodes = stage.cluster.list("Node");
-    let mut services = stage.cluster.list("Service");
     for object in nodes.iter_mut().chain(&mut services) {
         timeless(object);
     }
@@ -40,6 +48,12 @@ pub(crate) fn state(stage: &Stage) -> Value {
     state
 }
 
+/// The name that the load balancer of a Service has, and by which it is marked, if nobody chose one.
+fn default_name(service: &Value) -> String {
+    let uid = service["metadata"]["uid"].as_str().unwrap_or_default();
+    format!("a{uid}").replace('-', "").chars().take(32).collect()
+}
+
 /// Takes versions and times away, and the order of what has none.
 fn timeless(value: &mut Value) {
     const VOLATILE: &[&str] = &[
@@ -52,6 +66,8 @@ fn timeless(value: &mut Value) {
         "deletionTimestamp",
         "generation",
         "uid",
+        "clusterIP",
+        "clusterIPs",
     ];
     match value {
         Value::Object(fields) => {
@@ -90,6 +106,13 @@ fn compare(path: &str, expected: &Value, found: &Value, lines: &mut Vec<String>)
                 compare(&format!("{path}/{index}"), one, other, lines);
             }
         }
+        (Value::Array(one), Value::Array(other)) => {
+            let only = |here: &[Value], there: &[Value]| -> Vec<Value> {
+                here.iter().filter(|item| !there.contains(item)).cloned().collect()
+            };
+            let (missing, surplus) = (json!(only(one, other)), json!(only(other, one)));
+            lines.push(format!("{path}: missing {missing}, too many {surplus}"));
+        }
         _ if expected == found => {}
         _ => lines.push(format!("{path}: expected {expected}, found {found}")),
     }
@@ -117,9 +140,10 @@ impl Foreign {
             "listeners": [{"port": 9000, "protocol": "tcp", "vgroup": "rsp-people", "description": "by hand"}],
         })];
         for (number, service) in (1..).zip(services) {
-            let uid = stage.cluster.get("Service", "default", service).unwrap_or_default()["metadata"]["uid"].clone();
-            let name: String =
-                format!("a{}", uid.as_str().unwrap_or(service)).replace('-', "").chars().take(32).collect();
+            let name = match stage.cluster.get("Service", "default", service) {
+                Some(service) => default_name(&service),
+                None => format!("a{service}"),
+            };
             let mark = format!("k8s/80/{service}/default/other");
             load_balancers.push(json!({
                 "id": format!("lb-other-{number}"), "name": name, "address": format!("47.1.2.{number}"),

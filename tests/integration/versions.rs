@@ -121,6 +121,51 @@ async fn an_upgraded_api_server_is_discovered_again() {
     );
 }
 
+/// A server that offers slices is up before the controllers that make them.
+#[tokio::test(flavor = "multi_thread")]
+async fn backends_stay_while_slices_are_offered_but_not_made() {
+    let world = world(Version::V1_16).await;
+    let ccm = world.start();
+    for number in 1..=3 {
+        world.stage.join(number);
+    }
+    world.stage.expose("web", &[80], &["node-1"], &[]);
+    world.until("a backend", |stage| backends(stage).contains(&instance(1))).await;
+    world.until("an address", |_| address(&world.service("web")).is_some()).await;
+    let set = |nodes: &[(u8, &str)]| {
+        let endpoints: Vec<_> = nodes
+            .iter()
+            .map(|(number, name)| Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, *number, 10)), name))
+            .collect();
+        world.stage.cluster.set_endpoints("default", "web", &endpoints).unwrap();
+    };
+
+    world.stage.cluster.go_away().await;
+    world.stage.cluster.play(Version::V1_20);
+    world.stage.cluster.come_back().await.unwrap();
+    world.until("it waits for slices", |_| ccm.log().contains("slices are offered but not made yet")).await;
+    // Whoever starts now must not be taken in either.
+    let (plan, code) = world.plan().await;
+    assert_eq!(code, Some(0), "{plan}");
+    world.until_quiet(Duration::from_secs(1)).await;
+    assert!(backends(&world.stage).contains(&instance(1)));
+
+    set(&[(1, "node-1"), (2, "node-2")]);
+    world.until("endpoints go on being read", |stage| backends(stage).contains(&instance(2))).await;
+    world.stage.cluster.drop_watches();
+    let watched = |resource: &str| {
+        let calls = world.stage.cluster.calls();
+        calls.iter().any(|call| call.verb == "watch" && call.resource == resource)
+    };
+    world.until("slices are read", |_| watched("endpointslices")).await;
+    set(&[(1, "node-1"), (2, "node-2"), (3, "node-3")]);
+    world.until("slices count", |stage| backends(stage).contains(&instance(3))).await;
+    let removed =
+        world.stage.cloud.calls().iter().filter(|call| call.action == "RemoveVServerGroupBackendServers").count();
+    assert_eq!(removed, 0, "no backend was ever taken out");
+    assert!(ccm.stop().await.success());
+}
+
 /// A copy that finds leases must not lead beside one that still holds the lock of old servers.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_kinds_of_lock_never_have_two_leaders() {

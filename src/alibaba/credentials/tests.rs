@@ -102,7 +102,7 @@ async fn a_failed_renewal_keeps_the_old_keys_while_they_last() {
             Reply::done(),
             Reply::done(),
             down(),
-            granted("STS.2", HOUR),
+            granted("STS.2", 2 * HOUR),
             Reply::done(),
         ],
     );
@@ -197,7 +197,7 @@ async fn the_identity_token_is_read_anew_and_sent_without_a_signature() {
     let file = directory.path().join("token");
     fs::write(&file, "jwt-1\n").unwrap();
     let (cloud, script) =
-        cloud_with(oidc(&file), [granted("STS.1", HOUR), Reply::done(), granted("STS.2", HOUR), Reply::done()]);
+        cloud_with(oidc(&file), [granted("STS.1", HOUR), Reply::done(), granted("STS.2", 2 * HOUR), Reply::done()]);
     call(&cloud).await.unwrap();
     fs::write(&file, "jwt-2").unwrap();
     tokio::time::advance(HOUR).await;
@@ -260,7 +260,7 @@ async fn the_role_of_the_instance_is_found_and_its_keys_used() {
             instance("STS.1", HOUR),
             Reply::done(),
             Reply::text("ccm-role"),
-            instance("STS.2", HOUR),
+            instance("STS.2", 2 * HOUR),
             Reply::done(),
         ],
     );

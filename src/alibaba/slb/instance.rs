@@ -16,7 +16,7 @@ use crate::alibaba::decode::{Int, List, Tag, Text, tags};
 use crate::alibaba::paging::{by_number, unique};
 use crate::alibaba::signing::Params;
 use crate::fence::Permit;
-use crate::plan::lb::observed::ObservedInstance;
+use crate::plan::lb::observed::{ObservedInstance, PendingCharge};
 use crate::plan::lb::operation::CreateInstance;
 
 /// Instances in one page.
@@ -282,6 +282,8 @@ struct InstanceBody {
     internet_charge_type: Text,
     internet_charge_type_alias: Text,
     bandwidth: Int,
+    has_reserved_info: Text,
+    reserved_info_active_time: Text,
     delete_protection: Text,
     modification_protection_status: Text,
     resource_group_id: Text,
@@ -305,6 +307,11 @@ impl From<InstanceBody> for ObservedInstance {
             instance_charge_type: body.instance_charge_type.0,
             internet_charge_type: internet_charge_type(body.internet_charge_type_alias.0, body.internet_charge_type.0),
             bandwidth: body.bandwidth.0,
+            pending_charge: match body.has_reserved_info.0.as_str() {
+                "" => PendingCharge::Unread,
+                "true" => PendingCharge::From(body.reserved_info_active_time.0),
+                _ => PendingCharge::None,
+            },
             delete_protection: body.delete_protection.0.eq_ignore_ascii_case("on"),
             modification_protection: body.modification_protection_status.0,
             resource_group_id: body.resource_group_id.0,

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::requests::{Pacing, RequestFault, Requests, random_share, segment};
+use super::requests::{Pacing, RequestFault, Requests, segment};
 use super::writes::denied;
 use super::{Cluster, Events, Regarding};
 use crate::config::Config;
@@ -173,7 +173,7 @@ impl<'a> Candidate<'a> {
         }
         match self.time_left() {
             // Standbys come at random times, so that they do not all come at once.
-            None => standby.mul_f64(1.0 + random_share() / 2.0),
+            None => standby.mul_f64(1.0 + crate::chance::share() / 2.0),
             Some(Duration::ZERO) => {
                 self.lose("it could not be renewed in time");
                 retry

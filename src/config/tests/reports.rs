@@ -544,7 +544,7 @@ cloud.endpoints.network = { vpc = 1 }
 cloud.endpoints.network must be "vpc" or "public", not a table
 
 service.defaults.scheduler = ["rr"]
-service.defaults.scheduler must be "rr", "wrr", "wlc", "sch" or "tch", not a list
+service.defaults.scheduler must be "rr", "wrr", "wlc", "sch", "tch" or "qch", not a list
 
 kubernetes.burst = 1e3
 kubernetes.burst must be a whole number from 1 to 10000, not a decimal number

@@ -17,9 +17,9 @@ use super::level::{self, Outcome, Pace, Pass, Scope};
 use crate::alibaba::place::Place;
 use crate::alibaba::{Cloud, Fault};
 use crate::clock;
-use crate::cluster::{Cluster, Watched, WriteFault};
+use crate::cluster::{Cluster, Regarding, Watched, WriteFault};
 use crate::config::Config;
-use crate::observe::metrics;
+use crate::observe::alarms::named;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::node::removal::{Decision, HeldBack, Ledger, Listing, Moment, Rules};
@@ -27,7 +27,7 @@ use crate::plan::node::{self, Class, NodePlan, Problem};
 use crate::plan::provider_id::ProviderId;
 
 mod execute;
-mod observe;
+pub(super) mod observe;
 pub(super) mod write;
 
 const COMPONENT: &str = "node-controller";
@@ -49,11 +49,13 @@ pub async fn run(context: Context) {
         nodes,
         seen: BTreeMap::new(),
         ledger: Ledger::default(),
-        held_back: BTreeSet::new(),
+        held_back: BTreeMap::new(),
+        unproven: BTreeMap::new(),
+        elsewhere: BTreeMap::new(),
         started: Instant::now(),
     };
     level::drive(&mut pass, &mut changes, config, fence, stop).await;
-    metrics::held_back(NodePass::NAME, 0);
+    pass.rest();
 }
 
 /// What [`run`] would do now. Writes nothing.
@@ -100,7 +102,12 @@ struct NodePass {
     /// As they were when a change was last asked about.
     seen: BTreeMap<String, Arc<NodeView>>,
     ledger: Ledger,
-    held_back: BTreeSet<String>,
+    /// Nodes whose removal is held back, and why.
+    held_back: BTreeMap<String, String>,
+    /// Nodes whose instance the cloud does not show, in answers that prove nothing, and why they do not.
+    unproven: BTreeMap<String, String>,
+    /// Nodes whose instance the cloud shows, and whether in another VPC.
+    elsewhere: BTreeMap<String, bool>,
     started: Instant,
 }
 
@@ -130,11 +137,19 @@ impl Pass for NodePass {
 
         let uids: BTreeSet<&str> = all.iter().map(|view| view.uid.as_str()).collect();
         self.ledger.retain(|uid| uids.contains(uid));
-        self.held_back.retain(|name| all.iter().any(|view| view.name == *name));
+        let names: BTreeSet<&str> = all.iter().map(|view| view.name.as_str()).collect();
+        self.held_back.retain(|name, _| names.contains(name.as_str()));
+        self.unproven.retain(|name, _| names.contains(name.as_str()));
+        self.elsewhere.retain(|name, _| names.contains(name.as_str()));
         let mut outcome = Outcome::default();
         self.apply(&config, &found, &mut outcome).await;
         self.remove(&config, &found, &mut outcome).await;
+        self.raise_alarms();
         outcome
+    }
+
+    fn rest(&mut self) {
+        self.context.alarms.clear(Self::NAME);
     }
 }
 
@@ -176,9 +191,16 @@ impl NodePass {
         for (view, here) in &found.present {
             self.ledger.present(&view.uid, *here);
             self.held_back.remove(&view.name);
+            self.unproven.remove(&view.name);
+            self.elsewhere.insert(view.name.clone(), !here);
         }
         let rules = rules(config, &self.context.place);
         for (view, id, listing) in &found.missing {
+            self.elsewhere.remove(&view.name);
+            match listing {
+                Listing::Whole => self.unproven.remove(&view.name),
+                Listing::Unproven(why) => self.unproven.insert(view.name.clone(), why.clone()),
+            };
             let now = Moment { wall: clock::now(), elapsed: self.started.elapsed() };
             let decision = self.ledger.missing(view, id, listing, now, &rules);
             if !matches!(decision, Decision::HeldBack { .. }) {
@@ -201,14 +223,50 @@ impl NodePass {
                 }
             }
         }
-        metrics::held_back(Self::NAME, self.held_back.len());
     }
 
     fn report_held_back(&mut self, view: &NodeView, id: &ProviderId, reason: &HeldBack) {
         warn!(node = %view.name, instance = %id, %reason, "the removal of a node is held back");
         let message = format!("Instance {id} seems to be released, but the node is kept: {reason}");
         self.context.cluster.events().warning(COMPONENT, &regarding(view), "NodeRemovalHeldBack", message);
-        self.held_back.insert(view.name.clone());
+        self.held_back.insert(view.name.clone(), reason.to_string());
+    }
+
+    /// Shows what is held back, and why the view is not to be trusted even where nothing is due yet.
+    fn raise_alarms(&self) {
+        let alarms = &self.context.alarms;
+        let first = |all: &BTreeMap<String, String>| all.values().next().cloned().unwrap_or_default();
+        let names = named(self.held_back.keys().map(String::as_str));
+        let text = format!("{names}: {}", first(&self.held_back));
+        alarms.set(Self::NAME, "NodeRemovalHeldBack", self.held_back.len(), text);
+
+        let names = named(self.unproven.keys().map(String::as_str));
+        let text = format!(
+            "the cloud does not show the instances of {names}, and no node is removed for that: {}",
+            first(&self.unproven)
+        );
+        if alarms.set(Self::NAME, "InstancesNotShown", self.unproven.len(), &text) {
+            self.report("InstancesNotShown", text);
+        }
+
+        let everybody = !self.elsewhere.is_empty() && self.elsewhere.values().all(|elsewhere| *elsewhere);
+        let count = if everybody { self.elsewhere.len() } else { 0 };
+        let text = format!(
+            "the instances of all nodes ({}) are in another VPC than cloud.vpc_id says, which is {}; no node is removed \
+             until that is corrected",
+            named(self.elsewhere.keys().map(String::as_str)),
+            self.context.place.vpc_id,
+        );
+        if alarms.set(Self::NAME, "InstancesElsewhere", count, &text) {
+            self.report("InstancesElsewhere", text);
+        }
+    }
+
+    /// An event about the controller itself.
+    fn report(&self, reason: &'static str, message: String) {
+        warn!(controller = Self::NAME, reason, "{message}");
+        let regarding = Regarding { kind: "Node", key: ObjectKey::cluster(COMPONENT), uid: COMPONENT.to_owned() };
+        self.context.cluster.events().warning(COMPONENT, &regarding, reason, message);
     }
 
     /// True if the node is gone, or proves to be alive.

@@ -12,6 +12,10 @@ use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::node::removal::Listing;
 use crate::plan::node::{self, Check, Class, NodePlan, Policy, Problem, UNINITIALIZED, discovery};
 use crate::plan::provider_id::ProviderId;
+use crate::plan::route::owners::Presence;
+
+/// Instances in one call, where no setting says it.
+const BATCH: usize = 100;
 
 /// Everything that one pass found out.
 #[derive(Debug, Default)]
@@ -78,6 +82,24 @@ pub(super) async fn survey(
         survey.present.push((view, instance.vpc_id == place.vpc_id));
     }
     survey
+}
+
+/// Whether the cloud has these instances. Only for an account that is known to be the cluster's, as one is that shows
+/// its route tables.
+pub(in crate::controllers) async fn presence(
+    ecs: &Ecs,
+    region: &str,
+    instances: BTreeSet<String>,
+) -> BTreeMap<String, Presence> {
+    let ids = instances.into_iter().map(|instance| ProviderId { region: region.to_owned(), instance }).collect();
+    let Sighted { instances, absent, faults } = by_id(ecs, &ids, BATCH).await;
+    let shown = instances.into_keys().map(|id| (id.instance, Presence::Shown));
+    let absent = absent.into_iter().map(|(id, listing)| match listing {
+        Listing::Whole => (id.instance, Presence::Gone),
+        Listing::Unproven(why) => (id.instance, Presence::Unknown(why)),
+    });
+    let faults = faults.into_iter().map(|(id, fault)| (id.instance, Presence::Unknown(fault.to_string())));
+    shown.chain(absent).chain(faults).collect()
 }
 
 fn is_new(view: &NodeView) -> bool {
@@ -254,7 +276,7 @@ async fn candidates(ecs: &Ecs, place: &Place, nodes: &[Arc<NodeView>]) -> Result
     if !ids.is_empty() {
         // Ids that are spelled out may be nonsense; the others must not suffer from it.
         let ids = ids.into_iter().map(|instance| ProviderId { region: place.region.clone(), instance }).collect();
-        found.extend(by_id(ecs, &ids, 100).await.instances.into_values());
+        found.extend(by_id(ecs, &ids, BATCH).await.instances.into_values());
     }
     Ok(found)
 }

@@ -14,17 +14,19 @@ pub use self::observe::TablesFault;
 pub use self::off::run_off;
 use super::Context;
 use super::level::{self, Outcome, Pace, Pass, Scope};
+use super::node::observe::presence;
 use super::node::write::{self, Target, regarding};
 use crate::alibaba::place::Place;
 use crate::alibaba::vpc::RouteItem;
 use crate::alibaba::{Cloud, FaultKind};
-use crate::cluster::{Cluster, Regarding, Watched, WriteFault};
+use crate::cluster::{Cluster, Regarding, Store, Watched, WriteFault};
 use crate::config::Config;
 use crate::fence::Fence;
-use crate::observe::metrics;
+use crate::observe::alarms::named;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::route::condition::{self, Content};
+use crate::plan::route::owners::{Kept, Owners, suspects};
 use crate::plan::route::{self, CONFIRM, Memory, RouteNode, RoutePlan, RouteStep, Rules, Table};
 
 mod execute;
@@ -60,7 +62,7 @@ pub async fn run(context: Context) {
         started: Instant::now(),
     };
     level::drive(&mut pass, &mut changes, config, fence, stop).await;
-    metrics::held_back(RoutePass::NAME, 0);
+    pass.rest();
 }
 
 /// What [`run`] would do now. Writes nothing.
@@ -76,8 +78,11 @@ pub async fn plan(
     let nodes = cluster.nodes();
     nodes.store.synced().await;
     let tables = observe::tables(cloud, place, config).await?;
-    let rules = rules(config, usize::try_from(config.route.removal_limit).unwrap_or(usize::MAX), Duration::ZERO);
-    Ok(route::plan(&reduced(&nodes.store.all()), &tables, &mut Memory::default(), &rules).lines())
+    let removals = usize::try_from(config.route.removal_limit).unwrap_or(usize::MAX);
+    let (reduced, mut memory) = (reduced(&nodes.store.all()), Memory::default());
+    let rules = rules(config, removals, Duration::ZERO);
+    let rules = with_owners(rules, cloud, place, &nodes.store, &reduced, &tables, &memory).await;
+    Ok(route::plan(&reduced, &tables, &mut memory, &rules).lines())
 }
 
 /// Ends what an earlier route controller said of nodes, so that pods can be put there although nobody makes routes any
@@ -126,7 +131,26 @@ fn rules(config: &Config, removals: usize, now: Duration) -> Rules {
         cluster_cidrs: config.route.cluster_cidrs.clone(),
         removals,
         now,
+        owners: Owners::default(),
     }
+}
+
+/// The rules, with what can be found out about nodes that are not there.
+async fn with_owners(
+    rules: Rules,
+    cloud: &Cloud,
+    place: &Place,
+    store: &Store<NodeView>,
+    nodes: &[RouteNode],
+    tables: &[Table],
+    memory: &Memory,
+) -> Rules {
+    let mut rules = Rules { owners: Owners { deleted: store.deleted(), ..Owners::default() }, ..rules };
+    let suspects = suspects(nodes, tables, memory, &rules);
+    if !suspects.is_empty() {
+        rules.owners.instances = presence(&cloud.ecs, &place.region, suspects).await;
+    }
+    rules
 }
 
 /// In a fixed order, so that plans of equal states are equal.
@@ -178,6 +202,8 @@ impl Pass for RoutePass {
             Err(fault) => {
                 error!(%fault, "route tables cannot be looked at; no route is changed");
                 self.report("SyncRouteFailed", format!("Reconciling route error: {fault}"));
+                let text = format!("all routes: the route tables cannot be looked at, so no route is changed: {fault}");
+                self.context.alarms.set(Self::NAME, "SyncRouteFailed", 1, text);
                 let wait = match fault {
                     TablesFault::Cloud(fault) => fault.retry_after,
                     TablesFault::None { .. } | TablesFault::Several { .. } => None,
@@ -186,8 +212,12 @@ impl Pass for RoutePass {
             }
         };
         let views = self.nodes.store.all();
+        self.context.alarms.set(Self::NAME, "SyncRouteFailed", 0, "");
+        let nodes = reduced(&views);
         let rules = rules(&config, self.removals_left(&config), self.started.elapsed());
-        let plan = route::plan(&reduced(&views), &tables, &mut self.memory, &rules);
+        let Context { cloud, place, .. } = &self.context;
+        let rules = with_owners(rules, cloud, place, &self.nodes.store, &nodes, &tables, &self.memory).await;
+        let plan = route::plan(&nodes, &tables, &mut self.memory, &rules);
 
         let mut work = Work { views: &views, outcome: Outcome::default(), told: BTreeMap::new() };
         self.report_plan(&plan, &scope, &mut work);
@@ -196,6 +226,10 @@ impl Pass for RoutePass {
         }
         self.tell(&plan, &mut work).await;
         work.outcome
+    }
+
+    fn rest(&mut self) {
+        self.context.alarms.clear(Self::NAME);
     }
 }
 
@@ -271,19 +305,33 @@ impl RoutePass {
         for node in &plan.doomed {
             work.again(node, CONFIRM);
         }
-        metrics::held_back(Self::NAME, plan.held_back.len());
+        for step in &plan.held_back {
+            warn!(%step, "held back");
+        }
+        let text = format!(
+            "{} route entries are due to be removed, more than route.removal_limit allows within route.period; they are \
+             removed in later periods, or at once if the limit is raised",
+            plan.held_back.len()
+        );
+        self.context.alarms.set(Self::NAME, "RouteRemovalHeldBack", plan.held_back.len(), &text);
         if !plan.held_back.is_empty() {
-            for step in &plan.held_back {
-                warn!(%step, "held back");
-            }
-            self.report(
-                "RouteRemovalHeldBack",
-                format!(
-                    "{} route entries are due to be removed, more than route.removal_limit allows within route.period; \
-                     they are removed in later periods, or at once if the limit is raised",
-                    plan.held_back.len()
-                ),
-            );
+            self.report("RouteRemovalHeldBack", text);
+        }
+        self.report_kept(&plan.kept);
+    }
+
+    fn report_kept(&self, kept: &[Kept]) {
+        let name = |Kept { step, .. }: &Kept| match step {
+            RouteStep::Delete { item, node, .. } => format!("{} of {node}", item.destination),
+            _ => step.node().to_owned(),
+        };
+        let names: Vec<String> = kept.iter().map(name).collect();
+        let why = kept.first().map(|kept| kept.why.to_string()).unwrap_or_default();
+        let text =
+            format!("route entries without a node are kept ({}): {why}", named(names.iter().map(String::as_str)));
+        if self.context.alarms.set(Self::NAME, "RouteOwnerMissing", kept.len(), &text) {
+            warn!("{text}");
+            self.report("RouteOwnerMissing", text);
         }
     }
 

@@ -22,6 +22,12 @@ pub(super) fn change(before: &ServiceView, now: &ServiceView, needed: (bool, boo
     (before.deleting != now.deleting).then_some("DeleteTimestampChanged")
 }
 
+/// Whether the user restated what the official controller ignores, see [`is_inherited`](crate::plan::lb::is_inherited).
+pub(super) fn restates(before: &ServiceView, now: &ServiceView) -> bool {
+    before.uid == now.uid
+        && (before.source_ranges != now.source_ranges || before.client_ip_affinity != now.client_ip_affinity)
+}
+
 fn same_spec(before: &ServiceView, now: &ServiceView) -> bool {
     // Everything but what is compared elsewhere, and what controllers write.
     let spec = |service: &ServiceView| ServiceView {
@@ -65,5 +71,22 @@ mod tests {
         let mut now = before.clone();
         annotated(&mut now);
         assert_eq!(change(&before, &now, (false, false)), None, "it is not ours");
+    }
+
+    #[test]
+    fn only_ranges_and_affinity_are_restated() {
+        let before = ServiceView::default();
+        let edited = |edit: fn(&mut ServiceView)| {
+            let mut now = before.clone();
+            edit(&mut now);
+            restates(&before, &now)
+        };
+        assert!(edited(|now| now.source_ranges = vec!["10.0.0.0/8".to_owned()]));
+        assert!(edited(|now| now.client_ip_affinity = Some(60)));
+        assert!(!edited(|now| now.local_traffic = true));
+        assert!(!edited(|now| {
+            now.uid = "other".to_owned();
+            now.client_ip_affinity = Some(60);
+        }));
     }
 }

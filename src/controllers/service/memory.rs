@@ -1,6 +1,6 @@
 //! What is remembered between runs, only to save reads: losing it costs calls, never correctness.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +8,19 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::CONTROLLER;
-use super::change::change;
+use super::change::{change, restates};
 use super::handover;
+use super::owners::Vanished;
 use super::want::Enis;
 use crate::clock;
-use crate::observe::metrics;
+use crate::observe::alarms::{Alarms, named};
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::observed::Observed;
+
+/// Reason of what is told when backends are kept although they would have to go.
+pub(super) const BACKENDS: &str = "BackendsHeldBack";
+/// Reason of what is told when no load balancer is made, or none is given up, because the view is in doubt.
+pub(super) const LOAD_BALANCER: &str = "LoadBalancerHeldBack";
 
 /// Per Service, as of the last run that ended well.
 #[derive(Debug, Default)]
@@ -34,12 +40,16 @@ pub(super) struct Memory {
     looked_at: Mutex<HashMap<ObjectKey, (Arc<ServiceView>, bool)>>,
     /// Services that their user changed, and was not told yet that the load balancer follows.
     unanswered: Mutex<HashSet<ObjectKey>>,
+    /// Services whose user restated what the official controller ignored, and whose label does not show it yet.
+    restated: Mutex<HashSet<ObjectKey>>,
     /// What was told last of each Service and topic, so that each thing is told once.
     told: Mutex<HashMap<ObjectKey, HashMap<Topic, String>>>,
     /// Texts that the load balancers have in common.
     texts: Mutex<Texts>,
-    /// Services whose backends are kept although they would have to go.
-    held_back: Mutex<HashSet<ObjectKey>>,
+    /// What is held back, by the reason of its event: of which Services, and why.
+    held_back: Mutex<BTreeMap<&'static str, BTreeMap<String, String>>>,
+    alarms: Alarms,
+    vanished: Vanished,
 }
 
 /// Ids of servers and marks, each once: every load balancer can have every node.
@@ -102,6 +112,12 @@ pub(super) struct Remembered {
 }
 
 impl Memory {
+    /// Knows nothing; raises `alarms` for what is held back, and tells `vanished` of Services that are gone without having
+    /// been let go.
+    pub(super) fn new(alarms: Alarms, vanished: Vanished) -> Self {
+        Self { alarms, vanished, ..Self::default() }
+    }
+
     pub(super) fn recall(&self, key: &ObjectKey, uid: &str) -> Option<Remembered> {
         self.services.lock().get(key).filter(|remembered| remembered.uid == uid).cloned()
     }
@@ -130,6 +146,9 @@ impl Memory {
     /// Notes how the Service is now, and names the change since it was looked at before, if its user made one.
     pub(super) fn changed(&self, service: &Arc<ServiceView>, needed: bool) -> Option<&'static str> {
         let before = self.looked_at.lock().insert(service.key.clone(), (service.clone(), needed));
+        if before.as_ref().is_some_and(|(before, _)| restates(before, service)) {
+            self.restated.lock().insert(service.key.clone());
+        }
         let reason = before.and_then(|(before, was)| change(&before, service, (was, needed)))?;
         self.unanswered.lock().insert(service.key.clone());
         Some(reason)
@@ -140,20 +159,42 @@ impl Memory {
         self.unanswered.lock().contains(key)
     }
 
+    /// Whether the Service was restated while we looked, and its label does not show it yet.
+    pub(super) fn is_restated(&self, key: &ObjectKey) -> bool {
+        self.restated.lock().contains(key)
+    }
+
+    /// The label shows it.
+    pub(super) fn acknowledge(&self, key: &ObjectKey) {
+        self.restated.lock().remove(key);
+    }
+
     /// The user is told.
     pub(super) fn answer(&self, key: &ObjectKey) {
         self.unanswered.lock().remove(key);
     }
 
-    /// The Service is gone.
+    /// The Service is gone. One that had a load balancer is let go first; that it was not is told.
+    pub(super) fn gone(&self, key: &ObjectKey) {
+        let needed = self.looked_at.lock().get(key).is_some_and(|(_, needed)| *needed);
+        if needed {
+            self.vanished.notify_one();
+        }
+        self.forget_all(key);
+    }
+
+    /// Nothing is known of the Service any more.
     pub(super) fn forget_all(&self, key: &ObjectKey) {
         self.forget(key);
         self.looked_at.lock().remove(key);
         self.unanswered.lock().remove(key);
+        self.restated.lock().remove(key);
         self.found(key);
         self.told.lock().remove(key);
         self.seen.lock().remove(key);
-        self.hold_back(key, false);
+        for reason in [BACKENDS, LOAD_BALANCER] {
+            self.hold_back(key, reason, None);
+        }
         self.released.lock().remove(key);
         self.incarnations.lock().remove(key);
     }
@@ -202,15 +243,19 @@ impl Memory {
         seen.insert(key.clone()).then_some(left)
     }
 
-    /// Notes whether backends of the Service are kept although they would have to go.
-    pub(super) fn hold_back(&self, key: &ObjectKey, held: bool) {
+    /// Notes whether something is held back of this Service, and why.
+    pub(super) fn hold_back(&self, key: &ObjectKey, reason: &'static str, why: Option<&str>) {
         let mut all = self.held_back.lock();
-        if held {
-            all.insert(key.clone());
-        } else {
-            all.remove(key);
+        let services = all.entry(reason).or_default();
+        let changed = match why {
+            Some(why) => services.insert(key.to_string(), why.to_owned()).as_deref() != Some(why),
+            None => services.remove(&key.to_string()).is_some(),
+        };
+        if changed {
+            let first = services.values().next().cloned().unwrap_or_default();
+            let text = format!("{}: {first}", named(services.keys().map(String::as_str)));
+            self.alarms.set(CONTROLLER, reason, services.len(), text);
         }
-        metrics::held_back(CONTROLLER, all.len());
     }
 
     /// Notes that the load balancer was not found, and says since when.

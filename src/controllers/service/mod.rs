@@ -8,10 +8,14 @@ mod execute;
 mod handover;
 mod memory;
 mod observe;
+mod owners;
 mod preview;
+#[cfg(test)]
+mod properties;
 mod readiness;
 mod reconcile;
 mod report;
+mod sight;
 mod status;
 mod want;
 
@@ -28,7 +32,6 @@ use super::Context;
 use super::keyed;
 use crate::clock;
 use crate::cluster::{Dirty, Store};
-use crate::observe::metrics;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::lb::{Handling, handling};
 
@@ -55,21 +58,25 @@ pub async fn run(context: Context) {
         nodes.store.synced().await;
     };
     tokio::select! {
-        () = stop.cancelled() => return,
-        () = synced => {}
-    }
+    biased;
+            () = stop.cancelled() => return,
+            () = synced => {}
+        }
     while !stop.is_cancelled() {
         tokio::select! {
-            () = stop.cancelled() => return,
-            () = fence.gained() => {}
-        }
+        biased;
+                    () = stop.cancelled() => return,
+                    () = fence.gained() => {}
+                }
         // What another leader did meanwhile is unknown: every term starts without memory, and with everything due.
         let term = stop.child_token();
         let views =
             Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
+        let vanished = owners::Vanished::default();
+        let memory = Memory::new(context.alarms.clone(), vanished.clone());
         let note = context.fence.take_inherited();
         let handover = note.map(|note| Handover::read(&note, clock::now())).unwrap_or_default();
-        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), Memory::default(), handover));
+        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), memory, handover));
         let ending = reconciler.clone();
         let starting = reconciler.clone();
         let served = reconciler.clone();
@@ -88,20 +95,25 @@ pub async fn run(context: Context) {
         );
         let lost = async {
             tokio::select! {
-                ((), ()) = async { tokio::join!(trigger(&context, &views, &sender), starting.warm()) } => {}
+                biased;
+                ((), (), ()) = async {
+                    let owners = owners::watch(&context, &views, &vanished);
+                    tokio::join!(trigger(&context, &views, &sender), starting.warm(), owners)
+                } => {}
                 () = fence.lost() => info!("leadership is lost: load balancers are left to the next leader"),
             }
             term.cancel();
             std::future::pending::<()>().await;
         };
         tokio::select! {
+            biased;
             () = driver => {}
             () = lost => {}
         }
         if stop.is_cancelled() {
             context.fence.leave(ending.note());
         }
-        metrics::held_back(CONTROLLER, 0);
+        context.alarms.clear(CONTROLLER);
     }
 }
 
@@ -111,6 +123,13 @@ pub(crate) struct Views {
     services: Arc<Store<ServiceView>>,
     endpoints: Arc<Store<EndpointsView>>,
     nodes: Arc<Store<NodeView>>,
+}
+
+impl Views {
+    /// Keys of the Services that are so, in order.
+    fn keys_of(&self, is_so: impl Fn(&ServiceView) -> bool) -> Vec<ObjectKey> {
+        self.services.all().iter().filter(|it| is_so(it)).map(|it| it.key.clone()).collect()
+    }
 }
 
 /// Sends the keys of Services that have to be looked at, for ever.
@@ -128,9 +147,7 @@ async fn trigger(context: &Context, views: &Views, keys: &mpsc::UnboundedSender<
             dirty.next().await;
             tokio::time::sleep(NODE_AGGREGATION).await;
             let settings = reconcile::settings(context);
-            let services = views.services.all();
-            let affected = services.iter().filter(|service| handling(service, &settings) == Handling::Ensure);
-            send(affected.map(|service| service.key.clone()).collect());
+            send(views.keys_of(|service| handling(service, &settings) == Handling::Ensure));
         }
     };
     let config = async {
@@ -143,7 +160,7 @@ async fn trigger(context: &Context, views: &Views, keys: &mpsc::UnboundedSender<
             let now = (config.borrow().service.clone(), config.borrow().cloud.clone());
             if now != before {
                 before = now;
-                send(views.services.all().iter().map(|service| service.key.clone()).collect());
+                send(views.keys_of(|_| true));
             }
         }
     };

@@ -120,6 +120,9 @@ pub(super) async fn complete(
     let id = observed.instance.as_ref().map(|instance| instance.id.clone()).unwrap_or_default();
     let mut missing = needs(observed);
     while !missing.is_empty() {
+        if missing.instance {
+            observed.instance = Some(slb.describe_instance(&id).await?);
+        }
         for group_id in &missing.group_backends {
             let backends = slb.describe_backends(group_id).await?;
             observed.groups.entry(group_id.clone()).or_default().backends = Some(backends);

@@ -83,11 +83,13 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
             read(&cloud.slb, &bulk, observed, |observed| desired.needs(observed)).await?
         }
         Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
+            reader.may_make(service).await?;
             absent(cloud, &bulk, &desired).await?
         }
         Found::Unmarked(instance) => return Err(Trouble::Detached(instance.id)),
         Found::Absent { proven: false } => return Err(Trouble::Unfindable(label(service).to_owned())),
         Found::Absent { proven: true } => {
+            reader.may_make(service).await?;
             lines.push((false, format!("replace load balancer {}, which was deleted outside", label(service))));
             absent(cloud, &bulk, &desired).await?
         }
@@ -132,6 +134,9 @@ async fn clean(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &Se
         Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
         found => found?,
     };
+    if matches!(found, Found::Absent { .. }) && leaving.reuse().is_none() {
+        reader.may_release(service).await?;
+    }
     let observed = leaving.read(&cloud.slb, &bulk, reader, found).await?;
     lines.extend(steps(leaving.plan(&observed)));
     lines.push((true, format!("clear status and labels, remove finalizer {FINALIZER}")));

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::bulk::Bulk;
 use super::execute::{Execution, Token, execute};
 use super::handover::{Handover, groups_as_wanted};
-use super::memory::{Memory, Remembered, Topic};
+use super::memory::{BACKENDS, LOAD_BALANCER, Memory, Remembered, Topic};
 use super::observe::{FindError, Found, complete, find, list_groups, read};
 use super::readiness;
 use super::report::{self, Trouble};
@@ -19,10 +19,12 @@ use crate::alibaba::slb::Slb;
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::keyed::Verdict;
 use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::lb::naming::FINALIZER;
+use crate::plan::lb::naming::{FINALIZER, LABEL_HASH};
 use crate::plan::lb::observed::{AccessList, Observed};
-use crate::plan::lb::operation::{Operation, Plan};
-use crate::plan::lb::{Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling};
+use crate::plan::lb::operation::{Part, Plan};
+use crate::plan::lb::{
+    Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling, is_inherited,
+};
 
 /// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service whose
 /// load balancer was perhaps just being made is let go.
@@ -69,7 +71,7 @@ impl Reconciler {
     /// One look at one Service, with everything that follows from it.
     pub(super) async fn reconcile(&self, key: &ObjectKey) -> Verdict {
         let Some(service) = self.reader.views().services.get(key) else {
-            self.memory.forget_all(key);
+            self.memory.gone(key);
             return Verdict::Done;
         };
         let settings = settings(&self.context);
@@ -80,7 +82,7 @@ impl Reconciler {
         let result = match handling {
             Handling::Ignore => {
                 self.memory.forget(key);
-                self.memory.hold_back(key, false);
+                self.memory.hold_back(key, BACKENDS, None);
                 match handed_over(&service, &settings) {
                     Some(problem) => Err(Trouble::HandedOver(problem)),
                     None => Ok(Verdict::Done),
@@ -89,6 +91,8 @@ impl Reconciler {
             Handling::Ensure => self.ensure(&service, &settings).await,
             Handling::Delete => self.clean(&service, &settings).await,
         };
+        let doubt = result.as_ref().err().filter(|trouble| trouble.is_doubt()).map(ToString::to_string);
+        self.memory.hold_back(key, LOAD_BALANCER, doubt.as_deref());
         match result {
             Ok(verdict) => {
                 self.memory.news(key, Topic::Trouble, "");
@@ -96,7 +100,10 @@ impl Reconciler {
             }
             Err(trouble) => {
                 let events = self.context.cluster.events();
-                report::trouble(events, &service, &trouble, |text| self.memory.news(key, Topic::Trouble, text));
+                let leaving = handling == Handling::Delete;
+                report::trouble(events, &service, leaving, &trouble, |text| {
+                    self.memory.news(key, Topic::Trouble, text)
+                });
                 trouble.verdict()
             }
         }
@@ -105,6 +112,17 @@ impl Reconciler {
     async fn ensure(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
         self.memory.adopt(&service.key);
+        let restated;
+        let service = if self.memory.is_restated(&service.key) && is_inherited(service) {
+            status::disinherit(cluster, fence, service).await?;
+            let mut own = service.clone();
+            own.labels.remove(LABEL_HASH);
+            restated = own;
+            &restated
+        } else {
+            service
+        };
+        self.memory.acknowledge(&service.key);
         let drift_check = settings.service.drift_check;
         let mut remembered = self.memory.recall(&service.key, &service.uid);
         let outdated = |it: &Remembered| !drift_check.is_zero() && it.read_at.elapsed() >= drift_check;
@@ -135,6 +153,7 @@ impl Reconciler {
         }
         let problems = std::mem::take(&mut plan.problems);
         let notes = std::mem::take(&mut plan.notes);
+        let warnings: Vec<Problem> = desired.warnings.iter().chain(&plan.warnings).cloned().collect();
         // Until the outcome is known, nothing is.
         self.memory.forget(&service.key);
         let absent = observed.instance.is_none();
@@ -155,8 +174,10 @@ impl Reconciler {
         if let (true, false, Some(instance)) = (drift, execution.done.is_empty(), &observed.instance) {
             report::repaired(cluster.events(), service, &instance.id, &execution.done);
         }
-        self.memory.hold_back(&service.key, desired.blackout);
-        report::notes(cluster.events(), service, desired, &notes, &execution.remarks, |text| {
+        let held_back = self.backends_held_back(service, desired);
+        self.memory.hold_back(&service.key, BACKENDS, held_back);
+        let told = (warnings.as_slice(), notes.as_slice(), execution.remarks.as_slice());
+        report::notes(cluster.events(), service, desired, told, held_back, |text| {
             self.memory.news(&service.key, Topic::Notes, text)
         });
         let done = (desired, &observed, execution.complete());
@@ -169,6 +190,19 @@ impl Reconciler {
         let drift = (!drift_check.is_zero()).then(|| drift_check.saturating_sub(read_at.elapsed()));
         let soonest = drift.into_iter().chain(readiness::look_again(&wanted.readiness)).min();
         Ok(soonest.map_or(Verdict::Done, Verdict::Again))
+    }
+
+    /// Why no backend is removed, whatever the Service says.
+    fn backends_held_back(&self, service: &ServiceView, desired: &Desired) -> Option<&'static str> {
+        let views = self.reader.views();
+        let published = !service.ingress.is_empty();
+        if published && views.nodes.is_empty() {
+            Some(report::NO_NODES)
+        } else if published && views.endpoints.is_empty() {
+            Some(report::NO_ENDPOINTS)
+        } else {
+            desired.blackout.then_some(report::BLACKOUT)
+        }
     }
 
     /// Writes the outcome back to the Service and tells its user.
@@ -243,6 +277,7 @@ impl Reconciler {
                 Ok((read(slb, bulk, observed, |observed| desired.needs(observed)).await?, Instant::now()))
             }
             Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
+                self.reader.may_make(service).await?;
                 Ok((self.absent(desired).await?, Instant::now()))
             }
             Found::Unmarked(instance) => Err(Trouble::Detached(instance.id)),
@@ -252,6 +287,7 @@ impl Reconciler {
                 if !left.is_zero() {
                     return Err(Trouble::Missing { id: label(service).to_owned(), again: left });
                 }
+                self.reader.may_make(service).await?;
                 self.memory.found(&service.key);
                 report::recreating(self.context.cluster.events(), service, label(service));
                 Ok((self.absent(desired).await?, Instant::now()))
@@ -314,6 +350,9 @@ impl Reconciler {
             Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
             found => found?,
         };
+        if matches!(found, Found::Absent { .. }) && leaving.reuse().is_none() {
+            self.reader.may_release(service).await?;
+        }
         if matches!(found, Found::Absent { proven: false }) {
             // It may have been made a moment ago by a call whose answer was lost, and not be listed yet; or the list may be
             // empty because a permission is missing.
@@ -379,14 +418,14 @@ fn is_of(observed: &Observed, desired: &Desired) -> bool {
 /// Whether a plan only moves backends within groups that are known: those can be written without reading again, because
 /// each such write names exactly what it changes.
 fn only_backends(plan: &Plan) -> bool {
-    plan.steps.iter().all(|step| part_of(&step.operation) == Part::Backends)
+    plan.steps.iter().all(|step| step.operation.part() == Part::Backends)
 }
 
 /// Reads again those parts that a plan made from memory would change.
 async fn refresh(slb: &Slb, bulk: &Bulk, desired: &Desired, plan: &Plan, observed: &mut Observed) -> Result<(), Fault> {
     let Some(instance) = &observed.instance else { return Ok(()) };
     let id = instance.id.clone();
-    let touches = |part: Part| plan.steps.iter().any(|step| part_of(&step.operation) == part);
+    let touches = |part: Part| plan.steps.iter().any(|step| step.operation.part() == part);
     if touches(Part::Instance) {
         observed.instance = Some(slb.describe_instance(&id).await?);
     }
@@ -400,44 +439,4 @@ async fn refresh(slb: &Slb, bulk: &Bulk, desired: &Desired, plan: &Plan, observe
         observed.access_list = AccessList::Unread;
     }
     complete(slb, bulk, observed, |observed| desired.needs(observed)).await
-}
-
-/// The part of a load balancer that an operation changes, as far as it can be read by itself.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Instance,
-    Groups,
-    Backends,
-    Listeners,
-    AccessList,
-}
-
-const fn part_of(operation: &Operation) -> Part {
-    match operation {
-        Operation::CreateInstance(_)
-        | Operation::DeleteInstance { .. }
-        | Operation::SetName { .. }
-        | Operation::SetDeleteProtection { .. }
-        | Operation::SetModificationProtection { .. }
-        | Operation::SetInstanceChargeType { .. }
-        | Operation::SetSpec { .. }
-        | Operation::SetInternetSpec { .. }
-        | Operation::Tag { .. }
-        | Operation::Untag { .. } => Part::Instance,
-        Operation::CreateGroup { .. } | Operation::DeleteGroup { .. } => Part::Groups,
-        Operation::AddBackends { .. } | Operation::RemoveBackends { .. } | Operation::SetBackends { .. } => {
-            Part::Backends
-        }
-        Operation::CreateAccessList(_)
-        | Operation::AddAccessEntries { .. }
-        | Operation::RemoveAccessEntries { .. }
-        | Operation::DeleteAccessList { .. } => Part::AccessList,
-        Operation::CreateListener { .. }
-        | Operation::SetListener { .. }
-        | Operation::StartListener { .. }
-        | Operation::DeleteListener { .. }
-        | Operation::CreateDomainExtension { .. }
-        | Operation::SetDomainExtension { .. }
-        | Operation::DeleteDomainExtension { .. } => Part::Listeners,
-    }
 }

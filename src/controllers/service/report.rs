@@ -7,6 +7,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use super::execute::Execution;
+use super::memory::{BACKENDS, LOAD_BALANCER};
 use super::observe::FindError;
 use super::{COMPONENT, CONTROLLER};
 use crate::alibaba::{Fault, FaultKind};
@@ -54,6 +55,9 @@ pub(super) enum Trouble {
         known(.0)
     )]
     Unfindable(String),
+    /// The account behind the credentials may be another one.
+    #[error("{0}")]
+    Doubt(String),
     /// The Service is served by a load balancer that it no longer names, and that is not ours.
     #[error(
         "load balancer {0} serves this Service, but does not carry its mark, and no annotation names it: put the annotation \
@@ -72,8 +76,16 @@ pub(super) enum Trouble {
     HandedOver(Problem),
 }
 
+/// What is said when the API server shows no node.
+pub(super) const NO_NODES: &str = "The API server shows no node at all, so no backend is removed: they may still serve. A cluster \
+                        without nodes serves nobody: to let them go on purpose, delete the Service, or let a node join";
+
+/// What is said when the API server shows no endpoints of any Service, not even its own.
+pub(super) const NO_ENDPOINTS: &str = "The API server shows no endpoints of any Service, not even of its own, so no backend is \
+                        removed: they may still serve. To let them go on purpose, delete the Service";
+
 /// What is said when every node is unready at once.
-const BLACKOUT: &str = "Not one of the nodes that may serve is ready, so no backend is removed: they may still serve. To let \
+pub(super) const BLACKOUT: &str = "Not one of the nodes that may serve is ready, so no backend is removed: they may still serve. To let \
                         them go on purpose, label the nodes node.kubernetes.io/exclude-from-external-load-balancers, or \
                         delete them";
 
@@ -98,6 +110,10 @@ impl Trouble {
             Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
                 Verdict::Failed(Pause::LONG)
             }
+            // Somebody is about to correct it.
+            Self::Doubt(_) => {
+                Verdict::Failed(Pause { first: Duration::from_secs(5), longest: Duration::from_secs(20) })
+            }
             Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) => pause(fault),
             Self::Find(_) => Verdict::Failed(Pause::LONG),
             Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading)
@@ -109,6 +125,11 @@ impl Trouble {
             },
             Self::Unresolved(_) => Verdict::Failed(Pause { first: Duration::from_secs(5), ..Pause::LONG }),
         }
+    }
+
+    /// Whether something is held back because the view of the cloud is not to be trusted.
+    pub(super) const fn is_doubt(&self) -> bool {
+        matches!(self, Self::Unfindable(_) | Self::Doubt(_))
     }
 
     /// Whether it is passing: such trouble is told in the log at once, and to the user only if it stays.
@@ -170,8 +191,15 @@ pub(super) fn preserved(events: &Events, service: &ServiceView, id: &str) {
     events.warning(COMPONENT, &regarding(service), "PreservedOnDelete", message);
 }
 
-/// Tells what stands in the way.
-pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble, news: impl Fn(&str) -> bool) {
+/// Tells what stands in the way of having the load balancer as it should be, or, if the Service is `leaving` it, of
+/// removing it.
+pub(super) fn trouble(
+    events: &Events,
+    service: &ServiceView,
+    leaving: bool,
+    trouble: &Trouble,
+    news: impl Fn(&str) -> bool,
+) {
     let text = trouble.to_string();
     warn!(controller = CONTROLLER, service = %service.key, "{text}");
     if trouble.passes() || !news(&text) {
@@ -179,14 +207,12 @@ pub(super) fn trouble(events: &Events, service: &ServiceView, trouble: &Trouble,
     }
     let reason = match trouble {
         Trouble::Gates(_) => "FailedUpdateReadinessGate",
-        _ if service.deleting => "CleanLoadBalancerFailed",
+        _ if trouble.is_doubt() => LOAD_BALANCER,
+        _ if leaving => "CleanLoadBalancerFailed",
         _ => "SyncLoadBalancerFailed",
     };
-    let what = if service.deleting {
-        "The load balancer could not be removed"
-    } else {
-        "The load balancer is not as it should be"
-    };
+    let what =
+        if leaving { "The load balancer could not be removed" } else { "The load balancer is not as it should be" };
     events.warning(COMPONENT, &regarding(service), reason, format!("{what}: {text}"));
 }
 
@@ -195,19 +221,19 @@ pub(super) fn notes(
     events: &Events,
     service: &ServiceView,
     desired: &Desired,
-    notes: &[String],
-    remarks: &[String],
+    (warnings, notes, remarks): (&[Problem], &[String], &[String]),
+    held_back: Option<&str>,
     news: impl Fn(&str) -> bool,
 ) {
     for remark in remarks {
         info!(controller = CONTROLLER, service = %service.key, "{remark}");
         events.normal(COMPONENT, &regarding(service), "LoadBalancerPlaced", remark.clone());
     }
-    let mut lines: Vec<String> = desired.warnings.iter().map(ToString::to_string).collect();
+    let mut lines: Vec<String> = warnings.iter().map(ToString::to_string).collect();
     lines.extend(notes.iter().cloned());
     let empty = &desired.empty_ports;
-    let text = format!("{}|{empty:?}|{}", lines.join("; "), desired.blackout);
-    let quiet = lines.is_empty() && empty.is_empty() && !desired.blackout;
+    let text = format!("{}|{empty:?}|{}", lines.join("; "), held_back.unwrap_or_default());
+    let quiet = lines.is_empty() && empty.is_empty() && held_back.is_none();
     if !news(if quiet { "" } else { &text }) {
         return;
     }
@@ -215,11 +241,11 @@ pub(super) fn notes(
         let reason = "LoadBalancerSettings";
         events.warning(COMPONENT, &regarding(service), reason, lines.join("; "));
     }
-    if desired.blackout {
-        warn!(controller = CONTROLLER, service = %service.key, "{BLACKOUT}");
-        events.warning(COMPONENT, &regarding(service), "BackendsHeldBack", BLACKOUT.to_owned());
+    if let Some(why) = held_back {
+        warn!(controller = CONTROLLER, service = %service.key, "{why}");
+        events.warning(COMPONENT, &regarding(service), BACKENDS, why.to_owned());
     }
-    if !empty.is_empty() && !desired.blackout {
+    if !empty.is_empty() && held_back.is_none() {
         let ports = empty.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let message =
             format!("There are no backends for port {ports}: no ready endpoint, or no node that may serve it");

@@ -46,6 +46,12 @@ pub(super) async fn set_label(
     patch(cluster, fence, service, None, &body).await.map(|()| true)
 }
 
+/// Takes off the label by which a Service counts as inherited: its user has restated what was ignored before.
+pub(super) async fn disinherit(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<(), WriteFault> {
+    let body = json!({"metadata": {"labels": {LABEL_HASH: null}}});
+    patch(cluster, fence, service, None, &body).await
+}
+
 /// Writes the addresses under which the Service is reached.
 pub(super) async fn set_ingress(
     cluster: &Cluster,

@@ -14,6 +14,7 @@ use tracing::warn;
 use super::bulk::Bulk;
 use super::observe::{Found, find_access_list, read};
 use super::report::Trouble;
+use super::sight::Sight;
 use super::{CONTROLLER, Views};
 use crate::alibaba::place::Place;
 use crate::alibaba::slb::Slb;
@@ -85,6 +86,7 @@ pub(super) struct Reader {
     cloud: Cloud,
     place: Arc<Place>,
     views: Views,
+    sight: Sight,
     vpc_cidrs: OnceCell<Vec<IpNet>>,
     /// By Service, names of pods that are not ready and have no gate: gates never change, so they are read once.
     ungated: Mutex<HashMap<ObjectKey, BTreeSet<String>>>,
@@ -100,6 +102,7 @@ impl Reader {
             cloud,
             place,
             views,
+            sight: Sight::default(),
             vpc_cidrs: OnceCell::new(),
             ungated: Mutex::default(),
             lists: OnceCell::new(),
@@ -114,6 +117,24 @@ impl Reader {
         &self.views
     }
 
+    /// Whether a load balancer may be made for the Service.
+    pub(super) async fn may_make(&self, service: &ServiceView) -> Result<(), Trouble> {
+        let forbidden = self.sight.forbids_making(&self.cloud, &self.place, &self.views.nodes.all(), service).await?;
+        match forbidden {
+            Some(why) => Err(Trouble::Doubt(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a Service whose load balancer is not there may be let go.
+    pub(super) async fn may_release(&self, service: &ServiceView) -> Result<(), Trouble> {
+        let forbidden = self.sight.forbids_release(&self.cloud, &self.place, &self.views.nodes.all(), service).await?;
+        match forbidden {
+            Some(why) => Err(Trouble::Doubt(why)),
+            None => Ok(()),
+        }
+    }
+
     /// What the Service asks for, with the addresses of directly attached pods resolved.
     pub(super) async fn wanted(
         &self,
@@ -122,7 +143,10 @@ impl Reader {
         known: Option<&Enis>,
     ) -> Result<Wanted, Trouble> {
         let nodes = self.views.nodes.all();
-        let endpoints = self.views.endpoints.get(&service.key).unwrap_or_default();
+        let mut endpoints = self.views.endpoints.get(&service.key).unwrap_or_default();
+        if self.views.endpoints.is_empty() {
+            endpoints = Arc::new(EndpointsView { unknown: true, ..EndpointsView::default() });
+        }
         let gate = gates::gate_of(service);
         let mut waiting_pods = self.gated_pods(service, &gate, &endpoints).await?;
         let (endpoints, waiting) = gates::admitted(&gate, &endpoints, &waiting_pods);
@@ -318,13 +342,12 @@ impl Leaving {
     }
 
     async fn read_parts(&self, slb: &Slb, bulk: &Bulk, instance: ObservedInstance) -> Result<Observed, Fault> {
-        let override_listeners = self.departure.override_listeners;
-        let needs = |observed: &Observed| teardown_needs(&self.owner, self.reuse(), override_listeners, observed);
+        let needs = |observed: &Observed| teardown_needs(&self.owner, &self.departure, observed);
         read(slb, bulk, Observed { instance: Some(instance), ..Observed::default() }, needs).await
     }
 
     pub(super) fn plan(&self, observed: &Observed) -> Plan {
-        teardown(&self.owner, self.reuse(), self.departure.preserve, observed)
+        teardown(&self.owner, &self.departure, observed)
     }
 }
 
@@ -343,7 +366,7 @@ fn near_nodes(mut vswitches: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<Strin
 }
 
 /// Interfaces that hold the addresses; an address without one is absent from the result.
-async fn resolve(cloud: &Cloud, place: &Place, ips: &[IpAddr]) -> Result<Vec<(IpAddr, String)>, Fault> {
+pub(super) async fn resolve(cloud: &Cloud, place: &Place, ips: &[IpAddr]) -> Result<Vec<(IpAddr, String)>, Fault> {
     let interfaces = cloud.ecs.find_network_interfaces(&place.region, &place.vpc_id, ips).await?;
     let mut by_address = BTreeMap::new();
     for interface in &interfaces {

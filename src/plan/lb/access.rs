@@ -127,7 +127,10 @@ fn ours<'a>(owner: &Owner, observed: &'a Observed) -> Option<&'a ObservedAccessL
 /// The desired state in terms of the list that is there: its id instead of its name, and listeners without it where no
 /// ranges are stated any more.
 pub(super) fn resolved<'a>(desired: &'a Desired, observed: &Observed) -> Cow<'a, Desired> {
-    let Some(list) = ours(&desired.owner, observed) else { return Cow::Borrowed(desired) };
+    let Some(list) = ours(&desired.owner, observed) else {
+        let ignored = desired.access.is_some() && desired.inherited && observed.instance.is_some();
+        return if ignored { Cow::Owned(open(desired)) } else { Cow::Borrowed(desired) };
+    };
     let mut resolved = desired.clone();
     for (key, listener) in &mut resolved.listeners {
         if desired.access.is_some() {
@@ -150,6 +153,16 @@ pub(super) fn resolved<'a>(desired: &'a Desired, observed: &Observed) -> Cow<'a,
         }
     }
     Cow::Owned(resolved)
+}
+
+/// The same without access control of ours.
+fn open(desired: &Desired) -> Desired {
+    let mut open = Desired { access: None, ..desired.clone() };
+    for listener in open.listeners.values_mut() {
+        // An annotation and the ranges are never stated together.
+        listener.fields.retain(|field, _| !matches!(field, Field::AclStatus | Field::AclType | Field::AclId));
+    }
+    open
 }
 
 fn ids(text: &str) -> BTreeSet<&str> {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{GroupRef, ListenerField, ListenerFields, Protocol};
+use super::model::{GroupRef, ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{
     AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedGroup, ObservedInstance,
-    ObservedListener,
+    ObservedListener, PendingCharge,
 };
-use super::operation::{CreateInstance, Operation};
+use super::operation::{CreateInstance, Operation, Part};
 
 /// What the cloud answered to a creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,15 @@ impl Observed {
 
     /// Moves the state forward as the cloud does when an operation succeeds.
     pub fn apply(&mut self, operation: &Operation, made: &Made) {
+        match operation.part() {
+            Part::Instance => self.apply_to_instance(operation, made),
+            Part::Groups | Part::Backends => self.apply_to_groups(operation, made),
+            Part::Listeners => self.apply_to_listeners(operation, made),
+            Part::AccessList => self.apply_to_access_list(operation, made),
+        }
+    }
+
+    fn apply_to_instance(&mut self, operation: &Operation, made: &Made) {
         match operation {
             Operation::CreateInstance(wanted) => {
                 self.instance = Some(created(wanted, made));
@@ -54,20 +63,30 @@ impl Observed {
                 self.groups.clear();
                 self.listeners = None;
             }
+            _ => {
+                if let Some(instance) = &mut self.instance {
+                    change_instance(instance, operation);
+                }
+            }
+        }
+    }
+
+    fn apply_to_groups(&mut self, operation: &Operation, made: &Made) {
+        match operation {
             Operation::CreateGroup { name, backends } => {
                 let id = made.id.clone().unwrap_or_else(|| name.clone());
                 self.groups.insert(id, ObservedGroup { name: name.clone(), backends: Some(backends.clone()) });
             }
-            Operation::DeleteGroup { id, .. } => {
-                self.groups.remove(id);
-            }
+            Operation::DeleteGroup { id, .. } => drop(self.groups.remove(id)),
             Operation::AddBackends { group, .. }
             | Operation::RemoveBackends { group, .. }
             | Operation::SetBackends { group, .. } => self.apply_to_group(group, operation),
-            Operation::CreateAccessList(_)
-            | Operation::AddAccessEntries { .. }
-            | Operation::RemoveAccessEntries { .. }
-            | Operation::DeleteAccessList { .. } => self.apply_to_access_list(operation, made),
+            _ => {}
+        }
+    }
+
+    fn apply_to_listeners(&mut self, operation: &Operation, made: &Made) {
+        match operation {
             Operation::CreateListener { listener, description, group, fields } => {
                 let fields = self.with_list_id(fields);
                 let group_id = group.as_ref().and_then(|group| self.group_id(group)).unwrap_or_default().to_owned();
@@ -83,7 +102,7 @@ impl Observed {
             Operation::SetListener { listener, description, group, fields } => {
                 let fields = self.with_list_id(fields);
                 let group_id = group.as_ref().and_then(|group| self.group_id(group)).map(str::to_owned);
-                if let Some(found) = self.listeners.as_mut().and_then(|all| all.get_mut(listener)) {
+                if let Some(found) = self.listener_mut(*listener) {
                     description.clone_into(&mut found.description);
                     found.group_id = group_id.unwrap_or_else(|| found.group_id.clone());
                     found.fields.extend(fields);
@@ -91,7 +110,7 @@ impl Observed {
                 }
             }
             Operation::StartListener { listener } => {
-                if let Some(found) = self.listeners.as_mut().and_then(|all| all.get_mut(listener)) {
+                if let Some(found) = self.listener_mut(*listener) {
                     "running".clone_into(&mut found.status);
                 }
             }
@@ -103,24 +122,17 @@ impl Observed {
             Operation::CreateDomainExtension { listener, .. }
             | Operation::SetDomainExtension { listener, .. }
             | Operation::DeleteDomainExtension { listener, .. } => {
-                let found = self.listeners.as_mut().and_then(|all| all.get_mut(listener));
-                if let Some(domains) = found.and_then(|found| found.domain_extensions.as_mut()) {
+                let domains = self.listener_mut(*listener).and_then(|found| found.domain_extensions.as_mut());
+                if let Some(domains) = domains {
                     apply_to_domains(domains, operation, made);
                 }
             }
-            Operation::SetName { .. }
-            | Operation::SetDeleteProtection { .. }
-            | Operation::SetModificationProtection { .. }
-            | Operation::SetInstanceChargeType { .. }
-            | Operation::SetSpec { .. }
-            | Operation::SetInternetSpec { .. }
-            | Operation::Tag { .. }
-            | Operation::Untag { .. } => {
-                if let Some(instance) = &mut self.instance {
-                    apply_to_instance(instance, operation);
-                }
-            }
+            _ => {}
         }
+    }
+
+    fn listener_mut(&mut self, listener: ListenerKey) -> Option<&mut ObservedListener> {
+        self.listeners.as_mut()?.get_mut(&listener)
     }
 
     /// Attributes as they are sent: plans name an access control list that does not exist yet by its name.
@@ -193,6 +205,7 @@ fn created(wanted: &CreateInstance, made: &Made) -> ObservedInstance {
         instance_charge_type: wanted.instance_charge_type.clone(),
         internet_charge_type: wanted.internet_charge_type.clone().unwrap_or_else(|| "paybytraffic".to_owned()),
         bandwidth: wanted.bandwidth.unwrap_or(5120),
+        pending_charge: PendingCharge::None,
         delete_protection: wanted.delete_protection,
         modification_protection: wanted.modification_protection.clone(),
         resource_group_id: wanted.resource_group_id.clone().unwrap_or_default(),
@@ -201,7 +214,7 @@ fn created(wanted: &CreateInstance, made: &Made) -> ObservedInstance {
     }
 }
 
-fn apply_to_instance(instance: &mut ObservedInstance, operation: &Operation) {
+fn change_instance(instance: &mut ObservedInstance, operation: &Operation) {
     match operation {
         Operation::SetName { name } => instance.name.clone_from(name),
         Operation::SetDeleteProtection { on } => instance.delete_protection = *on,

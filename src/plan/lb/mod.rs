@@ -17,12 +17,13 @@ pub mod observed;
 pub mod operation;
 pub mod teardown;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use serde::Serialize;
 
 pub use self::desired::{
-    Desired, Handling, Inputs, Needs, Settings, desire, expected_ingress, handed_over, handling, wanted_enis,
+    Desired, Handling, Inputs, Needs, Settings, desire, expected_ingress, handed_over, handling, is_inherited,
+    wanted_enis,
 };
 pub use self::diff::diff;
 pub use self::teardown::{Departure, teardown, teardown_needs};

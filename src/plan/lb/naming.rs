@@ -26,7 +26,8 @@ pub const CLUSTER_TAG: &str = "ack.aliyun.com";
 pub const REUSE_TAG: &str = "kubernetes.reused.by.user";
 /// Finalizer on Services that have, or may have, something in the cloud.
 pub const FINALIZER: &str = "service.k8s.alibaba/resources";
-/// Label in which the official controller keeps a hash of the last applied state. It decides nothing here.
+/// Label in which the official controller keeps a hash of the last applied state. What it says decides nothing here; that
+/// it is there tells that the Service comes from that controller.
 pub const LABEL_HASH: &str = "service.beta.kubernetes.io/hash";
 /// Label with the id of the load balancer.
 pub const LABEL_LB_ID: &str = "service.k8s.alibaba/loadbalancer-id";

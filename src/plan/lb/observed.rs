@@ -16,7 +16,7 @@ pub struct Observed {
     pub instance: Option<ObservedInstance>,
     /// By id.
     pub groups: BTreeMap<String, ObservedGroup>,
-    /// `None` if listeners were not read, because they are not ours to manage.
+    /// `None` if listeners were not read, because they decide nothing.
     pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
     /// Ids of certificates that were looked up, with what was found; ids that were not looked up are absent.
     pub certificates: BTreeMap<String, CertificateState>,
@@ -93,6 +93,8 @@ pub struct ObservedInstance {
     pub internet_charge_type: String,
     /// Mbit/s
     pub bandwidth: i64,
+    /// Whether the charge is about to change.
+    pub pending_charge: PendingCharge,
     /// Whether delete protection is on.
     pub delete_protection: bool,
     /// `ConsoleProtection` or `NonProtection`
@@ -103,6 +105,19 @@ pub struct ObservedInstance {
     pub status: String,
     /// All tags.
     pub tags: BTreeMap<String, String>,
+}
+
+/// A change of how an instance is charged takes effect at midnight; until then the old charge is shown, and another change
+/// is refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PendingCharge {
+    /// Not known: lists of instances do not say.
+    #[default]
+    Unread,
+    /// Nothing is about to change.
+    None,
+    /// Something changes at this time, as the cloud writes it.
+    From(String),
 }
 
 /// A server group (VServerGroup).

@@ -188,6 +188,53 @@ pub enum Operation {
     },
 }
 
+/// The part of a load balancer that an operation changes, as far as it can be read by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Whether it exists, and its attributes.
+    Instance,
+    /// Which server groups there are.
+    Groups,
+    /// What is in a server group.
+    Backends,
+    /// Listeners, with their domain extensions.
+    Listeners,
+    /// The access control list.
+    AccessList,
+}
+
+impl Operation {
+    /// What it changes.
+    #[must_use]
+    pub const fn part(&self) -> Part {
+        match self {
+            Self::CreateInstance(_)
+            | Self::DeleteInstance { .. }
+            | Self::SetName { .. }
+            | Self::SetDeleteProtection { .. }
+            | Self::SetModificationProtection { .. }
+            | Self::SetInstanceChargeType { .. }
+            | Self::SetSpec { .. }
+            | Self::SetInternetSpec { .. }
+            | Self::Tag { .. }
+            | Self::Untag { .. } => Part::Instance,
+            Self::CreateGroup { .. } | Self::DeleteGroup { .. } => Part::Groups,
+            Self::AddBackends { .. } | Self::RemoveBackends { .. } | Self::SetBackends { .. } => Part::Backends,
+            Self::CreateAccessList(_)
+            | Self::AddAccessEntries { .. }
+            | Self::RemoveAccessEntries { .. }
+            | Self::DeleteAccessList { .. } => Part::AccessList,
+            Self::CreateListener { .. }
+            | Self::SetListener { .. }
+            | Self::StartListener { .. }
+            | Self::DeleteListener { .. }
+            | Self::CreateDomainExtension { .. }
+            | Self::SetDomainExtension { .. }
+            | Self::DeleteDomainExtension { .. } => Part::Listeners,
+        }
+    }
+}
+
 /// Parameters of a new access control list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CreateAccessList {
@@ -279,6 +326,9 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// What stands in the way of the desired state and cannot be planned around, in words for the user.
     pub problems: Vec<super::Problem>,
+    /// What the Service says and what has no effect on its load balancer as it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<super::Problem>,
     /// Observations that change nothing but that the user should see, such as unmanaged or foreign things in the way.
     pub notes: Vec<String>,
 }

@@ -37,15 +37,15 @@ impl Departure {
     }
 }
 
-/// What must still be read before [`teardown`]. Listeners of a user's load balancer are only read, and so only removed,
-/// with `override_listeners`.
+/// What must still be read before [`teardown`]. Listeners of a user's load balancer are read in any case: they tell which
+/// server groups are in use.
 #[must_use]
-pub fn teardown_needs(owner: &Owner, reuse: Option<&str>, override_listeners: bool, observed: &Observed) -> Needs {
-    if reuse.is_none() || observed.instance.is_none() {
+pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed) -> Needs {
+    if departure.reuse.is_none() || observed.instance.is_none() {
         return Needs::default();
     }
     Needs {
-        listeners: override_listeners && observed.listeners.is_none(),
+        listeners: observed.listeners.is_none(),
         group_backends: groups_to_read(owner, true, observed),
         ..Needs::default()
     }
@@ -55,17 +55,19 @@ pub fn teardown_needs(owner: &Owner, reuse: Option<&str>, override_listeners: bo
 ///
 /// - A load balancer that we made is deleted with everything on it; with `preserve` it is only unprotected and loses our
 ///   marks, and keeps serving.
-/// - A user's load balancer (`reuse`) stays. Our listeners go if they were read, our server groups and backends always.
+/// - A user's load balancer stays. Our listeners go with `override_listeners`, our server groups and backends always,
+///   except those that a listener needs.
 /// - Without a load balancer there is nothing to do.
 #[must_use]
-pub fn teardown(owner: &Owner, reuse: Option<&str>, preserve: bool, observed: &Observed) -> Plan {
+pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Plan {
+    let (reuse, preserve) = (departure.reuse.as_deref(), departure.preserve);
     let mut draft = Draft::default();
     match (&observed.instance, reuse) {
         (None, _) => {}
         (Some(instance), Some(id)) if instance.id != id => {
             draft.problem("load balancer", &instance.id, format!("{id}; nothing is removed from another one"));
         }
-        (Some(_), Some(_)) => leave(owner, observed, &mut draft),
+        (Some(_), Some(_)) => leave(owner, departure, observed, &mut draft),
         (Some(instance), None) if !owner.owns_instance(instance) => draft.problem(
             format!("load balancer {}", instance.id),
             format!("name {}", instance.name),
@@ -129,12 +131,12 @@ fn release(owner: &Owner, instance: &ObservedInstance, draft: &mut Draft) {
 }
 
 /// Takes what is ours off a user's load balancer.
-fn leave(owner: &Owner, observed: &Observed, draft: &mut Draft) {
+fn leave(owner: &Owner, departure: &Departure, observed: &Observed, draft: &mut Draft) {
     let mut ours: Vec<ListenerKey> = observed
         .listeners
         .iter()
         .flatten()
-        .filter(|(_, listener)| owner.owns_listener(&listener.description))
+        .filter(|(_, listener)| departure.override_listeners && owner.owns_listener(&listener.description))
         .map(|(key, _)| *key)
         .collect();
     let forward = |key: &ListenerKey| forwards_to(*key, observed.listeners.as_ref()?.get(key)?);
@@ -161,5 +163,5 @@ fn leave(owner: &Owner, observed: &Observed, draft: &mut Draft) {
         );
         deleted.push(key);
     }
-    clear_all(owner, observed, &deleted, draft);
+    clear_all(owner, observed, &deleted, departure.override_listeners, draft);
 }

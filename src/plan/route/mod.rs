@@ -17,9 +17,11 @@ use super::inputs::{Condition, ConditionStatus, NodeView};
 use super::node::{Class, classify};
 use super::provider_id::ProviderId;
 use crate::alibaba::vpc::{RouteEntry, RouteItem};
+use owners::{Kept, Owners};
 
 pub mod condition;
 pub mod mark;
+pub mod owners;
 
 /// An entry that nobody needs is removed when it still is not needed after this time.
 pub const CONFIRM: Duration = Duration::from_secs(10);
@@ -95,6 +97,8 @@ pub struct Rules {
     pub removals: usize,
     /// Monotonic time since the controller started.
     pub now: Duration,
+    /// What is known of owners that are not among the nodes.
+    pub owners: Owners,
 }
 
 /// What this process remembers between passes. Losing it loses no entry, and removes none that it should not.
@@ -258,8 +262,10 @@ pub struct RoutePlan {
     pub pending: BTreeSet<String>,
     /// Nodes whose entries are removed if they are still not needed after some seconds.
     pub doomed: BTreeSet<String>,
-    /// Removals that are held back.
+    /// Removals that are held back because they are too many.
     pub held_back: Vec<RouteStep>,
+    /// Entries that no node needs, and for which something else speaks.
+    pub kept: Vec<Kept>,
 }
 
 impl RouteStep {
@@ -285,7 +291,11 @@ impl RoutePlan {
             .doomed
             .iter()
             .map(|node| line(node, "delete its routes, if still no node needs them at a second look".into(), true));
-        problems.chain(held).chain(steps).chain(doomed).collect()
+        let kept = self
+            .kept
+            .iter()
+            .map(|kept| line(kept.step.node(), format!("held back: {}: {}", kept.step, kept.why), false));
+        problems.chain(held).chain(kept).chain(steps).chain(doomed).collect()
     }
 }
 
@@ -503,10 +513,6 @@ fn orphans(
     plan: &mut RoutePlan,
 ) -> Vec<RouteStep> {
     let before = std::mem::take(&mut memory.orphans);
-    // A list without any node is a broken list.
-    if nodes.is_empty() {
-        return Vec::new();
-    }
     let (mut steps, mut sighted) = (Vec::new(), BTreeMap::new());
     for (table, entry) in tables.iter().flat_map(|table| table.entries.iter().map(move |entry| (table, entry))) {
         let cidr = entry.destination.trunc();
@@ -520,9 +526,12 @@ fn orphans(
         }
         let key = (table.id.clone(), cidr, instance.to_owned());
         let since = before.get(&key).copied().unwrap_or(rules.now);
-        if rules.now.saturating_sub(since) >= CONFIRM {
-            let item = item(&table.id, cidr, instance, maker, rules);
-            steps.push(RouteStep::Delete { item, node: maker.to_owned(), reason: DeleteReason::Orphaned });
+        let item = item(&table.id, cidr, instance, maker, rules);
+        let step = RouteStep::Delete { item, node: maker.to_owned(), reason: DeleteReason::Orphaned };
+        if let Some(why) = rules.owners.speaks_for(nodes, maker, instance) {
+            plan.kept.push(Kept { step, why });
+        } else if rules.now.saturating_sub(since) >= CONFIRM {
+            steps.push(step);
         } else {
             plan.doomed.insert(maker.to_owned());
         }

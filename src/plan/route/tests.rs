@@ -5,7 +5,12 @@ use super::*;
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn rules(now: Duration) -> Rules {
-    Rules { cluster_id: "c1".into(), cluster_cidrs: vec!["10.0.0.0/8".parse().unwrap()], removals: 100, now }
+    // Whoever is not among the nodes has left for good, where a test says nothing else.
+    let instances = ["old", "x", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    let gone = |name: &&str| (format!("i-{name}"), owners::Presence::Gone);
+    let owners = Owners { instances: instances.iter().map(gone).collect(), ..Owners::default() };
+    let cluster_cidrs = vec!["10.0.0.0/8".parse().unwrap()];
+    Rules { cluster_id: "c1".into(), cluster_cidrs, removals: 100, now, owners }
 }
 
 fn cidr(number: usize) -> IpNet {
@@ -212,7 +217,32 @@ fn silent_excluded_and_deleted_nodes_keep_their_entries_and_get_no_new_ones() {
 
 #[test]
 fn an_empty_node_list_removes_nothing() {
-    assert_eq!(later(&[], &[entry(cidr(1), "i-1", Some("a"))], &rules(MINUTE)).steps, []);
+    let broken = later(&[], &[entry(cidr(1), "i-1", Some("a"))], &rules(MINUTE));
+    assert_eq!((broken.steps, broken.kept.len()), (Vec::new(), 1), "held back, not forgotten");
+}
+
+#[test]
+fn a_node_that_vanished_without_being_deleted_keeps_its_entry_as_long_as_its_instance_lives() {
+    let (others, entries) = ([node("b", "i-2", 2)], [entry(cidr(1), "i-1", Some("a"))]);
+    let with = |deleted: &[&str], presence: Option<owners::Presence>| {
+        let deleted = deleted.iter().map(|name| (*name).to_owned()).collect();
+        let instances = presence.map(|presence| ("i-1".to_owned(), presence)).into_iter().collect();
+        let rules = Rules { owners: Owners { deleted, instances }, ..rules(MINUTE) };
+        let plan = later(&others, &entries, &rules);
+        let suspects = owners::suspects(&others, &[table(entries.to_vec())], &Memory::default(), &rules);
+        let removed = plan.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. }));
+        (removed, plan.kept.into_iter().map(|kept| kept.why).next(), suspects.len())
+    };
+    let unknown = || owners::Presence::Unknown("denied".into());
+    assert_eq!(with(&[], Some(owners::Presence::Shown)), (false, Some(owners::Keep::Lives), 1));
+    assert_eq!(with(&[], Some(unknown())), (false, Some(owners::Keep::Unknown("denied".into())), 1));
+    assert!(matches!(with(&[], None), (false, Some(owners::Keep::Unknown(_)), 1)), "nothing goes unasked");
+    assert_eq!(with(&[], Some(owners::Presence::Gone)), (true, None, 1));
+    assert_eq!(with(&["a"], Some(owners::Presence::Shown)), (true, None, 0), "it was deleted before our eyes");
+
+    let renamed = [node("a", "i-2", 2)];
+    let plan = later(&renamed, &entries, &rules(MINUTE));
+    assert!(plan.kept.is_empty(), "a node of that name is there, on another instance: {plan:?}");
 }
 
 #[test]

@@ -26,6 +26,14 @@ purpose.
 - Load balancers are compared with what the Service asks for whenever something may have changed, and every
   `service.drift_check`; a label does not decide whether to look. The label `service.beta.kubernetes.io/hash` is not written,
   and removed with the finalizer.
+- `spec.loadBalancerSourceRanges` and `spec.sessionAffinity: ClientIP`, which the official controller ignores, are kept: by an
+  access control list of the Service, and by persistence of TCP listeners. On a Service that comes from the official
+  controller, which its label `service.beta.kubernetes.io/hash` tells, listeners that are there stay open and without
+  persistence, so that nobody is shut out by the move; an event says so. The two come into force when one of them is changed,
+  or when the label is removed: `kubectl label service NAME service.beta.kubernetes.io/hash-`.
+- A server group that is no longer wanted, or that has to go with its Service, and that a listener of a user still needs, is
+  told with the name of that listener.
+- A change of how traffic is charged, which takes effect at midnight, is waited for and not asked for again.
 - The status says of each port of an address whether it is served, where the API server knows `ports`.
 - A load balancer of another cluster, a listener, a server group or a backend that is not provably of the Service is never
   changed. A port of a user's load balancer that somebody else's listener holds is a problem of the Service, not taken over.
@@ -46,7 +54,12 @@ These are all differences in the outcome of a set of Services that both controll
 
 const NOTHING_HELD: &str = "A Service that cannot be understood is not held up: nothing was made for it, so it gets no finalizer, \
      and goes at once when it is deleted.";
-const SETTINGS: &str = "A setting that has no effect is told, once, by a warning, instead of being ignored silently.";
+const SETTINGS: &str = "A setting that has no effect, alone or in combination, is told, once, by a warning, instead of being ignored \
+     silently.";
+const ENSURED: &str = "EnsuredLoadBalancer";
+const ENSURED_TOLD: &str = "EnsuredLoadBalancer, LoadBalancerSettings";
+const CHANGED: &str = "AnnotationChanged, EnsuredLoadBalancer";
+const CHANGED_TOLD: &str = "AnnotationChanged, EnsuredLoadBalancer, LoadBalancerSettings";
 const LEFT_ALONE: &str = "A load balancer that was refused stays untouched when the Service is deleted; the official controller puts \
      its tag on another cluster's load balancer while leaving.";
 
@@ -72,14 +85,17 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     ),
     differs("hc-number-bad", 0, "service finalizers", "service.k8s.alibaba/resources", "", NOTHING_HELD),
     differs("hc-number-bad", 1, "events", "CleanLoadBalancer, DeleteTimestampChanged", "", NOTHING_HELD),
-    differs(
-        "weight-without-vgroup",
-        0,
-        "events",
-        "EnsuredLoadBalancer",
-        "EnsuredLoadBalancer, LoadBalancerSettings",
-        SETTINGS,
-    ),
+    differs("weight-without-vgroup", 0, "events", ENSURED, ENSURED_TOLD, SETTINGS),
     differs("weight-without-vgroup", 0, "outcome", "fine", "warned", SETTINGS),
+    differs("acl", 1, "events", CHANGED, CHANGED_TOLD, SETTINGS),
+    differs("acl", 1, "outcome", "fine", "warned", SETTINGS),
+    differs("charge-on-intranet", 0, "events", ENSURED, ENSURED_TOLD, SETTINGS),
+    differs("charge-on-intranet", 0, "outcome", "fine", "warned", SETTINGS),
+    differs("legacy-prefix", 0, "events", ENSURED, ENSURED_TOLD, SETTINGS),
+    differs("legacy-prefix", 0, "outcome", "fine", "warned", SETTINGS),
+    differs("spec-only", 0, "events", ENSURED, ENSURED_TOLD, SETTINGS),
+    differs("spec-only", 0, "outcome", "fine", "warned", SETTINGS),
+    differs("spec-only", 1, "events", CHANGED, CHANGED_TOLD, SETTINGS),
+    differs("spec-only", 1, "outcome", "fine", "warned", SETTINGS),
     differs("reuse-tagged-by-k8s", 1, "load_balancers tags kubernetes.reused.by.user", "true", "absent", LEFT_ALONE),
 ];

@@ -9,3 +9,4 @@ pub mod cloud;
 pub mod cluster;
 pub mod gate;
 pub mod stage;
+mod told;

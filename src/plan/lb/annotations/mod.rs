@@ -24,6 +24,9 @@ pub const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-
 /// Start of the keys that were in use before September 2019 and still count where the current one is absent.
 pub const LEGACY_PREFIX: &str = "service.beta.kubernetes.io/alicloud-loadbalancer-";
 
+/// Most tags that a user may ask for: a load balancer has 20 at most, of which two mark the owner.
+pub const MOST_USER_TAGS: usize = 18;
+
 /// How an annotation is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
@@ -40,6 +43,16 @@ pub enum Kind {
     AnyValue,
     /// Up to 255 characters without spaces at the ends.
     Text,
+    /// A name of a load balancer.
+    LoadBalancerName,
+    /// An IP address.
+    Address,
+    /// A host name as the API server takes it in a status.
+    HostName,
+    /// Path of a health check.
+    HealthPath,
+    /// Host header of a health check.
+    HealthDomain,
     /// Exactly this value; any other counts as not set.
     Exactly(&'static str),
     /// `on`; any other value is off.
@@ -226,6 +239,20 @@ impl Annotations {
         self.get(name) == Some(value)
     }
 
+    /// Whether an annotation is there and says something.
+    #[must_use]
+    pub fn is_stated(&self, name: Name) -> bool {
+        match name {
+            Name::ProtocolPort => !self.protocol_ports.is_empty(),
+            Name::ForwardPort => !self.forward_ports.is_empty(),
+            Name::VgroupPort => !self.group_ports.is_empty(),
+            Name::BackendLabel => !self.backend_labels.is_empty(),
+            Name::AdditionalResourceTags => !self.tags.is_empty(),
+            Name::DomainExtensions => self.domain_extensions.is_some(),
+            _ => self.values.contains_key(&name),
+        }
+    }
+
     /// The key as the user wrote it, or else its current spelling.
     #[must_use]
     pub fn key(&self, name: Name) -> String {
@@ -246,7 +273,11 @@ impl Annotations {
 
     /// A message about one of them.
     pub(crate) fn complaint(&self, name: Name, allowed: impl Into<String>) -> Problem {
-        Problem { field: self.key(name), given: self.text(name).unwrap_or_default(), allowed: allowed.into() }
+        Problem {
+            field: self.key(name),
+            given: self.text(name).unwrap_or_else(|| "set".to_owned()),
+            allowed: allowed.into(),
+        }
     }
 
     fn keep(&mut self, name: Name, parsed: Parsed) {

@@ -1,8 +1,8 @@
 //! The one table of annotations. Parsing, validation, the reference page and tests follow from it.
 
 use super::Kind::{
-    AclIds, AnyCase, AnyValue, Cookie, DomainExtensions, Exactly, ForwardPorts, HttpCodes, Integer, Labels, OneOf,
-    ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
+    AclIds, Address, AnyCase, AnyValue, Cookie, DomainExtensions, Exactly, ForwardPorts, HealthDomain, HealthPath,
+    HostName, HttpCodes, Integer, Labels, LoadBalancerName, OneOf, ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
 };
 use super::{Applies, Entry, Key, Scope};
 use crate::plan::lb::model::ListenerField as Field;
@@ -65,7 +65,7 @@ table! {
         "takes effect at once", "What is kept as the Service says, each including the next: the attributes of the load balancer \
         (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
         never changed; a load balancer that does not exist is made in any case.";
-    LbName: suffix("name"), Text, "`a` and the Service's UID", Applies::Instance, Always,
+    LbName: suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is never looked up by it.";
     ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
         "a different value is a problem", "Resource group of a new load balancer.";
@@ -80,7 +80,7 @@ table! {
         "vSwitch of a new intranet load balancer.";
     NetworkType: suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
         "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.";
-    Ip: suffix("ip"), Text, "", Applies::Instance, Immutable, "a different value is a problem",
+    Ip: suffix("ip"), Address, "", Applies::Instance, Immutable, "a different value is a problem",
         "Private address of a new intranet load balancer.";
     IpVersion: suffix("ip-version"), OneOf(&["ipv4", "ipv6"]), "ipv4", Applies::Instance, Immutable,
         "a different value is a problem; unset counts as `ipv4`", "Version of the address.";
@@ -100,7 +100,7 @@ table! {
         "decides when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service goes.";
     ExternalIpType: suffix("external-ip-type"), OneOf(&["eip"]), "", Applies::Instance, Always, "changes the status",
         "`eip` publishes the elastic addresses bound to the load balancer.";
-    Hostname: suffix("hostname"), Text, "", Applies::Instance, Always, "changes the status",
+    Hostname: suffix("hostname"), HostName, "", Applies::Instance, Always, "changes the status",
         "Published in the status instead of an address.";
 
     ProtocolPort: suffix("protocol-port"), ProtocolPorts, "the port's protocol", Applies::Listeners, Listener,
@@ -112,7 +112,7 @@ table! {
         "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.";
     Scheduler: suffix("scheduler"), OneOf(&["rr", "wrr", "wlc", "sch", "tch", "qch"]), "rr", Applies::Field(Field::Scheduler),
         Listener, "changed in place; to `sch`, `tch` and `qch` by deleting and making the listener again",
-        "How connections are spread. `sch` and `tch` need TCP or UDP, `qch` needs UDP.";
+        "How connections are spread. Weights count with `wrr` and `wlc`, so `externalTrafficPolicy: Local` is best with one of them. `sch` and `tch` need TCP or UDP, `qch` needs UDP.";
     PersistenceTimeout: suffix("persistence-timeout"), number_or_zero(3600), "", Applies::Field(Field::PersistenceTimeout),
         Listener, "changed in place when set and different", "Seconds for which a source address keeps its backend; 0 switches it off.";
     EstablishedTimeout: suffix("established-timeout"), number(10, 900), "", Applies::Field(Field::EstablishedTimeout), Listener,
@@ -162,7 +162,7 @@ table! {
         "changed in place when set and different", "Health checks of HTTP and HTTPS listeners.";
     HealthCheckType: suffix("health-check-type"), OneOf(&["tcp", "http"]), "", Applies::Field(Field::HealthCheckType), Listener,
         "changed in place when set and different", "How TCP listeners check.";
-    HealthCheckUri: suffix("health-check-uri"), Text, "", Applies::Field(Field::HealthCheckUri), Listener,
+    HealthCheckUri: suffix("health-check-uri"), HealthPath, "", Applies::Field(Field::HealthCheckUri), Listener,
         "changed in place while checks are by HTTP", "Path of HTTP checks.";
     HealthCheckConnectPort: suffix("health-check-connect-port"), Integer { min: 1, max: 65_535, zero: super::Zero::BackendPort }, "",
         Applies::Field(Field::HealthCheckConnectPort), Listener, "changed in place when set and different",
@@ -178,7 +178,7 @@ table! {
         "Timeout of checks of TCP and UDP listeners in seconds.";
     HealthCheckTimeout: suffix("health-check-timeout"), number(1, 300), "", Applies::Field(Field::HealthCheckTimeout), Listener,
         "changed in place when set and different", "Timeout of checks of HTTP and HTTPS listeners in seconds.";
-    HealthCheckDomain: suffix("health-check-domain"), Text, "", Applies::Field(Field::HealthCheckDomain), Listener,
+    HealthCheckDomain: suffix("health-check-domain"), HealthDomain, "", Applies::Field(Field::HealthCheckDomain), Listener,
         "changed in place while checks are by HTTP", "Host header of HTTP checks; `$_ip` is the backend's address.";
     HealthCheckHttpCode: suffix("health-check-httpcode"), HttpCodes, "", Applies::Field(Field::HealthCheckHttpCode), Listener,
         "changed in place while checks are by HTTP", "Answers that count as healthy: `http_2xx,http_3xx`.";

@@ -131,8 +131,34 @@ fn lists_follow_their_grammar() {
         ("acl-id", ","),
         ("cookie", "with space"),
         ("id", " lb-1"),
+        ("ip", "192.168.0"),
+        ("name", "1st"),
+        ("name", "with space"),
+        ("hostname", "Shop.example.com"),
+        ("hostname", "shop..example.com"),
+        ("health-check-uri", "health"),
+        ("health-check-domain", "a/b"),
     ] {
         assert_eq!(with(&[(suffix, bad)]).problems.len(), 1, "{suffix} {bad}");
+    }
+}
+
+#[test]
+fn names_and_addresses_are_held_to_what_the_api_takes() {
+    let long = |length| "a".repeat(length);
+    for (suffix, good) in [
+        ("name", "\u{5546}\u{5e97}-1.a_b/c"),
+        ("name", &long(80)),
+        ("ip", "192.168.0.9"),
+        ("hostname", "shop-1.example.com"),
+        ("health-check-uri", "/"),
+        ("health-check-domain", "$_ip"),
+        ("health-check-domain", "Shop.example.com"),
+    ] {
+        assert_eq!(with(&[(suffix, good)]).problems, [], "{suffix} {good}");
+    }
+    for (suffix, bad) in [("name", long(81)), ("hostname", long(64)), ("health-check-uri", format!("/{}", long(80)))] {
+        assert_eq!(with(&[(suffix, &bad)]).problems.len(), 1, "{suffix} {bad}");
     }
 }
 

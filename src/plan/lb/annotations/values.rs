@@ -1,8 +1,9 @@
 //! Values of annotations, each kind's grammar in one function. Errors say what is allowed.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use super::{Kind, Zero};
+use super::{Kind, MOST_USER_TAGS, Zero};
 use crate::plan::lb::model::Protocol;
 
 /// A value that is right.
@@ -31,6 +32,14 @@ pub(super) fn parse(kind: Kind, given: &str) -> Result<Parsed, String> {
         Kind::AnyValue => text(given),
         Kind::Text if given.trim() == given && given.chars().count() <= 255 => text(given),
         Kind::Text => Err(allowed(kind)),
+        Kind::LoadBalancerName if is_load_balancer_name(given) => text(given),
+        Kind::Address => {
+            given.parse::<IpAddr>().map_or_else(|_| Err(allowed(kind)), |address| text(&address.to_string()))
+        }
+        Kind::HostName if is_host_name(given) => text(given),
+        Kind::HealthPath if given.starts_with('/') && short(given) => text(given),
+        Kind::HealthDomain if given == "$_ip" || (short(given) && given.bytes().all(is_of_domain)) => text(given),
+        Kind::LoadBalancerName | Kind::HostName | Kind::HealthPath | Kind::HealthDomain => Err(allowed(kind)),
         Kind::Exactly(value) if given == value => text(value),
         Kind::Exactly(_) => Ok(Parsed::Unset),
         Kind::Switch => text(if given == "on" { "true" } else { "false" }),
@@ -74,6 +83,11 @@ pub(super) fn allowed(kind: Kind) -> String {
     match kind {
         Kind::AnyValue => "any value".to_owned(),
         Kind::Text => "text of at most 255 characters without spaces around it".to_owned(),
+        Kind::LoadBalancerName => "1 to 80 letters, digits and `.`, `_`, `-`, `/`, the first a letter".to_owned(),
+        Kind::Address => "an IP address".to_owned(),
+        Kind::HostName => "a host name of at most 253 small letters, digits, `-` and `.`".to_owned(),
+        Kind::HealthPath => "a path of at most 80 characters that starts with `/`".to_owned(),
+        Kind::HealthDomain => "`$_ip`, or a host name of at most 80 characters".to_owned(),
         Kind::Exactly(value) => format!("`{value}`; anything else is off"),
         Kind::Switch => "`on`; anything else is off".to_owned(),
         Kind::OneOf(values) => list(values),
@@ -83,15 +97,38 @@ pub(super) fn allowed(kind: Kind) -> String {
         Kind::AclIds => "ids separated by commas".to_owned(),
         Kind::Cookie => "1 to 200 visible ASCII characters".to_owned(),
         Kind::HttpCodes => "a list of `http_2xx`, `http_3xx`, `http_4xx`, `http_5xx`, separated by commas".to_owned(),
-        Kind::Tags => "`key=value,key=value`: keys of 1 to 64, values of at most 128 characters, keys not starting \
-                       with `aliyun` or `acs:`, no `http://`; at most 18 tags"
-            .to_owned(),
+        Kind::Tags => format!(
+            "`key=value,key=value`: keys of 1 to 64, values of at most 128 characters, keys not starting with `aliyun` or \
+             `acs:`, no `http://`; at most {MOST_USER_TAGS} tags"
+        ),
         Kind::Labels => "`key=value,key=value`".to_owned(),
         Kind::ProtocolPorts => "`protocol:port,protocol:port`, with `tcp`, `udp`, `http` or `https`".to_owned(),
         Kind::ForwardPorts => "`port:port,port:port`".to_owned(),
         Kind::ServerGroupPorts => "`group:port,group:port`".to_owned(),
         Kind::DomainExtensions => "`domain:certificate,domain:certificate`".to_owned(),
     }
+}
+
+fn short(given: &str) -> bool {
+    given.trim() == given && given.chars().count() <= 80
+}
+
+fn is_of_domain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.')
+}
+
+fn is_load_balancer_name(given: &str) -> bool {
+    let may_follow = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
+    short(given) && given.starts_with(char::is_alphabetic) && given.chars().all(may_follow)
+}
+
+/// Labels of small letters, digits and dashes, as in RFC 1123; the API server refuses anything else.
+fn is_host_name(given: &str) -> bool {
+    let is_label = |label: &str| {
+        let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        (1..=63).contains(&label.len()) && label.bytes().all(inside) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    given.len() <= 253 && given.split('.').all(is_label)
 }
 
 fn integer(given: &str, min: i64, max: i64, zero: Zero) -> Option<Parsed> {
@@ -158,5 +195,5 @@ fn tags(given: &str) -> Result<Parsed, String> {
         }
         tags.insert(key.to_owned(), value.to_owned());
     }
-    if tags.len() > 18 { Err(allowed(Kind::Tags)) } else { Ok(Parsed::Pairs(tags)) }
+    if tags.len() > MOST_USER_TAGS { Err(allowed(Kind::Tags)) } else { Ok(Parsed::Pairs(tags)) }
 }

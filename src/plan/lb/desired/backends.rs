@@ -52,6 +52,8 @@ pub(super) struct Sources<'a> {
     default_weight: u8,
     /// Whether nodes are missing altogether, which no cluster with pods has.
     no_nodes: bool,
+    /// Whether nothing is known of endpoints.
+    no_endpoints: bool,
     /// Whether there are nodes that may serve, but not one of them is ready. That looks the same whether they all failed
     /// or only the way between them and the API server did, and in the second case they still serve.
     pub(super) blackout: bool,
@@ -113,7 +115,8 @@ impl<'a> Sources<'a> {
                 && !annotations.is(Name::IgnoreWeightUpdate, "on"),
             total_weight: number(Name::Weight).filter(|_| shared).map(u64::from),
             default_weight: number(Name::DefaultWeight).unwrap_or(100),
-            no_nodes: mode != Mode::Eni && nodes.is_empty(),
+            no_nodes: nodes.is_empty(),
+            no_endpoints: endpoints.unknown,
             blackout: is_blackout(nodes, annotations, settings),
             warnings: Vec::new(),
         };
@@ -138,7 +141,8 @@ impl<'a> Sources<'a> {
 
     /// Backends of a port.
     pub(super) fn of(&self, port: &ServicePort, inputs: &Inputs<'_>) -> PortBackends {
-        let mut found = PortBackends { incomplete: self.no_nodes || self.blackout, ..PortBackends::default() };
+        let mut found =
+            PortBackends { incomplete: self.no_nodes || self.no_endpoints || self.blackout, ..PortBackends::default() };
         let selected = self.selected(port);
         let ecs = |instance: &str| BackendKey {
             kind: BackendKind::Ecs,

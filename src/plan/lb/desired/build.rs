@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::backends::{Mode, Sources, mode};
-use super::{Desired, DesiredGroup, DesiredInstance, DesiredListener, FixedAttribute, Inputs, Settings};
+use super::idle::idle;
+use super::{Desired, DesiredGroup, DesiredInstance, DesiredListener, FixedAttribute, Inputs, Settings, is_inherited};
 use crate::plan::inputs::{ServicePort, ServiceView};
 use crate::plan::lb::Problem;
 use crate::plan::lb::access;
@@ -30,14 +31,16 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
 
     let reuse = annotations.text(Name::Id);
     let override_listeners = annotations.get(Name::ForceOverrideListeners).is_some();
-    let instance = instance(&annotations, &owner, settings, &mut problems, &mut warnings);
+    let instance = instance(&annotations, &owner, settings, &mut problems);
     if settings.service.disable_public && reuse.is_none() && instance.create.address_type == "internet" {
         problems.push(annotations.complaint(
             Name::AddressType,
             "`intranet`: load balancers with a public address are switched off by service.disable_public",
         ));
     }
-    without_effect(service, &annotations, settings, &mut warnings);
+    if service.client_ip_affinity.is_some() && annotations.get(Name::PersistenceTimeout).is_none() {
+        affinity_warnings(service, &annotations, &mut warnings);
+    }
 
     let mut sources = Sources::new(service, &annotations, inputs.nodes, inputs.endpoints, settings);
     warnings.append(&mut sources.warnings);
@@ -49,6 +52,7 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
     let mut desired = Desired {
         owner,
         access,
+        inherited: is_inherited(service),
         access_list_known: false,
         manage,
         manage_listeners,
@@ -76,15 +80,7 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
         }
     }
     problems.extend(schedulers(&desired, &annotations));
-    for (from, to) in &annotations.forward_ports {
-        if !desired.listeners.contains_key(&ListenerKey { port: *from, protocol: Protocol::Http }) {
-            warnings.push(Problem {
-                field: annotations.key(Name::ForwardPort),
-                given: format!("{from}:{to}"),
-                allowed: format!("no effect: {from} is no HTTP port; see {}", annotations.key(Name::ProtocolPort)),
-            });
-        }
-    }
+    warnings.extend(idle(service, inputs.endpoints, &annotations, settings, &desired));
     desired.warnings = warnings;
     if problems.is_empty() { Ok(desired) } else { Err(problems) }
 }
@@ -148,12 +144,20 @@ fn add_port(
     }
 
     let forward_to = (protocol == Protocol::Http).then(|| annotations.forward_ports.get(&port.port).copied()).flatten();
+    let mut defaults = defaults(protocol, inputs.settings);
+    let mut fields = listener_fields(desired, annotations, protocol, forward_to.is_some(), inputs);
+    if let Some(seconds) = inputs.service.client_ip_affinity.filter(|_| protocol == Protocol::Tcp) {
+        let seconds = seconds.min(MOST_PERSISTENCE).to_string();
+        // Listeners that are made from now on have it in any case.
+        let place = if desired.inherited { &mut defaults } else { &mut fields };
+        place.entry(ListenerField::PersistenceTimeout).or_insert(seconds);
+    }
     let listener = DesiredListener {
         description: desired.owner.listener_key(port.port),
         source,
         group,
-        fields: listener_fields(desired, annotations, protocol, forward_to.is_some(), inputs),
-        defaults: defaults(protocol, inputs.settings),
+        fields,
+        defaults,
         forward_to,
         domain_extensions: (protocol == Protocol::Https).then(|| annotations.domain_extensions.clone()).flatten(),
     };
@@ -187,7 +191,9 @@ fn protocol(
 
 /// What a new listener has where no annotation speaks.
 fn defaults(protocol: Protocol, settings: &Settings) -> ListenerFields {
-    let mut fields = ListenerFields::from([(ListenerField::Scheduler, settings.service.defaults.scheduler.clone())]);
+    let scheduler = settings.service.defaults.scheduler.as_str();
+    let scheduler = if schedules(scheduler, protocol) { scheduler } else { "rr" };
+    let mut fields = ListenerFields::from([(ListenerField::Scheduler, scheduler.to_owned())]);
     if protocol != Protocol::Http {
         fields.insert(ListenerField::Bandwidth, "-1".to_owned());
     }
@@ -198,19 +204,20 @@ fn defaults(protocol: Protocol, settings: &Settings) -> ListenerFields {
     fields
 }
 
-/// Hash schedulers are for some protocols only.
+/// Whether listeners of a protocol know a scheduler: those by hash are for some only.
+fn schedules(scheduler: &str, protocol: Protocol) -> bool {
+    match protocol {
+        Protocol::Udp => true,
+        Protocol::Tcp => scheduler != "qch",
+        Protocol::Http | Protocol::Https => !["sch", "tch", "qch"].contains(&scheduler),
+    }
+}
+
+/// What stands against the scheduler that the annotation asks for.
 fn schedulers(desired: &Desired, annotations: &Annotations) -> Vec<Problem> {
     let Some(scheduler) = annotations.get(Name::Scheduler) else { return Vec::new() };
-    let wrong: Vec<_> = desired
-        .listeners
-        .keys()
-        .filter(|key| match key.protocol {
-            Protocol::Udp => false,
-            Protocol::Tcp => scheduler == "qch",
-            Protocol::Http | Protocol::Https => ["sch", "tch", "qch"].contains(&scheduler),
-        })
-        .map(ToString::to_string)
-        .collect();
+    let wrong: Vec<_> =
+        desired.listeners.keys().filter(|key| !schedules(scheduler, key.protocol)).map(ToString::to_string).collect();
     if wrong.is_empty() {
         return Vec::new();
     }
@@ -224,7 +231,6 @@ fn instance(
     owner: &Owner,
     settings: &Settings,
     problems: &mut Vec<Problem>,
-    warnings: &mut Vec<Problem>,
 ) -> DesiredInstance {
     let defaults = &settings.service.defaults;
     let text = |name| annotations.text(name);
@@ -256,13 +262,6 @@ fn instance(
             allowed: format!("at most {MOST_TAGS} tags in all"),
         });
     }
-    if !intranet && annotations.get(Name::VswitchId).is_some() {
-        warnings.push(annotations.complaint(Name::VswitchId, "no effect: only intranet load balancers have a vSwitch"));
-    }
-    if !by_spec && annotations.get(Name::Spec).is_some() && annotations.get(Name::InstanceChargeType).is_some() {
-        warnings.push(annotations.complaint(Name::Spec, "no effect with instance charge type `PayByCLCU`"));
-    }
-
     let create = CreateInstance {
         name: text(Name::LbName).unwrap_or_else(|| owner.default_name()),
         ip_version: text(Name::IpVersion),
@@ -367,10 +366,6 @@ fn listener_fields(
 ) -> ListenerFields {
     let service = inputs.service;
     let mut fields = annotations.listener_fields(protocol);
-    if let Some(seconds) = service.client_ip_affinity.filter(|_| protocol == Protocol::Tcp) {
-        let seconds = seconds.min(MOST_PERSISTENCE).to_string();
-        fields.entry(ListenerField::PersistenceTimeout).or_insert(seconds);
-    }
     if let Some(access) = desired.access.as_ref().filter(|_| !redirects) {
         fields.extend(access::fields(access));
     }
@@ -399,38 +394,4 @@ fn node_health_check(port: u16, protocol: Protocol, fields: &mut ListenerFields)
     fields.insert(HealthCheckConnectPort, port.to_string());
     fields.insert(HealthCheckUri, "/healthz".to_owned());
     fields.entry(ListenerField::HealthCheckHttpCode).or_insert_with(|| "http_2xx".to_owned());
-}
-
-/// What the Service says and no classic load balancer does.
-fn without_effect(service: &ServiceView, annotations: &Annotations, settings: &Settings, warnings: &mut Vec<Problem>) {
-    if service.client_ip_affinity.is_some() && annotations.get(Name::PersistenceTimeout).is_none() {
-        affinity_warnings(service, annotations, warnings);
-    }
-    let eni = mode(service, annotations, settings) == Mode::Eni;
-    if annotations.get(Name::GracefulShutdown).is_some() && (!eni || annotations.is(Name::IgnoreWeightUpdate, "on")) {
-        let allowed = format!(
-            "no effect without {}: eni, or together with {}",
-            annotations.key(Name::BackendType),
-            annotations.key(Name::IgnoreWeightUpdate)
-        );
-        warnings.push(annotations.complaint(Name::GracefulShutdown, allowed));
-    }
-    let ipv6 = annotations.is(Name::IpVersion, "ipv6") && settings.service.ipv6;
-    if annotations.is(Name::BackendIpVersion, "ipv6") && !ipv6 {
-        let allowed = format!("no effect without {}: ipv6 and service.ipv6", annotations.key(Name::IpVersion));
-        warnings.push(annotations.complaint(Name::BackendIpVersion, allowed));
-    }
-    let reused = annotations.get(Name::Id).is_some();
-    if !reused && !annotations.group_ports.is_empty() {
-        warnings.push(Problem {
-            field: annotations.key(Name::VgroupPort),
-            given: "set".to_owned(),
-            allowed: format!("no effect without {}", annotations.key(Name::Id)),
-        });
-    }
-    if annotations.get(Name::Weight).is_some() && (!reused || annotations.group_ports.is_empty()) {
-        let allowed =
-            format!("no effect without {} and {}", annotations.key(Name::Id), annotations.key(Name::VgroupPort));
-        warnings.push(annotations.complaint(Name::Weight, allowed));
-    }
 }

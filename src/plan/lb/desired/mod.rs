@@ -5,6 +5,7 @@
 
 mod backends;
 mod build;
+mod idle;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,10 +18,11 @@ pub use self::build::desire;
 use super::Problem;
 use super::access::{self, DesiredAccess};
 use super::annotations::{Name, raw};
+use super::diff::charge_differs;
 use super::manage::Manage;
 use super::model::{Backend, BackendKey, GroupRef, ListenerField, ListenerFields, ListenerKey, Protocol};
-use super::naming::{FINALIZER, Owner, is_mark};
-use super::observed::{Observed, ObservedInstance};
+use super::naming::{FINALIZER, LABEL_HASH, Owner, is_mark};
+use super::observed::{Observed, ObservedInstance, PendingCharge};
 use super::operation::CreateInstance;
 use crate::config::checked::{self, VSwitchChoice};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, PortStatus, ServiceType, ServiceView};
@@ -99,6 +101,17 @@ fn claimed_by_other(service: &ServiceView, settings: &Settings) -> Option<(Strin
         .or_else(|| given(Name::Type).filter(|(_, value)| settings.service.type_annotation && !value.is_empty()))
 }
 
+/// Whether a Service comes from the official controller, which left its label there, and its user has not restated since
+/// what that controller ignored: `spec.loadBalancerSourceRanges` and `spec.sessionAffinity`.
+///
+/// Those two must not come into force just because another controller took over: the one shuts clients out that were
+/// served for years, the other moves traffic between backends. So listeners that are there are left as they are until the
+/// user changes one of the two, or removes the label.
+#[must_use]
+pub fn is_inherited(service: &ServiceView) -> bool {
+    service.labels.contains_key(LABEL_HASH)
+}
+
 /// Everything that [`desire`] looks at.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
@@ -137,6 +150,8 @@ pub struct Desired {
     pub listeners: BTreeMap<ListenerKey, DesiredListener>,
     /// Who may reach them, where the Service says so.
     pub access: Option<DesiredAccess>,
+    /// Whether the ranges only count if a list of ours keeps them already, see [`is_inherited`].
+    pub inherited: bool,
     /// Whether an access control list that carries our name is known to be there, or to have been.
     pub access_list_known: bool,
     /// What is kept as it should be.
@@ -262,6 +277,8 @@ pub struct DesiredGroup {
 /// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
+    /// Whether the instance must be read by itself: a list does not say everything.
+    pub instance: bool,
     /// Whether all listeners must be listed.
     pub listeners: bool,
     /// HTTPS listeners whose domain extensions must be listed.
@@ -295,13 +312,16 @@ impl Desired {
                 ..Needs::default()
             };
         }
+        let unsure = |it: &ObservedInstance| it.pending_charge == PendingCharge::Unread && charge_differs(self, it);
         let mut needs = Needs {
-            listeners: self.manage_listeners && observed.listeners.is_none(),
+            instance: observed.instance.as_ref().is_some_and(unsure),
+            listeners: (self.manage_listeners || self.has_stale_group(observed)) && observed.listeners.is_none(),
             group_backends: groups_to_read(&self.owner, self.reuse.is_some(), observed),
             access_list: access::unread(self, observed).then(|| self.owner.access_list_name()),
             ..Needs::default()
         };
-        for (key, listener) in self.listeners.iter().filter(|(key, _)| key.protocol == Protocol::Https) {
+        let https = self.listeners.iter().filter(|(key, _)| self.manage_listeners && key.protocol == Protocol::Https);
+        for (key, listener) in https {
             let Some(remote) = observed.listeners.as_ref().and_then(|listeners| listeners.get(key)) else { continue };
             if listener.domain_extensions.is_some() && remote.domain_extensions.is_none() {
                 needs.domain_extensions.push(*key);
@@ -316,6 +336,17 @@ impl Desired {
         needs.certificates.sort_unstable();
         needs.certificates.dedup();
         needs
+    }
+
+    /// Whether a group of ours is no longer wanted: what refers to it decides whether it can go.
+    fn has_stale_group(&self, observed: &Observed) -> bool {
+        let wanted = |name: &str| {
+            self.groups.values().any(|wanted| match &wanted.group {
+                GroupRef::Named(named) => self.owner.same_mark(named, name),
+                GroupRef::Id(_) => false,
+            })
+        };
+        observed.groups.values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
     }
 }
 
@@ -367,7 +398,7 @@ pub fn expected_details(
             let there = observed.listeners.as_ref().is_none_or(|all| {
                 all.get(key).is_some_and(|listener| desired.owner.owns_listener(&listener.description))
             });
-            there || !desired.manage.keeps(Manage::Listeners)
+            there || !desired.manage_listeners || !desired.manage.keeps(Manage::Listeners)
         };
         wanted.is_some_and(|(key, _)| ours(key))
     };

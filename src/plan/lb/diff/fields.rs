@@ -77,26 +77,28 @@ pub(super) fn lacking(protocol: Protocol, fields: &ListenerFields) -> Option<(Fi
         .map(|(_, field, why)| (field, why))
 }
 
-/// Wanted attributes that differ and count. Those of a feature that is off do not count: the API forgets them.
-pub(super) fn differing(protocol: Protocol, remote: &ListenerFields, wanted: &ListenerFields) -> Vec<Field> {
-    let effective = |field: Field| wanted.get(&field).or_else(|| remote.get(&field)).map_or("", String::as_str);
-    let stated = |field: Field| wanted.get(&field).map_or("", String::as_str);
-    let by_http = || match protocol {
-        Protocol::Tcp => effective(Field::HealthCheckSwitch) != "off" && effective(Field::HealthCheckType) == "http",
-        _ => effective(Field::HealthCheck) == "on",
-    };
+/// Whether an attribute counts: those of a feature that is off do not, as the API forgets them. `effective` is what
+/// holds where nothing is stated, too.
+pub(in crate::plan::lb) fn field_counts<'a>(
+    protocol: Protocol,
+    field: Field,
+    stated: &ListenerFields,
+    effective: impl Fn(Field) -> Option<&'a String>,
+) -> bool {
+    let effective = |field: Field| effective(field).map_or("", String::as_str);
+    let stated = |field: Field| stated.get(&field).map_or("", String::as_str);
     let checked = || match protocol {
         Protocol::Tcp | Protocol::Udp => effective(Field::HealthCheckSwitch) != "off",
         Protocol::Http | Protocol::Https => effective(Field::HealthCheck) == "on",
     };
-    let counts = |field: Field| match field {
+    let by_http = || checked() && (protocol != Protocol::Tcp || effective(Field::HealthCheckType) == "http");
+    let sticky_by = |kind: &str| effective(Field::StickySession) == "on" && effective(Field::StickySessionType) == kind;
+    match field {
         Field::AclId | Field::AclType => stated(Field::AclStatus) == "on",
         Field::ConnectionDrainTimeout => stated(Field::ConnectionDrain) == "on",
         Field::StickySessionType => effective(Field::StickySession) == "on",
-        Field::Cookie => effective(Field::StickySession) == "on" && effective(Field::StickySessionType) == "server",
-        Field::CookieTimeout => {
-            effective(Field::StickySession) == "on" && effective(Field::StickySessionType) == "insert"
-        }
+        Field::Cookie => sticky_by("server"),
+        Field::CookieTimeout => sticky_by("insert"),
         Field::HealthCheckUri | Field::HealthCheckDomain | Field::HealthCheckHttpCode => by_http(),
         Field::HealthCheckType
         | Field::HealthCheckMethod
@@ -107,11 +109,17 @@ pub(super) fn differing(protocol: Protocol, remote: &ListenerFields, wanted: &Li
         | Field::HealthCheckConnectTimeout
         | Field::HealthCheckTimeout => checked(),
         _ => true,
-    };
+    }
+}
+
+/// Wanted attributes that differ and count.
+pub(super) fn differing(protocol: Protocol, remote: &ListenerFields, wanted: &ListenerFields) -> Vec<Field> {
+    let effective = |field| wanted.get(&field).or_else(|| remote.get(&field));
     wanted
         .iter()
         .filter(|(field, value)| {
-            counts(**field) && !equal(**field, value, remote.get(*field).map_or("", String::as_str))
+            field_counts(protocol, **field, wanted, effective)
+                && !equal(**field, value, remote.get(*field).map_or("", String::as_str))
         })
         .map(|(field, _)| *field)
         .collect()

@@ -181,13 +181,20 @@ pub(super) fn sweep(
 }
 
 /// Deletes those of the groups that are ours alone, and takes our backends out of the others.
-pub(in crate::plan::lb) fn clear_all(owner: &Owner, observed: &Observed, deleted: &[ListenerKey], draft: &mut Draft) {
+/// `managed` says whether listeners of ours are looked after.
+pub(in crate::plan::lb) fn clear_all(
+    owner: &Owner,
+    observed: &Observed,
+    deleted: &[ListenerKey],
+    managed: bool,
+    draft: &mut Draft,
+) {
     let mut references = References::default();
     for (key, listener) in observed.listeners.iter().flatten() {
         if deleted.contains(key) {
             references.dropped.entry(listener.group_id.clone()).or_default().push(*key);
         } else {
-            let ours = owner.owns_listener(&listener.description);
+            let ours = managed && owner.owns_listener(&listener.description);
             references.kept.entry(listener.group_id.clone()).or_default().push((*key, ours));
         }
     }

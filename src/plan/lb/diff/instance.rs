@@ -7,7 +7,7 @@ use crate::plan::lb::Problem;
 use crate::plan::lb::annotations::{Name, entry};
 use crate::plan::lb::desired::{Desired, FixedAttribute};
 use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, REUSE_TAG};
-use crate::plan::lb::observed::{Observed, ObservedInstance};
+use crate::plan::lb::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::lb::operation::{MOST_TAGS, Operation, Target};
 
 /// Largest bandwidth that can be set on an instance that exists, in Mbit/s.
@@ -46,6 +46,13 @@ pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Probl
 
 fn creatable(desired: &Desired) -> Result<(), Problem> {
     let create = &desired.instance.create;
+    if let Some(address) = create.address.as_ref().filter(|_| create.address_type != "intranet") {
+        return Err(problem(key(Name::Ip), address, format!("only with {}: intranet", key(Name::AddressType))));
+    }
+    let by_bandwidth = create.internet_charge_type.as_deref() == Some("paybybandwidth");
+    if by_bandwidth && create.address_type == "internet" && create.bandwidth.is_none() {
+        return Err(problem(key(Name::Bandwidth), "", "a bandwidth, with charge by bandwidth"));
+    }
     let classic = desired
         .instance
         .fixed
@@ -131,8 +138,19 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, draft: &mut Draft) {
             );
         }
     }
-    charge(desired, instance, draft);
-    internet(desired, instance, draft);
+    match &instance.pending_charge {
+        PendingCharge::From(time) if charge_differs(desired, instance) => {
+            let when = if time.is_empty() { "midnight" } else { time };
+            draft.note(format!(
+                "the charge of load balancer {} changes at {when}; it cannot be changed again before, and is compared then",
+                instance.id
+            ));
+        }
+        _ => {
+            charge(desired, instance, draft);
+            internet(desired, instance, draft);
+        }
+    }
     let wanted = &desired.instance;
     if let Some(on) = wanted.delete_protection.filter(|on| *on != instance.delete_protection) {
         attribute(
@@ -186,6 +204,42 @@ fn marks(desired: &Desired, instance: &ObservedInstance, draft: &mut Draft) {
     attribute(draft, MARKS, Operation::Tag { tags: missing }, "marks that are missing");
 }
 
+/// Whether the instance is not charged as wanted and can be.
+pub(in crate::plan::lb) fn charge_differs(desired: &Desired, instance: &ObservedInstance) -> bool {
+    let mut draft = Draft::default();
+    charge(desired, instance, &mut draft);
+    internet(desired, instance, &mut draft);
+    !draft.plan.steps.is_empty()
+}
+
+/// Settings of the charge that have no effect on this instance, or on the one to be made.
+pub(super) fn idle(desired: &Desired, instance: Option<&ObservedInstance>, draft: &mut Draft) {
+    let (wanted, create) = (&desired.instance, &desired.instance.create);
+    let charge_type = wanted.instance_charge_type.as_deref();
+    let charge_type = charge_type.or(instance.map(|it| it.instance_charge_type.as_str()));
+    let charge_type = charge_type.filter(|text| !text.is_empty()).unwrap_or(&create.instance_charge_type);
+    if let Some(spec) = wanted.spec.as_ref().filter(|_| !charge_type.eq_ignore_ascii_case("PayBySpec")) {
+        draft.warning(key(Name::Spec), spec, format!("no effect: the instance is charged by `{charge_type}`"));
+    }
+    let address_type = instance.map_or(create.address_type.as_str(), |instance| &instance.address_type);
+    let bought = wanted.internet_charge_type.as_ref();
+    if address_type == "intranet" {
+        let why = "no effect: traffic of intranet load balancers is not charged";
+        if let Some(charge_type) = bought {
+            draft.warning(key(Name::ChargeType), charge_type, why);
+        }
+        if let Some(bandwidth) = wanted.bandwidth {
+            draft.warning(key(Name::Bandwidth), bandwidth.to_string(), why);
+        }
+    } else if let Some(bandwidth) = wanted.bandwidth {
+        let by_default = instance.is_none().then_some(create.internet_charge_type.as_ref()).flatten();
+        if bought.or(by_default).is_none_or(|charge_type| charge_type != "paybybandwidth") {
+            let why = format!("no effect: it needs {}: paybybandwidth", key(Name::ChargeType));
+            draft.warning(key(Name::Bandwidth), bandwidth.to_string(), why);
+        }
+    }
+}
+
 /// How the instance is charged, and its specification.
 fn charge(desired: &Desired, instance: &ObservedInstance, draft: &mut Draft) {
     let wanted = &desired.instance;
@@ -237,6 +291,10 @@ fn internet(desired: &Desired, instance: &ObservedInstance, draft: &mut Draft) {
         return;
     }
     let kept = (by_bandwidth && (1..=MOST_BANDWIDTH).contains(&instance.bandwidth)).then_some(instance.bandwidth);
+    if by_bandwidth && bandwidth.or(kept).is_none() {
+        draft.problem(key(Name::Bandwidth), "", "a bandwidth, with charge by bandwidth");
+        return;
+    }
     let reason =
         format!("{}: {}, {} Mbit/s now", key(Name::ChargeType), instance.internet_charge_type, instance.bandwidth);
     let operation = Operation::SetInternetSpec { charge_type, bandwidth: bandwidth.or(kept) };

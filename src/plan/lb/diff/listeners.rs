@@ -42,7 +42,7 @@ struct Pass<'a> {
 pub(super) fn diff(desired: &Desired, observed: &Observed, places: &Places, draft: &mut Draft) -> References {
     let none = BTreeMap::new();
     let remote = match (&observed.listeners, &observed.instance) {
-        _ if !desired.manage_listeners => return References::default(),
+        _ if !desired.manage_listeners => return as_they_are(observed),
         (Some(listeners), _) => listeners,
         (None, None) => &none,
         (None, Some(instance)) => {
@@ -65,6 +65,15 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, places: &Places, draf
         } else {
             references.kept.entry(id).or_default().push((*key, is_ours(desired, observed, listener)));
         }
+    }
+    references
+}
+
+/// What refers to which group where no listener is managed: none is ours to change.
+fn as_they_are(observed: &Observed) -> References {
+    let mut references = References::default();
+    for (key, listener) in observed.listeners.iter().flatten() {
+        references.kept.entry(listener.group_id.clone()).or_default().push((*key, false));
     }
     references
 }

@@ -14,13 +14,16 @@ mod listeners;
 
 use super::Problem;
 use super::access;
-use super::desired::Desired;
+use super::desired::{Desired, DesiredListener};
 use super::manage::{self, Manage};
-use super::model::{GroupRef, ListenerKey};
+use super::model::{GroupRef, ListenerField, ListenerKey};
+use super::naming::LABEL_HASH;
 use super::observed::Observed;
 use super::operation::{Operation, Plan, Step, Target};
 
+pub(super) use fields::field_counts;
 pub(super) use groups::clear_all;
+pub(super) use instance::charge_differs;
 pub(super) use listeners::forwards_to;
 
 /// The steps to the desired state. Does not fail: what stands in the way is in [`Plan::problems`], and the other work
@@ -32,9 +35,12 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
         draft.plan.problems.push(problem);
         return draft.plan;
     }
-    let desired = &*access::resolved(desired, observed);
+    let stated = desired;
+    let desired = &*access::resolved(stated, observed);
+    inherited(stated, desired, observed, &mut draft);
     let phase = manage::mark(&draft);
     instance::diff(desired, observed, &mut draft);
+    instance::idle(desired, observed.instance.as_ref(), &mut draft);
     manage::excuse(desired.manage, Manage::All, phase, &mut draft);
     let phase = manage::mark(&draft);
     let groups = groups::ensure(desired, observed, &mut draft);
@@ -63,6 +69,29 @@ fn serve_first(observed: &Observed, steps: &mut [Step]) {
         _ if step.operation.backends_of().is_some_and(|group| observed.serves(group)) => 1,
         _ => 2,
     });
+}
+
+/// Says what of an inherited Service is not in force, and how to put it in force.
+fn inherited(stated: &Desired, desired: &Desired, observed: &Observed, draft: &mut Draft) {
+    let how = format!(
+        "no effect yet: the controller that made the load balancer ignored it; change it, or remove the label {LABEL_HASH} \
+         from the Service, to have it kept"
+    );
+    if let (Some(access), None) = (&stated.access, &desired.access) {
+        let given = access.entries.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        draft.warning("spec.loadBalancerSourceRanges", given, how.as_str());
+    }
+    let differs = |(key, listener): (&ListenerKey, &DesiredListener)| {
+        let wanted = listener.defaults.get(&ListenerField::PersistenceTimeout);
+        let found =
+            observed.listeners.as_ref().and_then(|all| all.get(key)?.fields.get(&ListenerField::PersistenceTimeout));
+        let is_there = observed.listeners.as_ref().is_some_and(|all| all.contains_key(key));
+        let stated = listener.fields.contains_key(&ListenerField::PersistenceTimeout);
+        is_there && !stated && wanted.is_some_and(|wanted| found.is_none_or(|found| found != wanted))
+    };
+    if desired.manage_listeners && desired.listeners.iter().any(differs) {
+        draft.warning("spec.sessionAffinity", "ClientIP", how);
+    }
 }
 
 /// A plan that is being written.
@@ -99,6 +128,11 @@ impl Draft {
         if !self.plan.problems.contains(&problem) {
             self.plan.problems.push(problem);
         }
+    }
+
+    pub(super) fn warning(&mut self, field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) {
+        let warning = Problem { field: field.into(), given: given.into(), allowed: allowed.into() };
+        self.plan.warnings.push(warning);
     }
 
     pub(super) fn note(&mut self, text: impl Into<String>) {

@@ -3,15 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cloud, NAME, World, key, lines, node, pod, port};
+use super::{Cloud, ENI, NAME, World, key, leaving, lines, node, pod, port};
 use crate::plan::inputs::Ingress;
 use crate::plan::lb::model::{ListenerField, Protocol};
 use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG};
 use crate::plan::lb::observed::{CertificateState, ObservedGroup};
 use crate::plan::lb::operation::Operation;
 use crate::plan::lb::{Departure, diff, teardown};
-
-const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
 
 fn ingress(ip: &str) -> Ingress {
     Ingress { ip: ip.to_owned(), hostname: String::new() }
@@ -159,7 +157,7 @@ fn an_lb_of_another_owner_is_refused() {
     let mut cloud = world.served();
     cloud.instance().tags.insert(CLUSTER_TAG.to_owned(), "another".to_owned());
     let owner = Owner::of(&world.service, &world.settings);
-    for plan in [diff(&world.desired(), &cloud.observed), teardown(&owner, None, false, &cloud.observed)] {
+    for plan in [diff(&world.desired(), &cloud.observed), teardown(&owner, &leaving(None, false), &cloud.observed)] {
         assert!(plan.steps.is_empty() && plan.problems.len() == 1, "{plan}");
     }
 }
@@ -378,14 +376,17 @@ fn a_users_load_balancer_can_always_be_left() {
     cloud.instance().ip_version = "ipv6".to_owned();
     cloud.instance().tags.remove(REUSE_TAG);
     let owner = Owner::of(&world.service, &world.settings);
-    let with_listeners = teardown(&owner, Some("lb-user"), true, &cloud.observed);
+    let with_listeners = teardown(&owner, &leaving(Some("lb-user"), true), &cloud.observed);
     assert_eq!(with_listeners.problems, []);
     assert!(with_listeners.steps.iter().all(|step| step.destroys), "{with_listeners}");
     assert_eq!(with_listeners.steps.len(), 2, "{with_listeners}");
-    cloud.observed.listeners = None;
-    let without = teardown(&owner, Some("lb-user"), false, &cloud.observed);
+    let hands_off = Departure { override_listeners: false, ..leaving(Some("lb-user"), false) };
+    let without = teardown(&owner, &hands_off, &cloud.observed);
+    assert!(without.steps.is_empty() && without.problems[0].field == "listener 80/tcp", "{without}");
+    cloud.observed.listeners.as_mut().unwrap().remove(&key(80, Protocol::Tcp));
+    let without = teardown(&owner, &hands_off, &cloud.observed);
     assert!(matches!(without.steps[0].operation, Operation::DeleteGroup { .. }), "{without}");
-    assert_eq!(without.steps.len(), 1, "{without}");
+    assert_eq!((without.steps.len(), without.problems.len()), (1, 0), "{without}");
 }
 
 #[test]
@@ -396,10 +397,10 @@ fn a_service_with_mistakes_can_be_deleted() {
     let world = World::new(&[]);
     let mut cloud = world.served();
     let owner = Owner::of(&world.service, &world.settings);
-    let plan = teardown(&owner, departure.reuse.as_deref(), false, &cloud.observed);
+    let plan = teardown(&owner, &leaving(departure.reuse.as_deref(), false), &cloud.observed);
     assert!(plan.steps.is_empty() && plan.problems.len() == 1, "{plan}");
     let id = cloud.instance().id.clone();
-    let plan = teardown(&owner, Some(&id), false, &cloud.observed);
+    let plan = teardown(&owner, &leaving(Some(&id), false), &cloud.observed);
     assert!(plan.steps.iter().all(|step| !matches!(step.operation, Operation::DeleteInstance { .. })), "{plan}");
 }
 
@@ -409,13 +410,13 @@ fn a_preserved_load_balancer_keeps_serving() {
     let mut cloud = world.served();
     let owner = Owner::of(&world.service, &world.settings);
     let before = cloud.observed.clone();
-    for step in teardown(&owner, None, true, &cloud.observed).steps {
+    for step in teardown(&owner, &leaving(None, true), &cloud.observed).steps {
         cloud.perform(&step.operation);
     }
     assert_eq!(cloud.observed.listeners, before.listeners);
     assert_eq!(cloud.observed.groups, before.groups);
     assert_eq!(cloud.instance().tags, BTreeMap::new());
-    let again = teardown(&owner, None, true, &cloud.observed);
+    let again = teardown(&owner, &leaving(None, true), &cloud.observed);
     assert!(again.steps.is_empty(), "{again}");
 }
 
@@ -427,7 +428,7 @@ fn a_group_that_a_users_listener_uses_is_kept_and_reported() {
     let group = cloud.listener(80, Protocol::Tcp).group_id.clone();
     cloud.listener(9000, Protocol::Tcp).group_id = group;
     let owner = Owner::of(&world.service, &world.settings);
-    let plan = teardown(&owner, Some("lb-user"), false, &cloud.observed);
+    let plan = teardown(&owner, &leaving(Some("lb-user"), false), &cloud.observed);
     assert_eq!((plan.steps.len(), plan.problems.len()), (1, 1), "{plan}");
 }
 

@@ -6,12 +6,11 @@ use super::*;
 use crate::plan::inputs::{Ingress, PodView};
 use crate::plan::lb::desired::expected_details;
 use crate::plan::lb::gates::{Outcome, admitted, conditions, gate_of, pods_to_read};
-use crate::plan::lb::naming::Owner;
+use crate::plan::lb::naming::{LABEL_HASH, Owner};
 use crate::plan::lb::observed::AccessList;
 use crate::plan::lb::teardown;
 
 const TCP: ListenerKey = ListenerKey { port: 80, protocol: Protocol::Tcp };
-const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
 
 fn ranges(annotations: &[(&str, &str)], ranges: &[&str]) -> World {
     let mut world = World::new(annotations);
@@ -105,12 +104,12 @@ fn the_list_goes_with_the_service_unless_a_listener_stays_that_uses_it() {
     let world = ranges(&[], &["10.0.0.0/8"]);
     let cloud = world.served();
     let owner = Owner::of(&world.service, &world.settings);
-    let plan = teardown(&owner, None, false, &cloud.observed).to_string();
+    let plan = teardown(&owner, &leaving(None, false), &cloud.observed).to_string();
     assert!(plan.find("delete load balancer").unwrap() < plan.find("delete access control list").unwrap(), "{plan}");
-    let kept = teardown(&owner, None, true, &cloud.observed).to_string();
+    let kept = teardown(&owner, &leaving(None, true), &cloud.observed).to_string();
     assert!(!kept.contains("delete access control list") && kept.contains("is kept with the load balancer"), "{kept}");
     let gone = Observed { instance: None, ..cloud.observed };
-    assert!(teardown(&owner, None, false, &gone).to_string().contains("delete access control list"));
+    assert!(teardown(&owner, &leaving(None, false), &gone).to_string().contains("delete access control list"));
 }
 
 #[test]
@@ -150,15 +149,28 @@ fn client_ip_affinity_is_the_default_of_persistence_on_tcp() {
 }
 
 #[test]
-fn pods_need_no_node_ports_and_nodes_do() {
-    let without = |annotations: &[(&str, &str)]| {
-        let mut world = World::new(annotations).ports(&[port(80, "TCP", 8080, 0)]);
-        world.service.allocate_node_ports = false;
-        world.desire()
-    };
-    assert_eq!(without(&[ENI]).unwrap().groups.keys().collect::<Vec<_>>(), ["k8s/8080/web/default/c1"]);
-    let problem = without(&[]).unwrap_err().remove(0).to_string();
-    assert!(problem.contains("spec.ports[0].nodePort") && problem.contains("backend-type: eni"), "{problem}");
+fn what_the_official_controller_ignored_comes_into_force_only_when_it_is_restated() {
+    let mut cloud = World::new(&[]).served();
+    let mut world = ranges(&[], &["10.0.0.0/8"]);
+    world.service.client_ip_affinity = Some(600);
+    let mut inherited = world.clone();
+    inherited.service.labels.insert(LABEL_HASH.to_owned(), "x".to_owned());
+    assert!(inherited.desired().needs(&cloud.observed).access_list.is_some());
+    cloud.observed.access_list = AccessList::Absent;
+    let plan = diff(&inherited.desired(), &cloud.observed);
+    assert!(plan.steps.is_empty() && plan.problems.is_empty() && plan.notes.is_empty(), "{plan}");
+    let told: Vec<_> = plan.warnings.iter().map(|warning| warning.field.as_str()).collect();
+    assert_eq!(told, ["spec.loadBalancerSourceRanges", "spec.sessionAffinity"]);
+    // What is made from now on is made as it should be.
+    let persistence = |cloud: &mut Cloud| field(cloud, ListenerField::PersistenceTimeout);
+    let mut new = inherited.served();
+    assert_eq!((persistence(&mut new).as_str(), entries(&new).len()), ("600", 1));
+    // Once a list of ours keeps them, it goes on: also if the label comes back with the official controller.
+    world.bring(&mut cloud);
+    assert_eq!((persistence(&mut cloud).as_str(), entries(&cloud)), ("600", vec!["10.0.0.0/8".to_owned()]));
+    inherited.service.source_ranges = vec!["10.9.0.0/16".to_owned()];
+    let plan = inherited.bring(&mut cloud);
+    assert_eq!((plan.warnings.as_slice(), entries(&cloud)), (&[][..], vec!["10.9.0.0/16".to_owned()]));
 }
 
 #[test]

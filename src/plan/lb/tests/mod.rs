@@ -4,6 +4,7 @@ mod changes;
 mod features;
 mod plans;
 mod properties;
+mod traps;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,7 @@ use super::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerKey,
 use super::naming::CLUSTER_TAG;
 use super::observed::{Observed, ObservedGroup, ObservedInstance, ObservedListener};
 use super::operation::{Operation, Plan};
+use super::teardown::Departure;
 use super::{Problem, annotations};
 use crate::config::checked::{self, ServiceDefaults, VSwitchChoice};
 use crate::plan::inputs::{
@@ -25,22 +27,23 @@ use crate::plan::inputs::{
     TargetPort,
 };
 
-pub(super) const UID: &str = "5e4dbfc9-c2ae-4642-b033-5607860aef6a";
-pub(super) const NAME: &str = "a5e4dbfc9c2ae4642b0335607860aef6";
+pub(crate) const UID: &str = "5e4dbfc9-c2ae-4642-b033-5607860aef6a";
+pub(crate) const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
+pub(crate) const NAME: &str = "a5e4dbfc9c2ae4642b0335607860aef6";
 
 /// Everything that a desired state is made from.
 #[derive(Clone, Debug)]
-pub(super) struct World {
-    pub(super) service: ServiceView,
-    pub(super) nodes: Vec<Arc<NodeView>>,
-    pub(super) endpoints: EndpointsView,
-    pub(super) enis: BTreeMap<IpAddr, String>,
-    pub(super) settings: Settings,
+pub(crate) struct World {
+    pub(crate) service: ServiceView,
+    pub(crate) nodes: Vec<Arc<NodeView>>,
+    pub(crate) endpoints: EndpointsView,
+    pub(crate) enis: BTreeMap<IpAddr, String>,
+    pub(crate) settings: Settings,
 }
 
 impl World {
     /// A Service `default/web` with these annotations (suffix or whole key, value), on port 80, two nodes, two pods.
-    pub(super) fn new(annotations: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(annotations: &[(&str, &str)]) -> Self {
         let service = ServiceView {
             key: ObjectKey::new("default", "web"),
             uid: UID.to_owned(),
@@ -54,7 +57,7 @@ impl World {
         Self {
             service,
             nodes: vec![node("n1", "i-1"), node("n2", "i-2")],
-            endpoints: EndpointsView { endpoints: pods.to_vec() },
+            endpoints: EndpointsView { unknown: false, endpoints: pods.to_vec() },
             enis: enis.iter().map(|ip| (ip.parse().unwrap(), format!("eni-{ip}"))).collect(),
             settings: settings(),
         }
@@ -62,7 +65,7 @@ impl World {
     }
 
     /// The same with other annotations.
-    pub(super) fn with(mut self, annotations: &[(&str, &str)]) -> Self {
+    pub(crate) fn with(mut self, annotations: &[(&str, &str)]) -> Self {
         self.service.annotations = annotations
             .iter()
             .map(|(key, value)| {
@@ -73,12 +76,12 @@ impl World {
         self
     }
 
-    pub(super) fn ports(mut self, ports: &[ServicePort]) -> Self {
+    pub(crate) fn ports(mut self, ports: &[ServicePort]) -> Self {
         self.service.ports = ports.to_vec();
         self
     }
 
-    pub(super) fn desire(&self) -> Result<Desired, Vec<Problem>> {
+    pub(crate) fn desire(&self) -> Result<Desired, Vec<Problem>> {
         let cidrs = ["192.168.0.0/16".parse().unwrap()];
         desire(&Inputs {
             service: &self.service,
@@ -90,12 +93,12 @@ impl World {
         })
     }
 
-    pub(super) fn desired(&self) -> Desired {
+    pub(crate) fn desired(&self) -> Desired {
         self.desire().unwrap()
     }
 
     /// Brings a load balancer to what is desired, and returns the plan.
-    pub(super) fn bring(&self, cloud: &mut Cloud) -> Plan {
+    pub(crate) fn bring(&self, cloud: &mut Cloud) -> Plan {
         let plan = diff(&self.desired(), &cloud.observed);
         for step in &plan.steps {
             cloud.perform(&step.operation);
@@ -104,7 +107,7 @@ impl World {
     }
 
     /// A load balancer as it is once the Service is served.
-    pub(super) fn served(&self) -> Cloud {
+    pub(crate) fn served(&self) -> Cloud {
         let mut cloud = Cloud::default();
         let plan = self.bring(&mut cloud);
         assert_eq!(plan.problems, [], "{plan}");
@@ -112,12 +115,12 @@ impl World {
     }
 
     /// The plan as text.
-    pub(super) fn plan(&self, cloud: &Cloud) -> String {
+    pub(crate) fn plan(&self, cloud: &Cloud) -> String {
         diff(&self.desired(), &cloud.observed).to_string()
     }
 }
 
-pub(super) fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         cluster_id: "c1".to_owned(),
         cluster_tag: CLUSTER_TAG.to_owned(),
@@ -156,7 +159,7 @@ pub(super) fn settings() -> Settings {
     }
 }
 
-pub(super) fn port(number: u16, protocol: &str, target: u16, node_port: u16) -> ServicePort {
+pub(crate) fn port(number: u16, protocol: &str, target: u16, node_port: u16) -> ServicePort {
     ServicePort {
         name: format!("p{number}"),
         protocol: protocol.to_owned(),
@@ -166,7 +169,7 @@ pub(super) fn port(number: u16, protocol: &str, target: u16, node_port: u16) -> 
     }
 }
 
-pub(super) fn pod(address: &str, node: &str) -> Endpoint {
+pub(crate) fn pod(address: &str, node: &str) -> Endpoint {
     Endpoint {
         address: address.parse().unwrap(),
         node: Some(node.into()),
@@ -178,7 +181,7 @@ pub(super) fn pod(address: &str, node: &str) -> Endpoint {
     }
 }
 
-pub(super) fn node(name: &str, instance: &str) -> Arc<NodeView> {
+pub(crate) fn node(name: &str, instance: &str) -> Arc<NodeView> {
     let ready = Condition { status: ConditionStatus::True, reason: String::new(), since: None };
     Arc::new(NodeView {
         name: name.to_owned(),
@@ -190,26 +193,31 @@ pub(super) fn node(name: &str, instance: &str) -> Arc<NodeView> {
 }
 
 /// The same node, changed.
-pub(super) fn edited(node: &Arc<NodeView>, edit: impl FnOnce(&mut NodeView)) -> Arc<NodeView> {
+pub(crate) fn edited(node: &Arc<NodeView>, edit: impl FnOnce(&mut NodeView)) -> Arc<NodeView> {
     let mut node = NodeView::clone(node);
     edit(&mut node);
     Arc::new(node)
 }
 
-pub(super) fn key(port: u16, protocol: Protocol) -> ListenerKey {
+/// A Service that goes, from a user's load balancer with its listeners.
+pub(crate) fn leaving(reuse: Option<&str>, preserve: bool) -> Departure {
+    Departure { reuse: reuse.map(str::to_owned), preserve, override_listeners: true }
+}
+
+pub(crate) fn key(port: u16, protocol: Protocol) -> ListenerKey {
     ListenerKey { port, protocol }
 }
 
 /// A load balancer that operations are applied to, with the ids and defaults that the cloud would add.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Cloud {
-    pub(super) observed: Observed,
+pub(crate) struct Cloud {
+    pub(crate) observed: Observed,
     made: u32,
 }
 
 impl Cloud {
     /// A user's load balancer with a listener, a group and a tag.
-    pub(super) fn of_user() -> Self {
+    pub(crate) fn of_user() -> Self {
         let backend = Backend {
             key: BackendKey {
                 kind: BackendKind::Ecs,
@@ -254,7 +262,7 @@ impl Cloud {
         cloud
     }
 
-    pub(super) fn perform(&mut self, operation: &Operation) {
+    pub(crate) fn perform(&mut self, operation: &Operation) {
         self.made += 1;
         let prefix = match operation {
             Operation::CreateInstance(_) => "lb",
@@ -301,26 +309,26 @@ impl Cloud {
         }
     }
 
-    pub(super) fn instance(&mut self) -> &mut ObservedInstance {
+    pub(crate) fn instance(&mut self) -> &mut ObservedInstance {
         self.observed.instance.as_mut().unwrap()
     }
 
-    pub(super) fn listener(&mut self, port: u16, protocol: Protocol) -> &mut ObservedListener {
+    pub(crate) fn listener(&mut self, port: u16, protocol: Protocol) -> &mut ObservedListener {
         self.observed.listeners.as_mut().unwrap().get_mut(&key(port, protocol)).unwrap()
     }
 
-    pub(super) fn listeners(&self) -> Vec<String> {
+    pub(crate) fn listeners(&self) -> Vec<String> {
         self.observed.listeners.iter().flatten().map(|(key, _)| key.to_string()).collect()
     }
 
     /// Backends of a group by name: (server, weight).
-    pub(super) fn backends(&self, name: &str) -> BTreeSet<(String, u8)> {
+    pub(crate) fn backends(&self, name: &str) -> BTreeSet<(String, u8)> {
         let group = self.observed.groups.values().find(|group| group.name == name).unwrap();
         let describe = |backend: &Backend| format!("{}{}", backend.key.server_id, backend.key.server_ip);
         group.backends.iter().flatten().map(|backend| (describe(backend), backend.weight)).collect()
     }
 }
 
-pub(super) fn lines(text: &str) -> Vec<&str> {
+pub(crate) fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).collect()
 }

@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use super::{Cloud, World, port};
+use super::{Cloud, World, leaving, port};
 use crate::plan::lb::model::Protocol;
 use crate::plan::lb::naming::Owner;
 use crate::plan::lb::{diff, teardown};
@@ -113,7 +113,7 @@ fn a_users_load_balancer_with_listeners() {
     world.bring(&mut cloud);
     world.service.deleting = true;
     let owner = Owner::of(&world.service, &world.settings);
-    assert_snapshot!(teardown(&owner, Some("lb-user"), false, &cloud.observed), @r#"
+    assert_snapshot!(teardown(&owner, &leaving(Some("lb-user"), false), &cloud.observed), @r#"
     ! delete listener 80/tcp  # the Service no longer needs it
     ! delete group k8s/30080/web/default/c1 (rsp-002)  # no longer wanted
     "#);
@@ -131,7 +131,7 @@ fn a_users_group_keeps_its_own_backends() {
     "#);
     world.bring(&mut cloud);
     let owner = Owner::of(&world.service, &world.settings);
-    assert_snapshot!(teardown(&owner, Some("lb-user"), false, &cloud.observed), @r#"
+    assert_snapshot!(teardown(&owner, &leaving(Some("lb-user"), false), &cloud.observed), @r#"
     ! delete listener 80/tcp  # the Service no longer needs it
     ! remove from rsp-user: i-1:30080, i-2:30080  # our backends, no longer wanted here
     "#);
@@ -166,11 +166,11 @@ fn deletion_of_ours() {
     let world = World::new(&[]);
     let cloud = world.served();
     let owner = Owner::of(&world.service, &world.settings);
-    assert_snapshot!(teardown(&owner, None, false, &cloud.observed), @r#"
+    assert_snapshot!(teardown(&owner, &leaving(None, false), &cloud.observed), @r#"
     set delete protection off  # the Service no longer needs it
     ! delete load balancer lb-001  # the Service no longer needs it
     "#);
-    assert_snapshot!(teardown(&owner, None, true, &cloud.observed), @r#"
+    assert_snapshot!(teardown(&owner, &leaving(None, true), &cloud.observed), @r#"
     set delete protection off  # the Service no longer needs it
     set modification protection NonProtection  # the load balancer is kept for the user
     ! untag kubernetes.do.not.delete, ack.aliyun.com  # the load balancer is kept for the user

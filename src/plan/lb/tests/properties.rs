@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
-use super::{Cloud, World, edited, node, pod, port};
+use super::{Cloud, World, edited, leaving, node, pod, port};
 use crate::plan::inputs::{EndpointsView, ServicePort};
 use crate::plan::lb::desired::Desired;
 use crate::plan::lb::model::{BackendKey, GroupRef, ListenerKey, Protocol};
@@ -113,6 +113,7 @@ prop_compose! {
             })
             .collect();
         world.endpoints = EndpointsView {
+            unknown: false,
             endpoints: pods
                 .iter()
                 .map(|n| {
@@ -340,7 +341,7 @@ proptest! {
         }
         let Some(desired) = last else { return Ok(()) };
         let before = foreign(&desired.owner, &cloud.observed, true);
-        let plan = teardown(&desired.owner, desired.reuse.as_deref(), false, &cloud.observed);
+        let plan = teardown(&desired.owner, &leaving(desired.reuse.as_deref(), false), &cloud.observed);
         check_refers_back(&plan);
         for step in &plan.steps {
             check_possible(&cloud.observed, &step.operation);

@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cloud, World, edited, key, pod, port};
+use super::{Cloud, ENI, World, edited, key, leaving, pod, port};
 use crate::plan::inputs::{Ingress, Taint, TargetPort};
 use crate::plan::lb::desired::{Desired, Needs};
 use crate::plan::lb::model::{BackendKind, Protocol};
 use crate::plan::lb::naming::{FINALIZER, Owner};
 use crate::plan::lb::observed::ObservedGroup;
 use crate::plan::lb::{Handling, diff, expected_ingress, handed_over, handling, teardown_needs, wanted_enis};
-
-const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
 
 /// Weights of the only group, in order of its backends.
 fn weights(desired: &Desired) -> Vec<u8> {
@@ -264,18 +262,6 @@ fn public_load_balancers_can_be_forbidden_but_not_kept_from_deletion() {
 }
 
 #[test]
-fn one_number_for_tcp_and_udp_keeps_both() {
-    let ports = [port(53, "TCP", 5353, 30053), port(53, "UDP", 5353, 30053)];
-    let listeners = |list: &[(&str, &str)]| {
-        World::new(list).ports(&ports).desired().listeners.keys().map(ToString::to_string).collect::<Vec<_>>()
-    };
-    assert_eq!(listeners(&[]), ["53/tcp", "53/udp"]);
-    assert_eq!(listeners(&[("protocol-port", "http:53")]), ["53/udp", "53/http"]);
-    let desired = World::new(&[]).ports(&ports).desired();
-    assert_eq!(desired.groups.len(), 1);
-}
-
-#[test]
 fn everything_wrong_comes_in_one_list() {
     let world = World::new(&[("healthy-threshold", "three"), ("address-type", "public")])
         .ports(&[port(80, "SCTP", 8080, 30080), port(81, "TCP", 8081, 0)]);
@@ -326,12 +312,18 @@ fn only_what_decides_is_read() {
     cloud.observed.groups.get_mut("rsp-user").unwrap().backends = None;
     cloud.observed.listeners = None;
     let needs = world.desired().needs(&cloud.observed);
-    let expected = Needs { group_backends: vec!["rsp-ours".to_owned(), "rsp-user".to_owned()], ..Needs::default() };
+    // The group of ours is no longer wanted: whether it can go depends on the listeners.
+    let expected = Needs {
+        listeners: true,
+        group_backends: vec!["rsp-ours".to_owned(), "rsp-user".to_owned()],
+        ..Needs::default()
+    };
     assert_eq!(needs, expected);
     let owner = Owner::of(&world.service, &world.settings);
-    assert_eq!(teardown_needs(&owner, Some("lb-user"), false, &cloud.observed), expected);
-    assert!(teardown_needs(&owner, Some("lb-user"), true, &cloud.observed).listeners);
-    assert!(teardown_needs(&owner, None, true, &cloud.observed).is_empty());
+    assert_eq!(teardown_needs(&owner, &leaving(Some("lb-user"), false), &cloud.observed), expected);
+    assert!(teardown_needs(&owner, &leaving(None, false), &cloud.observed).is_empty());
+    cloud.observed.groups.remove("rsp-ours");
+    assert!(!world.desired().needs(&cloud.observed).listeners, "listeners of users are none of our business");
     let managed = world.with(&[("id", "lb-user"), ("force-override-listeners", "true")]).desired();
     assert!(managed.needs(&cloud.observed).listeners);
 }

@@ -116,13 +116,14 @@ struct Hidden {
     lists: u32,
 }
 
-/// The wall clock.
+/// The wall clock, moved on by what the runtime's clock has jumped, so that paused tests stay in step.
 #[allow(
     clippy::disallowed_methods,
     reason = "the simulated cloud has a clock of its own, and this is where it reads it"
 )]
 pub(crate) fn now() -> Timestamp {
-    Timestamp::now()
+    let (real, runtime) = (std::time::Instant::now(), Instant::now().into_std());
+    Timestamp::now() + runtime.saturating_duration_since(real) - real.saturating_duration_since(runtime)
 }
 
 impl Cloud {
@@ -314,6 +315,15 @@ impl Cloud {
     pub async fn handle(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ConnectionLost> {
         let cloud = self.clone();
         tokio::spawn(async move { cloud.answer(request).await }).await.unwrap_or(Err(ConnectionLost))
+    }
+
+    /// As [`Self::handle`], for callers that cannot show half an answer: a body that ends too early is a lost connection.
+    ///
+    /// # Errors
+    /// The connection was closed without a whole answer.
+    pub async fn handle_whole(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ConnectionLost> {
+        let answer = self.handle(request).await?;
+        if answer.extensions().get::<CutShort>().is_some() { Err(ConnectionLost) } else { Ok(answer) }
     }
 
     async fn answer(&self, request: Request<Bytes>) -> Result<Response<Bytes>, ConnectionLost> {

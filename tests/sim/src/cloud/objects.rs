@@ -179,6 +179,8 @@ pub struct LoadBalancer {
     pub internet_charge_type: String,
     /// Mbit/s
     pub bandwidth: i64,
+    /// Internet charge type and bandwidth from midnight on, if they were changed today.
+    pub reserved: Option<(String, i64)>,
     /// Whether deletion is refused.
     pub delete_protection: bool,
     /// `ConsoleProtection` or `NonProtection`
@@ -480,6 +482,7 @@ impl LoadBalancer {
             tags: BTreeMap::new(),
             groups: BTreeMap::new(),
             listeners: BTreeMap::new(),
+            reserved: None,
             busy_until: None,
         }
     }
@@ -500,6 +503,26 @@ impl Group {
 }
 
 impl Listener {
+    /// A running listener that takes turns, with nothing else switched on.
+    #[must_use]
+    pub fn running(description: &str, group: &str) -> Self {
+        Self {
+            description: description.into(),
+            status: "running".into(),
+            group: group.into(),
+            backend_port: None,
+            bandwidth: -1,
+            scheduler: "rr".into(),
+            acl_status: "off".into(),
+            acl_type: String::new(),
+            acl_ids: Vec::new(),
+            config: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            domain_extensions: BTreeMap::new(),
+            starting_until: None,
+        }
+    }
+
     /// What the API shows at the moment.
     #[must_use]
     pub fn shown_status(&self) -> &str {

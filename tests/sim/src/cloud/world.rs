@@ -121,6 +121,8 @@ pub struct Dials {
     pub listener_start: Duration,
     /// A route stays `Pending` for this long, and no other route of its VPC can be written.
     pub route_pending: Duration,
+    /// Whether a change between the two ways in which traffic is charged waits for midnight.
+    pub charge_changes_wait: bool,
     /// Whether answers show the address of `ecs` backends although nobody gave it.
     pub show_server_ips: bool,
     /// Whether calls beyond the per-action rate get `Throttling.User`.

@@ -45,7 +45,7 @@ impl Cluster {
         }
         let mut changes = self.shared.store.lock().subscribe();
         loop {
-            changes.borrow_and_update();
+            changes.look();
             self.mirror_once();
             if changes.changed().await.is_err() {
                 return;

@@ -66,6 +66,8 @@ use server::Listening;
 use storage::{Key, Store};
 use writes::Target;
 
+use crate::told::Teller;
+
 /// A simulated cluster; clones are the same cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
@@ -81,7 +83,7 @@ struct Shared {
     faults: Mutex<faults::Faults>,
     log: Mutex<log::Log>,
     /// What is being done to all watches.
-    watches: tokio::sync::watch::Sender<watch::Dial>,
+    watches: Teller<watch::Dial>,
     /// Whether a watch from a compacted version is refused with HTTP 410 instead of an ERROR event.
     gone_as_status: AtomicBool,
     /// Whether nobody answers.
@@ -167,7 +169,7 @@ impl Cluster {
                 access: Mutex::default(),
                 faults: Mutex::default(),
                 log: Mutex::default(),
-                watches: tokio::sync::watch::Sender::default(),
+                watches: Teller::new(watch::Dial::default()),
                 gone_as_status: AtomicBool::new(false),
                 away: AtomicBool::new(false),
                 address: Mutex::new(None),
@@ -290,7 +292,7 @@ impl Cluster {
         let mut changes = self.shared.store.lock().subscribe();
         let waiting = async {
             loop {
-                changes.borrow_and_update();
+                changes.look();
                 if holds(&View { store: &self.shared.store.lock() }) {
                     return;
                 }
@@ -384,6 +386,14 @@ impl Cluster {
         self.shared.access.lock().admit(token, user);
     }
 
+    /// Knows a token when it is asked whose it is, and lets its owner get these paths beside objects; everybody else needs
+    /// no token for that.
+    pub fn let_read(&self, token: &str, user: &str, paths: &[&str]) {
+        let mut access = self.shared.access.lock();
+        access.know(token, user);
+        paths.iter().for_each(|path| access.let_read(user, path));
+    }
+
     /// The token means nobody any more.
     pub fn revoke(&self, token: &str) {
         self.shared.access.lock().revoke(token);
@@ -453,7 +463,7 @@ impl Cluster {
     }
 
     fn cut_watches(&self, abrupt: bool) {
-        self.shared.watches.send_modify(|dial| {
+        self.shared.watches.change(|dial| {
             dial.cuts += 1;
             dial.abrupt = abrupt;
         });
@@ -462,7 +472,15 @@ impl Cluster {
     /// Lets watches stay open but tell nothing, like connections that are dead on the other side; or tell everything
     /// that they missed.
     pub fn stall_watches(&self, stall: bool) {
-        self.shared.watches.send_modify(|dial| dial.stalled = stall);
+        self.shared.watches.change(|dial| dial.stalled = stall);
+    }
+
+    /// Goes back to how `backup`, an earlier fork of this cluster, is: versions included, as when etcd is restored from a
+    /// snapshot. The servers are started anew for that, so all watches break.
+    pub fn restore(&self, backup: &Cluster) {
+        let backup = backup.shared.store.lock().fork();
+        self.shared.store.lock().restore(&backup);
+        self.break_watches();
     }
 
     /// Forgets the history: who starts from an older version is told that it is gone.

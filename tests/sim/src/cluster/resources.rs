@@ -180,6 +180,23 @@ pub static RESOURCES: &[Resource] = &[
         generation: true,
         ..BASE
     },
+    // Nothing is stored of these: they are questions.
+    Resource {
+        group: "authentication.k8s.io",
+        kind: "TokenReview",
+        plural: "tokenreviews",
+        singular: "tokenreview",
+        namespaced: false,
+        ..BASE
+    },
+    Resource {
+        group: "authorization.k8s.io",
+        kind: "SubjectAccessReview",
+        plural: "subjectaccessreviews",
+        singular: "subjectaccessreview",
+        namespaced: false,
+        ..BASE
+    },
 ];
 
 impl Resource {

@@ -165,6 +165,11 @@ impl Cluster {
             "list" => reads::list(shared, request).map(ok),
             "get" => reads::get(shared, request).map(ok),
             "watch" => Watcher::open(shared, request).map(|watcher| Answer::Watch(Box::new(watcher))),
+            "create" if matches!(request.resource.plural, "tokenreviews" | "subjectaccessreviews") => {
+                let mut review = decode(request, body)?;
+                review["status"] = shared.access.lock().review(request.resource.plural, &review["spec"]);
+                Ok(Answer::Object(StatusCode::CREATED, review))
+            }
             "create" => {
                 let new = decode(request, body)?;
                 let object = writes::create(&mut shared.store.lock(), target, new)?;

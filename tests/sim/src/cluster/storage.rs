@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::object;
 use super::resources::Resource;
+use crate::told::{Listener, Teller};
 
 /// How many changes are kept before the oldest are compacted away.
 const HISTORY: usize = 50_000;
@@ -51,7 +51,7 @@ pub(super) struct Store {
     compacted: u64,
     objects: BTreeMap<Key, Arc<Value>>,
     history: VecDeque<Change>,
-    changed: watch::Sender<u64>,
+    changed: Teller<u64>,
 }
 
 impl Store {
@@ -62,7 +62,7 @@ impl Store {
             compacted: 0,
             objects: BTreeMap::new(),
             history: VecDeque::new(),
-            changed: watch::Sender::new(1),
+            changed: Teller::new(1),
         }
     }
 
@@ -71,9 +71,16 @@ impl Store {
         Store {
             objects: self.objects.clone(),
             history: self.history.clone(),
-            changed: watch::Sender::new(self.version),
+            changed: Teller::new(self.version),
             ..*self
         }
+    }
+
+    /// Goes back to how another store is. Who is subscribed stays so, and is told of a version that he has already seen.
+    pub(super) fn restore(&mut self, backup: &Store) {
+        let changed = std::mem::replace(&mut self.changed, Teller::new(0));
+        *self = Store { changed, ..backup.fork() };
+        self.changed.change(|version| *version = self.version);
     }
 
     /// The version of the last write.
@@ -82,8 +89,8 @@ impl Store {
     }
 
     /// Tells the version of each write.
-    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
+    pub(super) fn subscribe(&self) -> Listener<u64> {
+        self.changed.listen()
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<&Arc<Value>> {
@@ -168,7 +175,7 @@ impl Store {
         self.version += 1;
         self.compacted = self.version;
         self.history.clear();
-        self.changed.send_replace(self.version);
+        self.changed.change(|version| *version = self.version);
     }
 
     fn record(&mut self, change: Change) {
@@ -179,7 +186,7 @@ impl Store {
                 self.compacted = self.compacted.max(forgotten.version);
             }
         }
-        self.changed.send_replace(self.version);
+        self.changed.change(|version| *version = self.version);
     }
 }
 

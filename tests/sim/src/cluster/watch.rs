@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Shared;
@@ -19,6 +18,7 @@ use super::selectors::Selector;
 use super::storage::{Change, Store};
 use super::tables;
 use super::version::Feature;
+use crate::told::Listener;
 
 /// How long a watch lasts that does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -47,8 +47,8 @@ pub(super) struct Watcher {
     /// Version of the last change that was looked at.
     position: u64,
     pending: VecDeque<Value>,
-    changes: watch::Receiver<u64>,
-    dial: watch::Receiver<Dial>,
+    changes: Listener<u64>,
+    dial: Listener<Dial>,
     /// How often watches had been cut when this one began.
     cuts: u64,
     deadline: Instant,
@@ -79,8 +79,8 @@ impl Watcher {
             position: store.version(),
             pending: VecDeque::new(),
             changes: store.subscribe(),
-            cuts: shared.watches.borrow().cuts,
-            dial: shared.watches.subscribe(),
+            cuts: shared.watches.get().cuts,
+            dial: shared.watches.listen(),
             deadline: now + timeout,
             next_bookmark: bookmarks.then(|| now + BOOKMARKS_EVERY),
             ended: false,
@@ -122,7 +122,7 @@ impl Watcher {
             if self.ended && self.pending.is_empty() {
                 return None;
             }
-            let dial = *self.dial.borrow_and_update();
+            let dial = self.dial.look();
             if dial.cuts != self.cuts {
                 self.pending.clear();
                 self.ended = true;
@@ -137,7 +137,7 @@ impl Watcher {
                 line.push('\n');
                 return Some(Ok(Bytes::from(line)));
             }
-            self.changes.borrow_and_update();
+            self.changes.look();
             self.catch_up();
             if self.pending.is_empty() {
                 self.wait().await;
@@ -148,6 +148,7 @@ impl Watcher {
     async fn wait(&mut self) {
         let alarm = self.next_bookmark.unwrap_or(self.deadline).min(self.deadline);
         tokio::select! {
+            biased;
             changed = self.changes.changed() => self.ended = changed.is_err(),
             changed = self.dial.changed() => self.ended = changed.is_err(),
             () = tokio::time::sleep_until(alarm) => {

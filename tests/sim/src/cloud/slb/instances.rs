@@ -334,6 +334,13 @@ fn describe_one(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let it = instance(cx.world, id)?;
     let mut body = summary(&cx.world.region, id, it);
     body["InternetChargeType"] = it.internet_charge_type.clone().into();
+    body["HasReservedInfo"] = it.reserved.is_some().to_string().into();
+    if let Some((charge_type, bandwidth)) = &it.reserved {
+        body["ReservedInfoOrderType"] = "MODCHARGETYPE".into();
+        body["ReservedInfoInternetChargeType"] = if charge_type == "paybybandwidth" { "3" } else { "4" }.into();
+        body["ReservedInfoBandwidth"] = bandwidth.to_string().into();
+        body["ReservedInfoActiveTime"] = "2026-01-02T16:00:00Z".into();
+    }
     let ports: Vec<u16> = it.listeners.keys().map(|(port, _)| *port).collect();
     let listeners: Vec<Value> = it
         .listeners
@@ -404,23 +411,31 @@ fn modify_spec(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 fn modify_internet_spec(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let wanted = cx.params.one_of("InternetChargeType", INTERNET_CHARGE_TYPES)?;
     let bandwidth = cx.params.number_in("Bandwidth", 1, 5120)?;
-    let order = cx.world.counter;
+    let (order, waits) = (cx.world.counter, cx.world.dials.charge_changes_wait);
     let it = for_write(cx)?;
     if it.instance_charge_type == "PayByCLCU" {
         return Err(refuse("PayByCLCU"));
+    }
+    if it.reserved.is_some() {
+        let message = "The instance has a change that is not in force yet.";
+        return Err(ApiError::new(400, "INSTANCE_HAS_INACTIVE_CHANGE", message));
     }
     if it.address_type == "intranet" {
         let message = "The operation is not supported by intranet load balancers.";
         return Err(ApiError::new(400, "OperationUnsupported.Intranet", message));
     }
     let wanted = wanted.unwrap_or(&it.internet_charge_type).to_owned();
-    it.bandwidth = match (wanted.as_str(), bandwidth) {
+    let bandwidth = match (wanted.as_str(), bandwidth) {
         ("paybybandwidth", Some(bandwidth)) => bandwidth,
         ("paybybandwidth", None) if it.internet_charge_type == wanted => it.bandwidth,
         ("paybybandwidth", None) => return Err(ApiError::missing("Bandwidth")),
         _ => FULL_BANDWIDTH,
     };
-    it.internet_charge_type = wanted;
+    if waits && it.internet_charge_type != wanted {
+        it.reserved = Some((wanted, bandwidth));
+    } else {
+        (it.internet_charge_type, it.bandwidth) = (wanted, bandwidth);
+    }
     Ok(json!({"OrderId": order}))
 }
 

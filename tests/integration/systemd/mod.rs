@@ -1,5 +1,7 @@
 //! What a service manager sees, and what it is told to do with the service.
 
+mod machine;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +15,8 @@ use parking_lot::Mutex;
 use sim::cluster::Version;
 use sim::stage::Stage;
 
-use crate::kit::{HASTE, World};
+use crate::kit::{HASTE, World, is_ready};
+use machine::Machine;
 
 const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/alicloud-ccm.service");
 
@@ -56,6 +59,11 @@ impl Manager {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_service_manager_is_told_the_whole_life() {
+    played().await;
+}
+
+/// Where no systemd can be had: what it would hear.
+async fn played() {
     let stage = Stage::open(Version::NEWEST).await.unwrap();
     let world = World::of(stage, &["node"], HASTE);
     world.stage.cluster.go_away().await;
@@ -108,6 +116,96 @@ async fn the_service_manager_is_told_the_whole_life() {
 
     assert!(ccm.stop().await.success());
     assert_eq!(manager.heard().iter().filter(|message| message.starts_with("STOPPING=1")).count(), 1);
+}
+
+/// Short times, and a key that only root can read.
+const DROP_IN: &str = "[Service]
+WatchdogSec=2
+TimeoutAbortSec=500ms
+RestartSec=500ms
+LoadCredential=access-key-secret:/root/access-key-secret
+";
+
+/// The lead of a process that was killed is free soon.
+const ELECTION: &str =
+    "\n[leader_election]\nlease_duration = \"8s\"\nrenew_deadline = \"5s\"\nretry_period = \"500ms\"\n";
+
+/// Installed as the documents say, driven by `systemctl`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_systemd_starts_reloads_watches_and_stops_it() {
+    let Some(machine) = Machine::boot() else {
+        // Not as root, or not allowed to have namespaces.
+        return played().await;
+    };
+    let world = World::of(Stage::open(Version::NEWEST).await.unwrap(), &["node"], &format!("{HASTE}{ELECTION}"));
+    world.stage.cluster.go_away().await;
+    let beside = |name: &str| std::fs::read_to_string(Path::new(UNIT).with_file_name(name)).unwrap();
+    machine.install("/usr/local/lib/sysusers.d/alicloud-ccm.conf", &beside("alicloud-ccm.sysusers"), "root", 0o644);
+    machine.must("systemd-sysusers /usr/local/lib/sysusers.d/alicloud-ccm.conf");
+    machine.must("install -d -o alicloud-ccm -g alicloud-ccm -m 0700 /etc/alicloud-ccm");
+    let user =
+        |name: &str, text: &str| machine.install(&format!("/etc/alicloud-ccm/{name}"), text, "alicloud-ccm", 0o400);
+    let config = std::fs::read_to_string(world.config())
+        .unwrap()
+        .replace("\"access-key-secret\"", "\"credential:access-key-secret\"");
+    user("alicloud-ccm.toml", &config);
+    user("kubeconfig", &world.stage.cluster.kubeconfig());
+    machine.install("/root/access-key-secret", sim::stage::ACCESS_KEY.1, "root", 0o400);
+    machine.install("/etc/systemd/system/alicloud-ccm.service", &beside("alicloud-ccm.service"), "root", 0o644);
+    machine.install("/etc/systemd/system/alicloud-ccm.service.d/test.conf", DROP_IN, "root", 0o644);
+    machine.must("systemctl daemon-reload");
+    // Started although the API server is away, and what it waits for is in the status line.
+    machine.must("systemctl start alicloud-ccm");
+    machine.until("StatusText", |text| text.starts_with("waiting for kubernetes: ")).await;
+    world.stage.cluster.come_back().await.unwrap();
+    machine.until("StatusText", |text| text == "this copy leads").await;
+    assert_eq!((machine.property("User"), machine.property("ActiveState")), ("alicloud-ccm".into(), "active".into()));
+    let confined = machine.must(&format!("cat /proc/{}/status", machine.property("MainPID")));
+    for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(confined.contains(line), "{line} in {confined}");
+    }
+    let uid = machine.must("id -u alicloud-ccm");
+    assert!(confined.contains(&format!("Uid:\t{}\t", uid.trim())), "{confined}");
+    world.stage.join(1);
+    world.until("confined as it is, it works", |_| is_ready(&world.node("node-1"))).await;
+    machine.must("systemd-analyze security --threshold=20 --no-pager alicloud-ccm");
+
+    // A reload is over when the new configuration is used, and a refused one is no failure.
+    user("alicloud-ccm.toml", &config.replace("[\"node\"]", "[\"node\", \"service\"]"));
+    machine.must("systemctl reload alicloud-ccm");
+    machine.until("ActiveState", |text| text == "active").await;
+    world.until_so("it is used", || async { machine.journal("alicloud-ccm").contains("; started: service") }).await;
+    user("alicloud-ccm.toml", "controllers = 1");
+    machine.must("systemctl reload alicloud-ccm");
+    let errors = "journalctl --no-pager --output cat --unit alicloud-ccm --priority err";
+    world
+        .until_so("the refusal is an error in the journal", || async {
+            machine.must(errors).contains("the one before goes on")
+        })
+        .await;
+    machine.until("ActiveState", |text| text == "active").await;
+
+    // Whoever hangs is ended, and started again as soon as the file is right again.
+    let hung = machine.property("MainPID");
+    machine.must(&format!("kill -STOP {hung}"));
+    world
+        .until_so("the check before the start refuses the file", || async {
+            machine.property("NRestarts").parse::<u32>().unwrap() > 0 && machine.property("MainPID") == "0"
+        })
+        .await;
+    assert!(machine.must(errors).contains("controllers"), "{}", machine.journal("alicloud-ccm"));
+    user("alicloud-ccm.toml", &config);
+    machine.until("StatusText", |text| text == "this copy leads").await;
+    assert_ne!(machine.property("MainPID"), hung);
+    world.stage.join(2);
+    world.until("it works as before", |_| is_ready(&world.node("node-2"))).await;
+
+    machine.must("systemctl stop alicloud-ccm");
+    assert_eq!((machine.property("Result"), machine.property("ActiveState")), ("success".into(), "inactive".into()));
+    let lease = world.stage.cluster.get("Lease", "kube-system", "ccm").unwrap();
+    assert!(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty(), "given back: {lease}");
+    let journal = machine.journal("alicloud-ccm");
+    assert!(!journal.contains(sim::stage::ACCESS_KEY.1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

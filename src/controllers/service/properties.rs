@@ -1,0 +1,494 @@
+//! Random Services, made from the table of annotations, brought about by the real client and the real execution against
+//! the simulated cloud, which judges every request by itself: plans converge, being killed at any write changes nothing
+//! about the end, nothing of others is touched, and nothing is left behind.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use proptest::prelude::*;
+use proptest::sample::{select, subsequence};
+use serde_json::Value;
+use sim::cloud::{Acl, Backend, Group, Listener, LoadBalancer, Protocol, World as CloudWorld};
+
+use super::bulk::Bulk;
+use super::execute::{Execution, Token, execute};
+use super::observe::{Found, complete, find, find_access_list, read};
+use super::want::resolve;
+use crate::alibaba::place::Place;
+use crate::alibaba::simulated::{REGION, client_by};
+use crate::alibaba::transport::{Transport, TransportError};
+use crate::alibaba::{Cloud, actions};
+use crate::config::checked::VSwitchChoice;
+use crate::fence::fence;
+use crate::plan::inputs::{EndpointsView, Ingress, ServicePort};
+use crate::plan::lb::annotations::{Entry, Kind, Name, TABLE, entry};
+use crate::plan::lb::naming::{LABEL_LB_ID, MARK_TAG, Owner};
+use crate::plan::lb::observed::Observed;
+use crate::plan::lb::operation::Plan;
+use crate::plan::lb::teardown::Departure;
+use crate::plan::lb::tests::{World, edited, node, pod, port};
+use crate::plan::lb::{Desired, diff, expected_ingress, teardown, teardown_needs, wanted_enis};
+
+const CASES: u32 = 96;
+const USERS: &str = "lb-user";
+
+/// The way to the cloud of a process that is killed at one of its writes.
+struct Mortal {
+    cloud: sim::cloud::Cloud,
+    /// Writes that are still made.
+    left: AtomicUsize,
+    /// Whether the last of them is answered.
+    answered: bool,
+    dead: AtomicBool,
+}
+
+impl std::fmt::Debug for Mortal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mortal")
+    }
+}
+
+impl Mortal {
+    fn new(cloud: &sim::cloud::Cloud, writes: usize, answered: bool) -> Arc<Self> {
+        let (left, dead) = (AtomicUsize::new(writes), AtomicBool::new(false));
+        Arc::new(Self { cloud: cloud.clone(), left, answered, dead })
+    }
+}
+
+fn is_write(request: &Request<Bytes>) -> bool {
+    let body = String::from_utf8_lossy(request.body());
+    let parts = request.uri().query().unwrap_or_default().split('&').chain(body.split('&'));
+    let action = parts.filter_map(|part| part.strip_prefix("Action=")).next().unwrap_or_default().to_owned();
+    actions::ALL.iter().find(|known| known.name == action).unwrap_or_else(|| panic!("no action {action}")).writes
+}
+
+impl Transport for Mortal {
+    fn send(&self, request: Request<Bytes>, _: Duration) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        Box::pin(async move {
+            let killed = || Err(TransportError::Lost("killed".to_owned()));
+            let writes = is_write(&request);
+            if writes && self.left.load(Ordering::Relaxed) == 0 {
+                self.dead.store(true, Ordering::Relaxed);
+            }
+            if self.dead.load(Ordering::Relaxed) {
+                return killed();
+            }
+            let answer = self.cloud.handle(request).await;
+            if writes && self.left.fetch_sub(1, Ordering::Relaxed) == 1 && !self.answered {
+                self.dead.store(true, Ordering::Relaxed);
+                return killed();
+            }
+            answer.map_err(|error| TransportError::Lost(error.to_string()))
+        })
+    }
+}
+
+/// A cloud, and what the Service in it remembers of its load balancer.
+struct Side {
+    cloud: sim::cloud::Cloud,
+    label: String,
+    ingress: Vec<Ingress>,
+}
+
+/// What a run came to.
+enum Run {
+    Done(Plan, Box<Execution>),
+    Killed,
+}
+
+impl Side {
+    fn new() -> Self {
+        Self { cloud: sim::cloud::Cloud::new(account()), label: String::new(), ingress: Vec::new() }
+    }
+
+    fn client(&self, writes: usize, answered: bool) -> Cloud {
+        client_by(Mortal::new(&self.cloud, writes, answered))
+    }
+
+    /// The world as the API server would show it here.
+    async fn seen(&self, world: &World, cloud: &Cloud) -> World {
+        let mut world = world.clone();
+        world.service.ingress.clone_from(&self.ingress);
+        if !self.label.is_empty() {
+            world.service.labels.insert(LABEL_LB_ID.to_owned(), self.label.clone());
+        }
+        let ips = wanted_enis(&world.service, &world.nodes, &world.endpoints, &world.settings);
+        let ips: Vec<IpAddr> = ips.into_iter().collect();
+        let place = Place { region: REGION.to_owned(), vpc_id: "vpc-1".to_owned(), ..Place::default() };
+        world.enis = resolve(cloud, &place, &ips).await.unwrap().into_iter().collect();
+        world
+    }
+
+    /// One run of a new process, which can be killed after so many writes.
+    async fn bring(&mut self, world: &World, writes: usize, answered: bool) -> Run {
+        let cloud = self.client(writes, answered);
+        let world = self.seen(world, &cloud).await;
+        let Ok(mut desired) = world.desire() else { panic!("it was desired before") };
+        desired.access_list_known = true;
+        let bulk = Bulk::new(cloud.slb.clone());
+        let found =
+            find(&cloud.slb, &bulk, &world.service, &desired.owner, desired.reuse.as_deref(), None).await.unwrap();
+        let mut observed = match found {
+            Found::Instance(instance) => {
+                let observed = Observed { instance: Some(*instance), ..Observed::default() };
+                read(&cloud.slb, &bulk, observed, |observed| desired.needs(observed)).await.unwrap()
+            }
+            Found::Absent { .. } => {
+                let mut observed = Observed::default();
+                complete(&cloud.slb, &bulk, &mut observed, |observed| desired.needs(observed)).await.unwrap();
+                observed
+            }
+            Found::Unmarked(instance) => panic!("{instance:?} has lost its mark"),
+        };
+        let plan = diff(&desired, &observed);
+        let execution = self.execute(&cloud, &world, plan.clone(), &mut observed).await;
+        if execution.stopped.is_some() {
+            return Run::Killed;
+        }
+        self.remember(&desired, &observed);
+        Run::Done(plan, Box::new(execution))
+    }
+
+    fn remember(&mut self, desired: &Desired, observed: &Observed) {
+        if let Some(instance) = &observed.instance {
+            self.label.clone_from(&instance.id);
+            self.ingress = expected_ingress(desired, instance, &[]);
+        }
+    }
+
+    async fn execute(&self, cloud: &Cloud, world: &World, plan: Plan, observed: &mut Observed) -> Execution {
+        let (keeper, fence) = fence();
+        keeper.lead_unbounded();
+        let token = Token::new(&world.settings.cluster_id, &world.service.uid, &self.label);
+        execute(&cloud.slb, &fence, plan, observed, &token, 1).await
+    }
+
+    /// The Service goes; the process can be killed after so many writes.
+    async fn remove(&self, world: &World, writes: usize, answered: bool) -> bool {
+        let cloud = self.client(writes, answered);
+        let world = self.seen(world, &cloud).await;
+        let owner = Owner::of(&world.service, &world.settings);
+        let leaving = Departure::of(&world.service);
+        let reuse = leaving.reuse.as_deref();
+        let bulk = Bulk::new(cloud.slb.clone());
+        let mut observed = match find(&cloud.slb, &bulk, &world.service, &owner, reuse, None).await.unwrap() {
+            Found::Instance(instance) => {
+                let needs = |observed: &Observed| teardown_needs(&owner, &leaving, observed);
+                let observed = Observed { instance: Some(*instance), ..Observed::default() };
+                read(&cloud.slb, &bulk, observed, needs).await.unwrap()
+            }
+            // Kept for the user, as an earlier try left it.
+            Found::Unmarked(_) | Found::Absent { .. } => Observed::default(),
+        };
+        observed.access_list = find_access_list(&cloud.slb, &owner.access_list_name()).await.unwrap();
+        let mut plan = teardown(&owner, &leaving, &observed);
+        // Without the right to remove them, listeners of the time when there was one hold on to their groups; that is told.
+        let told = std::mem::take(&mut plan.problems);
+        assert!(
+            told.iter().all(|problem| !leaving.override_listeners && problem.field.starts_with("listener ")),
+            "{told:?}"
+        );
+        let execution = self.execute(&cloud, &world, plan, &mut observed).await;
+        assert!(execution.refused.is_empty(), "{:?}", execution.refused);
+        execution.stopped.is_none()
+    }
+
+    /// What belongs to others.
+    fn foreign(&self, owner: &Owner, with_tags: bool) -> BTreeMap<String, String> {
+        let lists = self.cloud.look(|world| {
+            let lists = world.acls.iter().filter(|(_, list)| list.name != owner.access_list_name());
+            lists.map(|(id, list)| (id.clone(), format!("{list:?}"))).collect::<BTreeMap<_, _>>()
+        });
+        let mut found = lists;
+        self.cloud.look(|world| {
+            for (id, lb) in world.load_balancers.iter() {
+                if id != USERS {
+                    if lb.tags.get(MARK_TAG) != Some(&owner.default_name()) && *id != self.label {
+                        let lb: LoadBalancer = LoadBalancer::clone(lb);
+                        found.insert(id.clone(), format!("{lb:?}"));
+                    }
+                    continue;
+                }
+                found.insert(format!("{id} address"), lb.address.clone());
+                if with_tags {
+                    let mut tags = lb.tags.clone();
+                    tags.remove("kubernetes.reused.by.user");
+                    found.insert(format!("{id} tags"), format!("{tags:?}"));
+                }
+                for ((port, protocol), listener) in &lb.listeners {
+                    if !owner.owns_listener(&listener.description) {
+                        found.insert(format!("{id} {port}/{}", protocol.as_str()), format!("{listener:?}"));
+                    }
+                }
+                for (group, it) in &lb.groups {
+                    let foreign: Vec<_> =
+                        it.backends.iter().filter(|backend| !owner.owns_backend(&backend.description)).collect();
+                    if !owner.owns_group(&it.name) {
+                        found.insert(format!("{id} {group}"), format!("{} {foreign:?}", it.name));
+                    }
+                }
+            }
+        });
+        found
+    }
+
+    /// What is ours, without what no two clouds have alike.
+    fn ours(&self, owner: &Owner) -> Vec<Value> {
+        let snapshot = self.cloud.snapshot();
+        let all = snapshot["load_balancers"].as_array().cloned().unwrap_or_default();
+        let mark = owner.default_name();
+        let mut found: Vec<Value> =
+            all.into_iter().filter(|lb| lb["tags"][MARK_TAG] == mark.as_str() || lb["id"] == USERS).collect();
+        for lb in &mut found {
+            for part in ["id", "address", "created"] {
+                lb.as_object_mut().map(|fields| fields.remove(part));
+            }
+            for group in lb["vgroups"].as_object_mut().into_iter().flatten() {
+                if let Some(backends) = group.1.as_array_mut() {
+                    backends.sort_by_key(Value::to_string);
+                }
+            }
+            for listener in lb["listeners"].as_object_mut().into_iter().flatten() {
+                listener.1.as_object_mut().map(|fields| fields.remove("acl_ids"));
+            }
+        }
+        found
+    }
+}
+
+/// A user's load balancer, another Service's, another cluster's, and a list that is not ours.
+fn account() -> CloudWorld {
+    let later = crate::clock::now() + jiff::SignedDuration::from_hours(1000);
+    let mut world = CloudWorld::new(REGION)
+        .with_vpc("vpc-1", "192.168.0.0/16")
+        .with_vswitch("vsw-i", "vpc-1", "cn-hangzhou-i", "192.168.0.0/24")
+        .with_vswitch("vsw-j", "vpc-1", "cn-hangzhou-j", "192.168.1.0/24")
+        .with_vswitch("vsw-pods", "vpc-1", "cn-hangzhou-i", "192.168.64.0/24");
+    for number in 1..=3 {
+        world = world.with_certificate(&format!("cert-{number}"), "example.com", later);
+        let list = Acl { name: format!("list-{number}"), ip_version: "ipv4".to_owned(), ..Default::default() };
+        world.acls.insert(format!("acl-{number}"), list);
+    }
+    for number in 1..8_u8 {
+        world.add_instance(
+            &format!("i-{number}"),
+            &format!("n{number}"),
+            "vsw-i",
+            &format!("192.168.0.{}", 100 + number),
+        );
+    }
+    for number in 1..30_u8 {
+        world.add_interface(&format!("eni-pod-{number}"), "i-1", "vsw-pods", &[&format!("192.168.64.{number}")]);
+    }
+    let backend = Backend {
+        server_id: "i-1".to_owned(),
+        server_ip: String::new(),
+        port: 8080,
+        weight: 100,
+        kind: "ecs".to_owned(),
+        description: "by hand".to_owned(),
+    };
+    let mut users = LoadBalancer::internet("users", "47.98.1.1");
+    users.tags.insert("made-by".to_owned(), "user".to_owned());
+    users.groups.insert("rsp-user".to_owned(), Group { backends: vec![backend], ..Group::new("users-group") });
+    let listener = Listener::running("users-listener", "rsp-user");
+    users.listeners.insert((9000, Protocol::Tcp), listener);
+    world.load_balancers.insert(USERS.to_owned(), users.into());
+    for (id, name, cluster) in [("lb-other-service", "a0000", "c1"), ("lb-other-cluster", "a1111", "c2")] {
+        let mut other = LoadBalancer::internet(name, "47.98.1.2");
+        other.tags.insert(MARK_TAG.to_owned(), name.to_owned());
+        other.tags.insert("ack.aliyun.com".to_owned(), cluster.to_owned());
+        world.load_balancers.insert(id.to_owned(), other.into());
+    }
+    world
+}
+
+/// Good values of an annotation; none for those that the story itself decides about.
+fn values(entry: &Entry) -> Vec<String> {
+    let list = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect();
+    match (entry.kind, entry.name) {
+        (_, Name::Class | Name::Type | Name::TunnelType | Name::Id | Name::ForceOverrideListeners) => Vec::new(),
+        // Classic network is no longer sold.
+        (_, Name::NetworkType) => list(&["vpc"]),
+        (_, Name::BackendType) => list(&["eni", "ecs"]),
+        (Kind::AnyValue, _) => list(&["true"]),
+        (Kind::Text, Name::ResourceGroupId) => list(&["rg-1", "rg-2"]),
+        (Kind::Text, Name::VswitchId) => list(&["vsw-i", "vsw-j"]),
+        (Kind::Text, Name::MasterZoneid) => list(&["cn-hangzhou-i"]),
+        (Kind::Text, Name::SlaveZoneid) => list(&["cn-hangzhou-j"]),
+        (Kind::Text, Name::Spec) => list(&["slb.s1.small", "slb.s2.small"]),
+        (Kind::Text, Name::CertId) => list(&["cert-1", "cert-2"]),
+        (Kind::Text, name) => panic!("say some values of {name:?}"),
+        (Kind::LoadBalancerName, _) => list(&["one", "two"]),
+        (Kind::Address, _) => list(&["192.168.0.9"]),
+        (Kind::HostName, _) => list(&["a.example.com"]),
+        (Kind::HealthPath, _) => list(&["/a", "/b"]),
+        (Kind::HealthDomain, _) => list(&["$_ip", "a.example.com"]),
+        (Kind::Exactly(value), _) => list(&[value, "other"]),
+        (Kind::Switch, _) => list(&["on", "off"]),
+        (Kind::OneOf(values) | Kind::AnyCase(values), _) => list(values),
+        (Kind::Integer { min, max, .. }, Name::HealthCheckConnectPort) => {
+            vec![min.to_string(), max.to_string(), "-520".to_owned(), "0".to_owned()]
+        }
+        (Kind::Integer { min, max, .. }, _) => vec![min.to_string(), max.to_string(), "0".to_owned()],
+        (Kind::AclIds, _) => list(&["acl-1", "acl-1,acl-2", "acl-2,acl-1"]),
+        (Kind::Cookie, _) => list(&["c1", "c2"]),
+        (Kind::HttpCodes, _) => list(&["http_2xx", "http_2xx,http_3xx"]),
+        (Kind::Tags, _) => list(&["a=1", "a=2,b=1", "c"]),
+        (Kind::Labels, _) => list(&["color=blue"]),
+        (Kind::ProtocolPorts, _) => list(&["http:80,https:443", "https:443", "http:80,http:443", "https:80"]),
+        (Kind::ForwardPorts, _) => list(&["80:443", "443:80"]),
+        (Kind::ServerGroupPorts, _) => list(&["rsp-user:80", "rsp-user:80,rsp-user:443"]),
+        (Kind::DomainExtensions, _) => list(&["", "a.example.com:cert-2", "a.example.com:cert-3,b.example.com:cert-2"]),
+    }
+}
+
+fn some_annotations() -> impl Strategy<Value = Vec<(String, String)>> {
+    let all: Vec<(String, Vec<String>)> =
+        TABLE.iter().map(|entry| (entry.full_key(), values(entry))).filter(|(_, values)| !values.is_empty()).collect();
+    subsequence(all, 0..20).prop_flat_map(|chosen| {
+        chosen
+            .into_iter()
+            .map(|(key, values)| select(values).prop_map(move |value| (key.clone(), value)))
+            .collect::<Vec<_>>()
+    })
+}
+
+fn some_ports() -> impl Strategy<Value = Vec<ServicePort>> {
+    let all = vec![
+        port(80, "TCP", 8080, 30080),
+        port(443, "TCP", 8443, 30443),
+        port(53, "UDP", 5353, 30053),
+        port(53, "TCP", 5353, 30053),
+        port(81, "TCP", 8080, 30081),
+    ];
+    subsequence(all, 1..=4)
+}
+
+prop_compose! {
+    fn some_world(reuse: bool)(
+        annotations in some_annotations(),
+        ports in some_ports(),
+        forced in any::<bool>(),
+        nodes in subsequence((1..8).collect::<Vec<u8>>(), 1..6),
+        pods in subsequence((1..30).collect::<Vec<u8>>(), 0..20),
+        blue in 0..8_u8,
+        local in any::<bool>(),
+        ranges in subsequence(vec!["10.0.0.0/8", "172.16.0.0/12", "192.168.7.0/24"], 0..3),
+        affinity in prop::option::of(select(vec![60, 10_800])),
+        batch in 1..5_usize,
+    ) -> World {
+        let mut all: Vec<(&str, &str)> = annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        if reuse {
+            all.push(("id", USERS));
+            if forced {
+                all.push(("force-override-listeners", "true"));
+            }
+        }
+        let mut world = World::new(&all).ports(&ports);
+        world.nodes = nodes
+            .iter()
+            .map(|n| {
+                edited(&node(&format!("n{n}"), &format!("i-{n}")), |node| {
+                    if *n <= blue {
+                        node.labels.insert("color".to_owned(), "blue".to_owned());
+                    }
+                })
+            })
+            .collect();
+        let endpoints = pods.iter().map(|n| pod(&format!("192.168.64.{n}"), &format!("n{}", n % 7 + 1))).collect();
+        world.endpoints = EndpointsView { endpoints, ..EndpointsView::default() };
+        world.service.local_traffic = local;
+        world.service.source_ranges = ranges.into_iter().map(str::to_owned).collect();
+        world.service.client_ip_affinity = affinity;
+        world.settings.vswitches = ["i", "j"]
+            .map(|zone| VSwitchChoice { zone: Some(format!("cn-hangzhou-{zone}")), id: format!("vsw-{zone}") })
+            .to_vec();
+        world.settings.service.backend_batch_size = batch;
+        world
+    }
+}
+
+/// What a Service asks for, one after the other, and at which write of each the process is killed.
+fn some_story() -> impl Strategy<Value = Vec<(World, usize, bool)>> {
+    any::<bool>().prop_flat_map(|reuse| prop::collection::vec((some_world(reuse), 0..24_usize, any::<bool>()), 1..4))
+}
+
+/// Both worlds, told the same story: one process lives on, the other is killed in each chapter.
+async fn tell(story: Vec<(World, usize, bool)>) -> Result<(), TestCaseError> {
+    let (mut steady, mut killed) = (Side::new(), Side::new());
+    let mut last = None;
+    for (world, writes, answered) in story {
+        if world.desire().is_err() {
+            continue;
+        }
+        let owner = Owner::of(&world.service, &world.settings);
+        let with_tags = !world.service.annotations.keys().any(|key| key.ends_with("additional-resource-tags"));
+        let before = steady.foreign(&owner, with_tags);
+        let before_killed = killed.foreign(&owner, with_tags);
+
+        let Run::Done(plan, execution) = steady.bring(&world, usize::MAX, true).await else {
+            panic!("nobody killed it: {:?}", world.service.annotations)
+        };
+        let refused: Vec<_> = execution.refused.iter().map(|(step, fault)| format!("{step}: {fault}")).collect();
+        prop_assert_eq!(&refused, &Vec::<String>::new(), "{:?}\n{}", world.service.annotations, plan);
+        let Run::Done(again, ..) = steady.bring(&world, 0, true).await else {
+            return Err(TestCaseError::fail(format!("not at rest: {:?}\n{plan}", world.service.annotations)));
+        };
+        prop_assert!(again.steps.is_empty(), "{:?}\nfirst:\n{}\nagain:\n{}", world.service.annotations, plan, again);
+        prop_assert_eq!(steady.foreign(&owner, with_tags), before, "{}", plan);
+
+        let cut = killed.bring(&world, writes, answered).await;
+        prop_assert_eq!(killed.foreign(&owner, with_tags), before_killed, "{}", plan);
+        if matches!(cut, Run::Killed) {
+            let Run::Done(..) = killed.bring(&world, usize::MAX, true).await else { panic!("killed once only") };
+        }
+        let Run::Done(again, ..) = killed.bring(&world, usize::MAX, true).await else { panic!("killed once only") };
+        prop_assert!(again.steps.is_empty(), "killed after {} writes of\n{}\nagain:\n{}", writes, plan, again);
+        prop_assert_eq!(killed.ours(&owner), steady.ours(&owner), "killed after {} writes of\n{}", writes, plan);
+        last = Some((world, writes, answered));
+    }
+    let Some((mut world, writes, answered)) = last else { return Ok(()) };
+    let owner = Owner::of(&world.service, &world.settings);
+    let before = killed.foreign(&owner, true);
+    if !killed.remove(&world, writes % 6, answered).await {
+        assert!(killed.remove(&world, usize::MAX, true).await, "killed once only");
+    }
+    // What was told is mended by letting us.
+    world.service.annotations.insert(entry(Name::ForceOverrideListeners).full_key(), "true".to_owned());
+    assert!(killed.remove(&world, usize::MAX, true).await, "killed once only");
+    prop_assert_eq!(killed.foreign(&owner, true), before);
+    let left = killed.cloud.look(|cloud| {
+        let marked = cloud.load_balancers.values().filter(|lb| lb.tags.get(MARK_TAG) == Some(&owner.default_name()));
+        let users = &cloud.load_balancers[USERS];
+        let groups = users.groups.values().filter(|group| owner.owns_group(&group.name));
+        let backends = users.groups.values().flat_map(|group| &group.backends);
+        let listeners = users.listeners.values().filter(|it| owner.owns_listener(&it.description));
+        (
+            marked.count(),
+            groups.count(),
+            backends.filter(|backend| owner.owns_backend(&backend.description)).count(),
+            listeners.count(),
+        )
+    });
+    prop_assert_eq!(left, (0, 0, 0, 0), "load balancers, groups, backends, listeners");
+    prop_assert_eq!(killed.cloud.complaints(), Vec::<String>::new());
+    prop_assert_eq!(steady.cloud.complaints(), Vec::<String>::new());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { max_shrink_iters: 64, ..ProptestConfig::with_cases(CASES) })]
+
+    #[test]
+    fn services_come_and_go_whatever_they_ask_for_and_wherever_the_process_is_killed(story in some_story()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(tell(story))?;
+    }
+}

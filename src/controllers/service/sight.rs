@@ -1,0 +1,157 @@
+//! Whether the account behind the credentials is the one that runs the cluster.
+//!
+//! In another account a Service's load balancer does not exist, which looks as if somebody had deleted it. An account
+//! proves itself by showing at least one instance of the cluster's nodes. Without that, no load balancer is made, and no
+//! Service that had one is let go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::status::label;
+use crate::alibaba::ecs::InstanceFilter;
+use crate::alibaba::place::Place;
+use crate::alibaba::{Cloud, Fault, FaultKind};
+use crate::plan::inputs::{NodeView, ServiceView};
+use crate::plan::node::{Class, classify};
+
+/// How long an account that proved itself is believed.
+const BELIEVED: Duration = Duration::from_secs(60);
+/// Instances that are asked for; one call.
+const ASKED: usize = 100;
+
+/// What is known of the account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Account {
+    /// It shows an instance of the cluster.
+    Ours,
+    /// There is no instance to ask for.
+    NoNodes,
+    /// It shows none of so many.
+    Stranger(usize),
+    /// It does not let us see.
+    Denied(String),
+}
+
+/// Asks the account to prove itself. Remembers only that it did, and not for long.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    proven: Mutex<Option<Instant>>,
+    /// Held while asking, so that many Services ask once.
+    turn: tokio::sync::Mutex<()>,
+}
+
+impl Sight {
+    /// Why no load balancer may be made for this Service now; `None` if it may.
+    ///
+    /// # Errors
+    /// The cloud did not answer.
+    pub(super) async fn forbids_making(
+        &self,
+        cloud: &Cloud,
+        place: &Place,
+        nodes: &[Arc<NodeView>],
+        service: &ServiceView,
+    ) -> Result<Option<String>, Fault> {
+        Ok(doubt(&self.account(cloud, place, nodes).await?, had_one(service)).map(|why| {
+            format!(
+                "no load balancer is made: {why}. Correct cloud.credentials, or the permission ecs:DescribeInstances. If \
+                 it is meant to be so, a node whose instance this account shows lets it go"
+            )
+        }))
+    }
+
+    /// Why a Service whose load balancer is not there may not be let go now; `None` if it may.
+    ///
+    /// # Errors
+    /// The cloud did not answer.
+    pub(super) async fn forbids_release(
+        &self,
+        cloud: &Cloud,
+        place: &Place,
+        nodes: &[Arc<NodeView>],
+        service: &ServiceView,
+    ) -> Result<Option<String>, Fault> {
+        if !had_one(service) {
+            return Ok(None);
+        }
+        let Account::Stranger(asked) = self.account(cloud, place, nodes).await? else { return Ok(None) };
+        Ok(Some(format!(
+            "its load balancer is not there, but {}. Correct cloud.credentials; to let it go on purpose, delete the nodes \
+             whose instances are gone, or remove the finalizer by hand",
+            stranger(asked)
+        )))
+    }
+
+    async fn account(&self, cloud: &Cloud, place: &Place, nodes: &[Arc<NodeView>]) -> Result<Account, Fault> {
+        let _turn = self.turn.lock().await;
+        if self.proven.lock().is_some_and(|since| since.elapsed() < BELIEVED) {
+            return Ok(Account::Ours);
+        }
+        let instances: Vec<String> = nodes
+            .iter()
+            .filter_map(|node| match classify(node) {
+                Class::Ecs(id) if id.region == place.region => Some(id.instance),
+                _ => None,
+            })
+            .take(ASKED)
+            .collect();
+        let asked = instances.len();
+        if asked == 0 {
+            return Ok(Account::NoNodes);
+        }
+        match cloud.ecs.describe_instances(&place.region, &InstanceFilter::Ids(instances)).await {
+            Ok(shown) if shown.is_empty() => Ok(Account::Stranger(asked)),
+            Ok(_) => {
+                *self.proven.lock() = Some(Instant::now());
+                Ok(Account::Ours)
+            }
+            Err(fault) if fault.kind == FaultKind::Denied => Ok(Account::Denied(fault.to_string())),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+/// Whether the Service had a load balancer before.
+fn had_one(service: &ServiceView) -> bool {
+    !label(service).is_empty() || !service.ingress.is_empty()
+}
+
+/// What speaks against making a load balancer. A Service that had one is in more doubt than a new one.
+fn doubt(account: &Account, had_one: bool) -> Option<String> {
+    match account {
+        Account::Ours => None,
+        Account::Stranger(asked) => Some(stranger(*asked)),
+        Account::NoNodes | Account::Denied(_) if !had_one => None,
+        Account::NoNodes => Some(
+            "the one that the Service had is not there, and there is no node by which the account could be recognised"
+                .to_owned(),
+        ),
+        Account::Denied(why) => {
+            Some(format!("the one that the Service had is not there, and the account cannot be recognised: {why}"))
+        }
+    }
+}
+
+fn stranger(asked: usize) -> String {
+    let whom =
+        if asked == 1 { "not the instance of the node".to_owned() } else { format!("none of {asked} instances") };
+    format!("the account shows {whom} of this cluster, as with the credentials of another account")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_makes_nothing_and_a_doubtful_account_nothing_anew() {
+        let denied = Account::Denied("Forbidden.RAM".into());
+        assert_eq!((doubt(&Account::Ours, true), doubt(&Account::Ours, false)), (None, None));
+        assert!(doubt(&Account::Stranger(3), false).is_some_and(|why| why.contains("none of 3 instances")));
+        for account in [Account::NoNodes, denied] {
+            assert!(doubt(&account, true).is_some() && doubt(&account, false).is_none(), "{account:?}");
+        }
+    }
+}

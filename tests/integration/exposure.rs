@@ -1,0 +1,209 @@
+//! The HTTP server, opened: TLS, tokens, and clients that mean harm.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use crate::kit::{ALL, HASTE, World, address, free_port, is_ready};
+use crate::proof::Row;
+
+const ALONE: &str = "[leader_election]\nenabled = false\n";
+/// Whose owner may read the metrics, and nothing else.
+const TOKEN: &str = "Canary7Tz4QxOfAScraper";
+const STRANGER: &str = "token-of-nobody-in-particular";
+
+fn private(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Puts a certificate for this machine, and its key, where the configuration looks for them.
+fn certify(world: &World) -> RootCertStore {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(world.folder().join("tls.crt"), cert.pem()).unwrap();
+    private(&world.folder().join("tls.key"), &signing_key.serialize_pem());
+    let mut roots = RootCertStore::empty();
+    roots.add(cert.der().clone()).unwrap();
+    roots
+}
+
+fn connector(roots: RootCertStore) -> TlsConnector {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str, token: &str) -> Option<(u16, String)> {
+    let authorization = if token.is_empty() { String::new() } else { format!("Authorization: Bearer {token}\r\n") };
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut text = String::new();
+    // Who is cut off in the middle has no answer; a missing farewell of TLS does not matter.
+    let _ = stream.read_to_string(&mut text).await;
+    let status = text.split(' ').nth(1)?.parse().ok()?;
+    Some((status, text))
+}
+
+async fn plainly(port: u16, path: &str, token: &str) -> Option<(u16, String)> {
+    ask(TcpStream::connect(("127.0.0.1", port)).await.ok()?, path, token).await
+}
+
+async fn over_tls(connector: &TlsConnector, port: u16, path: &str, token: &str) -> Option<(u16, String)> {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    let stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.ok()?;
+    ask(stream, path, token).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
+    let world = World::new(ALL, &format!("{HASTE}{ALONE}")).await;
+    world.stage.cluster.let_read(TOKEN, "scraper", &["/metrics"]);
+    let connector_of = |roots| connector(roots);
+    let first = connector_of(certify(&world));
+    let port = free_port();
+    world.edit(|text| {
+        let server = format!(
+            "address = \"0.0.0.0\"\nport = {port}\ntls_cert_file = \"tls.crt\"\ntls_key_file = \"tls.key\"\nauthorization = true"
+        );
+        text.replace("port = 0", &server).replace("[leader_election]", "[log]\nlevel = \"trace\"\n[leader_election]")
+    });
+    let ccm = world.start();
+    let answers = async || over_tls(&first, port, "/readyz", "").await.is_some_and(|(status, _)| status == 200);
+    world.until_so("it is ready, over TLS", answers).await;
+
+    for path in ["/livez", "/healthz", "/readyz", "/readyz?verbose"] {
+        assert_eq!(over_tls(&first, port, path, "").await.unwrap().0, 200, "{path} is for everybody");
+    }
+    let status = async |path: &str, token: &str| over_tls(&first, port, path, token).await.unwrap().0;
+    assert_eq!((status("/metrics", "").await, status("/metrics", STRANGER).await), (401, 401));
+    assert_eq!(status("/metrics", TOKEN).await, 200);
+    assert_eq!((status("/configz", TOKEN).await, status("/configz", "").await), (403, 401));
+    assert!(!matches!(plainly(port, "/livez", "").await, Some((200, _))), "plain HTTP is not spoken");
+    assert!(over_tls(&connector_of(RootCertStore::empty()), port, "/livez", "").await.is_none(), "and is verifiable");
+    let reviews = world.stage.cluster.count("create", "tokenreviews");
+    assert!((1..=5).contains(&reviews), "{reviews} questions");
+
+    // The key of another certificate is refused, and the one before goes on; a new pair is served at once.
+    let before = std::fs::read_to_string(world.folder().join("tls.crt")).unwrap();
+    let second = connector_of(certify(&world));
+    let renewed = async || over_tls(&second, port, "/livez", "").await.is_some();
+    world.until_so("the new certificate is served", renewed).await;
+    std::fs::write(world.folder().join("tls.crt"), before).unwrap();
+    world.until_so("the mismatch is told", async || ccm.log().contains("does not fit tls_key_file")).await;
+    assert!(renewed().await, "{}", ccm.log());
+
+    let log = ccm.log();
+    assert!(log.contains("TRACE") || log.contains("DEBUG"), "everything is logged");
+    assert!(!log.contains(TOKEN) && !log.contains("PRIVATE KEY"), "a token or a key is in the log");
+    let configz = format!("{:?}", world.stage.cluster.list("Event"));
+    assert!(!configz.contains(TOKEN) && !configz.contains("PRIVATE KEY"));
+    assert!(ccm.stop().await.success());
+    Row {
+        tried: "the HTTP server opened: pages with and without token, with and without TLS, another certificate",
+        test: "exposure::opened_to_others_it_speaks_tls_and_asks_who_they_are",
+        numbers: vec![("requests", 12), ("pages given to somebody who may not have them", 0)],
+        lost: 0,
+    }
+    .write();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_not_asked_for_in_clear_text_and_keys_are_kept() {
+    let world = World::new(&["node"], ALONE).await;
+    certify(&world);
+    let check = async |settings: &[&str]| {
+        let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+        let output = world.run(&[&["check"], arguments.as_slice()].concat()).await;
+        (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
+    };
+    let tls = ["server.tls_cert_file=tls.crt", "server.tls_key_file=tls.key"];
+    assert_eq!(check(&["server.authorization=true"]).await.0, Some(0), "on loopback, tokens stay on the machine");
+    let (code, text) = check(&["server.authorization=true", "server.address=0.0.0.0"]).await;
+    assert!(code == Some(1) && text.contains("clear text") && text.contains("tls_cert_file"), "{text}");
+    assert_eq!(check(&["server.authorization=true", "server.address=0.0.0.0", tls[0], tls[1]]).await.0, Some(0));
+    let (code, text) = check(&tls[..1]).await;
+    assert!(code == Some(1) && text.contains("server.tls_key_file"), "{text}");
+    let key = world.folder().join("tls.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let (code, text) = check(&tls).await;
+    assert!(code == Some(1) && text.contains("others may read") && !text.contains("PRIVATE KEY"), "{text}");
+    assert_eq!(check(&[tls[0], tls[1], "cloud.credentials.allow_readable_files=true"]).await.0, Some(0));
+}
+
+/// Hundreds of clients hang on without asking, ask for pages without end, send heads without end; meanwhile nodes join and a
+/// Service gets its load balancer, and a probe is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_and_floods_do_not_stop_the_work() {
+    let world = World::new(ALL, &format!("{HASTE}{ALONE}")).await;
+    let ccm = world.start_serving();
+    ccm.until_page("/readyz", |status, _| status == 200).await;
+    let port = ccm.port();
+    let mut attack = JoinSet::new();
+    for number in 0..300_u32 {
+        attack.spawn(async move {
+            loop {
+                let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)).await else { continue };
+                let mut buffer = [0; 4096];
+                match number % 3 {
+                    // Says nothing.
+                    0 => drop(stream.read(&mut buffer).await),
+                    // Asks slowly, or for ever.
+                    1 => {
+                        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nX-Long: ").await;
+                        while stream.write_all(&[b'a'; 512]).await.is_ok() {
+                            tokio::time::sleep(Duration::from_millis(200)).await;
+                        }
+                    }
+                    // Asks again and again.
+                    _ => {
+                        for _ in 0..20 {
+                            let asked = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+                            if asked.is_err() || !matches!(stream.read(&mut buffer).await, Ok(1..)) {
+                                break;
+                            }
+                        }
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                    }
+                }
+            }
+        });
+    }
+    for number in 1..=3 {
+        world.stage.join(number);
+    }
+    world.stage.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
+    world
+        .until("the work is done", |_| {
+            (1..=3).all(|number| is_ready(&world.node(&format!("node-{number}"))))
+                && address(&world.service("web")).is_some()
+        })
+        .await;
+    let mut answered = 0;
+    for _ in 0..20 {
+        answered += usize::from(plainly(port, "/livez", "").await.is_some_and(|(status, _)| status == 200));
+    }
+    assert!(answered > 10, "{answered} of 20 probes were answered\n{}", ccm.log());
+    let memory = std::fs::read_to_string(format!("/proc/{}/status", ccm.id())).unwrap();
+    let resident = memory.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kilobytes: usize = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kilobytes < 200_000, "{kilobytes} kB");
+    attack.shutdown().await;
+    ccm.until_page("/readyz", |status, _| status == 200).await;
+    assert!(ccm.stop().await.success());
+    Row {
+        tried: "clients of the HTTP server that hang on, or ask without end, while nodes join and a Service is exposed",
+        test: "exposure::slow_clients_and_floods_do_not_stop_the_work",
+        numbers: vec![("clients", 300)],
+        lost: 0,
+    }
+    .write();
+}

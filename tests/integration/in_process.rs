@@ -1,0 +1,153 @@
+//! The product's controllers in this process, on a clock that jumps over every wait: an hour takes as long as the work in
+//! it.
+//!
+//! Everything between the two seams runs as in the binary: from the Kubernetes client's requests and the cloud's signed
+//! calls up to the supervisor. What is left out is what a process has around that: sockets, files, signals, the election.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use alicloud_ccm::alibaba::metadata::Metadata;
+use alicloud_ccm::alibaba::transport::{Transport, TransportError};
+use alicloud_ccm::alibaba::{Cloud, place};
+use alicloud_ccm::chance;
+use alicloud_ccm::cluster::Cluster;
+use alicloud_ccm::config::{Origin, checked, load};
+use alicloud_ccm::controllers::Context;
+use alicloud_ccm::fence::fence;
+use alicloud_ccm::observe::alarms::Alarms;
+use alicloud_ccm::supervisor::{Supervisor, wanted};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use parking_lot::Mutex;
+use sim::stage::Stage;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Runs a future on a clock of its own that jumps to the next thing that happens, and gives with its result what was
+/// logged meanwhile. What the product leaves to chance follows from `seed`.
+pub(crate) fn on_a_clock_of_its_own<T>(seed: u64, future: impl Future<Output = T>) -> (T, String) {
+    chance::load(seed);
+    let log = Log::default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let result = runtime.block_on(async {
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_env_filter("info,kube_client=off")
+            .with_ansi(false)
+            .with_timer(Elapsed(Instant::now()))
+            .with_writer(move || writer.clone())
+            .finish();
+        let _logged = tracing::subscriber::set_default(subscriber);
+        future.await
+    });
+    // What is still under way in the background must not hold up the end.
+    runtime.shutdown_background();
+    let text = String::from_utf8_lossy(&log.0.lock()).into_owned();
+    (result, text)
+}
+
+/// What is logged on one thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Tells times as the jumping clock has them, in seconds since this one.
+struct Elapsed(Instant);
+
+impl tracing_subscriber::fmt::time::FormatTime for Elapsed {
+    fn format_time(&self, w: &mut tracing_subscriber::fmt::format::Writer<'_>) -> std::fmt::Result {
+        write!(w, "{:9.3}", self.0.elapsed().as_secs_f64())
+    }
+}
+
+/// The running product; dropping it is like killing it: nothing that it was about to do is done.
+#[derive(Debug)]
+#[must_use = "it dies when this is dropped"]
+pub(crate) struct Product {
+    running: JoinHandle<()>,
+}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+impl Product {
+    /// Starts it with the configuration that [`Stage::config`] has for these controllers, without an election.
+    pub(crate) fn start(stage: &Stage, controllers: &[&str], more: &str) -> Self {
+        let config = config(stage, controllers, more);
+        let cluster = Cluster::with_client(client(&stage.cluster), &config.kubernetes);
+        let transport: Arc<dyn Transport> = Arc::new(InProcess(stage.cloud.clone()));
+        let running = tokio::spawn(async move {
+            // Gives permits for as long as it lives.
+            let (keeper, fence) = fence();
+            keeper.lead_unbounded();
+            cluster.wait_ready().await;
+            let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
+            let place = place::resolve(&config.cloud, &metadata).await.unwrap();
+            let cloud = Cloud::new(transport, &config.cloud, &place.region);
+            let (_sender, receiver) = watch::channel(Arc::new(config.clone()));
+            let stop = CancellationToken::new();
+            let place = Arc::new(place);
+            let wanted = wanted(&config);
+            let (config, alarms) = (receiver, Alarms::default());
+            let mut supervisor = Supervisor::new(Context { alarms, cluster, cloud, config, fence, place, stop });
+            supervisor.apply(&wanted).await;
+            supervisor.watch().await;
+        });
+        Self { running }
+    }
+}
+
+fn config(stage: &Stage, controllers: &[&str], more: &str) -> checked::Config {
+    let folder = tempfile::tempdir().unwrap();
+    let path = stage.write_config(folder.path(), controllers, more).unwrap();
+    load(&Origin { path, environment: BTreeMap::new(), overrides: Vec::new() }).unwrap().config
+}
+
+/// The simulated cloud without a network in between.
+#[derive(Debug)]
+struct InProcess(sim::cloud::Cloud);
+
+impl Transport for InProcess {
+    fn send(&self, request: Request<Bytes>, _: Duration) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        Box::pin(async { self.0.handle_whole(request).await.map_err(|lost| TransportError::Lost(lost.to_string())) })
+    }
+}
+
+/// A client of the simulated API server without a network in between. As over a network, a write goes on when whoever
+/// sent it goes away.
+fn client(cluster: &sim::cluster::Cluster) -> kube::Client {
+    let cluster = cluster.clone();
+    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let cluster = cluster.clone();
+        async move {
+            if request.method() == http::Method::GET {
+                return cluster.handle(request).await;
+            }
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.map_err(|_| sim::cluster::Lost)?.to_bytes();
+            let request = Request::from_parts(parts, Full::new(body));
+            tokio::spawn(async move { cluster.handle(request).await }).await.unwrap_or(Err(sim::cluster::Lost))
+        }
+    });
+    kube::Client::new(service, "default")
+}
