@@ -99,8 +99,9 @@ const OPERATIONS: &[Operation] = &[
     exactly("node-leaves", "A backend of three server groups leaves", &[("RemoveVServerGroupBackendServers", 3)]),
     exactly(
         "service-restart",
-        "A restart in order, for a Service with one port",
+        "A restart in order, with one Service with one port",
         &[
+            ("DescribeLoadBalancers", 1),
             ("DescribeAccessControlLists", 1),
             ("DescribeLoadBalancerAttribute", 1),
             ("DescribeLoadBalancerListeners", 1),
@@ -108,7 +109,7 @@ const OPERATIONS: &[Operation] = &[
     ),
     exactly(
         "service-crash",
-        "A new leader after a crash, for a Service with one port",
+        "A new leader after a crash, with one Service with one port",
         &[
             ("DescribeLoadBalancers", 1),
             ("DescribeAccessControlLists", 1),
@@ -236,7 +237,7 @@ async fn services() {
     let nothing_told = json!({"metadata": {"annotations": {"alicloud-ccm/handover": null}}});
     stage.cluster.patch("Lease", "kube-system", "ccm", &nothing_told).unwrap();
     let ccm = world.start();
-    world.until("it looks", |stage| !stage.cloud.calls().is_empty()).await;
+    looked().await;
     measure("service-crash").await;
 
     stage.cluster.delete("Service", "default", "web").unwrap();
