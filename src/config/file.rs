@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::values::TimeSpan;
+use crate::alibaba::actions::CREATE_LOAD_BALANCER;
 
 /// Configuration of alicloud-ccm. A key that is left out has its default; `cloud.cluster_id` is the only one that must be
 /// there.
@@ -632,7 +633,7 @@ pub fn example() -> FileConfig {
     cloud.vpc_id = text("vpc-bp1example");
     cloud.zone_id = text("cn-hangzhou-i");
     cloud.resource_group_id = text("rg-example");
-    cloud.quotas = BTreeMap::from([("CreateLoadBalancer".to_owned(), 120)]);
+    cloud.quotas = BTreeMap::from([(CREATE_LOAD_BALANCER.0.name.to_owned(), 120)]);
     cloud.credentials = CredentialsSection {
         access_key_id: text("LTAI-example"),
         access_key_secret: text("..."),
