@@ -2,6 +2,10 @@
 //!
 //! The fuzz targets beside this file and `tests/integration/hostile.rs` both call these.
 
+// A target calls one of them.
+#![allow(dead_code)]
+
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -9,6 +13,8 @@ use std::time::Duration;
 use alicloud_ccm::alibaba::Cloud;
 use alicloud_ccm::alibaba::ecs::InstanceFilter;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
+use alicloud_ccm::cluster::Cluster;
+use alicloud_ccm::config::checked::Kubernetes;
 use alicloud_ccm::config::{self, Config, Origin};
 use alicloud_ccm::plan::inputs::{NodeView, ServiceView};
 use alicloud_ccm::plan::lb::annotations;
@@ -58,36 +64,90 @@ pub(crate) fn pod_cidrs(data: &[u8]) {
     assert!(node.cidrs.iter().all(|cidr| cidr.prefix_len() > 0 && *cidr == cidr.trunc()));
 }
 
-/// Whatever the cloud answers to every read.
+/// Whatever the cloud answers to every read, and whoever gives out keys to every question.
 pub(crate) fn cloud_answers(data: &[u8]) {
-    static CONFIG: LazyLock<Config> = LazyLock::new(|| {
-        let folder = tempfile::tempdir().expect("a folder can be made");
-        let path = folder.path().join("alicloud-ccm.toml");
-        let text = "[cloud]\ncluster_id = \"c\"\nregion = \"cn-hangzhou\"\n[cloud.credentials]\naccess_key_id = \"i\"\naccess_key_secret = \"s\"\n";
-        std::fs::write(&path, text).expect("a file can be written");
-        private(&path);
-        let origin = Origin { path, environment: std::iter::empty().collect(), overrides: Vec::new() };
-        config::load(&origin).map_or_else(|report| panic!("{report}"), |loaded| loaded.config)
+    static KEY: LazyLock<Config> = LazyLock::new(|| configured("access_key_id = \"i\"\naccess_key_secret = \"s\"\n"));
+    static ROLE: LazyLock<Config> = LazyLock::new(|| configured("instance_role = \"ccm\"\n"));
+    static ASSUMED: LazyLock<Config> = LazyLock::new(|| {
+        configured("access_key_id = \"i\"\naccess_key_secret = \"s\"\nrole_arn = \"acs:ram::1:role/ccm\"\n")
     });
+    let answer = Bytes::copy_from_slice(data);
+    let cloud = |config: &Config| Cloud::new(Arc::new(Always(answer.clone())), &config.cloud, "cn-hangzhou");
+    let (by_key, by_role, assumed) = (cloud(&KEY), cloud(&ROLE), cloud(&ASSUMED));
+    within_an_hour(async {
+        let Cloud { slb, vpc, ecs, .. } = &by_key;
+        let _ = slb.describe_instance("lb-1").await;
+        let _ = slb.find_by_tag("k", "v").await;
+        let _ = slb.find_by_name("a").await;
+        let _ = slb.describe_groups("lb-1").await;
+        let _ = slb.describe_backends("rsp-1").await;
+        let _ = slb.describe_listeners("lb-1").await;
+        let _ = slb.describe_listeners_of(&["lb-1", "lb-2"]).await;
+        let _ = slb.describe_domain_extensions("lb-1", 443).await;
+        let _ = slb.certificate_state("1_cn-hangzhou").await;
+        let _ = slb.list_access_lists().await;
+        let _ = slb.find_access_list("acl").await;
+        let _ = vpc.describe_route_tables("vpc-1").await;
+        let _ = vpc.describe_route_entries("vtb-1").await;
+        let _ = vpc.describe_vpc("vpc-1").await;
+        let _ = vpc.describe_vswitches("vpc-1").await;
+        let _ = vpc.describe_load_balancer_eips("lb-1").await;
+        let _ = ecs.describe_instances("cn-hangzhou", &InstanceFilter::Ids(vec!["i-1".into()])).await;
+        let _ = ecs.may_describe_instances("cn-hangzhou").await;
+        let _ = ecs.describe_network_interfaces("cn-hangzhou", &["eni-1".into()]).await;
+        let _ = ecs.find_network_interfaces("cn-hangzhou", "vpc-1", &[Ipv4Addr::LOCALHOST.into()]).await;
+        let _ = by_role.vpc.describe_vpc("vpc-1").await;
+        let _ = assumed.vpc.describe_vpc("vpc-1").await;
+    });
+}
+
+/// Whatever the API server lists and watches: the list, then, after a byte that no text has, the stream of events.
+pub(crate) fn watch_streams(data: &[u8]) {
+    let mut parts = data.splitn(2, |byte| *byte == 0xff).map(Bytes::copy_from_slice);
+    let (list, events) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let body = if is_watch { events.clone() } else { list.clone() };
+        std::future::ready(Ok::<_, Infallible>(http::Response::new(http_body_util::Full::new(body))))
+    });
+    let config = Kubernetes {
+        kubeconfig: None,
+        context: None,
+        server: None,
+        qps: 1000.0,
+        burst: 1000,
+        timeout: Duration::from_secs(5),
+    };
+    within_an_hour(async {
+        let cluster = Cluster::with_client(kube::Client::new(server, "default"), &config);
+        let (nodes, services, endpoints) = (cluster.nodes(), cluster.services(), cluster.endpoints());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        for view in nodes.store.all() {
+            let _ = RouteNode::of(&view);
+        }
+        for service in services.store.all() {
+            let _ = annotations::parse(&service);
+        }
+        assert!(endpoints.store.len() <= data.len());
+    });
+}
+
+/// Runs on a clock that leaps from one wait to the next.
+fn within_an_hour(all: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = runtime.expect("a runtime can be made");
-    let cloud = Cloud::new(Arc::new(Always(Bytes::copy_from_slice(data))), &CONFIG.cloud, "cn-hangzhou");
-    runtime.block_on(async {
-        let all = async {
-            let _ = cloud.slb.describe_instance("lb-1").await;
-            let _ = cloud.slb.find_by_tag("k", "v").await;
-            let _ = cloud.slb.describe_groups("lb-1").await;
-            let _ = cloud.slb.describe_backends("rsp-1").await;
-            let _ = cloud.slb.describe_listeners("lb-1").await;
-            let _ = cloud.vpc.describe_route_tables("vpc-1").await;
-            let _ = cloud.vpc.describe_route_entries("vtb-1").await;
-            let _ = cloud.vpc.describe_vpc("vpc-1").await;
-            let _ = cloud.vpc.describe_vswitches("vpc-1").await;
-            let _ = cloud.ecs.describe_instances("cn-hangzhou", &InstanceFilter::Ids(vec!["i-1".into()])).await;
-        };
-        let hour = Duration::from_secs(3600);
-        assert!(tokio::time::timeout(hour, all).await.is_ok(), "a read never ends");
-    });
+    let hour = Duration::from_secs(3600);
+    assert!(runtime.block_on(async { tokio::time::timeout(hour, all).await }).is_ok(), "it never ends");
+}
+
+fn configured(credentials: &str) -> Config {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("alicloud-ccm.toml");
+    let text = format!("[cloud]\ncluster_id = \"c\"\nregion = \"cn-hangzhou\"\n[cloud.credentials]\n{credentials}");
+    std::fs::write(&path, text).expect("a file can be written");
+    private(&path);
+    let origin = Origin { path, environment: std::iter::empty().collect(), overrides: Vec::new() };
+    config::load(&origin).map_or_else(|report| panic!("{report}"), |loaded| loaded.config)
 }
 
 fn private(path: &std::path::Path) {

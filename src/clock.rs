@@ -1,6 +1,10 @@
-//! The one place that reads the wall clock, so that everything else is given its time and stays testable.
+//! The one place that reads clocks other than the monotonic one, so that everything else is given its time and stays
+//! testable.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// The current time in UTC. Where the runtime's clock is paused and jumps, as in tests, this one jumps with it.
 #[must_use]
@@ -8,4 +12,17 @@ use jiff::Timestamp;
 pub fn now() -> Timestamp {
     let (real, runtime) = (std::time::Instant::now(), tokio::time::Instant::now().into_std());
     Timestamp::now() + runtime.saturating_duration_since(real) - real.saturating_duration_since(runtime)
+}
+
+/// How long this machine has been suspended since it was started: time that passed for everybody else, and that the
+/// monotonic clock leaves out.
+#[must_use]
+pub fn suspended() -> Duration {
+    let read = |clock| {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
+        Duration::new(u64::try_from(tv_sec).unwrap_or(0), u32::try_from(tv_nsec).unwrap_or(0))
+    };
+    // In this order, what passes between the two reads counts as awake.
+    let with_suspension = read(ClockId::Boottime);
+    with_suspension.saturating_sub(read(ClockId::Monotonic))
 }

@@ -11,8 +11,25 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// What the holder of the lease (or the absence of an election) says: writes may last until this instant.
-type Deadline = Option<Instant>;
+use crate::clock::suspended;
+
+/// What the holder of the lease (or the absence of an election) says: writes may last until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Deadline {
+    /// If the machine stays awake.
+    until: Instant,
+    /// How long the machine had been suspended when this was said. What is slept away later brings the end nearer, since
+    /// instants do not count it and other copies do not sleep.
+    suspended: Duration,
+}
+
+impl Deadline {
+    /// What is left, on a machine that has been suspended for so long by now.
+    fn left(&self, suspended: Duration) -> Duration {
+        let asleep = suspended.saturating_sub(self.suspended);
+        self.until.saturating_duration_since(Instant::now()).saturating_sub(asleep)
+    }
+}
 
 /// Far enough away to stand for "no election, no deadline".
 const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -37,14 +54,14 @@ struct Notes {
 /// The side that knows whether this process leads. Dropping it withdraws leadership.
 #[derive(Debug)]
 pub struct Keeper {
-    sender: watch::Sender<Deadline>,
+    sender: watch::Sender<Option<Deadline>>,
     notes: Arc<Mutex<Notes>>,
 }
 
 impl Keeper {
     /// Nobody else can lead before `until`.
     pub fn lead_until(&self, until: Instant) {
-        self.sender.send_replace(Some(until));
+        self.sender.send_replace(Some(Deadline { until, suspended: suspended() }));
     }
 
     /// There is no election: writes are always allowed.
@@ -80,7 +97,7 @@ impl Drop for Keeper {
 /// Gives out permits to write. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    receiver: watch::Receiver<Deadline>,
+    receiver: watch::Receiver<Option<Deadline>>,
     notes: Arc<Mutex<Notes>>,
 }
 
@@ -91,7 +108,7 @@ impl Fence {
     /// [`NotLeading`] if this process does not lead, or could lose the lead before `longest` has passed.
     pub fn permit(&self, longest: Duration) -> Result<Permit, NotLeading> {
         match *self.receiver.borrow() {
-            Some(until) if Instant::now() + longest <= until => Ok(Permit { until }),
+            Some(deadline) if longest <= deadline.left(suspended()) => Ok(Permit { deadline }),
             _ => Err(NotLeading),
         }
     }
@@ -99,7 +116,7 @@ impl Fence {
     /// Whether this process leads at this moment.
     #[must_use]
     pub fn leads(&self) -> bool {
-        matches!(*self.receiver.borrow(), Some(until) if Instant::now() < until)
+        matches!(*self.receiver.borrow(), Some(deadline) if !deadline.left(suspended()).is_zero())
     }
 
     /// What the holder before left, given out once. From now on there may be writes, so that what was left for the next
@@ -122,10 +139,10 @@ impl Fence {
     pub async fn lost(&mut self) {
         loop {
             let deadline = *self.receiver.borrow_and_update();
-            let Some(until) = deadline else { return };
+            let Some(Deadline { until, .. }) = deadline else { return };
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {
-                    let renewed = matches!(*self.receiver.borrow(), Some(later) if later > until);
+                    let renewed = matches!(*self.receiver.borrow(), Some(later) if later.until > until);
                     if !renewed { return }
                 }
                 changed = self.receiver.changed() => if changed.is_err() { return },
@@ -149,14 +166,14 @@ impl Fence {
 /// Proof that a write was allowed to start, and until when it may last.
 #[derive(Clone, Copy, Debug)]
 pub struct Permit {
-    until: Instant,
+    deadline: Deadline,
 }
 
 impl Permit {
     /// How long the write may still last. Zero when it must not start any more.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.until.saturating_duration_since(Instant::now())
+        self.deadline.left(suspended())
     }
 }
 
@@ -199,6 +216,15 @@ mod tests {
         keeper.inherit("from before".to_owned());
         keeper.withdraw();
         assert_eq!(fence.take_inherited(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_that_was_slept_away_is_gone() {
+        let ten = Duration::from_secs(10);
+        let deadline = Deadline { until: Instant::now() + ten, suspended: ten };
+        assert_eq!(deadline.left(ten), ten, "what was slept before does not matter");
+        assert_eq!(deadline.left(ten * 2 - Duration::from_secs(3)), Duration::from_secs(3));
+        assert_eq!(deadline.left(ten * 100), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

@@ -57,6 +57,7 @@ pub static EFFECTS: &[Effect] = &[
     row("leader_election", Takes::InPlace, "at once; the election starts anew, the controllers pause until it is won"),
     row("server", Takes::InPlace, "at once; the old address is served until the new one is"),
     row("log", Takes::InPlace, "with the next line"),
+    row("node.disable_source_dest_check", Takes::InPlace, "for nodes that are initialised from then on"),
     row("node", Takes::InPlace, "at once, with a pass over all nodes"),
     row("route", Takes::InPlace, "at once, with a pass over all nodes"),
     row("service", Takes::InPlace, "at once; all Services are looked at again"),

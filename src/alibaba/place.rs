@@ -43,8 +43,8 @@ pub async fn resolve(config: &checked::Cloud, metadata: &Metadata) -> Result<Pla
     let region = value(config.region.as_ref(), unreachable, metadata, "region-id").await;
     let vpc = value(config.vpc_id.as_ref(), unreachable, metadata, "vpc-id").await;
     let zone = value(config.zone_id.as_ref(), unreachable, metadata, "zone-id").await;
-    let configured_vswitch = config.vswitches.first().map(|choice| &choice.id);
-    let vswitch = value(configured_vswitch, unreachable, metadata, "vswitch-id").await;
+    // Also where some are stated: they may be taken out while this runs.
+    let vswitch = value(None, unreachable, metadata, "vswitch-id").await;
     let needed =
         |what, key, value: Result<String, MetadataError>| value.map_err(|cause| PlaceError { what, key, cause });
     Ok(Place {

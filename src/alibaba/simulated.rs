@@ -16,7 +16,7 @@ use super::slb::ListenerRequest;
 use super::transport::{Transport, TransportError};
 use super::vpc::RouteItem;
 use super::{Cloud, FaultKind, actions, place};
-use crate::config::checked::{AccessKey, Credentials};
+use crate::config::checked::{AccessKey, Credentials, VSwitchChoice};
 use crate::config::secret::Secret;
 use crate::plan::lb::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::lb::observed::CertificateState;
@@ -263,6 +263,8 @@ async fn an_instance_finds_its_place_and_its_role() {
     let simulated = sim::cloud::Cloud::new(world);
     let mut config = config();
     config.region = None;
+    // Stated ones say nothing about where this instance is.
+    config.vswitches = vec![VSwitchChoice { zone: None, id: "vsw-j".into() }];
     let metadata = Metadata::new(Arc::new(InProcess(simulated.clone())), &config.endpoints);
     let place = place::resolve(&config, &metadata).await.unwrap();
     assert_eq!((place.region.as_str(), place.vpc_id.as_str(), place.vswitch_id.as_str()), (REGION, "vpc-1", "vsw-i"));

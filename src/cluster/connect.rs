@@ -13,6 +13,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
+use super::bounds::Bounds;
 use super::requests::{Pauses, Requests, with_causes};
 use super::status::Health;
 use super::{Cluster, Task};
@@ -218,7 +219,7 @@ fn client(config: Config) -> Result<Client, ConnectError> {
     let server = address(&config.cluster_url);
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ConnectError::Client { server, reason: with_causes(&error) })?;
-    Ok(builder.build())
+    Ok(builder.with_layer(&Bounds::USUAL).build())
 }
 
 pub(super) async fn connect(config: &Kubernetes) -> Result<Cluster, ConnectError> {

@@ -4,6 +4,7 @@
 //! writing takes a [`Permit`] and is bounded by it; [`Events`] are written in the background; [`elect`] decides who leads.
 //! Nothing here fails because no API server is there yet: requests report it, watches go on trying.
 
+mod bounds;
 mod connect;
 mod events;
 #[cfg(test)]

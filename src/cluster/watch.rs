@@ -30,6 +30,8 @@ use crate::plan::inputs::ObjectKey;
 
 /// Objects in one page of a list: nodes are large, and a page is in memory as a whole.
 const PAGE: u32 = 200;
+/// More pages than any cluster has; a list that does not end is not a list.
+const MOST_PAGES: usize = 2000;
 /// The API server ends a watch after this time and up to half more. Short enough that a connection that died without
 /// a sign is noticed soon; continuing a watch costs one request.
 const WATCH_SECONDS: f64 = 120.0;
@@ -160,7 +162,7 @@ async fn older_is_ahead(
 async fn list(requests: &Requests, resource: &mut Resource) -> Result<String, RequestFault> {
     let mut query = format!("?limit={PAGE}");
     resource.intake.begin();
-    loop {
+    for _ in 0..MOST_PAGES {
         let page = match requests.get(&format!("{}{query}", resource.path)).await {
             // The list took so long that its version is forgotten: once more, in one piece.
             Err(fault) if fault.code() == Some(410) && query.contains("&continue=") => {
@@ -178,6 +180,8 @@ async fn list(requests: &Requests, resource: &mut Resource) -> Result<String, Re
         }
         query = format!("?limit={PAGE}&continue={}", segment(&page.continuation));
     }
+    resource.intake.begin();
+    Err(RequestFault::Unanswered(format!("the list did not end after {MOST_PAGES} pages")))
 }
 
 struct Page {

@@ -288,7 +288,8 @@ pub struct LeaderElectionSection {
     /// Name of this copy in the lease. The host name and a random part if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// After this time without a renewal another copy may lead; whole seconds. OpenShift uses 137s, 107s and 26s.
+    /// After this time without a renewal another copy may lead; whole seconds. With a `retry_period` of 2s at least 9s,
+    /// so that between renewals there is time to write. OpenShift uses 137s, 107s and 26s.
     pub lease_duration: TimeSpan,
     /// A leader that could not renew for this time steps down. Shorter than `lease_duration`.
     pub renew_deadline: TimeSpan,
@@ -509,7 +510,8 @@ pub struct ServiceDefaultsSection {
     /// Mbit/s; used with `paybybandwidth`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<i64>,
-    /// Primary zone. The cloud chooses if absent.
+    /// Primary zone. If absent, load balancers with a public address are made where most nodes are, and others where their
+    /// vSwitch is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub master_zone: Option<String>,
     /// Secondary zone.

@@ -354,7 +354,11 @@ mod tests {
                 Json::String(text) => text.clone(),
                 _ => String::new(),
             };
-            let documented = entry.default.split(' ').next().unwrap_or_default().trim_matches('`');
+            let documented = match entry.default {
+                // The page names the key; what holds without it depends on the place.
+                text if text.starts_with("`service.") => "",
+                text => text.split(' ').next().unwrap_or_default().trim_matches('`'),
+            };
             assert_eq!(documented, stated, "{key}");
         }
     }

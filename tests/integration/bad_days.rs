@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sim::cloud::{Fault, Role};
+use sim::cluster::{Match, Moment};
 use sim::stage::{CLUSTER_ID, REGION, instance};
 
 use crate::kit::{ALL, Ccm, HASTE, World, address, is_ready};
@@ -77,13 +78,14 @@ async fn the_api_server_goes_and_comes() {
     world.stage.join(4);
     until_ready(&world, "node-4").await;
 
-    // What was deleted while nobody watched, and is no longer in the history, is seen all the same.
+    // What was deleted while nobody watched, and is no longer in the history, is seen all the same: its instance is gone.
     for refused in [false, true] {
         let number = if refused { 6 } else { 5 };
         cluster.refuse_gone_watches(refused);
         cluster.go_away().await;
         world.stage.join(number);
         cluster.delete_node(&format!("node-{}", number - 4)).unwrap();
+        world.stage.cloud.release_instance(&instance(number - 4));
         cluster.compact();
         cluster.come_back().await.unwrap();
         until_ready(&world, &format!("node-{number}")).await;
@@ -397,5 +399,23 @@ async fn a_full_vswitch() {
             && placed.iter().any(|text| text.contains("was made in vSwitch vsw-j"))
     };
     world.until("the user is told where it is, and why", told).await;
+    finish(&world, ccm).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_made_for_a_service_that_goes_before_its_finalizer_is_on() {
+    let world = World::new(&["service"], "").await;
+    let cluster = &world.stage.cluster;
+    let ccm = world.start();
+    let mut finalizer = cluster.hold(Match::new("patch", "services").named("web"), Moment::Before);
+    world.stage.expose("web", &[80], &[], &[]);
+    finalizer.arrived().await;
+    cluster.delete("Service", "default", "web").unwrap();
+    assert_eq!(cluster.get("Service", "default", "web"), None, "nobody holds it");
+    finalizer.release();
+    world.stage.expose("shop", &[80], &[], &[]);
+    until_address(&world, "shop").await;
+    world.until_still(Duration::from_secs(1)).await;
+    assert_eq!(world.stage.cloud.look(|cloud| cloud.load_balancers.len()), 1, "one for shop, which is there");
     finish(&world, ccm).await;
 }

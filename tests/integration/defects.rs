@@ -1,5 +1,4 @@
-//! What the official controller gets wrong, one test each: numbers are those of its list of defects. And traps of the
-//! design or of the cloud, in which users of this one are not caught.
+//! What the official controller gets wrong, one test each: numbers are those of its list of defects.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,23 +12,22 @@ use sim::cluster::{Effect, Endpoint, Failure, Match, NodeSpec};
 use crate::golden::{NAMESPACE, open, open_with};
 use crate::kit::{Ccm, World, address};
 
-const MARK: &str = "kubernetes.do.not.delete";
 const FINALIZER: &str = "service.k8s.alibaba/resources";
 const CLASS: &str = "service.beta.kubernetes.io/class";
 
 /// A world with the binary in it, seen from one user's side.
-struct Stand {
-    world: World,
-    ccm: Ccm,
+pub(crate) struct Stand {
+    pub(crate) world: World,
+    pub(crate) ccm: Ccm,
 }
 
 impl Stand {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let (world, ccm) = open().await;
         Self { world, ccm }
     }
 
-    fn annotations(list: &[(&str, &str)]) -> Value {
+    pub(crate) fn annotations(list: &[(&str, &str)]) -> Value {
         list.iter()
             .map(|(key, value)| {
                 let key = if key.contains('/') { (*key).to_owned() } else { format!("{PREFIX}{key}") };
@@ -40,7 +38,7 @@ impl Stand {
     }
 
     /// Makes a Service with TCP ports; those of the first have node ports that are 31000 more.
-    fn make(&self, name: &str, ports: &[u16], annotations: &[(&str, &str)]) {
+    pub(crate) fn make(&self, name: &str, ports: &[u16], annotations: &[(&str, &str)]) {
         let cluster = &self.world.stage.cluster;
         let ports: Vec<Value> = ports
             .iter()
@@ -64,7 +62,7 @@ impl Stand {
     }
 
     /// Sets annotations, or takes them away.
-    fn annotate(&self, name: &str, annotations: &[(&str, Option<&str>)]) {
+    pub(crate) fn annotate(&self, name: &str, annotations: &[(&str, Option<&str>)]) {
         let annotations: serde_json::Map<_, _> = annotations
             .iter()
             .map(|(key, value)| {
@@ -76,36 +74,36 @@ impl Stand {
         self.world.stage.cluster.patch("Service", NAMESPACE, name, &changes).unwrap();
     }
 
-    fn service(&self, name: &str) -> Value {
+    pub(crate) fn service(&self, name: &str) -> Value {
         self.world.stage.cluster.get("Service", NAMESPACE, name).unwrap_or_default()
     }
 
-    fn delete(&self, name: &str) {
+    pub(crate) fn delete(&self, name: &str) {
         self.world.stage.cluster.delete("Service", NAMESPACE, name).unwrap();
     }
 
     /// Makes a Service, waits until it is served, and returns the id of its load balancer.
-    async fn served(&self, name: &str, ports: &[u16], annotations: &[(&str, &str)]) -> String {
+    pub(crate) async fn served(&self, name: &str, ports: &[u16], annotations: &[(&str, &str)]) -> String {
         self.make(name, ports, annotations);
         self.world.until("it is served", |_| address(&self.service(name)).is_some()).await;
         self.quiet().await;
         self.service(name)["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"].as_str().unwrap().to_owned()
     }
 
-    async fn gone(&self, name: &str) {
+    pub(crate) async fn gone(&self, name: &str) {
         self.world.until("it is gone", |_| self.service(name).is_null()).await;
     }
 
-    async fn quiet(&self) {
+    pub(crate) async fn quiet(&self) {
         self.world.until_quiet(Duration::from_millis(500)).await;
     }
 
-    fn lb(&self, id: &str) -> Value {
+    pub(crate) fn lb(&self, id: &str) -> Value {
         self.world.stage.cloud.load_balancer(id)
     }
 
     /// Backends of a group, as `server:port=weight`.
-    fn backends(&self, id: &str, group: &str) -> BTreeSet<String> {
+    pub(crate) fn backends(&self, id: &str, group: &str) -> BTreeSet<String> {
         let lb = self.lb(id);
         let backends = lb["vgroups"][group].as_array().cloned().unwrap_or_default();
         backends
@@ -114,11 +112,11 @@ impl Stand {
             .collect()
     }
 
-    fn count(&self, action: &str) -> usize {
+    pub(crate) fn count(&self, action: &str) -> usize {
         self.world.stage.cloud.count(action)
     }
 
-    async fn told(&self, name: &str, reason: &str, part: &str) {
+    pub(crate) async fn told(&self, name: &str, reason: &str, part: &str) {
         let has = || {
             let events = self.world.events("Service", name);
             events.iter().any(|(_, found, message)| found == reason && message.contains(part))
@@ -127,7 +125,7 @@ impl Stand {
     }
 }
 
-fn nodes(port: u16) -> BTreeSet<String> {
+pub(crate) fn nodes(port: u16) -> BTreeSet<String> {
     ["i-d-1", "i-d-2", "i-d-3", "i-d-6"].iter().map(|id| format!("{id}:{port}=100")).collect()
 }
 
@@ -359,51 +357,4 @@ async fn d15_taking_the_certificate_annotation_away_keeps_the_certificate() {
     stand.quiet().await;
     let warnings: Vec<_> = stand.world.events("Service", "tls").into_iter().filter(|it| it.0 == "Warning").collect();
     assert_eq!(warnings, []);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn trap_2_a_port_that_another_service_holds_is_not_taken() {
-    let stand = Stand::new().await;
-    let shared = [("id", "lb-user-2"), ("force-override-listeners", "true")];
-    stand.served("first", &[80], &shared).await;
-    let before = stand.lb("lb-user-2")["listeners"].clone();
-    stand.make("second", &[80, 81], &shared);
-    stand.told("second", "SyncLoadBalancerFailed", "first").await;
-    let listeners = || stand.lb("lb-user-2")["listeners"].clone();
-    stand.world.until("the free port is served", |_| !listeners()["81/tcp"].is_null()).await;
-    stand.quiet().await;
-    assert_eq!(listeners()["80/tcp"], before["80/tcp"]);
-    stand.delete("second");
-    stand.gone("second").await;
-    assert_eq!(listeners(), before);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn trap_11_a_node_that_is_about_to_go_leaves_at_once() {
-    let stand = Stand::new().await;
-    let id = stand.served("web", &[80], &[]).await;
-    let taint = json!({"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}});
-    stand.world.stage.cluster.patch("Node", "", "node-3", &taint).unwrap();
-    let group = format!("k8s/31080/web/{NAMESPACE}/cexam");
-    let has_left = || !stand.backends(&id, &group).contains("i-d-3:31080=100");
-    stand.world.until("it has left", |_| has_left()).await;
-    assert_eq!(stand.backends(&id, &group).len(), 3);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn trap_28_a_load_balancer_of_the_same_name_in_another_cluster_is_not_taken() {
-    let stand = Stand::new().await;
-    let id = stand.served("web", &[80], &[]).await;
-    // Its mark, and the tag of another cluster.
-    stand.world.stage.cloud.edit(|cloud| {
-        let tags = &mut cloud.load_balancers.get_mut(&id).unwrap().tags;
-        assert!(tags.contains_key(MARK));
-        tags.insert("ack.aliyun.com".to_owned(), "cother".to_owned());
-    });
-    let writes = stand.world.stage.cloud.writes().len();
-    stand.ccm.signal("KILL");
-    let _next = stand.world.start();
-    stand.annotate("web", &[("scheduler", Some("wrr"))]);
-    stand.told("web", "SyncLoadBalancerFailed", "does not carry its mark").await;
-    assert_eq!(stand.world.stage.cloud.writes().len(), writes);
 }

@@ -99,6 +99,28 @@ fn kubectl_and_helm_make_the_same_of_them() {
     }
 }
 
+/// Cargo refuses a package whose targets are not all there, whichever is built.
+#[test]
+fn the_image_is_built_from_all_that_cargo_asks_for() {
+    let package = root().join("..");
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["metadata", "--no-deps", "--format-version=1", "--offline"]);
+    let output = command.current_dir(&package).output().unwrap();
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let targets = packages.iter().flat_map(|package| package["targets"].as_array().unwrap());
+    let top = |target: &Value| {
+        let path = Path::new(target["src_path"].as_str().unwrap());
+        let inside = path.strip_prefix(package.canonicalize().unwrap()).unwrap();
+        inside.components().next().unwrap().as_os_str().to_str().unwrap().to_owned()
+    };
+    let sent = std::fs::read_to_string(package.join(".dockerignore")).unwrap();
+    let sent: BTreeSet<_> = sent.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    let needed: BTreeSet<_> = targets.map(top).chain(["Cargo.toml".to_owned(), "Cargo.lock".to_owned()]).collect();
+    let missing: Vec<_> = needed.iter().filter(|name| !sent.contains(name.as_str())).collect();
+    assert_eq!(missing, Vec::<&String>::new(), ".dockerignore keeps these back");
+}
+
 fn binary(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm")).env_clear().args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sim::cloud::{Fault, Listener, LoadBalancer, Protocol};
-use sim::cluster::Endpoint;
+use sim::cluster::{Endpoint, NodeSpec};
 
-use crate::kit::{ALL, World, address};
+use crate::kit::{ALL, World, address, is_ready};
 
 const SERVICE: &[&str] = &["service"];
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
@@ -74,7 +74,7 @@ fn pod_endpoint(last: u8, name: &str) -> Endpoint {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gated_pods_are_registered_told_and_leave_gracefully() {
+async fn trap_6_gated_pods_are_registered_told_and_leave_gracefully() {
     let world = World::new(SERVICE, "").await;
     let cluster = &world.stage.cluster;
     world.stage.join(1);
@@ -123,7 +123,7 @@ async fn gated_pods_are_registered_told_and_leave_gracefully() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn source_ranges_affinity_and_health_checks_reach_the_listeners() {
+async fn trap_16_source_ranges_affinity_and_health_checks_reach_the_listeners() {
     let world = World::new(SERVICE, "\n[service]\nlocal_health_check = true\n").await;
     let nodes = [world.stage.join(1)];
     world.stage.expose("web", &[80], &[&nodes[0]], &[]);
@@ -196,6 +196,7 @@ async fn edits_of_others_are_repaired_where_we_manage_and_told_by_name() {
     world.stage.cloud.edit(|cloud| {
         for lb in cloud.load_balancers.values_mut() {
             lb.delete_protection = false;
+            lb.groups.values_mut().for_each(|group| group.backends[0].weight = 1);
             for listener in lb.listeners.values_mut() {
                 listener.scheduler = "rr".into();
             }
@@ -208,7 +209,10 @@ async fn edits_of_others_are_repaired_where_we_manage_and_told_by_name() {
     tokio::time::sleep(Duration::from_secs(40)).await;
     world.until("the listener is repaired", |_| listener(&world, 80).is_some_and(|it| it.scheduler == "wlc")).await;
     world.until("it is told", |_| reasons(&world, "web").contains(&"RepairedDrift".to_owned())).await;
-    assert!(said(&world, "web", "Scheduler rr -> wlc"), "{:?}", world.events("Service", "web"));
+    for (found, restored) in [("Scheduler rr", "wlc"), ("weight 1", "100")] {
+        let change = format!("{found} -> {restored}");
+        assert!(said(&world, "web", &change), "{change}: {:?}", world.events("Service", "web"));
+    }
     assert!(!balancer(&world).unwrap().delete_protection, "that is not ours to keep");
     assert!(ccm.stop().await.success());
 }
@@ -272,4 +276,192 @@ async fn an_intranet_load_balancer_goes_where_there_is_room_and_says_so() {
     world.until("each choice is told", |_| said(&world, "web", "was made in vSwitch vsw-j")).await;
     assert!(said(&world, "web", "can be made in vSwitch vsw-i"), "{:?}", world.events("Service", "web"));
     assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn zones_of_the_configuration_give_way_where_they_are_sold_out_and_each_choice_is_told() {
+    let defaults = "\n[service.defaults]\nmaster_zone = \"cn-hangzhou-i\"\nslave_zone = \"cn-hangzhou-j\"\n";
+    let world = World::new(SERVICE, defaults).await;
+    let node = world.stage.join(1);
+    world.stage.cloud.edit(|cloud| cloud.sold_out_zones.extend(["cn-hangzhou-i".to_owned()]));
+    world.stage.expose("web", &[80], &[&node], &[]);
+    let ccm = world.start();
+    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    let made = balancer(&world).unwrap();
+    assert_eq!((made.master_zone.as_str(), made.slave_zone.as_str()), ("cn-hangzhou-j", "cn-hangzhou-i"));
+    let (refused, chosen) = ("zones cn-hangzhou-i and cn-hangzhou-j", "zones cn-hangzhou-j and cn-hangzhou-i");
+    world.until("the choice is told", |_| said(&world, "web", &format!("was made in {chosen}"))).await;
+    assert!(
+        said(&world, "web", &format!("No load balancer can be made in {refused}")),
+        "{:?}",
+        world.events("Service", "web")
+    );
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_paid_for_goes_one_way_only() {
+    let world = World::new(SERVICE, "").await;
+    let node = world.stage.join(1);
+    world.stage.expose("web", &[80], &[&node], &[]);
+    let ccm = world.start();
+    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    assert_eq!(balancer(&world).unwrap().instance_charge_type, "PayByCLCU", "the default");
+    let charge = |value: &str| {
+        patch(&world, "web", &json!({ "metadata": { "annotations": { key("instance-charge-type"): value } } }))
+    };
+    charge("PayBySpec");
+    world.until("the way back is refused here", |_| said(&world, "web", "cannot go back to `PayBySpec`")).await;
+    charge("PayByCLCU");
+    let bought =
+        json!({ "metadata": { "annotations": { key("charge-type"): "paybybandwidth", key("bandwidth"): "50" } } });
+    patch(&world, "web", &bought);
+    world.until("so is another charge of traffic", |_| said(&world, "web", "does not change this")).await;
+    let asked = world.stage.cloud.writes().into_iter().filter(|call| call.action.starts_with("Modify")).count();
+    assert_eq!(asked, 0, "without asking");
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_on_virtual_nodes_are_attached_and_hybrid_nodes_are_not() {
+    let world = World::new(SERVICE, "").await;
+    let (cluster, node) = (&world.stage.cluster, world.stage.join(1));
+    cluster.add_node(&NodeSpec::new("virtual").label("type", "virtual-kubelet")).unwrap();
+    cluster.add_node(&NodeSpec::new("hybrid").provider_id("ack-hybrid://x.y")).unwrap();
+    world
+        .stage
+        .cloud
+        .edit(|cloud| drop(cloud.add_interface("eni-eci", "i-play-1", "vsw-i", &["192.168.0.77"]).clone()));
+    world.stage.expose("web", &[80], &[&node], &[]);
+    let on = |node: &str, ip: [u8; 4]| Endpoint::ready(IpAddr::V4(Ipv4Addr::from(ip)), node);
+    let pods = [on(&node, [10, 98, 1, 10]), on("virtual", [192, 168, 0, 77]), on("hybrid", [172, 30, 0, 1])];
+    cluster.set_endpoints("default", "web", &pods).unwrap();
+    let ccm = world.start();
+    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    let (machine, alone) = (("i-play-1".to_owned(), String::new()), ("eni-eci".to_owned(), "192.168.0.77".to_owned()));
+    assert_eq!(backends(&world), BTreeMap::from([(machine.clone(), 100), (alone.clone(), 100)]));
+    assert!(!reasons(&world, "web").contains(&"LoadBalancerSettings".to_owned()), "nothing is wrong with such nodes");
+    patch(&world, "web", &json!({ "spec": { "externalTrafficPolicy": "Local" } }));
+    world
+        .until("weights count pods", |_| backends(&world) == BTreeMap::from([(machine.clone(), 1), (alone.clone(), 1)]))
+        .await;
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up() {
+    const PODS: u8 = 130;
+    let world = World::new(SERVICE, "").await;
+    let node = world.stage.join(1);
+    let ip = |last: u8| Ipv4Addr::new(192, 168, 1, last);
+    world.stage.cloud.edit(|cloud| {
+        for last in 1..=PODS {
+            cloud.add_interface(&format!("eni-{last}"), "i-play-1", "vsw-i", &[&ip(last).to_string()]);
+        }
+    });
+    world.stage.expose("web", &[80], &[&node], &[("service.beta.kubernetes.io/backend-type", "eni")]);
+    let on = |last: u8| Endpoint { pod: Some(format!("pod-{last}")), ..Endpoint::ready(IpAddr::V4(ip(last)), &node) };
+    let all: Vec<Endpoint> = (1..=PODS).map(on).collect();
+    world.stage.cluster.set_endpoints("default", "web", &all).unwrap();
+    let ccm = world.start();
+    world.until("all are there", |_| backends(&world).len() == usize::from(PODS)).await;
+    world.until_quiet(Duration::from_secs(1)).await;
+    assert_eq!(world.stage.cloud.count("DescribeNetworkInterfaces"), 2, "a hundred addresses in a call");
+
+    // One comes whose interface is not there yet, one is outside of the VPC, and one goes: it stays until all are known.
+    world.stage.cluster.create(pod("pod-200", true)).unwrap();
+    let mut some = all[1..].to_vec();
+    let outside = Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 9, 9, 9)), &node);
+    some.extend([on(131), on(200), outside]);
+    world
+        .stage
+        .cloud
+        .edit(|cloud| drop(cloud.add_interface("eni-131", "i-play-1", "vsw-i", &["192.168.1.131"]).clone()));
+    world.stage.cluster.set_endpoints("default", "web", &some).unwrap();
+    world.until("the new one is there", |_| backends(&world).keys().any(|(id, _)| id == "eni-131")).await;
+    world
+        .until("the other is told", |_| {
+            said(&world, "web", "no network interface holds the pod addresses 192.168.1.200")
+        })
+        .await;
+    let lost = || gate_condition(&world, "pod-200");
+    world.until("its pod is told", |_| lost() == Some(("False".to_owned(), "ServerInvalidServer".to_owned()))).await;
+    assert!(backends(&world).keys().any(|(id, _)| id == "eni-1"), "nobody is removed meanwhile");
+    world
+        .stage
+        .cloud
+        .edit(|cloud| drop(cloud.add_interface("eni-200", "i-play-1", "vsw-i", &["192.168.1.200"]).clone()));
+    patch(&world, "web", &json!({ "metadata": { "annotations": { key("scheduler"): "wrr" } } }));
+    let settled = |world: &World| {
+        let found = backends(world);
+        found.keys().any(|(id, _)| id == "eni-200") && found.keys().all(|(id, _)| id != "eni-1") && found.len() == 131
+    };
+    world.until("then everything is as it should be", |_| settled(&world)).await;
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_becomes_a_cluster_ip_is_told_what_keeps_its_load_balancer() {
+    let world = World::new(SERVICE, "").await;
+    let node = world.stage.join(1);
+    world.stage.expose("web", &[80], &[&node], &[]);
+    let ccm = world.start();
+    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    world.until_quiet(Duration::from_secs(1)).await;
+    world.stage.cloud.faults().always("DeleteLoadBalancer", Fault::code("OperationDenied.Locked"));
+    patch(&world, "web", &json!({ "spec": { "type": "ClusterIP" } }));
+    let told = world.until_event("Service", "web", "CleanLoadBalancerFailed").await;
+    assert!(told.starts_with("The load balancer could not be removed"), "{told}");
+    assert!(!reasons(&world, "web").contains(&"SyncLoadBalancerFailed".to_owned()));
+    world.stage.cloud.faults().clear();
+    patch(&world, "web", &json!({ "metadata": { "annotations": { key("scheduler"): "wrr" } } }));
+    world.until("it is gone", |_| balancer(&world).is_none() && address(&world.service("web")).is_none()).await;
+    world.until("it is let go", |_| world.service("web")["metadata"].get("finalizers").is_none()).await;
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn marks_that_somebody_removed_are_put_back() {
+    let world = World::new(SERVICE, "").await;
+    let node = world.stage.join(1);
+    world.stage.expose("web", &[80], &[&node], &[]);
+    let ccm = world.start();
+    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    world.until_quiet(Duration::from_secs(1)).await;
+    assert!(ccm.kill().await.code().is_none());
+    let before = balancer(&world).unwrap().tags;
+    world.stage.cloud.edit(|cloud| cloud.load_balancers.values_mut().for_each(|lb| lb.tags.clear()));
+    // Without the label, too: it is found by its name.
+    patch(&world, "web", &json!({ "metadata": { "labels": { "service.k8s.alibaba/loadbalancer-id": null } } }));
+    let ccm = world.start();
+    world.until("they are back", |_| balancer(&world).unwrap().tags == before).await;
+    assert_eq!(world.stage.cloud.count("CreateLoadBalancer"), 1);
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn public_load_balancers_are_made_where_the_nodes_are_unless_that_is_impossible() {
+    let world = World::new(ALL, "").await;
+    let node = world.stage.join(2);
+    let ccm = world.start();
+    world.until("the node is initialised", |_| is_ready(&world.node(&node))).await;
+    world.until_quiet(Duration::from_millis(500)).await;
+    world.stage.expose("near", &[80], &[&node], &[]);
+    world.until("the Service has an address", |_| address(&world.service("near")).is_some()).await;
+    assert_eq!(
+        balancer(&world).unwrap().master_zone,
+        "cn-hangzhou-j",
+        "the cloud by itself would have chosen the other"
+    );
+    assert!(said(&world, "near", "was made in zone cn-hangzhou-j"), "{:?}", world.events("Service", "near"));
+    // A zone that sells no load balancers at all was nobody's wish.
+    world.stage.cloud.faults().script("CreateLoadBalancer", Fault::code("InvalidParameter.ZoneNotSupported"));
+    world.stage.expose("far", &[80], &[&node], &[]);
+    world.until("it is made elsewhere", |_| address(&world.service("far")).is_some()).await;
+    world.until("and that is told", |_| said(&world, "far", "was made in zones of the cloud's choice")).await;
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
 }

@@ -11,12 +11,13 @@ use proptest::prelude::*;
 
 type Entry = fn(&[u8]);
 
-const ENTRIES: [(&str, Entry); 5] = [
+const ENTRIES: [(&str, Entry); 6] = [
     ("configuration", entries::configuration),
     ("service_annotations", entries::service_annotations),
     ("provider_id", entries::provider_id),
     ("pod_cidrs", entries::pod_cidrs),
     ("cloud_answers", entries::cloud_answers),
+    ("watch_streams", entries::watch_streams),
 ];
 
 /// The pieces of a corpus.

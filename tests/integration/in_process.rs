@@ -2,7 +2,7 @@
 //! it.
 //!
 //! Everything between the two seams runs as in the binary: from the Kubernetes client's requests and the cloud's signed
-//! calls up to the supervisor. What is left out is what a process has around that: sockets, files, signals, the election.
+//! calls up to the election and the supervisor. What is left out is what a process has around that: sockets, files, signals.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,7 +13,7 @@ use alicloud_ccm::alibaba::metadata::Metadata;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::alibaba::{Cloud, place};
 use alicloud_ccm::chance;
-use alicloud_ccm::cluster::Cluster;
+use alicloud_ccm::cluster::{Cluster, elect};
 use alicloud_ccm::config::{Origin, checked, load};
 use alicloud_ccm::controllers::Context;
 use alicloud_ccm::fence::fence;
@@ -26,7 +26,7 @@ use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
 use sim::stage::Stage;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -91,26 +91,26 @@ impl Drop for Product {
 }
 
 impl Product {
-    /// Starts it with the configuration that [`Stage::config`] has for these controllers, without an election.
+    /// Starts it with the configuration that [`Stage::config`] has for these controllers.
     pub(crate) fn start(stage: &Stage, controllers: &[&str], more: &str) -> Self {
         let config = config(stage, controllers, more);
         let cluster = Cluster::with_client(client(&stage.cluster), &config.kubernetes);
         let transport: Arc<dyn Transport> = Arc::new(InProcess(stage.cloud.clone()));
         let running = tokio::spawn(async move {
-            // Gives permits for as long as it lives.
-            let (keeper, fence) = fence();
-            keeper.lead_unbounded();
             cluster.wait_ready().await;
             let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
-            let place = place::resolve(&config.cloud, &metadata).await.unwrap();
+            let place = Arc::new(place::resolve(&config.cloud, &metadata).await.unwrap());
             let cloud = Cloud::new(transport, &config.cloud, &place.region);
-            let (_sender, receiver) = watch::channel(Arc::new(config.clone()));
+            let jobs = wanted(&config);
+            let (_sender, config) = watch::channel(Arc::new(config));
+            let (keeper, fence) = fence();
             let stop = CancellationToken::new();
-            let place = Arc::new(place);
-            let wanted = wanted(&config);
-            let (config, alarms) = (receiver, Alarms::default());
+            // Ends with this task.
+            let mut election = JoinSet::new();
+            election.spawn(elect(cluster.clone(), config.clone(), keeper, stop.clone()));
+            let alarms = Alarms::default();
             let mut supervisor = Supervisor::new(Context { alarms, cluster, cloud, config, fence, place, stop });
-            supervisor.apply(&wanted).await;
+            supervisor.apply(&jobs).await;
             supervisor.watch().await;
         });
         Self { running }

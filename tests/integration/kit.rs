@@ -5,6 +5,7 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -77,6 +78,17 @@ impl World {
         let log = self.folder().join(format!("ccm-{number}.log"));
         let mut command = self.command(&[&["run"], arguments].concat());
         command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+        Ccm { child: command.spawn().unwrap(), log, port: 0 }
+    }
+
+    /// Starts the binary with another configuration file out of a script that may mount what it likes: nobody else sees it.
+    pub(crate) fn start_after(&self, script: &str, config: &Path, environment: &[(&str, &str)]) -> Ccm {
+        let log = self.folder().join("ccm-mounted.log");
+        let run = format!("{script} && exec {} run --config {}", env!("CARGO_BIN_EXE_alicloud-ccm"), config.display());
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "/bin/sh", "-c", &run]);
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").envs(environment.iter().copied());
+        command.stdout(Stdio::null()).stderr(File::create(&log).unwrap());
         Ccm { child: command.spawn().unwrap(), log, port: 0 }
     }
 
@@ -343,9 +355,14 @@ pub(crate) fn committed(name: &str, current: &str) {
 
 /// Status and body of a page of the health server; `None` if nobody answers.
 pub(crate) async fn get(port: u16, path: &str) -> Option<(u16, String)> {
+    get_from("127.0.0.1", port, path).await
+}
+
+/// The same of a server at another address.
+pub(crate) async fn get_from(address: &str, port: u16, path: &str) -> Option<(u16, String)> {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let exchange = async {
-        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+        let mut stream = tokio::net::TcpStream::connect((address, port)).await.ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut answer = String::new();
@@ -362,21 +379,28 @@ pub(crate) struct Gate {
     pub(crate) port: u16,
     target: String,
     listening: Option<tokio::task::JoinHandle<()>>,
+    passed: Arc<AtomicUsize>,
 }
 
 impl Gate {
     /// A closed gate in front of `host:port`.
     pub(crate) fn closed(target: &str) -> Self {
-        Self { port: free_port(), target: target.to_owned(), listening: None }
+        Self { port: free_port(), target: target.to_owned(), listening: None, passed: Arc::default() }
+    }
+
+    /// How many connections have passed so far.
+    pub(crate) fn count(&self) -> usize {
+        self.passed.load(Ordering::Relaxed)
     }
 
     /// Lets connections through from now on.
     pub(crate) async fn open(&mut self) {
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
-        let target = self.target.clone();
+        let (target, passed) = (self.target.clone(), self.passed.clone());
         self.listening = Some(tokio::spawn(async move {
             while let Ok((mut here, _)) = listener.accept().await {
                 let target = target.clone();
+                passed.fetch_add(1, Ordering::Relaxed);
                 tokio::spawn(async move {
                     if let Ok(mut there) = tokio::net::TcpStream::connect(target).await {
                         // Either side may end it.

@@ -1,6 +1,7 @@
 //! Of two copies one works, whatever becomes of the other: paused, cut off from the API server, slow, killed, stopped.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -77,6 +78,35 @@ impl Pair {
     }
 
     fn start(&self, number: usize) -> Ccm {
+        self.start_with(number, &[])
+    }
+
+    /// Starts a copy whose wall clock can be set off, see [`Pair::jump`].
+    fn start_with_clock(&self, number: usize) -> Ccm {
+        let library = self.world.folder().join("clock.so");
+        if !library.exists() {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/clock.c");
+            let built =
+                Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl").status();
+            assert!(built.unwrap().success(), "a C compiler is needed, as for the build");
+        }
+        self.jump(number, 0);
+        let (library, file) = (library.display().to_string(), self.clock_file(number).display().to_string());
+        self.start_with(number, &[("LD_PRELOAD", &library), ("CLOCK_OFFSET_FILE", &file)])
+    }
+
+    fn clock_file(&self, number: usize) -> PathBuf {
+        self.world.folder().join(format!("clock-{number}"))
+    }
+
+    /// The wall clock of a copy is wrong by so many seconds from now on.
+    fn jump(&self, number: usize, seconds: i64) {
+        let beside = self.world.folder().join(format!("clock-{number}~"));
+        std::fs::write(&beside, seconds.to_string()).unwrap();
+        std::fs::rename(beside, self.clock_file(number)).unwrap();
+    }
+
+    fn start_with(&self, number: usize, environment: &[(&str, &str)]) -> Ccm {
         let file = ["access-key-secret", "second-secret"][number];
         let settings = [
             format!("kubernetes.server=http://{}", self.links[number].address),
@@ -85,7 +115,7 @@ impl Pair {
             format!("leader_election.identity=copy-{number}"),
         ];
         let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting.as_str()]).collect();
-        self.world.start_with(&arguments, &[])
+        self.world.start_with(&arguments, environment)
     }
 
     fn leader(&self) -> Option<usize> {
@@ -101,9 +131,13 @@ impl Pair {
 
     /// Two copies, of which the first leads and has made two nodes ready.
     async fn settled(&self) -> [Ccm; 2] {
-        let first = self.start(0);
+        self.settled_with(Self::start).await
+    }
+
+    async fn settled_with(&self, start: fn(&Self, usize) -> Ccm) -> [Ccm; 2] {
+        let first = start(self, 0);
         self.until_leads(0).await;
-        let second = self.start(1);
+        let second = start(self, 1);
         for number in 1..=2 {
             self.world.stage.join(number);
         }
@@ -146,7 +180,8 @@ fn server_of(folder: &Path) -> String {
     rest.chars().take_while(|c| c.is_ascii_digit() || matches!(c, '.' | ':')).collect()
 }
 
-async fn orderly() {
+/// How long nobody led, in milliseconds.
+async fn orderly() -> usize {
     let pair = Pair::new().await;
     let [first, _second] = pair.settled().await;
     pair.expose();
@@ -155,11 +190,14 @@ async fn orderly() {
     let began = Instant::now();
     let taken_over = pair.until_leads(1).await;
     // The time from the end of the one to the lead of the other; the first gives the lease back as its last deed.
-    assert!(began.elapsed() < Duration::from_secs(1), "took {:?}\n{}", began.elapsed(), pair.world.logs());
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(1), "took {took:?}\n{}", pair.world.logs());
     pair.nothing_outlasts(0, taken_over);
+    milliseconds(took)
 }
 
-async fn killed() {
+/// How long nobody led, in milliseconds.
+async fn killed() -> usize {
     let pair = Pair::new().await;
     let [first, _second] = pair.settled().await;
     let mut held = pair.world.stage.cloud.faults().hold("CreateLoadBalancerTCPListener", 0, Moment::After);
@@ -169,8 +207,10 @@ async fn killed() {
     let began = Instant::now();
     held.lose();
     pair.until_leads(1).await;
-    assert!(began.elapsed() < LEASE + Duration::from_secs(2), "took {:?}\n{}", began.elapsed(), pair.world.logs());
+    let took = began.elapsed();
+    assert!(took < LEASE + Duration::from_secs(2), "took {took:?}\n{}", pair.world.logs());
     pair.until_exposed().await;
+    milliseconds(took)
 }
 
 async fn paused() {
@@ -222,13 +262,80 @@ async fn slow() {
     drop(first);
 }
 
+/// Elections go by clocks that nobody can set: a wall clock that jumps neither costs the lead nor gains it.
+async fn clocks_jump() {
+    const HOUR: i64 = 3600;
+    let pair = Pair::new().await;
+    let [first, second] = pair.settled_with(Pair::start_with_clock).await;
+    let began = Instant::now();
+    let mut jumps = [(1, HOUR), (0, -HOUR), (1, -24 * HOUR), (0, 24 * HOUR), (0, -HOUR), (1, HOUR)].iter().cycle();
+    while began.elapsed() < LEASE + Duration::from_secs(4) {
+        let (copy, seconds) = jumps.next().unwrap();
+        pair.jump(*copy, *seconds);
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        assert_eq!(pair.leader(), Some(0), "after a jump of copy {copy} by {seconds} s\n{}", pair.world.logs());
+    }
+    assert!(!first.log().contains("lost"), "{}", first.log());
+    // The one that takes over has a clock that is behind by an hour, the lease was renewed by one that is ahead.
+    pair.jump(0, HOUR);
+    pair.jump(1, -HOUR);
+    let ahead = |stage: &Stage| {
+        let lease = stage.cluster.get("Lease", "kube-system", "ccm").unwrap();
+        let renewed: Timestamp = lease["spec"]["renewTime"].as_str().unwrap().parse().unwrap();
+        (3500..3700).contains(&renewed.duration_since(stage.cloud.now()).as_secs())
+    };
+    pair.world.until("the lease is renewed by a clock that is ahead", ahead).await;
+    first.kill().await;
+    let began = Instant::now();
+    pair.until_leads(1).await;
+    let took = began.elapsed();
+    assert!(took > Duration::from_secs(5) && took < LEASE + Duration::from_secs(2), "{took:?}\n{}", pair.world.logs());
+    pair.jump(1, 0);
+    pair.expose();
+    pair.until_exposed().await;
+    drop(second);
+}
+
+/// The request of the copy that led is on its way for so long that the other one sends the same: both make one thing.
+async fn both_make_the_same() {
+    let pair = Pair::new().await;
+    let [first, second] = pair.settled().await;
+    let mut late = pair.world.stage.cloud.faults().hold("CreateLoadBalancer", 0, Moment::Before);
+    pair.expose();
+    late.arrived().await;
+    first.signal("STOP");
+    pair.until_leads(1).await;
+    pair.until_exposed().await;
+    late.release();
+    first.signal("CONT");
+    let both =
+        |stage: &Stage| stage.cloud.writes().iter().filter(|call| call.action == "CreateLoadBalancer").count() == 2;
+    pair.world.until("both have asked for it", both).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let made = pair.world.stage.cloud.look(|cloud| cloud.load_balancers.len());
+    assert_eq!((made, marked(&pair.world.stage)), (1, 1), "{}", pair.world.logs());
+    assert_eq!(pair.leader(), Some(1));
+    drop(second);
+}
+
+fn milliseconds(time: Duration) -> usize {
+    usize::try_from(time.as_millis()).unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_copies_one_works() {
-    tokio::join!(orderly(), killed(), paused(), cut_off(), slow());
+    let (orderly, killed, ..) =
+        tokio::join!(orderly(), killed(), paused(), cut_off(), slow(), clocks_jump(), both_make_the_same());
+    println!("handed over in {orderly} ms when stopped, in {killed} ms when killed");
     Row {
-        tried: "two copies: stopped, killed, paused, cut off, slow",
+        tried: "two copies: stopped, killed, paused, cut off, slow, clocks that jump, both creating the same",
         test: "leaders::of_two_copies_one_works",
-        numbers: vec![("schedules", 5), ("writes that outlast a lead", 0)],
+        numbers: vec![
+            ("schedules", 7),
+            ("ms without a leader after an orderly end", orderly),
+            ("ms without a leader after a kill", killed),
+            ("writes that outlast a lead", 0),
+        ],
         lost: 0,
     }
     .write();

@@ -39,7 +39,7 @@ async fn settled(world: &World) {
 fn meddle(stage: &Stage, number: u64) {
     let dice = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     let cluster = |name: &str, patch: Value| drop(stage.cluster.patch("Node", "", name, &patch));
-    match dice % 9 {
+    match dice % 12 {
         0 => cluster("other-0", json!({"metadata": {"labels": {"by-hand": number.to_string()}}})),
         1 => cluster("other-1", json!({"spec": {"unschedulable": number.is_multiple_of(2)}})),
         2 => stage.cloud.edit(|cloud| {
@@ -69,6 +69,27 @@ fn meddle(stage: &Stage, number: u64) {
                 lb.groups.values_mut().for_each(|group| group.backends.truncate(1));
             }
         }),
+        // More of theirs: a copy of our load balancer for another cluster, a group beside ours, a route beside ours.
+        8 => stage.cloud.edit(|cloud| {
+            let ours = cloud
+                .load_balancers
+                .values()
+                .find(|lb| lb.tags.get("ack.aliyun.com").is_some_and(|id| id == "playground"));
+            let mut copy = ours.unwrap_or(&cloud.load_balancers["lb-other-1"]).clone();
+            copy.tags.insert("ack.aliyun.com".into(), format!("other-{number}"));
+            cloud.load_balancers.insert(format!("lb-copy-{number}"), copy);
+        }),
+        9 => stage.cloud.edit(|cloud| {
+            let shared = cloud.load_balancers.get_mut(SHARED).unwrap();
+            let mut group = shared.groups["rsp-people"].clone();
+            group.name = format!("k8s/8080/shop/default/people-{number}");
+            shared.groups.insert(format!("rsp-people-{number}"), group);
+        }),
+        10 => stage.cloud.edit(|cloud| {
+            let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+            let entry = table.entries["10.98.200.0/24"].clone();
+            table.entries.insert(format!("10.98.{}.0/24", 100 + number % 90), entry);
+        }),
         _ => {
             let patch = json!({"metadata": {"annotations": {format!("{PREFIX}-scheduler"): if dice.is_multiple_of(2) { "wrr" } else { "rr" }}}});
             drop(stage.cluster.patch("Service", "default", "web", &patch));
@@ -82,10 +103,13 @@ async fn people_edit_at_any_time_and_nothing_of_theirs_changes() {
     let (world, mut foreign) = among_others().await;
     let _ccm = world.start();
     settled(&world).await;
+    // As many as ours, of each kind.
+    assert!(foreign.counts().iter().zip([1, 3, 3]).all(|(theirs, ours)| *theirs >= ours), "{:?}", foreign.counts());
     assert_eq!(foreign.changes(&world.stage), Vec::<String>::new());
     for number in 0..EDITS {
         assert_eq!(foreign.changes(&world.stage), Vec::<String>::new(), "before edit {number}\n{}", world.logs());
         meddle(&world.stage, number);
+        foreign.claim(&world.stage);
         foreign = foreign.look_again(&world.stage);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

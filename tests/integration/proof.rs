@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sim::cloud::{RouteEntry, World as CloudWorld};
+use sim::cloud::{LoadBalancer, RouteEntry, World as CloudWorld};
 use sim::cluster::NodeSpec;
 use sim::stage::{CLUSTER_ID, ROUTE_TABLE, Stage};
 
@@ -208,6 +208,22 @@ impl Foreign {
         now
     }
 
+    /// Somebody made more: all but this cluster's load balancers, and all routes to instances that are not its nodes'.
+    pub(crate) fn claim(&mut self, stage: &Stage) {
+        stage.cloud.look(|cloud| {
+            let theirs = cloud.load_balancers.iter().filter(|(_, lb)| !is_marked(lb));
+            self.load_balancers.extend(theirs.map(|(id, _)| (id.clone(), Value::Null)));
+            let entries = cloud.route_tables[ROUTE_TABLE].entries.iter();
+            let theirs = entries.filter(|(_, entry)| !format!("{:?}", entry.next_hops).contains("i-play-"));
+            self.routes.extend(theirs.map(|(cidr, _)| (cidr.clone(), Value::Null)));
+        });
+    }
+
+    /// How many load balancers, routes and nodes there are.
+    pub(crate) fn counts(&self) -> [usize; 3] {
+        [self.load_balancers.len(), self.routes.len(), self.nodes.len()]
+    }
+
     /// How many things there are.
     pub(crate) fn count(&self) -> usize {
         self.load_balancers.len() + self.routes.len() + self.nodes.len()
@@ -242,16 +258,20 @@ fn peoples_part(mut lb: Value) -> Value {
     lb
 }
 
+fn is_marked(lb: &LoadBalancer) -> bool {
+    lb.tags.contains_key(MARK) && lb.tags.get(CLUSTER).is_some_and(|id| id == CLUSTER_ID)
+}
+
 /// Load balancers that carry this cluster's mark.
 pub(crate) fn marked(stage: &Stage) -> usize {
-    stage.cloud.look(|cloud| {
-        cloud
-            .load_balancers
-            .values()
-            .filter(|lb| lb.tags.contains_key(MARK) && lb.tags.get(CLUSTER).is_some_and(|id| id == CLUSTER_ID))
-            .count()
-    })
+    stage.cloud.look(|cloud| cloud.load_balancers.values().filter(|lb| is_marked(lb)).count())
 }
+
+/// The page with the table of what was tried.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/safety.md");
+const HEAD: &str = "| Tried | How much | Lost | Again |\n|---|---|---|---|\n";
+/// Numbers that are another one each time: the page has a lower bound of them.
+const AT_LEAST: [&str; 2] = ["faulty cloud calls", "logs, pages, outputs and objects searched"];
 
 /// One row of the table in docs/safety.md.
 #[derive(Debug)]
@@ -267,18 +287,102 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Writes the row into the folder that `SAFETY_TABLE` names, if it names one.
+    /// Compares the row of the page with what was done now. With `UPDATE_DOCS` the page is written anew instead.
     pub(crate) fn write(&self) {
-        let Ok(folder) = std::env::var("SAFETY_TABLE") else { return };
-        let numbers: Vec<String> = self.numbers.iter().map(|(what, many)| format!("{many} {what}")).collect();
-        let line = format!(
-            "| {} | {} | {} | `cargo test --test integration {}` |\n",
-            self.tried,
-            numbers.join(", "),
-            self.lost,
-            self.test
-        );
-        let name = self.test.replace("::", "-");
-        std::fs::write(Path::new(&folder).join(name), line).unwrap();
+        static TURN: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+        // Who asks for other seeds than the ordinary ones does other things than the page says.
+        if ["SAFETY_SEED", "SAFETY_SEEDS"].iter().any(|name| std::env::var_os(name).is_some()) {
+            return;
+        }
+        let _alone = TURN.lock();
+        let page = std::fs::read_to_string(PAGE).unwrap();
+        let committed = rows(&page).find(|row| row.ends_with(&self.end())).unwrap_or_default();
+        if self.is_told_by(committed) {
+            return;
+        }
+        let row = format!("| {} | {}{}", self.tried, self.numbers(), self.end());
+        let update = std::env::var_os("UPDATE_DOCS").is_some();
+        assert!(update, "docs/safety.md is not current, run the tests with UPDATE_DOCS=1:\n{committed}\n{row}");
+        let mut all: Vec<&str> = rows(&page).filter(|row| *row != committed).chain([row.as_str()]).collect();
+        all.sort_by_key(|row| row.rsplit('|').nth(1).map(str::to_owned));
+        let (before, after) = page.split_once(HEAD).unwrap();
+        let after = &after[after.lines().take_while(|line| line.starts_with('|')).map(|line| line.len() + 1).sum()..];
+        std::fs::write(PAGE, format!("{before}{HEAD}{}\n{after}", all.join("\n"))).unwrap();
     }
+
+    fn end(&self) -> String {
+        format!(" | {} | `cargo test --test integration {}` |", self.lost, self.test)
+    }
+
+    fn numbers(&self) -> String {
+        let number = |(what, many): &(&str, usize)| match AT_LEAST.contains(what) {
+            true => format!("at least {} {what}", rounded(*many)),
+            false => format!("{many} {what}"),
+        };
+        self.numbers.iter().map(number).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether the row says this; of a lower bound, whether it holds.
+    fn is_told_by(&self, row: &str) -> bool {
+        let Some(rest) = row.strip_prefix(&format!("| {} | ", self.tried)) else { return false };
+        let mut rest = rest;
+        for (index, (what, many)) in self.numbers.iter().enumerate() {
+            rest = rest.strip_prefix(if index == 0 { "" } else { ", " }).unwrap_or_default();
+            let floor = AT_LEAST.contains(what);
+            rest = rest.strip_prefix(if floor { "at least " } else { "" }).unwrap_or_default();
+            let Some((told, after)) = rest.split_once(' ') else { return false };
+            let told = told.parse::<usize>().unwrap_or(usize::MAX);
+            let Some(after) = after.strip_prefix(what) else { return false };
+            if told > *many || told != *many && !floor {
+                return false;
+            }
+            rest = after;
+        }
+        rest == self.end()
+    }
+}
+
+/// The rows of the page's table.
+fn rows(page: &str) -> impl Iterator<Item = &str> {
+    let table = page.split_once(HEAD).map_or("", |(_, table)| table);
+    table.lines().take_while(|line| line.starts_with('|'))
+}
+
+/// Half of it, in one digit and zeros.
+fn rounded(many: usize) -> usize {
+    let half = many / 2;
+    let unit = 10_usize.pow(half.checked_ilog10().unwrap_or(0));
+    half / unit * unit
+}
+
+#[test]
+fn every_row_is_written_by_a_test_that_exists() {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration");
+    for row in rows(&page) {
+        let (_, command) = row.split_once("`cargo test --test integration ").expect(row);
+        let test = command.trim_end_matches("` |");
+        let (module, name) = test.split_once("::").unwrap_or((test, ""));
+        let source = std::fs::read_to_string(folder.join(format!("{module}.rs"))).expect(row);
+        assert!(source.contains(&format!("fn {name}")) && source.contains(&format!("test: \"{test}\"")), "{row}");
+        assert!(row.contains("| 0 | `"), "something was lost: {row}");
+    }
+    assert!(rows(&page).count() > 0);
+}
+
+#[test]
+fn a_row_is_told_by_its_own_text_and_by_no_other() {
+    let row = Row { tried: "this", test: "a::b", numbers: vec![("seeds", 50), (AT_LEAST[0], 2893)], lost: 0 };
+    let text = format!("| this | {}{}", row.numbers(), row.end());
+    assert_eq!(
+        text,
+        "| this | 50 seeds, at least 1000 faulty cloud calls | 0 | `cargo test --test integration a::b` |"
+    );
+    assert!(row.is_told_by(&text));
+    assert!(Row { numbers: vec![("seeds", 50), (AT_LEAST[0], 1000)], ..row }.is_told_by(&text));
+    for (seeds, faults, lost) in [(51, 2893, 0), (49, 2893, 0), (50, 999, 0), (50, 2893, 1)] {
+        let numbers = vec![("seeds", seeds), (AT_LEAST[0], faults)];
+        assert!(!Row { tried: "this", test: "a::b", numbers, lost }.is_told_by(&text));
+    }
+    assert!(!Row { tried: "that", test: "a::b", numbers: Vec::new(), lost: 0 }.is_told_by(&text));
 }

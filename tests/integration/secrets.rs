@@ -1,11 +1,12 @@
 //! A secret is in memory and in the signature it makes, and nowhere else.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use sim::cluster::Version;
-use sim::stage::Stage;
+use sim::stage::{ACCESS_KEY, Stage};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::kit::{ALL, HASTE, World, address};
@@ -28,7 +29,7 @@ struct Kind {
 const SECRET: &str = "Canary7Tz4QxSecret";
 const TOKEN: &str = "Canary7Tz4QxToken";
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 8] = [
     Kind {
         name: "a secret in the configuration",
         section: "access_key_id = \"LTAIcanary\"\naccess_key_secret = \"Canary7Tz4QxSecret\"",
@@ -75,6 +76,20 @@ const KINDS: [Kind; 6] = [
         environment: &[],
         session: false,
     },
+    Kind {
+        name: "a role assumed with the token of a service account",
+        section: "role_arn = \"acs:ram::1234567890123456:role/ccm\"\noidc_provider_arn = \"acs:ram::1234567890123456:oidc-provider/ack\"\noidc_token_file = \"token\"",
+        files: &[("token", TOKEN)],
+        environment: &[],
+        session: false,
+    },
+    Kind {
+        name: "the role of the instance",
+        section: "instance_role = \"ccm\"",
+        files: &[],
+        environment: &[],
+        session: false,
+    },
 ];
 
 fn private(path: &Path, text: &str, mode: u32) {
@@ -87,6 +102,11 @@ async fn world(kind: &Kind) -> World {
     let stage = Stage::open(Version::NEWEST).await.unwrap();
     stage.cloud.edit(|cloud| {
         *cloud = cloud.clone().with_key(KEY, SECRET).with_role("ccm");
+        cloud.oidc_token = Some(TOKEN.to_owned());
+        cloud.add_instance("i-self", "self", "vsw-i", "192.168.0.250");
+        cloud.metadata.instance = Some("i-self".to_owned());
+        cloud.metadata.role = Some("ccm".to_owned());
+        cloud.metadata.token_required = true;
         if kind.session {
             let key = cloud.keys.get_mut(KEY).unwrap();
             key.token = Some(TOKEN.to_owned());
@@ -132,8 +152,10 @@ async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
     assert_eq!(core.split_whitespace().nth(4), Some("0"), "core dumps are off: {core}");
 
+    let mut secrets = secrets_of(&world);
+
     // A refused key, and a file that cannot be read, are told about too.
-    world.stage.cloud.edit(|cloud| drop(cloud.keys.remove(KEY)));
+    world.stage.cloud.edit(|cloud| cloud.keys.clear());
     world.stage.cluster.delete("Service", "default", "web").unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut seen = vec![("log".to_owned(), String::new())];
@@ -151,14 +173,28 @@ async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
         }
     }
     assert!(ccm.stop().await.success());
+    secrets.extend(secrets_of(&world));
     seen[0].1 = world.logs();
     assert!(seen[0].1.contains("TRACE") || seen[0].1.contains("DEBUG"), "the log tells everything");
-    let found = seen.iter().filter(|(_, text)| text.contains(CANARY));
-    let leaks = found.map(|(place, text)| {
-        let at = text.find(CANARY).unwrap_or_default();
-        format!("{}, {place}: {}", kind.name, text[at.saturating_sub(80)..].chars().take(160).collect::<String>())
+    let leaks = seen.iter().flat_map(|(place, text)| {
+        let found = secrets.iter().find_map(|secret| text.find(secret.as_str()));
+        found.map(|at| {
+            let from = &text.as_bytes()[at.saturating_sub(80)..];
+            let around: String = String::from_utf8_lossy(from).chars().take(160).collect();
+            format!("{}, {place}: {around}", kind.name)
+        })
     });
     (seen.len(), leaks.collect())
+}
+
+/// Every secret that the cloud knows by now, those of sessions included.
+fn secrets_of(world: &World) -> BTreeSet<String> {
+    world.stage.cloud.look(|cloud| {
+        let keys = cloud.keys.values().flat_map(|key| [Some(key.secret.clone()), key.token.clone()]);
+        let metadata = cloud.metadata.tokens.keys().cloned();
+        let all = keys.flatten().chain(metadata).chain([CANARY.to_owned()]);
+        all.filter(|secret| secret != ACCESS_KEY.1).collect()
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]

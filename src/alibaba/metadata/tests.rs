@@ -2,7 +2,6 @@ use super::*;
 use crate::alibaba::place::{Place, resolve};
 use crate::alibaba::script::{Reply, Script, config};
 use crate::alibaba::transport::TransportError;
-use crate::config::checked::VSwitchChoice;
 
 fn metadata(script: &Arc<Script>, fallback: bool) -> Metadata {
     let mut endpoints = config().endpoints;
@@ -97,10 +96,9 @@ async fn outside_of_the_cloud_the_configuration_must_say_where_the_cluster_is() 
     );
     let mut config = config();
     config.vpc_id = Some("vpc-9".into());
-    config.vswitches = vec![VSwitchChoice { zone: None, id: "vsw-9".into() }];
     let script = Script::new([refused()]);
     let metadata = metadata(&script, false);
     let place = tokio::spawn(async move { resolve(&config, &metadata).await }).await.unwrap().unwrap();
-    assert_eq!((place.vpc_id.as_str(), place.vswitch_id.as_str(), place.instance_id), ("vpc-9", "vsw-9", None));
+    assert_eq!((place.vpc_id.as_str(), place.vswitch_id.as_str(), place.instance_id), ("vpc-9", "", None));
     assert_eq!(script.seen().len(), 1, "where nobody answers, only one question is asked");
 }

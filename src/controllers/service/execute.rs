@@ -320,7 +320,7 @@ async fn access_list(
 /// Primary and secondary zone.
 type Zones = (Option<String>, Option<String>);
 
-/// Zones to try, in order: those asked for; where only the configuration asked, also the other way round (unless a
+/// Zones to try, in order: those asked for; where only the configuration or the place of the nodes asked, also the other way round (unless a
 /// vSwitch decides), and at last whatever the cloud chooses.
 fn zones_to_try(wanted: &CreateInstance) -> Vec<Zones> {
     let asked = (wanted.master_zone.clone(), wanted.slave_zone.clone());
@@ -354,7 +354,7 @@ async fn create_instance(
         [] => vec![None],
         ids => ids.iter().map(|id| Some(id.as_str())).collect(),
     };
-    let zones = zones_to_try(wanted);
+    let (zones, ours) = (zones_to_try(wanted), wanted.zones_can_change);
     let chosen = zones.len() * vswitches.len() > 1;
     let mut last = None;
     for zones in &zones {
@@ -377,7 +377,11 @@ async fn create_instance(
                         vswitch_id: Some(created.vswitch_id),
                     });
                 }
-                Err(fault) if fault.kind == FaultKind::Capacity => {
+                // A zone that nobody asked for can also be one that has no load balancers at all.
+                Err(fault)
+                    if fault.kind == FaultKind::Capacity
+                        || (fault.kind == FaultKind::Rejected && ours && zones.0.is_some()) =>
+                {
                     remarks.push(format!("No load balancer can be made in {place} [{}]", fault.code));
                     last = Some(fault);
                 }

@@ -217,17 +217,22 @@ impl Memory {
 
     /// The cloud answered a creation with a load balancer that is gone: it remembers the client token of an earlier one,
     /// which was deleted when the Service gave it up. If it is so again after `wait`, in which a new one would have shown
-    /// itself, the next creation replaces it and is not taken for the old one.
-    pub(super) fn made_one_that_is_gone(&self, key: &ObjectKey, id: &str, wait: Duration) {
+    /// itself, the next creation replaces it and is not taken for the old one. Returns when to try again.
+    pub(super) fn made_one_that_is_gone(&self, key: &ObjectKey, id: &str, wait: Duration) -> Duration {
         let mut incarnations = self.incarnations.lock();
         let incarnation = incarnations.entry(key.clone()).or_default();
         match &incarnation.suspect {
             Some((suspect, since)) if suspect == id => {
-                if since.elapsed() >= wait {
+                let left = wait.saturating_sub(since.elapsed());
+                if left.is_zero() {
                     *incarnation = Incarnation { replaced: Some(id.to_owned()), suspect: None };
                 }
+                left
             }
-            _ => incarnation.suspect = Some((id.to_owned(), Instant::now())),
+            _ => {
+                incarnation.suspect = Some((id.to_owned(), Instant::now()));
+                wait
+            }
         }
     }
 
@@ -322,12 +327,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_load_balancer_that_is_gone_is_replaced_at_the_second_sighting() {
         let (memory, key, wait) = (Memory::default(), ObjectKey::new("ns", "web"), Duration::from_secs(10));
-        memory.made_one_that_is_gone(&key, "lb-1", wait);
+        assert_eq!(memory.made_one_that_is_gone(&key, "lb-1", wait), wait);
         tokio::time::advance(wait / 2).await;
-        memory.made_one_that_is_gone(&key, "lb-1", wait);
+        assert_eq!(memory.made_one_that_is_gone(&key, "lb-1", wait), wait / 2);
         assert_eq!(memory.replaced(&key), None, "it may only be slow to show itself");
         tokio::time::advance(wait).await;
-        memory.made_one_that_is_gone(&key, "lb-1", wait);
+        assert_eq!(memory.made_one_that_is_gone(&key, "lb-1", wait), Duration::ZERO);
         assert_eq!(memory.replaced(&key).as_deref(), Some("lb-1"));
         memory.made_one_that_is_gone(&key, "lb-2", wait);
         assert_eq!(memory.replaced(&key).as_deref(), Some("lb-1"), "the same creation until it is certain");

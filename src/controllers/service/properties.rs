@@ -96,12 +96,6 @@ struct Side {
     ingress: Vec<Ingress>,
 }
 
-/// What a run came to.
-enum Run {
-    Done(Plan, Box<Execution>),
-    Killed,
-}
-
 impl Side {
     fn new() -> Self {
         Self { cloud: sim::cloud::Cloud::new(account()), label: String::new(), ingress: Vec::new() }
@@ -125,8 +119,8 @@ impl Side {
         world
     }
 
-    /// One run of a new process, which can be killed after so many writes.
-    async fn bring(&mut self, world: &World, writes: usize, answered: bool) -> Run {
+    /// One run of a new process, which can be killed after so many writes: then it has nothing to tell.
+    async fn bring(&mut self, world: &World, writes: usize, answered: bool) -> Option<(Plan, Execution)> {
         let cloud = self.client(writes, answered);
         let world = self.seen(world, &cloud).await;
         let Ok(mut desired) = world.desire() else { panic!("it was desired before") };
@@ -149,10 +143,10 @@ impl Side {
         let plan = diff(&desired, &observed);
         let execution = self.execute(&cloud, &world, plan.clone(), &mut observed).await;
         if execution.stopped.is_some() {
-            return Run::Killed;
+            return None;
         }
         self.remember(&desired, &observed);
-        Run::Done(plan, Box::new(execution))
+        Some((plan, execution))
     }
 
     fn remember(&mut self, desired: &Desired, observed: &Observed) {
@@ -433,12 +427,12 @@ async fn tell(story: Vec<(World, usize, bool)>) -> Result<(), TestCaseError> {
         let before = steady.foreign(&owner, with_tags);
         let before_killed = killed.foreign(&owner, with_tags);
 
-        let Run::Done(plan, execution) = steady.bring(&world, usize::MAX, true).await else {
+        let Some((plan, execution)) = steady.bring(&world, usize::MAX, true).await else {
             panic!("nobody killed it: {:?}", world.service.annotations)
         };
         let refused: Vec<_> = execution.refused.iter().map(|(step, fault)| format!("{step}: {fault}")).collect();
         prop_assert_eq!(&refused, &Vec::<String>::new(), "{:?}\n{}", world.service.annotations, plan);
-        let Run::Done(again, ..) = steady.bring(&world, 0, true).await else {
+        let Some((again, _)) = steady.bring(&world, 0, true).await else {
             return Err(TestCaseError::fail(format!("not at rest: {:?}\n{plan}", world.service.annotations)));
         };
         prop_assert!(again.steps.is_empty(), "{:?}\nfirst:\n{}\nagain:\n{}", world.service.annotations, plan, again);
@@ -446,10 +440,10 @@ async fn tell(story: Vec<(World, usize, bool)>) -> Result<(), TestCaseError> {
 
         let cut = killed.bring(&world, writes, answered).await;
         prop_assert_eq!(killed.foreign(&owner, with_tags), before_killed, "{}", plan);
-        if matches!(cut, Run::Killed) {
-            let Run::Done(..) = killed.bring(&world, usize::MAX, true).await else { panic!("killed once only") };
+        if cut.is_none() {
+            assert!(killed.bring(&world, usize::MAX, true).await.is_some(), "killed once only");
         }
-        let Run::Done(again, ..) = killed.bring(&world, usize::MAX, true).await else { panic!("killed once only") };
+        let Some((again, _)) = killed.bring(&world, usize::MAX, true).await else { panic!("killed once only") };
         prop_assert!(again.steps.is_empty(), "killed after {} writes of\n{}\nagain:\n{}", writes, plan, again);
         prop_assert_eq!(killed.ours(&owner), steady.ours(&owner), "killed after {} writes of\n{}", writes, plan);
         last = Some((world, writes, answered));

@@ -131,7 +131,9 @@ impl Reconciler {
             self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
         // A Service that now names another load balancer needs to be read anew.
         let remembered = remembered.filter(|remembered| is_of(&remembered.observed, &wanted.desired));
-        status::add_finalizer(cluster, fence, service).await?;
+        if !status::add_finalizer(cluster, fence, service).await? {
+            return Ok(Verdict::Again(SECOND_SIGHTING));
+        }
 
         let desired = &wanted.desired;
         let lock = self.memory.lock_of(desired.reuse.as_deref().unwrap_or(&desired.owner.default_name()));
@@ -148,7 +150,11 @@ impl Reconciler {
         // What differs now, and did not when we looked last, was changed by somebody else.
         let drift = believed.is_some_and(|believed| diff(desired, &believed.observed).steps.is_empty());
         if remembered.is_some() && !only_backends(&plan) {
-            refresh(&cloud.slb, &self.bulk, desired, &plan, &mut observed).await?;
+            if let Err(fault) = refresh(&cloud.slb, &self.bulk, desired, &plan, &mut observed).await {
+                // Perhaps because what was believed is not so; the next look reads everything.
+                self.memory.forget(&service.key);
+                return Err(fault.into());
+            }
             plan = diff(desired, &observed);
         }
         let problems = std::mem::take(&mut plan.problems);
@@ -164,7 +170,8 @@ impl Reconciler {
         if let (true, Some(made), Some((_, Fault { kind: FaultKind::Gone, .. }))) =
             (absent, &observed.instance, &execution.stopped)
         {
-            self.memory.made_one_that_is_gone(&service.key, &made.id, SECOND_SIGHTING);
+            let again = self.memory.made_one_that_is_gone(&service.key, &made.id, SECOND_SIGHTING);
+            return Err(Trouble::Missing { id: made.id.clone(), again });
         }
         if execution.is_certain() {
             let remembered =

@@ -22,14 +22,19 @@ pub(super) fn label(service: &ServiceView) -> &str {
     service.labels.get(LABEL_LB_ID).map(String::as_str).unwrap_or_default()
 }
 
-/// Puts the finalizer on, before anything is made that would have to be cleaned up.
-pub(super) async fn add_finalizer(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<(), WriteFault> {
+/// Puts the finalizer on, before anything is made that would have to be cleaned up. False if the Service is gone: what
+/// were made for it now, nobody would remove.
+pub(super) async fn add_finalizer(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<bool, WriteFault> {
     if service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
-        return Ok(());
+        return Ok(true);
     }
     let finalizers: Vec<_> = service.finalizers.iter().map(String::as_str).chain([FINALIZER]).collect();
     let body = json!({"metadata": {"resourceVersion": service.resource_version, "finalizers": finalizers}});
-    patch(cluster, fence, service, None, &body).await
+    match patch(cluster, fence, service, None, &body).await {
+        Ok(()) => Ok(true),
+        Err(WriteFault::Gone) => Ok(false),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// Writes the id of the load balancer into the label that other tools read.
@@ -43,13 +48,13 @@ pub(super) async fn set_label(
         return Ok(false);
     }
     let body = json!({"metadata": {"labels": {LABEL_LB_ID: id}}});
-    patch(cluster, fence, service, None, &body).await.map(|()| true)
+    patch_if_there(cluster, fence, service, None, &body).await.map(|()| true)
 }
 
 /// Takes off the label by which a Service counts as inherited: its user has restated what was ignored before.
 pub(super) async fn disinherit(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<(), WriteFault> {
     let body = json!({"metadata": {"labels": {LABEL_HASH: null}}});
-    patch(cluster, fence, service, None, &body).await
+    patch_if_there(cluster, fence, service, None, &body).await
 }
 
 /// Writes the addresses under which the Service is reached.
@@ -68,7 +73,7 @@ pub(super) async fn set_ingress(
         (0..).zip(ingress).map(|(index, entry)| entry_json(entry, details.get(index).unwrap_or(&none))).collect();
     let body =
         json!({"status": {"loadBalancer": {"ingress": if entries.is_empty() { Value::Null } else { entries.into() }}}});
-    patch(cluster, fence, service, Some("status"), &body).await.map(|()| true)
+    patch_if_there(cluster, fence, service, Some("status"), &body).await.map(|()| true)
 }
 
 /// Whether what is there says as much as `wanted`: without ports, all are served; without a mode, it is `VIP`. So a status
@@ -139,7 +144,21 @@ pub(super) async fn release(cluster: &Cluster, fence: &Fence, service: &ServiceV
     if metadata.as_object().is_some_and(|fields| fields.len() < 2) {
         return Ok(());
     }
-    patch(cluster, fence, service, None, &json!({"metadata": metadata})).await
+    patch_if_there(cluster, fence, service, None, &json!({"metadata": metadata})).await
+}
+
+/// Whoever is gone needs to be told nothing.
+async fn patch_if_there(
+    cluster: &Cluster,
+    fence: &Fence,
+    service: &ServiceView,
+    subresource: Option<&'static str>,
+    body: &Value,
+) -> Result<(), WriteFault> {
+    match patch(cluster, fence, service, subresource, body).await {
+        Err(WriteFault::Gone) => Ok(()),
+        other => other,
+    }
 }
 
 async fn patch(
@@ -150,8 +169,5 @@ async fn patch(
     body: &Value,
 ) -> Result<(), WriteFault> {
     let permit = fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
-    match cluster.patch(&permit, Kind::Service, &service.key, subresource, PatchKind::Merge, body).await {
-        Err(WriteFault::Gone) => Ok(()),
-        other => other,
-    }
+    cluster.patch(&permit, Kind::Service, &service.key, subresource, PatchKind::Merge, body).await
 }

@@ -25,11 +25,12 @@ use crate::config::Config;
 use crate::config::checked::VSwitchChoice;
 use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
 use crate::plan::lb::annotations::{Name, raw};
+use crate::plan::lb::desired::zones;
 use crate::plan::lb::gates;
 use crate::plan::lb::naming::Owner;
 use crate::plan::lb::observed::{Observed, ObservedInstance};
 use crate::plan::lb::operation::Plan;
-use crate::plan::lb::teardown::Departure;
+use crate::plan::lb::teardown::{Departure, reversible};
 use crate::plan::lb::{Desired, Inputs, Settings, desire, teardown, teardown_needs, wanted_enis};
 
 /// Interfaces of directly attached pods: by address, the pod it belonged to when it was looked up, and the interface.
@@ -296,11 +297,13 @@ impl Reader {
 pub(super) struct Leaving {
     pub(super) owner: Owner,
     pub(super) departure: Departure,
+    /// Whether the Service stays, so that its user can want the load balancer back.
+    stays: bool,
 }
 
 impl Leaving {
     pub(super) fn of(service: &ServiceView, settings: &Settings) -> Self {
-        Self { owner: Owner::of(service, settings), departure: Departure::of(service) }
+        Self { owner: Owner::of(service, settings), departure: Departure::of(service), stays: !service.deleting }
     }
 
     /// The load balancer that the Service names.
@@ -347,18 +350,13 @@ impl Leaving {
     }
 
     pub(super) fn plan(&self, observed: &Observed) -> Plan {
-        teardown(&self.owner, &self.departure, observed)
+        let plan = teardown(&self.owner, &self.departure, observed);
+        if self.stays { reversible(plan) } else { plan }
     }
 }
 
 fn near_nodes(mut vswitches: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<String> {
-    let mut nodes_in: BTreeMap<&str, usize> = BTreeMap::new();
-    for node in nodes {
-        const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
-        if let Some(zone) = LABELS.iter().find_map(|label| node.labels.get(*label)) {
-            *nodes_in.entry(zone).or_default() += 1;
-        }
-    }
+    let nodes_in: HashMap<&str, usize> = zones::by_nodes(nodes).into_iter().collect();
     let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
     vswitches.retain(|vswitch| count(vswitch) > 0);
     vswitches.sort_by_key(|vswitch| (Reverse(count(vswitch)), Reverse(vswitch.available_ips), vswitch.id.clone()));

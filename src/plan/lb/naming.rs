@@ -24,6 +24,9 @@ pub const MARK_TAG: &str = "kubernetes.do.not.delete";
 pub const CLUSTER_TAG: &str = "ack.aliyun.com";
 /// Tag of load balancers that a user made and a Service uses; its value is `true`.
 pub const REUSE_TAG: &str = "kubernetes.reused.by.user";
+/// Tag of load balancers that lost their delete protection to be deleted while their Service could still want them back;
+/// its value is `true`. It tells the protection that was taken for a deletion from the one that a person switched off.
+pub const UNPROTECTED_TAG: &str = "alicloud-ccm.unprotected";
 /// Finalizer on Services that have, or may have, something in the cloud.
 pub const FINALIZER: &str = "service.k8s.alibaba/resources";
 /// Label in which the official controller keeps a hash of the last applied state. What it says decides nothing here; that

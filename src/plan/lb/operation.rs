@@ -265,7 +265,7 @@ pub struct CreateInstance {
     pub master_zone: Option<String>,
     /// Secondary zone.
     pub slave_zone: Option<String>,
-    /// Whether other zones will do, because only the configuration asks for these.
+    /// Whether other zones will do, because only the configuration, or the place of the nodes, asks for these.
     pub zones_can_change: bool,
     /// `PayBySpec` or `PayByCLCU`
     pub instance_charge_type: String,

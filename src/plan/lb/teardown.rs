@@ -4,13 +4,13 @@
 //! kind can still be left.
 
 use super::access;
-use super::annotations::{Name, raw};
+use super::annotations::{Name, entry, raw};
 use super::desired::{Needs, groups_to_read};
 use super::diff::{Draft, clear_all, forwards_to, listener_target};
 use super::model::ListenerKey;
-use super::naming::{MARK_TAG, Owner};
+use super::naming::{MARK_TAG, Owner, UNPROTECTED_TAG};
 use super::observed::{Observed, ObservedInstance};
-use super::operation::{Operation, Plan, Target};
+use super::operation::{Operation, Plan, Step, Target};
 use crate::plan::inputs::ServiceView;
 
 /// What a Service says about being cleaned up after. It is read leniently: a Service with mistakes can be deleted too.
@@ -67,6 +67,12 @@ pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Pl
         (Some(instance), Some(id)) if instance.id != id => {
             draft.problem("load balancer", &instance.id, format!("{id}; nothing is removed from another one"));
         }
+        (Some(instance), Some(id)) if instance.tags.get(MARK_TAG) == Some(&owner.default_name()) => draft.problem(
+            entry(Name::Id).full_key(),
+            id,
+            "the id of a load balancer of a user: this one was made for this Service; remove the annotation to have it \
+             removed with the Service",
+        ),
         (Some(_), Some(_)) => leave(owner, departure, observed, &mut draft),
         (Some(instance), None) if !owner.owns_instance(instance) => draft.problem(
             format!("load balancer {}", instance.id),
@@ -85,6 +91,26 @@ pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Pl
         access::teardown(owner, observed, preserve && reuse.is_none(), &mut draft);
     }
     draft.plan
+}
+
+/// The same steps for a Service that stays: as long as the load balancer is there, its user can want it back, and with
+/// its delete protection.
+#[must_use]
+pub fn reversible(mut plan: Plan) -> Plan {
+    let deletes = plan.steps.iter().any(|step| matches!(step.operation, Operation::DeleteInstance { .. }));
+    let unprotects = |step: &Step| matches!(step.operation, Operation::SetDeleteProtection { on: false });
+    if let Some(index) = plan.steps.iter().position(unprotects).filter(|_| deletes) {
+        let mark = Step {
+            operation: Operation::Tag { tags: [(UNPROTECTED_TAG.to_owned(), "true".to_owned())].into() },
+            target: Target::Attribute("tags"),
+            // What cannot be marked is deleted all the same.
+            needs: Vec::new(),
+            reason: "it was protected".to_owned(),
+            destroys: false,
+        };
+        plan.steps.insert(index, mark);
+    }
+    plan
 }
 
 fn delete(instance: &ObservedInstance, draft: &mut Draft) {

@@ -31,6 +31,8 @@ purpose.
   controller, which its label `service.beta.kubernetes.io/hash` tells, listeners that are there stay open and without
   persistence, so that nobody is shut out by the move; an event says so. The two come into force when one of them is changed,
   or when the label is removed: `kubectl label service NAME service.beta.kubernetes.io/hash-`.
+- A load balancer that was deleted outside of the cluster is made again once two looks, ten seconds apart, have proven that it
+  is gone; the address can be another one, and an event says so. Where its absence cannot be proven, nothing is made.
 - A server group that is no longer wanted, or that has to go with its Service, and that a listener of a user still needs, is
   told with the name of that listener.
 - A change of how traffic is charged, which takes effect at midnight, is waited for and not asked for again.

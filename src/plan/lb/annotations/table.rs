@@ -76,7 +76,8 @@ table! {
     ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
         "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
         "Protection against changes in the console.";
-    VswitchId: suffix("vswitch-id"), Text, "`cloud.vswitches`", Applies::Instance, Creation, "ignored",
+    VswitchId: suffix("vswitch-id"), Text, "`cloud.vswitches`", Applies::Instance, Creation,
+        "told, and left as it is: delete the Service and make it again",
         "vSwitch of a new intranet load balancer.";
     NetworkType: suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
         "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.";
@@ -84,9 +85,9 @@ table! {
         "Private address of a new intranet load balancer.";
     IpVersion: suffix("ip-version"), OneOf(&["ipv4", "ipv6"]), "ipv4", Applies::Instance, Immutable,
         "a different value is a problem; unset counts as `ipv4`", "Version of the address.";
-    MasterZoneid: suffix("master-zoneid"), Text, "", Applies::Instance, Immutable, "a different value is a problem",
+    MasterZoneid: suffix("master-zoneid"), Text, "`service.defaults.master_zone`, or where most nodes are", Applies::Instance, Immutable, "a different value is a problem",
         "Primary zone.";
-    SlaveZoneid: suffix("slave-zoneid"), Text, "", Applies::Instance, Immutable, "a different value is a problem",
+    SlaveZoneid: suffix("slave-zoneid"), Text, "`service.defaults.slave_zone`, or where the second most nodes are", Applies::Instance, Immutable, "a different value is a problem",
         "Secondary zone.";
     ChargeType: suffix("charge-type"), OneOf(&["paybytraffic", "paybybandwidth"]), "", Applies::Instance, Always,
         "changed in place on internet load balancers that are not `PayByCLCU`", "How internet traffic is charged.";

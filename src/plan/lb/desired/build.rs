@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::backends::{Mode, Sources, mode};
 use super::idle::idle;
+use super::zones;
 use super::{Desired, DesiredGroup, DesiredInstance, DesiredListener, FixedAttribute, Inputs, Settings, is_inherited};
 use crate::plan::inputs::{ServicePort, ServiceView};
 use crate::plan::lb::Problem;
@@ -31,7 +32,7 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
 
     let reuse = annotations.text(Name::Id);
     let override_listeners = annotations.get(Name::ForceOverrideListeners).is_some();
-    let instance = instance(&annotations, &owner, settings, &mut problems);
+    let instance = instance(&annotations, &owner, inputs, &mut problems);
     if settings.service.disable_public && reuse.is_none() && instance.create.address_type == "internet" {
         problems.push(annotations.complaint(
             Name::AddressType,
@@ -229,9 +230,10 @@ fn schedulers(desired: &Desired, annotations: &Annotations) -> Vec<Problem> {
 fn instance(
     annotations: &Annotations,
     owner: &Owner,
-    settings: &Settings,
+    inputs: &Inputs<'_>,
     problems: &mut Vec<Problem>,
 ) -> DesiredInstance {
+    let settings = inputs.settings;
     let defaults = &settings.service.defaults;
     let text = |name| annotations.text(name);
     let address_type = text(Name::AddressType).unwrap_or_else(|| defaults.address_type.clone());
@@ -242,9 +244,17 @@ fn instance(
     let internet_charge_type = text(Name::ChargeType).or_else(|| defaults.internet_charge_type.clone());
     let by_bandwidth = internet_charge_type.as_deref() == Some("paybybandwidth");
     let protection = text(Name::ModificationProtection);
-    let master_zone = text(Name::MasterZoneid).or_else(|| defaults.master_zone.clone());
-
     let zones_stated = [Name::MasterZoneid, Name::SlaveZoneid].iter().any(|name| annotations.get(*name).is_some());
+    let (master_zone, slave_zone) = match &defaults.master_zone {
+        _ if zones_stated => (
+            text(Name::MasterZoneid).or_else(|| defaults.master_zone.clone()),
+            text(Name::SlaveZoneid).or_else(|| defaults.slave_zone.clone()),
+        ),
+        Some(zone) => (Some(zone.clone()), defaults.slave_zone.clone()),
+        // An intranet load balancer is where its vSwitch is.
+        None if intranet => (None, None),
+        None => zones::near(inputs.nodes),
+    };
 
     let mut tags = defaults.tags.clone();
     tags.extend(annotations.tags.clone());
@@ -275,7 +285,7 @@ fn instance(
         address: text(Name::Ip),
         zones_can_change: master_zone.is_some() && !zones_stated,
         master_zone,
-        slave_zone: text(Name::SlaveZoneid).or_else(|| defaults.slave_zone.clone()),
+        slave_zone,
         spec: by_spec.then(|| text(Name::Spec).unwrap_or_else(|| defaults.spec.clone())),
         instance_charge_type: charge_type,
         internet_charge_type,
@@ -292,6 +302,7 @@ fn instance(
     DesiredInstance {
         create,
         name: text(Name::LbName),
+        vswitch_id: text(Name::VswitchId),
         fixed: fixed(annotations),
         instance_charge_type: text(Name::InstanceChargeType),
         spec: text(Name::Spec),

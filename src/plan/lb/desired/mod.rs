@@ -6,6 +6,7 @@
 mod backends;
 mod build;
 mod idle;
+pub mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -185,6 +186,8 @@ pub struct DesiredInstance {
     pub create: CreateInstance,
     /// Visible name.
     pub name: Option<String>,
+    /// The vSwitch that an annotation asks for; it counts only when the instance is made.
+    pub vswitch_id: Option<String>,
     /// What cannot be changed: (annotation key, attribute, wanted value).
     pub fixed: Vec<(String, FixedAttribute, String)>,
     /// `PayBySpec` or `PayByCLCU`

@@ -126,20 +126,34 @@ fn change(desired: &Desired, wanted: &DesiredGroup, group: &GroupRef, remote: &[
     let stale: Vec<BackendKey> =
         ours().filter(|backend| !wanted.backends.contains_key(&backend.key)).map(|b| b.key.clone()).collect();
     remove(group, &stale, desired.batch_size, &format!("{}: no longer a backend", wanted.source), draft);
-    let changed: Vec<Backend> = ours()
+    let changed: Vec<(Backend, u8)> = ours()
         .filter_map(|remote| {
             let mut backend = wanted.backends.get(&remote.key)?.clone();
             if wanted.ignore_weights {
                 backend.weight = remote.weight;
             }
             let same = backend.weight == remote.weight && owner.same_mark(&backend.description, &remote.description);
-            (!same).then_some(backend)
+            (!same).then_some((backend, remote.weight))
         })
         .collect();
     for batch in changed.chunks(desired.batch_size) {
-        let operation = Operation::SetBackends { group: group.clone(), backends: batch.to_vec() };
-        draft.step(operation, target.clone(), [target.clone()], format!("{}: weight or mark differs", wanted.source));
+        let reason = format!("{}: {}", wanted.source, found(batch));
+        let backends = batch.iter().map(|(backend, _)| backend.clone()).collect();
+        let operation = Operation::SetBackends { group: group.clone(), backends };
+        draft.step(operation, target.clone(), [target.clone()], reason);
     }
+}
+
+/// What was found of backends that differ, each kind of difference once.
+fn found(changed: &[(Backend, u8)]) -> String {
+    let differences: BTreeSet<String> = changed
+        .iter()
+        .map(|(backend, found)| match backend.weight == *found {
+            true => "the mark differs".to_owned(),
+            false => format!("weight {found} -> {}", backend.weight),
+        })
+        .collect();
+    differences.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 fn remove(group: &GroupRef, backends: &[BackendKey], batch_size: usize, reason: &str, draft: &mut Draft) {

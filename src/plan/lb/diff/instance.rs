@@ -6,7 +6,7 @@ use super::Draft;
 use crate::plan::lb::Problem;
 use crate::plan::lb::annotations::{Name, entry};
 use crate::plan::lb::desired::{Desired, FixedAttribute};
-use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, REUSE_TAG};
+use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::lb::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::lb::operation::{MOST_TAGS, Operation, Target};
 
@@ -152,14 +152,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, draft: &mut Draft) {
         }
     }
     let wanted = &desired.instance;
-    if let Some(on) = wanted.delete_protection.filter(|on| *on != instance.delete_protection) {
-        attribute(
-            draft,
-            "delete protection",
-            Operation::SetDeleteProtection { on },
-            format!("{}: {} now", key(Name::DeleteProtection), if on { "off" } else { "on" }),
-        );
-    }
+    protection(wanted.delete_protection, instance, draft);
     if let Some(status) = differs(wanted.modification_protection.as_ref(), &instance.modification_protection) {
         attribute(
             draft,
@@ -173,6 +166,28 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, draft: &mut Draft) {
         attribute(draft, "name", Operation::SetName { name }, reason);
     }
     tags(desired, instance, draft);
+}
+
+/// Delete protection as the annotation says; without one, as it was before a deletion that is not wanted any more.
+fn protection(wanted: Option<bool>, instance: &ObservedInstance, draft: &mut Draft) {
+    const TARGET: &str = "delete protection";
+    let given_up = instance.tags.contains_key(UNPROTECTED_TAG);
+    let reason = match wanted {
+        None => "the load balancer was about to be deleted".to_owned(),
+        Some(on) => format!("{}: {} now", key(Name::DeleteProtection), if on { "off" } else { "on" }),
+    };
+    let on = wanted.or(given_up.then_some(true));
+    if let Some(on) = on.filter(|on| *on != instance.delete_protection) {
+        attribute(draft, TARGET, Operation::SetDeleteProtection { on }, reason);
+    }
+    if given_up {
+        draft.step(
+            Operation::Untag { keys: vec![UNPROTECTED_TAG.to_owned()] },
+            Target::Attribute("tags"),
+            [Target::Attribute(TARGET)],
+            "the load balancer stays",
+        );
+    }
 }
 
 fn attribute(draft: &mut Draft, target: &'static str, operation: Operation, reason: impl Into<String>) {
@@ -212,8 +227,22 @@ pub(in crate::plan::lb) fn charge_differs(desired: &Desired, instance: &Observed
     !draft.plan.steps.is_empty()
 }
 
-/// Settings of the charge that have no effect on this instance, or on the one to be made.
+/// Settings that have no effect on this instance, or on the one to be made.
 pub(super) fn idle(desired: &Desired, instance: Option<&ObservedInstance>, draft: &mut Draft) {
+    if let (Some(instance), Some(wanted), None) = (instance, &desired.instance.vswitch_id, &desired.reuse)
+        && instance.address_type == "intranet"
+        && !instance.vswitch_id.is_empty()
+        && instance.vswitch_id != *wanted
+    {
+        let there = &instance.vswitch_id;
+        let why =
+            format!("no effect: the load balancer is in {there} and stays there; delete the Service and make it again");
+        draft.warning(key(Name::VswitchId), wanted, why);
+    }
+    idle_charge(desired, instance, draft);
+}
+
+fn idle_charge(desired: &Desired, instance: Option<&ObservedInstance>, draft: &mut Draft) {
     let (wanted, create) = (&desired.instance, &desired.instance.create);
     let charge_type = wanted.instance_charge_type.as_deref();
     let charge_type = charge_type.or(instance.map(|it| it.instance_charge_type.as_str()));
@@ -310,7 +339,7 @@ fn tags(desired: &Desired, instance: &ObservedInstance, draft: &mut Draft) {
     let cluster_tag = desired.owner.cluster_tag.as_str();
     let untouched = |key: &str| {
         let lower = key.to_ascii_lowercase();
-        [MARK_TAG, CLUSTER_TAG, REUSE_TAG, cluster_tag].contains(&key)
+        [MARK_TAG, CLUSTER_TAG, REUSE_TAG, UNPROTECTED_TAG, cluster_tag].contains(&key)
             || lower.starts_with("acs:")
             || lower.starts_with("aliyun")
     };
@@ -321,20 +350,28 @@ fn tags(desired: &Desired, instance: &ObservedInstance, draft: &mut Draft) {
         .collect();
     let remove: Vec<_> =
         instance.tags.keys().filter(|key| !untouched(key) && !wanted.contains_key(*key)).cloned().collect();
-    let reason = key(Name::AdditionalResourceTags);
     let new = set.keys().filter(|key| !instance.tags.contains_key(*key)).count();
+    let reason = |keys: &mut dyn Iterator<Item = &String>| {
+        let found = keys.map(|tag| match instance.tags.get(tag) {
+            Some(value) => format!("{tag} is {value:?}"),
+            None => format!("{tag} is unset"),
+        });
+        format!("{}: {} now", key(Name::AdditionalResourceTags), found.collect::<Vec<_>>().join(", "))
+    };
     let mut operations = Vec::new();
     if !set.is_empty() {
-        operations.push(Operation::Tag { tags: set });
+        let reason = reason(&mut set.keys());
+        operations.push((Operation::Tag { tags: set }, reason));
     }
     if !remove.is_empty() {
-        operations.push(Operation::Untag { keys: remove });
+        let reason = reason(&mut remove.iter());
+        operations.push((Operation::Untag { keys: remove }, reason));
     }
     // Two marks may be on their way as well.
     if instance.tags.len() + new + 2 > MOST_TAGS {
         operations.reverse();
     }
-    for operation in operations {
-        attribute(draft, "tags", operation, reason.clone());
+    for (operation, reason) in operations {
+        attribute(draft, "tags", operation, reason);
     }
 }

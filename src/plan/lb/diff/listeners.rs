@@ -407,22 +407,26 @@ impl Pass<'_> {
             match remote.get(&domain) {
                 Some(found) if found.certificate_id == certificate_id => {}
                 Some(found) => {
-                    let id = found.id.clone();
-                    set.push(Operation::SetDomainExtension { listener: key, id, domain, certificate_id });
+                    let (id, was) = (found.id.clone(), found.certificate_id.clone());
+                    set.push((Operation::SetDomainExtension { listener: key, id, domain, certificate_id }, was));
                 }
-                None => add.push(Operation::CreateDomainExtension { listener: key, domain, certificate_id }),
+                None => {
+                    let operation = Operation::CreateDomainExtension { listener: key, domain, certificate_id };
+                    add.push((operation, "none".to_owned()));
+                }
             }
         }
         let gone = remote.iter().filter(|(domain, _)| !wanted_domains.contains_key(*domain)).map(|(domain, found)| {
-            Operation::DeleteDomainExtension { listener: key, id: found.id.clone(), domain: domain.clone() }
+            let (id, domain) = (found.id.clone(), domain.clone());
+            (Operation::DeleteDomainExtension { listener: key, id, domain }, found.certificate_id.clone())
         });
         let operations: Vec<_> = set.into_iter().chain(add).chain(gone).collect();
-        for operation in operations {
+        for (operation, found) in operations {
             self.draft.step(
                 operation,
                 Target::Attribute("domain extensions"),
                 [listener_target(key)],
-                format!("{}: {}", wanted.source, entry(Name::DomainExtensions).full_key()),
+                format!("{}: {}: {found} now", wanted.source, entry(Name::DomainExtensions).full_key()),
             );
         }
     }

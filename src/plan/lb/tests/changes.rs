@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Cloud, ENI, NAME, World, key, leaving, lines, node, pod, port};
 use crate::plan::inputs::Ingress;
 use crate::plan::lb::model::{ListenerField, Protocol};
-use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG};
+use crate::plan::lb::naming::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::lb::observed::{CertificateState, ObservedGroup};
 use crate::plan::lb::operation::Operation;
+use crate::plan::lb::teardown::reversible;
 use crate::plan::lb::{Departure, diff, teardown};
 
 fn ingress(ip: &str) -> Ingress {
@@ -402,6 +403,43 @@ fn a_service_with_mistakes_can_be_deleted() {
     let id = cloud.instance().id.clone();
     let plan = teardown(&owner, &leaving(Some(&id), false), &cloud.observed);
     assert!(plan.steps.iter().all(|step| !matches!(step.operation, Operation::DeleteInstance { .. })), "{plan}");
+}
+
+#[test]
+fn a_deletion_that_is_not_wanted_any_more_gives_the_protection_back() {
+    let world = World::new(&[]);
+    let mut cloud = world.served();
+    cloud.perform(&Operation::SetDeleteProtection { on: true });
+    let owner = Owner::of(&world.service, &world.settings);
+    let plan = reversible(teardown(&owner, &Departure::default(), &cloud.observed));
+    assert_eq!(plan.steps.len(), 3, "{plan}");
+    for step in &plan.steps[..2] {
+        cloud.perform(&step.operation);
+    }
+    assert!(!cloud.instance().delete_protection);
+    let rest = reversible(teardown(&owner, &Departure::default(), &cloud.observed));
+    assert_eq!(rest.steps.len(), 1, "{rest}");
+
+    let unwanted = cloud.observed.clone();
+    for (given, protected) in
+        [(None, true), (Some(("delete-protection", "on")), true), (Some(("delete-protection", "off")), false)]
+    {
+        let world = World::new(given.as_slice());
+        cloud.observed = unwanted.clone();
+        for step in diff(&world.desired(), &cloud.observed).steps {
+            cloud.perform(&step.operation);
+        }
+        assert_eq!(cloud.instance().delete_protection, protected);
+        assert!(!cloud.instance().tags.contains_key(UNPROTECTED_TAG));
+    }
+}
+
+#[test]
+fn a_load_balancer_without_protection_is_deleted_without_a_mark() {
+    let world = World::new(&[("delete-protection", "off")]);
+    let cloud = world.served();
+    let plan = teardown(&Owner::of(&world.service, &world.settings), &Departure::default(), &cloud.observed);
+    assert_eq!(reversible(plan.clone()), plan);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::plan::inputs::{Ingress, PodView};
+use crate::plan::inputs::{Ingress, PodView, Taint};
 use crate::plan::lb::desired::expected_details;
 use crate::plan::lb::gates::{Outcome, admitted, conditions, gate_of, pods_to_read};
 use crate::plan::lb::naming::{LABEL_HASH, Owner};
@@ -330,4 +330,33 @@ fn only_zones_of_the_configuration_can_be_given_up() {
     world.settings.service.defaults.master_zone = Some("z-i".to_owned());
     assert!(world.desired().instance.create.zones_can_change);
     assert!(!world.with(&[("master-zoneid", "z-j")]).desired().instance.create.zones_can_change);
+}
+
+#[test]
+fn public_load_balancers_are_near_the_nodes_where_nobody_says_otherwise() {
+    let zone = |node: &Arc<NodeView>, zone: &str| {
+        edited(node, |node| drop(node.labels.insert("topology.kubernetes.io/zone".to_owned(), zone.to_owned())))
+    };
+    let mut world = World::new(&[]);
+    let of = |world: &World| {
+        let create = world.desired().instance.create;
+        (create.master_zone.unwrap_or_default(), create.slave_zone.unwrap_or_default(), create.zones_can_change)
+    };
+    assert_eq!(of(&world), (String::new(), String::new(), false), "nobody knows where they are");
+    world.nodes = vec![zone(&world.nodes[0], "z-j"), zone(&world.nodes[1], "z-i"), zone(&node("n3", "i-3"), "z-j")];
+    assert_eq!(of(&world), ("z-j".to_owned(), "z-i".to_owned(), true));
+    let stated = world.clone().with(&[("master-zoneid", "z-x")]);
+    assert_eq!(of(&stated), ("z-x".to_owned(), String::new(), false));
+    assert_eq!(of(&world.clone().with(&[("address-type", "intranet")])).0, "", "it is where its vSwitch is");
+    let mut configured = world.clone();
+    configured.settings.service.defaults.master_zone = Some("z-c".to_owned());
+    assert_eq!(of(&configured), ("z-c".to_owned(), String::new(), true));
+    let taint = Taint {
+        key: "node.cloudprovider.kubernetes.io/uninitialized".to_owned(),
+        value: String::new(),
+        effect: "NoSchedule".to_owned(),
+        added: None,
+    };
+    world.nodes[1] = edited(&world.nodes[1], |node| node.taints.push(taint));
+    assert_eq!(of(&world).0, "", "most may come to be elsewhere");
 }

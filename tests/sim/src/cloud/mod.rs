@@ -153,6 +153,12 @@ impl Cloud {
         &self.0.faults
     }
 
+    /// From now on nothing goes wrong, and lists show everything that there is.
+    pub fn calm(&self) {
+        self.0.faults.clear();
+        self.0.state.lock().hidden.clear();
+    }
+
     /// Looks at what the cloud holds.
     pub fn look<T>(&self, look: impl FnOnce(&World) -> T) -> T {
         look(&self.0.state.lock().world)
@@ -255,6 +261,12 @@ impl Cloud {
     #[must_use]
     pub fn writes(&self) -> Vec<Call> {
         self.0.log.look(|calls| calls.iter().filter(|it| it.write).cloned().collect())
+    }
+
+    /// How many calls so far can change something.
+    #[must_use]
+    pub fn count_writes(&self) -> usize {
+        self.0.log.look(|calls| calls.iter().filter(|it| it.write).count())
     }
 
     /// What a client did that the real cloud would ignore or merely tolerate. Empty for a client without mistakes.

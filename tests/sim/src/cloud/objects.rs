@@ -354,7 +354,8 @@ pub struct Metadata {
     pub role: Option<String>,
     /// Lifetime of the role's keys; six hours unless set.
     pub key_lifetime: Option<Duration>,
-    pub(crate) tokens: BTreeMap<String, Timestamp>,
+    /// Session tokens that were given out, and until when they are good.
+    pub tokens: BTreeMap<String, Timestamp>,
     pub(crate) issued: Option<String>,
 }
 

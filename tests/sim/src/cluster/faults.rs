@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::failure::Failure;
 use super::request::Request;
 use crate::gate::{self, Gate};
@@ -15,6 +17,7 @@ pub struct Match {
     target: Option<String>,
     name: Option<String>,
     user_agent: Option<String>,
+    reason: Option<String>,
 }
 
 impl Match {
@@ -39,11 +42,17 @@ impl Match {
         Match { user_agent: Some(user_agent.to_owned()), ..self }
     }
 
-    fn fits(&self, request: &Request) -> bool {
+    /// Only for the making of events with this reason.
+    pub fn because(self, reason: &str) -> Match {
+        Match { reason: Some(reason.to_owned()), ..self }
+    }
+
+    fn fits(&self, request: &Request, body: &Value) -> bool {
         self.verb.as_deref().is_none_or(|verb| verb == request.verb)
             && self.target.as_deref().is_none_or(|target| target == request.target())
             && self.name.as_deref().is_none_or(|name| name == request.name)
             && self.user_agent.as_deref().is_none_or(|agent| request.user_agent.contains(agent))
+            && self.reason.as_deref().is_none_or(|reason| body["reason"] == reason)
     }
 }
 
@@ -140,7 +149,7 @@ impl Faults {
     }
 
     /// Takes the oldest fault that fits the request, and what chance adds.
-    pub(super) fn plan(&mut self, request: &Request) -> Plan {
+    pub(super) fn plan(&mut self, request: &Request, body: &Value) -> Plan {
         let mut plan = Plan::default();
         if !self.latency.is_zero() {
             plan.before.push(Step::Wait(self.latency));
@@ -149,7 +158,7 @@ impl Faults {
             throw(chaos, dice, &mut plan);
         }
         let due = |rule: &mut Rule| {
-            let fits = rule.left > 0 && rule.matching.fits(request);
+            let fits = rule.left > 0 && rule.matching.fits(request, body);
             let passes = fits && rule.skip > 0;
             rule.skip -= usize::from(passes);
             fits && !passes

@@ -506,6 +506,12 @@ impl Cluster {
         self.shared.log.lock().calls().iter().filter(|call| call.is_write()).cloned().collect()
     }
 
+    /// How many of those there were, apart from one resource.
+    pub fn count_writes_except(&self, resource: &str) -> usize {
+        let log = self.shared.log.lock();
+        log.calls().iter().filter(|call| call.is_write() && call.resource != resource).count()
+    }
+
     /// How often a verb was asked for on a resource (`nodes`, `nodes/status`).
     pub fn count(&self, verb: &str, target: &str) -> usize {
         self.shared.log.lock().calls().iter().filter(|call| call.verb == verb && call.target() == target).count()

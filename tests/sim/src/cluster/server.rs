@@ -111,8 +111,9 @@ impl Cluster {
     }
 
     async fn answer(&self, request: Request, user: &str, body: &Bytes) -> Result<Response<Body>, Lost> {
-        let call = self.shared.log.lock().open(&request, user, serde_json::from_slice(body).ok());
-        let plan = self.shared.faults.lock().plan(&request);
+        let read = serde_json::from_slice(body).ok();
+        let plan = self.shared.faults.lock().plan(&request, read.as_ref().unwrap_or(&Value::Null));
+        let call = self.shared.log.lock().open(&request, user, read);
         let mut refused = self.shared.access.lock().authorize(user, &request).err();
         for step in plan.before {
             refused = refused.or(self.take(step).await?);

@@ -1,0 +1,32 @@
+//! Where the nodes are, for load balancers that are to be near them.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::plan::inputs::NodeView;
+use crate::plan::node::UNINITIALIZED;
+
+/// Zones with the number of their nodes, those with more nodes first.
+#[must_use]
+pub fn by_nodes(nodes: &[Arc<NodeView>]) -> Vec<(&str, usize)> {
+    const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for zone in nodes.iter().filter_map(|node| LABELS.iter().find_map(|label| node.labels.get(*label))) {
+        *counts.entry(zone).or_default() += 1;
+    }
+    let mut zones: Vec<_> = counts.into_iter().collect();
+    zones.sort_by_key(|(zone, count)| (Reverse(*count), *zone));
+    zones
+}
+
+/// Primary and secondary zone near the nodes. While a node is still being initialised nobody knows where most will be, and
+/// zones cannot be changed later: the cloud chooses.
+pub(super) fn near(nodes: &[Arc<NodeView>]) -> (Option<String>, Option<String>) {
+    let coming = |node: &NodeView| node.taints.iter().any(|taint| taint.key == UNINITIALIZED);
+    if nodes.iter().any(|node| coming(node)) {
+        return (None, None);
+    }
+    let mut zones = by_nodes(nodes).into_iter().map(|(zone, _)| zone.to_owned());
+    (zones.next(), zones.next())
+}

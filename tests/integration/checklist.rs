@@ -1,0 +1,177 @@
+//! What was promised about load balancers, point by point, and the tests that hold each. A test that is renamed or goes
+//! away is missed here.
+
+use std::path::{Path, PathBuf};
+
+/// Checks that any implementation has to pass: what is given and expected, and where it is held. `golden case` is a file of
+/// `tests/golden`, played by [`crate::golden`].
+const CHECKS: &[(&str, &[&str])] = &[
+    (
+        "1: the default name is made of the UID",
+        &["plan::lb::naming::tests::the_default_name_is_the_uid_with_a_letter_in_front"],
+    ),
+    (
+        "2: an empty current key wins over the legacy one",
+        &["plan::lb::annotations::tests::the_current_prefix_wins_whenever_it_is_present", "golden case legacy-prefix"],
+    ),
+    ("3: marks of listeners and groups are told apart", &["plan::lb::naming::tests::marks_are_recognised"]),
+    (
+        "4: pods share a weight, or have the default one each",
+        &["plan::lb::tests::wanted::weights_of_pods", "golden case default-weight"],
+    ),
+    (
+        "5: nodes weigh as many pods as they run, with local traffic",
+        &["plan::lb::tests::wanted::weights_of_nodes_follow_their_pods_in_local_mode", "golden case local-policy"],
+    ),
+    (
+        "6: redirecting listeners are made after their targets",
+        &["plan::lb::tests::plans::redirecting_listeners_come_after_their_targets", "golden case forward"],
+    ),
+    (
+        "7: redirecting listeners are deleted before their targets",
+        &["plan::lb::tests::plans::redirecting_listeners_go_before_their_targets"],
+    ),
+    (
+        "8: a port changes its protocol, whether its group is there or not",
+        &[
+            "plan::lb::tests::plans::another_protocol_on_a_port",
+            "plan::lb::tests::traps::trap_4_a_listener_is_away_for_no_longer_than_it_takes_to_make_it_again",
+        ],
+    ),
+    (
+        "9: access lists are compared as sets, and only while they are on",
+        &[
+            "plan::lb::diff::fields::tests::access_lists_are_sets_and_count_only_while_the_status_is_on",
+            "golden case acl",
+        ],
+    ),
+    (
+        "10: tags follow the annotation and spare the vendor's and ours",
+        &["plan::lb::tests::changes::the_tag_list_is_authoritative_but_spares_the_vendors", "golden case tags"],
+    ),
+    (
+        "11: two hundred pods for two hundred others, five calls each, additions first",
+        &["plan::lb::tests::changes::many_backends_come_in_batches_additions_first", "golden case eni-scale"],
+    ),
+    (
+        "12: a load balancer made for Kubernetes is not reused",
+        &["golden case reuse-tagged-by-k8s", "plan::lb::tests::changes::an_lb_of_another_owner_is_refused"],
+    ),
+    (
+        "13: a load balancer that is gone is not made again unless that is proven, see docs/differences.md",
+        &[
+            "bad_days::services_in_trouble",
+            "plan::lb::tests::changes::a_lost_load_balancer_is_made_again_unless_it_was_named",
+        ],
+    ),
+    (
+        "14: labels decide nothing, the specification does",
+        &["golden case label-only-change", "controllers::service::change::tests::only_what_the_user_changed_counts"],
+    ),
+    (
+        "15: a pod without interface: nothing is removed, and its condition says so",
+        &[
+            "features::pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up",
+            "plan::lb::tests::changes::a_pod_without_interface_holds_removals_back",
+        ],
+    ),
+    (
+        "16: a node that gets the exclude label leaves",
+        &["features::a_shared_load_balancer_has_one_owner_per_port_and_is_left_clean"],
+    ),
+    (
+        "17: a Service that becomes another type loses its load balancer, labels, status and finalizer",
+        &[
+            "golden case type-to-clusterip",
+            "features::a_service_that_becomes_a_cluster_ip_is_told_what_keeps_its_load_balancer",
+        ],
+    ),
+    ("18: a lost tag is put back on what the name finds", &["features::marks_that_somebody_removed_are_put_back"]),
+    (
+        "19: the type of the address cannot be changed",
+        &[
+            "golden case address-type-switch",
+            "plan::lb::tests::changes::what_is_fixed_at_creation_is_compared_and_the_rest_goes_on",
+        ],
+    ),
+    (
+        "20: the charge of an instance follows its rules, see docs/differences.md",
+        &["features::what_is_paid_for_goes_one_way_only", "plan::lb::tests::changes::charging_follows_its_rules"],
+    ),
+];
+
+/// Files with tests that are named after a defect or a trap.
+const NAMED: &[&str] = &[
+    "tests/integration/defects.rs",
+    "tests/integration/traps.rs",
+    "tests/integration/features.rs",
+    "src/plan/lb/tests/traps.rs",
+    "src/alibaba/endpoints.rs",
+];
+
+/// Defects and traps in the lists of what the official controller gets wrong.
+const DEFECTS: u32 = 15;
+const TRAPS: u32 = 33;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Whether a test of this name exists: a path as the test runner prints it, or `golden case` and its name.
+pub(crate) fn exists(test: &str) -> bool {
+    if let Some(case) = test.strip_prefix("golden case ") {
+        return root().join("tests/golden").join(format!("{case}.json")).is_file();
+    }
+    let Some((module, name)) = test.rsplit_once("::") else { return false };
+    let path: PathBuf = module.split("::").collect();
+    let beside = path.parent().map(Path::to_path_buf).unwrap_or_default();
+    let files = [
+        root().join("tests/integration").join(&path).with_extension("rs"),
+        root().join("src").join(&path).with_extension("rs"),
+        root().join("src").join(&path).join("mod.rs"),
+        // A module of tests at the end of the file that it tests.
+        root().join("src").join(&beside).with_extension("rs"),
+        root().join("src").join(&beside).join("mod.rs"),
+    ];
+    files.iter().any(|file| tests_of(file).iter().any(|found| found == name))
+}
+
+/// Names of the tests in a file.
+fn tests_of(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let mut names = Vec::new();
+    let mut is_test = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("#[") {
+            is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+        } else {
+            let rest = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
+            if let (true, Some(rest)) = (is_test, rest) {
+                names.push(rest.split(['(', '<']).next().unwrap_or_default().to_owned());
+            }
+            is_test = false;
+        }
+    }
+    names
+}
+
+#[test]
+fn every_check_has_tests_that_exist() {
+    for (index, (check, tests)) in CHECKS.iter().enumerate() {
+        assert!(check.starts_with(&format!("{}: ", index + 1)) && !tests.is_empty(), "{check}");
+        for test in *tests {
+            assert!(exists(test), "{check}: there is no test {test}");
+        }
+    }
+    assert_eq!(CHECKS.len(), 20);
+    assert!(!exists("golden case nothing") && !exists("features::nothing") && !exists("checklist::exists"));
+}
+
+#[test]
+fn every_defect_and_every_trap_has_a_test_named_after_it() {
+    let names: Vec<String> = NAMED.iter().flat_map(|file| tests_of(&root().join(file))).collect();
+    let named = |part: &str| names.iter().any(|name| name.starts_with(part) || name.contains(&format!("_{part}")));
+    let missing =
+        (1..=DEFECTS).map(|number| format!("d{number}_")).chain((1..=TRAPS).map(|number| format!("trap_{number}_")));
+    assert_eq!(missing.filter(|part| !named(part)).collect::<Vec<_>>(), Vec::<String>::new());
+}
