@@ -8,6 +8,8 @@ use super::{Fault, FaultKind};
 
 /// More pages than any account has; a list that does not end is not a list.
 const MOST_PAGES: usize = 1000;
+/// More entries than any account has.
+const MOST_ENTRIES: usize = 200_000;
 
 /// Why there is no complete list.
 pub(super) enum Incomplete {
@@ -29,7 +31,7 @@ impl Incomplete {
     pub(super) fn into_fault(self, action: &Action) -> Fault {
         match self {
             Self::Fault(fault) => fault,
-            Self::Endless => fault(action, FaultKind::Bug, format!("the list did not end after {MOST_PAGES} pages")),
+            Self::Endless => fault(action, FaultKind::Bug, "the list does not end".to_owned()),
             Self::Moved => fault(action, FaultKind::Transient, "the list changed while it was read"),
         }
     }
@@ -43,10 +45,14 @@ where
     let mut all = Vec::new();
     let mut token = String::new();
     for _ in 0..MOST_PAGES {
-        let (entries, next) = page(token).await?;
+        let (entries, next) = page(token.clone()).await?;
         all.extend(entries);
         if next.is_empty() {
             return Ok(all);
+        }
+        // A page that names itself as the next one would be read for ever.
+        if next == token || all.len() > MOST_ENTRIES {
+            return Err(Incomplete::Endless);
         }
         token = next;
     }
@@ -64,6 +70,9 @@ where
         let (entries, total) = page(number).await?;
         let (short, empty) = (entries.len() < size, entries.is_empty());
         all.extend(entries);
+        if all.len() > MOST_ENTRIES {
+            break;
+        }
         let missing = usize::try_from(total).is_ok_and(|total| all.len() < total);
         if *announced.get_or_insert(total) != total || missing && empty {
             return Err(Incomplete::Moved);
@@ -106,6 +115,20 @@ mod tests {
         assert_eq!(read(&[(&[1, 2], 2)]).await, Ok(vec![1, 2]), "no page beyond the announced end");
         assert_eq!(read(&[(&[1], 3), (&[2, 3], 3)]).await, Ok(vec![1, 2, 3]), "pages smaller than asked for");
         assert_eq!(read(&[(&[1, 2], 0), (&[3], 0)]).await, Ok(vec![1, 2, 3]), "a server that announces no total");
+    }
+
+    #[tokio::test]
+    async fn a_list_that_does_not_end_is_no_list() {
+        let asked = RefCell::new(0);
+        let same = async |_: String| {
+            *asked.borrow_mut() += 1;
+            Ok((vec![1], "more".to_owned()))
+        };
+        let read = by_token(same).await.map_err(|error| error.into_fault(DESCRIBE_VSWITCHES.0).kind);
+        assert_eq!((read, *asked.borrow()), (Err(FaultKind::Bug), 2));
+        let next = async |token: String| Ok((vec![0; 1000], format!("{token}+")));
+        let read = by_token(next).await.map_err(|error| error.into_fault(DESCRIBE_VSWITCHES.0).kind);
+        assert_eq!(read, Err(FaultKind::Bug), "nor one that nothing could hold");
     }
 
     #[tokio::test]

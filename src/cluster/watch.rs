@@ -161,6 +161,7 @@ async fn older_is_ahead(
 /// Lists one resource, page by page; it is used once its intake is told to finish.
 async fn list(requests: &Requests, resource: &mut Resource) -> Result<String, RequestFault> {
     let mut query = format!("?limit={PAGE}");
+    let mut before = String::new();
     resource.intake.begin();
     for _ in 0..MOST_PAGES {
         let page = match requests.get(&format!("{}{query}", resource.path)).await {
@@ -178,10 +179,15 @@ async fn list(requests: &Requests, resource: &mut Resource) -> Result<String, Re
         if page.continuation.is_empty() {
             return Ok(page.version);
         }
+        // A page that names itself as the next one would be read for ever.
+        if page.continuation == before {
+            break;
+        }
         query = format!("?limit={PAGE}&continue={}", segment(&page.continuation));
+        before = page.continuation;
     }
     resource.intake.begin();
-    Err(RequestFault::Unanswered(format!("the list did not end after {MOST_PAGES} pages")))
+    Err(RequestFault::Unanswered(format!("the list does not end, or has more than {MOST_PAGES} pages")))
 }
 
 struct Page {

@@ -175,6 +175,20 @@ async fn a_version_that_is_too_old_leads_to_a_list_and_its_gaps_count_as_deletio
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_that_does_not_end_is_given_up_and_asked_for_again() {
+    let server = Server::default();
+    for _ in 0..2 {
+        server.list(NODES, page("5", "the same again", json!([node("a", "1", "")])));
+    }
+    server.list(NODES, page("5", "", json!([node("b", "1", "")])));
+    let cluster = server.cluster();
+    let handle = cluster.nodes();
+    handle.store.synced().await;
+    let names: Vec<String> = handle.store.all().iter().map(|node| node.name.clone()).collect();
+    assert_eq!((names, server.lists_asked().len()), (vec!["b".to_owned()], 3));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_went_back_in_time_is_listed_anew_although_it_would_let_us_watch() {
     let server = Server::default();
     server.list(NODES, page("50", "", json!([node("a", "1", ""), node("b", "49", "")])));

@@ -186,6 +186,8 @@ pub(super) async fn read(requests: &Requests, kind: Kind, key: &ObjectKey) -> Re
 
 /// Pods in one page of a list; they are large.
 const PODS: u32 = 100;
+/// More pages than any namespace has.
+const MOST_PAGES: usize = 2000;
 
 /// Lists the pods of a namespace that have all of these labels, and hands each to `take`.
 pub(super) async fn list_pods(
@@ -197,7 +199,7 @@ pub(super) async fn list_pods(
     let selector = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
     let path = format!("/api/v1/namespaces/{}/pods", segment(namespace));
     let mut continuation = String::new();
-    loop {
+    for _ in 0..MOST_PAGES {
         let mut query = format!("?limit={PODS}&labelSelector={}", segment(&selector));
         if !continuation.is_empty() {
             query = format!("{query}&continue={}", segment(&continuation));
@@ -207,11 +209,17 @@ pub(super) async fn list_pods(
         if let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) {
             items.into_iter().try_for_each(&mut take)?;
         }
-        continuation = list.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
-        if continuation.is_empty() {
+        let next = list.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default();
+        if next.is_empty() {
             return Ok(());
         }
+        if next == continuation {
+            break;
+        }
+        next.clone_into(&mut continuation);
     }
+    let fault = RequestFault::Unanswered(format!("the list does not end, or has more than {MOST_PAGES} pages"));
+    Err(WriteFault::sort(fault, "list", Kind::Pod.plural()))
 }
 
 #[cfg(test)]

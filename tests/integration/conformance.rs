@@ -489,7 +489,7 @@ async fn every_annotation_does_what_the_page_says() {
                 // A vSwitch is looked at only when the load balancer is made, which is no failure.
                 let how = if row.key == "vswitch-id" { "LoadBalancerSettings" } else { "SyncLoadBalancerFailed" };
                 let tells = |(kind, reason, message): &(String, String, String)| {
-                    kind == "Warning" && reason == how && message.contains(row.key)
+                    kind == "Warning" && reason == how && message.contains(row.key) && message.contains(row.changed.0)
                 };
                 assert!(told.iter().any(tells), "{}: {told:?}", row.key);
             }

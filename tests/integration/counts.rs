@@ -340,7 +340,7 @@ async fn at_rest() {
 
     assert!(ccm.stop().await.success());
     let ccm = world.start_with(&more, &[]);
-    world.until("it looks at Services", |stage| stage.cloud.count("DescribeVServerGroupAttribute") >= 2).await;
+    world.until("it looks at Services", |stage| stage.cloud.count("DescribeLoadBalancerListeners") > 0).await;
     world.until_quiet(SHORT).await;
     let calls = world.take_calls();
     assert!(calls.contains_key("DescribeInstances") && calls.contains_key("DescribeRouteEntryList"), "{calls:?}");

@@ -110,7 +110,7 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     Row {
         tried: "the HTTP server opened: pages with and without token, with and without TLS, another certificate",
         test: "exposure::opened_to_others_it_speaks_tls_and_asks_who_they_are",
-        numbers: vec![("requests", 12), ("pages given to somebody who may not have them", 0)],
+        numbers: vec![("pages", 6), ("pages given to somebody who may not have them", 0)],
         lost: 0,
     }
     .write();

@@ -330,12 +330,7 @@ async fn of_two_copies_one_works() {
     Row {
         tried: "two copies: stopped, killed, paused, cut off, slow, clocks that jump, both creating the same",
         test: "leaders::of_two_copies_one_works",
-        numbers: vec![
-            ("schedules", 7),
-            ("ms without a leader after an orderly end", orderly),
-            ("ms without a leader after a kill", killed),
-            ("writes that outlast a lead", 0),
-        ],
+        numbers: vec![("schedules", 7), ("writes that outlast a lead", 0)],
         lost: 0,
     }
     .write();

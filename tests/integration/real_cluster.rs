@@ -30,6 +30,8 @@ const PREFIX: &str = "alicloud-ccm-test";
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
@@ -215,7 +217,7 @@ impl ApiServer {
 
     /// What a broken run has left behind.
     async fn sweep(&self) {
-        for list in ["/api/v1/nodes", SERVICES, LEASES] {
+        for list in ["/api/v1/nodes", SERVICES, SLICES, ENDPOINTS, LEASES] {
             for object in items(&self.get(list).await) {
                 let name = object["metadata"]["name"].as_str().unwrap();
                 if name.starts_with(PREFIX) {
@@ -268,14 +270,13 @@ impl ApiServer {
         )
         .await;
         let addresses = |number: usize| format!("10.98.{number}.10");
-        let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
         if self.get("/apis/discovery.k8s.io/v1").await.is_null() {
             let addresses: Vec<_> =
                 (1..).zip(nodes).map(|(number, node)| json!({ "ip": addresses(number), "nodeName": node })).collect();
             let subset = json!({ "addresses": addresses, "ports": [{ "name": "http", "port": 8080 }] });
             let object =
                 json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": name }, "subsets": [subset] });
-            self.post("/api/v1/namespaces/default/endpoints", &object).await;
+            self.post(ENDPOINTS, &object).await;
         } else {
             let endpoints: Vec<_> = (1..)
                 .zip(nodes)
@@ -289,14 +290,14 @@ impl ApiServer {
                 "metadata": { "name": name, "labels": service }, "addressType": "IPv4",
                 "endpoints": endpoints, "ports": [{ "name": "http", "port": 8080, "protocol": "TCP" }],
             });
-            self.post(slices, &object).await;
+            self.post(SLICES, &object).await;
         }
     }
 
     /// Takes away what [`Self::expose`] has put beside the Service.
     async fn forget_endpoints(&self, name: &str) {
-        self.delete(&format!("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/{name}")).await;
-        self.delete(&format!("/api/v1/namespaces/default/endpoints/{name}")).await;
+        self.delete(&format!("{SLICES}/{name}")).await;
+        self.delete(&format!("{ENDPOINTS}/{name}")).await;
     }
 }
 

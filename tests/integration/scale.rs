@@ -25,6 +25,8 @@ async fn settled(nodes: u8) -> (World, crate::kit::Ccm) {
     let ccm = world.start();
     let names: Vec<String> = (1..=nodes).map(|number| world.stage.join(number)).collect();
     world.until("nodes are ready", |_| names.iter().all(|name| is_ready(&world.node(name)))).await;
+    // When a term begins, it looks once for load balancers without a Service.
+    world.until("it has looked around", |stage| stage.cloud.count("DescribeLoadBalancers") > 0).await;
     world.until_quiet(QUIET).await;
     forget(&world.stage);
     (world, ccm)

@@ -21,8 +21,9 @@ use crate::plan::inputs::ObjectKey;
 const FIRST: Duration = Duration::from_secs(3);
 /// What seems to have no owner is looked at again after this time before it is told.
 const CONFIRM: Duration = Duration::from_secs(5);
-/// Time between looks while something has no owner.
+/// Time between looks while something has no owner, for each [`FEW`] load balancers that are listed for it.
 const AGAIN: Duration = Duration::from_secs(20);
+const FEW: usize = 200;
 
 const REASON: &str = "LoadBalancerOwnerMissing";
 
@@ -33,17 +34,18 @@ pub(super) async fn watch(context: &Context, views: &Views, vanished: &Notify) {
     loop {
         let pause = match look(context, views).await {
             // Only what two lists in a row show: a Service may have come or gone while the first was made.
-            Some(found) if found.is_empty() => {
+            Some((found, _)) if found.is_empty() => {
                 tell(context, &found);
                 before = found;
                 None
             }
-            Some(found) => {
+            Some((found, listed)) => {
                 let confirmed: BTreeSet<Orphan> = found.intersection(&before).cloned().collect();
                 let settled = confirmed == found;
                 tell(context, &confirmed);
                 before = found;
-                Some(if settled { AGAIN } else { CONFIRM })
+                let again = AGAIN * u32::try_from(1 + listed / FEW).unwrap_or(u32::MAX);
+                Some(if settled { again } else { CONFIRM })
             }
             None => Some(AGAIN),
         };
@@ -59,8 +61,8 @@ pub(super) async fn watch(context: &Context, views: &Views, vanished: &Notify) {
     }
 }
 
-/// `None` if the cloud did not answer.
-async fn look(context: &Context, views: &Views) -> Option<BTreeSet<Orphan>> {
+/// Load balancers without a Service, and how many were listed; `None` if the cloud did not answer.
+async fn look(context: &Context, views: &Views) -> Option<(BTreeSet<Orphan>, usize)> {
     let config = context.config.borrow().clone();
     let instances = match context.cloud.slb.find_by_tag(&config.cloud.cluster_tag, &config.cloud.cluster_id).await {
         Ok(instances) => instances,
@@ -69,7 +71,8 @@ async fn look(context: &Context, views: &Views) -> Option<BTreeSet<Orphan>> {
             return None;
         }
     };
-    Some(orphaned_instances(&instances, &views.services.all(), &config).into_iter().collect())
+    let orphans = orphaned_instances(&instances, &views.services.all(), &config);
+    Some((orphans.into_iter().collect(), instances.len()))
 }
 
 fn tell(context: &Context, orphans: &BTreeSet<Orphan>) {

@@ -55,12 +55,9 @@ impl Sight {
         nodes: &[Arc<NodeView>],
         service: &ServiceView,
     ) -> Result<Option<String>, Fault> {
-        Ok(doubt(&self.account(cloud, place, nodes).await?, had_one(service)).map(|why| {
-            format!(
-                "no load balancer is made: {why}. Correct cloud.credentials, or the permission ecs:DescribeInstances. If \
-                 it is meant to be so, a node whose instance this account shows lets it go"
-            )
-        }))
+        let account = self.account(cloud, place, nodes).await?;
+        Ok(doubt(&account, had_one(service))
+            .map(|why| format!("no load balancer is made: {why}. {}", way_out(&account))))
     }
 
     /// Why a Service whose load balancer is not there may not be let go now; `None` if it may.
@@ -131,6 +128,20 @@ fn doubt(account: &Account, had_one: bool) -> Option<String> {
         ),
         Account::Denied(why) => {
             Some(format!("the one that the Service had is not there, and the account cannot be recognised: {why}"))
+        }
+    }
+}
+
+/// What to do about it.
+const fn way_out(account: &Account) -> &'static str {
+    match account {
+        Account::Stranger(_) => {
+            "Correct cloud.credentials; if this is the right account, let a node join whose instance it shows, or delete the \
+             nodes whose instances are gone"
+        }
+        Account::Ours | Account::NoNodes | Account::Denied(_) => {
+            "Correct cloud.credentials, or grant ecs:DescribeInstances; to have one made on purpose, empty \
+             status.loadBalancer and take away the label service.k8s.alibaba/loadbalancer-id"
         }
     }
 }

@@ -287,6 +287,64 @@ fn what_has_no_effect_is_said() {
 }
 
 #[test]
+fn each_setting_without_effect_is_told_with_what_it_needs() {
+    const HTTP: (&str, &str) = ("protocol-port", "http:80");
+    const USERS: (&str, &str) = ("id", "lb-user");
+    /// Annotations, the one without effect, and what is said of it.
+    type Case = (&'static [(&'static str, &'static str)], &'static str, &'static str);
+    const CASES: &[Case] = &[
+        (&[("acl-id", "a")], "acl-id", "acl-status: on"),
+        (&[("connection-drain-timeout", "10")], "connection-drain-timeout", "connection-drain: on"),
+        (&[HTTP, ("sticky-session-type", "insert")], "sticky-session-type", "sticky-session: on"),
+        (&[HTTP, ("cookie", "c")], "cookie", "sticky-session-type: server"),
+        (&[HTTP, ("cookie-timeout", "9")], "cookie-timeout", "sticky-session-type: insert"),
+        (&[("health-check-uri", "/a")], "health-check-uri", "health-check-type: http"),
+        (&[HTTP, ("health-check-uri", "/a")], "health-check-uri", "health-check-flag: on"),
+        (&[("health-check-switch", "off"), ("healthy-threshold", "4")], "healthy-threshold", "health-check-switch: on"),
+        (&[("idle-timeout", "10")], "idle-timeout", "no listener is http or https"),
+        (&[("cert-id", "c")], "cert-id", "no listener is https"),
+        (&[("protocol-port", "http:81")], "protocol-port", "no such port"),
+        (&[("forward-port", "80:443")], "forward-port", "80 is no HTTP port"),
+        (&[("domain-extensions", "a.example.com:c")], "domain-extensions", "no listener is https"),
+        (&[USERS, ("scheduler", "wlc")], "scheduler", "force-override-listeners"),
+        (&[USERS, ("vgroup-port", "rsp-user:81")], "vgroup-port", "no such port"),
+        (&[USERS, ("vswitch-id", "vsw-i")], "vswitch-id", "has its place"),
+        (&[USERS, ("preserve-lb-on-delete", "true")], "preserve-lb-on-delete", "kept in any case"),
+        (&[USERS, ("weight", "10")], "weight", "vgroup-port"),
+        (
+            &[USERS, ("vgroup-port", "rsp-user:80"), ("weight", "10"), ("default-weight", "5")],
+            "default-weight",
+            "weight decides",
+        ),
+        (&[("vswitch-id", "vsw-i")], "vswitch-id", "only intranet"),
+        (&[("force-override-listeners", "true")], "force-override-listeners", "managed anyway"),
+        (&[("external-ip-type", "eip"), ("hostname", "a.example.com")], "external-ip-type", "hostname is published"),
+        (&[ENI, ("backend-label", "a=b")], "backend-label", "attached directly"),
+        (&[ENI, ("remove-unscheduled-backend", "on")], "remove-unscheduled-backend", "attached directly"),
+        (&[("graceful-shutdown", "true")], "graceful-shutdown", "backend-type: eni"),
+        (&[("backend-ip-version", "ipv6")], "backend-ip-version", "ip-version: ipv6"),
+        (&[("vgroup-port", "rsp-a:80")], "vgroup-port", "it needs"),
+        (&[("bandwidth", "5")], "bandwidth", "charge-type: paybybandwidth"),
+        (&[("address-type", "intranet"), ("charge-type", "paybytraffic")], "charge-type", "is not charged"),
+        (&[("spec", "slb.s2.small")], "spec", "charged by `PayByCLCU`"),
+    ];
+    for (annotations, key, needs) in CASES {
+        let world = World::new(annotations);
+        let cloud = if annotations.contains(&USERS) { Cloud::of_user() } else { Cloud::default() };
+        let desired = world.desired();
+        let plan = diff(&desired, &cloud.observed);
+        let told: Vec<_> = desired.warnings.iter().chain(&plan.warnings).collect();
+        assert!(told.len() == 1 && told[0].field.ends_with(key) && told[0].allowed.contains(needs), "{key}: {told:?}");
+    }
+    let mut local = World::new(&[("default-weight", "5")]);
+    local.service.local_traffic = true;
+    assert!(local.desired().warnings[0].allowed.contains("number of pods"), "{:?}", local.desired().warnings);
+    // What does count is not told.
+    let sensible = [HTTP, ("health-check-flag", "on"), ("health-check-uri", "/a"), ("acl-status", "off")];
+    assert_eq!(World::new(&sensible).desired().warnings, []);
+}
+
+#[test]
 fn the_status_names_hostname_then_elastic_addresses_then_the_address() {
     let instance = World::new(&[]).served().observed.instance.unwrap();
     let of = |list: &[(&str, &str)], eips: &[&str]| {
