@@ -47,6 +47,7 @@ pub static EFFECTS: &[Effect] = &[
     row("cloud.credentials", Takes::InPlace, "with the next call, also when only a file that is named here changed"),
     row("cloud.endpoints", Takes::InPlace, "with the next call"),
     row("cloud.budget_share", Takes::InPlace, "with the next call"),
+    row("cloud.quotas", Takes::InPlace, "with the next call"),
     row("cloud.timeout", Takes::InPlace, "with the next call"),
     row("cloud", Takes::InPlace, "everything is compared with the cloud again at once"),
     row("kubernetes.kubeconfig", Takes::Reconnects, "at once; what the file holds is re-read in place"),

@@ -6,6 +6,7 @@ use http::HeaderValue;
 use parking_lot::RwLock;
 
 use super::actions::{Action, Read, Write};
+use super::budget::{Allowance, Errand};
 use super::credentials::{CredentialState, Provider, Source};
 use super::endpoints;
 use super::errors;
@@ -19,7 +20,10 @@ use crate::fence::Permit;
 
 /// The way to the cloud that all products share. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Call(Arc<Client>);
+pub struct Call {
+    client: Arc<Client>,
+    errand: Errand,
+}
 
 #[derive(Debug)]
 struct Client {
@@ -58,12 +62,18 @@ impl Call {
             metadata: Metadata::new(Arc::clone(&transport), &config.endpoints),
             provider: Arc::new(Provider::new(config.credentials.clone())),
         };
-        Self(Arc::new(Client { wire: Wire::new(transport), settings: RwLock::new(Arc::new(settings)) }))
+        let client = Client { wire: Wire::new(transport), settings: RwLock::new(Arc::new(settings)) };
+        Self { client: Arc::new(client), errand: Errand::default() }
+    }
+
+    /// The same, for calls on behalf of one object.
+    pub(super) fn on(&self, errand: Errand) -> Self {
+        Self { client: self.client.clone(), errand }
     }
 
     /// Keys and the metadata session outlive a change that does not concern them.
     pub(super) fn reconfigure(&self, config: &checked::Cloud) {
-        let mut settings = self.0.settings.write();
+        let mut settings = self.client.settings.write();
         let provider = if settings.provider.serves(&config.credentials) {
             Arc::clone(&settings.provider)
         } else {
@@ -72,7 +82,7 @@ impl Call {
         let metadata = if settings.metadata.serves(&config.endpoints) {
             settings.metadata.clone()
         } else {
-            Metadata::new(Arc::clone(&self.0.wire.transport), &config.endpoints)
+            Metadata::new(Arc::clone(&self.client.wire.transport), &config.endpoints)
         };
         *settings = Arc::new(Settings {
             region: config.region.clone().unwrap_or_else(|| settings.region.clone()),
@@ -126,7 +136,7 @@ impl Call {
         permit: Option<&Permit>,
     ) -> Result<Answer, Fault> {
         let settings = self.settings();
-        let source = settings.source(&self.0.wire);
+        let source = settings.source(&self.client.wire);
         let provider = &settings.provider;
         let region = region.unwrap_or(&settings.region);
         let url = endpoints::url(&settings.endpoints, action.product, region).ok_or_else(|| {
@@ -142,9 +152,10 @@ impl Call {
                 params: params.clone(),
                 key: Some(&*key),
                 permit,
+                errand: self.errand,
                 manner: &settings.manner,
             };
-            let fault = match self.0.wire.exchange(&exchange).await {
+            let fault = match self.client.wire.exchange(&exchange).await {
                 Ok(answer) => {
                     provider.accepted();
                     return Ok(answer);
@@ -171,7 +182,7 @@ impl Call {
     }
 
     fn settings(&self) -> Arc<Settings> {
-        Arc::clone(&self.0.settings.read())
+        Arc::clone(&self.client.settings.read())
     }
 }
 
@@ -199,5 +210,6 @@ fn manner(config: &checked::Cloud) -> Manner {
     let cluster: String = config.cluster_id.chars().filter(|character| character.is_ascii_graphic()).collect();
     let text = format!("alicloud-ccm/{} ClusterId/{cluster}", env!("CARGO_PKG_VERSION"));
     let user_agent = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("alicloud-ccm"));
-    Manner { user_agent, timeout: config.timeout, budget_share: config.budget_share }
+    let allowance = Allowance { share: config.budget_share, quotas: Arc::new(config.quotas.clone()) };
+    Manner { user_agent, timeout: config.timeout, allowance }
 }

@@ -33,6 +33,7 @@ pub(crate) mod simulated;
 
 use std::sync::Arc;
 
+pub use budget::Errand;
 pub use call::Call;
 pub use credentials::CredentialState;
 pub use fault::{Fault, FaultKind};

@@ -197,6 +197,7 @@ pub(super) fn config() -> checked::Cloud {
             metadata_v1_fallback: false,
         },
         budget_share: 1.0,
+        quotas: BTreeMap::new(),
         timeout: Duration::from_secs(20),
     }
 }

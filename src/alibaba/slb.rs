@@ -13,7 +13,7 @@ mod tests;
 
 pub use instance::PAGE as LISTED_INSTANCES;
 
-use super::Call;
+use super::{Call, Errand};
 use crate::plan::lb::model::{ListenerFields, ListenerKey, Protocol};
 
 /// Answer to the creation of an instance.
@@ -56,6 +56,14 @@ pub struct ListenerRequest<'a> {
 /// Calls to CLB.
 #[derive(Clone, Debug)]
 pub struct Slb(pub(super) Call);
+
+impl Slb {
+    /// The same, for calls on behalf of one object.
+    #[must_use]
+    pub fn on(&self, errand: Errand) -> Self {
+        Self(self.0.on(errand))
+    }
+}
 
 /// The protocols whose listeners are managed.
 pub const PROTOCOLS: [Protocol; 4] = Protocol::ALL;

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::Fault;
 use super::actions::{ASSUME_ROLE, ASSUME_ROLE_WITH_OIDC};
+use super::budget::Errand;
 use super::decode::{Nested, Text};
 use super::signing::{KeyPair, Params};
 use super::wire::{Answer, Exchange, Manner, Wire};
@@ -61,6 +62,7 @@ impl Sts<'_> {
             params: role.params().maybe("ExternalId", external_id),
             key: Some(key),
             permit: None,
+            errand: Errand::default(),
             manner: &self.manner(),
         };
         issued(self.wire.exchange(&exchange).await?)
@@ -79,6 +81,7 @@ impl Sts<'_> {
             params: role.params().with("OIDCProviderArn", provider_arn).with("OIDCToken", token.expose()),
             key: None,
             permit: None,
+            errand: Errand::default(),
             manner: &self.manner(),
         };
         issued(self.wire.exchange(&exchange).await?)

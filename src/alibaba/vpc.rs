@@ -139,7 +139,7 @@ impl Vpc {
             .with("RouteTableId", table_id)
             .with("RouteEntryType", "Custom")
             .with("NextHopType", "Instance")
-            .with("MaxResult", LARGE_PAGE);
+            .with("MaxResult", ROUTES_PAGE);
         let entries = by_token(|token| {
             let params = params.clone().with("NextToken", token);
             async move {
@@ -309,6 +309,8 @@ const SMALL_PAGE: usize = 50;
 
 /// Largest page of route entries and EIPs that is documented without doubt.
 const LARGE_PAGE: usize = 100;
+/// The same for route entries.
+const ROUTES_PAGE: usize = 500;
 
 /// Which of the items failed. An item is known by destination and next hop; a node can have several routes, and the same
 /// route can go to several tables, which then all count as failed. `None` if a failure belongs to no item.

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::actions::Action;
-use super::budget::Budgets;
+use super::budget::{Allowance, Budgets, Errand};
 use super::errors::{self, DRY_RUN_PASSED};
 use super::signing::{KeyPair, Params};
 use super::transport::{Transport, TransportError};
@@ -43,7 +43,7 @@ pub(super) struct Wire {
 pub(super) struct Manner {
     pub(super) user_agent: HeaderValue,
     pub(super) timeout: Duration,
-    pub(super) budget_share: f64,
+    pub(super) allowance: Allowance,
 }
 
 /// One call. Without a key it is not signed.
@@ -54,6 +54,7 @@ pub(super) struct Exchange<'a> {
     pub(super) params: Params,
     pub(super) key: Option<&'a KeyPair>,
     pub(super) permit: Option<&'a Permit>,
+    pub(super) errand: Errand,
     pub(super) manner: &'a Manner,
 }
 
@@ -150,13 +151,13 @@ impl Wire {
     }
 
     async fn attempt(&self, exchange: &Exchange<'_>) -> Result<Answer, Failure> {
-        let Exchange { action, manner, .. } = *exchange;
+        let Exchange { action, manner, errand, .. } = *exchange;
         if exchange.permit.is_some_and(|permit| permit.remaining().is_zero()) {
             return Err(not_leading(action).into());
         }
         // The other half of the permit is for the call itself.
         let patience = exchange.permit.map_or(Duration::MAX, |permit| permit.remaining() / 2);
-        self.budgets.wait(action, manner.budget_share, patience).await.map_err(|wait| Fault {
+        self.budgets.wait(action, &manner.allowance, errand, patience).await.map_err(|wait| Fault {
             retry_after: Some(wait),
             ..fault(action, FaultKind::Throttled, "the share of the API quota that this process may use is spent")
         })?;
@@ -186,7 +187,7 @@ impl Wire {
         result.map_err(|mut failure| {
             if failure.fault.kind == FaultKind::Throttled {
                 failure.fault.retry_after =
-                    Some(self.budgets.pause(action, manner.budget_share, failure.fault.retry_after));
+                    Some(self.budgets.pause(action, &manner.allowance, failure.fault.retry_after));
             }
             failure
         })

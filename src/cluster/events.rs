@@ -4,6 +4,7 @@
 //! the background writes them, and where that goes too slowly the oldest are given up.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -161,7 +162,8 @@ pub(super) async fn write_all(events: Events, requests: Requests) {
 
 struct Writer {
     requests: Requests,
-    written: HashMap<Subject, Written>,
+    /// By a digest of the subject: messages can be long.
+    written: HashMap<u64, Written>,
     allowances: HashMap<Regarding, Allowance>,
     complained: Option<Instant>,
 }
@@ -200,7 +202,8 @@ impl Writer {
         self.forget(now);
         let allowance = self.allowances.entry(subject.regarding.clone());
         let allowed = allowance.or_insert(Allowance { left: BURST, since: now }).take(now);
-        let repeated = self.written.get_mut(&subject).filter(|written| now.duration_since(written.last) < SAME);
+        let repeated =
+            self.written.get_mut(&digest(&subject)).filter(|written| now.duration_since(written.last) < SAME);
         let again = repeated.map(|written| {
             written.count += 1;
             written.last = now;
@@ -236,11 +239,11 @@ impl Writer {
         match self.send(Method::POST, &collection(subject), "application/json", &event).await {
             // The name is random: this is our own, from a try whose answer was lost.
             Err(fault) if fault.code() != Some(409) => {
-                self.written.remove(subject);
+                self.written.remove(&digest(subject));
                 Err(fault)
             }
             _ => {
-                self.written.insert(subject.clone(), Written { name, count: 1, last: Instant::now() });
+                self.written.insert(digest(subject), Written { name, count: 1, last: Instant::now() });
                 Ok(())
             }
         }
@@ -295,6 +298,13 @@ impl Writer {
             self.allowances.clear();
         }
     }
+}
+
+/// Tells subjects apart; keys are of this process alone.
+fn digest(subject: &Subject) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    subject.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Events about cluster-scoped objects live in `default`; the API server refuses them elsewhere.

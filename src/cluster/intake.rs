@@ -148,10 +148,16 @@ impl Slices {
         }
     }
 
-    fn united(&self, service: &ObjectKey) -> EndpointsView {
+    fn united(&self, service: &ObjectKey) -> Arc<EndpointsView> {
         let names = self.by_service.get(service).into_iter().flatten();
-        let slices = names.filter_map(|name| self.slices.get(name));
-        views::united(slices.flat_map(|slice| slice.endpoints.iter().cloned()).collect())
+        let mut slices = names.filter_map(|name| self.slices.get(name));
+        match (slices.next(), slices.next()) {
+            (Some(only), None) => only.view.clone(),
+            (first, second) => {
+                let all = first.into_iter().chain(second).chain(slices);
+                Arc::new(views::united(all.flat_map(|slice| slice.view.endpoints.iter().cloned()).collect()))
+            }
+        }
     }
 }
 
@@ -170,7 +176,7 @@ impl Intake for Slices {
     }
 
     fn with_addresses(&self) -> Option<BTreeSet<ObjectKey>> {
-        let filled = self.listed.values().flatten().filter(|slice| !slice.endpoints.is_empty());
+        let filled = self.listed.values().flatten().filter(|slice| !slice.view.endpoints.is_empty());
         Some(filled.map(|slice| slice.service.clone()).collect())
     }
 

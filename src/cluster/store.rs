@@ -12,27 +12,55 @@ use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 
 /// An object as a store keeps it.
 pub trait View: PartialEq + Send + Sync + 'static {
-    /// Whether something other than `metadata.resourceVersion` differs. That changes with every write, also with those
-    /// that change nothing we look at.
-    fn differs(&self, other: &Self) -> bool;
+    /// `metadata.resourceVersion`, if it is kept. It changes with every write, also with those that change nothing that we
+    /// look at.
+    fn version(&self) -> Option<&String>;
+    /// The same, to be changed.
+    fn version_mut(&mut self) -> Option<&mut String>;
 }
 
 impl View for NodeView {
-    fn differs(&self, other: &Self) -> bool {
-        Self { resource_version: other.resource_version.clone(), ..self.clone() } != *other
+    fn version(&self) -> Option<&String> {
+        Some(&self.resource_version)
+    }
+
+    fn version_mut(&mut self) -> Option<&mut String> {
+        Some(&mut self.resource_version)
     }
 }
 
 impl View for ServiceView {
-    fn differs(&self, other: &Self) -> bool {
-        Self { resource_version: other.resource_version.clone(), ..self.clone() } != *other
+    fn version(&self) -> Option<&String> {
+        Some(&self.resource_version)
+    }
+
+    fn version_mut(&mut self) -> Option<&mut String> {
+        Some(&mut self.resource_version)
     }
 }
 
 impl View for EndpointsView {
-    fn differs(&self, other: &Self) -> bool {
-        self != other
+    fn version(&self) -> Option<&String> {
+        None
     }
+
+    fn version_mut(&mut self) -> Option<&mut String> {
+        None
+    }
+}
+
+/// Whether something other than the version differs.
+fn differs<V: View>(new: &mut Arc<V>, old: &V) -> bool {
+    let Some((version, old_version)) = Arc::get_mut(new).and_then(View::version_mut).zip(old.version()) else {
+        return **new != *old;
+    };
+    // Made the same for the comparison: cheaper than a copy of all the rest.
+    let own = std::mem::replace(version, old_version.clone());
+    let differs = **new != *old;
+    if let Some(version) = Arc::get_mut(new).and_then(View::version_mut) {
+        *version = own;
+    }
+    differs
 }
 
 /// Deletions that are remembered at most; forgetting one only makes somebody ask again.
@@ -164,9 +192,9 @@ impl<V> Default for Store<V> {
 
 impl<V: View> Store<V> {
     /// An object was added or changed.
-    pub fn apply(&self, key: ObjectKey, view: V) {
+    pub fn apply(&self, key: ObjectKey, view: impl Into<Arc<V>>) {
         self.deleted.lock().remove(&key);
-        let changed = put(&mut self.views.write(), &key, view);
+        let changed = put(&mut self.views.write(), &key, view.into());
         if changed {
             self.notify(&[key]);
         }
@@ -188,7 +216,7 @@ impl<V: View> Store<V> {
 
     /// A whole list arrived: what is neither in `listed` nor in `keep` is gone. `keep` names objects that were listed
     /// but could not be read.
-    pub fn reset(&self, listed: Vec<(ObjectKey, V)>, keep: &HashSet<ObjectKey>) {
+    pub fn reset(&self, listed: Vec<(ObjectKey, impl Into<Arc<V>>)>, keep: &HashSet<ObjectKey>) {
         let mut changed = Vec::new();
         let mut views = self.views.write();
         let present: HashSet<&ObjectKey> = listed.iter().map(|(key, _)| key).chain(keep).collect();
@@ -204,7 +232,7 @@ impl<V: View> Store<V> {
         listed.iter().for_each(|(key, _)| drop(deleted.take(key)));
         drop(deleted);
         for (key, view) in listed {
-            if put(&mut views, &key, view) {
+            if put(&mut views, &key, view.into()) {
                 changed.push(key);
             }
         }
@@ -216,15 +244,15 @@ impl<V: View> Store<V> {
 }
 
 /// Stores a view; returns whether readers must look again.
-fn put<V: View>(views: &mut BTreeMap<ObjectKey, Arc<V>>, key: &ObjectKey, view: V) -> bool {
+fn put<V: View>(views: &mut BTreeMap<ObjectKey, Arc<V>>, key: &ObjectKey, mut view: Arc<V>) -> bool {
     match views.get_mut(key) {
         Some(old) => {
-            let differs = view.differs(old);
-            *old = Arc::new(view);
+            let differs = differs(&mut view, old);
+            *old = view;
             differs
         }
         None => {
-            views.insert(key.clone(), Arc::new(view));
+            views.insert(key.clone(), view);
             true
         }
     }
@@ -345,7 +373,7 @@ mod tests {
         store.apply(key, view);
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(!waiting.is_finished());
-        store.reset(vec![], &HashSet::new());
+        store.reset(Vec::<(ObjectKey, NodeView)>::new(), &HashSet::new());
         waiting.await.unwrap();
         assert!(store.is_synced());
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -233,23 +234,25 @@ pub(super) fn endpoints(object: Value) -> Result<EndpointsView, serde_json::Erro
     let endpoints: core::Endpoints = serde_json::from_value(object)?;
     let mut found = Vec::new();
     for subset in endpoints.subsets.unwrap_or_default() {
-        let ports: Vec<_> = subset
-            .ports
-            .unwrap_or_default()
-            .into_iter()
-            .map(|entry| (entry.name.unwrap_or_default(), port(entry.port)))
-            .collect();
+        let ports = in_order(
+            subset
+                .ports
+                .unwrap_or_default()
+                .into_iter()
+                .map(|entry| (entry.name.unwrap_or_default(), port(entry.port))),
+        );
         let ready = subset.addresses.unwrap_or_default().into_iter().map(|address| (address, true));
         let not_ready = subset.not_ready_addresses.unwrap_or_default().into_iter().map(|address| (address, false));
         for (address, ready) in ready.chain(not_ready) {
             let Ok(ip) = address.ip.parse() else { continue };
             found.push(Endpoint {
                 address: ip,
-                node: address.node_name,
+                node: address.node_name.map(Arc::from),
                 pod: address
                     .target_ref
                     .filter(|target| target.kind.as_deref() == Some("Pod"))
-                    .and_then(|target| target.name),
+                    .and_then(|target| target.name)
+                    .map(Arc::from),
                 ready: Some(ready),
                 serving: None,
                 terminating: false,
@@ -258,6 +261,12 @@ pub(super) fn endpoints(object: Value) -> Result<EndpointsView, serde_json::Erro
         }
     }
     Ok(united(found))
+}
+
+fn in_order(ports: impl Iterator<Item = (String, u16)>) -> Arc<[(String, u16)]> {
+    let mut ports: Vec<_> = ports.collect();
+    ports.sort_unstable();
+    ports.into()
 }
 
 /// Whether an Endpoints object has addresses that the API server's own controllers put into slices as well.
@@ -273,7 +282,8 @@ pub(super) fn become_slices(object: &Value) -> bool {
 pub(super) struct Slice {
     /// The Service that it belongs to.
     pub(super) service: ObjectKey,
-    pub(super) endpoints: Vec<Endpoint>,
+    /// Shared with the store where a Service has no other slice.
+    pub(super) view: Arc<EndpointsView>,
 }
 
 // Read by hand-written types because the oldest version is no longer generated; Go writes empty lists as null.
@@ -328,12 +338,23 @@ pub(super) fn slice(object: Value) -> Result<Option<Slice>, serde_json::Error> {
     let object: SliceObject = serde_json::from_value(object)?;
     let service = object.metadata.labels.and_then(|mut labels| labels.remove("kubernetes.io/service-name"));
     let Some(service) = service.filter(|name| !name.is_empty()) else { return Ok(None) };
-    let ports: Vec<_> = object
-        .ports
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|entry| Some((entry.name.unwrap_or_default(), port(entry.port?))))
-        .collect();
+    let ports = in_order(
+        object
+            .ports
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|entry| Some((entry.name.unwrap_or_default(), port(entry.port?)))),
+    );
+    // Many pods of a Service are on few nodes.
+    let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
+    let mut shared = |name: String| match nodes.get(name.as_str()) {
+        Some(known) => known.clone(),
+        None => {
+            let name: Arc<str> = name.into();
+            nodes.insert(name.clone());
+            name
+        }
+    };
     let endpoints = object
         .endpoints
         .unwrap_or_default()
@@ -350,11 +371,13 @@ pub(super) fn slice(object: Value) -> Result<Option<Slice>, serde_json::Error> {
                 node: endpoint
                     .node_name
                     .or_else(|| from_topology(endpoint.topology))
-                    .or_else(|| from_topology(endpoint.deprecated_topology)),
+                    .or_else(|| from_topology(endpoint.deprecated_topology))
+                    .map(&mut shared),
                 pod: endpoint
                     .target_ref
                     .filter(|target| target.kind.as_deref() == Some("Pod"))
-                    .and_then(|target| target.name),
+                    .and_then(|target| target.name)
+                    .map(Arc::from),
                 ready: conditions.ready,
                 serving: conditions.serving,
                 terminating: conditions.terminating.unwrap_or_default(),
@@ -362,20 +385,19 @@ pub(super) fn slice(object: Value) -> Result<Option<Slice>, serde_json::Error> {
             })
         })
         .collect();
-    Ok(Some(Slice { service: ObjectKey::new(object.metadata.namespace.unwrap_or_default(), service), endpoints }))
+    let service = ObjectKey::new(object.metadata.namespace.unwrap_or_default(), service);
+    Ok(Some(Slice { service, view: Arc::new(united(endpoints)) }))
 }
 
 /// All endpoints of a Service, ordered. While slices are rebalanced an endpoint can be in two of them; the better state
 /// counts, because the worse one is the older.
 pub(super) fn united(mut endpoints: Vec<Endpoint>) -> EndpointsView {
-    for endpoint in &mut endpoints {
-        endpoint.ports.sort_unstable();
-    }
     let better_first = |endpoint: &Endpoint| (endpoint.terminating, endpoint.ready == Some(false));
     endpoints.sort_by(|a, b| {
         (a.address, &a.ports, better_first(a), &a.pod).cmp(&(b.address, &b.ports, better_first(b), &b.pod))
     });
     endpoints.dedup_by(|later, first| later.address == first.address && later.ports == first.ports);
+    endpoints.shrink_to_fit();
     EndpointsView { unknown: false, endpoints }
 }
 

@@ -208,11 +208,14 @@ fn slices_of_both_versions_say_the_same() {
     let conditions = json!({ "ready": true });
     let expected = Slice {
         service: ObjectKey::new("shop", "web"),
-        endpoints: vec![Endpoint {
-            node: Some("n1".into()),
-            pod: Some("p1".into()),
-            ..endpoint("10.1.0.5", Some(true), &[("http", 8080)])
-        }],
+        view: Arc::new(EndpointsView {
+            unknown: false,
+            endpoints: vec![Endpoint {
+                node: Some("n1".into()),
+                pod: Some("p1".into()),
+                ..endpoint("10.1.0.5", Some(true), &[("http", 8080)])
+            }],
+        }),
     };
     for object in [
         one(json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "nodeName": "n1", "targetRef": target })),
@@ -231,7 +234,7 @@ fn slices_of_both_versions_say_the_same() {
 fn a_slice_may_be_empty_foreign_or_say_little() {
     let labels = json!({ "kubernetes.io/service-name": "web" });
     let empty = slice(json!({ "metadata": { "namespace": "a", "labels": labels }, "endpoints": null, "ports": null }));
-    assert_eq!(empty.unwrap(), Some(Slice { service: ObjectKey::new("a", "web"), endpoints: vec![] }));
+    assert_eq!(empty.unwrap(), Some(Slice { service: ObjectKey::new("a", "web"), view: Arc::default() }));
     assert_eq!(slice(json!({ "metadata": { "namespace": "a" }, "endpoints": [] })).unwrap(), None);
     let little = slice(json!({
         "metadata": { "namespace": "a", "labels": labels },
@@ -242,10 +245,10 @@ fn a_slice_may_be_empty_foreign_or_say_little() {
         ]
     }));
     let expected = vec![
-        Endpoint { serving: Some(true), terminating: true, ..endpoint("fd00::5", Some(false), &[("", 80)]) },
         endpoint("10.0.0.1", None, &[("", 80)]),
+        Endpoint { serving: Some(true), terminating: true, ..endpoint("fd00::5", Some(false), &[("", 80)]) },
     ];
-    assert_eq!(little.unwrap().unwrap().endpoints, expected);
+    assert_eq!(little.unwrap().unwrap().view.endpoints, expected);
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub struct Cloud {
     pub endpoints: Endpoints,
     /// Share of the published API quotas that this process may use, above 0, at most 1.
     pub budget_share: f64,
+    /// Calls a minute of actions whose quota is not the published one; `*` stands for all that are not named.
+    pub quotas: BTreeMap<String, u32>,
     /// Longest time that one call may take.
     pub timeout: Duration,
 }

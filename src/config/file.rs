@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::values::TimeSpan;
+use crate::alibaba::actions::CREATE_LOAD_BALANCER;
 
 /// Configuration of alicloud-ccm. A key that is left out has its default; `cloud.cluster_id` is the only one that must be
 /// there.
@@ -83,6 +84,9 @@ pub struct CloudSection {
     /// Share of the API quotas of the account that this program may use.
     #[schemars(range(max = 1))]
     pub budget_share: f64,
+    /// Quotas of the account that differ from the published ones: calls a minute, 1 to 100000, by the name of the API
+    /// action; `"*"` stands for every action that is not named.
+    pub quotas: BTreeMap<String, u32>,
     /// Longest time that one call to the cloud may take.
     pub timeout: TimeSpan,
     /// Where credentials come from. The first of these that is there is used: a key pair in this section (with
@@ -106,6 +110,7 @@ impl Default for CloudSection {
             cluster_tag: "ack.aliyun.com".to_owned(),
             resource_group_id: None,
             budget_share: 0.5,
+            quotas: BTreeMap::new(),
             timeout: TimeSpan::from_secs(20),
             credentials: CredentialsSection::default(),
             endpoints: EndpointsSection::default(),
@@ -264,7 +269,7 @@ impl Default for KubernetesSection {
             context: None,
             server: None,
             qps: 100.0,
-            burst: 1000,
+            burst: 5000,
             timeout: TimeSpan::from_secs(30),
         }
     }
@@ -630,6 +635,7 @@ pub fn example() -> FileConfig {
     cloud.vpc_id = text("vpc-bp1example");
     cloud.zone_id = text("cn-hangzhou-i");
     cloud.resource_group_id = text("rg-example");
+    cloud.quotas = BTreeMap::from([(CREATE_LOAD_BALANCER.0.name.to_owned(), 120)]);
     cloud.credentials = CredentialsSection {
         access_key_id: text("LTAI-example"),
         access_key_secret: text("..."),

@@ -19,6 +19,7 @@ use super::file::{
 use super::layers::resolve;
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
+use crate::alibaba::actions;
 use crate::plan::lb::annotations::MOST_USER_TAGS;
 
 /// The whole configuration. Worthless if the checker has found a problem.
@@ -124,9 +125,38 @@ fn cloud(c: &mut Checker<'_>, section: &CloudSection) -> Cloud {
         credentials: credentials::credentials(c, &section.credentials),
         endpoints: endpoints(c, section),
         budget_share: section.budget_share,
+        quotas: quotas(c, &section.quotas),
         timeout: section.timeout.0,
     }
 }
+
+/// Stands for every action without an entry of its own.
+const ALL_ACTIONS: &str = "*";
+
+fn quotas(c: &mut Checker<'_>, quotas: &BTreeMap<String, u32>) -> BTreeMap<String, u32> {
+    const SECTION: &str = "cloud.quotas";
+    let known = || actions::ALL.iter().map(|action| action.name);
+    for (name, quota) in quotas {
+        if name != ALL_ACTIONS && !known().any(|action| action == name) {
+            let near = nearest(name, known()).map_or_else(
+                || {
+                    format!(
+                        "allowed are {ALL_ACTIONS:?} and the actions that are called, such as \"CreateLoadBalancer\""
+                    )
+                },
+                |near| format!("did you mean {near:?}?"),
+            );
+            c.bad_entry(SECTION, name, format!("no action {} is called; {near}", shown(name)));
+        }
+        if !(1..=MOST_CALLS).contains(quota) {
+            c.bad_entry(SECTION, name, format!("{name:?} must be from 1 to {MOST_CALLS} calls a minute, not {quota}"));
+        }
+    }
+    quotas.clone()
+}
+
+/// More than any quota that the cloud gives.
+const MOST_CALLS: u32 = 100_000;
 
 /// The id is the last part of `k8s/<port>/<service>/<namespace>/<cluster id>`, and of dotted names in other products.
 fn cluster_id(c: &mut Checker<'_>, id: Option<&str>) -> String {

@@ -23,6 +23,9 @@ use crate::plan::inputs::ObjectKey;
 /// An object that keeps changing is worked on no more often than this, so that many changes ride on one run.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Urgent objects that go before others in a row.
+const MOST_OVERTAKING: usize = 3;
+
 /// How long runs under way may take to end after a stop.
 const GRACE: Duration = Duration::from_secs(8);
 
@@ -59,11 +62,13 @@ impl Pause {
     }
 }
 
-/// Runs `reconcile` for every key that arrives until `stop`, with at most `concurrency()` at once.
+/// Runs `reconcile` for every key that arrives until `stop`, with at most `concurrency()` at once. Where more wait, those
+/// that are `urgent` go before others, of which every fourth run is one nevertheless.
 pub async fn drive<F, R>(
     controller: &'static str,
     mut keys: mpsc::UnboundedReceiver<Vec<ObjectKey>>,
     concurrency: impl Fn() -> usize,
+    urgent: impl Fn(&ObjectKey) -> bool,
     stop: CancellationToken,
     reconcile: F,
 ) where
@@ -94,12 +99,12 @@ pub async fn drive<F, R>(
                 };
                 if let Some((key, started)) = running.remove(&id) {
                     metrics::reconcile(controller, outcome(verdict), started.elapsed());
-                    queue.end(key, verdict);
+                    queue.end(key, verdict, &urgent);
                 }
             }
-            key = queue.due() => queue.enqueue(key),
+            key = queue.due() => queue.enqueue(key, &urgent),
             batch = keys.recv() => match batch {
-                Some(batch) => batch.into_iter().for_each(|key| queue.add(key)),
+                Some(batch) => batch.into_iter().for_each(|key| queue.add(key, &urgent)),
                 None => break,
             },
         }
@@ -128,6 +133,10 @@ const fn outcome(verdict: Verdict) -> &'static str {
 #[derive(Debug, Default)]
 struct Queue {
     order: VecDeque<ObjectKey>,
+    /// Those that go before others.
+    urgent: VecDeque<ObjectKey>,
+    /// How many urgent ones went before others since one of those went.
+    overtaken: usize,
     waiting: HashSet<ObjectKey>,
     /// Worked on now; true if the key changed meanwhile.
     active: HashMap<ObjectKey, bool>,
@@ -139,7 +148,7 @@ struct Queue {
 }
 
 impl Queue {
-    fn add(&mut self, key: ObjectKey) {
+    fn add(&mut self, key: ObjectKey, urgent: &impl Fn(&ObjectKey) -> bool) {
         if let Some(changed) = self.active.get_mut(&key) {
             *changed = true;
         } else if !self.waiting.contains(&key) {
@@ -147,17 +156,18 @@ impl Queue {
             self.forget_begun();
             match self.begun.iter().rev().find(|(_, begun)| *begun == key) {
                 Some((begun, _)) => self.start_timer(key, *begun + INTERVAL),
-                None => self.enqueue(key),
+                None => self.enqueue(key, urgent),
             }
         }
     }
 
     /// Its time has come.
-    fn enqueue(&mut self, key: ObjectKey) {
+    fn enqueue(&mut self, key: ObjectKey, urgent: &impl Fn(&ObjectKey) -> bool) {
         if let Some(changed) = self.active.get_mut(&key) {
             *changed = true;
         } else if self.waiting.insert(key.clone()) {
-            self.order.push_back(key);
+            let lane = if urgent(&key) { &mut self.urgent } else { &mut self.order };
+            lane.push_back(key);
         }
     }
 
@@ -174,7 +184,9 @@ impl Queue {
     }
 
     fn start(&mut self) -> Option<ObjectKey> {
-        let key = self.order.pop_front()?;
+        let overtakes = !self.urgent.is_empty() && (self.order.is_empty() || self.overtaken < MOST_OVERTAKING);
+        self.overtaken = if overtakes && !self.order.is_empty() { self.overtaken + 1 } else { 0 };
+        let key = if overtakes { self.urgent.pop_front() } else { self.order.pop_front() }?;
         self.waiting.remove(&key);
         self.active.insert(key.clone(), false);
         self.forget_begun();
@@ -182,7 +194,7 @@ impl Queue {
         Some(key)
     }
 
-    fn end(&mut self, key: ObjectKey, verdict: Verdict) {
+    fn end(&mut self, key: ObjectKey, verdict: Verdict, urgent: &impl Fn(&ObjectKey) -> bool) {
         let changed = self.active.remove(&key).unwrap_or(false);
         let again = match verdict {
             Verdict::Done => {
@@ -200,14 +212,14 @@ impl Queue {
             }
         };
         if changed {
-            self.add(key);
+            self.add(key, urgent);
         } else if let Some(pause) = again {
             self.start_timer(key, Instant::now() + pause);
         }
     }
 
     fn waiting(&self) -> usize {
-        self.order.len()
+        self.order.len() + self.urgent.len()
     }
 
     /// The next key whose pause is over; never ready if no key waits for its time.
@@ -254,6 +266,7 @@ mod tests {
             "test",
             receiver,
             move || concurrency,
+            |key| key.name.starts_with("urgent"),
             token,
             move |key| {
                 let (seen, run) = (seen.clone(), run.clone());
@@ -358,6 +371,18 @@ mod tests {
         assert_eq!(log.lock().len(), 2);
         tokio::time::sleep(30 * SECOND).await;
         assert_eq!(log.lock().len(), 6);
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_urgent_goes_first_and_starves_nobody() {
+        let (sender, log, stop, task) = start(1, |_, _| (SECOND, Verdict::Done));
+        sender.send((0..3).map(|n| key(&n.to_string())).collect()).unwrap();
+        tokio::time::sleep(SECOND / 2).await;
+        sender.send((0..5).map(|n| key(&format!("urgent-{n}"))).collect()).unwrap();
+        tokio::time::sleep(10 * SECOND).await;
+        assert_eq!(names(&log), ["0", "urgent-0", "urgent-1", "urgent-2", "1", "urgent-3", "urgent-4", "2"]);
         stop.cancel();
         task.await.unwrap();
     }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -244,23 +245,23 @@ pub struct ServiceView {
     pub ingress_details: Vec<IngressDetails>,
 }
 
-/// One endpoint address.
+/// One endpoint address. There can be very many: texts are shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// IPv4 or IPv6.
     pub address: IpAddr,
     /// Name of the node that runs it.
-    pub node: Option<String>,
+    pub node: Option<Arc<str>>,
     /// Name of the pod behind it, if a pod is.
-    pub pod: Option<String>,
+    pub pod: Option<Arc<str>>,
     /// `conditions.ready` (`None` where the server does not say).
     pub ready: Option<bool>,
     /// `conditions.serving`
     pub serving: Option<bool>,
     /// `conditions.terminating`
     pub terminating: bool,
-    /// Ports by name of the Service port: (name, number).
-    pub ports: Vec<(String, u16)>,
+    /// Ports by name of the Service port, in order: (name, number).
+    pub ports: Arc<[(String, u16)]>,
 }
 
 /// All endpoints of one Service.

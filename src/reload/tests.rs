@@ -49,6 +49,7 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
     match key {
         "controllers" => (r#"["node"]"#, r#"["node", "route"]"#, &[]),
         "cloud.vswitches" => (r#"["vsw-1"]"#, r#"["vsw-2"]"#, &[]),
+        "cloud.quotas" => ("{CreateLoadBalancer=120}", "{\"*\"=600}", &[]),
         "cloud.budget_share" => ("0.5", "0.25", &[]),
         "cloud.endpoints.network" => ("vpc", "public", &[]),
         "cloud.endpoints.scheme" => ("https", "http", &[]),

@@ -3,6 +3,7 @@
 //! ```console
 //! cargo run --release --example scale                                      # 200 nodes, 100 Services, 20 ms a call
 //! cargo run --release --example scale -- --nodes 50 --services 300 --latency-ms 50 --quotas
+//! cargo run --release --example scale -- --size 15 --nodes 5000 --services 2000 --others 8000 --events 100000
 //! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}
 //! ```
 //!
@@ -38,6 +39,20 @@ struct Options {
     /// The cloud enforces the published quotas of calls per minute.
     #[arg(long)]
     quotas: bool,
+    /// The controller keeps within the published quotas of calls per minute although the cloud does not enforce them.
+    /// Otherwise it is told of quotas that are out of reach, as for an account whose quotas were raised.
+    #[arg(long)]
+    budget: bool,
+    /// Instead of a life: how large the controller becomes in a cluster that is there already, in which every Service has
+    /// this many endpoints.
+    #[arg(long, value_name = "ENDPOINTS")]
+    size: Option<usize>,
+    /// With `--size`: Services of type `ClusterIP` besides.
+    #[arg(long, default_value_t = 0)]
+    others: usize,
+    /// With `--size`: how often something changes that leads to no work, such as heartbeats of kubelets.
+    #[arg(long, default_value_t = 10_000)]
+    events: usize,
     /// How long nothing happens in the scenario `idle`, in seconds.
     #[arg(long, default_value_t = 30)]
     idle: u64,
@@ -97,7 +112,10 @@ async fn run(options: &Options) -> Result<(), String> {
         options.latency_ms,
         if options.quotas { "on" } else { "off" }
     ));
-    let rows = scenarios::play(options, &path).await?;
+    let rows = match options.size {
+        None => scenarios::play(options, &path).await?,
+        Some(endpoints) => scenarios::grow(options, endpoints, &path).await?,
+    };
     say(&format!("\n{}", measure::table(&rows)));
     say(&measure::calls_by_action(&rows));
     Ok(())

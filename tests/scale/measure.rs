@@ -60,6 +60,7 @@ impl<'a> Stopwatch<'a> {
         let mut seen = BTreeSet::new();
         self.each.clear();
         loop {
+            let looking = Instant::now();
             for name in names(self.stage) {
                 if seen.insert(name) {
                     self.each.push(self.began.elapsed());
@@ -72,7 +73,8 @@ impl<'a> Stopwatch<'a> {
             if self.began.elapsed() > self.patience {
                 return Err(format!("{what}: {} of {count} after {} s", seen.len(), self.patience.as_secs()));
             }
-            tokio::time::sleep(LOOK).await;
+            // Looks take from the same processors.
+            tokio::time::sleep(LOOK.max(5 * looking.elapsed())).await;
         }
     }
 

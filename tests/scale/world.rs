@@ -26,7 +26,8 @@ pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Stage, Stri
     world.dials.rate_quotas = options.quotas;
     let stage = Stage::with(Version::NEWEST, world).await.map_err(anything)?;
     let path = stage.write_config(folder, &["node", "route", "service"], "").map_err(anything)?;
-    std::fs::write(path, config(&stage)).map_err(anything)?;
+    let quotas = if options.quotas || options.budget { "" } else { "[cloud.quotas]\n\"*\" = 100000\n" };
+    std::fs::write(path, format!("{}{quotas}", config(&stage))).map_err(anything)?;
     Ok(stage)
 }
 
@@ -69,16 +70,42 @@ port = 0
 
 /// Rents the instance with this number and lets its kubelet join, tainted.
 pub(crate) fn join(stage: &Stage, number: usize) -> Result<(), String> {
+    let spec = rent(stage, number);
+    stage.cluster.join_node(&spec).map(drop).map_err(|failure| format!("node {number} cannot join: {failure:?}"))
+}
+
+/// Rents the instance with this number; its node was initialised by whoever ran before.
+pub(crate) fn stand(stage: &Stage, number: usize) -> Result<(), String> {
+    let spec = rent(stage, number);
+    stage.cluster.add_node(&spec).map(drop).map_err(|failure| format!("node {number} cannot be added: {failure:?}"))
+}
+
+fn rent(stage: &Stage, number: usize) -> NodeSpec {
     let name = node(number);
     let (vswitch, zone) = if number.is_multiple_of(2) { ("vsw-i", 16) } else { ("vsw-j", 17) };
     let (high, low) = (number / 250, number % 250 + 1);
     stage.cloud.add_instance(&instance(number), &name, vswitch, &format!("172.{zone}.{high}.{low}"));
-    let spec = NodeSpec::new(&name).provider_id(&format!("{REGION}.{}", instance(number))).pod_cidr(&format!(
-        "10.{}.{}.0/24",
-        64 + number / 256,
-        number % 256
-    ));
-    stage.cluster.join_node(&spec).map(drop).map_err(|failure| format!("{name} cannot join: {failure:?}"))
+    let cidr = format!("10.{}.{}.0/24", 64 + number / 256, number % 256);
+    NodeSpec::new(&name).provider_id(&format!("{REGION}.{}", instance(number))).pod_cidr(&cidr)
+}
+
+/// A kubelet says that it is alive.
+pub(crate) fn heartbeat(stage: &Stage, number: usize, nth: usize) -> Result<(), String> {
+    let time = format!("2040-01-01T{:02}:{:02}:{:02}Z", nth / 3600 % 24, nth / 60 % 60, nth % 60);
+    let status = json!({"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]});
+    let patched = stage.cluster.patch_status("Node", "", &node(number), &status);
+    patched.map(drop).map_err(|failure| format!("heartbeat of node {number}: {failure:?}"))
+}
+
+/// Makes a Service that is none of the controller's business.
+pub(crate) fn serve(stage: &Stage, name: &str) -> Result<(), String> {
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"ports": [{"name": "web", "port": 80, "targetPort": 8080, "protocol": "TCP"}]},
+    });
+    stage.cluster.create(service).map(drop).map_err(|failure| format!("{name} cannot be made: {failure:?}"))
 }
 
 /// Makes a Service with one port. A local one has as many backends as nodes with endpoints.

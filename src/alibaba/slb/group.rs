@@ -118,7 +118,7 @@ fn servers(backends: &[Backend]) -> Value {
         let mut object = identity(&backend.key);
         object.insert("Weight".into(), backend.weight.to_string().into());
         if !backend.description.is_empty() {
-            object.insert("Description".into(), backend.description.clone().into());
+            object.insert("Description".into(), backend.description.as_ref().into());
         }
         Value::from(object)
     };
@@ -127,7 +127,7 @@ fn servers(backends: &[Backend]) -> Value {
 
 fn identity(key: &BackendKey) -> Map<String, Value> {
     let mut object = Map::new();
-    object.insert("ServerId".into(), key.server_id.clone().into());
+    object.insert("ServerId".into(), key.server_id.as_ref().into());
     object.insert("Port".into(), key.port.to_string().into());
     object.insert("Type".into(), kind_name(key.kind).into());
     if key.kind == BackendKind::Eni {
@@ -187,9 +187,14 @@ impl BackendBody {
             BackendKind::Eni => self.server_ip.0,
         };
         Some(Backend {
-            key: BackendKey { kind, server_id: self.server_id.0, server_ip, port: u16::try_from(self.port.0).ok()? },
+            key: BackendKey {
+                kind,
+                server_id: self.server_id.0.into(),
+                server_ip,
+                port: u16::try_from(self.port.0).ok()?,
+            },
             weight: u8::try_from(self.weight.0).ok()?,
-            description: self.description.0,
+            description: self.description.0.into(),
         })
     }
 }

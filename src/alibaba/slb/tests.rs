@@ -35,7 +35,7 @@ fn ecs(id: &str, port: u16) -> Backend {
 
 fn eni(id: &str, ip: &str, port: u16) -> Backend {
     let key = BackendKey { kind: BackendKind::Eni, server_id: id.into(), server_ip: ip.into(), port };
-    Backend { key, weight: 0, description: String::new() }
+    Backend { key, weight: 0, description: "".into() }
 }
 
 fn json_param(seen: &crate::alibaba::script::Seen, name: &str) -> Value {

@@ -74,7 +74,7 @@ async fn custom_entries_are_read_and_prefix_lists_left_out() {
     assert_eq!(
         seen[1].own_params(),
         [
-            ("MaxResult", "100"),
+            ("MaxResult", "500"),
             ("NextHopType", "Instance"),
             ("NextToken", "t"),
             ("RouteEntryType", "Custom"),

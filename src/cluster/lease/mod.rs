@@ -4,6 +4,7 @@
 //! state but time: after a renewal that was sent at `t`, nobody else can hold the lock before `t + lease_duration`, and
 //! the [`Keeper`] is told so (a little less, since clocks of machines run at different speeds).
 
+mod handover;
 mod record;
 
 use std::sync::Arc;
@@ -246,9 +247,14 @@ impl<'a> Candidate<'a> {
         self.tried = true;
         let sent = Instant::now();
         // Forgotten until there is an answer: without one it is not known what is written.
-        let object = self.object.take();
+        let mut object = self.object.take();
+        // Taken out with the same write by which the lock is taken: nobody reads it twice.
+        let note = object.as_mut().and_then(handover::take);
         let written = self.put(lock, object, &record).await?;
         self.observe(lock, written);
+        if let Some(note) = note.and_then(|note| handover::text_for(&note, action, &before)) {
+            self.keeper.inherit(note);
+        }
         self.lead(lock, sent);
         Ok(())
     }
@@ -289,6 +295,7 @@ impl<'a> Candidate<'a> {
     /// Gives the lock back, so that the next copy need not wait for it to run out.
     async fn release(&mut self) {
         let led = self.renewed.take().is_some();
+        let note = self.keeper.take_left().filter(|_| led);
         self.keeper.withdraw();
         metrics::leader(false);
         let Some(lock) = self.lock.filter(|_| self.tried) else { return };
@@ -299,7 +306,10 @@ impl<'a> Candidate<'a> {
                 return Ok(());
             };
             let record = Record::released(&observation.record, crate::clock::now());
-            let object = self.object.take();
+            let mut object = self.object.take();
+            if let (Some(object), Some(note)) = (&mut object, note) {
+                handover::put(object, &record, &note);
+            }
             self.put(lock, object, &record).await.map_err(|fault| explain(lock, &fault))?;
             info!(identity = self.identity, "gave the lead back");
             Ok::<_, String>(())

@@ -284,6 +284,7 @@ fn every_rule_has_its_message() {
         r#"cloud.cluster_tag = "acs:x""#,
         r#"cloud.timeout = "1h""#,
         r#"cloud.budget_share = 0"#,
+        r#"cloud.quotas = { CreateLoadBalancers = 100, "*" = 0, DeleteLoadBalancer = 100001, Fly = 1 }"#,
         r#"cloud.endpoints.ecs = "http://localhost:80""#,
         r#"cloud.endpoints = { scheme = "http", slb = "https://slb" }"#,
         r#"cloud.endpoints.sts = "sts.example/path""#,
@@ -375,6 +376,12 @@ cloud.timeout must be from 1s to 5m, not 1h
 
 cloud.budget_share = 0
 cloud.budget_share must be a number above 0, at most 1, not 0
+
+cloud.quotas = { CreateLoadBalancers = 100, "*" = 0, DeleteLoadBalancer = 100001, Fly = 1 }
+cloud.quotas: no action "CreateLoadBalancers" is called; did you mean "CreateLoadBalancer"?
+cloud.quotas: "*" must be from 1 to 100000 calls a minute, not 0
+cloud.quotas: "DeleteLoadBalancer" must be from 1 to 100000 calls a minute, not 100001
+cloud.quotas: no action "Fly" is called; allowed are "*" and the actions that are called, such as "CreateLoadBalancer"
 
 cloud.endpoints.ecs = "http://localhost:80"
 cloud.endpoints.ecs asks for plain HTTP with "http://localhost:80", but cloud.endpoints.scheme is "https" (set cloud.endpoints.scheme to "http" if calls may really go unencrypted)

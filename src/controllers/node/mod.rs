@@ -33,7 +33,7 @@ pub(super) mod write;
 const COMPONENT: &str = "node-controller";
 const LONGEST_CLOUD_WRITE: Duration = Duration::from_secs(5);
 /// Nodes that are written at once.
-const CONCURRENCY: usize = 8;
+const CONCURRENCY: usize = 16;
 
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
@@ -294,21 +294,34 @@ impl NodePass {
     }
 }
 
-/// Whether anything changed but the version, which every heartbeat of a kubelet raises.
+/// Whether anything changed but the version, which every heartbeat of a kubelet raises, and the condition
+/// `NetworkUnavailable`, which is only made here where there is none, and otherwise is for others to change.
 fn differs(before: &NodeView, now: &NodeView) -> bool {
-    before.resource_version != now.resource_version
-        && NodeView { resource_version: now.resource_version.clone(), ..before.clone() } != *now
+    let network_unavailable = match (&before.network_unavailable, &now.network_unavailable) {
+        (Some(_), Some(_)) => now.network_unavailable.clone(),
+        (before, _) => before.clone(),
+    };
+    let resource_version = now.resource_version.clone();
+    NodeView { resource_version, network_unavailable, ..before.clone() } != *now
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::inputs::{Condition, ConditionStatus};
 
     #[test]
     fn heartbeats_are_no_change() {
         let before = NodeView { name: "a".into(), resource_version: "1".into(), ..NodeView::default() };
         let heartbeat = NodeView { resource_version: "2".into(), ..before.clone() };
         assert!(!differs(&before, &heartbeat));
+        let condition = |status| NodeView {
+            network_unavailable: Some(Condition { status, reason: String::new(), since: None }),
+            ..heartbeat.clone()
+        };
+        let (unrouted, routed) = (condition(ConditionStatus::True), condition(ConditionStatus::False));
+        assert!(!differs(&unrouted, &routed), "the route controller's work");
+        assert!(differs(&unrouted, &heartbeat), "the condition is missing again");
         assert!(differs(&before, &NodeView { provider_id: "cn-a.i-1".into(), ..heartbeat }));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tracing::info;
 
 use crate::alibaba::slb::{ListenerRequest, Slb};
-use crate::alibaba::{Fault, FaultKind};
+use crate::alibaba::{Errand, Fault, FaultKind};
 use crate::fence::Fence;
 use crate::plan::lb::apply::Made;
 use crate::plan::lb::model::GroupRef;
@@ -48,7 +48,17 @@ impl Execution {
 /// Carries out `plan`, moving `observed` forward with every step that succeeds.
 ///
 /// `token` makes the creation of the instance idempotent: the same for every try at the same load balancer, by whomever.
-pub(super) async fn execute(slb: &Slb, fence: &Fence, plan: Plan, observed: &mut Observed, token: &Token) -> Execution {
+/// Where quotas are short, changes of backends that serve pass before everything else, and `object` shares with others.
+pub(super) async fn execute(
+    slb: &Slb,
+    fence: &Fence,
+    plan: Plan,
+    observed: &mut Observed,
+    token: &Token,
+    object: u64,
+) -> Execution {
+    let serving_slb = &slb.on(Errand { object, serving: true });
+    let slb = &slb.on(Errand { object, serving: false });
     let mut execution = Execution::default();
     let mut failed: BTreeSet<Target> = BTreeSet::new();
     let mut waits_for_room: Vec<Step> = Vec::new();
@@ -68,6 +78,8 @@ pub(super) async fn execute(slb: &Slb, fence: &Fence, plan: Plan, observed: &mut
             continue;
         }
         let line = format!("{} ({})", step.operation, step.reason);
+        let serving = step.operation.backends_of().is_some_and(|group| observed.serves(group));
+        let slb = if serving { serving_slb } else { slb };
         match perform(slb, fence, &step.operation, observed, token, &mut execution.remarks).await {
             Ok(made) => {
                 info!(step = %line, "done");

@@ -9,8 +9,10 @@ use tokio::time::Instant;
 
 use super::CONTROLLER;
 use super::change::{change, restates};
+use super::handover;
 use super::owners::Vanished;
 use super::want::Enis;
+use crate::clock;
 use crate::observe::alarms::{Alarms, named};
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::observed::Observed;
@@ -42,10 +44,40 @@ pub(super) struct Memory {
     restated: Mutex<HashSet<ObjectKey>>,
     /// What was told last of each Service and topic, so that each thing is told once.
     told: Mutex<HashMap<ObjectKey, HashMap<Topic, String>>>,
+    /// Texts that the load balancers have in common.
+    texts: Mutex<Texts>,
     /// What is held back, by the reason of its event: of which Services, and why.
     held_back: Mutex<BTreeMap<&'static str, BTreeMap<String, String>>>,
     alarms: Alarms,
     vanished: Vanished,
+}
+
+/// Ids of servers and marks, each once: every load balancer can have every node.
+#[derive(Debug, Default)]
+struct Texts {
+    known: HashSet<Arc<str>>,
+    /// How many there may be before those that nobody uses any more are looked for.
+    most: usize,
+}
+
+impl Texts {
+    fn share(&mut self, observed: &mut Observed) {
+        for backend in observed.groups.values_mut().filter_map(|group| group.backends.as_mut()).flatten() {
+            self.one(&mut backend.key.server_id);
+            self.one(&mut backend.description);
+        }
+        if self.known.len() > self.most {
+            self.known.retain(|text| Arc::strong_count(text) > 1);
+            self.most = 2 * self.known.len() + 1000;
+        }
+    }
+
+    fn one(&mut self, text: &mut Arc<str>) {
+        match self.known.get(text) {
+            Some(known) => *text = known.clone(),
+            None => drop(self.known.insert(text.clone())),
+        }
+    }
 }
 
 /// Which of the load balancers that a Service has had is to be replaced.
@@ -90,7 +122,19 @@ impl Memory {
         self.services.lock().get(key).filter(|remembered| remembered.uid == uid).cloned()
     }
 
-    pub(super) fn remember(&self, key: &ObjectKey, remembered: Remembered) {
+    /// What the next copy is told.
+    pub(super) fn note(&self) -> String {
+        let services = self.services.lock();
+        let all = services.values().map(|it| (it.uid.as_str(), &it.observed, it.read_at.elapsed()));
+        handover::note(all, clock::now())
+    }
+
+    pub(super) fn knows(&self, key: &ObjectKey) -> bool {
+        self.services.lock().contains_key(key)
+    }
+
+    pub(super) fn remember(&self, key: &ObjectKey, mut remembered: Remembered) {
+        self.texts.lock().share(&mut remembered.observed);
         self.services.lock().insert(key.clone(), remembered);
     }
 
@@ -255,6 +299,30 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::lb::model::{Backend, BackendKey, BackendKind};
+    use crate::plan::lb::observed::ObservedGroup;
+
+    #[test]
+    fn texts_are_kept_once_and_only_while_they_are_used() {
+        let balancer = |server: String| {
+            let key =
+                BackendKey { kind: BackendKind::Ecs, server_id: server.into(), server_ip: String::new(), port: 1 };
+            let backends = Some(vec![Backend { key, weight: 100, description: "mark".into() }]);
+            let group = ObservedGroup { name: String::new(), backends };
+            Observed { groups: [("rsp".to_owned(), group)].into(), ..Observed::default() }
+        };
+        let mut texts = Texts::default();
+        let (mut one, mut other) = (balancer("i-1".to_owned()), balancer("i-1".to_owned()));
+        texts.share(&mut one);
+        texts.share(&mut other);
+        let id = |observed: &Observed| observed.groups["rsp"].backends.as_ref().unwrap()[0].key.server_id.clone();
+        assert!(Arc::ptr_eq(&id(&one), &id(&other)));
+        for number in 0..5000 {
+            texts.share(&mut balancer(format!("i-gone-{number}")));
+        }
+        assert!(texts.known.len() <= 1100, "{}", texts.known.len());
+        assert!(texts.known.contains("i-1"));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_load_balancer_that_is_gone_is_replaced_at_the_second_sighting() {

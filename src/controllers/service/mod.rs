@@ -5,6 +5,7 @@
 mod bulk;
 mod change;
 mod execute;
+mod handover;
 mod memory;
 mod observe;
 mod owners;
@@ -24,10 +25,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::info;
 
+use self::handover::Handover;
 use self::memory::Memory;
 use self::reconcile::Reconciler;
 use super::Context;
 use super::keyed;
+use crate::clock;
 use crate::cluster::{Dirty, Store};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::lb::{Handling, handling};
@@ -71,14 +74,19 @@ pub async fn run(context: Context) {
             Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
         let vanished = owners::Vanished::default();
         let memory = Memory::new(context.alarms.clone(), vanished.clone());
-        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), memory));
+        let note = context.fence.take_inherited();
+        let handover = note.map(|note| Handover::read(&note, clock::now())).unwrap_or_default();
+        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), memory, handover));
+        let ending = reconciler.clone();
         let starting = reconciler.clone();
+        let served = reconciler.clone();
         let (sender, keys) = mpsc::unbounded_channel();
         let config = context.config.clone();
         let driver = keyed::drive(
             CONTROLLER,
             keys,
             move || config.borrow().service.concurrency,
+            move |key| served.is_served(key),
             term.clone(),
             move |key| {
                 let reconciler = reconciler.clone();
@@ -101,6 +109,9 @@ pub async fn run(context: Context) {
             biased;
             () = driver => {}
             () = lost => {}
+        }
+        if stop.is_cancelled() {
+            context.fence.leave(ending.note());
         }
         context.alarms.clear(CONTROLLER);
     }

@@ -89,14 +89,13 @@ pub(super) async fn find_access_list(slb: &Slb, name: &str) -> Result<AccessList
     Ok(slb.find_access_list(name).await?.map_or(AccessList::Absent, AccessList::Found))
 }
 
-/// Reads what hangs on an instance, until `needs` asks for nothing more.
+/// Reads what hangs on an instance and is not in `observed` yet, until `needs` asks for nothing more.
 pub(super) async fn read(
     slb: &Slb,
     bulk: &Bulk,
-    instance: ObservedInstance,
+    mut observed: Observed,
     needs: impl Fn(&Observed) -> Needs,
 ) -> Result<Observed, Fault> {
-    let mut observed = Observed { instance: Some(instance), ..Observed::default() };
     list_groups(slb, &mut observed).await?;
     complete(slb, bulk, &mut observed, needs).await?;
     Ok(observed)

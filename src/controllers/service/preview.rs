@@ -78,7 +78,10 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
     }
     let bulk = Bulk::new(cloud.slb.clone());
     let observed = match find(&cloud.slb, &bulk, service, &desired.owner, desired.reuse.as_deref(), None).await? {
-        Found::Instance(instance) => read(&cloud.slb, &bulk, *instance, |observed| desired.needs(observed)).await?,
+        Found::Instance(instance) => {
+            let observed = Observed { instance: Some(*instance), ..Observed::default() };
+            read(&cloud.slb, &bulk, observed, |observed| desired.needs(observed)).await?
+        }
         Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
             reader.may_make(service).await?;
             absent(cloud, &bulk, &desired).await?

@@ -130,7 +130,8 @@ impl Side {
             find(&cloud.slb, &bulk, &world.service, &desired.owner, desired.reuse.as_deref(), None).await.unwrap();
         let mut observed = match found {
             Found::Instance(instance) => {
-                read(&cloud.slb, &bulk, *instance, |observed| desired.needs(observed)).await.unwrap()
+                let observed = Observed { instance: Some(*instance), ..Observed::default() };
+                read(&cloud.slb, &bulk, observed, |observed| desired.needs(observed)).await.unwrap()
             }
             Found::Absent { .. } => {
                 let mut observed = Observed::default();
@@ -159,7 +160,7 @@ impl Side {
         let (keeper, fence) = fence();
         keeper.lead_unbounded();
         let token = Token::new(&world.settings.cluster_id, &world.service.uid, &self.label);
-        execute(&cloud.slb, &fence, plan, observed, &token).await
+        execute(&cloud.slb, &fence, plan, observed, &token, 1).await
     }
 
     /// The Service goes; the process can be killed after so many writes.
@@ -173,7 +174,8 @@ impl Side {
         let mut observed = match find(&cloud.slb, &bulk, &world.service, &owner, reuse, None).await.unwrap() {
             Found::Instance(instance) => {
                 let needs = |observed: &Observed| teardown_needs(&owner, &leaving, observed);
-                read(&cloud.slb, &bulk, *instance, needs).await.unwrap()
+                let observed = Observed { instance: Some(*instance), ..Observed::default() };
+                read(&cloud.slb, &bulk, observed, needs).await.unwrap()
             }
             // Kept for the user, as an earlier try left it.
             Found::Unmarked(_) | Found::Absent { .. } => Observed::default(),

@@ -1,11 +1,13 @@
 //! Brings one Service into agreement with its load balancer.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::bulk::Bulk;
 use super::execute::{Execution, Token, execute};
+use super::handover::{Handover, groups_as_wanted};
 use super::memory::{BACKENDS, LOAD_BALANCER, Memory, Remembered, Topic};
 use super::observe::{FindError, Found, complete, find, list_groups, read};
 use super::readiness;
@@ -35,6 +37,7 @@ pub(super) struct Reconciler {
     reader: Reader,
     bulk: Bulk,
     memory: Memory,
+    handover: Handover,
 }
 
 /// What planning needs to know, as of now.
@@ -43,16 +46,26 @@ pub(super) fn settings(context: &Context) -> Settings {
 }
 
 impl Reconciler {
-    pub(super) fn new(context: Context, views: Views, memory: Memory) -> Self {
+    pub(super) fn new(context: Context, views: Views, memory: Memory, handover: Handover) -> Self {
         let reader = Reader::new(context.cluster.clone(), context.cloud.clone(), context.place.clone(), views);
         let bulk = Bulk::new(context.cloud.slb.clone());
-        Self { context, reader, bulk, memory }
+        Self { context, reader, bulk, memory, handover }
+    }
+
+    /// What the next copy is told, once no run is under way any more.
+    pub(super) fn note(&self) -> String {
+        self.memory.note()
     }
 
     /// Reads once what tells which Services have an access control list.
     pub(super) async fn warm(&self) {
         // Whoever needs it tries again, and reports it.
         let _ = self.reader.may_have_list("").await;
+    }
+
+    /// Whether a load balancer is known to serve the Service: a change of it is likely one of its backends.
+    pub(super) fn is_served(&self, key: &ObjectKey) -> bool {
+        self.memory.knows(key)
     }
 
     /// One look at one Service, with everything that follows from it.
@@ -127,7 +140,7 @@ impl Reconciler {
         let _serialised = lock.lock().await;
         let (mut observed, read_at) = match &remembered {
             Some(remembered) => (remembered.observed.clone(), remembered.read_at),
-            None => (self.observe(service, desired).await?, Instant::now()),
+            None => self.observe(service, desired, drift_check).await?,
         };
         if observed.instance.is_none() {
             self.reader.place(service, settings, &mut wanted.desired).await;
@@ -153,7 +166,7 @@ impl Reconciler {
         let replaced = self.memory.replaced(&service.key);
         let incarnation = if absent { replaced.as_deref().unwrap_or(label(service)) } else { "" };
         let token = Token::new(&settings.cluster_id, &service.uid, incarnation);
-        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
+        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token, number_of(service)).await;
         if let (true, Some(made), Some((_, Fault { kind: FaultKind::Gone, .. }))) =
             (absent, &observed.instance, &execution.stopped)
         {
@@ -251,19 +264,28 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Reads the Service's load balancer whole. One that should be there and is not counts as absent only after two
-    /// sightings that prove it.
-    async fn observe(&self, service: &ServiceView, desired: &Desired) -> Result<Observed, Trouble> {
+    /// Reads the Service's load balancer whole, and tells when its server groups were read. One that should be there and is
+    /// not counts as absent only after two sightings that prove it.
+    async fn observe(
+        &self,
+        service: &ServiceView,
+        desired: &Desired,
+        drift_check: Duration,
+    ) -> Result<(Observed, Instant), Trouble> {
         let (slb, bulk) = (&self.context.cloud.slb, &self.bulk);
         let first = self.memory.first_look(&service.key, self.reader.views().services.len());
         match find(slb, bulk, service, &desired.owner, desired.reuse.as_deref(), first).await? {
             Found::Instance(instance) => {
                 self.memory.found(&service.key);
-                Ok(read(slb, bulk, *instance, |observed| desired.needs(observed)).await?)
+                let mut observed = Observed { instance: Some(*instance), ..Observed::default() };
+                if let Some(read_at) = self.inherit(service, desired, drift_check, &mut observed).await? {
+                    return Ok((observed, read_at));
+                }
+                Ok((read(slb, bulk, observed, |observed| desired.needs(observed)).await?, Instant::now()))
             }
             Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
                 self.reader.may_make(service).await?;
-                self.absent(desired).await
+                Ok((self.absent(desired).await?, Instant::now()))
             }
             Found::Unmarked(instance) => Err(Trouble::Detached(instance.id)),
             Found::Absent { proven: false } => Err(Trouble::Unfindable(label(service).to_owned())),
@@ -275,9 +297,37 @@ impl Reconciler {
                 self.reader.may_make(service).await?;
                 self.memory.found(&service.key);
                 report::recreating(self.context.cluster.events(), service, label(service));
-                self.absent(desired).await
+                Ok((self.absent(desired).await?, Instant::now()))
             }
         }
+    }
+
+    /// Completes what was observed without reading the server groups, if the copy before knew them to be as they are wanted
+    /// now. They are as old as its knowledge then, so that the next full comparison comes when it would have come; without
+    /// such comparisons every group is read.
+    async fn inherit(
+        &self,
+        service: &ServiceView,
+        desired: &Desired,
+        drift_check: Duration,
+        observed: &mut Observed,
+    ) -> Result<Option<Instant>, Trouble> {
+        let id = match &observed.instance {
+            Some(instance) if desired.reuse.is_none() && self.handover.knows(&service.uid, drift_check) => &instance.id,
+            _ => return Ok(None),
+        };
+        let listeners = self.bulk.listeners(id).await?;
+        let groups = groups_as_wanted(desired, &listeners);
+        observed.listeners = Some(listeners);
+        let Some(groups) = groups else { return Ok(None) };
+        observed.groups = groups;
+        let age = self.handover.confirms(&service.uid, observed);
+        let Some(read_at) = age.and_then(|age| Instant::now().checked_sub(age)) else {
+            observed.groups.clear();
+            return Ok(None);
+        };
+        complete(&self.context.cloud.slb, &self.bulk, observed, |observed| desired.needs(observed)).await?;
+        Ok(Some(read_at))
     }
 
     /// There is no load balancer; something that goes with one may be left.
@@ -337,7 +387,7 @@ impl Reconciler {
         let mut plan = leaving.plan(&observed);
         let problems = std::mem::take(&mut plan.problems);
         let token = Token::new(&settings.cluster_id, &service.uid, "");
-        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token).await;
+        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token, number_of(service)).await;
         if !execution.complete() {
             return Err(Trouble::Execution(execution));
         }
@@ -354,6 +404,13 @@ impl Reconciler {
         report::cleaned(cluster.events(), service, &done);
         Ok(Verdict::Done)
     }
+}
+
+/// Tells a Service from others where quotas are shared.
+fn number_of(service: &ServiceView) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    service.uid.hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 /// Whether what was observed is the load balancer that the Service wants now.

@@ -23,7 +23,7 @@ use crate::alibaba::{Cloud, Fault, FaultKind};
 use crate::cluster::{Cluster, WriteFault};
 use crate::config::Config;
 use crate::config::checked::VSwitchChoice;
-use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
+use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
 use crate::plan::lb::annotations::{Name, raw};
 use crate::plan::lb::desired::zones;
 use crate::plan::lb::gates;
@@ -152,8 +152,9 @@ impl Reader {
         let mut waiting_pods = self.gated_pods(service, &gate, &endpoints).await?;
         let (endpoints, waiting) = gates::admitted(&gate, &endpoints, &waiting_pods);
         let asked = wanted_enis(service, &nodes, &endpoints, settings);
+        let pod = |endpoint: &Endpoint| endpoint.pod.as_deref().map(str::to_owned);
         let pods: BTreeMap<IpAddr, Option<String>> =
-            endpoints.endpoints.iter().map(|endpoint| (endpoint.address, endpoint.pod.clone())).collect();
+            endpoints.endpoints.iter().map(|endpoint| (endpoint.address, pod(endpoint))).collect();
         let mut enis = BTreeMap::new();
         let mut unknown = Vec::new();
         let attached = asked.clone();
@@ -345,7 +346,7 @@ impl Leaving {
 
     async fn read_parts(&self, slb: &Slb, bulk: &Bulk, instance: ObservedInstance) -> Result<Observed, Fault> {
         let needs = |observed: &Observed| teardown_needs(&self.owner, &self.departure, observed);
-        read(slb, bulk, instance, needs).await
+        read(slb, bulk, Observed { instance: Some(instance), ..Observed::default() }, needs).await
     }
 
     pub(super) fn plan(&self, observed: &Observed) -> Plan {

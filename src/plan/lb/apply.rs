@@ -34,6 +34,13 @@ impl Observed {
         }
     }
 
+    /// Whether a listener sends traffic to the group.
+    #[must_use]
+    pub fn serves(&self, group: &GroupRef) -> bool {
+        let id = self.group_id(group);
+        id.is_some_and(|id| self.listeners.iter().flatten().any(|(_, listener)| listener.group_id == id))
+    }
+
     /// Moves the state forward as the cloud does when an operation succeeds.
     pub fn apply(&mut self, operation: &Operation, made: &Made) {
         match operation.part() {

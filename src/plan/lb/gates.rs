@@ -29,7 +29,7 @@ pub fn pods_to_read(service: &ServiceView, endpoints: &EndpointsView) -> BTreeSe
         .endpoints
         .iter()
         .filter(|endpoint| !endpoint.terminating && (endpoint.ready != Some(true) || service.publish_not_ready))
-        .filter_map(|endpoint| endpoint.pod.clone())
+        .filter_map(|endpoint| endpoint.pod.as_deref().map(str::to_owned))
         .collect()
 }
 

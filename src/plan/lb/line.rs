@@ -9,6 +9,17 @@ use super::model::{Backend, BackendKey, BackendKind, GroupRef, ListenerFields};
 use super::operation::{Operation, Plan, Step};
 
 impl Operation {
+    /// The server group whose backends it changes, if it does nothing else.
+    #[must_use]
+    pub const fn backends_of(&self) -> Option<&GroupRef> {
+        match self {
+            Self::AddBackends { group, .. } | Self::RemoveBackends { group, .. } | Self::SetBackends { group, .. } => {
+                Some(group)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether something that exists goes away.
     #[must_use]
     pub const fn destroys(&self) -> bool {

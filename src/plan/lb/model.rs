@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -243,7 +244,7 @@ pub struct BackendKey {
     /// How it is attached.
     pub kind: BackendKind,
     /// `i-...` or `eni-...`
-    pub server_id: String,
+    pub server_id: Arc<str>,
     /// Empty for ECS instances.
     pub server_ip: String,
     /// 1 to 65535
@@ -259,7 +260,7 @@ pub struct Backend {
     /// 0 to 100; 0 gets no new connections.
     pub weight: u8,
     /// The ownership mark of the group's owner, at most 80 characters.
-    pub description: String,
+    pub description: Arc<str>,
 }
 
 /// How a plan names a server group before it has an id.

@@ -146,7 +146,7 @@ impl<'a> Sources<'a> {
         let selected = self.selected(port);
         let ecs = |instance: &str| BackendKey {
             kind: BackendKind::Ecs,
-            server_id: instance.to_owned(),
+            server_id: instance.into(),
             server_ip: String::new(),
             port: port.node_port,
         };
@@ -237,7 +237,7 @@ impl PortBackends {
         if let Some(interface) = inputs.enis.get(&address) {
             let key = BackendKey {
                 kind: BackendKind::Eni,
-                server_id: interface.clone(),
+                server_id: interface.as_str().into(),
                 server_ip: address.to_string(),
                 port,
             };

@@ -1,6 +1,7 @@
 //! From a Service to its desired state.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::backends::{Mode, Sources, mode};
 use super::idle::idle;
@@ -138,6 +139,7 @@ fn add_port(
         ignore_weights: annotations.is(Name::IgnoreWeightUpdate, "on"),
     });
     entry.incomplete |= found.incomplete;
+    let mark: Arc<str> = mark.into();
     for (backend, weight) in found.backends {
         entry.backends.entry(backend.clone()).or_insert(Backend { key: backend, weight, description: mark.clone() });
     }

@@ -13,6 +13,9 @@ use crate::plan::lb::operation::{MOST_TAGS, Operation, Target};
 /// Largest bandwidth that can be set on an instance that exists, in Mbit/s.
 const MOST_BANDWIDTH: i64 = 5000;
 
+/// The target of steps that mark the instance as used by the Service.
+pub(super) const MARKS: &str = "marks";
+
 fn key(name: Name) -> String {
     entry(name).full_key()
 }
@@ -213,7 +216,7 @@ fn marks(desired: &Desired, instance: &ObservedInstance, draft: &mut Draft) {
         draft.note(format!("no room for the tags {} on {}: it has {MOST_TAGS} at most", keys.join(", "), instance.id));
         return;
     }
-    attribute(draft, "marks", Operation::Tag { tags: missing }, "marks that are missing");
+    attribute(draft, MARKS, Operation::Tag { tags: missing }, "marks that are missing");
 }
 
 /// Whether the instance is not charged as wanted and can be.

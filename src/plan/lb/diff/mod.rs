@@ -1,8 +1,9 @@
 //! From what there is to what is desired, as steps in an order of which every prefix is safe.
 //!
-//! The order: the instance and its attributes; server groups, each filled before anything is taken out of it; listeners,
-//! each after its group has its backends, redirecting ones after their targets; at last listeners and groups that are no
-//! longer wanted. So at no time does a listener send traffic to a group that lacks its backends.
+//! The order: the instance; server groups that serve, each filled before anything is taken out of it; the attributes of the
+//! instance; other server groups; listeners, each after its group has its backends, redirecting ones after their targets;
+//! at last listeners and groups that are no longer wanted. So at no time does a listener send traffic to a group that lacks
+//! its backends.
 //!
 //! Nothing is decided by labels or by what was applied last: only by the two sides given here.
 
@@ -44,6 +45,7 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     let phase = manage::mark(&draft);
     let groups = groups::ensure(desired, observed, &mut draft);
     manage::excuse(desired.manage, Manage::Backends, phase, &mut draft);
+    serve_first(observed, &mut draft.plan.steps);
     let phase = manage::mark(&draft);
     if access::ensure(desired, observed, &mut draft) {
         let references = listeners::diff(desired, observed, &groups, &mut draft);
@@ -57,6 +59,16 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     }
     manage::withhold(desired.manage, &mut draft);
     draft.plan
+}
+
+/// Changes of backends that serve now pass before everything that can wait, such as a name, which a quota may hold up.
+/// The instance's ownership marks stay in front of them.
+fn serve_first(observed: &Observed, steps: &mut [Step]) {
+    steps.sort_by_key(|step| match &step.target {
+        Target::Instance | Target::Attribute(instance::MARKS) => 0,
+        _ if step.operation.backends_of().is_some_and(|group| observed.serves(group)) => 1,
+        _ => 2,
+    });
 }
 
 /// Says what of an inherited Service is not in force, and how to put it in force.

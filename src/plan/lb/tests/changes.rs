@@ -118,7 +118,7 @@ fn backends_of_others_are_neither_changed_nor_removed() {
     let world = World::new(&[]);
     let mut cloud = world.served();
     let group = cloud.observed.groups.values_mut().next().unwrap().backends.as_mut().unwrap();
-    group[0].description = "mine now".to_owned();
+    group[0].description = "mine now".into();
     group[0].weight = 7;
     assert_eq!(world.plan(&cloud), "");
     let mut world = world;
@@ -482,7 +482,7 @@ fn marks_that_are_too_long_still_lead_to_their_group() {
     assert!(group.name.len() <= 80, "{}", group.name);
     group.name.clone_from(&long);
     for backend in group.backends.iter_mut().flatten() {
-        backend.description.clone_from(&long);
+        backend.description = long.as_str().into();
     }
     assert_eq!(world.plan(&cloud), "");
     world.nodes.push(node("n3", "i-3"));

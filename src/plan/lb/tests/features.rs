@@ -246,7 +246,7 @@ fn a_load_balancer_is_made_in_every_mode_with_what_is_managed() {
 fn gated(containers_ready: bool) -> (World, BTreeMap<String, PodView>) {
     let mut world = World::new(&[ENI]);
     let endpoint = &mut world.endpoints.endpoints[0];
-    (endpoint.ready, endpoint.pod) = (Some(false), Some("web-0".to_owned()));
+    (endpoint.ready, endpoint.pod) = (Some(false), Some("web-0".into()));
     let pod = PodView {
         key: ObjectKey::new("default", "web-0"),
         uid: "u-0".to_owned(),

@@ -172,12 +172,12 @@ pub(crate) fn port(number: u16, protocol: &str, target: u16, node_port: u16) -> 
 pub(crate) fn pod(address: &str, node: &str) -> Endpoint {
     Endpoint {
         address: address.parse().unwrap(),
-        node: Some(node.to_owned()),
-        pod: Some(format!("pod-{address}")),
+        node: Some(node.into()),
+        pod: Some(format!("pod-{address}").into()),
         ready: Some(true),
         serving: Some(true),
         terminating: false,
-        ports: Vec::new(),
+        ports: [].into(),
     }
 }
 
@@ -221,12 +221,12 @@ impl Cloud {
         let backend = Backend {
             key: BackendKey {
                 kind: BackendKind::Ecs,
-                server_id: "i-user".to_owned(),
+                server_id: "i-user".into(),
                 server_ip: String::new(),
                 port: 8080,
             },
             weight: 100,
-            description: "by hand".to_owned(),
+            description: "by hand".into(),
         };
         let group = ObservedGroup { name: "users-group".to_owned(), backends: Some(vec![backend]) };
         let listener = ObservedListener {

@@ -90,12 +90,12 @@ fn nodes_and_attributes_change() {
     ]);
     world.nodes[0] = super::node("n3", "i-3");
     assert_snapshot!(world.plan(&cloud), @r#"
-    set delete protection off  # service.beta.kubernetes.io/alibaba-cloud-loadbalancer-delete-protection: on now
-    set name my-lb  # service.beta.kubernetes.io/alibaba-cloud-loadbalancer-name: "a5e4dbfc9c2ae4642b0335607860aef6" now
-    tag a=1  # service.beta.kubernetes.io/alibaba-cloud-loadbalancer-additional-resource-tags: a is unset now
     add to k8s/30080/web/default/c1: i-3:30080*50  # spec.ports[0]
     ! remove from k8s/30080/web/default/c1: i-1:30080  # spec.ports[0]: no longer a backend
     set in k8s/30080/web/default/c1: i-2:30080*50  # spec.ports[0]: weight 100 -> 50
+    set delete protection off  # service.beta.kubernetes.io/alibaba-cloud-loadbalancer-delete-protection: on now
+    set name my-lb  # service.beta.kubernetes.io/alibaba-cloud-loadbalancer-name: "a5e4dbfc9c2ae4642b0335607860aef6" now
+    tag a=1  # service.beta.kubernetes.io/alibaba-cloud-loadbalancer-additional-resource-tags: a is unset now
     set listener 80/tcp -> k8s/30080/web/default/c1  # spec.ports[0]: Scheduler rr -> wrr
     "#);
 }

@@ -87,7 +87,7 @@ fn trap_12_masters_are_left_out_by_the_standard_label_or_by_a_switch() {
         world.nodes[0] = edited(&world.nodes[0], |node| drop(node.labels.insert(label.to_owned(), String::new())));
         let desired = world.desired();
         let group = desired.groups.into_values().next().unwrap();
-        group.backends.into_keys().map(|key| key.server_id).collect::<Vec<_>>()
+        group.backends.into_keys().map(|key| key.server_id.to_string()).collect::<Vec<_>>()
     };
     let exclude = "node.kubernetes.io/exclude-from-external-load-balancers";
     for switch in [true, false] {
@@ -205,7 +205,7 @@ fn trap_24_named_target_ports_may_differ_from_pod_to_pod() {
     world.service.ports[0].target_port = TargetPort::Name("http".to_owned());
     let numbers = [8081, 8082, 8083];
     for (endpoint, number) in world.endpoints.endpoints.iter_mut().zip(numbers) {
-        endpoint.ports = vec![("p80".to_owned(), number)];
+        endpoint.ports = [("p80".to_owned(), number)].into();
     }
     let group = world.desired().groups.into_values().next().unwrap();
     assert_eq!(group.backends.keys().map(|key| key.port).collect::<BTreeSet<_>>(), BTreeSet::from(numbers));

@@ -16,7 +16,7 @@ fn weights(desired: &Desired) -> Vec<u8> {
 }
 
 fn servers(desired: &Desired) -> BTreeSet<&str> {
-    desired.groups.values().flat_map(|group| group.backends.keys().map(|key| key.server_id.as_str())).collect()
+    desired.groups.values().flat_map(|group| group.backends.keys().map(|key| key.server_id.as_ref())).collect()
 }
 
 fn ingress(ip: &str) -> Ingress {
@@ -201,7 +201,7 @@ fn terminating_pods_that_serve_can_stay_without_new_traffic() {
 fn named_target_ports_are_found_by_the_name_of_the_services_port() {
     let mut world = World::new(&[ENI]);
     world.service.ports[0].target_port = TargetPort::Name("http".to_owned());
-    world.endpoints.endpoints[0].ports = vec![("p80".to_owned(), 8081)];
+    world.endpoints.endpoints[0].ports = [("p80".to_owned(), 8081)].into();
     let desired = world.desired();
     let (name, group) = desired.groups.first_key_value().unwrap();
     assert_eq!(name, "k8s/http/web/default/c1");

@@ -143,15 +143,17 @@ impl Cluster {
 
     fn set_slices(&self, namespace: &str, owner: &Value, family: &str, endpoints: &[&Endpoint]) -> Result<(), Failure> {
         let service = text(owner, "/metadata/name");
-        let present: Vec<Value> = self
-            .list("EndpointSlice")
-            .into_iter()
-            .filter(|slice| {
-                text(slice, "/metadata/namespace") == namespace
+        // Of very many, few are looked into: those made here begin with the name of the Service.
+        let present: Vec<Value> = {
+            let store = self.shared.store.lock();
+            let slices = store.list(super::resource("EndpointSlice"), namespace);
+            let ours = slices.filter(|(key, slice)| {
+                key.name.starts_with(service)
                     && text(slice, "/metadata/labels/kubernetes.io~1service-name") == service
                     && text(slice, "/addressType") == family
-            })
-            .collect();
+            });
+            ours.map(|(_, slice)| Value::clone(slice)).collect()
+        };
         let mut names = present.iter().map(|slice| text(slice, "/metadata/name"));
         let mut chunks: Vec<&[&Endpoint]> = endpoints.chunks(PER_SLICE).collect();
         if chunks.is_empty() && (family == "IPv4" || !present.is_empty()) {
