@@ -39,6 +39,8 @@ struct Settings {
     manner: Manner,
     metadata: Metadata,
     provider: Arc<Provider>,
+    /// Grows whenever the credentials are others.
+    credentials_version: u64,
 }
 
 impl Settings {
@@ -61,6 +63,7 @@ impl Call {
             manner: manner(config),
             metadata: Metadata::new(Arc::clone(&transport), &config.endpoints),
             provider: Arc::new(Provider::new(config.credentials.clone())),
+            credentials_version: 0,
         };
         let client = Client { wire: Wire::new(transport), settings: RwLock::new(Arc::new(settings)) };
         Self { client: Arc::new(client), errand: Errand::default() }
@@ -74,10 +77,10 @@ impl Call {
     /// Keys and the metadata session outlive a change that does not concern them.
     pub(super) fn reconfigure(&self, config: &checked::Cloud) {
         let mut settings = self.client.settings.write();
-        let provider = if settings.provider.serves(&config.credentials) {
-            Arc::clone(&settings.provider)
+        let (provider, credentials_version) = if settings.provider.serves(&config.credentials) {
+            (Arc::clone(&settings.provider), settings.credentials_version)
         } else {
-            Arc::new(Provider::new(config.credentials.clone()))
+            (Arc::new(Provider::new(config.credentials.clone())), settings.credentials_version + 1)
         };
         let metadata = if settings.metadata.serves(&config.endpoints) {
             settings.metadata.clone()
@@ -90,7 +93,12 @@ impl Call {
             manner: manner(config),
             metadata,
             provider,
+            credentials_version,
         });
+    }
+
+    pub(super) fn credentials_version(&self) -> u64 {
+        self.settings().credentials_version
     }
 
     pub(super) fn credential_state(&self) -> CredentialState {

@@ -72,6 +72,12 @@ impl Cloud {
         self.call.region()
     }
 
+    /// Grows whenever other credentials are configured: as long as it is the same, so is the account.
+    #[must_use]
+    pub fn credentials_version(&self) -> u64 {
+        self.call.credentials_version()
+    }
+
     /// Whether calls can be signed, for readiness.
     #[must_use]
     pub fn credential_state(&self) -> CredentialState {

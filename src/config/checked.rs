@@ -156,7 +156,7 @@ pub struct Endpoints {
     pub vpc_network: bool,
     /// Whether calls go over plain HTTP; only for simulators and gateways on trusted networks.
     pub plain_http: bool,
-    /// By product (`ecs`, `vpc`, `slb`, `nlb`, `sts`): `host` or `host:port`.
+    /// By product (`ecs`, `vpc`, `slb`, `sts`): `host` or `host:port`.
     pub overrides: BTreeMap<String, String>,
     /// Base URL of the metadata service, without a slash at the end.
     pub metadata: String,

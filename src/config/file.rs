@@ -210,9 +210,6 @@ pub struct EndpointsSection {
     /// The same for CLB; also `SLB_ENDPOINT`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slb: Option<String>,
-    /// The same for NLB; also `NLB_ENDPOINT`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub nlb: Option<String>,
     /// The same for STS, which gives out sessions of roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sts: Option<String>,
@@ -230,7 +227,6 @@ impl Default for EndpointsSection {
             ecs: None,
             vpc: None,
             slb: None,
-            nlb: None,
             sts: None,
             metadata: "http://100.100.100.200".to_owned(),
             metadata_v1_fallback: true,
@@ -655,7 +651,6 @@ pub fn example() -> FileConfig {
         (&mut endpoints.ecs, "ecs.cn-hangzhou.aliyuncs.com"),
         (&mut endpoints.vpc, "vpc.cn-hangzhou.aliyuncs.com"),
         (&mut endpoints.slb, "slb.cn-hangzhou.aliyuncs.com"),
-        (&mut endpoints.nlb, "nlb.cn-hangzhou.aliyuncs.com"),
         (&mut endpoints.sts, "sts.cn-hangzhou.aliyuncs.com"),
     ] {
         *host = text(example);

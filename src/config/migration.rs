@@ -157,7 +157,7 @@ pub fn migration_page() -> String {
     let mut page = String::from(
         "# Coming from the official cloud controller manager\n\n\
          Flags of the official controller (v2 and v1.9.3), the keys of its cloud config, and what says the same in the file \
-         of alicloud-ccm. The environment names `ECS_ENDPOINT`, `VPC_ENDPOINT`, `SLB_ENDPOINT`, `NLB_ENDPOINT`, \
+         of alicloud-ccm. The environment names `ECS_ENDPOINT`, `VPC_ENDPOINT`, `SLB_ENDPOINT`, \
          `ALICLOUD_CLIENT_SCHEME`, `METADATA_ENDPOINT`, `ACCESS_KEY_ID` and `ACCESS_KEY_SECRET` are understood as they \
          are.\n",
     );

@@ -243,7 +243,7 @@ fn endpoints(c: &mut Checker<'_>, section: &CloudSection) -> Endpoints {
     let file = &section.endpoints;
     let plain_http = file.scheme == Scheme::Http;
     let mut overrides = BTreeMap::new();
-    let products = [("ecs", &file.ecs), ("vpc", &file.vpc), ("slb", &file.slb), ("nlb", &file.nlb), ("sts", &file.sts)];
+    let products = [("ecs", &file.ecs), ("vpc", &file.vpc), ("slb", &file.slb), ("sts", &file.sts)];
     for (product, written) in products {
         if let Some(text) = written.as_deref() {
             overrides.insert(product.to_owned(), endpoint(c, product, text, plain_http));

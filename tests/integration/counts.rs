@@ -39,9 +39,8 @@ const fn at_most(id: &'static str, text: &'static str, calls: &'static [(&'stati
 const OPERATIONS: &[Operation] = &[
     exactly(
         "new",
-        "A new Service with one port, the first within a minute",
+        "A new Service with one port",
         &[
-            ("DescribeInstances", 1),
             ("DescribeLoadBalancers", 2),
             ("CreateLoadBalancer", 1),
             ("CreateVServerGroup", 1),
@@ -51,7 +50,7 @@ const OPERATIONS: &[Operation] = &[
     ),
     exactly(
         "new-two",
-        "A new Service with two ports, soon after another",
+        "A new Service with two ports",
         &[
             ("DescribeLoadBalancers", 2),
             ("CreateLoadBalancer", 1),

@@ -10,7 +10,7 @@ use sim::cloud::{Backend, Group};
 use sim::cluster::{Effect, Endpoint, Failure, Match, NodeSpec};
 
 use crate::golden::{NAMESPACE, open, open_with};
-use crate::kit::{Ccm, World, address};
+use crate::kit::{Ccm, World, address, free_port};
 
 const FINALIZER: &str = "service.k8s.alibaba/resources";
 const CLASS: &str = "service.beta.kubernetes.io/class";
@@ -280,7 +280,7 @@ async fn d10_a_vswitch_needs_no_zone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn d11_failures_are_counted() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let (world, ccm) = open_with(|config| config.replace("port = 0", &format!("port = {port}"))).await;
     let stand = Stand { world, ccm };
     stand.make("bad", &[80], &[("healthy-threshold", "three")]);

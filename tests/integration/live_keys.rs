@@ -92,6 +92,7 @@ fn row_of(key: &str, live: &Live) -> Row {
     match key {
         "controllers" => row(r#"["node", "service"]"#, Log("stopped job=route")).back(),
         "cloud.budget_share" => row("0.4", Bound),
+        "cloud.quotas" => row("{ CreateLoadBalancer = 120 }", Bound),
         "cloud.cluster_id" => row(&text("other-cluster"), Call(Service, "other-cluster")).back(),
         "cloud.cluster_tag" => row(&text("other.tag/key"), Call(Service, "other.tag/key")).back(),
         "cloud.resource_group_id" => row(&text("rg-other"), Call(Service, "rg-other")),
@@ -150,8 +151,6 @@ fn row_of(key: &str, live: &Live) -> Row {
         "cloud.endpoints.vpc" => row(&by_gate(1), Gate(Node)).back(),
         "cloud.endpoints.slb" => row(&by_gate(2), Gate(Service)).back(),
         "cloud.endpoints.sts" => row(&by_gate(3), Gate(Node)).first("cloud.credentials.role_arn", &role("ccm")).back(),
-        // No controller speaks to it yet; the environment of the official controller may name it.
-        "cloud.endpoints.nlb" => row(&text("127.0.0.1:1"), Bound),
         "cloud.endpoints.scheme" => row(&text("https"), Log("received corrupt message")).back(),
         // All hosts are stated.
         "cloud.endpoints.network" => row(&text("public"), Bound),

@@ -9,7 +9,7 @@ use sim::cluster::Version;
 use sim::stage::{ACCESS_KEY, Stage};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::kit::{ALL, HASTE, World, address};
+use crate::kit::{ALL, HASTE, World, address, free_port};
 use crate::proof::Row;
 
 /// Occurs in every secret, and nowhere else.
@@ -117,7 +117,7 @@ async fn world(kind: &Kind) -> World {
     let text = std::fs::read_to_string(world.config()).unwrap();
     let given = "access_key_id = \"LTAIplayground\"\naccess_key_secret_file = \"access-key-secret\"";
     assert!(text.contains(given), "{text}");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port();
     let text = text.replace(given, kind.section).replace("port = 0", &format!("port = {port}"));
     private(&world.config(), &text, 0o600);
     for (name, secret) in kind.files {

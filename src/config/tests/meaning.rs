@@ -114,7 +114,7 @@ fn names_of_the_official_controller_work_in_the_environment() {
     let environment = [
         ("ECS_ENDPOINT", "http://sim:1"),
         ("SLB_ENDPOINT", "sim:2"),
-        ("NLB_ENDPOINT", ""),
+        ("VPC_ENDPOINT", ""),
         ("ALICLOUD_CLIENT_SCHEME", "HTTP"),
         ("METADATA_ENDPOINT", "http://sim:3"),
     ];

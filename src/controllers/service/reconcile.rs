@@ -30,6 +30,9 @@ use crate::plan::lb::{
 /// load balancer was perhaps just being made is let go.
 const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 
+/// After this time, nodes that were there at the start are initialised, and the account can be recognised by them.
+const NODES_COME_UP: Duration = Duration::from_secs(3);
+
 /// What all reconciles of one term of leadership share.
 #[derive(Debug)]
 pub(super) struct Reconciler {
@@ -57,10 +60,15 @@ impl Reconciler {
         self.memory.note()
     }
 
-    /// Reads once what tells which Services have an access control list.
+    /// Reads once what tells which Services have an access control list, and whose the account is, so that no Service has
+    /// to wait for it.
     pub(super) async fn warm(&self) {
         // Whoever needs it tries again, and reports it.
         let _ = self.reader.may_have_list("").await;
+        if !self.reader.knows_the_account().await.unwrap_or_default() {
+            tokio::time::sleep(NODES_COME_UP).await;
+            let _ = self.reader.knows_the_account().await;
+        }
     }
 
     /// Whether a load balancer is known to serve the Service: a change of it is likely one of its backends.

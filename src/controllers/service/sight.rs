@@ -5,10 +5,8 @@
 //! Service that had one is let go.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::status::label;
 use crate::alibaba::ecs::InstanceFilter;
@@ -17,8 +15,6 @@ use crate::alibaba::{Cloud, Fault, FaultKind};
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::node::{Class, classify};
 
-/// How long an account that proved itself is believed.
-const BELIEVED: Duration = Duration::from_secs(60);
 /// Instances that are asked for; one call.
 const ASKED: usize = 100;
 
@@ -35,10 +31,11 @@ enum Account {
     Denied(String),
 }
 
-/// Asks the account to prove itself. Remembers only that it did, and not for long.
+/// Asks the account to prove itself. Remembers only that it did, until other credentials are configured.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
-    proven: Mutex<Option<Instant>>,
+    /// With which version of the credentials it did.
+    proven: Mutex<Option<u64>>,
     /// Held while asking, so that many Services ask once.
     turn: tokio::sync::Mutex<()>,
 }
@@ -82,9 +79,23 @@ impl Sight {
         )))
     }
 
+    /// Lets the account prove itself before it matters; true if it did.
+    ///
+    /// # Errors
+    /// The cloud did not answer.
+    pub(super) async fn recognises(
+        &self,
+        cloud: &Cloud,
+        place: &Place,
+        nodes: &[Arc<NodeView>],
+    ) -> Result<bool, Fault> {
+        Ok(self.account(cloud, place, nodes).await? == Account::Ours)
+    }
+
     async fn account(&self, cloud: &Cloud, place: &Place, nodes: &[Arc<NodeView>]) -> Result<Account, Fault> {
         let _turn = self.turn.lock().await;
-        if self.proven.lock().is_some_and(|since| since.elapsed() < BELIEVED) {
+        let credentials = cloud.credentials_version();
+        if *self.proven.lock() == Some(credentials) {
             return Ok(Account::Ours);
         }
         let instances: Vec<String> = nodes
@@ -102,7 +113,7 @@ impl Sight {
         match cloud.ecs.describe_instances(&place.region, &InstanceFilter::Ids(instances)).await {
             Ok(shown) if shown.is_empty() => Ok(Account::Stranger(asked)),
             Ok(_) => {
-                *self.proven.lock() = Some(Instant::now());
+                *self.proven.lock() = Some(credentials);
                 Ok(Account::Ours)
             }
             Err(fault) if fault.kind == FaultKind::Denied => Ok(Account::Denied(fault.to_string())),

@@ -118,6 +118,11 @@ impl Reader {
         &self.views
     }
 
+    /// Whether the account is known to be the cluster's; asks if it is not.
+    pub(super) async fn knows_the_account(&self) -> Result<bool, Fault> {
+        self.sight.recognises(&self.cloud, &self.place, &self.views.nodes.all()).await
+    }
+
     /// Whether a load balancer may be made for the Service.
     pub(super) async fn may_make(&self, service: &ServiceView) -> Result<(), Trouble> {
         let forbidden = self.sight.forbids_making(&self.cloud, &self.place, &self.views.nodes.all(), service).await?;

@@ -357,10 +357,17 @@ impl Cluster {
     pub async fn come_back(&self) -> io::Result<()> {
         self.shared.away.store(false, Ordering::Relaxed);
         let address = *self.shared.address.lock();
-        if let Some(address) = address {
-            self.listen_on(address).await?;
+        let Some(address) = address else { return Ok(()) };
+        // While it was away, its port may have become somebody's end of a connection for a while.
+        for _ in 0..100 {
+            match self.listen_on(address).await {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                other => return other.map(drop),
+            }
         }
-        Ok(())
+        self.listen_on(address).await.map(drop)
     }
 
     /// A kubeconfig file for the listener, with a token if tokens are asked for.
