@@ -278,8 +278,12 @@ async fn host(cluster: &Cluster, place: &Place) -> Option<Regarding> {
 
 /// Waits for the API server and for what the metadata service must tell, side by side.
 async fn connect(config: &Config, health: &Health) -> (Cluster, Cloud, Place) {
+    // Neither is fine merely because nothing was heard of it yet.
+    health.not_ready("kubernetes", "waiting for the API server to answer");
+    health.not_ready("cloud", "where this process runs is not known yet");
     let cluster = async {
         let cluster = patiently(health, "kubernetes", || async { Cluster::connect(&config.kubernetes).await }).await;
+        // What stood in the way of getting this far is over.
         health.not_ready("kubernetes", "waiting for the API server to answer");
         cluster.wait_ready().await;
         health.ready("kubernetes", "");
@@ -293,6 +297,7 @@ async fn connect(config: &Config, health: &Health) -> (Cluster, Cloud, Place) {
         let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
         let place = patiently(health, "cloud", || place::resolve(&config.cloud, &metadata)).await;
         let cloud = Cloud::new(transport, &config.cloud, &place.region);
+        health.ready("cloud", "");
         (cloud, place)
     };
     let (cluster, (cloud, place)) = tokio::join!(cluster, cloud);
@@ -308,10 +313,7 @@ async fn patiently<T, E: std::fmt::Display, F: Future<Output = Result<T, E>>>(
     let mut pause = FIRST_RETRY;
     loop {
         match attempt().await {
-            Ok(value) => {
-                health.ready(name, "");
-                return value;
-            }
+            Ok(value) => return value,
             Err(error) => {
                 warn!("{name}: {error}; trying again in {} s", pause.as_secs());
                 health.not_ready(name, error.to_string());

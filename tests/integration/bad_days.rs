@@ -111,8 +111,9 @@ async fn a_wrong_key() {
     world.stage.expose("web", &[80], &["node-1"], &[]);
     let ccm = world.start_serving();
 
-    let why = ccm.until_page("/readyz", |status, text| status == 503 && text.contains("[-]cloud")).await;
-    assert!(why.contains("SignatureDoesNotMatch"), "{why}");
+    let refused =
+        |status, text: &str| status == 503 && text.contains("[-]cloud") && text.contains("SignatureDoesNotMatch");
+    ccm.until_page("/readyz", refused).await;
     for (kind, name, reason) in [("Node", "node-1", "SyncNodeFailed"), ("Service", "web", "SyncLoadBalancerFailed")] {
         let message = world.until_event(kind, name, reason).await;
         assert!(message.contains("SignatureDoesNotMatch"), "{message}");

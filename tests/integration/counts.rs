@@ -100,6 +100,7 @@ const OPERATIONS: &[Operation] = &[
         "service-restart",
         "A restart in order, with one Service with one port",
         &[
+            ("DescribeInstances", 1),
             ("DescribeLoadBalancers", 1),
             ("DescribeAccessControlLists", 1),
             ("DescribeLoadBalancerAttribute", 1),
@@ -110,6 +111,7 @@ const OPERATIONS: &[Operation] = &[
         "service-crash",
         "A new leader after a crash, with one Service with one port",
         &[
+            ("DescribeInstances", 1),
             ("DescribeLoadBalancers", 1),
             ("DescribeAccessControlLists", 1),
             ("DescribeLoadBalancerAttribute", 1),
