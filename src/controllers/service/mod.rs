@@ -58,16 +58,16 @@ pub async fn run(context: Context) {
         nodes.store.synced().await;
     };
     tokio::select! {
-    biased;
-            () = stop.cancelled() => return,
-            () = synced => {}
-        }
+        biased;
+        () = stop.cancelled() => return,
+        () = synced => {}
+    }
     while !stop.is_cancelled() {
         tokio::select! {
-        biased;
-                    () = stop.cancelled() => return,
-                    () = fence.gained() => {}
-                }
+            biased;
+            () = stop.cancelled() => return,
+            () = fence.gained() => {}
+        }
         // What another leader did meanwhile is unknown: every term starts without memory, and with everything due.
         let term = stop.child_token();
         let views =
