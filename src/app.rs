@@ -285,8 +285,8 @@ async fn connect(config: &Config, health: &Health) -> (Cluster, Cloud, Place) {
         let cluster = patiently(health, "kubernetes", || async { Cluster::connect(&config.kubernetes).await }).await;
         // What stood in the way of getting this far is over.
         health.not_ready("kubernetes", "waiting for the API server to answer");
+        // Whether what is watched has come is for the checks that follow.
         cluster.wait_ready().await;
-        health.ready("kubernetes", "");
         cluster
     };
     let cloud = async {

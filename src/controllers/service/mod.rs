@@ -98,7 +98,7 @@ pub async fn run(context: Context) {
                 biased;
                 ((), (), ()) = async {
                     let owners = owners::watch(&context, &views, &vanished);
-                    tokio::join!(trigger(&context, &views, &sender), starting.warm(), owners)
+                    tokio::join!(biased; trigger(&context, &views, &sender), starting.warm(), owners)
                 } => {}
                 () = fence.lost() => info!("leadership is lost: load balancers are left to the next leader"),
             }

@@ -31,7 +31,7 @@ use crate::plan::lb::{
 const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 
 /// After this time, nodes that were there at the start are initialised, and the account can be recognised by them.
-const NODES_COME_UP: Duration = Duration::from_secs(3);
+const NODES_COME_UP: Duration = Duration::from_secs(2);
 
 /// What all reconciles of one term of leadership share.
 #[derive(Debug)]
