@@ -5,9 +5,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::super::Cluster;
 use super::super::fake::{Answer, Asked, cluster};
 use super::super::store::Dirty;
+use super::super::{Cluster, Watched};
 use super::*;
 
 /// A server with one collection at a time: what lists say is set by the test, watches are opened to the test.
@@ -111,15 +111,22 @@ async fn settle() {
     sleep(Duration::from_millis(1)).await;
 }
 
+/// One kind of object, listed and being watched.
+async fn watched<V>(server: &Server, kind: fn(&Cluster) -> Watched<V>) -> (Cluster, Watched<V>) {
+    let cluster = server.cluster();
+    let handle = kind(&cluster);
+    handle.store.synced().await;
+    settle().await;
+    (cluster, handle)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_list_comes_in_pages_and_the_watch_goes_on_from_there() {
     let server = Server::default();
     server.list(NODES, page("5", "more of it", json!([node("a", "1", "")])));
     server.list(NODES, page("5", "", json!([node("b", "2", "")])));
-    let cluster = server.cluster();
-    let nodes_handle = cluster.nodes();
-    nodes_handle.store.synced().await;
-    let mut dirty = nodes_handle.store.subscribe();
+    let (cluster, handle) = watched(&server, Cluster::nodes).await;
+    let mut dirty = handle.store.subscribe();
     assert_eq!(next(&mut dirty).await, nodes(&["a", "b"]));
     settle().await;
     assert!(server.lists_asked()[1].contains("limit=200&continue=more%20of%20it"), "{:?}", server.lists_asked());
@@ -130,7 +137,7 @@ async fn a_list_comes_in_pages_and_the_watch_goes_on_from_there() {
     server.event("DELETED", &node("b", "8", ""));
     settle().await;
     assert_eq!(next(&mut dirty).await, nodes(&["b", "c"]));
-    assert!(nodes_handle.store.get(&ObjectKey::cluster("b")).is_none());
+    assert!(handle.store.get(&ObjectKey::cluster("b")).is_none());
     assert!(cluster.status().ready());
 }
 
@@ -138,10 +145,7 @@ async fn a_list_comes_in_pages_and_the_watch_goes_on_from_there() {
 async fn a_watch_that_ends_is_continued_from_the_last_event_or_bookmark() {
     let server = Server::default();
     server.list(NODES, page("5", "", json!([])));
-    let cluster = server.cluster();
-    let handle = cluster.nodes();
-    handle.store.synced().await;
-    settle().await;
+    let (_cluster, _handle) = watched(&server, Cluster::nodes).await;
     server.event("ADDED", &node("a", "6", ""));
     server.event("BOOKMARK", &json!({ "kind": "Node", "apiVersion": "v1", "metadata": { "resourceVersion": "40" } }));
     sleep(Duration::from_secs(2)).await;
@@ -157,10 +161,7 @@ async fn a_version_that_is_too_old_leads_to_a_list_and_its_gaps_count_as_deletio
         let server = Server::default();
         server.list(NODES, page("5", "", json!([node("a", "1", ""), node("b", "2", "")])));
         server.list(NODES, page("9", "", json!([node("a", "1", ""), node("c", "8", "")])));
-        let cluster = server.cluster();
-        let handle = cluster.nodes();
-        handle.store.synced().await;
-        settle().await;
+        let (_cluster, handle) = watched(&server, Cluster::nodes).await;
         let mut dirty = handle.store.subscribe();
         next(&mut dirty).await;
         if expired == "in the stream" {
@@ -181,9 +182,7 @@ async fn a_list_that_does_not_end_is_given_up_and_asked_for_again() {
         server.list(NODES, page("5", "the same again", json!([node("a", "1", "")])));
     }
     server.list(NODES, page("5", "", json!([node("b", "1", "")])));
-    let cluster = server.cluster();
-    let handle = cluster.nodes();
-    handle.store.synced().await;
+    let (_cluster, handle) = watched(&server, Cluster::nodes).await;
     let names: Vec<String> = handle.store.all().iter().map(|node| node.name.clone()).collect();
     assert_eq!((names, server.lists_asked().len()), (vec!["b".to_owned()], 3));
 }
@@ -193,10 +192,7 @@ async fn a_server_that_went_back_in_time_is_listed_anew_although_it_would_let_us
     let server = Server::default();
     server.list(NODES, page("50", "", json!([node("a", "1", ""), node("b", "49", "")])));
     server.list(NODES, page("9", "", json!([node("a", "1", "")])));
-    let cluster = server.cluster();
-    let handle = cluster.nodes();
-    handle.store.synced().await;
-    settle().await;
+    let (_cluster, handle) = watched(&server, Cluster::nodes).await;
     let mut dirty = handle.store.subscribe();
     next(&mut dirty).await;
     for newest in ["50", "52", "no number"] {
@@ -220,9 +216,7 @@ async fn an_object_that_cannot_be_read_neither_stops_the_rest_nor_counts_as_dele
     let server = Server::default();
     server.list(NODES, page("5", "", json!([node("a", "1", "x"), node("b", "2", "x"), broken("c")])));
     server.list(NODES, page("9", "", json!([broken("a"), node("b", "2", "x")])));
-    let cluster = server.cluster();
-    let handle = cluster.nodes();
-    handle.store.synced().await;
+    let (_cluster, handle) = watched(&server, Cluster::nodes).await;
     let mut dirty = handle.store.subscribe();
     assert_eq!(next(&mut dirty).await, nodes(&["a", "b"]));
     settle().await;
@@ -243,9 +237,7 @@ async fn an_answer_that_is_no_list_empties_nothing_and_is_asked_for_again() {
     server.list(NODES, Answer::Broken);
     server.list(NODES, Answer::Silence);
     server.list(NODES, page("9", "", Value::Null));
-    let cluster = server.cluster();
-    let handle = cluster.nodes();
-    handle.store.synced().await;
+    let (cluster, handle) = watched(&server, Cluster::nodes).await;
     let mut dirty = handle.store.subscribe();
     next(&mut dirty).await;
     settle().await;
@@ -267,9 +259,7 @@ async fn a_list_that_outlives_its_version_is_asked_for_in_one_piece() {
     server.list(NODES, page("5", "token", json!([node("a", "1", "")])));
     server.list(NODES, Answer::error(410, "the continue token is too old"));
     server.list(NODES, page("7", "", json!([node("b", "1", "")])));
-    let cluster = server.cluster();
-    let handle = cluster.nodes();
-    handle.store.synced().await;
+    let (_cluster, handle) = watched(&server, Cluster::nodes).await;
     let names: Vec<_> = handle.store.all().iter().map(|node| node.name.clone()).collect();
     assert_eq!(names, ["b"], "nothing is left of the first attempt");
     assert_eq!(server.lists_asked()[2], "/api/v1/nodes?");
@@ -282,9 +272,7 @@ async fn a_server_that_closes_every_watch_at_once_is_not_asked_in_a_tight_loop()
         server.list(NODES, page("5", "", json!([])));
     }
     server.state.lock().watch_fails = Some(500);
-    let cluster = server.cluster();
-    let handle = cluster.nodes();
-    handle.store.synced().await;
+    let (_cluster, _handle) = watched(&server, Cluster::nodes).await;
     sleep(Duration::from_secs(60)).await;
     let asked = server.state.lock().asked.len();
     assert!((8..60).contains(&asked), "{asked} requests in a minute");
@@ -295,9 +283,7 @@ async fn a_server_that_closes_every_watch_at_once_is_not_asked_in_a_tight_loop()
 async fn a_connection_that_died_silently_is_given_up() {
     let server = Server::default();
     server.list(NODES, page("5", "", json!([])));
-    let cluster = server.cluster();
-    let handle = cluster.nodes();
-    handle.store.synced().await;
+    let (_cluster, _handle) = watched(&server, Cluster::nodes).await;
     sleep(Duration::from_secs(200)).await;
     assert_eq!(server.watches_asked().len(), 2, "{:?}", server.watches_asked());
 }
@@ -335,10 +321,7 @@ async fn a_service_that_no_longer_concerns_us_counts_as_deleted() {
     let server = Server::default();
     let ours = json!(["service.k8s.alibaba/resources"]);
     server.list("/api/v1/services", page("5", "", json!([service("LoadBalancer", ours.clone())])));
-    let cluster = server.cluster();
-    let handle = cluster.services();
-    handle.store.synced().await;
-    settle().await;
+    let (_cluster, handle) = watched(&server, Cluster::services).await;
     let mut dirty = handle.store.subscribe();
     next(&mut dirty).await;
     let key = ObjectKey::new("shop", "web");
@@ -355,10 +338,7 @@ async fn slices_of_a_service_are_seen_as_one() {
     let web = ObjectKey::new("shop", "web");
     let server = Server::default();
     server.list(SLICES, page("5", "", json!([slice("s1", "web", "10.0.0.1"), slice("s2", "web", "fd00::1")])));
-    let cluster = server.cluster();
-    let handle = cluster.endpoints();
-    handle.store.synced().await;
-    settle().await;
+    let (_cluster, handle) = watched(&server, Cluster::endpoints).await;
     let addresses = |key: &ObjectKey| {
         let view = handle.store.get(key)?;
         Some(view.endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect::<Vec<_>>())
@@ -388,10 +368,7 @@ async fn endpoints_come_from_what_the_server_offers() {
     ] {
         let server = Server::default();
         server.list(path, page("5", "", items));
-        let cluster = server.cluster();
-        let handle = cluster.endpoints();
-        handle.store.synced().await;
-        settle().await;
+        let (_cluster, handle) = watched(&server, Cluster::endpoints).await;
         let view = handle.store.get(&ObjectKey::new("shop", "web")).unwrap();
         assert_eq!(view.endpoints[0].address.to_string(), "10.0.0.1");
         assert_eq!(server.state.lock().asked.last().unwrap().path, path, "watched where it was listed");
@@ -413,10 +390,7 @@ async fn slices_are_read_once_they_are_made() {
     let endpoints = || json!([whole("web", "10.0.0.1", json!({})), whole("other", "10.0.0.9", skipped.clone())]);
     server.list(OLD_SLICES, page("5", "", json!([])));
     server.list(ENDPOINTS, page("5", "", endpoints()));
-    let cluster = server.cluster();
-    let handle = cluster.endpoints();
-    handle.store.synced().await;
-    settle().await;
+    let (_cluster, handle) = watched(&server, Cluster::endpoints).await;
     let web = ObjectKey::new("shop", "web");
     let address = || handle.store.get(&web).map(|view| view.endpoints[0].address.to_string());
     let watched =
@@ -447,9 +421,7 @@ async fn without_permission_for_slices_older_endpoints_do_until_the_permission_c
     let server = Server::default();
     server.list(SLICES, Answer::error(403, "forbidden"));
     server.list(ENDPOINTS, page("5", "", json!([])));
-    let cluster = server.cluster();
-    let handle = cluster.endpoints();
-    handle.store.synced().await;
+    let (_cluster, handle) = watched(&server, Cluster::endpoints).await;
     sleep(Duration::from_secs(2)).await;
     server.list(SLICES, page("6", "", json!([])));
     server.list(SLICES, page("6", "", json!([slice("s", "web", "10.0.0.1")])));
