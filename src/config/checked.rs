@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 
+use super::file::ResourceLock;
 use super::secret::Secret;
 
 /// The whole configuration. Two equal values mean the same behaviour.
@@ -190,6 +191,8 @@ pub struct LeaderElection {
     pub namespace: String,
     /// Name of the lease.
     pub name: String,
+    /// Whether an Endpoints object of that name is locked as well.
+    pub resource_lock: ResourceLock,
     /// Name of this copy; host name and a random part if absent.
     pub identity: Option<String>,
     /// After this time without a renewal another copy may lead.

@@ -281,6 +281,10 @@ pub struct LeaderElectionSection {
     pub namespace: String,
     /// Name of the lease.
     pub name: String,
+    /// What is locked. `leases`: the lease, or an annotation of a ConfigMap of the same name where the API server has no
+    /// leases (before 1.14). `endpointsleases`: an Endpoints object of the same name as well, so that releases of the official
+    /// controller up to v1.9.3, which know nothing else, may run too and never lead at the same time.
+    pub resource_lock: ResourceLock,
     /// Name of this copy in the lease. The host name and a random part if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
@@ -299,6 +303,7 @@ impl Default for LeaderElectionSection {
             enabled: true,
             namespace: "kube-system".to_owned(),
             name: "ccm".to_owned(),
+            resource_lock: ResourceLock::Leases,
             identity: None,
             lease_duration: TimeSpan::from_secs(15),
             renew_deadline: TimeSpan::from_secs(10),
@@ -559,6 +564,16 @@ pub enum Scheme {
     Https,
     /// Plain.
     Http,
+}
+
+/// What the leader election locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ResourceLock {
+    /// The lease.
+    Leases,
+    /// An Endpoints object as well.
+    EndpointsLeases,
 }
 
 /// How log lines look.

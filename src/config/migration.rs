@@ -73,7 +73,11 @@ const FLAGS: &[Setting] = &[
     key("--leader-elect-lease-duration", &["leader_election.lease_duration"], ""),
     key("--leader-elect-renew-deadline", &["leader_election.renew_deadline"], ""),
     key("--leader-elect-retry-period", &["leader_election.retry_period"], ""),
-    none("--leader-elect-resource-lock", "a Lease, or an annotation where the API server has no Leases"),
+    key(
+        "--leader-elect-resource-lock",
+        &["leader_election.resource_lock"],
+        "a Lease, or an annotation where the API server has no Leases; `endpointsleases` for `endpoints` too",
+    ),
     key("--leader-elect-resource-name", &["leader_election.name"], ""),
     key("--leader-elect-resource-namespace", &["leader_election.namespace"], ""),
     key("--v", &["log.level"], "`debug` stands for 4 and more"),

@@ -394,6 +394,7 @@ fn leader_election(c: &mut Checker<'_>, section: &LeaderElectionSection) -> Lead
         enabled: section.enabled,
         namespace: section.namespace.clone(),
         name: section.name.clone(),
+        resource_lock: section.resource_lock,
         identity: section.identity.clone(),
         lease_duration: lease.0,
         renew_deadline: renew.0,

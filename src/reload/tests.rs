@@ -79,6 +79,7 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
         "kubernetes.server" => ("https://one.example", "https://two.example", &[]),
         "kubernetes.qps" => ("20.0", "30.0", &[]),
         "leader_election.lease_duration" => ("15s", "20s", &[]),
+        "leader_election.resource_lock" => ("leases", "endpointsleases", &[]),
         "leader_election.renew_deadline" => ("10s", "11s", &[]),
         "leader_election.retry_period" => ("2s", "3s", &[]),
         "server.address" => ("127.0.0.1", "0.0.0.0", &[]),

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use super::{Needed, always, nodes, services};
 use crate::config::Config;
+use crate::config::file::ResourceLock;
 
 /// What one part of the program does with one kind of object.
 struct Right {
@@ -28,6 +29,10 @@ enum Scope {
 
 fn guards(config: &Config) -> bool {
     config.server.authorization
+}
+
+fn locks_endpoints(config: &Config) -> bool {
+    config.leader_election.enabled && config.leader_election.resource_lock == ResourceLock::EndpointsLeases
 }
 
 const EVER: (u32, u32) = (0, u32::MAX);
@@ -56,6 +61,8 @@ const RIGHTS: &[Right] = &[
     lock("", "configmaps", &["update"], (0, 13)),
     // A copy from before an upgrade of the API server may still hold the older lock.
     lock("", "configmaps", &["get"], EVER),
+    Right { needed: locks_endpoints, ..lock("", "endpoints", &["create"], EVER) },
+    Right { needed: locks_endpoints, ..lock("", "endpoints", &["get", "update"], EVER) },
 ];
 
 const fn cluster(

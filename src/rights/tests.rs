@@ -32,6 +32,15 @@ fn what_is_switched_off_needs_no_right() {
 }
 
 #[test]
+fn two_locks_need_two_rights() {
+    let usual = may(&config(ALL), 34);
+    let both = may(&config(&format!("{ALL}[leader_election]\nresource_lock = \"endpointsleases\"\n")), 34);
+    assert_eq!(both.difference(&usual).collect::<Vec<_>>(), ["create endpoints", "get endpoints", "update endpoints"]);
+    let off = "[leader_election]\nenabled = false\nresource_lock = \"endpointsleases\"\n";
+    assert!(!may(&config(&format!("{ALL}{off}")), 34).iter().any(|right| right.contains("endpoints ")));
+}
+
+#[test]
 fn old_servers_have_other_locks_and_endpoints() {
     let old = may(&config(ALL), 11);
     assert!(old.contains("update configmaps") && old.contains("watch endpoints"), "{old:?}");

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use sim::cloud::Fault;
 use sim::cluster::{Effect, Match};
 use sim::stage::Stage;
@@ -14,6 +15,14 @@ const QUICK: &str = "\n[leader_election]\nlease_duration = \"8s\"\nrenew_deadlin
 fn holder(stage: &Stage) -> String {
     let lease = stage.cluster.get("Lease", "kube-system", "ccm").unwrap_or_default();
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The lock of official controllers up to v1.9.3.
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
+
+fn record_on_endpoints(stage: &Stage) -> Value {
+    let object = stage.cluster.get("Endpoints", "kube-system", "ccm").unwrap_or_default();
+    serde_json::from_str(object["metadata"]["annotations"][LEADER].as_str().unwrap_or_default()).unwrap_or_default()
 }
 
 async fn until_led(world: &World, ccm: &Ccm) {
@@ -128,4 +137,51 @@ async fn a_leader_that_cannot_renew_stops_writing() {
     world.stage.join(2);
     tokio::time::sleep(Duration::from_secs(1)).await;
     until_led(&world, &ccm).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_official_controller_and_this_one_never_lead_at_once() {
+    let world = World::new(ALL, &format!("{HASTE}{QUICK}")).await;
+    let ccm = world.start_serving();
+    until_led(&world, &ccm).await;
+
+    // The old one sees no leases, and leads beside it until Endpoints are locked too.
+    let object =
+        json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": "ccm", "namespace": "kube-system" } });
+    world.stage.cluster.create(object).unwrap();
+    let renew = |time: usize| {
+        let record = json!({
+            "holderIdentity": "ccm-master-1", "leaseDurationSeconds": 8, "leaderTransitions": 1,
+            "acquireTime": "2019-01-02T03:04:05Z", "renewTime": format!("2019-01-02T03:04:05.{time:03}Z"),
+        });
+        let change = json!({ "metadata": { "annotations": { LEADER: record.to_string() } } });
+        world.stage.cluster.patch("Endpoints", "kube-system", "ccm", &change).unwrap();
+    };
+    renew(0);
+    world.edit(|text| format!("{text}resource_lock = \"endpointsleases\"\n"));
+    ccm.until_page("/readyz", |_, text| text.contains("standby")).await;
+    let calls = world.stage.cloud.writes().len();
+    world.stage.join(1);
+    // Longer than the lock lasts, as long as it is renewed.
+    for time in 1..=20 {
+        renew(time);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(world.stage.cloud.writes().len(), calls);
+    let (status, text) = ccm.page("/readyz").await.unwrap();
+    assert!(status == 200 && text.contains("standby"), "{text}");
+
+    // Once it is silent for the whole duration, its lock is taken, and kept where it would look.
+    let began = Instant::now();
+    until_led(&world, &ccm).await;
+    assert!(began.elapsed() > Duration::from_secs(6), "{:?}", began.elapsed());
+    world.until("it works", |_| is_ready(&world.node("node-1"))).await;
+    let record = record_on_endpoints(&world.stage);
+    assert_eq!((&record["holderIdentity"], &record["leaseDurationSeconds"]), (&json!(holder(&world.stage)), &json!(8)));
+    world.until("it is renewed", |stage| record_on_endpoints(stage)["renewTime"] != record["renewTime"]).await;
+
+    assert!(ccm.stop().await.success());
+    assert_eq!(record_on_endpoints(&world.stage)["holderIdentity"], "", "both are given back");
+    assert_eq!(holder(&world.stage), "");
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
 }

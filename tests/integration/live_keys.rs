@@ -24,6 +24,8 @@ enum Seen {
     Log(&'static str),
     /// Something in the lock of the election, found under this namespace and name.
     Lease(&'static str, &'static str, &'static str),
+    /// Something in the Endpoints object that is locked as well.
+    Endpoints(&'static str, &'static str, &'static str),
     /// An event about a new Service says so.
     Event(&'static str),
     /// A Node that looks so.
@@ -82,7 +84,7 @@ const SPEC: &str = "service.defaults.instance_charge_type";
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn row_of(key: &str, live: &Live) -> Row {
     use After::{IntranetService, Node, Nothing, Service};
-    use Seen::{Answers, Bound, Call, Event, Gate, Lease, Log, Look};
+    use Seen::{Answers, Bound, Call, Endpoints, Event, Gate, Lease, Log, Look};
     let text = |value: &str| format!("{value:?}");
     let folder = |name: &str| text(live.world.folder().join(name).to_str().unwrap());
     let by_gate = |number: usize| text(&format!("127.0.0.1:{}", live.gates[number].port));
@@ -176,6 +178,7 @@ fn row_of(key: &str, live: &Live) -> Row {
             row(&text("default"), Lease("default", "other", "\"holderIdentity\":\"somebody\""))
         }
         "leader_election.renew_deadline" => row(&text("9s"), Log("leader election is configured anew")),
+        "leader_election.resource_lock" => row(&text("endpointsleases"), Endpoints("default", "other", "somebody")),
         "leader_election.retry_period" => row(&text("1s"), Log("leader election is configured anew")),
         "server.address" => row(&text("127.0.0.2"), Answers("/livez", Some(200))).back(),
         "server.port" => row(&live.port.to_string(), Answers("/livez", Some(200))),
@@ -454,8 +457,9 @@ impl Live {
                 }
                 world.until(&what, |_| self.ccm.log()[logged..].contains(text)).await;
             }
-            Seen::Lease(namespace, name, text) => {
-                let lock = |stage: &Stage| stage.cluster.get("Lease", namespace, name).unwrap_or_default().to_string();
+            Seen::Lease(namespace, name, text) | Seen::Endpoints(namespace, name, text) => {
+                let kind = if matches!(seen, Seen::Lease(..)) { "Lease" } else { "Endpoints" };
+                let lock = |stage: &Stage| stage.cluster.get(kind, namespace, name).unwrap_or_default().to_string();
                 world.until(&what, |stage| lock(stage).contains(text)).await;
             }
             Seen::Event(text) => {

@@ -13,6 +13,8 @@ pub(super) enum Lock {
     Lease,
     /// An annotation on a ConfigMap, for API servers that have no leases (before 1.14).
     ConfigMap,
+    /// The same annotation on an Endpoints object: what the official controller locked up to v1.9.3.
+    Endpoints,
 }
 
 /// The annotation of client-go's resource locks.
@@ -111,6 +113,7 @@ impl Lock {
         match self {
             Self::Lease => "Lease",
             Self::ConfigMap => "ConfigMap",
+            Self::Endpoints => "Endpoints",
         }
     }
 
@@ -118,6 +121,7 @@ impl Lock {
         match self {
             Self::Lease => "leases.coordination.k8s.io",
             Self::ConfigMap => "configmaps",
+            Self::Endpoints => "endpoints",
         }
     }
 
@@ -125,7 +129,7 @@ impl Lock {
     pub(super) fn path(self, namespace: &str) -> String {
         match self {
             Self::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
-            Self::ConfigMap => format!("/api/v1/namespaces/{namespace}/configmaps"),
+            Self::ConfigMap | Self::Endpoints => format!("/api/v1/namespaces/{namespace}/{}", self.plural()),
         }
     }
 
@@ -133,7 +137,7 @@ impl Lock {
     pub(super) fn empty(self, namespace: &str, name: &str) -> Value {
         let version = match self {
             Self::Lease => "coordination.k8s.io/v1",
-            Self::ConfigMap => "v1",
+            Self::ConfigMap | Self::Endpoints => "v1",
         };
         json!({ "apiVersion": version, "kind": self.kind(), "metadata": { "name": name, "namespace": namespace } })
     }
@@ -143,7 +147,7 @@ impl Lock {
         let parsed;
         let (fields, transitions) = match self {
             Self::Lease => (&object["spec"], "leaseTransitions"),
-            Self::ConfigMap => {
+            Self::ConfigMap | Self::Endpoints => {
                 let text = object["metadata"]["annotations"][ANNOTATION].as_str().unwrap_or_default();
                 parsed = serde_json::from_str(text).unwrap_or(Value::Null);
                 (&parsed, "leaderTransitions")
@@ -179,7 +183,7 @@ impl Lock {
                     object["spec"][field] = value;
                 }
             }
-            Self::ConfigMap => {
+            Self::ConfigMap | Self::Endpoints => {
                 fields["holderIdentity"] = json!(record.holder);
                 fields["leaderTransitions"] = json!(record.transitions);
                 if !object["metadata"]["annotations"].is_object() {
@@ -240,7 +244,7 @@ mod tests {
     #[test]
     fn both_kinds_of_lock_keep_what_else_is_in_the_object() {
         let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
-        for lock in [Lock::Lease, Lock::ConfigMap] {
+        for lock in [Lock::Lease, Lock::ConfigMap, Lock::Endpoints] {
             let mut object = lock.empty("kube-system", "ccm");
             object["metadata"]["labels"] = json!({ "a": "b" });
             let held = Record::held(&Record::default(), Action::TakeOver, "me", Duration::from_millis(14_500), now);

@@ -1,11 +1,17 @@
+use std::time::Duration;
+
+use http::Method;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::super::fake::{Answer, Asked, cluster};
+use super::record::{Lock, Record};
 use super::*;
+use crate::config::file::ResourceLock;
 use crate::fence::{Fence, fence};
 
-/// An API server that keeps one lease (or config map), and can be made to fail.
+/// An API server that keeps one lease (or config map) and one Endpoints object, and can be made to fail.
 #[derive(Clone, Default)]
 struct Server {
     state: Arc<Mutex<State>>,
@@ -14,12 +20,27 @@ struct Server {
 #[derive(Default)]
 struct State {
     object: Option<Value>,
+    endpoints: Option<Value>,
     version: u64,
     trouble: Trouble,
     without_leases: bool,
     /// Messages of events.
     events: Vec<String>,
 }
+
+/// What the official controller is up to v1.9.3: it knows Endpoints only, and gives nothing back.
+struct OldController {
+    renewed: Arc<Mutex<Option<Instant>>>,
+    running: tokio::task::JoinHandle<()>,
+}
+
+impl OldController {
+    fn leads(&self) -> bool {
+        self.renewed.lock().is_some_and(|at| at.elapsed() < Duration::from_secs(10))
+    }
+}
+
+const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Trouble {
@@ -42,11 +63,54 @@ impl Server {
     }
 
     fn record(&self, lock: Lock) -> Record {
-        lock.read(self.state.lock().object.as_ref().unwrap())
+        let state = self.state.lock();
+        let object = if lock == Lock::Endpoints { &state.endpoints } else { &state.object };
+        lock.read(object.as_ref().unwrap())
+    }
+
+    fn old_controller(&self) -> OldController {
+        let (renewed, state) = (Arc::new(Mutex::new(None)), self.state.clone());
+        let told = renewed.clone();
+        let running = tokio::spawn(async move {
+            let mut seen = (String::new(), Instant::now());
+            loop {
+                let round = state.lock().old_round(&mut seen);
+                if round.is_some() {
+                    *told.lock() = round;
+                }
+                seconds(2).await;
+            }
+        });
+        OldController { renewed, running }
     }
 }
 
 impl State {
+    /// Takes what is free and keeps what is its own; when that was, or `None` if nothing is known.
+    fn old_round(&mut self, (seen, since): &mut (String, Instant)) -> Option<Instant> {
+        if self.trouble != Trouble::None {
+            return None;
+        }
+        let annotation = self.endpoints.as_ref().and_then(|object| object["metadata"]["annotations"][LEADER].as_str());
+        let text = annotation.unwrap_or_default().to_owned();
+        if text != *seen {
+            (*seen, *since) = (text, Instant::now());
+        }
+        let record: Value = serde_json::from_str(seen).unwrap_or_default();
+        if record["holderIdentity"] != "ccm-old" && self.endpoints.is_some() && since.elapsed().as_secs() < 15 {
+            return None;
+        }
+        self.version += 1;
+        let written = json!({
+            "holderIdentity": "ccm-old", "leaseDurationSeconds": 15, "leaderTransitions": 3,
+            "acquireTime": "2019-01-02T03:04:05Z", "renewTime": format!("renewal {}", self.version),
+        });
+        let version = self.version.to_string();
+        let metadata = json!({ "resourceVersion": version, "annotations": { LEADER: written.to_string() } });
+        self.endpoints = Some(json!({ "metadata": metadata }));
+        Some(Instant::now())
+    }
+
     fn answer(&mut self, asked: &Asked) -> Answer {
         if asked.path.ends_with("/events") {
             self.events.push(asked.body["message"].as_str().unwrap().to_owned());
@@ -61,28 +125,32 @@ impl State {
         if !self.without_leases && asked.path == "/api/v1/namespaces/kube-system/configmaps/ccm" {
             return Answer::error(404, "not found");
         }
-        let expected = if self.without_leases {
+        let endpoints = asked.path.starts_with("/api/v1/namespaces/kube-system/endpoints");
+        let expected = if endpoints {
+            "/api/v1/namespaces/kube-system/endpoints"
+        } else if self.without_leases {
             "/api/v1/namespaces/kube-system/configmaps"
         } else {
             "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
         };
         assert!(asked.path.starts_with(expected), "{asked:?}");
-        let current = self.version.to_string();
         let mut written = asked.body.clone();
+        let kept = if endpoints { &mut self.endpoints } else { &mut self.object };
+        let current = kept.as_ref().map(|object| object["metadata"]["resourceVersion"].clone());
         match asked.method {
-            Method::GET => match &self.object {
+            Method::GET => match kept {
                 Some(object) => return Answer::Json(200, object.clone()),
                 None => return Answer::error(404, "not found"),
             },
-            Method::POST if self.object.is_some() => return Answer::error(409, "it exists already"),
-            Method::PUT if written["metadata"]["resourceVersion"] != json!(current) => {
+            Method::POST if kept.is_some() => return Answer::error(409, "it exists already"),
+            Method::PUT if Some(&written["metadata"]["resourceVersion"]) != current.as_ref() => {
                 return Answer::error(409, "it was modified");
             }
             _ => {}
         }
         self.version += 1;
         written["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.object = Some(written.clone());
+        *kept = Some(written.clone());
         match self.trouble {
             Trouble::LostAnswers => Answer::Broken,
             _ => Answer::Json(200, written),
@@ -95,6 +163,7 @@ fn section(identity: &str) -> LeaderElection {
         enabled: true,
         namespace: "kube-system".into(),
         name: "ccm".into(),
+        resource_lock: ResourceLock::Leases,
         identity: Some(identity.into()),
         lease_duration: Duration::from_secs(15),
         renew_deadline: Duration::from_secs(10),
@@ -112,11 +181,20 @@ struct Copy {
 
 impl Copy {
     fn start(server: &Server, identity: &str) -> Self {
+        Self::start_with(server, section(identity))
+    }
+
+    /// Locks Endpoints as well.
+    fn start_beside_old(server: &Server, identity: &str) -> Self {
+        Self::start_with(server, LeaderElection { resource_lock: ResourceLock::EndpointsLeases, ..section(identity) })
+    }
+
+    fn start_with(server: &Server, section: LeaderElection) -> Self {
         let (keeper, fence) = fence();
         let stop = CancellationToken::new();
         let cluster = server.cluster();
         let (requests, events) = (cluster.inner.requests.clone(), cluster.events().clone());
-        let (over, section) = (stop.clone(), section(identity));
+        let over = stop.clone();
         let running = tokio::spawn(async move {
             let identity = section.identity.clone().unwrap();
             let mut candidate = Candidate::new(requests, events, section, identity, &keeper);
@@ -277,6 +355,110 @@ async fn old_servers_keep_the_lock_in_a_config_map() {
     first.stop.cancel();
     first.running.await.unwrap();
     assert_eq!(server.record(Lock::ConfigMap).holder, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_holds_endpoints_only_is_waited_for_and_waits() {
+    let server = Server::default();
+    let old = server.old_controller();
+    seconds(5).await;
+    assert!(old.leads());
+    let mut first = Copy::start_beside_old(&server, "first");
+    for _ in 0..60 {
+        seconds(1).await;
+        assert!(old.leads() && !first.leads());
+    }
+    assert_eq!(server.state.lock().object, None, "what is of no use alone is left to others");
+
+    old.running.abort();
+    let took = first.leading().await;
+    assert!(took >= Duration::from_secs(13) && took <= Duration::from_secs(15 + 5), "{took:?}");
+    for lock in [Lock::Endpoints, Lock::Lease] {
+        assert_eq!(server.record(lock).holder, "first", "{lock:?}");
+    }
+    let (old, mut usual) = (server.old_controller(), Copy::start(&server, "usual"));
+    let mut second = Copy::start_beside_old(&server, "second");
+    for _ in 0..60 {
+        seconds(1).await;
+        assert!(first.leads() && !old.leads() && !usual.leads() && !second.leads());
+    }
+    old.running.abort();
+
+    // Both are given back, so that nobody waits for either.
+    second.running.abort();
+    first.stop.cancel();
+    let took = usual.leading().await;
+    assert!(took <= Duration::from_secs(4), "{took:?}");
+    first.running.await.unwrap();
+    assert_eq!(server.record(Lock::Endpoints).holder, "");
+    second = Copy::start_beside_old(&server, "third");
+    seconds(30).await;
+    assert!(usual.leads() && !second.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_loses_one_of_two_locks_leads_no_longer() {
+    let server = Server::default();
+    let mut first = Copy::start_beside_old(&server, "first");
+    first.leading().await;
+    for lock in [Lock::Endpoints, Lock::Lease] {
+        {
+            let mut state = server.state.lock();
+            state.version += 1;
+            let version = state.version.to_string();
+            let object = if lock == Lock::Endpoints { &mut state.endpoints } else { &mut state.object };
+            let object = object.as_mut().unwrap();
+            let intruder = Record { holder: "intruder".to_owned(), ..lock.read(object) };
+            lock.write(object, &intruder);
+            object["metadata"]["resourceVersion"] = json!(version);
+        }
+        seconds(3).await;
+        assert!(!first.leads(), "{lock:?}");
+        first.leading().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_with_different_locks_never_lead_at_the_same_time_whatever_the_server_does() {
+    let server = Server::default();
+    let mut old = server.old_controller();
+    let start = |number: usize| match number {
+        0 => Copy::start(&server, "lease"),
+        _ => Copy::start_beside_old(&server, &format!("both {number}")),
+    };
+    let mut copies = [0, 1, 2].map(start);
+    let mut led = [0; 4];
+    for step in 0..6000_u32 {
+        // Each goes away without a word for a while, one after the other; the lock of the first says nothing to the old one, so
+        // that they never run at once.
+        match step % 700 {
+            0 => copies[0].running.abort(),
+            60 => old = server.old_controller(),
+            200 => copies[1].running.abort(),
+            250 => copies[2].running.abort(),
+            300 => copies[1] = start(1),
+            350 => old.running.abort(),
+            450 => copies[2] = start(2),
+            500 => copies[1].running.abort(),
+            550 => copies[0] = start(0),
+            600 => copies[2].running.abort(),
+            690 => (copies[1], copies[2]) = (start(1), start(2)),
+            _ => {}
+        }
+        server.set(match step % 171 {
+            60..75 => Trouble::Silence,
+            101..107 => Trouble::LostAnswers,
+            150..171 => Trouble::Silence,
+            _ => Trouble::None,
+        });
+        sleep(Duration::from_millis(700)).await;
+        let leading = [copies[0].leads(), copies[1].leads(), copies[2].leads(), old.leads()];
+        assert!(leading.iter().filter(|leads| **leads).count() <= 1, "step {step}: {leading:?}");
+        for (count, leads) in led.iter_mut().zip(leading) {
+            *count += u32::from(leads);
+        }
+    }
+    assert!(led.iter().all(|count| *count > 200), "{led:?}");
 }
 
 #[tokio::test(start_paused = true)]
