@@ -73,6 +73,13 @@ fn chart() -> Objects {
     by_name(documents(&text))
 }
 
+/// Every object that the manifests make.
+pub(crate) fn everything() -> Vec<Value> {
+    let overlays = ["overlays/deployment", "overlays/daemonset", "overlays/openshift"].map(Path::new);
+    let alone = ["static-pod/alicloud-ccm.yaml", "secret.yaml"].map(|path| by_name(yaml(path)));
+    overlays.into_iter().map(kustomize).chain([chart()]).chain(alone).flat_map(Objects::into_values).collect()
+}
+
 #[test]
 fn the_chart_and_the_overlay_are_the_same_installation() {
     let overlay = kustomize(Path::new("overlays/deployment"));

@@ -53,7 +53,7 @@ async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str, token:
     Some((status, text))
 }
 
-async fn plainly(port: u16, path: &str, token: &str) -> Option<(u16, String)> {
+pub(crate) async fn plainly(port: u16, path: &str, token: &str) -> Option<(u16, String)> {
     ask(TcpStream::connect(("127.0.0.1", port)).await.ok()?, path, token).await
 }
 
