@@ -32,7 +32,8 @@ pub(super) fn answer(played: Version, path: &str) -> Option<Result<Document, Fai
             group["apiVersion"] = "v1".into();
             json(group)
         }
-        ["apis", _] => Some(Err(Failure::no_such_path())),
+        ["apis", _] => Some(Err(Failure::no_such_group())),
+        ["apis", group, ..] if !groups(played).contains_key(group) => Some(Err(Failure::no_such_group())),
         ["apis", group, version] => Some(resource_list(played, group, version).map(Document::Json)),
         ["openapi", "v2"] => Some(Ok(Document::OpenApiV2)),
         ["openapi", "v3", rest @ ..] if played.has(Feature::OpenApiV3) => Some(open_api_v3(played, rest)),

@@ -88,6 +88,11 @@ impl Failure {
         }
     }
 
+    /// A group that nobody serves: refused before anything that writes a Status.
+    pub(super) fn no_such_group() -> Failure {
+        Failure::new(404, "", "404 page not found\n")
+    }
+
     pub(super) fn already_exists(resource: &Resource, name: &str) -> Failure {
         let message = format!("{} {name:?} already exists", resource.qualified());
         Failure { details: of(resource, name), ..Failure::new(409, "AlreadyExists", message) }

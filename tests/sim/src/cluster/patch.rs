@@ -171,11 +171,16 @@ fn merge_field(
             }
         }
         (old, Value::Array(new)) => {
-            let mut list = match old {
-                Some(Value::Array(list)) => std::mem::take(list),
-                _ => Vec::new(),
+            let list = match old {
+                Some(Value::Array(list)) => {
+                    let mut list = std::mem::take(list);
+                    merge_list(resource, path, &mut list, new)?;
+                    list
+                }
+                // Where there is nothing to merge with, elements are not compared with each other either.
+                _ if matches!(list_kind(resource, path), ListKind::Atomic) => new.clone(),
+                _ => new.iter().filter(|element| directive(element).is_none()).cloned().collect(),
             };
-            merge_list(resource, path, &mut list, new)?;
             fields.insert(key.to_owned(), Value::Array(list));
         }
         (_, plain) => {
@@ -195,12 +200,18 @@ fn merge_list(
     list: &mut Vec<Value>,
     patch: &[Value],
 ) -> Result<(), Failure> {
+    let kind = list_kind(resource, path);
+    // There is nothing to direct in a list that is never merged: such an element is an element.
+    if matches!(kind, ListKind::Atomic) {
+        *list = patch.to_vec();
+        return Ok(());
+    }
     if patch.iter().any(|element| directive(element) == Some("replace")) {
         *list = patch.iter().filter(|element| directive(element).is_none()).cloned().collect();
         return Ok(());
     }
-    match list_kind(resource, path) {
-        ListKind::Atomic => *list = patch.iter().filter(|element| directive(element).is_none()).cloned().collect(),
+    match kind {
+        ListKind::Atomic => {}
         ListKind::Set => {
             for element in patch {
                 if !list.contains(element) {
@@ -288,6 +299,9 @@ mod tests {
             }),
         );
         assert_eq!(patched["spec"]["taints"], json!([{ "key": "c" }]));
+        let directed =
+            strategic("Node", &node, &json!({ "spec": { "taints": [{ "$patch": "replace" }, { "key": "c" }] } }));
+        assert_eq!(directed["spec"]["taints"][0], json!({ "$patch": "replace" }), "not understood here");
         assert_eq!(
             patched["status"]["conditions"],
             json!([{ "type": "Ready", "status": "False", "reason": "x" },
@@ -302,6 +316,16 @@ mod tests {
         let merged =
             strategic("Node", &node, &json!({ "status": { "addresses": [address("10.0.0.3"), address("10.0.0.4")] } }));
         assert_eq!(merged["status"]["addresses"], json!([address("10.0.0.4"), address("10.0.0.2")]));
+        let first = strategic(
+            "Node",
+            &json!({}),
+            &json!({ "status": { "addresses": [address("10.0.0.3"), address("10.0.0.4")] } }),
+        );
+        assert_eq!(
+            first["status"]["addresses"],
+            json!([address("10.0.0.3"), address("10.0.0.4")]),
+            "nothing to merge with"
+        );
         let replaced = strategic(
             "Node",
             &node,
@@ -356,7 +380,8 @@ mod tests {
     fn unusable_patches_are_refused() {
         let node = named("Node").unwrap();
         let missing_key = json!({ "status": { "conditions": [{ "status": "True" }] } });
-        assert_eq!(Format::Strategic.apply(node, &json!({}), &missing_key).unwrap_err().code, 400);
+        let conditions = json!({ "status": { "conditions": [{ "type": "Ready" }] } });
+        assert_eq!(Format::Strategic.apply(node, &conditions, &missing_key).unwrap_err().code, 400);
         let failing_test = json!([{ "op": "test", "path": "/a", "value": 1 }]);
         assert_eq!(Format::Json.apply(node, &json!({}), &failing_test).unwrap_err().code, 422);
         assert_eq!(Format::Json.apply(node, &json!({}), &json!({})).unwrap_err().code, 400);

@@ -363,6 +363,9 @@ fn json_response(status: StatusCode, value: &Value) -> Response<Body> {
 
 fn refusal(failure: &Failure) -> Response<Body> {
     let status = StatusCode::from_u16(failure.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    if failure.reason.is_empty() {
+        return response(status, "text/plain; charset=utf-8", failure.message.clone());
+    }
     let mut response = json_response(status, &failure.status());
     if let Some(seconds) = failure.details.get("retryAfterSeconds").and_then(Value::as_u64) {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());

@@ -101,8 +101,10 @@ pub(super) fn fill_service(rules: Rules, service: &mut Value, old: Option<&Value
     let mut problems = Vec::new();
     addresses(rules, spec, taken, &mut problems);
     node_ports(spec, old_spec, taken, &mut problems);
-    if kind_of(spec) != "LoadBalancer" || old.is_none() {
+    if old.is_none() {
         service["status"] = json!({ "loadBalancer": {} });
+    } else if kind_of(spec) != "LoadBalancer" {
+        object::map(service, "status").insert("loadBalancer".to_owned(), json!({}));
     }
     problems
 }
@@ -412,7 +414,8 @@ mod tests {
         old["spec"]["externalTrafficPolicy"] = "Local".into();
         old = filled(old.clone(), Some(&old));
         assert!(old["spec"]["healthCheckNodePort"].is_number());
-        old["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }] } });
+        let conditions = json!([{ "type": "a/b", "status": "True" }]);
+        old["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }] }, "conditions": conditions });
         let mut new = old.clone();
         new["spec"]["type"] = "ClusterIP".into();
         let new = filled(new, Some(&old));
@@ -421,7 +424,11 @@ mod tests {
         }
         assert!(new["spec"]["ports"][0].get("nodePort").is_none());
         assert_eq!(new["spec"]["clusterIP"], "10.96.0.11");
-        assert_eq!(new["status"], json!({ "loadBalancer": {} }));
+        assert_eq!(
+            new["status"],
+            json!({ "loadBalancer": {}, "conditions": conditions }),
+            "who made them takes them away"
+        );
     }
 
     #[test]

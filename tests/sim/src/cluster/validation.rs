@@ -150,6 +150,16 @@ fn service(rules: Rules, new: &Value, old: Option<&Value>, problems: &mut Vec<Pr
             let field = format!("status.loadBalancer.ingress[{index}].ip");
             problems.push(Problem::invalid(field, ip, "must be a valid IP address"));
         }
+        let mode = text(address, "/ipMode");
+        if !["", "Proxy", "VIP"].contains(&mode) {
+            let field = format!("status.loadBalancer.ingress[{index}].ipMode");
+            problems.push(Problem::unsupported(field, mode, &["Proxy", "VIP"]));
+        }
+        let host = text(address, "/hostname");
+        if !host.is_empty() && !is_subdomain(host) {
+            let field = format!("status.loadBalancer.ingress[{index}].hostname");
+            problems.push(Problem::invalid(field, host, "a lowercase RFC 1123 subdomain is needed"));
+        }
     }
     if let Some(old) = old {
         service_change(new, old, problems);

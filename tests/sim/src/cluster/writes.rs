@@ -130,7 +130,7 @@ fn fill(store: &Store, target: Target<'_>, new: &mut Value, old: Option<&Value>)
 }
 
 /// The object after a PUT, and whether the PUT created it.
-pub(super) fn replace(store: &mut Store, target: Target<'_>, new: Value) -> Result<(Arc<Value>, bool), Failure> {
+pub(super) fn replace(store: &mut Store, target: Target<'_>, mut new: Value) -> Result<(Arc<Value>, bool), Failure> {
     let resource = target.resource;
     check_shape(resource, &new)?;
     let own_name = object::name(&new);
@@ -140,12 +140,17 @@ pub(super) fn replace(store: &mut Store, target: Target<'_>, new: Value) -> Resu
         return Err(Failure::bad_request(message));
     }
     let Some(old) = store.get(&target.key()).cloned() else {
-        let may_create = resource.create_on_update && !target.status && object::version(&new) == 0;
-        return if may_create {
-            Ok((create(store, target, new)?, true))
-        } else {
-            Err(Failure::not_found(resource, target.name))
-        };
+        if !resource.create_on_update || target.status {
+            return Err(Failure::not_found(resource, target.name));
+        }
+        // Who has read one that was deleted since names its uid. The version does not count.
+        let uid = object::text(&new, "/metadata/uid");
+        if !uid.is_empty() {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+            return Err(Failure::conflict(resource, target.name, why));
+        }
+        object::map(&mut new, "metadata").remove("resourceVersion");
+        return Ok((create(store, target, new)?, true));
     };
     if object::version(&new) == 0 && !resource.unconditional_update {
         let why = "must be specified for an update";

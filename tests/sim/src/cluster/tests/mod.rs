@@ -24,7 +24,9 @@ async fn send(
 async fn answer(response: Response<Body>) -> (u16, Value) {
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();
-    (code, serde_json::from_slice(&body).unwrap())
+    // What is no JSON is text.
+    let text = || Value::from(String::from_utf8(body.to_vec()).unwrap());
+    (code, serde_json::from_slice(&body).unwrap_or_else(|_| text()))
 }
 
 /// Sends a request with the usual media type of its method.

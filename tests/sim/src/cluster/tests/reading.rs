@@ -117,7 +117,7 @@ async fn discovery_tells_what_the_version_has() {
 
     let old = Cluster::new(Version::V1_11);
     assert_eq!(get(&old, "/version").await.1["gitVersion"], "v1.11.0");
-    assert_eq!(get(&old, "/apis/discovery.k8s.io/v1").await.0, 404);
+    assert_eq!(get(&old, "/apis/discovery.k8s.io/v1").await, (404, json!("404 page not found\n")));
     assert_eq!(get(&old, "/openapi/v3").await.0, 404);
     let (_, core) = get(&old, "/api/v1").await;
     let resources: Vec<&Value> =

@@ -67,6 +67,23 @@ async fn names_are_made_and_checked() {
 }
 
 #[tokio::test]
+async fn a_put_makes_what_is_not_there_unless_it_means_one_that_was() {
+    let cluster = Cluster::new(Version::NEWEST);
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a";
+    let lease = |metadata: Value| {
+        let mut lease = json!({ "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata });
+        lease["metadata"]["name"] = "a".into();
+        lease
+    };
+    let (code, refused) = call(&cluster, "PUT", leases, Some(&lease(json!({ "uid": "gone" })))).await;
+    assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")));
+    let (code, _) = call(&cluster, "PUT", leases, Some(&lease(json!({ "resourceVersion": "77" })))).await;
+    assert_eq!(code, 201, "the version does not count");
+    let (code, _) = call(&cluster, "PUT", &path("a"), Some(&config_map("a"))).await;
+    assert_eq!(code, 404, "not every kind");
+}
+
+#[tokio::test]
 async fn finalizers_keep_an_object_until_the_last_is_gone() {
     let cluster = Cluster::new(Version::NEWEST);
     let mut map = config_map("a");
