@@ -6,7 +6,8 @@
 //!   has exactly the rights that `alicloud-ccm rbac` prints.
 //! - Without either, the simulated API server runs in a process of its own.
 //!
-//! The cloud is simulated in any case.
+//! What needs a server that can be killed, or has accounts and schemas, is told on those of `KUBEBUILDER_ASSETS` only. The
+//! cloud is simulated in any case.
 
 mod server;
 
@@ -34,6 +35,9 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases
 const LOCKS: [&str; 2] = [LEASES, "/api/v1/namespaces/kube-system/endpoints"];
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 const ENDPOINTS: &str = "/api/v1/namespaces/default/endpoints";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+/// Of the Service that this family of tests has.
+const GATE: &str = "service.readiness.alibabacloud.com/alicloud-ccm-test-web";
 const FINALIZER: &str = "service.k8s.alibaba/resources";
 /// The record of the lock on Endpoints.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
@@ -193,13 +197,17 @@ async fn held(api: &ApiServer) -> [String; 2] {
     [lease, record["holderIdentity"].as_str().unwrap().to_owned()]
 }
 
+fn skip(why: &str) {
+    let mut error = std::io::stderr();
+    writeln!(error, "skipped: {why}").unwrap();
+}
+
 /// A world beside a real API server, or nothing where there is none; `server` is more of that section of the configuration.
 async fn beside_a_real_one(controllers: &[&str], server: &str) -> Option<(World, RealServer)> {
     let world = World::new(controllers, HASTE).await;
     world.edit(|text| text.replace("port = 0\n", &format!("port = 0\n{server}")));
     let Some(real) = RealServer::start(world.folder()).await else {
-        let mut error = std::io::stderr();
-        writeln!(error, "skipped: KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver").unwrap();
+        skip("KUBEBUILDER_ASSETS names no folder with etcd and kube-apiserver");
         return None;
     };
     introduce(&world, &real.api);
@@ -238,6 +246,67 @@ async fn a_real_api_server_that_dies_is_waited_for() {
     real.api.delete(&exposed).await;
     world.until_so("the Service is gone", || async { real.api.get(&exposed).await.is_null() }).await;
     ccm.until_page("/readyz", |status, _| status == 200).await;
+    assert!(ccm.stop().await.success());
+    assert_eq!(real.forbidden().await, Vec::<String>::new());
+    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+}
+
+/// Slices that Kubernetes makes, and a gate that its kubelets wait for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_of_a_pod_on_a_real_api_server_is_opened() {
+    let Some((world, real)) = beside_a_real_one(ALL, "").await else { return };
+    let Some(_controllers) = real.controllers() else {
+        return skip("no kube-controller-manager in KUBEBUILDER_ASSETS");
+    };
+    world.stage.rent(1);
+    let api = &real.api;
+    let node = api.join(1).await;
+    world.stage.cloud.edit(|cloud| {
+        cloud.add_interface("eni-101", "i-play-1", "vsw-i", &["192.168.0.101"]);
+    });
+    let annotations = json!({ "service.beta.kubernetes.io/backend-type": "eni" });
+    let selector = json!({ "app": "web" });
+    let name = format!("{PREFIX}-web");
+    let exposed = format!("{SERVICES}/{name}");
+    api.post(
+        SERVICES,
+        &json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": name, "annotations": annotations },
+            "spec": { "type": "LoadBalancer", "selector": selector, "allocateLoadBalancerNodePorts": false,
+                      "ports": [{ "port": 80, "targetPort": 8080 }] },
+        }),
+    )
+    .await;
+    let pod = format!("{PODS}/{name}");
+    api.post(
+        PODS,
+        &json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": selector },
+            "spec": { "nodeName": node, "containers": [{ "name": "web", "image": "web" }],
+                      "readinessGates": [{ "conditionType": GATE }] },
+        }),
+    )
+    .await;
+    let say = async |ready: &str| {
+        let condition = |kind: &str, status: &str| json!({ "type": kind, "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let conditions = [condition("ContainersReady", "True"), condition("Ready", ready)];
+        let ip = "192.168.0.101";
+        let status = json!({ "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }], "conditions": conditions });
+        api.patch(&format!("{pod}/status"), STRATEGIC, &json!({ "status": status })).await;
+    };
+    let ccm = world.start();
+    world.until_so("an address", || async { address(&api.get(&exposed).await).is_some() }).await;
+    say("False").await;
+    world.until_so("the gate is open", || async { condition(&api.get(&pod).await, GATE)["status"] == "True" }).await;
+    let backend = || world.stage.cloud.snapshot()["load_balancers"].to_string().contains("eni-101");
+    assert!(backend(), "only with the backend behind it");
+    say("True").await;
+    world.until_so("the plan is empty", || async { world.plan().await.1 == Some(0) }).await;
+    assert!(backend());
+    api.delete(&format!("{pod}?gracePeriodSeconds=0")).await;
+    world.until("the backend is gone", |_| !backend()).await;
+    api.delete(&exposed).await;
+    world.until_so("the Service is gone", || async { api.get(&exposed).await.is_null() }).await;
     assert!(ccm.stop().await.success());
     assert_eq!(real.forbidden().await, Vec::<String>::new());
     assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());

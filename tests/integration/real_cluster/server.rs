@@ -312,6 +312,21 @@ impl RealServer {
         made["status"]["token"].as_str().unwrap().to_owned()
     }
 
+    /// What makes slices of pods, if it is there too.
+    pub(super) fn controllers(&self) -> Option<impl Drop> {
+        let binary = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?).join("kube-controller-manager");
+        if !binary.exists() {
+            return None;
+        }
+        let mut command = Command::new(binary);
+        command
+            .arg(format!("--kubeconfig={}", self.admin.display()))
+            .args(["--controllers=endpointslice,endpointslicemirroring", "--leader-elect=false"])
+            .args(["--bind-address=127.0.0.1", &format!("--secure-port={}", free_port())])
+            .arg(format!("--cert-dir={}", self.folder.join("controllers").display()));
+        Some(Running::start(&mut command, &self.folder.join("kube-controller-manager.err")))
+    }
+
     /// It dies, and with it every connection; what it knows is kept by `etcd`.
     pub(super) fn kill(&mut self) {
         self.server.0.kill().unwrap();
