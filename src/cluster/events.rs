@@ -46,6 +46,15 @@ pub struct Regarding {
     pub uid: String,
 }
 
+impl Regarding {
+    /// A controller itself, for what is about no single object: written as if about a node of its name, as the official
+    /// controller does it.
+    #[must_use]
+    pub fn component(name: &str) -> Self {
+        Self { kind: "Node", key: ObjectKey::cluster(name), uid: name.to_owned() }
+    }
+}
+
 /// Writes core/v1 Events in the background; repetitions raise a count instead of making new objects.
 #[derive(Clone, Debug)]
 pub struct Events {

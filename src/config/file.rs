@@ -328,7 +328,8 @@ pub struct ServerSection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key_file: Option<PathBuf>,
     /// Whether everything but `/livez`, `/healthz` and `/readyz` asks for a bearer token that the API server knows
-    /// (TokenReview), of somebody who may get the path (SubjectAccessReview, a nonResourceURL).
+    /// (TokenReview), of somebody who may get the path (SubjectAccessReview, a nonResourceURL). Without one, `/readyz` says
+    /// which checks fail, but not why.
     pub authorization: bool,
 }
 

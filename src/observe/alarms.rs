@@ -67,6 +67,16 @@ impl Alarms {
         text
     }
 
+    /// A line for each that stands, without what is held back.
+    #[must_use]
+    pub fn states(&self) -> String {
+        let mut text = String::new();
+        for (controller, reason) in self.standing.read().keys() {
+            let _ = writeln!(text, "[!]{controller} holds something back ({reason})");
+        }
+        text
+    }
+
     /// All in one line, for a status; `None` if there is none.
     #[must_use]
     pub fn summary(&self) -> Option<String> {

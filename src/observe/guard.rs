@@ -1,4 +1,4 @@
-//! Who may read the pages that are not about health.
+//! Who may read more than whether all is well.
 //!
 //! The API server is asked, as the Kubernetes components do it: whose token it is, and whether its owner may get the path.
 //! Answers are remembered for a short while, and questions are limited, so that a flood of requests here is none there.
@@ -21,6 +21,7 @@ const BELIEVED: Duration = Duration::from_secs(10);
 const REMEMBERED: usize = 128;
 /// Questions to the API server within [`WINDOW`].
 const QUESTIONS: usize = 10;
+/// The time in which questions to the API server are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 /// Longer ones are no tokens.
 const LONGEST_TOKEN: usize = 16 * 1024;

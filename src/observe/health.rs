@@ -50,23 +50,42 @@ impl Health {
         self.checks.write().insert(name.to_owned(), check);
     }
 
-    /// Whether all checks are fine, and a line for each in the style of the Kubernetes components.
+    /// Whether all checks are fine, and a line for each in the style of the Kubernetes components, with remarks and reasons.
     #[must_use]
     pub fn report(&self) -> (bool, String) {
+        let lines = |text: &mut String, checks: &BTreeMap<String, Check>| {
+            for (name, check) in checks {
+                let _ = match check {
+                    Check::Ready(remark) if remark.is_empty() => writeln!(text, "[+]{name} ok"),
+                    Check::Ready(remark) => writeln!(text, "[+]{name} ok: {remark}"),
+                    Check::NotReady(why) => writeln!(text, "[-]{name} failed: {why}"),
+                };
+            }
+            text.push_str(&self.alarms.report());
+        };
+        self.told(lines)
+    }
+
+    /// As [`Self::report`], but without what names objects, hosts or users: for whoever asks.
+    #[must_use]
+    pub fn states(&self) -> (bool, String) {
+        let lines = |text: &mut String, checks: &BTreeMap<String, Check>| {
+            for (name, check) in checks {
+                let _ = match check {
+                    Check::Ready(_) => writeln!(text, "[+]{name} ok"),
+                    Check::NotReady(_) => writeln!(text, "[-]{name} failed: reason withheld"),
+                };
+            }
+            text.push_str(&self.alarms.states());
+        };
+        self.told(lines)
+    }
+
+    fn told(&self, lines: impl Fn(&mut String, &BTreeMap<String, Check>)) -> (bool, String) {
         let checks = self.checks.read();
+        let ready = !checks.is_empty() && checks.values().all(|check| matches!(check, Check::Ready(_)));
         let mut text = String::new();
-        let mut ready = !checks.is_empty();
-        for (name, check) in checks.iter() {
-            let _ = match check {
-                Check::Ready(remark) if remark.is_empty() => writeln!(text, "[+]{name} ok"),
-                Check::Ready(remark) => writeln!(text, "[+]{name} ok: {remark}"),
-                Check::NotReady(why) => {
-                    ready = false;
-                    writeln!(text, "[-]{name} failed: {why}")
-                }
-            };
-        }
-        text.push_str(&self.alarms.report());
+        lines(&mut text, &checks);
         text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
         (ready, text)
     }
@@ -132,5 +151,9 @@ mod tests {
         assert!(ready, "another copy would see the same");
         assert!(text.contains("[!]test-health holds back 2 (RouteRemovalHeldBack): 10.0.1.0/24"), "{text}");
         assert_eq!(health.summary(), "standby; test-health holds back 2 (RouteRemovalHeldBack)");
+        health.not_ready("cloud", "i-1 is not there");
+        let states = "[-]cloud failed: reason withheld\n[+]leader ok\n\
+                      [!]test-health holds something back (RouteRemovalHeldBack)\nreadyz check failed\n";
+        assert_eq!(health.states(), (false, states.to_owned()));
     }
 }

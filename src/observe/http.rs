@@ -47,7 +47,7 @@ pub struct Pages {
     pub health: Health,
     /// `/configz`: JSON, free of secrets.
     pub configz: Arc<RwLock<String>>,
-    /// Asked about who wants other pages than those about health, where that is required.
+    /// Asked about who wants more than to know whether all is well, where that is required.
     pub guard: Guard,
 }
 
@@ -56,7 +56,7 @@ pub struct Pages {
 pub struct Manners {
     /// With this, only TLS is spoken.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Whether everything but health is guarded.
+    /// Whether everything is guarded but whether all is well.
     pub authorization: bool,
 }
 
@@ -144,17 +144,18 @@ async fn respond<B: Body>(pages: &Pages, authorization: bool, request: &Request<
             return answer(StatusCode::OK, "text/plain", "ok".to_owned());
         }
         "/readyz" => {
-            let (ready, text) = pages.health.report();
+            let (ready, text) = if !authorization || admitted(pages, request).await.is_ok() {
+                pages.health.report()
+            } else {
+                pages.health.states()
+            };
             let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             return answer(status, "text/plain; charset=utf-8", text);
         }
         _ => {}
     }
-    if authorization {
-        let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        if let Err(refusal) = pages.guard.admit(header, path).await {
-            return refused(&refusal, path);
-        }
+    if authorization && let Err(refusal) = admitted(pages, request).await {
+        return refused(&refusal, path);
     }
     match path {
         "/metrics" => answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::render()),
@@ -165,6 +166,12 @@ async fn respond<B: Body>(pages: &Pages, authorization: bool, request: &Request<
             "served here: /healthz /livez /readyz /metrics /configz\n".to_owned(),
         ),
     }
+}
+
+/// Whether who asks has a token whose owner may have the page.
+async fn admitted<B>(pages: &Pages, request: &Request<B>) -> Result<(), Refusal> {
+    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    pages.guard.admit(header, request.uri().path()).await
 }
 
 fn refused(refusal: &Refusal, path: &str) -> Response<Full<Bytes>> {
@@ -214,6 +221,25 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    /// So many clients connect and send nothing; then `/livez` is asked, and answered.
+    async fn livez_beside_idle_clients(count: usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(serve(listener, Pages::default(), Manners::default(), stop.clone()));
+        let mut idle = Vec::new();
+        for _ in 0..count {
+            idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
+        }
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+        stop.cancel();
+        server.await.unwrap();
+    }
+
     #[tokio::test]
     async fn alive_is_not_ready() {
         let pages = Pages::default();
@@ -237,52 +263,30 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_sends_nothing_keeps_nobody_out() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let stop = CancellationToken::new();
-        let server = tokio::spawn(serve(listener, Pages::default(), Manners::default(), stop.clone()));
-        let _idle = tokio::net::TcpStream::connect(address).await.unwrap();
-        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
-        client.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
-        let mut text = String::new();
-        client.read_to_string(&mut text).await.unwrap();
-        assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
-        stop.cancel();
-        server.await.unwrap();
+        livez_beside_idle_clients(1).await;
     }
 
     #[tokio::test]
     async fn only_health_is_for_everybody_when_who_asks_must_be_known() {
         let pages = Pages::default();
-        pages.health.ready("cloud", "");
-        let get = async |path: &str| {
+        pages.health.ready("cloud", "i-1 is there");
+        let ask = async |path: &str| {
             let request = Request::get(path).body(String::new()).unwrap();
-            respond(&pages, true, &request).await.status()
+            respond(&pages, true, &request).await
         };
+        let get = async |path: &str| ask(path).await.status();
         for path in ["/livez", "/healthz", "/readyz", "/readyz?verbose"] {
             assert_eq!(get(path).await, StatusCode::OK, "{path}");
         }
         for path in ["/metrics", "/configz", "/debug/pprof", "/"] {
             assert_eq!(get(path).await, StatusCode::UNAUTHORIZED, "{path}");
         }
+        let body = ask("/readyz").await.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "[+]cloud ok\nreadyz check passed\n", "states, and nothing of what they are about");
     }
 
     #[tokio::test]
     async fn more_clients_than_places_keep_nobody_out() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let stop = CancellationToken::new();
-        let server = tokio::spawn(serve(listener, Pages::default(), Manners::default(), stop.clone()));
-        let mut idle = Vec::new();
-        for _ in 0..3 * CONNECTIONS {
-            idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
-        }
-        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
-        client.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
-        let mut text = String::new();
-        client.read_to_string(&mut text).await.unwrap();
-        assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
-        stop.cancel();
-        server.await.unwrap();
+        livez_beside_idle_clients(3 * CONNECTIONS).await;
     }
 }

@@ -19,6 +19,8 @@ use crate::proof::Row;
 const ALONE: &str = "[leader_election]\nenabled = false\n";
 /// Whose owner may read the metrics, and nothing else.
 const TOKEN: &str = "Canary7Tz4QxOfAScraper";
+/// Whose owner may read why the process is not ready.
+const DOCTOR: &str = "Canary7Tz4QxOfADoctor";
 const STRANGER: &str = "token-of-nobody-in-particular";
 
 fn private(path: &Path, text: &str) {
@@ -67,6 +69,7 @@ async fn over_tls(connector: &TlsConnector, port: u16, path: &str, token: &str) 
 async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     let world = World::new(ALL, &format!("{HASTE}{ALONE}")).await;
     world.stage.cluster.let_read(TOKEN, "scraper", &["/metrics"]);
+    world.stage.cluster.let_read(DOCTOR, "doctor", &["/readyz"]);
     let connector_of = |roots| connector(roots);
     let first = connector_of(certify(&world));
     let port = free_port();
@@ -89,8 +92,16 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     assert_eq!((status("/configz", TOKEN).await, status("/configz", "").await), (403, 401));
     assert!(!matches!(plainly(port, "/livez", "").await, Some((200, _))), "plain HTTP is not spoken");
     assert!(over_tls(&connector_of(RootCertStore::empty()), port, "/livez", "").await.is_none(), "and is verifiable");
+    for token in ["", STRANGER, TOKEN] {
+        let (status, page) = over_tls(&first, port, "/readyz", token).await.unwrap();
+        let (_, states) = page.split_once("\r\n\r\n").unwrap();
+        let whole = |line: &str| line.starts_with("[+]") && line.ends_with(" ok") || line == "readyz check passed";
+        assert!(status == 200 && states.lines().count() > 2 && states.lines().all(whole), "states alone: {states}");
+    }
+    let (status, page) = over_tls(&first, port, "/readyz", DOCTOR).await.unwrap();
+    assert!(status == 200 && page.contains("[+]leader ok: this copy leads"), "and what they are about: {page}");
     let reviews = world.stage.cluster.count("create", "tokenreviews");
-    assert!((1..=5).contains(&reviews), "{reviews} questions");
+    assert!((1..=8).contains(&reviews), "{reviews} questions");
 
     // The key of another certificate is refused, and the one before goes on; a new pair is served at once.
     let before = std::fs::read_to_string(world.folder().join("tls.crt")).unwrap();
@@ -103,7 +114,10 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
 
     let log = ccm.log();
     assert!(log.contains("TRACE") || log.contains("DEBUG"), "everything is logged");
-    assert!(!log.contains(TOKEN) && !log.contains("PRIVATE KEY"), "a token or a key is in the log");
+    assert!(
+        ![TOKEN, DOCTOR].iter().any(|token| log.contains(token)) && !log.contains("PRIVATE KEY"),
+        "a token or a key is in the log"
+    );
     let configz = format!("{:?}", world.stage.cluster.list("Event"));
     assert!(!configz.contains(TOKEN) && !configz.contains("PRIVATE KEY"));
     assert!(ccm.stop().await.success());

@@ -265,8 +265,7 @@ impl NodePass {
     /// An event about the controller itself.
     fn report(&self, reason: &'static str, message: String) {
         warn!(controller = Self::NAME, reason, "{message}");
-        let regarding = Regarding { kind: "Node", key: ObjectKey::cluster(COMPONENT), uid: COMPONENT.to_owned() };
-        self.context.cluster.events().warning(COMPONENT, &regarding, reason, message);
+        self.context.cluster.events().warning(COMPONENT, &Regarding::component(COMPONENT), reason, message);
     }
 
     /// True if the node is gone, or proves to be alive.

@@ -281,8 +281,7 @@ impl RoutePass {
 
     /// An event about the controller itself, as the official one writes it.
     fn report(&self, reason: &'static str, message: String) {
-        let regarding = Regarding { kind: "Node", key: ObjectKey::cluster(COMPONENT), uid: COMPONENT.to_owned() };
-        self.context.cluster.events().warning(COMPONENT, &regarding, reason, message);
+        self.context.cluster.events().warning(COMPONENT, &Regarding::component(COMPONENT), reason, message);
     }
 
     fn warn_node(&self, work: &Work<'_>, node: &str, reason: &'static str, message: String) {

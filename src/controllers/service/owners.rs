@@ -15,7 +15,6 @@ use super::{COMPONENT, CONTROLLER, Context, Views};
 use crate::cluster::Regarding;
 use crate::gc::{Orphan, orphaned_instances};
 use crate::observe::alarms::named;
-use crate::plan::inputs::ObjectKey;
 
 /// The first look leaves the first reconciles of a term alone.
 const FIRST: Duration = Duration::from_secs(3);
@@ -84,9 +83,7 @@ fn tell(context: &Context, orphans: &BTreeSet<Orphan>) {
     );
     if context.alarms.set(CONTROLLER, REASON, orphans.len(), &text) {
         warn!(controller = CONTROLLER, "{text}");
-        let key = ObjectKey::cluster(COMPONENT);
-        let regarding = Regarding { kind: "Node", key, uid: COMPONENT.to_owned() };
-        context.cluster.events().warning(COMPONENT, &regarding, REASON, text);
+        context.cluster.events().warning(COMPONENT, &Regarding::component(COMPONENT), REASON, text);
     }
 }
 
