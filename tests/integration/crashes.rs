@@ -203,9 +203,9 @@ enum Copies {
 impl Copies {
     fn more(self) -> String {
         match self {
-            // Without a lease nobody waits for what a dead one has sent; the comparison finds what came of it.
+            // Without a lease nobody waits for what a dead one has sent, and no comparison finds what came of it.
             Self::One => {
-                format!("{HASTE}\n[leader_election]\nenabled = false\n[service]\ndrift_check = \"60s\"\n")
+                format!("{HASTE}\n[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n")
             }
             Self::Two => HASTE.to_owned(),
         }

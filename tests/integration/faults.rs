@@ -21,10 +21,27 @@ use crate::in_process::{Product, on_a_clock_of_its_own};
 use crate::kit::{ALL, HASTE, World};
 use crate::proof::{Foreign, Row, difference, state};
 
-/// A list that was cut short without a word is believed until the next comparison.
-const MORE: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"60s\"\n";
+/// A list that is out of date or cut short without a word is believed until the next comparison, and so is what was before
+/// somebody changed it in the console.
+const COMPARED: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"60s\"\n";
+/// Everything else has to be noticed by itself.
+const ON_ITS_OWN: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
 /// How long everything may take after the last fault: the longest pause after a failure, and a comparison.
 const LONG: Duration = Duration::from_secs(300 + 2 * 60);
+
+/// What can happen in a play, and how the product is told to work.
+#[derive(Clone, Copy)]
+struct Rules {
+    more: &'static str,
+    menu: fn() -> Vec<Fault>,
+    /// Whether somebody changes in the console what is ours.
+    meddling: bool,
+}
+
+const ALL_OF_IT: Rules = Rules { more: COMPARED, menu, meddling: true };
+/// Whatever goes wrong shows, if only later.
+const WITHOUT_COMPARISONS: Rules = Rules { more: ON_ITS_OWN, menu: honest_menu, meddling: false };
+
 /// How long a play is.
 struct Pace {
     changes: u64,
@@ -80,6 +97,14 @@ fn menu() -> Vec<Fault> {
     menu
 }
 
+/// Answers can be lost and come late, and lists show what is new only later; but no answer is wrong without a word.
+fn honest_menu() -> Vec<Fault> {
+    let stale = Fault::stale();
+    let mut menu: Vec<Fault> = menu().into_iter().filter(|fault| !stale.contains(fault)).collect();
+    menu.extend([Fault::LostAndHidden(1), Fault::LostAndHidden(3)]);
+    menu
+}
+
 /// What a Service asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wish {
@@ -132,7 +157,7 @@ fn wish(stage: &Stage, name: &str, wish: Wish) -> bool {
 }
 
 /// Something that a user, somebody in the console, or a machine does.
-fn change(stage: &Stage, dice: &mut Dice) {
+fn change(stage: &Stage, dice: &mut Dice, meddling: bool) {
     let name = SERVICES[usize::from(dice.below(2) == 0)];
     match dice.below(10) {
         0..6 => {
@@ -154,7 +179,8 @@ fn change(stage: &Stage, dice: &mut Dice) {
                 let _ = stage.cluster.set_ready("node-4", "Unknown");
             }
         }
-        _ => meddle(stage, dice.below(3)),
+        _ if meddling => meddle(stage, dice.below(3)),
+        _ => {}
     }
 }
 
@@ -210,8 +236,8 @@ fn finally(stage: &Stage) -> bool {
     all.iter().all(|said| *said)
 }
 
-fn troubled(stage: &Stage, seed: u64) {
-    stage.cloud.faults().random_from(seed, 0.2, menu());
+fn troubled(stage: &Stage, seed: u64, menu: Vec<Fault>) {
+    stage.cloud.faults().random_from(seed, 0.2, menu);
     let each = 0.05;
     stage.cluster.set_chaos(Some(Chaos {
         seed,
@@ -239,9 +265,9 @@ async fn play<P>(
     foreign: &Foreign,
     end: &Value,
     begin: impl Fn() -> P,
-    pace: &Pace,
+    (pace, rules): (&Pace, Rules),
 ) -> Result<Played, String> {
-    troubled(stage, seed);
+    troubled(stage, seed, (rules.menu)());
     let mut product = begin();
     let mut dice = Dice(seed);
     for _ in 0..pace.changes {
@@ -257,7 +283,7 @@ async fn play<P>(
             drop(product);
             product = begin();
         }
-        change(stage, &mut dice);
+        change(stage, &mut dice, rules.meddling);
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let wrong = stage.cloud.calls().iter().filter(|call| call.fault.is_some()).count();
@@ -299,6 +325,7 @@ async fn play<P>(
 
 /// Both worlds before and after a play.
 struct Plot {
+    rules: Rules,
     start: Stage,
     foreign: Foreign,
     end: Value,
@@ -306,7 +333,7 @@ struct Plot {
 
 impl Plot {
     /// Plays it once undisturbed to see the end.
-    async fn new() -> Self {
+    async fn new(rules: Rules) -> Self {
         let (start, foreign) = start().await;
         let end = tokio::task::spawn_blocking({
             let stage = start.fork().await.unwrap();
@@ -314,14 +341,14 @@ impl Plot {
                 on_a_clock_of_its_own(0, async {
                     let stage = stage.fork().await.unwrap();
                     finally(&stage);
-                    let _product = Product::start(&stage, ALL, &format!("{HASTE}{MORE}"));
+                    let _product = Product::start(&stage, ALL, &format!("{HASTE}{}", rules.more));
                     tokio::time::sleep(LONG).await;
                     state(&stage)
                 })
                 .0
             }
         });
-        Self { start, foreign, end: end.await.unwrap() }
+        Self { rules, start, foreign, end: end.await.unwrap() }
     }
 
     fn in_process(&self, seed: u64) -> Result<Played, String> {
@@ -332,8 +359,8 @@ impl Plot {
     fn traced(&self, seed: u64) -> (Result<Played, String>, Vec<String>) {
         let ((result, trace), log) = on_a_clock_of_its_own(seed, async {
             let stage = self.start.fork().await.unwrap();
-            let begin = || Product::start(&stage, ALL, &format!("{HASTE}{MORE}"));
-            let result = play(seed, &stage, &self.foreign, &self.end, begin, &LEISURE).await;
+            let begin = || Product::start(&stage, ALL, &format!("{HASTE}{}", self.rules.more));
+            let result = play(seed, &stage, &self.foreign, &self.end, begin, (&LEISURE, self.rules)).await;
             let cloud = stage.cloud.calls();
             let cloud = cloud.iter().map(|call| format!("{} {:?} {}", call.action, call.fault, call.outcome));
             let cluster = stage.cluster.calls();
@@ -347,8 +374,8 @@ impl Plot {
     }
 
     async fn with_binary(&self, seed: u64) -> Result<Played, String> {
-        let world = World::of(self.start.fork().await.unwrap(), ALL, &format!("{HASTE}{MORE}"));
-        let result = play(seed, &world.stage, &self.foreign, &self.end, || world.start(), &HURRY).await;
+        let world = World::of(self.start.fork().await.unwrap(), ALL, &format!("{HASTE}{}", self.rules.more));
+        let result = play(seed, &world.stage, &self.foreign, &self.end, || world.start(), (&HURRY, self.rules)).await;
         result.map_err(|wrong| format!("seed {seed} (again: SAFETY_SEED={seed}): {wrong}\n{}", world.logs()))
     }
 }
@@ -382,9 +409,8 @@ fn judged(outcomes: Vec<Result<Played, String>>) -> (usize, usize) {
     (count, played.iter().map(|it| it.faults).sum())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_fifth_of_all_requests_goes_wrong() {
-    let plot = Arc::new(Plot::new().await);
+/// Plays the seeds in process, on as many threads as there are processors.
+async fn play_all(plot: &Arc<Plot>) -> Vec<Result<Played, String>> {
     let seeds = seeds(SEEDS);
     let (next, last) = (Arc::new(AtomicU64::new(*seeds.start())), *seeds.end());
     let mut players = JoinSet::new();
@@ -395,8 +421,13 @@ async fn a_fifth_of_all_requests_goes_wrong() {
             std::iter::from_fn(draw).map(|seed| plot.in_process(seed)).collect::<Vec<_>>()
         });
     }
-    let outcomes = players.join_all().await.into_iter().flatten().collect::<Vec<_>>();
-    let (played, faults) = judged(outcomes);
+    players.join_all().await.into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fifth_of_all_requests_goes_wrong() {
+    let plot = Arc::new(Plot::new(ALL_OF_IT).await);
+    let (played, faults) = judged(play_all(&plot).await);
     Row {
         tried: "a fifth of all requests goes wrong",
         test: "faults::a_fifth_of_all_requests_goes_wrong",
@@ -407,9 +438,22 @@ async fn a_fifth_of_all_requests_goes_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn answers_are_lost_and_lists_are_late_while_nothing_is_compared() {
+    let plot = Arc::new(Plot::new(WITHOUT_COMPARISONS).await);
+    let (played, faults) = judged(play_all(&plot).await);
+    Row {
+        tried: "a fifth of all requests goes wrong, lists are late, and no comparison ever repairs it",
+        test: "faults::answers_are_lost_and_lists_are_late_while_nothing_is_compared",
+        numbers: vec![("seeds", played), ("faulty cloud calls", faults), ("foreign things", plot.foreign.count())],
+        lost: 0,
+    }
+    .write();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_seed_can_be_played_again() {
     const MOST: usize = 8;
-    let plot = Arc::new(Plot::new().await);
+    let plot = Arc::new(Plot::new(ALL_OF_IT).await);
     // On a busy machine one play may be woken in another order; the same one comes again all the same.
     let repeated = tokio::task::spawn_blocking(move || {
         let again = |seed| {
@@ -431,7 +475,7 @@ async fn a_seed_can_be_played_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fifth_of_all_requests_of_the_binary_goes_wrong() {
-    let plot = Arc::new(Plot::new().await);
+    let plot = Arc::new(Plot::new(ALL_OF_IT).await);
     let mut players = JoinSet::new();
     for seed in seeds(BINARY_SEEDS).take(20) {
         let plot = plot.clone();

@@ -24,6 +24,7 @@ mod hostile;
 mod in_process;
 mod invariants;
 mod kit;
+mod late_lists;
 mod leaders;
 mod live;
 mod live_keys;

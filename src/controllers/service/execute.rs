@@ -28,6 +28,8 @@ pub(super) struct Execution {
     pub(super) refused: Vec<(String, Fault)>,
     /// Why the run ended before the last step, if it did.
     pub(super) stopped: Option<(String, Fault)>,
+    /// What the step was to make at which the run ended, if it may have been made.
+    pub(super) perhaps: Option<String>,
     /// What was decided on the way, for the user: which vSwitch was full, for example.
     pub(super) remarks: Vec<String>,
 }
@@ -88,6 +90,9 @@ pub(super) async fn execute(
                 execution.done.push(line);
             }
             Err(fault) if ends_the_run(fault.kind) => {
+                if has_unknown_fate(fault.kind) {
+                    execution.perhaps = step.operation.makes().map(str::to_owned);
+                }
                 execution.stopped = Some((line, fault));
                 return execution;
             }
@@ -125,6 +130,11 @@ const fn ends_the_run(kind: FaultKind) -> bool {
         | FaultKind::NotLeading => true,
         FaultKind::InUse | FaultKind::Quota | FaultKind::Capacity | FaultKind::Denied | FaultKind::Rejected => false,
     }
+}
+
+/// Faults after which nobody knows whether a write took effect: the answer was lost, or cannot be understood.
+const fn has_unknown_fate(kind: FaultKind) -> bool {
+    matches!(kind, FaultKind::Ambiguous | FaultKind::Bug)
 }
 
 /// What a refused step means for the rest.

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::CONTROLLER;
 use super::change::{change, restates};
+use super::creations::Creations;
 use super::handover;
 use super::owners::Vanished;
 use super::want::Enis;
@@ -48,6 +49,8 @@ pub(super) struct Memory {
     texts: Mutex<Texts>,
     /// What is held back, by the reason of its event: of which Services, and why.
     held_back: Mutex<BTreeMap<&'static str, BTreeMap<String, String>>>,
+    /// What was made a short while ago.
+    pub(super) creations: Creations,
     alarms: Alarms,
     vanished: Vanished,
 }
@@ -197,6 +200,7 @@ impl Memory {
         }
         self.released.lock().remove(key);
         self.incarnations.lock().remove(key);
+        self.creations.forget(key);
     }
 
     /// Everything of this Service was removed, and so was its finalizer.

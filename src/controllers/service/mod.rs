@@ -4,6 +4,7 @@
 
 mod bulk;
 mod change;
+mod creations;
 mod execute;
 mod handover;
 mod memory;

@@ -3,12 +3,14 @@
 use thiserror::Error;
 
 use super::bulk::Bulk;
+use super::creations::Made;
 use crate::alibaba::slb::Slb;
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
-use crate::plan::lb::desired::Needs;
+use crate::plan::lb::desired::{Desired, Needs};
 use crate::plan::lb::naming::{LABEL_LB_ID, MARK_TAG, Owner};
 use crate::plan::lb::observed::{AccessList, Observed, ObservedGroup, ObservedInstance};
+use crate::plan::lb::operation::{Part, Plan};
 
 /// What the search for a Service's load balancer came to.
 #[derive(Debug)]
@@ -44,7 +46,8 @@ pub(super) enum FindError {
 /// Finds the load balancer of a Service: the one it names, else the one that carries its mark, else the one that has its
 /// default name. A remembered id only ever saves the search: what it leads to must carry the mark or the name.
 ///
-/// `first` is, at the first look at a Service, how many are still to be looked at for the first time.
+/// `first` is, at the first look at a Service, how many are still to be looked at for the first time. `made` is what the
+/// Service got a short while ago: no list may show it, and no label name it yet.
 pub(super) async fn find(
     slb: &Slb,
     bulk: &Bulk,
@@ -52,6 +55,7 @@ pub(super) async fn find(
     owner: &Owner,
     reuse: Option<&str>,
     first: Option<usize>,
+    made: &Made,
 ) -> Result<Found, FindError> {
     if let Some(id) = reuse {
         return match slb.describe_instance(id).await {
@@ -61,7 +65,7 @@ pub(super) async fn find(
         };
     }
     let name = owner.default_name();
-    let remembered = service.labels.get(LABEL_LB_ID).filter(|id| !id.is_empty());
+    let remembered = made.instance.as_ref().or(service.labels.get(LABEL_LB_ID)).filter(|id| !id.is_empty());
     let mut proven = false;
     let mut unmarked = None;
     if let Some(id) = remembered {
@@ -96,18 +100,35 @@ pub(super) async fn read(
     mut observed: Observed,
     needs: impl Fn(&Observed) -> Needs,
 ) -> Result<Observed, Fault> {
-    list_groups(slb, &mut observed).await?;
+    list_groups(slb, &mut observed, &Made::default()).await?;
     complete(slb, bulk, &mut observed, needs).await?;
     Ok(observed)
 }
 
-/// Lists the server groups anew, without their backends.
-pub(super) async fn list_groups(slb: &Slb, observed: &mut Observed) -> Result<(), Fault> {
-    let Some(instance) = &observed.instance else { return Ok(()) };
+/// Lists the server groups anew, without their backends. Those that were `made` a short while ago and are not listed are
+/// asked for one by one; true if there was none.
+pub(super) async fn list_groups(slb: &Slb, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
+    let Some(instance) = &observed.instance else { return Ok(true) };
     let groups = slb.describe_groups(&instance.id).await?;
     observed.groups =
         groups.into_iter().map(|group| (group.id, ObservedGroup { name: group.name, backends: None })).collect();
-    Ok(())
+    let mut whole = true;
+    let of_this = made.groups.iter().filter(|group| group.load_balancer == instance.id);
+    for group in of_this {
+        if observed.groups.contains_key(&group.id) {
+            continue;
+        }
+        match slb.describe_backends(&group.id).await {
+            Ok(backends) => {
+                let shown = ObservedGroup { name: group.name.clone(), backends: Some(backends) };
+                observed.groups.insert(group.id.clone(), shown);
+                whole = false;
+            }
+            Err(fault) if fault.kind == FaultKind::Gone => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(whole)
 }
 
 /// Reads what `needs` finds missing; what is read can show that more is needed.
@@ -151,4 +172,31 @@ pub(super) async fn complete(
         }
     }
     Ok(())
+}
+
+/// Reads again those parts that a plan made from memory would change.
+pub(super) async fn refresh(
+    slb: &Slb,
+    bulk: &Bulk,
+    desired: &Desired,
+    plan: &Plan,
+    observed: &mut Observed,
+    made: &Made,
+) -> Result<(), Fault> {
+    let Some(instance) = &observed.instance else { return Ok(()) };
+    let id = instance.id.clone();
+    let touches = |part: Part| plan.steps.iter().any(|step| step.operation.part() == part);
+    if touches(Part::Instance) {
+        observed.instance = Some(slb.describe_instance(&id).await?);
+    }
+    if touches(Part::Groups) {
+        list_groups(slb, observed, made).await?;
+    }
+    if touches(Part::Listeners) {
+        observed.listeners = None;
+    }
+    if touches(Part::AccessList) {
+        observed.access_list = AccessList::Unread;
+    }
+    complete(slb, bulk, observed, |observed| desired.needs(observed)).await
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::bulk::Bulk;
+use super::creations::Made;
 use super::observe::{FindError, Found, complete, find, read};
 use super::report::Trouble;
 use super::status::{self, label};
@@ -77,23 +78,25 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
         lines.push((false, format!("add finalizer {FINALIZER}")));
     }
     let bulk = Bulk::new(cloud.slb.clone());
-    let observed = match find(&cloud.slb, &bulk, service, &desired.owner, desired.reuse.as_deref(), None).await? {
-        Found::Instance(instance) => {
-            let observed = Observed { instance: Some(*instance), ..Observed::default() };
-            read(&cloud.slb, &bulk, observed, |observed| desired.needs(observed)).await?
-        }
-        Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
-            reader.may_make(service).await?;
-            absent(cloud, &bulk, &desired).await?
-        }
-        Found::Unmarked(instance) => return Err(Trouble::Detached(instance.id)),
-        Found::Absent { proven: false } => return Err(Trouble::Unfindable(label(service).to_owned())),
-        Found::Absent { proven: true } => {
-            reader.may_make(service).await?;
-            lines.push((false, format!("replace load balancer {}, which was deleted outside", label(service))));
-            absent(cloud, &bulk, &desired).await?
-        }
-    };
+    let observed =
+        match find(&cloud.slb, &bulk, service, &desired.owner, desired.reuse.as_deref(), None, &Made::default()).await?
+        {
+            Found::Instance(instance) => {
+                let observed = Observed { instance: Some(*instance), ..Observed::default() };
+                read(&cloud.slb, &bulk, observed, |observed| desired.needs(observed)).await?
+            }
+            Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
+                reader.may_make(service).await?;
+                absent(cloud, &bulk, &desired).await?
+            }
+            Found::Unmarked(instance) => return Err(Trouble::Detached(instance.id)),
+            Found::Absent { proven: false } => return Err(Trouble::Unfindable(label(service).to_owned())),
+            Found::Absent { proven: true } => {
+                reader.may_make(service).await?;
+                lines.push((false, format!("replace load balancer {}, which was deleted outside", label(service))));
+                absent(cloud, &bulk, &desired).await?
+            }
+        };
     if observed.instance.is_none() {
         reader.place(service, settings, &mut desired).await;
     }
@@ -130,14 +133,14 @@ async fn clean(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &Se
     let mut leaving = Leaving::of(service, settings);
     let mut lines = Lines::new();
     let bulk = Bulk::new(cloud.slb.clone());
-    let found = match find(&cloud.slb, &bulk, service, &leaving.owner, leaving.reuse(), None).await {
+    let found = match find(&cloud.slb, &bulk, service, &leaving.owner, leaving.reuse(), None, &Made::default()).await {
         Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
         found => found?,
     };
     if matches!(found, Found::Absent { .. }) && leaving.reuse().is_none() {
         reader.may_release(service).await?;
     }
-    let observed = leaving.read(&cloud.slb, &bulk, reader, found).await?;
+    let observed = leaving.read(&cloud.slb, &bulk, reader, found, &Made::default()).await?;
     lines.extend(steps(leaving.plan(&observed)));
     lines.push((true, format!("clear status and labels, remove finalizer {FINALIZER}")));
     Ok(lines)

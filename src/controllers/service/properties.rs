@@ -17,6 +17,7 @@ use serde_json::Value;
 use sim::cloud::{Acl, Backend, Group, Listener, LoadBalancer, Protocol, World as CloudWorld};
 
 use super::bulk::Bulk;
+use super::creations::Made;
 use super::execute::{Execution, Token, execute};
 use super::observe::{Found, complete, find, find_access_list, read};
 use super::want::resolve;
@@ -127,7 +128,9 @@ impl Side {
         desired.access_list_known = true;
         let bulk = Bulk::new(cloud.slb.clone());
         let found =
-            find(&cloud.slb, &bulk, &world.service, &desired.owner, desired.reuse.as_deref(), None).await.unwrap();
+            find(&cloud.slb, &bulk, &world.service, &desired.owner, desired.reuse.as_deref(), None, &Made::default())
+                .await
+                .unwrap();
         let mut observed = match found {
             Found::Instance(instance) => {
                 let observed = Observed { instance: Some(*instance), ..Observed::default() };
@@ -171,15 +174,16 @@ impl Side {
         let leaving = Departure::of(&world.service);
         let reuse = leaving.reuse.as_deref();
         let bulk = Bulk::new(cloud.slb.clone());
-        let mut observed = match find(&cloud.slb, &bulk, &world.service, &owner, reuse, None).await.unwrap() {
-            Found::Instance(instance) => {
-                let needs = |observed: &Observed| teardown_needs(&owner, &leaving, observed);
-                let observed = Observed { instance: Some(*instance), ..Observed::default() };
-                read(&cloud.slb, &bulk, observed, needs).await.unwrap()
-            }
-            // Kept for the user, as an earlier try left it.
-            Found::Unmarked(_) | Found::Absent { .. } => Observed::default(),
-        };
+        let mut observed =
+            match find(&cloud.slb, &bulk, &world.service, &owner, reuse, None, &Made::default()).await.unwrap() {
+                Found::Instance(instance) => {
+                    let needs = |observed: &Observed| teardown_needs(&owner, &leaving, observed);
+                    let observed = Observed { instance: Some(*instance), ..Observed::default() };
+                    read(&cloud.slb, &bulk, observed, needs).await.unwrap()
+                }
+                // Kept for the user, as an earlier try left it.
+                Found::Unmarked(_) | Found::Absent { .. } => Observed::default(),
+            };
         observed.access_list = find_access_list(&cloud.slb, &owner.access_list_name()).await.unwrap();
         let mut plan = teardown(&owner, &leaving, &observed);
         // Without the right to remove them, listeners of the time when there was one hold on to their groups; that is told.

@@ -6,21 +6,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::bulk::Bulk;
+use super::creations::Before;
 use super::execute::{Execution, Token, execute};
 use super::handover::{Handover, groups_as_wanted};
 use super::memory::{BACKENDS, LOAD_BALANCER, Memory, Remembered, Topic};
-use super::observe::{FindError, Found, complete, find, list_groups, read};
+use super::observe::{FindError, Found, complete, find, list_groups, refresh};
 use super::readiness;
 use super::report::{self, Trouble};
 use super::status::{self, label};
 use super::want::{Leaving, Reader, settings_of};
 use super::{Context, Views};
-use crate::alibaba::slb::Slb;
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::keyed::Verdict;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::naming::{FINALIZER, LABEL_HASH};
-use crate::plan::lb::observed::{AccessList, Observed};
+use crate::plan::lb::observed::Observed;
 use crate::plan::lb::operation::{Part, Plan};
 use crate::plan::lb::{
     Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling, is_inherited,
@@ -134,7 +134,11 @@ impl Reconciler {
         let drift_check = settings.service.drift_check;
         let mut remembered = self.memory.recall(&service.key, &service.uid);
         let outdated = |it: &Remembered| !drift_check.is_zero() && it.read_at.elapsed() >= drift_check;
-        let believed = if remembered.as_ref().is_some_and(outdated) { remembered.take() } else { None };
+        let mut believed = if remembered.as_ref().is_some_and(outdated) { remembered.take() } else { None };
+        if self.memory.creations.look_again(&service.key).is_some_and(|left| left.is_zero()) {
+            // What shows up now is our own.
+            (believed, remembered) = (None, None);
+        }
         let mut wanted =
             self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
         // A Service that now names another load balancer needs to be read anew.
@@ -158,7 +162,8 @@ impl Reconciler {
         // What differs now, and did not when we looked last, was changed by somebody else.
         let drift = believed.is_some_and(|believed| diff(desired, &believed.observed).steps.is_empty());
         if remembered.is_some() && !only_backends(&plan) {
-            if let Err(fault) = refresh(&cloud.slb, &self.bulk, desired, &plan, &mut observed).await {
+            let made = self.memory.creations.made(&service.key);
+            if let Err(fault) = refresh(&cloud.slb, &self.bulk, desired, &plan, &mut observed, &made).await {
                 // Perhaps because what was believed is not so; the next look reads everything.
                 self.memory.forget(&service.key);
                 return Err(fault.into());
@@ -174,7 +179,14 @@ impl Reconciler {
         let replaced = self.memory.replaced(&service.key);
         let incarnation = if absent { replaced.as_deref().unwrap_or(label(service)) } else { "" };
         let token = Token::new(&settings.cluster_id, &service.uid, incarnation);
+        let waits = self.memory.creations.first_to_wait(&service.key, &plan.steps);
+        if let Some((first, _)) = waits {
+            plan.steps.truncate(first);
+        }
+        let before = Before::of(&observed);
         let execution = execute(&cloud.slb, fence, plan, &mut observed, &token, number_of(service)).await;
+        let complete = execution.complete() && waits.is_none();
+        self.memory.creations.note(&service.key, &before, &observed, execution.perhaps.as_deref(), complete);
         if let (true, Some(made), Some((_, Fault { kind: FaultKind::Gone, .. }))) =
             (absent, &observed.instance, &execution.stopped)
         {
@@ -195,15 +207,19 @@ impl Reconciler {
         report::notes(cluster.events(), service, desired, told, held_back, |text| {
             self.memory.news(&service.key, Topic::Notes, text)
         });
-        let done = (desired, &observed, execution.complete());
+        let done = (desired, &observed, complete);
         let told = readiness::write(cluster, fence, service, &wanted.readiness, done).await;
+        if let (true, Some((_, again))) = (execution.complete(), waits) {
+            return Err(Trouble::Unsettled(again));
+        }
         self.finish(service, desired, &observed, execution, problems, remembered.is_none()).await?;
         told.map_err(Trouble::Gates)?;
         if !desired.unresolved.is_empty() {
             return Err(Trouble::Unresolved(desired.unresolved.iter().copied().collect()));
         }
         let drift = (!drift_check.is_zero()).then(|| drift_check.saturating_sub(read_at.elapsed()));
-        let soonest = drift.into_iter().chain(readiness::look_again(&wanted.readiness)).min();
+        let unsettled = self.memory.creations.look_again(&service.key);
+        let soonest = drift.into_iter().chain(readiness::look_again(&wanted.readiness)).chain(unsettled).min();
         Ok(soonest.map_or(Verdict::Done, Verdict::Again))
     }
 
@@ -282,14 +298,21 @@ impl Reconciler {
     ) -> Result<(Observed, Instant), Trouble> {
         let (slb, bulk) = (&self.context.cloud.slb, &self.bulk);
         let first = self.memory.first_look(&service.key, self.reader.views().services.len());
-        match find(slb, bulk, service, &desired.owner, desired.reuse.as_deref(), first).await? {
+        if first.is_some() && is_ours(service) {
+            self.memory.creations.inherit(&service.key);
+        }
+        let made = self.memory.creations.made(&service.key);
+        match find(slb, bulk, service, &desired.owner, desired.reuse.as_deref(), first, &made).await? {
             Found::Instance(instance) => {
                 self.memory.found(&service.key);
                 let mut observed = Observed { instance: Some(*instance), ..Observed::default() };
                 if let Some(read_at) = self.inherit(service, desired, drift_check, &mut observed).await? {
                     return Ok((observed, read_at));
                 }
-                Ok((read(slb, bulk, observed, |observed| desired.needs(observed)).await?, Instant::now()))
+                let whole = list_groups(slb, &mut observed, &made).await?;
+                self.memory.creations.listed(&service.key, &observed, whole);
+                complete(slb, bulk, &mut observed, |observed| desired.needs(observed)).await?;
+                Ok((observed, Instant::now()))
             }
             Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
                 self.reader.may_make(service).await?;
@@ -351,7 +374,7 @@ impl Reconciler {
             return Ok(Verdict::Done);
         }
         let Context { cluster, fence, cloud, .. } = &self.context;
-        if !service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+        if !is_ours(service) {
             status::release(cluster, fence, service).await?;
             self.memory.forget_all(&service.key);
             return Ok(Verdict::Done);
@@ -360,7 +383,8 @@ impl Reconciler {
         let lock = self.memory.lock_of(leaving.reuse().unwrap_or(&leaving.owner.default_name()));
         let _serialised = lock.lock().await;
         self.memory.forget(&service.key);
-        let found = match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), None).await {
+        let made = self.memory.creations.made(&service.key);
+        let found = match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), None, &made).await {
             // A reused load balancer that no longer exists took everything of ours with it.
             Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
             found => found?,
@@ -391,7 +415,7 @@ impl Reconciler {
         if let Found::Unmarked(instance) = &found {
             report::left_behind(cluster.events(), service, &instance.id);
         }
-        let mut observed = leaving.read(&cloud.slb, &self.bulk, &self.reader, found).await?;
+        let mut observed = leaving.read(&cloud.slb, &self.bulk, &self.reader, found, &made).await?;
         let mut plan = leaving.plan(&observed);
         let problems = std::mem::take(&mut plan.problems);
         let token = Token::new(&settings.cluster_id, &service.uid, "");
@@ -401,6 +425,12 @@ impl Reconciler {
         }
         if !problems.is_empty() {
             return Err(Trouble::Problems(problems));
+        }
+        if let (Some(_), Some(left)) = (leaving.reuse(), self.memory.creations.look_again(&service.key))
+            && !left.is_zero()
+        {
+            // Something of ours may still show up on a load balancer that stays.
+            return Ok(Verdict::Again(left));
         }
         let done = execution.done;
         let kept = leaving.keeps().then(|| observed.instance.map(|instance| instance.id)).flatten();
@@ -412,6 +442,11 @@ impl Reconciler {
         report::cleaned(cluster.events(), service, &done);
         Ok(Verdict::Done)
     }
+}
+
+/// Whether we began to look after the Service: this is written before anything is made.
+fn is_ours(service: &ServiceView) -> bool {
+    service.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
 }
 
 /// Tells a Service from others where quotas are shared.
@@ -434,24 +469,4 @@ fn is_of(observed: &Observed, desired: &Desired) -> bool {
 /// each such write names exactly what it changes.
 fn only_backends(plan: &Plan) -> bool {
     plan.steps.iter().all(|step| step.operation.part() == Part::Backends)
-}
-
-/// Reads again those parts that a plan made from memory would change.
-async fn refresh(slb: &Slb, bulk: &Bulk, desired: &Desired, plan: &Plan, observed: &mut Observed) -> Result<(), Fault> {
-    let Some(instance) = &observed.instance else { return Ok(()) };
-    let id = instance.id.clone();
-    let touches = |part: Part| plan.steps.iter().any(|step| step.operation.part() == part);
-    if touches(Part::Instance) {
-        observed.instance = Some(slb.describe_instance(&id).await?);
-    }
-    if touches(Part::Groups) {
-        list_groups(slb, observed).await?;
-    }
-    if touches(Part::Listeners) {
-        observed.listeners = None;
-    }
-    if touches(Part::AccessList) {
-        observed.access_list = AccessList::Unread;
-    }
-    complete(slb, bulk, observed, |observed| desired.needs(observed)).await
 }

@@ -47,6 +47,11 @@ pub(super) enum Trouble {
         /// When to look again.
         again: Duration,
     },
+    /// What a lost call may have made is looked for before it is made again, for this long.
+    #[error(
+        "a call may have made what is missing, although its answer was lost; it is looked for before it is made again"
+    )]
+    Unsettled(Duration),
     /// The load balancer cannot be found, and its absence cannot be proven.
     #[error(
         "no load balancer carries the mark of this Service although its status shows an address{}; it may have been \
@@ -106,7 +111,7 @@ impl Trouble {
     /// When to try again.
     pub(super) fn verdict(&self) -> Verdict {
         match self {
-            Self::Missing { again, .. } => Verdict::Again(*again),
+            Self::Missing { again, .. } | Self::Unsettled(again) => Verdict::Again(*again),
             Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
                 Verdict::Failed(Pause::LONG)
             }
@@ -137,7 +142,8 @@ impl Trouble {
         let fault = match self {
             Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => fault,
             Self::Execution(Execution { stopped: Some((_, fault)), refused, .. }) if refused.is_empty() => fault,
-            Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::NotLeading)
+            Self::Unsettled(_)
+            | Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::NotLeading)
             | Self::Gates(WriteFault::NotLeading) => {
                 return true;
             }

@@ -12,7 +12,8 @@ use tokio::sync::OnceCell;
 use tracing::warn;
 
 use super::bulk::Bulk;
-use super::observe::{Found, find_access_list, read};
+use super::creations::Made;
+use super::observe::{Found, complete, find_access_list, list_groups};
 use super::report::Trouble;
 use super::sight::Sight;
 use super::{CONTROLLER, Views};
@@ -329,17 +330,18 @@ impl Leaving {
         bulk: &Bulk,
         reader: &Reader,
         found: Found,
+        made: &Made,
     ) -> Result<Observed, Fault> {
         let mut observed = match found {
             Found::Absent { .. } => Observed::default(),
             Found::Instance(instance) if self.reuse().is_none() => {
                 Observed { instance: Some(*instance), ..Observed::default() }
             }
-            Found::Instance(instance) => self.read_parts(slb, bulk, *instance).await?,
+            Found::Instance(instance) => self.read_parts(slb, bulk, *instance, made).await?,
             Found::Unmarked(instance) => {
                 self.departure.reuse = Some(instance.id.clone());
                 self.departure.override_listeners = true;
-                self.read_parts(slb, bulk, *instance).await?
+                self.read_parts(slb, bulk, *instance, made).await?
             }
         };
         let name = self.owner.access_list_name();
@@ -349,9 +351,18 @@ impl Leaving {
         Ok(observed)
     }
 
-    async fn read_parts(&self, slb: &Slb, bulk: &Bulk, instance: ObservedInstance) -> Result<Observed, Fault> {
+    async fn read_parts(
+        &self,
+        slb: &Slb,
+        bulk: &Bulk,
+        instance: ObservedInstance,
+        made: &Made,
+    ) -> Result<Observed, Fault> {
         let needs = |observed: &Observed| teardown_needs(&self.owner, &self.departure, observed);
-        read(slb, bulk, Observed { instance: Some(instance), ..Observed::default() }, needs).await
+        let mut observed = Observed { instance: Some(instance), ..Observed::default() };
+        list_groups(slb, &mut observed, made).await?;
+        complete(slb, bulk, &mut observed, needs).await?;
+        Ok(observed)
     }
 
     pub(super) fn plan(&self, observed: &Observed) -> Plan {

@@ -204,6 +204,16 @@ pub enum Part {
 }
 
 impl Operation {
+    /// The name of what it makes, where the cloud would make it again if it is told so again.
+    #[must_use]
+    pub fn makes(&self) -> Option<&str> {
+        match self {
+            Self::CreateGroup { name, .. } => Some(name),
+            Self::CreateAccessList(wanted) => Some(&wanted.name),
+            _ => None,
+        }
+    }
+
     /// What it changes.
     #[must_use]
     pub const fn part(&self) -> Part {

@@ -40,6 +40,9 @@ pub enum Fault {
     Partial(usize),
     /// What a creation made is missing from this many lists.
     Hidden(u32),
+    /// A creation takes effect, the connection is closed without an answer, and what was made is missing from this many
+    /// lists.
+    LostAndHidden(u32),
     /// The call takes this much longer.
     Slow(Duration),
 }
@@ -73,7 +76,7 @@ impl Fault {
     fn suits(&self, write: bool) -> bool {
         match self {
             Self::Stale(_) | Self::Partial(_) => !write,
-            Self::Hidden(_) => write,
+            Self::Hidden(_) | Self::LostAndHidden(_) => write,
             _ => true,
         }
     }

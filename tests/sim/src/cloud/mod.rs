@@ -555,7 +555,7 @@ impl Cloud {
         if let Some(before) = before {
             state.remember(before);
         }
-        if let Some(Fault::Hidden(lists)) = fault {
+        if let Some(Fault::Hidden(lists) | Fault::LostAndHidden(lists)) = fault {
             let new = actions::marks(action, params, &answer);
             state.hidden.extend(new.into_iter().map(|marks| Hidden { marks, lists: *lists }));
         }
@@ -605,7 +605,7 @@ async fn spoil(
     host: &str,
 ) -> Result<Response<Bytes>, ConnectionLost> {
     match fault {
-        Some(Fault::Drop | Fault::AnswerLost) => Err(ConnectionLost),
+        Some(Fault::Drop | Fault::AnswerLost | Fault::LostAndHidden(_)) => Err(ConnectionLost),
         Some(Fault::HangBefore(time) | Fault::HangAfter(time)) => {
             tokio::time::sleep(time).await;
             Err(ConnectionLost)
