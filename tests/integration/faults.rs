@@ -36,11 +36,14 @@ struct Rules {
     menu: fn() -> Vec<Fault>,
     /// Whether somebody changes in the console what is ours.
     meddling: bool,
+    /// How long things go on to go wrong after everybody said what is wanted in the end; without it, that is said last.
+    afterwards: Option<Duration>,
 }
 
-const ALL_OF_IT: Rules = Rules { more: COMPARED, menu, meddling: true };
-/// Whatever goes wrong shows, if only later.
-const WITHOUT_COMPARISONS: Rules = Rules { more: ON_ITS_OWN, menu: honest_menu, meddling: false };
+const ALL_OF_IT: Rules = Rules { more: COMPARED, menu, meddling: true, afterwards: None };
+/// Whatever goes wrong shows, if only later, and nobody gives a reason to look once more.
+const WITHOUT_COMPARISONS: Rules =
+    Rules { more: ON_ITS_OWN, menu: honest_menu, meddling: false, afterwards: Some(Duration::from_secs(5)) };
 
 /// How long a play is.
 struct Pace {
@@ -101,7 +104,7 @@ fn menu() -> Vec<Fault> {
 fn honest_menu() -> Vec<Fault> {
     let stale = Fault::stale();
     let mut menu: Vec<Fault> = menu().into_iter().filter(|fault| !stale.contains(fault)).collect();
-    menu.extend([Fault::LostAndHidden(1), Fault::LostAndHidden(3)]);
+    menu.extend((1..=4).map(Fault::LostAndHidden));
     menu
 }
 
@@ -286,12 +289,17 @@ async fn play<P>(
         change(stage, &mut dice, rules.meddling);
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut said = false;
+    if let Some(afterwards) = rules.afterwards {
+        said = finally(stage);
+        tokio::time::sleep(afterwards).await;
+    }
     let wrong = stage.cloud.calls().iter().filter(|call| call.fault.is_some()).count();
     stage.cloud.calm();
     stage.cluster.calm();
     let began = Instant::now();
     let moved = || (*stage.cloud.changes().borrow(), stage.cluster.resource_version());
-    let mut said = finally(stage);
+    said = said || finally(stage);
     let (mut compared, mut same) = (None, false);
     while !said || !same {
         if began.elapsed() > LONG {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use sim::cloud::Fault;
 use sim::cluster::Version;
 use sim::stage::Stage;
@@ -10,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::in_process::{Product, on_a_clock_of_its_own};
 use crate::kit::{ALL, HASTE, address};
+use crate::proof::{Foreign, SHARED};
 
 const MORE: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
 /// How long everything may take: the waits after a lost answer, and what is tried again.
@@ -31,6 +33,15 @@ fn start(stage: &Stage) -> Product {
 
 fn groups(stage: &Stage) -> usize {
     stage.cloud.look(|cloud| cloud.load_balancers.values().map(|lb| lb.groups.len()).sum())
+}
+
+fn listeners(stage: &Stage) -> Vec<u16> {
+    let mut ports = stage.cloud.look(|cloud| {
+        let listeners = cloud.load_balancers.values().flat_map(|lb| lb.listeners.keys());
+        listeners.map(|(port, _)| *port).collect::<Vec<_>>()
+    });
+    ports.sort_unstable();
+    ports
 }
 
 /// Waits until the Service has its address; gives the largest number of server groups that there were on the way.
@@ -105,6 +116,27 @@ fn a_load_balancer_that_we_made_is_known_although_no_list_shows_it() {
 }
 
 #[test]
+fn a_listener_that_shows_up_when_nobody_wants_it_any_more_goes() {
+    on_a_clock_of_its_own(0, async {
+        let stage = stage().await;
+        stage.cloud.faults().script("CreateLoadBalancerTCPListener", Fault::LostAndHidden(1));
+        let _product = start(&stage);
+        let began = Instant::now();
+        while listeners(&stage).is_empty() {
+            assert!(began.elapsed() < LONG, "no listener is made");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let ports =
+            json!({"spec": {"ports": [{"name": "p8443", "port": 8443, "targetPort": 8000, "protocol": "TCP"}]}});
+        stage.cluster.patch("Service", "default", "web", &ports).unwrap();
+        served(&stage).await;
+        assert_eq!(listeners(&stage), [80, 8443], "nothing shows the one that nobody wants");
+        settled().await;
+        assert_eq!((listeners(&stage), groups(&stage)), (vec![8443], 1));
+    });
+}
+
+#[test]
 fn what_a_copy_made_that_was_killed_does_not_stay_beside_what_the_next_one_makes() {
     on_a_clock_of_its_own(0, async {
         let stage = stage().await;
@@ -126,16 +158,16 @@ fn on_a_persons_load_balancer_a_service_leaves_nothing_that_shows_up_late() {
     on_a_clock_of_its_own(0, async {
         const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
         let stage = stage().await;
-        let _foreign = crate::proof::Foreign::settle(&stage, &["web"]);
+        let _foreign = Foreign::settle(&stage, &["web"]);
         let (id, force) = (format!("{PREFIX}-id"), format!("{PREFIX}-force-override-listeners"));
-        let shared = [(id.as_str(), crate::proof::SHARED), (force.as_str(), "true")];
+        let shared = [(id.as_str(), SHARED), (force.as_str(), "true")];
         stage.expose("shop", &[8080], &["node-1", "node-2"], &shared);
         let _product = start(&stage);
         served(&stage).await;
         settled().await;
         let before = groups(&stage);
         stage.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(1));
-        let ports = serde_json::json!({"spec": {"ports": [
+        let ports = json!({"spec": {"ports": [
             {"name": "p8080", "port": 8080, "targetPort": 8000, "protocol": "TCP"},
             {"name": "p8081", "port": 8081, "targetPort": 8001, "protocol": "TCP"},
         ]}});

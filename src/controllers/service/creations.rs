@@ -1,9 +1,10 @@
 //! What was made a short while ago, or perhaps was, and may not be listed yet.
 //!
 //! Only the creation of a load balancer has a token by which the cloud makes it once. Everything else could be made twice by
-//! whoever believes a list that is late. So what we made is asked for by its id where a list does not show it; what was
-//! perhaps made, by a call whose answer was lost, is made again only after a wait; and where more may have been made than we
-//! know, by such a call or by a copy that was killed, the load balancer is read whole once more, when every list must show it.
+//! whoever believes a list that is late, or be left by whoever does not want it any more. So a group that we made is asked for
+//! by its id where a list does not show it; one that was perhaps made, by a call whose answer was lost, is made again only after
+//! a wait; and where more may have been made than is shown, by such a call, by a copy that was killed, or by us where a list
+//! proves to be late, the load balancer is read whole once more, when every list must show it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -12,8 +13,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::plan::inputs::ObjectKey;
+use crate::plan::lb::model::ListenerKey;
 use crate::plan::lb::observed::Observed;
-use crate::plan::lb::operation::Step;
+use crate::plan::lb::operation::{Operation, Step};
 
 /// How long what was perhaps made is waited for.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
@@ -31,6 +33,7 @@ struct Recent {
     /// The load balancer that was made.
     instance: Option<(String, Instant)>,
     groups: Vec<(MadeGroup, Instant)>,
+    listeners: BTreeMap<ListenerKey, Instant>,
     /// Names of what may have been made by a call whose answer was lost.
     perhaps: BTreeMap<String, Instant>,
     /// Whether another copy may have been killed while it worked for the Service.
@@ -57,8 +60,13 @@ pub(super) struct MadeGroup {
 
 impl Recent {
     fn says_nothing(&self) -> bool {
-        let Self { instance, groups, perhaps, inherited, doubt } = self;
-        instance.is_none() && groups.is_empty() && perhaps.is_empty() && !inherited && doubt.is_none()
+        let Self { instance, groups, listeners, perhaps, inherited, doubt } = self;
+        instance.is_none()
+            && groups.is_empty()
+            && listeners.is_empty()
+            && perhaps.is_empty()
+            && !inherited
+            && doubt.is_none()
     }
 }
 
@@ -94,15 +102,25 @@ impl Creations {
         self.with(key, first).flatten()
     }
 
-    /// All groups were listed: `whole` if every one was shown of which we knew.
-    pub(super) fn listed(&self, key: &ObjectKey, observed: &Observed, whole: bool) {
+    /// Some lists were read anew. One that lacks what we made is late, and may lack more.
+    pub(super) fn listed(&self, key: &ObjectKey, observed: &Observed) {
+        let Some(shown) = &observed.listeners else { return };
+        self.with(key, |recent| {
+            if recent.listeners.keys().any(|listener| !shown.contains_key(listener)) {
+                recent.doubt = Some(Instant::now());
+            }
+        });
+    }
+
+    /// The load balancer was read whole, its groups by a list that was `complete` if it had every one of which we knew.
+    pub(super) fn read(&self, key: &ObjectKey, observed: &Observed, complete: bool) {
         let lb = observed.instance.as_ref().map(|instance| instance.id.as_str()).unwrap_or_default();
         self.with(key, |recent| {
             // Somebody deleted it.
             recent.groups.retain(|(group, _)| group.load_balancer != lb || observed.groups.contains_key(&group.id));
             recent.perhaps.retain(|name, _| !observed.groups.values().any(|group| group.name == *name));
             match recent.doubt {
-                Some(_) if !whole => recent.doubt = Some(Instant::now()),
+                Some(_) if !complete => recent.doubt = Some(Instant::now()),
                 Some(since) if since.elapsed() >= LOOK_AGAIN => {
                     recent.doubt = None;
                     recent.perhaps.clear();
@@ -110,16 +128,17 @@ impl Creations {
                 _ => {}
             }
         });
+        self.listed(key, observed);
     }
 
-    /// Notes what came of a run: before it there were `before`, and then there is `observed`. `perhaps` is what the step was
-    /// to make at which it ended, if its fate is unknown; `complete` if every step was done.
+    /// Notes what came of a run: before it there were `before`, and then there is `observed`. `perhaps` is the step at which
+    /// it ended, if its fate is unknown; `complete` if every step was done.
     pub(super) fn note(
         &self,
         key: &ObjectKey,
         before: &Before,
         observed: &Observed,
-        perhaps: Option<&str>,
+        perhaps: Option<&Operation>,
         complete: bool,
     ) {
         let now = Instant::now();
@@ -142,9 +161,15 @@ impl Creations {
             }
             recent.groups.push((made, now));
         }
-        if let Some(name) = perhaps {
-            recent.perhaps.insert(name.to_owned(), now);
+        let listeners = || observed.listeners.iter().flatten().map(|(listener, _)| *listener);
+        recent.listeners.retain(|made, _| listeners().any(|listener| listener == *made));
+        let new = listeners().filter(|listener| !before.listeners.contains(listener));
+        recent.listeners.extend(new.map(|listener| (listener, now)));
+        if perhaps.is_some_and(Operation::creates) {
             recent.doubt = Some(now);
+        }
+        if let Some(name) = perhaps.and_then(Operation::makes) {
+            recent.perhaps.insert(name.to_owned(), now);
         }
         if complete {
             recent.inherited = false;
@@ -165,6 +190,7 @@ impl Creations {
         let recent = services.get_mut(key)?;
         recent.instance.take_if(|(_, at)| at.elapsed() >= KEPT);
         recent.groups.retain(|(_, at)| at.elapsed() < KEPT);
+        recent.listeners.retain(|_, at| at.elapsed() < KEPT);
         let answer = read(recent);
         if recent.says_nothing() {
             services.remove(key);
@@ -178,19 +204,25 @@ impl Creations {
 pub(super) struct Before {
     instance: bool,
     groups: BTreeSet<String>,
+    listeners: BTreeSet<ListenerKey>,
 }
 
 impl Before {
     pub(super) fn of(observed: &Observed) -> Self {
-        Self { instance: observed.instance.is_some(), groups: observed.groups.keys().cloned().collect() }
+        Self {
+            instance: observed.instance.is_some(),
+            groups: observed.groups.keys().cloned().collect(),
+            listeners: observed.listeners.iter().flatten().map(|(listener, _)| *listener).collect(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::lb::observed::{ObservedGroup, ObservedInstance};
-    use crate::plan::lb::operation::{Operation, Target};
+    use crate::plan::lb::model::Protocol;
+    use crate::plan::lb::observed::{ObservedGroup, ObservedInstance, ObservedListener};
+    use crate::plan::lb::operation::Target;
 
     fn balancer(groups: &[(&str, &str)]) -> Observed {
         let group = |name: &str| ObservedGroup { name: name.to_owned(), backends: None };
@@ -201,9 +233,18 @@ mod tests {
         }
     }
 
+    fn creation(name: &str) -> Operation {
+        Operation::CreateGroup { name: name.to_owned(), backends: Vec::new() }
+    }
+
     fn step(name: &str) -> Step {
-        let operation = Operation::CreateGroup { name: name.to_owned(), backends: Vec::new() };
-        Step { operation, target: Target::Instance, needs: Vec::new(), reason: String::new(), destroys: false }
+        Step {
+            operation: creation(name),
+            target: Target::Instance,
+            needs: Vec::new(),
+            reason: String::new(),
+            destroys: false,
+        }
     }
 
     fn key() -> ObjectKey {
@@ -231,19 +272,19 @@ mod tests {
         let before = balancer(&[("rsp-1", "a")]);
         let steps = [step("a"), step("b")];
         assert_eq!(creations.first_to_wait(&key(), &steps), None);
-        creations.note(&key(), &Before::of(&before), &before, Some("b"), false);
+        creations.note(&key(), &Before::of(&before), &before, Some(&creation("b")), false);
         assert_eq!(creations.first_to_wait(&key(), &steps), Some((1, WAIT)));
         tokio::time::advance(WAIT).await;
-        creations.listed(&key(), &before, true);
+        creations.read(&key(), &before, true);
         assert_eq!(creations.first_to_wait(&key(), &steps), None, "no list shows it");
         let after = balancer(&[("rsp-1", "a"), ("rsp-3", "b")]);
         creations.note(&key(), &Before::of(&before), &after, None, true);
         assert_eq!(creations.look_again(&key()), Some(LOOK_AGAIN), "it may show up beside the new one");
         tokio::time::advance(LOOK_AGAIN).await;
-        creations.listed(&key(), &after, false);
+        creations.read(&key(), &after, false);
         assert_eq!(creations.look_again(&key()), Some(LOOK_AGAIN), "a list that is late proves nothing");
         tokio::time::advance(LOOK_AGAIN).await;
-        creations.listed(&key(), &after, true);
+        creations.read(&key(), &after, true);
         assert_eq!(creations.look_again(&key()), None);
     }
 
@@ -251,8 +292,8 @@ mod tests {
     async fn what_shows_up_was_made_and_need_not_be_waited_for() {
         let creations = Creations::default();
         let before = balancer(&[]);
-        creations.note(&key(), &Before::of(&before), &before, Some("b"), false);
-        creations.listed(&key(), &balancer(&[("rsp-2", "b")]), true);
+        creations.note(&key(), &Before::of(&before), &before, Some(&creation("b")), false);
+        creations.read(&key(), &balancer(&[("rsp-2", "b")]), true);
         assert_eq!(creations.first_to_wait(&key(), &[step("b")]), None);
     }
 
@@ -268,5 +309,27 @@ mod tests {
         assert_eq!(creations.look_again(&key()), Some(LOOK_AGAIN));
         creations.forget(&key());
         assert_eq!(creations.look_again(&key()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_lacks_a_listener_of_ours_is_not_believed() {
+        let creations = Creations::default();
+        let listener = ListenerKey { port: 443, protocol: Protocol::Tcp };
+        let with = |listeners: &[ListenerKey]| Observed {
+            listeners: Some(listeners.iter().map(|key| (*key, ObservedListener::default())).collect()),
+            ..balancer(&[])
+        };
+        let (without, with) = (with(&[]), with(&[listener]));
+        creations.note(&key(), &Before::of(&without), &with, None, true);
+        creations.listed(&key(), &with);
+        assert_eq!(creations.look_again(&key()), None);
+        creations.listed(&key(), &without);
+        assert_eq!(creations.look_again(&key()), Some(LOOK_AGAIN));
+        creations.note(&key(), &Before::of(&without), &without, None, true);
+        tokio::time::advance(LOOK_AGAIN).await;
+        creations.read(&key(), &without, true);
+        assert_eq!(creations.look_again(&key()), None, "somebody deleted it");
+        creations.note(&key(), &Before::of(&without), &without, Some(&Operation::StartListener { listener }), false);
+        assert_eq!(creations.look_again(&key()), None, "nothing was to be made");
     }
 }

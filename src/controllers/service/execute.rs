@@ -28,8 +28,8 @@ pub(super) struct Execution {
     pub(super) refused: Vec<(String, Fault)>,
     /// Why the run ended before the last step, if it did.
     pub(super) stopped: Option<(String, Fault)>,
-    /// What the step was to make at which the run ended, if it may have been made.
-    pub(super) perhaps: Option<String>,
+    /// At which the run ended, if it may have been done.
+    pub(super) perhaps: Option<Operation>,
     /// What was decided on the way, for the user: which vSwitch was full, for example.
     pub(super) remarks: Vec<String>,
 }
@@ -91,7 +91,7 @@ pub(super) async fn execute(
             }
             Err(fault) if ends_the_run(fault.kind) => {
                 if has_unknown_fate(fault.kind) {
-                    execution.perhaps = step.operation.makes().map(str::to_owned);
+                    execution.perhaps = Some(step.operation);
                 }
                 execution.stopped = Some((line, fault));
                 return execution;

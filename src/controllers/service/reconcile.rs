@@ -168,6 +168,7 @@ impl Reconciler {
                 self.memory.forget(&service.key);
                 return Err(fault.into());
             }
+            self.memory.creations.listed(&service.key, &observed);
             plan = diff(desired, &observed);
         }
         let problems = std::mem::take(&mut plan.problems);
@@ -186,7 +187,7 @@ impl Reconciler {
         let before = Before::of(&observed);
         let execution = execute(&cloud.slb, fence, plan, &mut observed, &token, number_of(service)).await;
         let complete = execution.complete() && waits.is_none();
-        self.memory.creations.note(&service.key, &before, &observed, execution.perhaps.as_deref(), complete);
+        self.memory.creations.note(&service.key, &before, &observed, execution.perhaps.as_ref(), complete);
         if let (true, Some(made), Some((_, Fault { kind: FaultKind::Gone, .. }))) =
             (absent, &observed.instance, &execution.stopped)
         {
@@ -309,9 +310,9 @@ impl Reconciler {
                 if let Some(read_at) = self.inherit(service, desired, drift_check, &mut observed).await? {
                     return Ok((observed, read_at));
                 }
-                let whole = list_groups(slb, &mut observed, &made).await?;
-                self.memory.creations.listed(&service.key, &observed, whole);
+                let all = list_groups(slb, &mut observed, &made).await?;
                 complete(slb, bulk, &mut observed, |observed| desired.needs(observed)).await?;
+                self.memory.creations.read(&service.key, &observed, all);
                 Ok((observed, Instant::now()))
             }
             Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {

@@ -214,6 +214,19 @@ impl Operation {
         }
     }
 
+    /// Whether it makes a thing of its own.
+    #[must_use]
+    pub const fn creates(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateInstance(_)
+                | Self::CreateGroup { .. }
+                | Self::CreateAccessList(_)
+                | Self::CreateListener { .. }
+                | Self::CreateDomainExtension { .. }
+        )
+    }
+
     /// What it changes.
     #[must_use]
     pub const fn part(&self) -> Part {
