@@ -12,6 +12,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::alibaba::permissions;
 use crate::config::{self, Loaded, Origin, Report};
 use crate::kubelet::{self, Form, HostName};
+use crate::observe::panics;
 use crate::plan::inputs::ObjectKey;
 use crate::rights::cluster::{ServerVersion, Subject};
 use crate::{app, gc, preview, rights};
@@ -168,6 +169,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     keep_secrets_from_core_dumps();
+    panics::tell();
     let source = cli.source;
     match cli.command.unwrap_or(Command::Run) {
         Command::Run => run(&source),

@@ -119,15 +119,16 @@ impl Supervisor {
     /// Waits for one task to end; false if there is none. A job that should still run is started again.
     async fn join(&mut self) -> bool {
         let Some(ended) = self.tasks.join_next_with_id().await else { return false };
-        let (id, failure) = match ended {
-            Ok((id, ())) => (id, None),
-            Err(failure) => (failure.id(), Some(failure)),
+        let (id, well) = match ended {
+            Ok((id, ())) => (id, true),
+            Err(failure) => (failure.id(), false),
         };
         let Some(job) = self.job_of.remove(&id) else { return true };
         report_running(job, false);
-        match failure {
-            Some(failure) => error!(%job, %failure, "the job ended abnormally"),
-            None => info!(%job, "stopped"),
+        if well {
+            info!(%job, "stopped");
+        } else {
+            error!(%job, "the job ended abnormally");
         }
         let expected = self.running.get(&job).is_none_or(CancellationToken::is_cancelled);
         if !expected {

@@ -93,7 +93,8 @@ pub async fn drive<F, R>(
                 let (id, verdict) = match ended {
                     Ok((id, verdict)) => (id, verdict),
                     Err(failure) => {
-                        error!(controller, %failure, "a reconcile ended abnormally; its object is tried again");
+                        let object = running.get(&failure.id()).map(|(key, _)| key.to_string()).unwrap_or_default();
+                        error!(controller, object, "a reconcile ended abnormally; its object is tried again");
                         (failure.id(), Verdict::Failed(Pause::LONG))
                     }
                 };

@@ -7,3 +7,4 @@ pub mod http;
 pub mod logs;
 pub mod metrics;
 pub mod notify;
+pub mod panics;

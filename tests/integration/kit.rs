@@ -81,6 +81,18 @@ impl World {
         Ccm { child: command.spawn().unwrap(), log, port: 0 }
     }
 
+    /// What lets the wall clock of a process jump that loads it before all else, see `clock.c`.
+    pub(crate) fn clock_library(&self) -> PathBuf {
+        let library = self.folder().join("clock.so");
+        if !library.exists() {
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/clock.c");
+            let built =
+                Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl").status();
+            assert!(built.unwrap().success(), "a C compiler is needed, as for the build");
+        }
+        library
+    }
+
     /// Starts the binary with another configuration file out of a script that may mount what it likes: nobody else sees it.
     pub(crate) fn start_after(&self, script: &str, config: &Path, environment: &[(&str, &str)]) -> Ccm {
         let log = self.folder().join("ccm-mounted.log");

@@ -1,7 +1,6 @@
 //! Of two copies one works, whatever becomes of the other: paused, cut off from the API server, slow, killed, stopped.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -83,15 +82,9 @@ impl Pair {
 
     /// Starts a copy whose wall clock can be set off, see [`Pair::jump`].
     fn start_with_clock(&self, number: usize) -> Ccm {
-        let library = self.world.folder().join("clock.so");
-        if !library.exists() {
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/clock.c");
-            let built =
-                Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).arg("-ldl").status();
-            assert!(built.unwrap().success(), "a C compiler is needed, as for the build");
-        }
         self.jump(number, 0);
-        let (library, file) = (library.display().to_string(), self.clock_file(number).display().to_string());
+        let (library, file) =
+            (self.world.clock_library().display().to_string(), self.clock_file(number).display().to_string());
         self.start_with(number, &[("LD_PRELOAD", &library), ("CLOCK_OFFSET_FILE", &file)])
     }
 

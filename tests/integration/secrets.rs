@@ -9,7 +9,7 @@ use sim::cluster::Version;
 use sim::stage::{ACCESS_KEY, Stage};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::kit::{ALL, HASTE, World, address, free_port};
+use crate::kit::{ALL, HASTE, World, address, free_port, is_ready};
 use crate::proof::Row;
 
 /// Occurs in every secret, and nowhere else.
@@ -210,6 +210,35 @@ async fn no_secret_leaves_the_memory() {
         lost: 0,
     }
     .write();
+}
+
+/// A clock beyond all calendars makes the process panic while it signs, with the secret in its hands.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_told_by_a_panic() {
+    let world = world(&KINDS[2]).await;
+    let (library, file) = (world.clock_library(), world.folder().join("clock"));
+    std::fs::write(&file, "0").unwrap();
+    let (library, file_name) = (library.display().to_string(), file.display().to_string());
+    let environment =
+        [("LD_PRELOAD", library.as_str()), ("CLOCK_OFFSET_FILE", file_name.as_str()), ("RUST_BACKTRACE", "full")];
+    let ccm = world.start_with(&[], &environment);
+    world.stage.join(1);
+    world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
+    let jump = |seconds: &str| {
+        let beside = world.folder().join("clock~");
+        std::fs::write(&beside, seconds).unwrap();
+        std::fs::rename(beside, &file).unwrap();
+    };
+    jump("400000000000");
+    world.stage.join(2);
+    world.until_so("it panics", async || ccm.log().contains("a defect of this program")).await;
+    jump("0");
+    world.until("it goes on", |_| is_ready(&world.node("node-2"))).await;
+    drop(ccm);
+    let (log, secrets) = (world.logs(), secrets_of(&world));
+    assert!(log.contains("panic at ") && log.contains("alibaba::wire"), "where it was is told: {log}");
+    assert!(!secrets.iter().any(|secret| log.contains(secret.as_str())), "{log}");
+    assert!(secrets.contains(SECRET) && secrets.contains(TOKEN), "they were in use");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,64 @@
+//! What is told of a panic: it is a defect of this program, and whoever looks for it needs to know where it was.
+//!
+//! A text that was made for the occasion can hold anything that was at hand, a secret too: only one that was written
+//! beforehand is told.
+
+use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
+use std::io::Write;
+use std::panic;
+
+use tracing::error;
+
+/// From now on, panics are told so; in the log, where there is one.
+pub fn tell() {
+    panic::set_hook(Box::new(|info| {
+        let thread = std::thread::current();
+        let text = text(thread.name(), info.location(), info.payload());
+        // Names of functions, and no values; only if the environment asks for it.
+        let trace = Backtrace::capture();
+        let trace = if trace.status() == BacktraceStatus::Captured { format!("\n{trace}") } else { String::new() };
+        if tracing::dispatcher::has_been_set() {
+            error!("{text}{trace}");
+        } else {
+            // Where even that fails, nobody listens.
+            let _ = writeln!(std::io::stderr(), "{text}{trace}");
+        }
+    }));
+}
+
+fn text(thread: Option<&str>, location: Option<&impl fmt::Display>, payload: &(dyn Any + Send)) -> String {
+    let place = location.map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+    let what = payload.downcast_ref::<&'static str>().copied();
+    let what = what.unwrap_or("the message is not shown, since it was made of values, which can be secret");
+    format!("panic at {place} in thread {}, a defect of this program: {what}", thread.unwrap_or("without a name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(of: impl FnOnce() + panic::UnwindSafe) -> Box<dyn Any + Send> {
+        panic::catch_unwind(of).unwrap_err()
+    }
+
+    #[test]
+    fn only_what_was_written_beforehand_is_told() {
+        let secret = String::from("hunter2 is the pässword");
+        let number = secret.parse::<u8>().map_err(|_| secret.clone());
+        let made = [
+            payload(|| panic!("no {secret}")),
+            payload(|| assert_eq!(number.clone().expect("a number"), 1)),
+            // The standard library cites the text.
+            payload(|| drop(secret[..secret.find('ä').unwrap_or(0) + 1].to_owned())),
+        ];
+        for payload in &made {
+            let text = text(Some("worker"), Some(&"src/a.rs:1:2"), &**payload);
+            assert!(text.starts_with("panic at src/a.rs:1:2 in thread worker, a defect"), "{text}");
+            assert!(!text.contains("hunter2"), "{text}");
+        }
+        let written = payload(|| panic!("written beforehand"));
+        assert!(text(None, None::<&String>, &*written).ends_with("a defect of this program: written beforehand"));
+    }
+}
