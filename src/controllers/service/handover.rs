@@ -13,6 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use jiff::Timestamp;
 use sha1::{Digest, Sha1};
+use tokio::time::Instant;
 
 use crate::plan::lb::desired::Desired;
 use crate::plan::lb::model::{BackendKind, GroupRef, ListenerKey};
@@ -35,29 +36,37 @@ type Short = [u8; 8];
 pub(super) struct Handover {
     /// By Service.
     known: HashMap<Short, Known>,
+    /// When the note was read.
+    read_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
     digest: Short,
+    /// As of when the note was read.
     age: Duration,
 }
 
 impl Handover {
     /// Reads a note at `now`; one that makes no sense says nothing.
     pub(super) fn read(note: &str, now: Timestamp) -> Self {
-        Self { known: parse(note, now).unwrap_or_default() }
+        Self { known: parse(note, now).unwrap_or_default(), read_at: Some(Instant::now()) }
     }
 
     /// Whether anything is known of the Service with this UID that is not older than `oldest`.
     pub(super) fn knows(&self, uid: &str, oldest: Duration) -> bool {
-        self.known.get(&short(uid)).is_some_and(|known| known.age < oldest)
+        self.known.get(&short(uid)).is_some_and(|known| self.age(known) < oldest)
     }
 
     /// How long ago the server groups of the Service were read, if they were as in `observed` then and since.
     pub(super) fn confirms(&self, uid: &str, observed: &Observed) -> Option<Duration> {
         let known = self.known.get(&short(uid))?;
-        (digest(observed)? == known.digest).then_some(known.age)
+        (digest(observed)? == known.digest).then(|| self.age(known))
+    }
+
+    /// What was known grows old here too, or nothing would ever be compared again.
+    fn age(&self, known: &Known) -> Duration {
+        known.age + self.read_at.map_or(Duration::ZERO, |read_at| read_at.elapsed())
     }
 }
 
@@ -193,8 +202,8 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    #[test]
-    fn what_was_told_is_confirmed_with_its_age_and_nothing_else_is() {
+    #[tokio::test(start_paused = true)]
+    async fn what_was_told_is_confirmed_with_its_age_and_nothing_else_is() {
         let (one, other) = (balancer(100), balancer(50));
         let services = [("uid-1", &one, 10 * MINUTE), ("uid-2", &one, 30 * MINUTE)];
         let handover = Handover::read(&note(services.into_iter(), at(0)), at(60));
@@ -202,6 +211,9 @@ mod tests {
         assert_eq!(handover.confirms("uid-1", &other), None);
         assert_eq!(handover.confirms("uid-3", &one), None);
         assert!(handover.knows("uid-2", 33 * MINUTE) && !handover.knows("uid-2", 32 * MINUTE));
+        tokio::time::advance(5 * MINUTE).await;
+        assert_eq!(handover.confirms("uid-1", &one), Some(17 * MINUTE), "the next comparison is not put off");
+        assert!(handover.knows("uid-2", 38 * MINUTE) && !handover.knows("uid-2", 37 * MINUTE));
         let mut sorted = one.clone();
         sorted.groups.values_mut().for_each(|group| group.backends.as_mut().unwrap().reverse());
         assert!(handover.confirms("uid-1", &sorted).is_some(), "the order of backends says nothing");

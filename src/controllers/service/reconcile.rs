@@ -344,6 +344,10 @@ impl Reconciler {
         drift_check: Duration,
         observed: &mut Observed,
     ) -> Result<Option<Instant>, Trouble> {
+        if self.memory.creations.look_again(&service.key).is_some() {
+            // There may be more than anybody knew.
+            return Ok(None);
+        }
         let id = match &observed.instance {
             Some(instance) if desired.reuse.is_none() && self.handover.knows(&service.uid, drift_check) => &instance.id,
             _ => return Ok(None),
