@@ -383,7 +383,8 @@ configuration apart from shorter times. The test `counts` measures this table be
         "
 Instances are asked about in batches of 100, route entries are written in batches of 50 and backends in batches of 40. A
 load balancer is read whole when a leader begins, and then every `service.drift_check`; in between, a change reads only what
-it needs. While nothing changes, nothing is written to the API server but the lease.
+it needs. It is read whole once more half a minute after a creation whose answer was lost, or that a list was late to show.
+While nothing changes, nothing is written to the API server but the lease.
 ",
     );
     page
