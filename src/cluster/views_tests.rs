@@ -231,6 +231,26 @@ fn slices_of_both_versions_say_the_same() {
 }
 
 #[test]
+fn only_pods_are_named_by_what_they_are() {
+    let target = json!({ "kind": "VirtualMachine", "name": "p1" });
+    let metadata = json!({ "name": "s1", "namespace": "shop", "labels": { "kubernetes.io/service-name": "web" } });
+    let by_slice = json!({ "metadata": metadata, "endpoints": [{ "addresses": ["10.1.0.5"], "targetRef": target }] });
+    assert_eq!(slice(by_slice).unwrap().unwrap().view.endpoints[0].pod, None);
+    let addresses = json!([{ "ip": "10.1.0.5", "targetRef": target }]);
+    let whole = json!({ "metadata": { "name": "web" }, "subsets": [{ "addresses": addresses }] });
+    assert_eq!(endpoints(whole).unwrap().endpoints[0].pod, None);
+}
+
+#[test]
+fn a_port_without_target_is_its_own_target() {
+    for target in [json!(null), json!(0), json!("")] {
+        let spec = json!({ "ports": [{ "port": 443, "targetPort": target }] });
+        let found = service(json!({ "metadata": { "name": "web" }, "spec": spec })).unwrap().ports;
+        assert_eq!(found[0].target_port, TargetPort::Number(443));
+    }
+}
+
+#[test]
 fn a_slice_may_be_empty_foreign_or_say_little() {
     let labels = json!({ "kubernetes.io/service-name": "web" });
     let empty = slice(json!({ "metadata": { "namespace": "a", "labels": labels }, "endpoints": null, "ports": null }));

@@ -227,5 +227,63 @@ mod tests {
             Some(Field::Cookie)
         );
         assert_eq!(lacks(Protocol::Tcp, &[(Field::AclStatus, "off")]), None);
+        assert_eq!(lacks(Protocol::Tcp, &[(Field::AclStatus, "on"), (Field::AclType, "white")]), Some(Field::AclId));
+        assert_eq!(lacks(Protocol::Tcp, &[(Field::ConnectionDrain, "on")]), Some(Field::ConnectionDrainTimeout));
+        assert_eq!(lacks(Protocol::Tcp, &[(Field::ConnectionDrain, "off")]), None);
+    }
+
+    #[test]
+    fn what_belongs_to_a_feature_that_is_off_is_not_sent() {
+        let sent = |list: &[(Field, &str)]| switched(fields(list)).into_keys().collect::<Vec<_>>();
+        let drain = |on| sent(&[(Field::ConnectionDrain, on), (Field::ConnectionDrainTimeout, "10")]);
+        assert_eq!((drain("on").len(), drain("off").len()), (2, 1));
+        let acl = |on| sent(&[(Field::AclStatus, on), (Field::AclId, "a"), (Field::AclType, "white")]);
+        assert_eq!((acl("on").len(), acl("off").len()), (3, 1));
+        let sticky = |on, kind| {
+            let list = [
+                (Field::StickySession, on),
+                (Field::StickySessionType, kind),
+                (Field::CookieTimeout, "10"),
+                (Field::Cookie, "c"),
+            ];
+            sent(&list)
+        };
+        assert_eq!(sticky("off", "insert"), [Field::StickySession]);
+        assert_eq!(sticky("on", "insert"), [Field::StickySession, Field::StickySessionType, Field::CookieTimeout]);
+        assert_eq!(sticky("on", "server"), [Field::StickySession, Field::StickySessionType, Field::Cookie]);
+    }
+
+    #[test]
+    fn what_the_api_reports_of_its_own_is_not_sent_back() {
+        let remote = fields(&[
+            (Field::HealthCheckDomain, ""),
+            (Field::IdleTimeout, "0"),
+            (Field::ListenerForward, "off"),
+            (Field::ForwardPort, "0"),
+            (Field::RequestTimeout, "60"),
+        ]);
+        let wanted = fields(&[(Field::Scheduler, "wlc")]);
+        let sent = for_change(Protocol::Http, &remote, &wanted).into_keys().collect::<Vec<_>>();
+        assert_eq!(sent, [Field::Scheduler, Field::RequestTimeout]);
+        // Listeners that redirect carry their port.
+        let remote = fields(&[(Field::ListenerForward, "on"), (Field::ForwardPort, "443")]);
+        assert_eq!(for_change(Protocol::Http, &remote, &wanted), wanted);
+    }
+
+    #[test]
+    fn what_the_api_does_not_report_is_its_default() {
+        for (field, value) in [
+            (Field::PersistenceTimeout, "0"),
+            (Field::ProxyProtocolV2Enabled, "false"),
+            (Field::HealthCheckDomain, "$_ip"),
+        ] {
+            let on = [(Field::HealthCheckType, "http")];
+            let wanted = fields(&[on.as_slice(), &[(field, value)]].concat());
+            assert_eq!(differing(Protocol::Tcp, &fields(&on), &wanted), [], "{field}");
+            let other = fields(&[on.as_slice(), &[(field, "7")]].concat());
+            assert_eq!(differing(Protocol::Tcp, &other, &wanted), [field]);
+        }
+        let spelled = |value| fields(&[(Field::ProxyProtocolV2Enabled, value)]);
+        assert_eq!(differing(Protocol::Tcp, &spelled("True"), &spelled("true")), []);
     }
 }

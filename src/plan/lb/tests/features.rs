@@ -1,11 +1,10 @@
-//! Source ranges, affinity, readiness gates, partial management, placement, and what the status tells.
+//! Source ranges, affinity, partial management, placement, and what the status tells.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::*;
-use crate::plan::inputs::{Ingress, PodView, Taint};
+use crate::plan::inputs::{Ingress, Taint};
 use crate::plan::lb::desired::expected_details;
-use crate::plan::lb::gates::{Outcome, admitted, conditions, gate_of, pods_to_read};
 use crate::plan::lb::naming::{LABEL_HASH, Owner};
 use crate::plan::lb::observed::AccessList;
 use crate::plan::lb::teardown;
@@ -242,69 +241,6 @@ fn a_load_balancer_is_made_in_every_mode_with_what_is_managed() {
     }
 }
 
-/// A world with one gated pod at 192.168.64.11 whose endpoint is not ready.
-fn gated(containers_ready: bool) -> (World, BTreeMap<String, PodView>) {
-    let mut world = World::new(&[ENI]);
-    let endpoint = &mut world.endpoints.endpoints[0];
-    (endpoint.ready, endpoint.pod) = (Some(false), Some("web-0".into()));
-    let pod = PodView {
-        key: ObjectKey::new("default", "web-0"),
-        uid: "u-0".to_owned(),
-        gates: BTreeSet::from([gate_of(&world.service)]),
-        containers_ready,
-        conditions: BTreeMap::new(),
-    };
-    (world, BTreeMap::from([("web-0".to_owned(), pod)]))
-}
-
-#[test]
-fn a_pod_that_waits_only_for_the_load_balancer_is_registered_and_then_told() {
-    let (mut world, pods) = gated(true);
-    let gate = gate_of(&world.service);
-    assert_eq!(gate, "service.readiness.alibabacloud.com/web");
-    assert_eq!(pods_to_read(&world.service, &world.endpoints), BTreeSet::from(["web-0".to_owned()]));
-    let (endpoints, waiting) = admitted(&gate, &world.endpoints, &pods);
-    assert_eq!(waiting, 0);
-    world.endpoints = endpoints;
-    let (desired, attached) = (world.desired(), world.enis.keys().copied().collect());
-    let told = |observed: &Observed, pods: &BTreeMap<String, PodView>| {
-        let outcome = Outcome { desired: &desired, observed, attached: &attached, complete: false };
-        conditions(&gate, &world.endpoints, pods, outcome)
-    };
-    assert_eq!(told(&Observed::default(), &pods), [], "not before it is a backend");
-    let served = world.served().observed;
-    let condition = told(&served, &pods).remove(0);
-    assert_eq!((condition.uid.as_str(), condition.registered, condition.reason()), ("u-0", true, "ServerRegistered"));
-    let mut again = pods.clone();
-    let known = Condition { status: ConditionStatus::True, reason: "ServerRegistered".into(), since: None };
-    again.get_mut("web-0").unwrap().conditions.insert(gate.clone(), known);
-    assert_eq!(told(&served, &again), [], "once is enough");
-}
-
-#[test]
-fn a_pod_whose_containers_are_not_ready_or_that_has_no_gate_is_no_backend() {
-    let (world, mut pods) = gated(false);
-    let gate = gate_of(&world.service);
-    let (endpoints, waiting) = admitted(&gate, &world.endpoints, &pods);
-    assert_eq!((endpoints, waiting), (world.endpoints.clone(), 1));
-    let pod = pods.get_mut("web-0").unwrap();
-    (pod.containers_ready, pod.gates) = (true, BTreeSet::from(["other".to_owned()]));
-    assert_eq!(admitted(&gate, &world.endpoints, &pods), (world.endpoints.clone(), 0));
-}
-
-#[test]
-fn a_pod_without_interface_is_told_so() {
-    let (mut world, pods) = gated(true);
-    let gate = gate_of(&world.service);
-    world.endpoints = admitted(&gate, &world.endpoints, &pods).0;
-    world.enis.remove(&"192.168.64.11".parse().unwrap());
-    let (desired, attached) = (world.desired(), BTreeSet::new());
-    let observed = Observed::default();
-    let outcome = Outcome { desired: &desired, observed: &observed, attached: &attached, complete: true };
-    let condition = conditions(&gate, &world.endpoints, &pods, outcome).remove(0);
-    assert_eq!((condition.registered, condition.reason()), (false, "ServerInvalidServer"));
-}
-
 #[test]
 fn the_status_says_how_it_is_reached_and_which_ports_are_not_served() {
     let mut world = World::new(&[("proxy-protocol", "on")]);
@@ -321,6 +257,9 @@ fn the_status_says_how_it_is_reached_and_which_ports_are_not_served() {
     let found = details(&world, &served, true);
     assert_eq!((found.ip_mode.as_str(), found.ports[0].error.as_str()), ("VIP", ""));
     assert_eq!((found.ports[1].port, found.ports[1].error.as_str()), (9000, "alibabacloud.com/ListenerMissing"));
+    let name = [Ingress { ip: String::new(), hostname: "a.example.com".into() }];
+    let named = expected_details(&world.service, &world.desired(), &served.observed, &name, true);
+    assert_eq!(named[0].ip_mode, "", "the API server takes a mode with an address only");
 }
 
 #[test]

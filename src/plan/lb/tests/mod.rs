@@ -1,9 +1,14 @@
 //! A small world for tests: Services, nodes, endpoints, and a load balancer that steps are applied to.
 
+mod backends;
 mod changes;
+mod defaults;
 mod features;
+mod gates;
+mod keys;
 mod plans;
 mod properties;
+mod refusals;
 mod traps;
 mod wanted;
 
