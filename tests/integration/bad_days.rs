@@ -255,11 +255,17 @@ async fn with_services() -> (World, Ccm) {
     (world, ccm)
 }
 
-async fn impossible_annotations() {
+/// The same with a Service `web` that has its address.
+async fn served() -> (World, Ccm) {
     let (world, ccm) = with_services().await;
     world.stage.expose("web", &[80], &["node-1"], &[]);
     until_address(&world, "web").await;
     world.until_quiet(Duration::from_millis(500)).await;
+    (world, ccm)
+}
+
+async fn impossible_annotations() {
+    let (world, ccm) = served().await;
     let before = world.stage.cloud.snapshot();
     let wrong = [
         ("scheduler", json!("fastest")),
@@ -289,10 +295,7 @@ async fn impossible_annotations() {
 }
 
 async fn an_answer_that_cannot_be_read() {
-    let (world, ccm) = with_services().await;
-    world.stage.expose("web", &[80], &["node-1"], &[]);
-    until_address(&world, "web").await;
-    world.until_quiet(Duration::from_millis(500)).await;
+    let (world, ccm) = served().await;
     world.stage.cloud.faults().always("DescribeLoadBalancerListeners", Fault::Garbled);
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
     let message = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
@@ -333,10 +336,7 @@ async fn throttled() {
 }
 
 async fn deleted_by_hand() {
-    let (world, ccm) = with_services().await;
-    world.stage.expose("web", &[80], &["node-1"], &[]);
-    until_address(&world, "web").await;
-    world.until_quiet(Duration::from_millis(500)).await;
+    let (world, ccm) = served().await;
     let first = load_balancer(&world, "web");
     world.stage.cloud.edit(|cloud| cloud.load_balancers.remove(&first));
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);

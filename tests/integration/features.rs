@@ -1,5 +1,5 @@
-//! What Services can ask for beyond an address: readiness gates, graceful shutdown, source ranges, partial management,
-//! placement, and shared load balancers.
+//! What Services can ask for beyond an address: readiness gates, graceful shutdown, source ranges, partial management, and
+//! shared load balancers.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use sim::cloud::{Fault, Listener, LoadBalancer, Protocol};
 use sim::cluster::{Endpoint, NodeSpec};
 
-use crate::kit::{ALL, World, address, is_ready};
+use crate::kit::{ALL, Ccm, World, address};
 
 const SERVICE: &[&str] = &["service"];
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
 const GATE: &str = "service.readiness.alibabacloud.com/web";
 
-fn key(suffix: &str) -> String {
+pub(crate) fn key(suffix: &str) -> String {
     format!("{PREFIX}{suffix}")
 }
 
@@ -23,8 +23,18 @@ fn patch(world: &World, name: &str, changes: &Value) {
     world.stage.cluster.patch("Service", "default", name, changes).unwrap();
 }
 
+/// A world with more configuration, one node, and a Service `web` with annotations that has its address; and the binary.
+pub(crate) async fn served(more: &str, annotations: &[(&str, &str)]) -> (World, Ccm) {
+    let world = World::new(SERVICE, more).await;
+    let node = world.stage.join(1);
+    world.stage.expose("web", &[80], &[&node], annotations);
+    let ccm = world.start();
+    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    (world, ccm)
+}
+
 /// The only load balancer of the cloud, if there is one.
-fn balancer(world: &World) -> Option<LoadBalancer> {
+pub(crate) fn balancer(world: &World) -> Option<LoadBalancer> {
     world.stage.cloud.look(|cloud| cloud.load_balancers.values().next().map(|it| LoadBalancer::clone(it)))
 }
 
@@ -43,7 +53,7 @@ fn reasons(world: &World, name: &str) -> Vec<String> {
     world.events("Service", name).into_iter().map(|(_, reason, _)| reason).collect()
 }
 
-fn said(world: &World, name: &str, text: &str) -> bool {
+pub(crate) fn said(world: &World, name: &str, text: &str) -> bool {
     world.events("Service", name).iter().any(|(_, _, message)| message.contains(text))
 }
 
@@ -185,13 +195,9 @@ async fn trap_16_source_ranges_affinity_and_health_checks_reach_the_listeners() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_of_others_are_repaired_where_we_manage_and_told_by_name() {
-    let world = World::new(SERVICE, "\n[service]\ndrift_check = \"60s\"\n").await;
-    let nodes = [world.stage.join(1)];
     let (manage, scheduler, protection) = (key("manage"), key("scheduler"), key("delete-protection"));
     let annotations = [(manage.as_str(), "listeners"), (&scheduler, "wlc"), (&protection, "on")];
-    world.stage.expose("web", &[80], &[&nodes[0]], &annotations);
-    let ccm = world.start();
-    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    let (world, ccm) = served("\n[service]\ndrift_check = \"60s\"\n", &annotations).await;
     world.until_quiet(Duration::from_secs(1)).await;
     world.stage.cloud.edit(|cloud| {
         for lb in cloud.load_balancers.values_mut() {
@@ -265,47 +271,8 @@ async fn a_shared_load_balancer_has_one_owner_per_port_and_is_left_clean() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_intranet_load_balancer_goes_where_there_is_room_and_says_so() {
-    let world = World::new(SERVICE, "").await;
-    let nodes = [world.stage.join(1)];
-    world.stage.cloud.faults().script("CreateLoadBalancer", Fault::code("OperationFailed.ZoneResourceLimit"));
-    world.stage.expose("web", &[80], &[&nodes[0]], &[(&key("address-type"), "intranet")]);
-    let ccm = world.start();
-    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
-    assert_eq!(balancer(&world).unwrap().vswitch, "vsw-j");
-    world.until("each choice is told", |_| said(&world, "web", "was made in vSwitch vsw-j")).await;
-    assert!(said(&world, "web", "can be made in vSwitch vsw-i"), "{:?}", world.events("Service", "web"));
-    assert!(ccm.stop().await.success());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn zones_of_the_configuration_give_way_where_they_are_sold_out_and_each_choice_is_told() {
-    let defaults = "\n[service.defaults]\nmaster_zone = \"cn-hangzhou-i\"\nslave_zone = \"cn-hangzhou-j\"\n";
-    let world = World::new(SERVICE, defaults).await;
-    let node = world.stage.join(1);
-    world.stage.cloud.edit(|cloud| cloud.sold_out_zones.extend(["cn-hangzhou-i".to_owned()]));
-    world.stage.expose("web", &[80], &[&node], &[]);
-    let ccm = world.start();
-    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
-    let made = balancer(&world).unwrap();
-    assert_eq!((made.master_zone.as_str(), made.slave_zone.as_str()), ("cn-hangzhou-j", "cn-hangzhou-i"));
-    let (refused, chosen) = ("zones cn-hangzhou-i and cn-hangzhou-j", "zones cn-hangzhou-j and cn-hangzhou-i");
-    world.until("the choice is told", |_| said(&world, "web", &format!("was made in {chosen}"))).await;
-    assert!(
-        said(&world, "web", &format!("No load balancer can be made in {refused}")),
-        "{:?}",
-        world.events("Service", "web")
-    );
-    assert!(ccm.stop().await.success());
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn what_is_paid_for_goes_one_way_only() {
-    let world = World::new(SERVICE, "").await;
-    let node = world.stage.join(1);
-    world.stage.expose("web", &[80], &[&node], &[]);
-    let ccm = world.start();
-    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    let (world, ccm) = served("", &[]).await;
     assert_eq!(balancer(&world).unwrap().instance_charge_type, "PayByCLCU", "the default");
     let charge = |value: &str| {
         patch(&world, "web", &json!({ "metadata": { "annotations": { key("instance-charge-type"): value } } }))
@@ -389,6 +356,8 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up
     let lost = || gate_condition(&world, "pod-200");
     world.until("its pod is told", |_| lost() == Some(("False".to_owned(), "ServerInvalidServer".to_owned()))).await;
     assert!(backends(&world).keys().any(|(id, _)| id == "eni-1"), "nobody is removed meanwhile");
+    let asked = |ip: &str| world.stage.cloud.calls().iter().any(|it| it.parameters.values().any(|value| value == ip));
+    assert!(asked("192.168.1.200") && !asked("10.9.9.9"), "no interface of the VPC has an address from outside");
     world
         .stage
         .cloud
@@ -405,12 +374,10 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_becomes_a_cluster_ip_is_told_what_keeps_its_load_balancer() {
-    let world = World::new(SERVICE, "").await;
-    let node = world.stage.join(1);
-    world.stage.expose("web", &[80], &[&node], &[]);
-    let ccm = world.start();
-    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    let (world, ccm) = served("", &[]).await;
     world.until_quiet(Duration::from_secs(1)).await;
+    // As the official controller leaves it.
+    patch(&world, "web", &json!({ "metadata": { "labels": { "service.beta.kubernetes.io/hash": "b10a8db1" } } }));
     world.stage.cloud.faults().always("DeleteLoadBalancer", Fault::code("OperationDenied.Locked"));
     patch(&world, "web", &json!({ "spec": { "type": "ClusterIP" } }));
     let told = world.until_event("Service", "web", "CleanLoadBalancerFailed").await;
@@ -420,16 +387,13 @@ async fn a_service_that_becomes_a_cluster_ip_is_told_what_keeps_its_load_balance
     patch(&world, "web", &json!({ "metadata": { "annotations": { key("scheduler"): "wrr" } } }));
     world.until("it is gone", |_| balancer(&world).is_none() && address(&world.service("web")).is_none()).await;
     world.until("it is let go", |_| world.service("web")["metadata"].get("finalizers").is_none()).await;
+    assert_eq!(world.service("web")["metadata"]["labels"].as_object().map_or(0, serde_json::Map::len), 0);
     assert!(ccm.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn marks_that_somebody_removed_are_put_back() {
-    let world = World::new(SERVICE, "").await;
-    let node = world.stage.join(1);
-    world.stage.expose("web", &[80], &[&node], &[]);
-    let ccm = world.start();
-    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    let (world, ccm) = served("", &[]).await;
     world.until_quiet(Duration::from_secs(1)).await;
     assert!(ccm.kill().await.code().is_none());
     let before = balancer(&world).unwrap().tags;
@@ -440,28 +404,4 @@ async fn marks_that_somebody_removed_are_put_back() {
     world.until("they are back", |_| balancer(&world).unwrap().tags == before).await;
     assert_eq!(world.stage.cloud.count("CreateLoadBalancer"), 1);
     assert!(ccm.stop().await.success());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn public_load_balancers_are_made_where_the_nodes_are_unless_that_is_impossible() {
-    let world = World::new(ALL, "").await;
-    let node = world.stage.join(2);
-    let ccm = world.start();
-    world.until("the node is initialised", |_| is_ready(&world.node(&node))).await;
-    world.until_quiet(Duration::from_millis(500)).await;
-    world.stage.expose("near", &[80], &[&node], &[]);
-    world.until("the Service has an address", |_| address(&world.service("near")).is_some()).await;
-    assert_eq!(
-        balancer(&world).unwrap().master_zone,
-        "cn-hangzhou-j",
-        "the cloud by itself would have chosen the other"
-    );
-    assert!(said(&world, "near", "was made in zone cn-hangzhou-j"), "{:?}", world.events("Service", "near"));
-    // A zone that sells no load balancers at all was nobody's wish.
-    world.stage.cloud.faults().script("CreateLoadBalancer", Fault::code("InvalidParameter.ZoneNotSupported"));
-    world.stage.expose("far", &[80], &[&node], &[]);
-    world.until("it is made elsewhere", |_| address(&world.service("far")).is_some()).await;
-    world.until("and that is told", |_| said(&world, "far", "was made in zones of the cloud's choice")).await;
-    assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
 }

@@ -31,6 +31,7 @@ mod live_keys;
 mod migration;
 mod nodes;
 mod ownership;
+mod placement;
 mod proof;
 mod real_cluster;
 mod rights;

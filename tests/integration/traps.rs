@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::json;
 use sim::cloud::{Fault, Listener, LoadBalancer, Protocol};
-use sim::cluster::Endpoint;
+use sim::cluster::{Endpoint, Moment, NodeSpec};
 
 use crate::defects::{Stand, nodes};
 use crate::golden::NAMESPACE;
@@ -107,9 +107,45 @@ async fn trap_8_a_quota_is_named_and_holds_up_only_what_is_beyond_it() {
         lb.listeners.iter().map(|((port, _), it)| (*port, it.status.clone())).collect::<Vec<_>>()
     });
     assert_eq!(running, [(80, "running".to_owned())]);
+    let started =
+        |call: &sim::cloud::Call| call.action == "StartLoadBalancerListener" && call.parameter("ListenerPort") == "81";
+    assert!(!stand.world.stage.cloud.calls().iter().any(started), "what is not there is not started");
     stand.world.stage.cloud.edit(|cloud| cloud.limits.listeners = 50);
     stand.annotate("web", &[("scheduler", Some("wrr"))]);
     stand.world.until("with room it is served", |_| address(&stand.service("web")).is_some()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_that_is_refused_is_named_and_the_others_serve() {
+    let stand = Stand::new().await;
+    let stranger = NodeSpec::new("stranger").provider_id("cn-hangzhou.i-nowhere");
+    stand.world.stage.cluster.add_node(&stranger).unwrap();
+    stand.make("web", &[80], &[("id", "lb-user-1")]);
+    stand.told("web", "SyncLoadBalancerFailed", "i-nowhere").await;
+    assert_eq!(stand.backends("lb-user-1", &group(80)), nodes(31080), "when their group is made");
+    stand.world.stage.cloud.edit(|cloud| {
+        for group in cloud.load_balancers.get_mut("lb-user-1").unwrap().groups.values_mut() {
+            group.backends.clear();
+        }
+    });
+    stand.annotate("web", &[("default-weight", Some("50"))]);
+    let half: BTreeSet<String> = nodes(31080).iter().map(|it| it.replace("=100", "=50")).collect();
+    stand.world.until("and when it is filled", |_| stand.backends("lb-user-1", &group(80)) == half).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_deletes_at_the_same_time_is_deleted() {
+    let stand = Stand::new().await;
+    let id = stand.served("web", &[80], &[]).await;
+    let cloud = &stand.world.stage.cloud;
+    let mut deletion = cloud.faults().hold("DeleteLoadBalancer", 0, Moment::Before);
+    stand.delete("web");
+    deletion.arrived().await;
+    cloud.edit(|cloud| cloud.load_balancers.remove(&id));
+    deletion.release();
+    stand.gone("web").await;
+    let warnings: Vec<_> = stand.world.events("Service", "web").into_iter().filter(|it| it.0 == "Warning").collect();
+    assert_eq!(warnings, [], "that is what was wanted");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -51,6 +51,11 @@ async fn story(version: Version) {
     world.stage.expose("web", &[80], &["node-1"], &[]);
     world.until(&format!("{version}: an address"), |_| address(&world.service("web")).is_some()).await;
     world.until(&format!("{version}: a backend"), |stage| backends(stage).contains(&instance(1))).await;
+    // A server that does not know a field forgets it, and would be told again and again.
+    let written = world.stage.cluster.writes().into_iter().find(|call| call.target() == "services/status").unwrap();
+    let entry = &written.body.unwrap()["status"]["loadBalancer"]["ingress"][0];
+    let told = (entry.get("ports").is_some(), entry.get("ipMode").is_some());
+    assert_eq!(told, (version.minor() >= 24, version.minor() >= 30), "{version}: {entry}");
     let reason = |kind, name: &str, reason: &str| world.events(kind, name).iter().any(|event| event.1 == reason);
     world
         .until(&format!("{version}: events on objects"), |_| {

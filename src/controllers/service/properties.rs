@@ -27,13 +27,14 @@ use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{Cloud, actions};
 use crate::config::checked::VSwitchChoice;
 use crate::fence::fence;
-use crate::plan::inputs::{EndpointsView, Ingress, ServicePort};
+use crate::plan::inputs::{EndpointsView, Ingress};
 use crate::plan::lb::annotations::{Entry, Kind, Name, TABLE, entry};
 use crate::plan::lb::naming::{LABEL_LB_ID, MARK_TAG, Owner};
 use crate::plan::lb::observed::Observed;
 use crate::plan::lb::operation::Plan;
 use crate::plan::lb::teardown::Departure;
-use crate::plan::lb::tests::{World, edited, node, pod, port};
+use crate::plan::lb::tests::properties::some_ports;
+use crate::plan::lb::tests::{World, edited, node, pod};
 use crate::plan::lb::{Desired, diff, expected_ingress, teardown, teardown_needs, wanted_enis};
 
 const CASES: u32 = 96;
@@ -357,17 +358,6 @@ fn some_annotations() -> impl Strategy<Value = Vec<(String, String)>> {
             .map(|(key, values)| select(values).prop_map(move |value| (key.clone(), value)))
             .collect::<Vec<_>>()
     })
-}
-
-fn some_ports() -> impl Strategy<Value = Vec<ServicePort>> {
-    let all = vec![
-        port(80, "TCP", 8080, 30080),
-        port(443, "TCP", 8443, 30443),
-        port(53, "UDP", 5353, 30053),
-        port(53, "TCP", 5353, 30053),
-        port(81, "TCP", 8080, 30081),
-    ];
-    subsequence(all, 1..=4)
 }
 
 prop_compose! {

@@ -7,7 +7,7 @@ mod features;
 mod gates;
 mod keys;
 mod plans;
-mod properties;
+pub(crate) mod properties;
 mod refusals;
 mod traps;
 mod wanted;

@@ -65,7 +65,8 @@ fn some_annotations() -> impl Strategy<Value = Vec<(&'static str, &'static str)>
     })
 }
 
-fn some_ports() -> impl Strategy<Value = Vec<ServicePort>> {
+/// Ports that share numbers, node ports and targets.
+pub(crate) fn some_ports() -> impl Strategy<Value = Vec<ServicePort>> {
     let all = vec![
         port(80, "TCP", 8080, 30080),
         port(443, "TCP", 8443, 30443),
