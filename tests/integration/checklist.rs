@@ -29,7 +29,10 @@ const CHECKS: &[(&str, &[&str])] = &[
     ),
     (
         "7: redirecting listeners are deleted before their targets",
-        &["plan::lb::tests::plans::redirecting_listeners_go_before_their_targets"],
+        &[
+            "plan::lb::tests::plans::redirecting_listeners_go_before_their_targets",
+            "plan::lb::tests::refusals::redirecting_listeners_go_first_whatever_their_numbers",
+        ],
     ),
     (
         "8: a port changes its protocol, whether its group is there or not",

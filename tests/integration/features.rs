@@ -368,6 +368,16 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up
         found.keys().any(|(id, _)| id == "eni-200") && found.keys().all(|(id, _)| id != "eni-1") && found.len() == 131
     };
     world.until("then everything is as it should be", |_| settled(&world)).await;
+
+    // An address that went to another pod can have gone to another interface.
+    world.stage.cloud.edit(|cloud| {
+        cloud.interfaces.remove("eni-2");
+        cloud.add_interface("eni-moved", "i-play-1", "vsw-i", &[&ip(2).to_string()]);
+    });
+    let moved = Endpoint { pod: Some("another".to_owned()), ..some[0].clone() };
+    world.stage.cluster.set_endpoints("default", "web", &[&[moved], &some[1..]].concat()).unwrap();
+    let is_there = |id: &str| backends(&world).keys().any(|(server, _)| server == id);
+    world.until("the address has moved", |_| is_there("eni-moved") && !is_there("eni-2")).await;
     assert!(ccm.stop().await.success());
     assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
 }

@@ -278,6 +278,28 @@ async fn trap_28_a_load_balancer_of_the_same_name_in_another_cluster_is_not_take
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_load_balancers_with_the_mark_of_one_service_are_named_and_left() {
+    let stand = Stand::new().await;
+    let id = stand.served("web", &[80], &[]).await;
+    stand.ccm.signal("KILL");
+    stand.world.stage.cloud.edit(|cloud| {
+        let twin = LoadBalancer::clone(&cloud.load_balancers[&id]);
+        cloud.load_balancers.insert("lb-twin".to_owned(), twin.into());
+    });
+    let label = json!({"metadata": {"labels": {"service.k8s.alibaba/loadbalancer-id": null}}});
+    stand.world.stage.cluster.patch("Service", NAMESPACE, "web", &label).unwrap();
+    stand.annotate("web", &[("scheduler", Some("wrr"))]);
+    let writes = stand.world.stage.cloud.writes().len();
+    let _next = stand.world.start();
+    stand.told("web", "SyncLoadBalancerFailed", "several load balancers carry the mark of this Service").await;
+    stand.told("web", "SyncLoadBalancerFailed", "lb-twin").await;
+    assert_eq!(stand.world.stage.cloud.writes().len(), writes, "nobody knows which is meant");
+    stand.world.stage.cloud.edit(|cloud| cloud.load_balancers.remove("lb-twin"));
+    stand.annotate("web", &[("scheduler", Some("wlc"))]);
+    stand.world.until("it goes on", |_| stand.lb(&id)["listeners"]["80/tcp"]["scheduler"] == "wlc").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn trap_29_a_service_that_no_longer_names_its_load_balancer_is_told_and_can_leave() {
     let stand = Stand::new().await;
     stand.served("web", &[80], &[("id", "lb-user-1")]).await;
