@@ -163,6 +163,25 @@ fn names_and_addresses_are_held_to_what_the_api_takes() {
 }
 
 #[test]
+fn texts_cookies_and_tags_are_held_to_their_lengths() {
+    let long = |length| "a".repeat(length);
+    let tags = |count: usize| (0..count).map(|n| format!("t{n}=1")).collect::<Vec<_>>().join(",");
+    for (suffix, good, bad) in [
+        ("spec", long(255), long(256)),
+        ("cookie", long(200), long(201)),
+        ("additional-resource-tags", long(64), long(65)),
+        ("additional-resource-tags", format!("a={}", long(128)), format!("a={}", long(129))),
+        ("additional-resource-tags", tags(MOST_USER_TAGS), tags(MOST_USER_TAGS + 1)),
+        ("additional-resource-tags", "our-aliyun=1".to_owned(), "Aliyun-x=1".to_owned()),
+        ("additional-resource-tags", "a=http".to_owned(), "a=http://x".to_owned()),
+        ("domain-extensions", "a.example.com:c".to_owned(), "a.example.com:c:d".to_owned()),
+    ] {
+        assert_eq!(with(&[(suffix, &good)]).problems, [], "{suffix} {good}");
+        assert_eq!(with(&[(suffix, &bad)]).problems.len(), 1, "{suffix} {bad}");
+    }
+}
+
+#[test]
 fn unknown_keys_and_those_of_other_products_are_pointed_out() {
     let found = with(&[("zone-maps", "x"), ("schedular", "rr"), ("scheduler", "rr")]);
     let fields: Vec<_> = found.warnings.iter().map(|problem| &problem.field[PREFIX.len()..]).collect();

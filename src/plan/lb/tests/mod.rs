@@ -6,6 +6,7 @@ mod defaults;
 mod features;
 mod gates;
 mod keys;
+mod manage;
 mod plans;
 pub(crate) mod properties;
 mod refusals;

@@ -335,3 +335,29 @@ fn a_user_group_of_a_wrong_name_is_told_and_the_others_are_served() {
     );
     assert!(cloud.observed.groups.contains_key("rsp-old"), "{plan}");
 }
+
+#[test]
+fn many_endpoints_that_say_too_little_are_not_all_named() {
+    let mut world = World::new(&[ENI]);
+    world.endpoints.endpoints = (1..=6).map(|n| super::pod(&format!("192.168.64.{n}"), "n1")).collect();
+    for endpoint in &mut world.endpoints.endpoints {
+        endpoint.ready = None;
+    }
+    let given = world.desired().warnings.remove(0).given;
+    assert!(given.ends_with("192.168.64.5 and others"), "{given}");
+    world.endpoints.endpoints.pop();
+    assert!(world.desired().warnings.remove(0).given.ends_with("192.168.64.5"));
+}
+
+#[test]
+fn what_the_cloud_forgets_with_a_feature_is_not_believed_to_be_there() {
+    let http = ("protocol-port", "http:80");
+    let acl = [http, ("acl-id", "acl-a"), ("acl-type", "white")];
+    let sticky = [http, ("sticky-session-type", "server"), ("cookie", "c")];
+    for (switch, rest, lacking) in [("acl-status", acl, "acl-id"), ("sticky-session", sticky, "sticky-session-type")] {
+        let with = |value, rest: &[(&str, &str)]| World::new(&[&[(switch, value)], rest].concat());
+        let mut cloud = with("on", &rest).served();
+        with("off", &rest).bring(&mut cloud);
+        assert!(refused(&with("on", &[http]), &cloud).contains(lacking), "{switch}");
+    }
+}
