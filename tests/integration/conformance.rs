@@ -526,8 +526,13 @@ async fn elastic_addresses_are_published() {
     let own = address();
     let id = text(&service()["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"]);
     world.stage.cloud.edit(|cloud| {
-        let eip = Eip { address: "8.8.4.4".to_owned(), instance_type: "SlbInstance".to_owned(), instance: id };
-        cloud.eips.insert("eip-1".to_owned(), eip);
+        let bound = |address: &str, instance: &str| Eip {
+            address: address.to_owned(),
+            instance_type: "SlbInstance".to_owned(),
+            instance: instance.to_owned(),
+        };
+        cloud.eips.insert("eip-1".to_owned(), bound("8.8.8.8", "lb-user-1"));
+        cloud.eips.insert("eip-2".to_owned(), bound("8.8.4.4", &id));
     });
     let annotate = |value: Value| {
         let changes = json!({"metadata": {"annotations": {whole("external-ip-type"): value}}});

@@ -355,6 +355,8 @@ async fn d15_taking_the_certificate_annotation_away_keeps_the_certificate() {
     stand.world.until("the rest is done", |_| listener()["scheduler"] == "wrr").await;
     assert_eq!(listener()["config"]["ServerCertificateId"], "cert-exam-1");
     stand.quiet().await;
+    let asked = (stand.count("SetLoadBalancerHTTPSListenerAttribute"), stand.count("DescribeServerCertificates"));
+    assert_eq!(asked, (1, 0), "nothing is asked of a certificate that nobody names");
     let warnings: Vec<_> = stand.world.events("Service", "tls").into_iter().filter(|it| it.0 == "Warning").collect();
     assert_eq!(warnings, []);
 }
