@@ -415,3 +415,17 @@ async fn marks_that_somebody_removed_are_put_back() {
     assert_eq!(world.stage.cloud.count("CreateLoadBalancer"), 1);
     assert!(ccm.stop().await.success());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_with_a_name_of_the_users_choice_is_found_by_its_mark() {
+    let (world, ccm) = served("", &[(&key("name"), "mine")]).await;
+    world.until_quiet(Duration::from_secs(1)).await;
+    assert!(ccm.kill().await.code().is_none());
+    let label = || world.service("web")["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"].clone();
+    let before = label();
+    patch(&world, "web", &json!({ "metadata": { "labels": { "service.k8s.alibaba/loadbalancer-id": null } } }));
+    let ccm = world.start();
+    world.until("the label is back", |_| label() == before).await;
+    assert_eq!((world.stage.cloud.count("CreateLoadBalancer"), balancer(&world).unwrap().name.as_str()), (1, "mine"));
+    assert!(ccm.stop().await.success());
+}
