@@ -126,6 +126,37 @@ async fn a_new_instance_gets_its_token_tags_and_nothing_that_was_left_out() {
 }
 
 #[tokio::test]
+async fn everything_that_is_asked_of_a_new_instance_is_sent() {
+    let (cloud, script) = cloud([Reply::ok(json!({"LoadBalancerId": "lb-1", "Address": "47.98.0.9"}))]);
+    let text = |text: &str| Some(text.to_owned());
+    let wanted = CreateInstance {
+        ip_version: text("ipv6"),
+        address: text("10.0.0.9"),
+        master_zone: text("z-i"),
+        slave_zone: text("z-j"),
+        internet_charge_type: text("paybybandwidth"),
+        bandwidth: Some(7),
+        modification_protection_reason: text("why"),
+        resource_group_id: text("rg-1"),
+        ..CreateInstance::default()
+    };
+    cloud.slb.create_instance(&permit(), &wanted, None, "token").await.unwrap();
+    let seen = script.only();
+    for (name, value) in [
+        ("AddressIPVersion", "ipv6"),
+        ("Address", "10.0.0.9"),
+        ("MasterZoneId", "z-i"),
+        ("SlaveZoneId", "z-j"),
+        ("InternetChargeType", "paybybandwidth"),
+        ("Bandwidth", "7"),
+        ("ModificationProtectionReason", "why"),
+        ("ResourceGroupId", "rg-1"),
+    ] {
+        assert_eq!(seen.param(name), Some(value), "{name}");
+    }
+}
+
+#[tokio::test]
 async fn attributes_of_an_instance_are_set_by_their_own_actions() {
     let (cloud, script) = cloud((0..7).map(|_| Reply::done()));
     let (slb, permit) = (&cloud.slb, permit());
