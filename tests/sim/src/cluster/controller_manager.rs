@@ -1,10 +1,13 @@
 //! The part of kube-controller-manager that a cloud controller depends on: conditions of Nodes become taints.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::clock::rfc3339;
 use super::object::{self, items, text};
+use super::storage::Key;
 use super::version::Feature;
 use super::writes;
 use super::{Cluster, resource};
@@ -44,21 +47,30 @@ impl Cluster {
             return;
         }
         let mut changes = self.shared.store.lock().subscribe();
+        let mut seen = None;
         loop {
             changes.look();
-            self.mirror_once();
+            seen = Some(self.mirror_since(seen));
             if changes.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    fn mirror_once(&self) {
+    /// Looks at the nodes that changed since a version, or at all; gives the version that it has looked at.
+    fn mirror_since(&self, seen: Option<u64>) -> u64 {
         let nodes = resource("Node");
         let now = self.shared.clock.now();
         let mut store = self.shared.store.lock();
-        let stale: Vec<(String, Value)> = store
-            .list(nodes, "")
+        let version = store.version();
+        let changed = seen.and_then(|seen| store.after(seen).ok()).map(|changes| {
+            let changed: BTreeSet<&Key> = changes.map(|change| &change.key).collect();
+            changed.into_iter().filter_map(|key| store.get(key).map(|node| (key, node))).collect::<Vec<_>>()
+        });
+        let looked_at = changed.unwrap_or_else(|| store.list(nodes, "").collect());
+        let stale: Vec<(String, Value)> = looked_at
+            .into_iter()
+            .filter(|(key, _)| key.plural == nodes.plural)
             .filter_map(|(key, node)| {
                 let taints = wanted_taints(node, &rfc3339(now));
                 let mut changed = Value::clone(node);
@@ -70,6 +82,7 @@ impl Cluster {
             // The write is made under the same lock as the read, so nothing but deletion rules can refuse it.
             let _ = writes::replace(&mut store, self.target(nodes, "", &name), node);
         }
+        version
     }
 }
 

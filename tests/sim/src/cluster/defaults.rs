@@ -14,6 +14,15 @@ pub(super) struct Rules {
     pub(super) version: Version,
     /// Whether Services can have IPv6 addresses besides IPv4.
     pub(super) dual_stack: bool,
+    /// First and last port that the server may give to Services.
+    pub(super) node_ports: (u16, u16),
+}
+
+impl Rules {
+    /// As servers have them if nothing is said.
+    pub(super) const fn new(version: Version) -> Self {
+        Self { version, dual_stack: false, node_ports: (30000, 32767) }
+    }
 }
 
 /// Defaults of every other kind than Service.

@@ -146,12 +146,12 @@ fn resource(kind: &str) -> &'static Resource {
 impl Cluster {
     /// A cluster of the given version with its usual Namespaces and the Service `default/kubernetes`.
     pub fn new(version: Version) -> Cluster {
-        Cluster::build(Rules { version, dual_stack: false })
+        Cluster::build(Rules::new(version))
     }
 
     /// The same, with IPv6 addresses for Services that ask for them.
     pub fn dual_stack(version: Version) -> Cluster {
-        Cluster::build(Rules { version, dual_stack: true })
+        Cluster::build(Rules { dual_stack: true, ..Rules::new(version) })
     }
 
     /// Another cluster with the same objects and history; nobody reaches it yet, and nothing goes wrong in it.
@@ -209,6 +209,11 @@ impl Cluster {
     /// on has none before endpoints are set anew.
     pub fn play(&self, version: Version) {
         self.shared.rules.write().version = version;
+    }
+
+    /// Gives Services node ports from this range, as the flag `--service-node-port-range` of the server says it.
+    pub fn allow_node_ports(&self, first: u16, last: u16) {
+        self.shared.rules.write().node_ports = (first, last);
     }
 
     fn target<'a>(&self, resource: &'static Resource, namespace: &'a str, name: &'a str) -> Target<'a> {

@@ -1,8 +1,8 @@
 //! Services as the server keeps them: default policies, and addresses and ports given, kept and released.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -11,52 +11,93 @@ use super::failure::Problem;
 use super::object;
 use super::version::Feature;
 
-/// Ports that the server may give to Services.
-pub(super) const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 /// Network part of the addresses of Services: `10.96.0.0/16`.
 const SERVICE_NETWORK: u32 = 0x0a60_0000;
 
-/// Addresses and ports that other Services hold.
+/// Addresses and ports that Services hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Allocations {
+    addresses: HashMap<String, usize>,
+    ports: HashMap<u16, usize>,
+}
+
+impl Allocations {
+    /// Notes what a Service holds now that `before` it did not, and the other way round.
+    pub(super) fn change(&mut self, before: Option<&Value>, now: Option<&Value>) {
+        let (before, now) = (Held::by(before), Held::by(now));
+        before.addresses.iter().for_each(|ip| release(&mut self.addresses, ip));
+        before.ports.iter().for_each(|port| release(&mut self.ports, port));
+        now.addresses.into_iter().for_each(|ip| *self.addresses.entry(ip).or_default() += 1);
+        now.ports.into_iter().for_each(|port| *self.ports.entry(port).or_default() += 1);
+    }
+}
+
+fn release<T: Hash + Eq>(held: &mut HashMap<T, usize>, one: &T) {
+    if let Some(count) = held.get_mut(one) {
+        *count -= 1;
+        if *count == 0 {
+            held.remove(one);
+        }
+    }
+}
+
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+struct Held {
     addresses: BTreeSet<String>,
     ports: BTreeSet<u16>,
 }
 
-impl Taken {
-    /// Collects them from all Services but the named one.
-    pub(super) fn by_others<'a>(services: impl Iterator<Item = &'a Arc<Value>>, namespace: &str, name: &str) -> Taken {
-        let mut taken = Taken::default();
-        for service in services {
-            if object::namespace(service) == namespace && object::name(service) == name {
-                continue;
-            }
-            taken.addresses.insert(object::text(service, "/spec/clusterIP").to_owned());
-            taken
-                .addresses
-                .extend(object::items(service, "/spec/clusterIPs").iter().filter_map(Value::as_str).map(Into::into));
-            taken
-                .ports
-                .extend(object::items(service, "/spec/ports").iter().filter_map(|port| number(port, "nodePort")));
-            taken.ports.extend(service.get("spec").and_then(|spec| number(spec, "healthCheckNodePort")));
-        }
-        taken
+impl Held {
+    fn by(service: Option<&Value>) -> Held {
+        let Some(service) = service else { return Held::default() };
+        let mut addresses = BTreeSet::from([object::text(service, "/spec/clusterIP").to_owned()]);
+        addresses
+            .extend(object::items(service, "/spec/clusterIPs").iter().filter_map(Value::as_str).map(str::to_owned));
+        let mut ports: BTreeSet<u16> =
+            object::items(service, "/spec/ports").iter().filter_map(|port| number(port, "nodePort")).collect();
+        ports.extend(service.get("spec").and_then(|spec| number(spec, "healthCheckNodePort")));
+        Held { addresses, ports }
+    }
+}
+
+/// What other Services hold, and what the one in question is given.
+#[derive(Debug)]
+pub(super) struct Taken<'a> {
+    all: &'a Allocations,
+    own: Held,
+    given: BTreeSet<u16>,
+}
+
+impl<'a> Taken<'a> {
+    /// Everything but what the Service holds as it is.
+    pub(super) fn by_others(all: &'a Allocations, service: Option<&Value>) -> Self {
+        Taken { all, own: Held::by(service), given: BTreeSet::new() }
+    }
+
+    fn has_address(&self, ip: &str) -> bool {
+        let own = usize::from(self.own.addresses.contains(ip));
+        self.all.addresses.get(ip).copied().unwrap_or_default() > own
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        let own = usize::from(self.own.ports.contains(&port));
+        self.given.contains(&port) || self.all.ports.get(&port).copied().unwrap_or_default() > own
     }
 
     fn free_address(&self) -> Option<String> {
         // The first ten are left for Services that want a fixed address, such as DNS.
         (11..u32::from(u16::MAX))
             .map(|n| Ipv4Addr::from(SERVICE_NETWORK + n).to_string())
-            .find(|ip| !self.addresses.contains(ip))
+            .find(|ip| !self.has_address(ip))
     }
 
     fn free_address_v6(&self) -> Option<String> {
-        (11..u32::from(u16::MAX)).map(|n| format!("fd00:10:96::{n:x}")).find(|ip| !self.addresses.contains(ip))
+        (11..u32::from(u16::MAX)).map(|n| format!("fd00:10:96::{n:x}")).find(|ip| !self.has_address(ip))
     }
 
-    fn take_port(&mut self) -> Option<u16> {
-        let free = NODE_PORTS.clone().find(|port| !self.ports.contains(port))?;
-        self.ports.insert(free);
+    fn take_port(&mut self, (first, last): (u16, u16)) -> Option<u16> {
+        let free = (first..=last).find(|port| !self.has_port(*port))?;
+        self.given.insert(free);
         Some(free)
     }
 }
@@ -90,7 +131,12 @@ fn wants_health_port(spec: &Map<String, Value>) -> bool {
 }
 
 /// Fills in a Service that is created (`old` missing) or changed.
-pub(super) fn fill_service(rules: Rules, service: &mut Value, old: Option<&Value>, taken: &mut Taken) -> Vec<Problem> {
+pub(super) fn fill_service(
+    rules: Rules,
+    service: &mut Value,
+    old: Option<&Value>,
+    taken: &mut Taken<'_>,
+) -> Vec<Problem> {
     let old_spec = old.and_then(|old| old.get("spec")).and_then(Value::as_object);
     let spec = object::map(service, "spec");
     static_defaults(rules, spec);
@@ -100,7 +146,7 @@ pub(super) fn fill_service(rules: Rules, service: &mut Value, old: Option<&Value
     }
     let mut problems = Vec::new();
     addresses(rules, spec, taken, &mut problems);
-    node_ports(spec, old_spec, taken, &mut problems);
+    node_ports(rules, spec, old_spec, taken, &mut problems);
     if old.is_none() {
         service["status"] = json!({ "loadBalancer": {} });
     } else if kind_of(spec) != "LoadBalancer" {
@@ -235,7 +281,7 @@ fn keep_allocations(spec: &mut Map<String, Value>, old: &Map<String, Value>) {
     }
 }
 
-fn addresses(rules: Rules, spec: &mut Map<String, Value>, taken: &Taken, problems: &mut Vec<Problem>) {
+fn addresses(rules: Rules, spec: &mut Map<String, Value>, taken: &Taken<'_>, problems: &mut Vec<Problem>) {
     if kind_of(spec) == "ExternalName" {
         return;
     }
@@ -261,7 +307,7 @@ fn addresses(rules: Rules, spec: &mut Map<String, Value>, taken: &Taken, problem
         for ip in &asked {
             if ip.parse::<std::net::IpAddr>().is_err() {
                 problems.push(Problem::invalid("spec.clusterIPs[0]", ip, "must be a valid IP address"));
-            } else if taken.addresses.contains(ip) {
+            } else if taken.has_address(ip) {
                 let why = "failed to allocate IP: provided IP is already allocated";
                 problems.push(Problem::invalid("spec.clusterIPs", &asked, why));
             }
@@ -289,9 +335,10 @@ fn addresses(rules: Rules, spec: &mut Map<String, Value>, taken: &Taken, problem
 }
 
 fn node_ports(
+    rules: Rules,
     spec: &mut Map<String, Value>,
     old: Option<&Map<String, Value>>,
-    taken: &mut Taken,
+    taken: &mut Taken<'_>,
     problems: &mut Vec<Problem>,
 ) {
     let had = old.map(node_ports_of).unwrap_or_default();
@@ -299,15 +346,15 @@ fn node_ports(
     let ports = spec.get("ports").and_then(Value::as_array).into_iter().flatten();
     for (index, port) in ports.enumerate().filter_map(|(index, port)| Some((index, number(port, "nodePort")?))) {
         let field = format!("spec.ports[{index}].nodePort");
-        if !had.contains(&port) && !NODE_PORTS.contains(&port) {
-            let (first, last) = (NODE_PORTS.start(), NODE_PORTS.end());
+        let (first, last) = rules.node_ports;
+        if !had.contains(&port) && !(first..=last).contains(&port) {
             let why = format!("provided port is not in the valid range. The range of valid ports is {first}-{last}");
             problems.push(Problem::invalid(field, port, why));
-        } else if taken.ports.contains(&port) {
+        } else if taken.has_port(port) {
             problems.push(Problem::invalid(field, port, "provided port is already allocated"));
         }
     }
-    taken.ports.extend(asked);
+    taken.given.extend(asked);
     if wants_node_ports(spec) {
         // One node port serves the same port number under two protocols.
         let mut shared: Vec<(u64, String, u16)> = Vec::new();
@@ -321,7 +368,8 @@ fn node_ports(
             }
             let other =
                 shared.iter().find(|(port, proto, _)| *port == number_of && *proto != protocol).map(|(.., p)| *p);
-            let (Some(free), Some(port)) = (other.or_else(|| taken.take_port()), port.as_object_mut()) else {
+            let (Some(free), Some(port)) = (other.or_else(|| taken.take_port(rules.node_ports)), port.as_object_mut())
+            else {
                 problems.push(Problem::invalid(format!("spec.ports[{index}].nodePort"), 0, "range is full"));
                 return;
             };
@@ -331,7 +379,7 @@ fn node_ports(
     }
     if wants_health_port(spec)
         && spec.get("healthCheckNodePort").is_none_or(|port| *port == json!(0))
-        && let Some(free) = taken.take_port()
+        && let Some(free) = taken.take_port(rules.node_ports)
     {
         spec.insert("healthCheckNodePort".to_owned(), free.into());
     }
@@ -357,10 +405,10 @@ mod tests {
     use super::*;
     use crate::cluster::version::Version;
 
-    const NEWEST: Rules = Rules { version: Version::NEWEST, dual_stack: false };
+    const NEWEST: Rules = Rules::new(Version::NEWEST);
 
     fn filled(mut service: Value, old: Option<&Value>) -> Value {
-        let problems = fill_service(NEWEST, &mut service, old, &mut Taken::default());
+        let problems = fill_service(NEWEST, &mut service, old, &mut Taken::by_others(&Allocations::default(), None));
         assert_eq!(problems, []);
         service
     }
@@ -391,8 +439,8 @@ mod tests {
     #[test]
     fn old_versions_know_fewer_fields() {
         let mut service = json!({ "spec": { "ports": [{ "port": 80 }], "allocateLoadBalancerNodePorts": false } });
-        let rules = Rules { version: Version::V1_16, dual_stack: false };
-        fill_service(rules, &mut service, None, &mut Taken::default());
+        let rules = Rules::new(Version::V1_16);
+        fill_service(rules, &mut service, None, &mut Taken::by_others(&Allocations::default(), None));
         let fields: Vec<_> = service["spec"].as_object().unwrap().keys().cloned().collect();
         assert_eq!(fields, ["clusterIP", "ports", "sessionAffinity", "type"]);
     }
@@ -452,8 +500,9 @@ mod tests {
 
     #[test]
     fn ports_and_addresses_are_given_once() {
-        let other = Arc::new(balancer());
-        let taken = || Taken::by_others([&other].into_iter(), "x", "other");
+        let mut all = Allocations::default();
+        all.change(None, Some(&balancer()));
+        let taken = || Taken::by_others(&all, None);
         let mut service = json!({ "spec": { "type": "NodePort", "ports": [{ "port": 80 }] } });
         assert_eq!(fill_service(NEWEST, &mut service, None, &mut taken()), []);
         assert_eq!(service["spec"]["ports"][0]["nodePort"], 30001);
@@ -468,13 +517,14 @@ mod tests {
     #[test]
     fn a_second_family_where_the_cluster_has_one() {
         let asking = json!({ "spec": { "ipFamilyPolicy": "RequireDualStack", "ports": [{ "port": 80 }] } });
-        let both = Rules { version: Version::NEWEST, dual_stack: true };
+        let both = Rules { dual_stack: true, ..NEWEST };
         let mut service = asking.clone();
-        assert_eq!(fill_service(both, &mut service, None, &mut Taken::default()), []);
+        assert_eq!(fill_service(both, &mut service, None, &mut Taken::by_others(&Allocations::default(), None)), []);
         assert_eq!(service["spec"]["clusterIPs"], json!(["10.96.0.11", "fd00:10:96::b"]));
         assert_eq!(service["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
 
-        let problems = fill_service(NEWEST, &mut asking.clone(), None, &mut Taken::default());
+        let problems =
+            fill_service(NEWEST, &mut asking.clone(), None, &mut Taken::by_others(&Allocations::default(), None));
         assert_eq!(problems.len(), 1);
         assert_eq!(problems[0].field, "spec.ipFamilyPolicy");
     }
@@ -483,7 +533,7 @@ mod tests {
     fn node_ports_out_of_range_are_refused_where_they_are() {
         let mut service = json!({ "spec": { "type": "NodePort", "ports": [{ "name": "a", "port": 80 },
                                                                           { "name": "b", "port": 81, "nodePort": 80 }] } });
-        let problems = fill_service(NEWEST, &mut service, None, &mut Taken::default());
+        let problems = fill_service(NEWEST, &mut service, None, &mut Taken::by_others(&Allocations::default(), None));
         assert_eq!(problems.iter().map(|p| p.field.as_str()).collect::<Vec<_>>(), ["spec.ports[1].nodePort"]);
     }
 

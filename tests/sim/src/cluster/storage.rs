@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::object;
 use super::resources::Resource;
+use super::services::Allocations;
 use crate::told::{Listener, Teller};
 
 /// How many changes are kept before the oldest are compacted away.
@@ -51,6 +52,8 @@ pub(super) struct Store {
     compacted: u64,
     objects: BTreeMap<Key, Arc<Value>>,
     history: VecDeque<Change>,
+    /// Of the Services among the objects.
+    allocations: Allocations,
     changed: Teller<u64>,
 }
 
@@ -62,6 +65,7 @@ impl Store {
             compacted: 0,
             objects: BTreeMap::new(),
             history: VecDeque::new(),
+            allocations: Allocations::default(),
             changed: Teller::new(1),
         }
     }
@@ -71,6 +75,7 @@ impl Store {
         Store {
             objects: self.objects.clone(),
             history: self.history.clone(),
+            allocations: self.allocations.clone(),
             changed: Teller::new(self.version),
             ..*self
         }
@@ -81,6 +86,11 @@ impl Store {
         let changed = std::mem::replace(&mut self.changed, Teller::new(0));
         *self = Store { changed, ..backup.fork() };
         self.changed.change(|version| *version = self.version);
+    }
+
+    /// Addresses and ports that Services hold.
+    pub(super) fn allocations(&self) -> &Allocations {
+        &self.allocations
     }
 
     /// The version of the last write.
@@ -153,6 +163,9 @@ impl Store {
         object::map(&mut object, "metadata").insert("resourceVersion".to_owned(), self.version.to_string().into());
         let object = Arc::new(object);
         let before = self.objects.insert(key.clone(), Arc::clone(&object));
+        if key.plural == "services" {
+            self.allocations.change(before.as_deref(), Some(&object));
+        }
         self.record(Change { version: self.version, key, before, object: Arc::clone(&object), deleted: false });
         object
     }
@@ -163,6 +176,9 @@ impl Store {
         object::map(&mut last, "metadata").insert("resourceVersion".to_owned(), self.version.to_string().into());
         let object = Arc::new(last);
         let before = self.objects.remove(key);
+        if key.plural == "services" {
+            self.allocations.change(before.as_deref(), None);
+        }
         let key = key.clone();
         self.record(Change { version: self.version, key, before, object: Arc::clone(&object), deleted: true });
         object

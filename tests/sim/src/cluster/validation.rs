@@ -278,7 +278,7 @@ mod tests {
     use crate::cluster::version::Version;
 
     fn fields(kind: &str, new: &Value, old: Option<&Value>) -> Vec<String> {
-        let rules = Rules { version: Version::NEWEST, dual_stack: false };
+        let rules = Rules::new(Version::NEWEST);
         check(named(kind).unwrap(), rules, new, old).into_iter().map(|problem| problem.field).collect()
     }
 
@@ -309,7 +309,7 @@ mod tests {
     fn a_provider_id_is_set_once() {
         let node = |id: &str| json!({ "metadata": { "name": "a" }, "spec": { "providerID": id } });
         assert!(fields("Node", &node("x.y"), Some(&node(""))).is_empty());
-        let rules = Rules { version: Version::NEWEST, dual_stack: false };
+        let rules = Rules::new(Version::NEWEST);
         let problems = check(named("Node").unwrap(), rules, &node("x.z"), Some(&node("x.y")));
         assert_eq!(
             problems,

@@ -122,8 +122,7 @@ fn fill(store: &Store, target: Target<'_>, new: &mut Value, old: Option<&Value>)
         defaults::fill(target.resource, target.rules.version, new);
         return Vec::new();
     }
-    let services = store.list(target.resource, "").map(|(_, service)| service);
-    let mut taken = Taken::by_others(services, target.namespace, target.name);
+    let mut taken = Taken::by_others(store.allocations(), old);
     let problems = services::fill_service(target.rules, new, old, &mut taken);
     services::fill_service_status(target.rules, new);
     problems

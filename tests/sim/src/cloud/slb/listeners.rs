@@ -16,6 +16,8 @@ use Protocol::{Http, Https, Tcp, Udp};
 /// What values an attribute takes.
 enum Kind {
     Number(i64, i64),
+    /// A port, or -520 for that of the backend.
+    CheckedPort,
     Word(&'static [&'static str]),
     Uri,
     HttpCodes,
@@ -68,7 +70,7 @@ static ATTRIBUTES: &[Attribute] = &[
     attribute("ProxyProtocolV2Enabled", L4, TRUE_FALSE, Fill::Word("false")),
     attribute("HealthCheckSwitch", L4, ON_OFF, Fill::Word("on")),
     attribute("HealthCheckType", &[Tcp], Kind::Word(&["tcp", "http"]), Fill::Word("tcp")),
-    attribute("HealthCheckConnectPort", ALL, Kind::Number(1, 65535), Fill::Nothing),
+    attribute("HealthCheckConnectPort", ALL, Kind::CheckedPort, Fill::Nothing),
     attribute("HealthCheckConnectTimeout", &[Tcp], Kind::Number(1, 300), Fill::Number(5)),
     attribute("HealthCheckConnectTimeout", &[Udp], Kind::Number(1, 300), Fill::Number(10)),
     attribute("HealthCheckInterval", NOT_UDP, Kind::Number(1, 50), Fill::Number(2)),
@@ -224,6 +226,8 @@ impl Kind {
         let check = |is_so: bool, why: &str| if is_so { Ok(()) } else { Err(ApiError::invalid(name, why)) };
         match self {
             Self::Number(low, high) => return Ok(params.number_in(name, *low, *high)?.map(Value::from)),
+            Self::CheckedPort if text == "-520" => return Ok(Some(Value::Null)),
+            Self::CheckedPort => return Ok(params.number_in(name, 1, 65535)?.map(Value::from)),
             Self::Word(words) => {
                 params.one_of(name, words)?;
             }
@@ -517,7 +521,7 @@ fn describe(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 
 fn shown(id: &str, port: u16, protocol: Protocol, it: &Listener) -> Value {
     let mut config = json!(it.config);
-    if !it.config.contains_key("HealthCheckConnectPort") {
+    if it.config.get("HealthCheckConnectPort").is_none_or(Value::is_null) {
         // The port of the backend: each layer has its own way to say so.
         config["HealthCheckConnectPort"] = if matches!(protocol, Tcp | Udp) { json!(0) } else { json!(-520) };
     }

@@ -1,0 +1,125 @@
+//! More nodes and Services than a [`Stage`] has by itself, numbered from 0.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::json;
+
+use crate::cloud::World;
+use crate::cluster::{Endpoint, NodeSpec};
+use crate::stage::{ACCESS_KEY, REGION, Stage, VPC};
+
+/// The pod network of all nodes.
+pub const POD_NETWORK: &str = "10.64.0.0/10";
+const VSWITCHES: [(&str, &str, &str); 2] =
+    [("vsw-i", "cn-hangzhou-i", "172.16.0.0/16"), ("vsw-j", "cn-hangzhou-j", "172.17.0.0/16")];
+
+/// A cloud with room for so many nodes and load balancers together.
+#[must_use]
+pub fn world(most: usize) -> World {
+    let mut world = World::new(REGION).with_vpc(VPC, "172.16.0.0/12");
+    for (id, zone, cidr) in VSWITCHES {
+        world = world.with_vswitch(id, VPC, zone, cidr);
+    }
+    world = world.with_key(ACCESS_KEY.0, ACCESS_KEY.1);
+    (world.limits.routes_per_table, world.limits.load_balancers, world.limits.backends) = (most, most, most);
+    world
+}
+
+/// Rents the instance with this number and lets its kubelet join, tainted.
+///
+/// # Errors
+/// The API server refuses the node.
+pub fn join(stage: &Stage, number: usize) -> Result<(), String> {
+    let spec = rent(stage, number);
+    stage.cluster.join_node(&spec).map(drop).map_err(|failure| format!("node {number} cannot join: {failure:?}"))
+}
+
+/// Rents the instance with this number; its node was initialised by whoever ran before.
+///
+/// # Errors
+/// The API server refuses the node.
+pub fn stand(stage: &Stage, number: usize) -> Result<(), String> {
+    let spec = rent(stage, number);
+    stage.cluster.add_node(&spec).map(drop).map_err(|failure| format!("node {number} cannot be added: {failure:?}"))
+}
+
+fn rent(stage: &Stage, number: usize) -> NodeSpec {
+    let name = node(number);
+    let (vswitch, zone) = if number.is_multiple_of(2) { ("vsw-i", 16) } else { ("vsw-j", 17) };
+    let (high, low) = (number / 250, number % 250 + 1);
+    stage.cloud.add_instance(&instance(number), &name, vswitch, &format!("172.{zone}.{high}.{low}"));
+    let cidr = format!("10.{}.{}.0/24", 64 + number / 256, number % 256);
+    NodeSpec::new(&name).provider_id(&format!("{REGION}.{}", instance(number))).pod_cidr(&cidr)
+}
+
+/// A kubelet says that it is alive.
+///
+/// # Errors
+/// There is no such node.
+pub fn heartbeat(stage: &Stage, number: usize, nth: usize) -> Result<(), String> {
+    let time = format!("2040-01-01T{:02}:{:02}:{:02}Z", nth / 3600 % 24, nth / 60 % 60, nth % 60);
+    let status = json!({"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]});
+    let patched = stage.cluster.patch_status("Node", "", &node(number), &status);
+    patched.map(drop).map_err(|failure| format!("heartbeat of node {number}: {failure:?}"))
+}
+
+/// Makes a Service that no load balancer serves.
+///
+/// # Errors
+/// The API server refuses it.
+pub fn serve(stage: &Stage, name: &str) -> Result<(), String> {
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"ports": [{"name": "web", "port": 80, "targetPort": 8080, "protocol": "TCP"}]},
+    });
+    stage.cluster.create(service).map(drop).map_err(|failure| format!("{name} cannot be made: {failure:?}"))
+}
+
+/// Makes a Service of type `LoadBalancer` with one port and one endpoint, on the first node. A local one has as many
+/// backends as nodes with endpoints.
+///
+/// # Errors
+/// The API server refuses it.
+pub fn expose(stage: &Stage, name: &str, local: bool) -> Result<(), String> {
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "type": "LoadBalancer",
+            "externalTrafficPolicy": if local { "Local" } else { "Cluster" },
+            "ports": [{"name": "web", "port": 80, "targetPort": 8080, "protocol": "TCP"}],
+        },
+    });
+    stage.cluster.create(service).map_err(|failure| format!("{name} cannot be made: {failure:?}"))?;
+    endpoints(stage, name, &[0])
+}
+
+/// Puts the Service's endpoints onto these nodes.
+///
+/// # Errors
+/// The API server refuses them.
+pub fn endpoints(stage: &Stage, name: &str, nodes: &[usize]) -> Result<(), String> {
+    let at = |number: &usize| {
+        let number = *number;
+        let (second, third) = (u8::try_from(64 + number / 256), u8::try_from(number % 256));
+        let ip = Ipv4Addr::new(10, second.unwrap_or_default(), third.unwrap_or_default(), 10);
+        Endpoint::ready(IpAddr::V4(ip), &node(number))
+    };
+    let all: Vec<Endpoint> = nodes.iter().map(at).collect();
+    stage.cluster.set_endpoints("default", name, &all).map_err(|failure| format!("endpoints of {name}: {failure:?}"))
+}
+
+/// Name of the node with this number.
+#[must_use]
+pub fn node(number: usize) -> String {
+    format!("node-{number}")
+}
+
+/// Id of its instance.
+#[must_use]
+pub fn instance(number: usize) -> String {
+    format!("i-crowd-{number}")
+}
