@@ -11,6 +11,10 @@ use super::{Options, anything};
 /// In the environment: this process is the product.
 pub(crate) const ROLE: &str = "SCALE_IS_THE_PRODUCT";
 
+/// The environment in which `systemd/alicloud-ccm.service` starts it.
+const ALLOCATOR: [(&str, &str); 3] =
+    [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "32768"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
+
 /// Names under which programs look for the endpoint of a product of the cloud.
 const ENDPOINTS: [&str; 6] =
     ["ECS_ENDPOINT", "VPC_ENDPOINT", "SLB_ENDPOINT", "NLB_ENDPOINT", "ALB_ENDPOINT", "STS_ENDPOINT"];
@@ -47,8 +51,11 @@ impl Controller {
         let config = folder.join("alicloud-ccm.toml");
         let mut command = match &options.controller {
             None => {
-                let mut command = Command::new(std::env::current_exe().map_err(anything)?);
-                command.env_clear().env(ROLE, "1").arg("run").arg("--config").arg(config);
+                let mut command = match &options.binary {
+                    Some(binary) => Command::new(binary),
+                    None => Command::new(std::env::current_exe().map_err(anything)?),
+                };
+                command.env_clear().envs(ALLOCATOR).env(ROLE, "1").arg("run").arg("--config").arg(config);
                 command.args(options.set.iter().flat_map(|set| ["--set", set]));
                 command
             }

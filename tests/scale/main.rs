@@ -3,6 +3,7 @@
 //! ```console
 //! cargo run --release --example scale                                      # 200 nodes, 100 Services, 20 ms a call
 //! cargo run --release --example scale -- --nodes 50 --services 300 --latency-ms 50 --quotas
+//! cargo run --release --example scale -- --binary target/release/alicloud-ccm
 //! cargo run --release --example scale -- --size 15 --nodes 5000 --services 2000 --others 8000 --events 100000
 //! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}
 //! ```
@@ -62,6 +63,9 @@ struct Options {
     /// Overrides one key of the configuration, as the product's own flag does; can be given several times.
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
+    /// The product as this file instead of this executable, whose own memory the simulators' code adds to.
+    #[arg(long, value_name = "FILE", conflicts_with = "controller")]
+    binary: Option<PathBuf>,
     /// Another program to measure. It finds the cloud through `ECS_ENDPOINT`, `VPC_ENDPOINT`, `SLB_ENDPOINT` and so on.
     #[arg(long, value_name = "FILE")]
     controller: Option<PathBuf>,
