@@ -19,6 +19,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Shorter than the idle time after which gateways close connections, which would cost a request.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Connections that wait for the next request: each keeps its buffers.
+const IDLE_CONNECTIONS: usize = 8;
+
 /// Sends requests. Never follows redirects and never repeats a request that may have been sent.
 pub trait Transport: Send + Sync + fmt::Debug {
     /// Sends one request and reads the whole answer within `timeout`.
@@ -69,6 +72,7 @@ impl HttpTransport {
                 .redirect(reqwest::redirect::Policy::none())
                 .connect_timeout(CONNECT_TIMEOUT)
                 .pool_idle_timeout(IDLE_TIMEOUT)
+                .pool_max_idle_per_host(IDLE_CONNECTIONS)
         };
         Ok(Self { proxied: builder().build()?, direct: builder().no_proxy().build()? })
     }

@@ -29,7 +29,7 @@ use super::writes::denied;
 use crate::plan::inputs::ObjectKey;
 
 /// Objects in one page of a list: nodes are large, and a page is in memory as a whole.
-const PAGE: u32 = 200;
+const PAGE: u32 = 100;
 /// More pages than any cluster has; a list that does not end is not a list.
 const MOST_PAGES: usize = 2000;
 /// The API server ends a watch after this time and up to half more. Short enough that a connection that died without

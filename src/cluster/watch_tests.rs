@@ -129,7 +129,7 @@ async fn a_list_comes_in_pages_and_the_watch_goes_on_from_there() {
     let mut dirty = handle.store.subscribe();
     assert_eq!(next(&mut dirty).await, nodes(&["a", "b"]));
     settle().await;
-    assert!(server.lists_asked()[1].contains("limit=200&continue=more%20of%20it"), "{:?}", server.lists_asked());
+    assert!(server.lists_asked()[1].contains("limit=100&continue=more%20of%20it"), "{:?}", server.lists_asked());
     assert!(server.watches_asked()[0].contains("resourceVersion=5&"), "{:?}", server.watches_asked());
     server.event("MODIFIED", &node("a", "6", "x"));
     assert_eq!(next(&mut dirty).await, nodes(&["a"]));

@@ -240,8 +240,8 @@ pub enum LogFormat {
 /// Section `[node]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Node {
-    /// Time between passes that keep addresses and labels true and look for released instances.
-    pub period: Duration,
+    /// Time between passes that keep addresses and labels true and look for released instances; `None` for none.
+    pub period: Option<Duration>,
     /// Nodes in one batch, 1 to 100.
     pub batch_size: usize,
     /// How long the first change waits for company.
@@ -273,8 +273,8 @@ pub struct Route {
     pub cluster_cidrs: Vec<IpNet>,
     /// Route tables; discovered if empty.
     pub table_ids: Vec<String>,
-    /// Time between full passes.
-    pub period: Duration,
+    /// Time between full passes; `None` for none.
+    pub period: Option<Duration>,
     /// Entries in one call, 1 to 50.
     pub batch_size: usize,
     /// How long the first change waits for company.
@@ -288,8 +288,10 @@ pub struct Route {
 pub struct Service {
     /// Services worked on at once.
     pub concurrency: usize,
-    /// Time between full comparisons with the cloud; zero switches them off.
-    pub drift_check: Duration,
+    /// Time between comparisons with the cloud; `None` for none.
+    pub drift_check: Option<Duration>,
+    /// Calls an hour for what no list shows.
+    pub drift_reads: u32,
     /// Whether pods are attached directly (`eni`) where no annotation says otherwise.
     pub eni_backends: bool,
     /// Refuse load balancers with a public address.

@@ -365,7 +365,8 @@ impl Default for LogSection {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeSection {
-    /// Time between passes that keep addresses and labels true and look for released instances.
+    /// Time between passes that keep addresses and labels true and look for released instances; at least 10 seconds, or
+    /// `0s` for none. What changes in the cluster is looked at anyhow, and a node that is not ready every 5 minutes.
     pub period: TimeSpan,
     /// Nodes asked about in one call.
     #[schemars(range(min = 1, max = 100))]
@@ -422,7 +423,7 @@ pub struct RouteSection {
     pub cluster_cidrs: Vec<String>,
     /// Route tables that get the entries. Those of the VPC are found if empty; a VPC with several needs them stated.
     pub table_ids: Vec<String>,
-    /// Time between full comparisons with the route tables; at least 10 seconds.
+    /// Time between full comparisons with the route tables; at least 10 seconds, or `0s` for none.
     pub period: TimeSpan,
     /// Entries made or removed in one call.
     #[schemars(range(min = 1, max = 50))]
@@ -454,9 +455,14 @@ pub struct ServiceSection {
     /// Services worked on at once.
     #[schemars(range(min = 1, max = 64))]
     pub concurrency: usize,
-    /// Time between full comparisons of all load balancers with the cloud, which undo changes made by others; `0s`
+    /// Time between comparisons of all load balancers with the cloud, which undo changes made by others; `0s`
     /// switches them off.
     pub drift_check: TimeSpan,
+    /// How many calls an hour comparisons may take for what no list shows: server groups and their members. Few load
+    /// balancers are compared whole at each check, of many some in turn. A load balancer takes one call, and one more for
+    /// each server group.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub drift_reads: u32,
     /// Whether pods are attached directly where no annotation says otherwise. Needs a pod network on elastic network
     /// interfaces.
     pub eni_backends: bool,
@@ -484,6 +490,7 @@ impl Default for ServiceSection {
         Self {
             concurrency: 20,
             drift_check: TimeSpan::from_mins(10),
+            drift_reads: 60,
             eni_backends: false,
             disable_public: false,
             backend_batch_size: 40,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 
 use super::check::{Checker, nearest};
 use super::checked::{
@@ -422,7 +422,7 @@ fn log(c: &mut Checker<'_>, file: &FileConfig) -> Log {
             c.bad_with("log.level", message, help);
         }
     }
-    if c.sound(&["log.level"]) && EnvFilter::builder().parse(level).is_err() {
+    if c.sound(&["log.level"]) && level.parse::<Targets>().is_err() {
         c.bad("log.level", format!("must be a level or \"level,part=level\", not {}", shown(level)));
     }
     let format = match file.log.format {
@@ -432,18 +432,27 @@ fn log(c: &mut Checker<'_>, file: &FileConfig) -> Log {
     Log { format, level: level.clone() }
 }
 
+/// A time between repetitions, of which zero means none.
+fn or_never(c: &mut Checker<'_>, key: &str, written: TimeSpan, least: Duration) -> Option<Duration> {
+    if written.0.is_zero() {
+        return None;
+    }
+    within(c, key, written, least, DAY);
+    Some(written.0)
+}
+
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn node(c: &mut Checker<'_>, file: &FileConfig) -> Node {
     let section = &file.node;
-    within(c, "node.period", section.period, Duration::from_secs(10), DAY);
+    let period = or_never(c, "node.period", section.period, Duration::from_secs(10));
     within(c, "node.aggregation", section.aggregation, Duration::ZERO, Duration::from_secs(60));
     within(c, "node.removal_grace", section.removal_grace, Duration::from_secs(10), DAY);
     within(c, "node.removal_interval", section.removal_interval, Duration::from_secs(5), HOUR);
     within(c, "node.removal_window", section.removal_window, Duration::from_secs(60), DAY);
     Node {
-        period: section.period.0,
+        period,
         batch_size: section.batch_size,
         aggregation: section.aggregation.0,
         disable_source_dest_check: section.disable_source_dest_check,
@@ -459,7 +468,7 @@ fn node(c: &mut Checker<'_>, file: &FileConfig) -> Node {
 }
 
 fn route(c: &mut Checker<'_>, section: &RouteSection) -> Route {
-    within(c, "route.period", section.period, Duration::from_secs(10), DAY);
+    let period = or_never(c, "route.period", section.period, Duration::from_secs(10));
     within(c, "route.aggregation", section.aggregation, Duration::ZERO, Duration::from_secs(60));
     let mut tables = BTreeSet::new();
     for (index, id) in section.table_ids.iter().enumerate() {
@@ -472,7 +481,7 @@ fn route(c: &mut Checker<'_>, section: &RouteSection) -> Route {
     Route {
         cluster_cidrs: cluster_cidrs(c, &section.cluster_cidrs),
         table_ids: section.table_ids.clone(),
-        period: section.period.0,
+        period,
         batch_size: section.batch_size,
         aggregation: section.aggregation.0,
         removal_limit: section.removal_limit,
@@ -505,12 +514,11 @@ fn cluster_cidrs(c: &mut Checker<'_>, written: &[String]) -> Vec<IpNet> {
 
 fn service(c: &mut Checker<'_>, file: &FileConfig) -> Service {
     let section = &file.service;
-    if !section.drift_check.0.is_zero() {
-        within(c, "service.drift_check", section.drift_check, Duration::from_secs(60), DAY);
-    }
+    let drift_check = or_never(c, "service.drift_check", section.drift_check, Duration::from_secs(60));
     Service {
         concurrency: section.concurrency,
-        drift_check: section.drift_check.0,
+        drift_check,
+        drift_reads: section.drift_reads,
         eni_backends: section.eni_backends,
         disable_public: section.disable_public,
         backend_batch_size: section.backend_batch_size,

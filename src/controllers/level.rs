@@ -1,8 +1,8 @@
 //! The driver for controllers that compare a whole set with the cloud: nodes, routes.
 //!
 //! Changes are collected for a while and handed to one pass, so that calls to the cloud go in batches. One pass runs at a
-//! time. Everything is looked at when leadership begins, once per period, and when the configuration changes; keys that
-//! failed are tried again with growing pauses, each on its own clock. Passes run only while this process leads, and are
+//! time. Everything is looked at when leadership begins, once per period, when the configuration changes, and as long as
+//! something is not well; keys that failed are tried again with growing pauses, each on its own clock. Passes run only while this process leads, and are
 //! cut off when it stops or loses the lead: what a pass leaves undone, the next one finds.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,8 @@ use crate::plan::inputs::ObjectKey;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Time between passes over everything while something is not well, whatever the period.
+pub const UNWELL: Duration = Duration::from_secs(300);
 
 /// What a pass must look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +74,8 @@ pub struct Outcome {
     pub aborted: bool,
     /// The least time before an aborted pass is tried again, if the cloud named one.
     pub wait: Option<Duration>,
+    /// Everything is to be looked at again by then, however long the period: something is held back, or not well.
+    pub sweep: Option<Duration>,
 }
 
 /// How passes are timed.
@@ -79,8 +83,8 @@ pub struct Outcome {
 pub struct Pace {
     /// How long the first change waits for company.
     pub aggregation: Duration,
-    /// Time between passes over everything.
-    pub period: Duration,
+    /// Time between passes over everything; `None` if there are none but those that are asked for.
+    pub period: Option<Duration>,
 }
 
 /// A controller's work.
@@ -147,6 +151,12 @@ async fn lead<P: Pass, C>(pass: &mut P, changes: &mut impl Changes, config: &mut
     loop {
         metrics::queue_length(P::NAME, agenda.waiting());
         let due = agenda.due(pass.pace());
+        let due = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             changed = config.changed(), if configured => match changed {
@@ -157,7 +167,7 @@ async fn lead<P: Pass, C>(pass: &mut P, changes: &mut impl Changes, config: &mut
                 let keys: BTreeSet<_> = keys.into_iter().filter(|key| pass.concerns(key)).collect();
                 agenda.add(keys, Instant::now());
             }
-            () = tokio::time::sleep_until(due) => {
+            () = due => {
                 let scope = agenda.take(Instant::now(), pass.pace());
                 let outcome = guarded(pass, scope.clone()).await;
                 agenda.end(&scope, outcome, Instant::now());
@@ -229,30 +239,29 @@ impl Agenda {
         }
     }
 
-    /// When the next pass starts.
-    fn due(&self, pace: Pace) -> Instant {
+    /// When the next pass starts; `None` if nothing is due until something changes.
+    fn due(&self, pace: Pace) -> Option<Instant> {
         let collected = self.since.map(|since| match self.swept {
             Some(_) => since + pace.aggregation,
             None => since,
         });
-        let periodic = self.sweep_due(pace);
-        collected.into_iter().chain(self.later.values().copied()).fold(periodic, Instant::min)
+        self.sweep_due(pace).into_iter().chain(collected).chain(self.later.values().copied()).min()
     }
 
-    fn sweep_due(&self, pace: Pace) -> Instant {
-        let periodic = self.swept.map(|swept| swept + pace.period);
-        match (periodic, self.sweep_later) {
-            (Some(periodic), Some(later)) => periodic.min(later),
-            (Some(one), None) | (None, Some(one)) => one,
-            (None, None) => self.since.unwrap_or_else(Instant::now),
-        }
+    /// When everything is due; the first time it is so from the beginning.
+    fn sweep_due(&self, pace: Pace) -> Option<Instant> {
+        let periodic = match self.swept {
+            Some(swept) => pace.period.map(|period| swept + period),
+            None => self.since,
+        };
+        periodic.into_iter().chain(self.sweep_later).min()
     }
 
     /// All that is due now, and what changed meanwhile: once a pass runs, nothing has to wait for company.
     fn take(&mut self, now: Instant, pace: Pace) -> Scope {
         let mut scope = std::mem::replace(&mut self.dirty, Scope::nothing());
         self.since = None;
-        if self.sweep_due(pace) <= now {
+        if self.sweep_due(pace).is_some_and(|due| due <= now) {
             scope = Scope::All;
         }
         scope.add(self.later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()));
@@ -265,7 +274,7 @@ impl Agenda {
     }
 
     fn end(&mut self, scope: &Scope, outcome: Outcome, now: Instant) {
-        let Outcome { mut failed, again, aborted, wait } = outcome;
+        let Outcome { mut failed, again, aborted, wait, sweep } = outcome;
         match scope {
             Scope::All if aborted => {
                 self.sweep_failures += 1;
@@ -274,6 +283,10 @@ impl Agenda {
             Scope::All => self.sweep_failures = 0,
             Scope::Keys(keys) if aborted => failed.extend(keys.iter().map(|key| (key.clone(), wait))),
             Scope::Keys(_) => {}
+        }
+        if let Some(sweep) = sweep {
+            let at = now + sweep;
+            self.sweep_later = Some(self.sweep_later.map_or(at, |later| later.min(at)));
         }
         self.failures.retain(|key, _| !scope.contains(key) || failed.contains_key(key));
         for (key, at_least) in failed {

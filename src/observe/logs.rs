@@ -6,7 +6,7 @@ use std::os::linux::fs::MetadataExt;
 
 use tracing::{Level, Metadata};
 
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layered, SubscriberExt};
 use tracing_subscriber::reload::{self, Handle};
@@ -16,13 +16,13 @@ use tracing_subscriber::{Layer, Registry};
 use crate::config::checked::{Log, LogFormat};
 
 /// The filter is a layer of its own: a reloaded layer cannot carry a filter of its own.
-type Filter = reload::Layer<EnvFilter, Registry>;
+type Filter = reload::Layer<Targets, Registry>;
 type Filtered = Layered<Filter, Registry>;
 type Output = Box<dyn Layer<Filtered> + Send + Sync>;
 
 /// Changes how logs are written.
 pub struct Logs {
-    filter: Handle<EnvFilter, Registry>,
+    filter: Handle<Targets, Registry>,
     output: Handle<Output, Filtered>,
 }
 
@@ -51,8 +51,9 @@ impl Logs {
     }
 }
 
-fn filter(settings: &Log) -> EnvFilter {
-    EnvFilter::builder().parse_lossy(directives(&settings.level))
+fn filter(settings: &Log) -> Targets {
+    // Checked with the rest of the configuration.
+    directives(&settings.level).parse().unwrap_or_else(|_| Targets::new().with_default(Level::INFO))
 }
 
 /// The Kubernetes client logs failures that are told here with more context. Who names it wants to see them.
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(directives("info"), "info,kube_client=off");
         assert_eq!(directives("info,kube_client=debug"), "info,kube_client=debug");
         assert_eq!(directives("warn,kube=info"), "warn,kube=info");
-        assert!(EnvFilter::builder().parse(directives("info,alicloud_ccm::alibaba=debug")).is_ok());
+        assert!(directives("info,alicloud_ccm::alibaba=debug").parse::<Targets>().is_ok());
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub struct Condition {
 }
 
 /// A taint of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taint {
     /// Such as `node.cloudprovider.kubernetes.io/uninitialized`.
     pub key: String,

@@ -136,7 +136,8 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
             "period" | "removal_window" | "drift_check" => ("5m", "6m", &[]),
             "aggregation" | "removal_grace" | "removal_interval" => ("10s", "20s", &[]),
             "timeout" => ("8s", "9s", &[]),
-            "burst" | "port" | "batch_size" | "removal_limit" | "concurrency" | "backend_batch_size" => ("7", "8", &[]),
+            "burst" | "port" | "batch_size" | "removal_limit" | "concurrency" | "backend_batch_size"
+            | "drift_reads" => ("7", "8", &[]),
             "resource_group_id" => ("rg-one", "rg-two", &[]),
             "vpc_id" => ("vpc-one", "vpc-two", &[]),
             "zone_id" => ("cn-hangzhou-i", "cn-hangzhou-j", &[]),

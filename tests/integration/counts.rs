@@ -136,11 +136,7 @@ const OPERATIONS: &[Operation] = &[
         &[("DescribeInstances", 2), ("DescribeNetworkInterfaces", 2), ("ModifyNetworkInterfaceAttribute", 120)],
     ),
     exactly("node-period", "The periodic pass over 121 nodes", &[("DescribeInstances", 2)]),
-    at_most(
-        "one-route",
-        "A node gets its route",
-        &[("DescribeRouteTableList", 4), ("DescribeRouteEntryList", 4), ("CreateRouteEntries", 1)],
-    ),
+    at_most("one-route", "A node gets its route", &[("DescribeRouteEntryList", 3), ("CreateRouteEntries", 1)]),
     at_most(
         "many-routes",
         "120 nodes get their routes together",
@@ -382,9 +378,10 @@ configuration apart from shorter times. The test `counts` measures this table be
     page.push_str(
         "
 Instances are asked about in batches of 100, route entries are written in batches of 50 and backends in batches of 40. A
-load balancer is read whole when a leader begins, and then every `service.drift_check`; in between, a change reads only what
-it needs. It is read whole once more half a minute after a creation whose answer was lost, or that a list was late to show.
-While nothing changes, nothing is written to the API server but the lease.
+load balancer is read whole when a leader begins, and once more half a minute after a creation whose answer was lost, or that
+a list was late to show; after that, a change reads only what it needs. Every `service.drift_check`, lists confirm all load
+balancers, with up to 100 of them, or of their listeners, in one call; server groups, which no list shows, are read in turn,
+with up to `service.drift_reads` calls an hour. While nothing changes, nothing is written to the API server but the lease.
 ",
     );
     page

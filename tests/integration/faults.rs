@@ -23,7 +23,7 @@ use crate::proof::{Foreign, Row, difference, state};
 
 /// A list that is out of date or cut short without a word is believed until the next comparison, and so is what was before
 /// somebody changed it in the console.
-const COMPARED: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"60s\"\n";
+const COMPARED: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"60s\"\ndrift_reads = 1000\n";
 /// Everything else has to be noticed by itself.
 const ON_ITS_OWN: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
 /// How long everything may take after the last fault: the longest pause after a failure, and a comparison.

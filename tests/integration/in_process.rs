@@ -29,6 +29,8 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
 
 /// Runs a future on a clock of its own that jumps to the next thing that happens, and gives with its result what was
 /// logged meanwhile. What the product leaves to chance follows from `seed`.
@@ -39,11 +41,11 @@ pub(crate) fn on_a_clock_of_its_own<T>(seed: u64, future: impl Future<Output = T
     let result = runtime.block_on(async {
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
-            .with_env_filter("info,kube_client=off")
             .with_ansi(false)
             .with_timer(Elapsed(Instant::now()))
             .with_writer(move || writer.clone())
-            .finish();
+            .finish()
+            .with(Targets::new().with_default(tracing::Level::INFO).with_target("kube_client", LevelFilter::OFF));
         let _logged = tracing::subscriber::set_default(subscriber);
         future.await
     });
@@ -93,7 +95,12 @@ impl Drop for Product {
 impl Product {
     /// Starts it with the configuration that [`Stage::config`] has for these controllers.
     pub(crate) fn start(stage: &Stage, controllers: &[&str], more: &str) -> Self {
-        let config = config(stage, controllers, more);
+        Self::start_with(stage, controllers, more, &[])
+    }
+
+    /// The same with single keys set to other values.
+    pub(crate) fn start_with(stage: &Stage, controllers: &[&str], more: &str, set: &[&str]) -> Self {
+        let config = config(stage, controllers, more, set);
         let cluster = Cluster::with_client(client(&stage.cluster), &config.kubernetes);
         let transport: Arc<dyn Transport> = Arc::new(InProcess(stage.cloud.clone()));
         let running = tokio::spawn(async move {
@@ -117,10 +124,11 @@ impl Product {
     }
 }
 
-fn config(stage: &Stage, controllers: &[&str], more: &str) -> checked::Config {
+fn config(stage: &Stage, controllers: &[&str], more: &str, set: &[&str]) -> checked::Config {
     let folder = tempfile::tempdir().unwrap();
     let path = stage.write_config(folder.path(), controllers, more).unwrap();
-    load(&Origin { path, environment: BTreeMap::new(), overrides: Vec::new() }).unwrap().config
+    let overrides = set.iter().map(|set| (*set).to_owned()).collect();
+    load(&Origin { path, environment: BTreeMap::new(), overrides }).unwrap().config
 }
 
 /// The simulated cloud without a network in between.

@@ -212,6 +212,7 @@ fn row_of(key: &str, live: &Live) -> Row {
         "service.concurrency" => row("7", Look),
         "service.backend_batch_size" => row("7", Look),
         "service.drift_check" => row(&text("9m"), Look),
+        "service.drift_reads" => row("59", Look),
         "service.eni_backends" => row("true", Look).back(),
         "service.exclude_masters" => row("false", Look),
         "service.ipv6" => row("true", Look),

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use sim::cluster::Endpoint;
+use sim::cluster::{Endpoint, Version};
+use sim::crowd;
 use sim::stage::{Stage, instance};
 
+use crate::in_process::{Product, on_a_clock_of_its_own};
 use crate::kit::{ALL, World, address, is_ready};
 
 /// The periodic comparisons are for other tests.
@@ -209,4 +211,46 @@ async fn a_copy_that_follows_one_that_ended_in_order_reads_only_the_server_group
     assert_eq!(stage.cloud.writes().len(), 0);
     assert!(ccm.stop().await.success());
     assert_eq!(stage.cloud.complaints(), Vec::<String>::new());
+}
+
+/// A large cluster in which nothing happens.
+#[test]
+fn an_idle_hour_costs_a_few_lists_with_hourly_comparisons_and_nothing_without() {
+    const NODES: usize = 1000;
+    const SERVICES: usize = 500;
+    const HOUR: Duration = Duration::from_secs(3600);
+    let ((with, without), log) = on_a_clock_of_its_own(0, async {
+        let stage = Stage::with(Version::NEWEST, crowd::world(NODES + SERVICES)).await.unwrap();
+        for number in 0..NODES {
+            crowd::stand(&stage, number).unwrap();
+        }
+        for number in 0..SERVICES {
+            let name = format!("web-{number}");
+            crowd::expose(&stage, &name, false).unwrap();
+            let local = serde_json::json!({"spec": {"externalTrafficPolicy": "Local"}});
+            stage.cluster.patch("Service", "default", &name, &local).unwrap();
+        }
+        let pod_network = format!("route.cluster_cidrs=[\"{}\"]", crowd::POD_NETWORK);
+        let idle = async |periods: [&str; 3]| {
+            let set: Vec<&str> = periods.into_iter().chain([pod_network.as_str()]).collect();
+            let product = Product::start_with(&stage, ALL, "", &set);
+            // With the published quotas, it takes a while until all is done.
+            tokio::time::sleep(HOUR + HOUR / 2).await;
+            forget(&stage);
+            tokio::time::sleep(HOUR).await;
+            drop(product);
+            let writes = stage.cluster.writes().iter().filter(|call| call.resource != "leases").count();
+            (calls(&stage), writes)
+        };
+        let with = idle(["node.period=1h", "route.period=1h", "service.drift_check=1h"]).await;
+        let addressed = stage.cluster.list("Service").iter().filter(|it| address(it).is_some()).count();
+        assert_eq!((stage.cloud.look(|cloud| cloud.load_balancers.len()), addressed), (SERVICES, SERVICES));
+        (with, idle(["node.period=0s", "route.period=0s", "service.drift_check=0s"]).await)
+    });
+    let (calls, writes) = with;
+    assert!(calls.values().sum::<usize>() < 100, "{calls:?}\n{log}");
+    assert!(calls.contains_key("DescribeLoadBalancers") && calls.contains_key("DescribeInstances"), "{calls:?}");
+    assert!(calls.keys().all(|action| action.starts_with("Describe")), "{calls:?}");
+    assert_eq!(writes, 0);
+    assert_eq!(without, (BTreeMap::new(), 0));
 }

@@ -11,7 +11,7 @@ use crate::alibaba::actions::{
     DESCRIBE_LISTENERS, SET_HTTP_LISTENER, SET_HTTPS_LISTENER, SET_TCP_LISTENER, SET_UDP_LISTENER, START_LISTENER,
     Write,
 };
-use crate::alibaba::decode::{List, Text, scalar};
+use crate::alibaba::decode::{Int, List, Text, scalar};
 use crate::alibaba::paging::by_token;
 use crate::alibaba::signing::Params;
 use crate::alibaba::wire::fault;
@@ -31,6 +31,9 @@ const TOP_LEVEL: [ListenerField; 5] = [
     ListenerField::AclType,
     ListenerField::AclId,
 ];
+
+/// Says of the port of health checks that it is the backend's. Answers can say `0` instead, which is refused.
+const BACKENDS_PORT: &str = "-520";
 
 /// Fields that are fixed at creation.
 const FIXED: [ListenerField; 2] = [ListenerField::ListenerForward, ListenerField::ForwardPort];
@@ -54,15 +57,36 @@ impl Slb {
         &self,
         ids: &[&str],
     ) -> Result<HashMap<String, BTreeMap<ListenerKey, ObservedListener>>, Fault> {
-        let mut found: HashMap<String, BTreeMap<_, _>> = HashMap::new();
-        for listener in self.listeners(ids).await? {
-            let Some(id) = text(&listener, "LoadBalancerId") else {
-                let message = "the answer does not say on which load balancers the listeners are";
-                return Err(fault(DESCRIBE_LISTENERS.0, FaultKind::Bug, message));
-            };
-            found.entry(id).or_default().extend(observed(&listener));
-        }
+        let mut found = HashMap::new();
+        sort_in(&mut found, self.listeners(ids).await?)?;
         Ok(found)
+    }
+
+    /// The listeners of all instances of the account in this region, those of others included. `None` if that takes more
+    /// than `most_pages` calls.
+    ///
+    /// # Errors
+    /// As [`Self::describe_listeners_of`].
+    pub async fn list_listeners(
+        &self,
+        most_pages: usize,
+    ) -> Result<Option<HashMap<String, BTreeMap<ListenerKey, ObservedListener>>>, Fault> {
+        let most = i64::from(PAGE).saturating_mul(i64::try_from(most_pages).unwrap_or(i64::MAX));
+        let mut found = HashMap::new();
+        let mut token = String::new();
+        for _ in 0..most_pages {
+            let params = Params::new().with("MaxResults", PAGE).with("NextToken", token);
+            let body: ListenersBody = self.0.read(DESCRIBE_LISTENERS, params).await?.decode()?;
+            if body.total_count.0 > most {
+                return Ok(None);
+            }
+            sort_in(&mut found, body.listeners.0)?;
+            token = body.next_token.0;
+            if token.is_empty() {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     async fn listeners(&self, ids: &[&str]) -> Result<Vec<Map<String, Value>>, Fault> {
@@ -86,7 +110,7 @@ impl Slb {
     pub async fn create_listener(&self, permit: &Permit, request: &ListenerRequest<'_>) -> Result<(), Fault> {
         let protocol = request.listener.protocol;
         let mut params = about(request).maybe("VServerGroupId", request.group_id);
-        for (field, value) in sendable(request.fields) {
+        for (field, value) in request.fields.iter().filter(|(field, value)| !is_default(**field, value)) {
             params.push(creation_parameter(protocol, *field), value);
         }
         let action = match protocol {
@@ -108,8 +132,9 @@ impl Slb {
             // Without the switch the id has no effect.
             params = params.with("VServerGroup", "on").with("VServerGroupId", group_id);
         }
-        for (field, value) in sendable(request.fields).filter(|(field, _)| !FIXED.contains(field)) {
-            params.push(field.parameter(), value);
+        for (field, value) in request.fields.iter().filter(|(field, _)| !FIXED.contains(field)) {
+            let backends_own = *field == ListenerField::HealthCheckConnectPort && value == "0";
+            params.push(field.parameter(), if backends_own { BACKENDS_PORT } else { value });
         }
         let action = match request.listener.protocol {
             Protocol::Tcp => SET_TCP_LISTENER,
@@ -153,11 +178,9 @@ fn about(request: &ListenerRequest<'_>) -> Params {
         .with("Description", request.description)
 }
 
-/// "The backend's port" is said by saying nothing; the number that answers give for it is refused.
-fn sendable(fields: &ListenerFields) -> impl Iterator<Item = (&ListenerField, &String)> {
-    fields.iter().filter(|(field, value)| {
-        **field != ListenerField::HealthCheckConnectPort || value.parse::<u16>().is_ok_and(|port| port > 0)
-    })
+/// A new listener is checked at the backend's port if nothing is said.
+fn is_default(field: ListenerField, value: &str) -> bool {
+    field == ListenerField::HealthCheckConnectPort && matches!(value, "0" | BACKENDS_PORT)
 }
 
 /// The creation of TCP and UDP listeners spells one parameter with a lower-case h.
@@ -173,6 +196,22 @@ const fn creation_parameter(protocol: Protocol, field: ListenerField) -> &'stati
 struct ListenersBody {
     listeners: List<Map<String, Value>>,
     next_token: Text,
+    total_count: Int,
+}
+
+/// Puts listeners to those of their instances.
+fn sort_in(
+    all: &mut HashMap<String, BTreeMap<ListenerKey, ObservedListener>>,
+    listeners: Vec<Map<String, Value>>,
+) -> Result<(), Fault> {
+    for listener in listeners {
+        let Some(id) = text(&listener, "LoadBalancerId") else {
+            let message = "the answer does not say on which load balancers the listeners are";
+            return Err(fault(DESCRIBE_LISTENERS.0, FaultKind::Bug, message));
+        };
+        all.entry(id).or_default().extend(observed(&listener));
+    }
+    Ok(())
 }
 
 /// Where the answer names the instance, it must be the one that was asked for.

@@ -354,6 +354,7 @@ async fn listeners_are_made_and_changed_with_the_spelling_of_each_action() {
             expected.insert("ForwardPort", "443");
         } else {
             expected.insert("HealthCheckInterval", "2");
+            expected.insert("HealthCheckConnectPort", "-520");
             expected.insert("VServerGroup", "on");
         }
         assert_eq!(seen.own_params(), expected, "{}", seen.action());

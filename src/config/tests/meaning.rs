@@ -29,9 +29,8 @@ fn the_last_layer_wins() {
         with_environment(&text, &[("ALICLOUD_CCM__NODE__BATCH_SIZE", "20"), ("ALICLOUD_CCM__SERVER__PORT", "2")]);
     source.overrides = vec!["server.port=3".to_owned(), "server.port=4".to_owned()];
     let config = good(&source);
-    let values =
-        (config.route.period.as_secs(), config.node.batch_size, config.server.port, config.service.concurrency);
-    assert_eq!(values, (60, 20, 4, 20));
+    let values = (config.route.period, config.node.batch_size, config.server.port, config.service.concurrency);
+    assert_eq!(values, (Some(Duration::from_secs(60)), 20, 4, 20));
 }
 
 #[test]
@@ -105,7 +104,7 @@ bandwidth = 5
     assert_eq!(endpoints.overrides["ecs"], "127.0.0.1:8080");
     assert_eq!(endpoints.overrides["vpc"], "vpc.example");
     assert_eq!(endpoints.metadata, "http://127.0.0.1:81");
-    assert_eq!(config.service.drift_check, Duration::ZERO);
+    assert_eq!(config.service.drift_check, None);
     assert_eq!(config.service.defaults.internet_charge_type.as_deref(), Some("paybybandwidth"));
 }
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::fence::{Keeper, fence};
 
 const SECOND: Duration = Duration::from_secs(1);
-const PACE: Pace = Pace { aggregation: SECOND, period: Duration::from_secs(300) };
+const PACE: Pace = Pace { aggregation: SECOND, period: Some(Duration::from_secs(300)) };
 
 /// Every pass: its scope, and how long after the test began.
 type Log = Arc<Mutex<Vec<(Scope, Duration)>>>;
@@ -23,6 +23,7 @@ impl Changes for mpsc::UnboundedReceiver<BTreeSet<ObjectKey>> {
 }
 
 struct Scripted<F> {
+    pace: Pace,
     log: Log,
     began: Instant,
     script: F,
@@ -33,7 +34,7 @@ impl<F: FnMut(usize, &Scope) -> Outcome + Send> Pass for Scripted<F> {
     const NAME: &'static str = "test";
 
     fn pace(&self) -> Pace {
-        PACE
+        self.pace
     }
 
     fn concerns(&mut self, key: &ObjectKey) -> bool {
@@ -60,11 +61,15 @@ struct Bench {
 }
 
 fn start(takes: Duration, script: impl FnMut(usize, &Scope) -> Outcome + Send + 'static) -> Bench {
+    start_with(PACE, takes, script)
+}
+
+fn start_with(pace: Pace, takes: Duration, script: impl FnMut(usize, &Scope) -> Outcome + Send + 'static) -> Bench {
     let (changes, mut receiver) = mpsc::unbounded_channel();
     let (keeper, fence) = fence();
     keeper.lead_unbounded();
     let (log, stop) = (Log::default(), CancellationToken::new());
-    let mut pass = Scripted { log: log.clone(), began: Instant::now(), script, takes };
+    let mut pass = Scripted { pace, log: log.clone(), began: Instant::now(), script, takes };
     let token = stop.clone();
     let task = tokio::spawn(async move {
         // A configuration that never changes.
@@ -101,6 +106,18 @@ async fn everything_at_once_then_every_period() {
     let bench = start(Duration::ZERO, well);
     tokio::time::sleep(650 * SECOND).await;
     assert_eq!(bench.passes(), [0, 300, 600].map(|at| (Scope::All, at * SECOND)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_period_everything_is_looked_at_once_and_as_long_as_something_is_not_well() {
+    let unwell_twice =
+        |number: usize, _: &Scope| Outcome { sweep: (number < 3).then_some(20 * SECOND), ..Outcome::default() };
+    let bench = start_with(Pace { period: None, ..PACE }, Duration::ZERO, unwell_twice);
+    tokio::time::sleep(Duration::from_secs(7 * 24 * 3600)).await;
+    assert_eq!(bench.passes(), [0, 20, 40].map(|at| (Scope::All, at * SECOND)));
+    bench.change("a");
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(bench.passes().last().unwrap().0, keys(&["a"]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,7 +47,7 @@ pub async fn run(context: Context) {
     let mut pass = NodePass {
         context,
         nodes,
-        seen: BTreeMap::new(),
+        settled: BTreeMap::new(),
         ledger: Ledger::default(),
         held_back: BTreeMap::new(),
         unproven: BTreeMap::new(),
@@ -99,8 +99,8 @@ fn rules(config: &Config, place: &Place) -> Rules {
 struct NodePass {
     context: Context,
     nodes: Watched<NodeView>,
-    /// As they were when a change was last asked about.
-    seen: BTreeMap<String, Arc<NodeView>>,
+    /// Nodes that are as wanted, as they were then; what we wrote ourselves is no change that has to be looked at.
+    settled: BTreeMap<String, Arc<NodeView>>,
     ledger: Ledger,
     /// Nodes whose removal is held back, and why.
     held_back: BTreeMap<String, String>,
@@ -121,19 +121,31 @@ impl Pass for NodePass {
 
     fn concerns(&mut self, key: &ObjectKey) -> bool {
         let Some(view) = self.nodes.store.get(key) else {
-            self.seen.remove(&key.name);
+            self.settled.remove(&key.name);
             return false;
         };
-        let before = self.seen.insert(key.name.clone(), view.clone());
-        let excluded = matches!(node::classify(&view), Class::Excluded(_));
-        !excluded && before.is_none_or(|before| differs(&before, &view))
+        if self.is_settled(&view) {
+            // One copy of it is enough.
+            self.settled.insert(key.name.clone(), view);
+            return false;
+        }
+        !matches!(node::classify(&view), Class::Excluded(_))
     }
 
     async fn run(&mut self, scope: Scope) -> Outcome {
         let config = self.context.config.borrow().clone();
         let all = self.nodes.store.all();
+        // Of several writes of ours, the watch has shown the first ones as changes.
+        let settled: BTreeSet<&str> = match scope {
+            Scope::All => BTreeSet::new(),
+            Scope::Keys(_) => {
+                let chosen = all.iter().filter(|view| scope.contains(&ObjectKey::cluster(&view.name)));
+                chosen.filter(|view| self.is_settled(view)).map(|view| view.name.as_str()).collect()
+            }
+        };
+        let chosen = |key: &ObjectKey| scope.contains(key) && !settled.contains(key.name.as_str());
         let Context { cloud, place, .. } = &self.context;
-        let found = survey(cloud, place, &config, &all, |key| scope.contains(key)).await;
+        let found = survey(cloud, place, &config, &all, chosen).await;
 
         let uids: BTreeSet<&str> = all.iter().map(|view| view.uid.as_str()).collect();
         self.ledger.retain(|uid| uids.contains(uid));
@@ -145,6 +157,18 @@ impl Pass for NodePass {
         self.apply(&config, &found, &mut outcome).await;
         self.remove(&config, &found, &mut outcome).await;
         self.raise_alarms();
+        self.settled.retain(|name, _| names.contains(name.as_str()));
+        let unwell = |view: &&Arc<NodeView>| !node::is_ready(view) && matches!(node::classify(view), Class::Ecs(_));
+        for view in all.iter().filter(unwell) {
+            let key = ObjectKey::cluster(&view.name);
+            if scope.contains(&key) && !outcome.failed.contains_key(&key) {
+                // An instance that was stopped can be released later, which no watch tells.
+                outcome.again.entry(key).or_insert(level::UNWELL);
+            }
+        }
+        for key in outcome.failed.keys().chain(outcome.again.keys()) {
+            self.settled.remove(&key.name);
+        }
         outcome
     }
 
@@ -154,6 +178,10 @@ impl Pass for NodePass {
 }
 
 impl NodePass {
+    fn is_settled(&self, view: &NodeView) -> bool {
+        self.settled.get(&view.name).is_some_and(|settled| !differs(settled, view))
+    }
+
     async fn apply(&mut self, config: &Config, found: &Survey, outcome: &mut Outcome) {
         let Context { cluster, cloud, fence, .. } = &self.context;
         for (view, fault) in &found.faults {
@@ -171,8 +199,7 @@ impl NodePass {
             if !whole {
                 outcome.failed.insert(ObjectKey::cluster(&now.name), None);
             }
-            // What we wrote ourselves is no change that has to be looked at.
-            self.seen.insert(now.name.clone(), Arc::new(now));
+            self.settled.insert(now.name.clone(), Arc::new(now));
         }
     }
 
@@ -293,21 +320,24 @@ impl NodePass {
     }
 }
 
-/// Whether anything changed but the version, which every heartbeat of a kubelet raises, and the condition
-/// `NetworkUnavailable`, which is only made here where there is none, and otherwise is for others to change.
+/// Whether anything changed but the version, which every heartbeat of a kubelet raises, the condition
+/// `NetworkUnavailable`, which is only made here where there is none, and otherwise is for others to change, and taints of
+/// others, which follow conditions.
 fn differs(before: &NodeView, now: &NodeView) -> bool {
     let network_unavailable = match (&before.network_unavailable, &now.network_unavailable) {
         (Some(_), Some(_)) => now.network_unavailable.clone(),
         (before, _) => before.clone(),
     };
+    let ours = |view: &NodeView| [node::UNINITIALIZED, node::SHUTDOWN].map(|key| node::has_taint(view, key));
+    let taints = if ours(before) == ours(now) { now.taints.clone() } else { before.taints.clone() };
     let resource_version = now.resource_version.clone();
-    NodeView { resource_version, network_unavailable, ..before.clone() } != *now
+    NodeView { resource_version, network_unavailable, taints, ..before.clone() } != *now
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::inputs::{Condition, ConditionStatus};
+    use crate::plan::inputs::{Condition, ConditionStatus, Taint};
 
     #[test]
     fn heartbeats_are_no_change() {
@@ -321,6 +351,10 @@ mod tests {
         let (unrouted, routed) = (condition(ConditionStatus::True), condition(ConditionStatus::False));
         assert!(!differs(&unrouted, &routed), "the route controller's work");
         assert!(differs(&unrouted, &heartbeat), "the condition is missing again");
-        assert!(differs(&before, &NodeView { provider_id: "cn-a.i-1".into(), ..heartbeat }));
+        assert!(differs(&before, &NodeView { provider_id: "cn-a.i-1".into(), ..heartbeat.clone() }));
+        let taint = |key: &str| Taint { key: key.to_owned(), ..Taint::default() };
+        let tainted = |key| NodeView { taints: vec![taint(key)], ..heartbeat.clone() };
+        assert!(!differs(&before, &tainted("node.kubernetes.io/network-unavailable")));
+        assert!(differs(&before, &tainted(node::UNINITIALIZED)) && differs(&before, &tainted(node::SHUTDOWN)));
     }
 }

@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::fence::Fence;
 use crate::observe::alarms::named;
 use crate::plan::PlanLine;
-use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::inputs::{Condition, NodeView, ObjectKey};
 use crate::plan::route::condition::{self, Content};
 use crate::plan::route::owners::{Kept, Owners, suspects};
 use crate::plan::route::{self, CONFIRM, Memory, RouteNode, RoutePlan, RouteStep, Rules, Table};
@@ -225,6 +225,8 @@ impl Pass for RoutePass {
             self.create(&plan, &tables, &config, &mut work).await;
         }
         self.tell(&plan, &mut work).await;
+        let well = plan.held_back.is_empty() && plan.kept.is_empty();
+        work.outcome.sweep = (!well).then_some(level::UNWELL);
         work.outcome
     }
 
@@ -273,7 +275,8 @@ impl RoutePass {
     /// How many entries may still be removed within this period.
     fn removals_left(&mut self, config: &Config) -> usize {
         // A little less than a period, so that the next periodic pass surely finds room.
-        while self.removed.front().is_some_and(|at| at.elapsed() >= config.route.period * 9 / 10) {
+        let window = config.route.period.unwrap_or(level::UNWELL) * 9 / 10;
+        while self.removed.front().is_some_and(|at| at.elapsed() >= window) {
             self.removed.pop_front();
         }
         usize::try_from(config.route.removal_limit).unwrap_or(usize::MAX).saturating_sub(self.removed.len())
@@ -419,7 +422,7 @@ impl RoutePass {
         self.warn_node(work, node, "CreateRouteFailed", message);
     }
 
-    async fn tell(&self, plan: &RoutePlan, work: &mut Work<'_>) {
+    async fn tell(&mut self, plan: &RoutePlan, work: &mut Work<'_>) {
         let mut due = std::mem::take(&mut work.told);
         for step in &plan.steps {
             if let RouteStep::Tell { node, routed } = step {
@@ -431,26 +434,45 @@ impl RoutePass {
             .filter_map(|(node, routed)| work.view(&node).cloned().map(|view| self.tell_one(view, routed)))
             .collect();
         let ended: Vec<_> = futures::stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
-        for node in ended.into_iter().flatten() {
-            work.failed(&node, None);
+        for (node, told) in ended {
+            match told {
+                // What we wrote ourselves is no change that has to be looked at.
+                Told::Now(condition) => {
+                    if let Some(seen) = self.seen.get_mut(&node) {
+                        seen.condition = condition;
+                    }
+                }
+                Told::Gone => {}
+                Told::Not => work.failed(&node, None),
+            }
         }
     }
 
-    /// The node's name, if it could not be told.
-    async fn tell_one(&self, view: Arc<NodeView>, routed: bool) -> Option<String> {
+    async fn tell_one(&self, view: Arc<NodeView>, routed: bool) -> (String, Told) {
         let Context { cluster, fence, .. } = &self.context;
         let change = |fresh: &NodeView| condition::tell(fresh.network_unavailable.as_ref(), routed).map(body);
         // Much may have been written to the node since the pass began.
         let newest = self.nodes.store.get(&ObjectKey::cluster(&view.name)).filter(|newest| newest.uid == view.uid);
         let view = newest.unwrap_or(view);
         match write::patch_fresh(cluster, fence, &view, Target::Conditions, change).await {
-            Ok(_) | Err(WriteFault::Gone) => None,
+            Ok(Some(now)) => (now.name, Told::Now(now.network_unavailable)),
+            Ok(None) | Err(WriteFault::Gone) => (view.name.clone(), Told::Gone),
             Err(fault) => {
                 warn!(node = %view.name, %fault, "the condition NetworkUnavailable could not be written; it is tried again");
-                Some(view.name.clone())
+                (view.name.clone(), Told::Not)
             }
         }
     }
+}
+
+/// What came of telling a node about its routes.
+enum Told {
+    /// It has this condition now.
+    Now(Option<Condition>),
+    /// There is nobody to tell.
+    Gone,
+    /// It has to be tried again.
+    Not,
 }
 
 /// Items whose fate is unknown are looked at again, together.

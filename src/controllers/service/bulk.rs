@@ -15,14 +15,24 @@ use crate::plan::lb::model::ListenerKey;
 use crate::plan::lb::naming::Owner;
 use crate::plan::lb::observed::{ObservedInstance, ObservedListener};
 
-/// How old a list may be for the first look at a Service. Later looks follow writes of our own and take none from before
-/// they began.
+/// How old a list may be, see [`Look`].
 const RECENT: Duration = Duration::from_secs(10);
 /// Load balancers whose listeners one call gives.
 const BATCH: usize = 10;
 
 type Listeners = BTreeMap<ListenerKey, ObservedListener>;
 type Waiting = (String, oneshot::Sender<Result<Listeners, Fault>>);
+
+/// How a look at a Service comes about, and so what it may be shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Look {
+    /// The first one of a term, with how many are still to come. A list from a moment ago will do.
+    First(usize),
+    /// One of so many that compare all that is known. A list from a moment ago can confirm it.
+    Round(usize),
+    /// Any other. It follows writes of our own, and takes no list from before it began.
+    Later,
+}
 
 /// Puts reads of several Services together.
 #[derive(Debug)]
@@ -33,6 +43,8 @@ pub(super) struct Bulk {
     /// Who wants an instance now.
     asking: AtomicUsize,
     waiting: Mutex<VecDeque<Waiting>>,
+    /// Listeners of all load balancers; whoever fills it has the others wait for it.
+    overview: tokio::sync::Mutex<Option<Overview>>,
     /// Held by whoever reads listeners for all that wait.
     turn: tokio::sync::Mutex<()>,
 }
@@ -41,7 +53,17 @@ pub(super) struct Bulk {
 struct Listing {
     tag: (String, String),
     began: Instant,
+    /// How many were listed.
+    count: usize,
+    /// Those that nobody has taken yet: each is looked at once.
     instances: HashMap<String, ObservedInstance>,
+}
+
+#[derive(Debug)]
+struct Overview {
+    began: Instant,
+    /// By load balancer, those that nobody has taken yet. `None` if others have so many that it is not worth it.
+    listeners: Option<HashMap<String, Listeners>>,
 }
 
 /// Counts one that asks, for as long as it lives.
@@ -60,39 +82,38 @@ impl Bulk {
             listing: tokio::sync::Mutex::default(),
             asking: AtomicUsize::new(0),
             waiting: Mutex::default(),
+            overview: tokio::sync::Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         }
     }
 
     /// The load balancer with this id, as a list shows it or else as it is read by itself: only that proves that there is
-    /// none. `first` is, at the first look at a Service, how many are still to be looked at for the first time.
+    /// none.
     ///
     /// # Errors
     /// As any call.
-    pub(super) async fn instance(
-        &self,
-        owner: &Owner,
-        id: &str,
-        first: Option<usize>,
-    ) -> Result<ObservedInstance, Fault> {
+    pub(super) async fn instance(&self, owner: &Owner, id: &str, look: Look) -> Result<ObservedInstance, Fault> {
         // Counted until it is answered: whoever comes while another is read makes it worth a list.
         self.asking.fetch_add(1, Ordering::Relaxed);
         let _asking = Asking(&self.asking);
-        match self.listed(owner, id, first).await {
+        match self.listed(owner, id, look).await {
             Some(instance) => Ok(instance),
             None => self.slb.describe_instance(id).await,
         }
     }
 
-    async fn listed(&self, owner: &Owner, id: &str, first: Option<usize>) -> Option<ObservedInstance> {
+    async fn listed(&self, owner: &Owner, id: &str, look: Look) -> Option<ObservedInstance> {
         let now = Instant::now();
-        let since = first.map_or(now, |_| now.checked_sub(RECENT).unwrap_or(now));
+        let (since, others) = match look {
+            Look::First(others) | Look::Round(others) => (recently(now), others),
+            Look::Later => (now, 0),
+        };
         let tag = (owner.cluster_tag.clone(), owner.cluster_id.clone());
         let mut listing = self.listing.lock().await;
         let usable = listing.as_ref().filter(|listing| listing.began >= since && listing.tag == tag);
         if usable.is_none() {
-            let due = self.asking.load(Ordering::Relaxed).max(first.unwrap_or_default());
-            let known = listing.as_ref().map_or(0, |listing| listing.instances.len());
+            let due = self.asking.load(Ordering::Relaxed).max(others);
+            let known = listing.as_ref().map_or(0, |listing| listing.count);
             let pages = known.div_ceil(LISTED_INSTANCES).max(1);
             if due <= pages {
                 return None;
@@ -100,10 +121,31 @@ impl Bulk {
             let began = Instant::now();
             // What cannot be listed is read one by one; the fault, if it stays, shows there.
             let found = self.slb.find_by_tag(&tag.0, &tag.1).await.ok()?;
-            let instances = found.into_iter().map(|instance| (instance.id.clone(), instance)).collect();
-            *listing = Some(Listing { tag, began, instances });
+            let instances: HashMap<_, _> = found.into_iter().map(|instance| (instance.id.clone(), instance)).collect();
+            *listing = Some(Listing { tag, began, count: instances.len(), instances });
         }
-        listing.as_ref()?.instances.get(id).cloned()
+        take(&mut listing.as_mut()?.instances, id)
+    }
+
+    /// All listeners of a load balancer that is confirmed together with `others`, as a list of all shows them.
+    ///
+    /// # Errors
+    /// As any call.
+    pub(super) async fn listeners_of_many(&self, id: &str, others: usize) -> Result<Listeners, Fault> {
+        // A list of all shows those of other clusters, too.
+        let most_pages = others / BATCH;
+        if most_pages > 1 {
+            let mut overview = self.overview.lock().await;
+            let now = Instant::now();
+            if overview.as_ref().is_none_or(|overview| overview.began < recently(now)) {
+                let listeners = self.slb.list_listeners(most_pages).await?;
+                *overview = Some(Overview { began: now, listeners });
+            }
+            if let Some(listeners) = overview.as_mut().and_then(|overview| overview.listeners.as_mut()) {
+                return Ok(take(listeners, id).unwrap_or_default());
+            }
+        }
+        self.listeners(id).await
     }
 
     /// All listeners of a load balancer, read together with those of others that wait.
@@ -154,4 +196,17 @@ impl Bulk {
             }
         }
     }
+}
+
+fn recently(now: Instant) -> Instant {
+    now.checked_sub(RECENT).unwrap_or(now)
+}
+
+/// Takes one out, and gives up the room when it was the last.
+fn take<T>(all: &mut HashMap<String, T>, id: &str) -> Option<T> {
+    let taken = all.remove(id);
+    if all.is_empty() {
+        *all = HashMap::new();
+    }
+    taken
 }

@@ -7,6 +7,7 @@
 //! read them. Everything else, and everything after a crash, is read.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -56,6 +57,11 @@ impl Handover {
     /// Whether anything is known of the Service with this UID that is not older than `oldest`.
     pub(super) fn knows(&self, uid: &str, oldest: Duration) -> bool {
         self.known.get(&short(uid)).is_some_and(|known| self.age(known) < oldest)
+    }
+
+    /// How many calls it takes to read the server groups of all Services of which something is known, if each has one.
+    pub(super) fn extent(&self) -> usize {
+        2 * self.known.len()
     }
 
     /// How long ago the server groups of the Service were read, if they were as in `observed` then and since.
@@ -121,7 +127,7 @@ pub(super) fn groups_as_wanted(
         }
     }
     let groups = desired.groups.values().map(|wanted| {
-        let backends = Some(wanted.backends.values().cloned().collect());
+        let backends = Some(Arc::new(wanted.backends.values().cloned().collect()));
         let group = ObservedGroup { name: wanted.group.to_string(), backends };
         Some(((*ids.get(&wanted.group)?).to_owned(), group))
     });
@@ -187,7 +193,7 @@ mod tests {
             weight,
             description: "k8s/80/web/default/c1".into(),
         };
-        let backends = Some(vec![backend("i-2"), backend("i-1")]);
+        let backends = Some(Arc::new(vec![backend("i-2"), backend("i-1")]));
         let group = ObservedGroup { name: "k8s/80/web/default/c1".to_owned(), backends };
         Observed {
             instance: Some(ObservedInstance { id: "lb-1".to_owned(), ..ObservedInstance::default() }),
@@ -215,7 +221,7 @@ mod tests {
         assert_eq!(handover.confirms("uid-1", &one), Some(17 * MINUTE), "the next comparison is not put off");
         assert!(handover.knows("uid-2", 38 * MINUTE) && !handover.knows("uid-2", 37 * MINUTE));
         let mut sorted = one.clone();
-        sorted.groups.values_mut().for_each(|group| group.backends.as_mut().unwrap().reverse());
+        sorted.groups.values_mut().for_each(|group| Arc::make_mut(group.backends.as_mut().unwrap()).reverse());
         assert!(handover.confirms("uid-1", &sorted).is_some(), "the order of backends says nothing");
         let mut renamed = one;
         renamed.groups.values_mut().for_each(|group| group.name.push('x'));

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::CONTROLLER;
+use super::bulk::Look;
 use super::change::{change, restates};
 use super::creations::Creations;
 use super::handover;
@@ -16,6 +17,7 @@ use super::want::Enis;
 use crate::clock;
 use crate::observe::alarms::{Alarms, named};
 use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::lb::model::Backend;
 use crate::plan::lb::observed::Observed;
 
 /// Reason of what is told when backends are kept although they would have to go.
@@ -65,14 +67,25 @@ struct Texts {
 
 impl Texts {
     fn share(&mut self, observed: &mut Observed) {
-        for backend in observed.groups.values_mut().filter_map(|group| group.backends.as_mut()).flatten() {
-            self.one(&mut backend.key.server_id);
-            self.one(&mut backend.description);
+        for backends in observed.groups.values_mut().filter_map(|group| group.backends.as_mut()) {
+            let shared = |it: &Backend| self.has(&it.key.server_id) && self.has(&it.description);
+            if backends.iter().all(shared) {
+                continue;
+            }
+            for backend in Arc::make_mut(backends) {
+                self.one(&mut backend.key.server_id);
+                self.one(&mut backend.description);
+            }
         }
         if self.known.len() > self.most {
             self.known.retain(|text| Arc::strong_count(text) > 1);
             self.most = 2 * self.known.len() + 1000;
         }
+    }
+
+    /// Whether this is the one copy of the text.
+    fn has(&self, text: &Arc<str>) -> bool {
+        self.known.get(text).is_some_and(|known| Arc::ptr_eq(known, text))
     }
 
     fn one(&mut self, text: &mut Arc<str>) {
@@ -108,8 +121,10 @@ pub(super) struct Remembered {
     pub(super) uid: String,
     /// The load balancer as it was read, moved forward by what was done since.
     pub(super) observed: Observed,
-    /// When it was read whole.
+    /// When it was compared with the cloud.
     pub(super) read_at: Instant,
+    /// When its server groups were read.
+    pub(super) groups_read_at: Instant,
     /// Interfaces of pods that were looked up: address to (pod, interface).
     pub(super) enis: Enis,
 }
@@ -128,8 +143,14 @@ impl Memory {
     /// What the next copy is told.
     pub(super) fn note(&self) -> String {
         let services = self.services.lock();
-        let all = services.values().map(|it| (it.uid.as_str(), &it.observed, it.read_at.elapsed()));
+        let all = services.values().map(|it| (it.uid.as_str(), &it.observed, it.groups_read_at.elapsed()));
         handover::note(all, clock::now())
+    }
+
+    /// How many load balancers are known, and how many calls it takes to read what no list shows of them.
+    pub(super) fn extent(&self) -> (usize, usize) {
+        let services = self.services.lock();
+        (services.len(), services.values().map(|it| 1 + it.observed.groups.len()).sum())
     }
 
     pub(super) fn knows(&self, key: &ObjectKey) -> bool {
@@ -245,11 +266,11 @@ impl Memory {
         self.released.lock().remove(key);
     }
 
-    /// At the first look at a Service, how many of `all` were still to be looked at.
-    pub(super) fn first_look(&self, key: &ObjectKey, all: usize) -> Option<usize> {
+    /// What kind of look this one is, of `all` Services that there are.
+    pub(super) fn look(&self, key: &ObjectKey, all: usize) -> Look {
         let mut seen = self.seen.lock();
         let left = all.saturating_sub(seen.len());
-        seen.insert(key.clone()).then_some(left)
+        if seen.insert(key.clone()) { Look::First(left) } else { Look::Later }
     }
 
     /// Notes whether something is held back of this Service, and why.
@@ -303,7 +324,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::lb::model::{Backend, BackendKey, BackendKind};
+    use crate::plan::lb::model::{BackendKey, BackendKind};
     use crate::plan::lb::observed::ObservedGroup;
 
     #[test]
@@ -311,7 +332,7 @@ mod tests {
         let balancer = |server: String| {
             let key =
                 BackendKey { kind: BackendKind::Ecs, server_id: server.into(), server_ip: String::new(), port: 1 };
-            let backends = Some(vec![Backend { key, weight: 100, description: "mark".into() }]);
+            let backends = Some(Arc::new(vec![Backend { key, weight: 100, description: "mark".into() }]));
             let group = ObservedGroup { name: String::new(), backends };
             Observed { groups: [("rsp".to_owned(), group)].into(), ..Observed::default() }
         };

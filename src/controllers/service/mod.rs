@@ -16,6 +16,7 @@ mod properties;
 mod readiness;
 mod reconcile;
 mod report;
+mod rounds;
 mod sight;
 mod status;
 mod want;

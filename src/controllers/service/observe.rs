@@ -1,8 +1,10 @@
 //! Reads from the cloud what planning one load balancer needs, and no more.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
-use super::bulk::Bulk;
+use super::bulk::{Bulk, Look};
 use super::creations::Made;
 use crate::alibaba::slb::Slb;
 use crate::alibaba::{Fault, FaultKind};
@@ -46,15 +48,14 @@ pub(super) enum FindError {
 /// Finds the load balancer of a Service: the one it names, else the one that carries its mark, else the one that has its
 /// default name. A remembered id only ever saves the search: what it leads to must carry the mark or the name.
 ///
-/// `first` is, at the first look at a Service, how many are still to be looked at for the first time. `made` is what the
-/// Service got a short while ago: no list may show it, and no label name it yet.
+/// `made` is what the Service got a short while ago: no list may show it, and no label name it yet.
 pub(super) async fn find(
     slb: &Slb,
     bulk: &Bulk,
     service: &ServiceView,
     owner: &Owner,
     reuse: Option<&str>,
-    first: Option<usize>,
+    look: Look,
     made: &Made,
 ) -> Result<Found, FindError> {
     if let Some(id) = reuse {
@@ -69,7 +70,7 @@ pub(super) async fn find(
     let mut proven = false;
     let mut unmarked = None;
     if let Some(id) = remembered {
-        match bulk.instance(owner, id, first).await {
+        match bulk.instance(owner, id, look).await {
             Ok(instance) if owner.owns_instance(&instance) => return Ok(Found::Instance(Box::new(instance))),
             Ok(instance) => unmarked = Some(instance),
             Err(fault) if fault.kind == FaultKind::Gone => proven = true,
@@ -120,7 +121,7 @@ pub(super) async fn list_groups(slb: &Slb, observed: &mut Observed, made: &Made)
         }
         match slb.describe_backends(&group.id).await {
             Ok(backends) => {
-                let shown = ObservedGroup { name: group.name.clone(), backends: Some(backends) };
+                let shown = ObservedGroup { name: group.name.clone(), backends: Some(Arc::new(backends)) };
                 observed.groups.insert(group.id.clone(), shown);
                 whole = false;
             }
@@ -146,7 +147,7 @@ pub(super) async fn complete(
         }
         for group_id in &missing.group_backends {
             let backends = slb.describe_backends(group_id).await?;
-            observed.groups.entry(group_id.clone()).or_default().backends = Some(backends);
+            observed.groups.entry(group_id.clone()).or_default().backends = Some(Arc::new(backends));
         }
         if missing.listeners {
             observed.listeners = Some(bulk.listeners(&id).await?);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::bulk::Bulk;
+use super::bulk::{Bulk, Look};
 use super::creations::Made;
 use super::observe::{FindError, Found, complete, find, read};
 use super::report::Trouble;
@@ -79,7 +79,8 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
     }
     let bulk = Bulk::new(cloud.slb.clone());
     let observed =
-        match find(&cloud.slb, &bulk, service, &desired.owner, desired.reuse.as_deref(), None, &Made::default()).await?
+        match find(&cloud.slb, &bulk, service, &desired.owner, desired.reuse.as_deref(), Look::Later, &Made::default())
+            .await?
         {
             Found::Instance(instance) => {
                 let observed = Observed { instance: Some(*instance), ..Observed::default() };
@@ -133,10 +134,11 @@ async fn clean(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &Se
     let mut leaving = Leaving::of(service, settings);
     let mut lines = Lines::new();
     let bulk = Bulk::new(cloud.slb.clone());
-    let found = match find(&cloud.slb, &bulk, service, &leaving.owner, leaving.reuse(), None, &Made::default()).await {
-        Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
-        found => found?,
-    };
+    let found =
+        match find(&cloud.slb, &bulk, service, &leaving.owner, leaving.reuse(), Look::Later, &Made::default()).await {
+            Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
+            found => found?,
+        };
     if matches!(found, Found::Absent { .. }) && leaving.reuse().is_none() {
         reader.may_release(service).await?;
     }

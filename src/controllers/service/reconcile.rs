@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::bulk::Bulk;
+use super::bulk::{Bulk, Look};
 use super::creations::Before;
 use super::execute::{Execution, Token, execute};
 use super::handover::{Handover, groups_as_wanted};
@@ -13,10 +13,12 @@ use super::memory::{BACKENDS, LOAD_BALANCER, Memory, Remembered, Topic};
 use super::observe::{FindError, Found, complete, find, list_groups, refresh};
 use super::readiness;
 use super::report::{self, Trouble};
+use super::rounds::{Rounds, cycle};
 use super::status::{self, label};
 use super::want::{Leaving, Reader, settings_of};
 use super::{Context, Views};
 use crate::alibaba::{Fault, FaultKind};
+use crate::config::checked as config;
 use crate::controllers::keyed::Verdict;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::lb::naming::{FINALIZER, LABEL_HASH};
@@ -41,6 +43,22 @@ pub(super) struct Reconciler {
     bulk: Bulk,
     memory: Memory,
     handover: Handover,
+    rounds: Rounds,
+}
+
+/// What was seen of a load balancer, and when.
+struct Sighting {
+    observed: Observed,
+    /// When it was compared with the cloud.
+    read_at: Instant,
+    /// When its server groups were read.
+    groups_read_at: Instant,
+}
+
+impl Sighting {
+    fn now(observed: Observed) -> Self {
+        Self { observed, read_at: Instant::now(), groups_read_at: Instant::now() }
+    }
 }
 
 /// What planning needs to know, as of now.
@@ -52,7 +70,7 @@ impl Reconciler {
     pub(super) fn new(context: Context, views: Views, memory: Memory, handover: Handover) -> Self {
         let reader = Reader::new(context.cluster.clone(), context.cloud.clone(), context.place.clone(), views);
         let bulk = Bulk::new(context.cloud.slb.clone());
-        Self { context, reader, bulk, memory, handover }
+        Self { context, reader, bulk, memory, handover, rounds: Rounds::new() }
     }
 
     /// What the next copy is told, once no run is under way any more.
@@ -133,14 +151,15 @@ impl Reconciler {
         self.memory.acknowledge(&service.key);
         let drift_check = settings.service.drift_check;
         let mut remembered = self.memory.recall(&service.key, &service.uid);
-        let outdated = |it: &Remembered| !drift_check.is_zero() && it.read_at.elapsed() >= drift_check;
+        let outdated = |it: &Remembered| drift_check.is_some_and(|period| self.rounds.is_due(period, it.read_at));
         let mut believed = if remembered.as_ref().is_some_and(outdated) { remembered.take() } else { None };
         if self.memory.creations.look_again(&service.key).is_some_and(|left| left.is_zero()) {
             // What shows up now is our own.
             (believed, remembered) = (None, None);
         }
-        let mut wanted =
-            self.reader.wanted(service, settings, remembered.as_ref().map(|remembered| &remembered.enis)).await?;
+        let turn = believed.as_ref().is_some_and(|believed| self.was_turn(&settings.service, believed));
+        let enis = remembered.as_ref().or(believed.as_ref().filter(|_| !turn)).map(|known| &known.enis);
+        let mut wanted = self.reader.wanted(service, settings, enis).await?;
         // A Service that now names another load balancer needs to be read anew.
         let remembered = remembered.filter(|remembered| is_of(&remembered.observed, &wanted.desired));
         if !status::add_finalizer(cluster, fence, service).await? {
@@ -150,9 +169,17 @@ impl Reconciler {
         let desired = &wanted.desired;
         let lock = self.memory.lock_of(desired.reuse.as_deref().unwrap_or(&desired.owner.default_name()));
         let _serialised = lock.lock().await;
-        let (mut observed, read_at) = match &remembered {
-            Some(remembered) => (remembered.observed.clone(), remembered.read_at),
-            None => self.observe(service, desired, drift_check).await?,
+        let confirmed = match &believed {
+            Some(believed) => self.confirm(service, desired, believed, turn).await?,
+            None => None,
+        };
+        let read_whole = remembered.is_none() && (turn || confirmed.is_none());
+        let Sighting { mut observed, read_at, groups_read_at } = match (&remembered, confirmed) {
+            (Some(Remembered { observed, read_at, groups_read_at, .. }), _) => {
+                Sighting { observed: observed.clone(), read_at: *read_at, groups_read_at: *groups_read_at }
+            }
+            (None, Some(confirmed)) => confirmed,
+            (None, None) => self.observe(service, desired, settings).await?,
         };
         if observed.instance.is_none() {
             self.reader.place(service, settings, &mut wanted.desired).await;
@@ -195,8 +222,8 @@ impl Reconciler {
             return Err(Trouble::Missing { id: made.id.clone(), again });
         }
         if execution.is_certain() {
-            let remembered =
-                Remembered { uid: service.uid.clone(), observed: observed.clone(), read_at, enis: wanted.enis.clone() };
+            let (uid, observed, enis) = (service.uid.clone(), observed.clone(), wanted.enis.clone());
+            let remembered = Remembered { uid, observed, read_at, groups_read_at, enis };
             self.memory.remember(&service.key, remembered);
         }
         if let (true, false, Some(instance)) = (drift, execution.done.is_empty(), &observed.instance) {
@@ -213,12 +240,12 @@ impl Reconciler {
         if let (true, Some((_, again))) = (execution.complete(), waits) {
             return Err(Trouble::Unsettled(again));
         }
-        self.finish(service, desired, &observed, execution, problems, remembered.is_none()).await?;
+        self.finish(service, desired, &observed, execution, problems, read_whole).await?;
         told.map_err(Trouble::Gates)?;
         if !desired.unresolved.is_empty() {
             return Err(Trouble::Unresolved(desired.unresolved.iter().copied().collect()));
         }
-        let drift = (!drift_check.is_zero()).then(|| drift_check.saturating_sub(read_at.elapsed()));
+        let drift = drift_check.map(|period| self.rounds.until_next(period));
         let unsettled = self.memory.creations.look_again(&service.key);
         let soonest = drift.into_iter().chain(readiness::look_again(&wanted.readiness)).chain(unsettled).min();
         Ok(soonest.map_or(Verdict::Done, Verdict::Again))
@@ -289,35 +316,95 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Reads the Service's load balancer whole, and tells when its server groups were read. One that should be there and is
-    /// not counts as absent only after two sightings that prove it.
+    /// How often what no list shows is read again; `None` if never.
+    fn cycle(&self, settings: &config::Service) -> Option<Duration> {
+        let (_, reads) = self.memory.extent();
+        settings.drift_check.map(|period| cycle(reads, settings.drift_reads, period))
+    }
+
+    /// Whether the server groups that are believed to be so are to be read again.
+    fn was_turn(&self, settings: &config::Service, believed: &Remembered) -> bool {
+        let turn = |cycle| self.rounds.was_turn(cycle, &believed.uid, believed.groups_read_at);
+        self.cycle(settings).is_some_and(turn)
+    }
+
+    /// Confirms what is believed of a load balancer by what lists show of it, and of its server groups by reading them if it is
+    /// their turn. `None` if they do not: lists can be behind, so that it takes a closer look to say that anything differs.
+    async fn confirm(
+        &self,
+        service: &ServiceView,
+        desired: &Desired,
+        believed: &Remembered,
+        turn: bool,
+    ) -> Result<Option<Sighting>, Trouble> {
+        let (slb, bulk) = (&self.context.cloud.slb, &self.bulk);
+        let Some(known) = believed.observed.instance.as_ref().filter(|_| is_of(&believed.observed, desired)) else {
+            return Ok(None);
+        };
+        let read_at = Instant::now();
+        let (others, _) = self.memory.extent();
+        let instance = match &desired.reuse {
+            Some(id) => slb.describe_instance(id).await,
+            None => bulk.instance(&desired.owner, &known.id, Look::Round(others)).await,
+        };
+        let instance = match instance {
+            Err(fault) if fault.kind == FaultKind::Gone => return Ok(None),
+            instance => Some(instance?),
+        };
+        let listeners = match &desired.reuse {
+            Some(id) => bulk.listeners(id).await?,
+            None => bulk.listeners_of_many(&known.id, others).await?,
+        };
+        let mut observed = Observed { instance, listeners: Some(listeners), ..Observed::default() };
+        if !is_of(&observed, desired) {
+            return Ok(None);
+        }
+        let listed = if turn {
+            let made = self.memory.creations.made(&service.key);
+            Some(list_groups(slb, &mut observed, &made).await?)
+        } else {
+            observed.groups.clone_from(&believed.observed.groups);
+            None
+        };
+        complete(slb, bulk, &mut observed, |observed| desired.needs(observed)).await?;
+        let confirmed = diff(desired, &observed).steps.is_empty();
+        if let (true, Some(all)) = (confirmed, listed) {
+            self.memory.creations.read(&service.key, &observed, all);
+        }
+        let groups_read_at = if turn { read_at } else { believed.groups_read_at };
+        Ok(confirmed.then_some(Sighting { observed, read_at, groups_read_at }))
+    }
+
+    /// Reads the Service's load balancer whole. One that should be there and is not counts as absent only after two sightings
+    /// that prove it.
     async fn observe(
         &self,
         service: &ServiceView,
         desired: &Desired,
-        drift_check: Duration,
-    ) -> Result<(Observed, Instant), Trouble> {
+        settings: &Settings,
+    ) -> Result<Sighting, Trouble> {
         let (slb, bulk) = (&self.context.cloud.slb, &self.bulk);
-        let first = self.memory.first_look(&service.key, self.reader.views().services.len());
-        if first.is_some() && is_ours(service) {
+        let look = self.memory.look(&service.key, self.reader.views().services.len());
+        if matches!(look, Look::First(_)) && is_ours(service) {
             self.memory.creations.inherit(&service.key);
         }
         let made = self.memory.creations.made(&service.key);
-        match find(slb, bulk, service, &desired.owner, desired.reuse.as_deref(), first, &made).await? {
+        match find(slb, bulk, service, &desired.owner, desired.reuse.as_deref(), look, &made).await? {
             Found::Instance(instance) => {
                 self.memory.found(&service.key);
                 let mut observed = Observed { instance: Some(*instance), ..Observed::default() };
-                if let Some(read_at) = self.inherit(service, desired, drift_check, &mut observed).await? {
-                    return Ok((observed, read_at));
+                let read_at = Instant::now();
+                if let Some(groups_read_at) = self.inherit(service, desired, settings, &mut observed).await? {
+                    return Ok(Sighting { observed, read_at, groups_read_at });
                 }
                 let all = list_groups(slb, &mut observed, &made).await?;
                 complete(slb, bulk, &mut observed, |observed| desired.needs(observed)).await?;
                 self.memory.creations.read(&service.key, &observed, all);
-                Ok((observed, Instant::now()))
+                Ok(Sighting::now(observed))
             }
             Found::Absent { .. } if label(service).is_empty() && service.ingress.is_empty() => {
                 self.reader.may_make(service).await?;
-                Ok((self.absent(desired).await?, Instant::now()))
+                Ok(Sighting::now(self.absent(desired).await?))
             }
             Found::Unmarked(instance) => Err(Trouble::Detached(instance.id)),
             Found::Absent { proven: false } => Err(Trouble::Unfindable(label(service).to_owned())),
@@ -329,29 +416,35 @@ impl Reconciler {
                 self.reader.may_make(service).await?;
                 self.memory.found(&service.key);
                 report::recreating(self.context.cluster.events(), service, label(service));
-                Ok((self.absent(desired).await?, Instant::now()))
+                Ok(Sighting::now(self.absent(desired).await?))
             }
         }
     }
 
     /// Completes what was observed without reading the server groups, if the copy before knew them to be as they are wanted
-    /// now. They are as old as its knowledge then, so that the next full comparison comes when it would have come; without
-    /// such comparisons every group is read.
+    /// now. They are as old as its knowledge then, so that they are read again when they would have been; without comparisons
+    /// every group is read.
     async fn inherit(
         &self,
         service: &ServiceView,
         desired: &Desired,
-        drift_check: Duration,
+        settings: &Settings,
         observed: &mut Observed,
     ) -> Result<Option<Instant>, Trouble> {
         if self.memory.creations.look_again(&service.key).is_some() {
             // There may be more than anybody knew.
             return Ok(None);
         }
-        let id = match &observed.instance {
-            Some(instance) if desired.reuse.is_none() && self.handover.knows(&service.uid, drift_check) => &instance.id,
-            _ => return Ok(None),
+        let (Some(instance), None, Some(drift_check)) =
+            (&observed.instance, &desired.reuse, settings.service.drift_check)
+        else {
+            return Ok(None);
         };
+        let oldest = cycle(self.handover.extent(), settings.service.drift_reads, drift_check);
+        if !self.handover.knows(&service.uid, oldest) {
+            return Ok(None);
+        }
+        let id = &instance.id;
         let listeners = self.bulk.listeners(id).await?;
         let groups = groups_as_wanted(desired, &listeners);
         observed.listeners = Some(listeners);
@@ -389,11 +482,12 @@ impl Reconciler {
         let _serialised = lock.lock().await;
         self.memory.forget(&service.key);
         let made = self.memory.creations.made(&service.key);
-        let found = match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), None, &made).await {
-            // A reused load balancer that no longer exists took everything of ours with it.
-            Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
-            found => found?,
-        };
+        let found =
+            match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), Look::Later, &made).await {
+                // A reused load balancer that no longer exists took everything of ours with it.
+                Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
+                found => found?,
+            };
         if matches!(found, Found::Absent { .. }) && leaving.reuse().is_none() {
             self.reader.may_release(service).await?;
         }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use tokio::sync::Mutex;
 
 use super::status::label;
 use crate::alibaba::ecs::InstanceFilter;
@@ -32,27 +32,29 @@ enum Account {
 }
 
 /// Asks the account to prove itself. Remembers only that it did, until other credentials are configured.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sight {
+    cloud: Cloud,
+    place: Arc<Place>,
     /// With which version of the credentials it did.
     proven: Mutex<Option<u64>>,
-    /// Held while asking, so that many Services ask once.
-    turn: tokio::sync::Mutex<()>,
 }
 
 impl Sight {
+    pub(super) fn new(cloud: Cloud, place: Arc<Place>) -> Self {
+        Self { cloud, place, proven: Mutex::default() }
+    }
+
     /// Why no load balancer may be made for this Service now; `None` if it may.
     ///
     /// # Errors
     /// The cloud did not answer.
     pub(super) async fn forbids_making(
         &self,
-        cloud: &Cloud,
-        place: &Place,
         nodes: &[Arc<NodeView>],
         service: &ServiceView,
     ) -> Result<Option<String>, Fault> {
-        let account = self.account(cloud, place, nodes).await?;
+        let account = self.account(nodes).await?;
         Ok(doubt(&account, had_one(service))
             .map(|why| format!("no load balancer is made: {why}. {}", way_out(&account))))
     }
@@ -63,15 +65,13 @@ impl Sight {
     /// The cloud did not answer.
     pub(super) async fn forbids_release(
         &self,
-        cloud: &Cloud,
-        place: &Place,
         nodes: &[Arc<NodeView>],
         service: &ServiceView,
     ) -> Result<Option<String>, Fault> {
         if !had_one(service) {
             return Ok(None);
         }
-        let Account::Stranger(asked) = self.account(cloud, place, nodes).await? else { return Ok(None) };
+        let Account::Stranger(asked) = self.account(nodes).await? else { return Ok(None) };
         Ok(Some(format!(
             "its load balancer is not there, but {}. Correct cloud.credentials; to let it go on purpose, delete the nodes \
              whose instances are gone, or remove the finalizer by hand",
@@ -83,19 +83,16 @@ impl Sight {
     ///
     /// # Errors
     /// The cloud did not answer.
-    pub(super) async fn recognises(
-        &self,
-        cloud: &Cloud,
-        place: &Place,
-        nodes: &[Arc<NodeView>],
-    ) -> Result<bool, Fault> {
-        Ok(self.account(cloud, place, nodes).await? == Account::Ours)
+    pub(super) async fn recognises(&self, nodes: &[Arc<NodeView>]) -> Result<bool, Fault> {
+        Ok(self.account(nodes).await? == Account::Ours)
     }
 
-    async fn account(&self, cloud: &Cloud, place: &Place, nodes: &[Arc<NodeView>]) -> Result<Account, Fault> {
-        let _turn = self.turn.lock().await;
+    async fn account(&self, nodes: &[Arc<NodeView>]) -> Result<Account, Fault> {
+        let Self { cloud, place, proven } = self;
+        // Held while asking, so that many Services ask once.
+        let mut proven = proven.lock().await;
         let credentials = cloud.credentials_version();
-        if *self.proven.lock() == Some(credentials) {
+        if *proven == Some(credentials) {
             return Ok(Account::Ours);
         }
         let instances: Vec<String> = nodes
@@ -113,7 +110,7 @@ impl Sight {
         match cloud.ecs.describe_instances(&place.region, &InstanceFilter::Ids(instances)).await {
             Ok(shown) if shown.is_empty() => Ok(Account::Stranger(asked)),
             Ok(_) => {
-                *self.proven.lock() = Some(credentials);
+                *proven = Some(credentials);
                 Ok(Account::Ours)
             }
             Err(fault) if fault.kind == FaultKind::Denied => Ok(Account::Denied(fault.to_string())),

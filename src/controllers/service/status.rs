@@ -48,13 +48,13 @@ pub(super) async fn set_label(
         return Ok(false);
     }
     let body = json!({"metadata": {"labels": {LABEL_LB_ID: id}}});
-    patch_if_there(cluster, fence, service, None, &body).await.map(|()| true)
+    unless_gone(patch(cluster, fence, service, None, &body).await).map(|()| true)
 }
 
 /// Takes off the label by which a Service counts as inherited: its user has restated what was ignored before.
 pub(super) async fn disinherit(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<(), WriteFault> {
     let body = json!({"metadata": {"labels": {LABEL_HASH: null}}});
-    patch_if_there(cluster, fence, service, None, &body).await
+    unless_gone(patch(cluster, fence, service, None, &body).await)
 }
 
 /// Writes the addresses under which the Service is reached.
@@ -73,7 +73,7 @@ pub(super) async fn set_ingress(
         (0..).zip(ingress).map(|(index, entry)| entry_json(entry, details.get(index).unwrap_or(&none))).collect();
     let body =
         json!({"status": {"loadBalancer": {"ingress": if entries.is_empty() { Value::Null } else { entries.into() }}}});
-    patch_if_there(cluster, fence, service, Some("status"), &body).await.map(|()| true)
+    unless_gone(patch(cluster, fence, service, Some("status"), &body).await).map(|()| true)
 }
 
 /// Whether what is there says as much as `wanted`: without ports, all are served; without a mode, it is `VIP`. So a status
@@ -144,18 +144,12 @@ pub(super) async fn release(cluster: &Cluster, fence: &Fence, service: &ServiceV
     if metadata.as_object().is_some_and(|fields| fields.len() < 2) {
         return Ok(());
     }
-    patch_if_there(cluster, fence, service, None, &json!({"metadata": metadata})).await
+    unless_gone(patch(cluster, fence, service, None, &json!({"metadata": metadata})).await)
 }
 
 /// Whoever is gone needs to be told nothing.
-async fn patch_if_there(
-    cluster: &Cluster,
-    fence: &Fence,
-    service: &ServiceView,
-    subresource: Option<&'static str>,
-    body: &Value,
-) -> Result<(), WriteFault> {
-    match patch(cluster, fence, service, subresource, body).await {
+fn unless_gone(written: Result<(), WriteFault>) -> Result<(), WriteFault> {
+    match written {
         Err(WriteFault::Gone) => Ok(()),
         other => other,
     }

@@ -99,12 +99,13 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(cluster: Cluster, cloud: Cloud, place: Arc<Place>, views: Views) -> Self {
+        let sight = Sight::new(cloud.clone(), place.clone());
         Self {
             cluster,
             cloud,
             place,
             views,
-            sight: Sight::default(),
+            sight,
             vpc_cidrs: OnceCell::new(),
             ungated: Mutex::default(),
             lists: OnceCell::new(),
@@ -121,12 +122,12 @@ impl Reader {
 
     /// Whether the account is known to be the cluster's; asks if it is not.
     pub(super) async fn knows_the_account(&self) -> Result<bool, Fault> {
-        self.sight.recognises(&self.cloud, &self.place, &self.views.nodes.all()).await
+        self.sight.recognises(&self.views.nodes.all()).await
     }
 
     /// Whether a load balancer may be made for the Service.
     pub(super) async fn may_make(&self, service: &ServiceView) -> Result<(), Trouble> {
-        let forbidden = self.sight.forbids_making(&self.cloud, &self.place, &self.views.nodes.all(), service).await?;
+        let forbidden = self.sight.forbids_making(&self.views.nodes.all(), service).await?;
         match forbidden {
             Some(why) => Err(Trouble::Doubt(why)),
             None => Ok(()),
@@ -135,7 +136,7 @@ impl Reader {
 
     /// Whether a Service whose load balancer is not there may be let go.
     pub(super) async fn may_release(&self, service: &ServiceView) -> Result<(), Trouble> {
-        let forbidden = self.sight.forbids_release(&self.cloud, &self.place, &self.views.nodes.all(), service).await?;
+        let forbidden = self.sight.forbids_release(&self.views.nodes.all(), service).await?;
         match forbidden {
             Some(why) => Err(Trouble::Doubt(why)),
             None => Ok(()),

@@ -1,6 +1,7 @@
 //! What steps do to a load balancer, so that the next change can be planned without reading everything again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::model::{GroupRef, ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{
@@ -75,7 +76,8 @@ impl Observed {
         match operation {
             Operation::CreateGroup { name, backends } => {
                 let id = made.id.clone().unwrap_or_else(|| name.clone());
-                self.groups.insert(id, ObservedGroup { name: name.clone(), backends: Some(backends.clone()) });
+                self.groups
+                    .insert(id, ObservedGroup { name: name.clone(), backends: Some(Arc::new(backends.clone())) });
             }
             Operation::DeleteGroup { id, .. } => drop(self.groups.remove(id)),
             Operation::AddBackends { group, .. }
@@ -169,6 +171,7 @@ impl Observed {
     fn apply_to_group(&mut self, group: &GroupRef, operation: &Operation) {
         let Some(id) = self.group_id(group).map(str::to_owned) else { return };
         let Some(found) = self.groups.get_mut(&id).and_then(|group| group.backends.as_mut()) else { return };
+        let found = Arc::make_mut(found);
         match operation {
             Operation::AddBackends { backends, .. } => {
                 found.retain(|old| backends.iter().all(|new| new.key != old.key));

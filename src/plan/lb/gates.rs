@@ -165,6 +165,6 @@ impl Outcome<'_> {
             .groups
             .iter()
             .filter(|(id, found)| meant(id, &found.name))
-            .any(|(_, found)| found.backends.iter().flatten().any(|backend| backend.key == *key))
+            .any(|(_, found)| found.members().iter().any(|backend| backend.key == *key))
     }
 }

@@ -4,6 +4,7 @@
 //! that succeeded ([`Observed::apply`](super::operation)), so that the next change can be planned without reading again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 
@@ -126,7 +127,15 @@ pub struct ObservedGroup {
     /// Its name; ours are `k8s/<port>/<service>/<namespace>/<cluster id>`.
     pub name: String,
     /// `None` if the backends were not read: the group is none of our business.
-    pub backends: Option<Vec<Backend>>,
+    pub backends: Option<Arc<Vec<Backend>>>,
+}
+
+impl ObservedGroup {
+    /// Its backends; none if they were not read.
+    #[must_use]
+    pub fn members(&self) -> &[Backend] {
+        self.backends.as_deref().map_or(&[], Vec::as_slice)
+    }
 }
 
 /// A listener.

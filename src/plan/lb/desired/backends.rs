@@ -1,6 +1,6 @@
 //! Which nodes and pods receive traffic, and with what weight.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -40,6 +40,15 @@ enum Candidate {
     Ecs(String),
     /// Runs pods, but is no backend itself.
     Excluded,
+}
+
+/// Which nodes are looked at where every node may be a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// All.
+    All,
+    /// Those that run pods of the Service.
+    Endpoints,
 }
 
 /// Everything that the backends of all ports have in common.
@@ -82,7 +91,7 @@ pub fn wanted_enis(
     settings: &Settings,
 ) -> BTreeSet<IpAddr> {
     let annotations = annotations::parse(service);
-    let sources = Sources::new(service, &annotations, nodes, endpoints, settings);
+    let sources = Sources::new(service, &annotations, nodes, endpoints, settings, Reach::Endpoints);
     service
         .ports
         .iter()
@@ -99,6 +108,7 @@ impl<'a> Sources<'a> {
         nodes: &'a [Arc<NodeView>],
         endpoints: &'a EndpointsView,
         settings: &Settings,
+        reach: Reach,
     ) -> Self {
         let mode = mode(service, annotations, settings);
         let ipv6 = annotations.is(Name::BackendIpVersion, "ipv6")
@@ -120,7 +130,11 @@ impl<'a> Sources<'a> {
             blackout: is_blackout(nodes, annotations, settings),
             warnings: Vec::new(),
         };
-        for node in nodes.iter().filter(|node| accepts(node, annotations, settings)) {
+        // Of thousands of nodes, most Services run on few.
+        let named: Option<HashSet<&str>> = (mode != Mode::Cluster || reach == Reach::Endpoints)
+            .then(|| sources.endpoints.iter().filter_map(|endpoint| endpoint.node.as_deref()).collect());
+        let concerned = |node: &&Arc<NodeView>| named.as_ref().is_none_or(|named| named.contains(node.name.as_str()));
+        for node in nodes.iter().filter(concerned).filter(|node| accepts(node, annotations, settings)) {
             let candidate = if is_virtual(node) {
                 Candidate::Virtual
             } else if mode == Mode::Eni || is_excluded(node) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::backends::{Mode, Sources, mode};
+use super::backends::{Mode, Reach, Sources, mode};
 use super::idle::idle;
 use super::zones;
 use super::{Desired, DesiredGroup, DesiredInstance, DesiredListener, FixedAttribute, Inputs, Settings, is_inherited};
@@ -43,7 +43,7 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
         affinity_warnings(service, &annotations, &mut warnings);
     }
 
-    let mut sources = Sources::new(service, &annotations, inputs.nodes, inputs.endpoints, settings);
+    let mut sources = Sources::new(service, &annotations, inputs.nodes, inputs.endpoints, settings, Reach::All);
     warnings.append(&mut sources.warnings);
     let manage = annotations.get(Name::Manage).and_then(Manage::parse).unwrap_or_default();
     let manage_listeners = reuse.is_none() || override_listeners;

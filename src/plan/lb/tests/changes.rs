@@ -2,6 +2,7 @@
 //! that are not copied.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{Cloud, ENI, NAME, World, key, leaving, lines, node, pod, port};
 use crate::plan::inputs::Ingress;
@@ -94,7 +95,7 @@ fn a_users_group_that_is_no_longer_named_gets_our_backends_taken_out() {
     cloud
         .observed
         .groups
-        .insert("rsp-y".to_owned(), ObservedGroup { name: "other".to_owned(), backends: Some(Vec::new()) });
+        .insert("rsp-y".to_owned(), ObservedGroup { name: "other".to_owned(), backends: Some(Arc::default()) });
     with("rsp-user:80").bring(&mut cloud);
     with("rsp-y:80").bring(&mut cloud);
     assert_eq!(cloud.backends("other").len(), 2);
@@ -117,7 +118,7 @@ fn users_groups_must_be_there_and_not_be_a_controllers() {
 fn backends_of_others_are_neither_changed_nor_removed() {
     let world = World::new(&[]);
     let mut cloud = world.served();
-    let group = cloud.observed.groups.values_mut().next().unwrap().backends.as_mut().unwrap();
+    let group = Arc::make_mut(cloud.observed.groups.values_mut().next().unwrap().backends.as_mut().unwrap());
     group[0].description = "mine now".into();
     group[0].weight = 7;
     assert_eq!(world.plan(&cloud), "");
@@ -481,7 +482,7 @@ fn marks_that_are_too_long_still_lead_to_their_group() {
     let group = cloud.observed.groups.values_mut().next().unwrap();
     assert!(group.name.len() <= 80, "{}", group.name);
     group.name.clone_from(&long);
-    for backend in group.backends.iter_mut().flatten() {
+    for backend in Arc::make_mut(group.backends.as_mut().unwrap()) {
         backend.description = long.as_str().into();
     }
     assert_eq!(world.plan(&cloud), "");

@@ -208,7 +208,7 @@ fn only_what_is_managed_is_repaired_and_the_rest_is_noted() {
     edited.instance().delete_protection = false;
     edited.listener(80, Protocol::Tcp).fields.insert(ListenerField::Scheduler, "rr".to_owned());
     let id = edited.observed.groups.keys().next().unwrap().clone();
-    edited.observed.groups.get_mut(&id).unwrap().backends.as_mut().unwrap()[0].weight = 1;
+    Arc::make_mut(edited.observed.groups.get_mut(&id).unwrap().backends.as_mut().unwrap())[0].weight = 1;
     for (manage, steps) in [("all", 3), ("listeners", 2), ("backends", 1), ("none", 0)] {
         let plan = managed(manage).bring(&mut edited.clone());
         assert_eq!(plan.steps.len(), steps, "{manage}:\n{plan}");

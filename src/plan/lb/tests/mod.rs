@@ -16,7 +16,6 @@ mod wanted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::apply::Made;
 use super::desired::{Desired, Inputs, Settings, desire};
@@ -140,7 +139,8 @@ pub(crate) fn settings() -> Settings {
         resource_group_id: None,
         service: checked::Service {
             concurrency: 1,
-            drift_check: Duration::ZERO,
+            drift_check: None,
+            drift_reads: 60,
             eni_backends: false,
             disable_public: false,
             backend_batch_size: 40,
@@ -234,7 +234,7 @@ impl Cloud {
             weight: 100,
             description: "by hand".into(),
         };
-        let group = ObservedGroup { name: "users-group".to_owned(), backends: Some(vec![backend]) };
+        let group = ObservedGroup { name: "users-group".to_owned(), backends: Some(Arc::new(vec![backend])) };
         let listener = ObservedListener {
             description: "users-listener".to_owned(),
             status: "running".to_owned(),
@@ -331,7 +331,7 @@ impl Cloud {
     pub(crate) fn backends(&self, name: &str) -> BTreeSet<(String, u8)> {
         let group = self.observed.groups.values().find(|group| group.name == name).unwrap();
         let describe = |backend: &Backend| format!("{}{}", backend.key.server_id, backend.key.server_ip);
-        group.backends.iter().flatten().map(|backend| (describe(backend), backend.weight)).collect()
+        group.members().iter().map(|backend| (describe(backend), backend.weight)).collect()
     }
 }
 

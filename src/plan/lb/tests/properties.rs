@@ -160,7 +160,7 @@ fn foreign(owner: &Owner, observed: &Observed, keep_tags: bool) -> Foreign {
             .iter()
             .filter(|(_, group)| !owner.owns_group(&group.name))
             .map(|(id, group)| {
-                let backends = group.backends.iter().flatten().filter(|b| !owner.owns_backend(&b.description));
+                let backends = group.members().iter().filter(|b| !owner.owns_backend(&b.description));
                 (id.clone(), (group.name.clone(), backends.map(|backend| backend.key.clone()).collect()))
             })
             .collect(),
@@ -170,7 +170,7 @@ fn foreign(owner: &Owner, observed: &Observed, keep_tags: bool) -> Foreign {
 }
 
 fn keys(observed: &Observed, id: &str) -> BTreeSet<BackendKey> {
-    observed.groups[id].backends.iter().flatten().map(|backend| backend.key.clone()).collect()
+    observed.groups[id].members().iter().map(|backend| backend.key.clone()).collect()
 }
 
 /// After this step, traffic still goes where it should.
@@ -356,7 +356,7 @@ proptest! {
             prop_assert!(listeners.clone().all(|(_, listener)| !owner.owns_listener(&listener.description)));
             for group in cloud.observed.groups.values() {
                 prop_assert!(!owner.owns_group(&group.name));
-                prop_assert!(group.backends.iter().flatten().all(|b| !owner.owns_backend(&b.description)));
+                prop_assert!(group.members().iter().all(|b| !owner.owns_backend(&b.description)));
             }
             prop_assert!(cloud.observed.instance.is_some());
         } else {

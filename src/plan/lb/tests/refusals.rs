@@ -1,6 +1,7 @@
 //! What is refused, told or left alone, and what goes on nevertheless.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{Cloud, ENI, World, key, leaving, lines, port};
 use crate::plan::lb::model::{GroupRef, ListenerField, Protocol};
@@ -187,12 +188,13 @@ fn groups_that_hold_anything_of_others_stay() {
     world.bring(&mut cloud);
     let users = cloud.observed.groups["rsp-user"].backends.as_ref().unwrap()[0].clone();
     let ours = cloud.observed.group_id(&GroupRef::Named("k8s/30080/web/default/c1".to_owned())).unwrap().to_owned();
-    cloud.observed.groups.get_mut(&ours).unwrap().backends.as_mut().unwrap().push(users.clone());
+    let group = cloud.observed.groups.get_mut(&ours).unwrap();
+    Arc::make_mut(group.backends.as_mut().unwrap()).push(users.clone());
     let owner = Owner::of(&world.service, &world.settings);
     for step in teardown(&owner, &leaving(Some("lb-user"), false), &cloud.observed).steps {
         cloud.perform(&step.operation);
     }
-    assert_eq!(cloud.observed.groups[&ours].backends, Some(vec![users]), "only ours left");
+    assert_eq!(cloud.observed.groups[&ours].backends, Some(Arc::new(vec![users])), "only ours left");
 }
 
 #[test]
@@ -222,7 +224,7 @@ fn no_group_is_removed_while_it_is_unknown_where_its_backends_are_to_be() {
 fn backends_without_their_mark_get_it_back() {
     let world = World::new(&[]);
     let mut cloud = world.served();
-    for backend in cloud.observed.groups.values_mut().flat_map(|it| it.backends.iter_mut().flatten()) {
+    for backend in cloud.observed.groups.values_mut().flat_map(|it| Arc::make_mut(it.backends.as_mut().unwrap())) {
         backend.description = "k8s/1/web/default/c1".into();
     }
     assert!(world.plan(&cloud).contains("the mark differs"));
@@ -325,7 +327,7 @@ fn a_user_group_of_a_wrong_name_is_told_and_the_others_are_served() {
         .ports(&[port(80, "TCP", 8080, 30080), port(81, "TCP", 8081, 30081)]);
     let mut cloud = Cloud::of_user();
     // A group of ours from before: while anything is unclear, it stays.
-    let old = ObservedGroup { name: "k8s/1/web/default/c1".to_owned(), backends: Some(Vec::new()) };
+    let old = ObservedGroup { name: "k8s/1/web/default/c1".to_owned(), backends: Some(Arc::default()) };
     cloud.observed.groups.insert("rsp-old".to_owned(), old);
     let plan = world.bring(&mut cloud);
     assert_eq!(

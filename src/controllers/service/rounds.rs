@@ -1,0 +1,114 @@
+//! When load balancers are compared with the cloud although nothing is known to have changed.
+//!
+//! All comparisons of one period fall on the same moment, since a list shows many load balancers at once. What no list
+//! shows, server groups and their members, is read in turn: of each Service once in a time that is as long as the number
+//! of calls demands.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Moments at equal distances since a term of leadership began.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    began: Instant,
+}
+
+impl Rounds {
+    pub(super) fn new() -> Self {
+        Self { began: Instant::now() }
+    }
+
+    /// Whether there was a moment to compare, every `period`, since `read_at`.
+    pub(super) fn is_due(&self, period: Duration, read_at: Instant) -> bool {
+        read_at.elapsed() > since_last(self.began.elapsed(), period, Duration::ZERO)
+    }
+
+    /// Time until the next one.
+    pub(super) fn until_next(&self, period: Duration) -> Duration {
+        period - since_last(self.began.elapsed(), period, Duration::ZERO)
+    }
+
+    /// Whether it was the turn of the Service with this UID, once every `cycle`, since `read_at`.
+    pub(super) fn was_turn(&self, cycle: Duration, uid: &str, read_at: Instant) -> bool {
+        read_at.elapsed() > since_last(self.began.elapsed(), cycle, cycle.mul_f64(place(uid)))
+    }
+}
+
+/// How long a cycle is in which `reads` are made, so many in an hour; at least `period`.
+pub(super) fn cycle(reads: usize, hourly: u32, period: Duration) -> Duration {
+    let hours = u32::try_from(reads).map_or(f64::MAX, f64::from) / f64::from(hourly.max(1));
+    Duration::try_from_secs_f64(3600.0 * hours).unwrap_or(Duration::MAX).max(period)
+}
+
+/// Time since the latest moment of those that come every `period`, the first of them at `phase`, at the time `now`. Before
+/// that one, time is counted from the one that would have been before it.
+fn since_last(now: Duration, period: Duration, phase: Duration) -> Duration {
+    let Some(period_nanos) = Some(period.as_nanos()).filter(|nanos| *nanos > 0) else { return Duration::ZERO };
+    let behind = (now.as_nanos() + period_nanos - phase.as_nanos() % period_nanos) % period_nanos;
+    u64::try_from(behind).map_or(Duration::MAX, Duration::from_nanos)
+}
+
+/// A Service's place in a cycle, from 0 to less than 1; those of many are spread evenly.
+fn place(uid: &str) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    let high = u32::try_from(hasher.finish() >> 32).unwrap_or_default();
+    f64::from(high) / (f64::from(u32::MAX) + 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn all_are_due_at_the_same_moment_whenever_they_were_read() {
+        let rounds = Rounds::new();
+        let first = Instant::now();
+        tokio::time::advance(7 * MINUTE).await;
+        let second = Instant::now();
+        assert_eq!(rounds.until_next(10 * MINUTE), 3 * MINUTE);
+        tokio::time::advance(2 * MINUTE).await;
+        assert!(!rounds.is_due(10 * MINUTE, first) && !rounds.is_due(10 * MINUTE, second));
+        tokio::time::advance(MINUTE).await;
+        assert!(rounds.is_due(10 * MINUTE, first) && rounds.is_due(10 * MINUTE, second));
+        assert!(!rounds.is_due(10 * MINUTE, Instant::now()), "it is read now");
+    }
+
+    #[test]
+    fn many_reads_take_a_long_cycle_and_few_none_longer_than_the_period() {
+        assert_eq!(cycle(1000, 60, 10 * MINUTE), 1000 * MINUTE);
+        assert_eq!(cycle(4, 60, 10 * MINUTE), 10 * MINUTE);
+    }
+
+    proptest! {
+        #[test]
+        fn each_has_its_turn_once_in_a_cycle_and_all_are_spread(minutes in 30_u32..1000) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+            runtime.block_on(async {
+                let rounds = Rounds::new();
+                let cycle = minutes * MINUTE;
+                let mut read: Vec<(String, Instant, u32)> =
+                    (0..100).map(|number| (format!("uid-{number}"), Instant::now(), 0)).collect();
+                let mut most = 0;
+                for _ in 0..10 {
+                    tokio::time::advance(cycle / 10).await;
+                    let mut now = 0;
+                    for (uid, read_at, turns) in &mut read {
+                        if rounds.was_turn(cycle, uid, *read_at) {
+                            (*read_at, *turns, now) = (Instant::now(), *turns + 1, now + 1);
+                        }
+                    }
+                    most = most.max(now);
+                }
+                assert!(read.iter().all(|(_, _, turns)| *turns == 1), "{read:?}");
+                assert!(most < 25, "a tenth of the cycle took {most} of 100");
+            });
+        }
+    }
+}
