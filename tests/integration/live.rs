@@ -238,6 +238,7 @@ async fn a_hundred_toggles_of_routes_over_five_hundred_nodes_end_right() {
     assert!(routes(&world.stage) >= kept, "no route is removed");
 
     world.edit(|text| text.replace(off, on));
+    until_told(&world, &ccm, "is used from now on", 101).await;
     world.until("on", |stage| routes(stage) == NODES && all_say(&world, "False", &["RouteCreated"])).await;
     // The controller is told that a node has lost its network, and routes are switched off before it can say otherwise.
     world.edit(|text| text.replace(on, off));
