@@ -12,8 +12,12 @@ use super::{Options, anything};
 pub(crate) const ROLE: &str = "SCALE_IS_THE_PRODUCT";
 
 /// The environment in which `systemd/alicloud-ccm.service` starts it.
-const ALLOCATOR: [(&str, &str); 3] =
-    [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "32768"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
+const ALLOCATOR: [(&str, &str); 4] = [
+    ("MALLOC_ARENA_MAX", "1"),
+    ("MALLOC_MMAP_THRESHOLD_", "16384"),
+    ("MALLOC_TRIM_THRESHOLD_", "32768"),
+    ("MALLOC_TOP_PAD_", "8192"),
+];
 
 /// Names under which programs look for the endpoint of a product of the cloud.
 const ENDPOINTS: [&str; 6] =
