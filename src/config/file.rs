@@ -265,7 +265,7 @@ impl Default for KubernetesSection {
             context: None,
             server: None,
             qps: 100.0,
-            burst: 5000,
+            burst: 10000,
             timeout: TimeSpan::from_secs(30),
         }
     }
