@@ -2,8 +2,8 @@
 //!
 //! Changes are collected for a while and handed to one pass, so that calls to the cloud go in batches. One pass runs at a
 //! time. Everything is looked at when leadership begins, once per period, when the configuration changes, and as long as
-//! something is not well; keys that failed are tried again with growing pauses, each on its own clock. Passes run only while this process leads, and are
-//! cut off when it stops or loses the lead: what a pass leaves undone, the next one finds.
+//! something is not well; keys that failed are tried again with growing pauses, each on its own clock. Passes run only while
+//! this process leads, and are cut off when it stops or loses the lead: what a pass leaves undone, the next one finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

@@ -32,11 +32,15 @@ const TOP_LEVEL: [ListenerField; 5] = [
     ListenerField::AclId,
 ];
 
-/// Says of the port of health checks that it is the backend's. Answers can say `0` instead, which is refused.
+/// Says of `HealthCheckConnectPort` that it is the backend's port; source: the schema of
+/// `SetLoadBalancerHTTPListenerAttribute`. Answers can say `0` instead, which requests must not.
 const BACKENDS_PORT: &str = "-520";
 
 /// Fields that are fixed at creation.
 const FIXED: [ListenerField; 2] = [ListenerField::ListenerForward, ListenerField::ForwardPort];
+
+/// Listeners by the id of their instance.
+pub(super) type ByInstance = HashMap<String, BTreeMap<ListenerKey, ObservedListener>>;
 
 impl Slb {
     /// All listeners of an instance, every page, without domain extensions. Listeners of a protocol that this version
@@ -53,11 +57,8 @@ impl Slb {
     ///
     /// # Errors
     /// As any call; a [`FaultKind::Bug`] also if the answer does not say whose listeners it shows.
-    pub async fn describe_listeners_of(
-        &self,
-        ids: &[&str],
-    ) -> Result<HashMap<String, BTreeMap<ListenerKey, ObservedListener>>, Fault> {
-        let mut found = HashMap::new();
+    pub async fn describe_listeners_of(&self, ids: &[&str]) -> Result<ByInstance, Fault> {
+        let mut found = ByInstance::new();
         sort_in(&mut found, self.listeners(ids).await?)?;
         Ok(found)
     }
@@ -67,12 +68,9 @@ impl Slb {
     ///
     /// # Errors
     /// As [`Self::describe_listeners_of`].
-    pub async fn list_listeners(
-        &self,
-        most_pages: usize,
-    ) -> Result<Option<HashMap<String, BTreeMap<ListenerKey, ObservedListener>>>, Fault> {
+    pub async fn list_listeners(&self, most_pages: usize) -> Result<Option<ByInstance>, Fault> {
         let most = i64::from(PAGE).saturating_mul(i64::try_from(most_pages).unwrap_or(i64::MAX));
-        let mut found = HashMap::new();
+        let mut found = ByInstance::new();
         let mut token = String::new();
         for _ in 0..most_pages {
             let params = Params::new().with("MaxResults", PAGE).with("NextToken", token);
@@ -200,10 +198,7 @@ struct ListenersBody {
 }
 
 /// Puts listeners to those of their instances.
-fn sort_in(
-    all: &mut HashMap<String, BTreeMap<ListenerKey, ObservedListener>>,
-    listeners: Vec<Map<String, Value>>,
-) -> Result<(), Fault> {
+fn sort_in(all: &mut ByInstance, listeners: Vec<Map<String, Value>>) -> Result<(), Fault> {
     for listener in listeners {
         let Some(id) = text(&listener, "LoadBalancerId") else {
             let message = "the answer does not say on which load balancers the listeners are";

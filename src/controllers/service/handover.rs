@@ -59,8 +59,8 @@ impl Handover {
         self.known.get(&short(uid)).is_some_and(|known| self.age(known) < oldest)
     }
 
-    /// How many calls it takes to read the server groups of all Services of which something is known, if each has one.
-    pub(super) fn extent(&self) -> usize {
+    /// How many calls it takes to read what no list shows of all that are known, if each has one server group.
+    pub(super) fn unlisted_reads(&self) -> usize {
         2 * self.known.len()
     }
 

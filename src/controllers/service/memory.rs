@@ -147,10 +147,14 @@ impl Memory {
         handover::note(all, clock::now())
     }
 
-    /// How many load balancers are known, and how many calls it takes to read what no list shows of them.
-    pub(super) fn extent(&self) -> (usize, usize) {
-        let services = self.services.lock();
-        (services.len(), services.values().map(|it| 1 + it.observed.groups.len()).sum())
+    /// How many load balancers are known.
+    pub(super) fn count(&self) -> usize {
+        self.services.lock().len()
+    }
+
+    /// How many calls it takes to read what no list shows of all that are known.
+    pub(super) fn unlisted_reads(&self) -> usize {
+        self.services.lock().values().map(|it| 1 + it.observed.groups.len()).sum()
     }
 
     pub(super) fn knows(&self, key: &ObjectKey) -> bool {

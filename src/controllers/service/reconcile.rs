@@ -318,7 +318,7 @@ impl Reconciler {
 
     /// How often what no list shows is read again; `None` if never.
     fn cycle(&self, settings: &config::Service) -> Option<Duration> {
-        let (_, reads) = self.memory.extent();
+        let reads = self.memory.unlisted_reads();
         settings.drift_check.map(|period| cycle(reads, settings.drift_reads, period))
     }
 
@@ -342,7 +342,7 @@ impl Reconciler {
             return Ok(None);
         };
         let read_at = Instant::now();
-        let (others, _) = self.memory.extent();
+        let others = self.memory.count();
         let instance = match &desired.reuse {
             Some(id) => slb.describe_instance(id).await,
             None => bulk.instance(&desired.owner, &known.id, Look::Round(others)).await,
@@ -440,7 +440,7 @@ impl Reconciler {
         else {
             return Ok(None);
         };
-        let oldest = cycle(self.handover.extent(), settings.service.drift_reads, drift_check);
+        let oldest = cycle(self.handover.unlisted_reads(), settings.service.drift_reads, drift_check);
         if !self.handover.knows(&service.uid, oldest) {
             return Ok(None);
         }
@@ -472,11 +472,6 @@ impl Reconciler {
             return Ok(Verdict::Done);
         }
         let Context { cluster, fence, cloud, .. } = &self.context;
-        if !is_ours(service) {
-            status::release(cluster, fence, service).await?;
-            self.memory.forget_all(&service.key);
-            return Ok(Verdict::Done);
-        }
         let mut leaving = Leaving::of(service, settings);
         let lock = self.memory.lock_of(leaving.reuse().unwrap_or(&leaving.owner.default_name()));
         let _serialised = lock.lock().await;

@@ -45,8 +45,8 @@ pub(super) fn cycle(reads: usize, hourly: u32, period: Duration) -> Duration {
 /// Time since the latest moment of those that come every `period`, the first of them at `phase`, at the time `now`. Before
 /// that one, time is counted from the one that would have been before it.
 fn since_last(now: Duration, period: Duration, phase: Duration) -> Duration {
-    let Some(period_nanos) = Some(period.as_nanos()).filter(|nanos| *nanos > 0) else { return Duration::ZERO };
-    let behind = (now.as_nanos() + period_nanos - phase.as_nanos() % period_nanos) % period_nanos;
+    let period = period.as_nanos().max(1);
+    let behind = (now.as_nanos() + period - phase.as_nanos() % period) % period;
     u64::try_from(behind).map_or(Duration::MAX, Duration::from_nanos)
 }
 
