@@ -122,11 +122,11 @@ pub(crate) fn watch_streams(data: &[u8]) {
         let cluster = Cluster::with_client(kube::Client::new(server, "default"), &config);
         let (nodes, services, endpoints) = (cluster.nodes(), cluster.services(), cluster.endpoints());
         tokio::time::sleep(Duration::from_secs(5)).await;
-        for view in nodes.store.all() {
-            let _ = RouteNode::of(&view);
+        for view in nodes.store.all().iter() {
+            let _ = RouteNode::of(view);
         }
-        for service in services.store.all() {
-            let _ = annotations::parse(&service);
+        for service in services.store.all().iter() {
+            let _ = annotations::parse(service);
         }
         assert!(endpoints.store.len() <= data.len());
     });

@@ -23,7 +23,7 @@ pub use connect::ConnectError;
 pub use events::{Events, Regarding};
 pub use lease::elect;
 pub use status::{ClusterStatus, WatchStatus};
-pub use store::{Dirty, Store, View};
+pub use store::{Dirty, Known, Store, View};
 pub use writes::{Kind, PatchKind, WriteFault};
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ use tokio::task::AbortHandle;
 use crate::config::checked::Kubernetes;
 use crate::fence::Permit;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
-use intake::{Intake, Single, Slices};
+use intake::{ByService, Intake, SLICES, Single, WHOLE};
 use requests::Requests;
 use status::Health;
 use watch::Resource;
@@ -111,14 +111,20 @@ impl<V: View> Slot<V> {
         Self { kind, open: Mutex::new(Weak::new()) }
     }
 
-    fn handle(&self, requests: &Requests, resources: impl FnOnce(&Arc<Store<V>>) -> Vec<Resource>) -> Watched<V> {
+    /// `scope` are the Services on which it depends what is kept.
+    fn handle(
+        &self,
+        requests: &Requests,
+        scope: Option<Watched<ServiceView>>,
+        resources: impl FnOnce(&Arc<Store<V>>) -> Vec<Resource>,
+    ) -> Watched<V> {
         let mut open = self.open.lock();
         let watch = open.upgrade().unwrap_or_else(|| {
             let store = Arc::new(Store::new());
             let health = requests.health().clone();
             health.watch_opened(self.kind);
             let resources = resources(&store);
-            let task = Task::spawn(watch::keep_filled(self.kind, requests.clone(), resources));
+            let task = Task::spawn(watch::keep_filled(self.kind, requests.clone(), resources, scope));
             let watch = Arc::new(Watch { kind: self.kind, store, health, _task: task });
             *open = Arc::downgrade(&watch);
             watch
@@ -189,7 +195,7 @@ impl Cluster {
     /// Nodes, watched from the first handle to the last.
     #[must_use]
     pub fn nodes(&self) -> Watched<NodeView> {
-        self.inner.nodes.handle(&self.inner.requests, |store| {
+        self.inner.nodes.handle(&self.inner.requests, None, |store| {
             let intake = Single::new(store.clone(), |object| views::node(object).map(Some));
             vec![resource("/api/v1/nodes", "nodes", intake)]
         })
@@ -198,24 +204,26 @@ impl Cluster {
     /// Services of type `LoadBalancer`, or that carry a finalizer or label of ours; watched from the first handle to the last.
     #[must_use]
     pub fn services(&self) -> Watched<ServiceView> {
-        self.inner.services.handle(&self.inner.requests, |store| {
+        self.inner.services.handle(&self.inner.requests, None, |store| {
             let intake =
                 Single::new(store.clone(), |object| Ok(Some(views::service(object)?).filter(views::concerns_us)));
             vec![resource("/api/v1/services", "services", intake)]
         })
     }
 
-    /// Endpoints by Service, from whatever the server offers (EndpointSlice v1, v1beta1, Endpoints).
+    /// Endpoints of the Services that [`services`](Self::services) gives, by Service, from whatever the server offers
+    /// (EndpointSlice v1, v1beta1, Endpoints).
     #[must_use]
     pub fn endpoints(&self) -> Watched<EndpointsView> {
-        self.inner.endpoints.handle(&self.inner.requests, |store| {
-            let whole =
-                Single::new(store.clone(), |object| views::endpoints(object).map(Some)).telling(views::become_slices);
+        let services = self.services();
+        let scope = services.store.clone();
+        self.inner.endpoints.handle(&self.inner.requests, Some(services), |store| {
+            let intake = |shape| ByService::new(store.clone(), scope.clone(), shape);
             let plural = "endpointslices.discovery.k8s.io";
             vec![
-                resource("/apis/discovery.k8s.io/v1/endpointslices", plural, Slices::new(store.clone())),
-                resource("/apis/discovery.k8s.io/v1beta1/endpointslices", plural, Slices::new(store.clone())),
-                resource("/api/v1/endpoints", "endpoints", whole),
+                resource("/apis/discovery.k8s.io/v1/endpointslices", plural, intake(SLICES)),
+                resource("/apis/discovery.k8s.io/v1beta1/endpointslices", plural, intake(SLICES)),
+                resource("/api/v1/endpoints", "endpoints", intake(WHOLE)),
             ]
         })
     }

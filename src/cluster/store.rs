@@ -69,12 +69,38 @@ const REMEMBERED: usize = 5000;
 /// The objects of one kind. Reading never waits for the API server.
 #[derive(Debug)]
 pub struct Store<V> {
-    views: RwLock<BTreeMap<ObjectKey, Arc<V>>>,
+    content: RwLock<Content<V>>,
     readers: Mutex<Vec<Weak<Reader>>>,
     synced: AtomicBool,
     first_list: Notify,
     /// What the API server said was deleted, and is not there again; what a list lacked is not in it.
     deleted: Mutex<BTreeSet<ObjectKey>>,
+}
+
+#[derive(Debug)]
+struct Content<V> {
+    views: BTreeMap<ObjectKey, Arc<V>>,
+    /// Objects that are there, and of which nothing is kept. None of them is among the views.
+    left_out: HashSet<ObjectKey>,
+    /// All views, once somebody wanted them all, until something changes.
+    all: Option<Arc<[Arc<V>]>>,
+}
+
+impl<V> Default for Content<V> {
+    fn default() -> Self {
+        Self { views: BTreeMap::new(), left_out: HashSet::new(), all: None }
+    }
+}
+
+/// What a store knows of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known<V> {
+    /// This.
+    Kept(Arc<V>),
+    /// That it is there; what it holds is still to be read.
+    LeftOut,
+    /// That it is not there.
+    Absent,
 }
 
 /// One reader's set of keys that changed since it last asked; deletions and what a relist found missing included.
@@ -100,25 +126,42 @@ impl<V> Store<V> {
     /// One object.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
-        self.views.read().get(key).cloned()
+        self.content.read().views.get(key).cloned()
+    }
+
+    /// What is known of an object, for a kind of which not all are kept.
+    #[must_use]
+    pub fn look_up(&self, key: &ObjectKey) -> Known<V> {
+        let content = self.content.read();
+        match content.views.get(key) {
+            Some(view) => Known::Kept(view.clone()),
+            None if content.left_out.contains(key) => Known::LeftOut,
+            None => Known::Absent,
+        }
     }
 
     /// All objects, in the order of their keys.
     #[must_use]
-    pub fn all(&self) -> Vec<Arc<V>> {
-        self.views.read().values().cloned().collect()
+    pub fn all(&self) -> Arc<[Arc<V>]> {
+        if let Some(all) = &self.content.read().all {
+            return all.clone();
+        }
+        let mut content = self.content.write();
+        let Content { views, all, .. } = &mut *content;
+        all.get_or_insert_with(|| views.values().cloned().collect()).clone()
     }
 
-    /// How many objects there are.
+    /// How many objects are kept.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.views.read().len()
+        self.content.read().views.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are none, not even some that are left out.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        let content = self.content.read();
+        content.views.is_empty() && content.left_out.is_empty()
     }
 
     /// Completes when the first list has arrived whole.
@@ -143,11 +186,11 @@ impl<V> Store<V> {
         let reader = Arc::new(Reader::default());
         // Registered before reading: a change in between is then reported twice rather than never.
         self.readers.lock().push(Arc::downgrade(&reader));
-        let views = self.views.read();
-        if !views.is_empty() {
-            reader.add(views.keys());
+        let content = self.content.read();
+        if !content.views.is_empty() {
+            reader.add(content.views.keys());
         }
-        drop(views);
+        drop(content);
         Dirty { reader }
     }
 
@@ -155,7 +198,7 @@ impl<V> Store<V> {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            views: RwLock::default(),
+            content: RwLock::default(),
             readers: Mutex::default(),
             synced: AtomicBool::new(false),
             first_list: Notify::new(),
@@ -194,15 +237,28 @@ impl<V: View> Store<V> {
     /// An object was added or changed.
     pub fn apply(&self, key: ObjectKey, view: impl Into<Arc<V>>) {
         self.deleted.lock().remove(&key);
-        let changed = put(&mut self.views.write(), &key, view.into());
+        let changed = self.content.write().put(&key, view.into());
         if changed {
+            self.notify(&[key]);
+        }
+    }
+
+    /// An object is there, and is not kept (any more).
+    pub fn leave_out(&self, key: ObjectKey) {
+        let mut content = self.content.write();
+        let was_kept = content.remove(&key);
+        content.left_out.insert(key.clone());
+        drop(content);
+        if was_kept {
             self.notify(&[key]);
         }
     }
 
     /// An object is gone.
     pub fn delete(&self, key: &ObjectKey) {
-        let existed = self.views.write().remove(key).is_some();
+        let mut content = self.content.write();
+        let existed = content.remove(key) | content.left_out.remove(key);
+        drop(content);
         if existed {
             let mut deleted = self.deleted.lock();
             if deleted.len() >= REMEMBERED {
@@ -215,45 +271,65 @@ impl<V: View> Store<V> {
     }
 
     /// A whole list arrived: what is neither in `listed` nor in `keep` is gone. `keep` names objects that were listed
-    /// but could not be read.
-    pub fn reset(&self, listed: Vec<(ObjectKey, impl Into<Arc<V>>)>, keep: &HashSet<ObjectKey>) {
+    /// but could not be read, `left_out` those of which nothing is kept.
+    pub fn reset(
+        &self,
+        listed: Vec<(ObjectKey, impl Into<Arc<V>>)>,
+        keep: &HashSet<ObjectKey>,
+        left_out: HashSet<ObjectKey>,
+    ) {
         let mut changed = Vec::new();
-        let mut views = self.views.write();
+        let mut content = self.content.write();
+        content.all = None;
         let present: HashSet<&ObjectKey> = listed.iter().map(|(key, _)| key).chain(keep).collect();
-        views.retain(|key, _| {
+        content.views.retain(|key, _| {
             let stays = present.contains(key);
             if !stays {
                 changed.push(key.clone());
             }
             stays
         });
+        let before = std::mem::replace(&mut content.left_out, left_out);
+        changed.extend(before.into_iter().filter(|key| !content.left_out.contains(key) && !present.contains(key)));
         drop(present);
         let mut deleted = self.deleted.lock();
         listed.iter().for_each(|(key, _)| drop(deleted.take(key)));
         drop(deleted);
         for (key, view) in listed {
-            if put(&mut views, &key, view.into()) {
+            if content.put(&key, view.into()) {
                 changed.push(key);
             }
         }
-        drop(views);
+        drop(content);
         self.notify(&changed);
         self.synced.store(true, Ordering::Release);
         self.first_list.notify_waiters();
     }
 }
 
-/// Stores a view; returns whether readers must look again.
-fn put<V: View>(views: &mut BTreeMap<ObjectKey, Arc<V>>, key: &ObjectKey, mut view: Arc<V>) -> bool {
-    match views.get_mut(key) {
-        Some(old) => {
-            let differs = differs(&mut view, old);
-            *old = view;
-            differs
-        }
-        None => {
-            views.insert(key.clone(), view);
-            true
+impl<V> Content<V> {
+    /// Returns whether it was kept.
+    fn remove(&mut self, key: &ObjectKey) -> bool {
+        self.all = None;
+        self.views.remove(key).is_some()
+    }
+}
+
+impl<V: View> Content<V> {
+    /// Stores a view; returns whether readers must look again.
+    fn put(&mut self, key: &ObjectKey, mut view: Arc<V>) -> bool {
+        self.left_out.remove(key);
+        self.all = None;
+        match self.views.get_mut(key) {
+            Some(old) => {
+                let differs = differs(&mut view, old);
+                *old = view;
+                differs
+            }
+            None => {
+                self.views.insert(key.clone(), view);
+                true
+            }
         }
     }
 }
@@ -299,7 +375,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_starts_with_all_keys_and_then_sees_changes_only() {
         let store = Store::new();
-        store.reset(vec![node("a", "1", ""), node("b", "1", "")], &HashSet::new());
+        store.reset(vec![node("a", "1", ""), node("b", "1", "")], &HashSet::new(), HashSet::new());
         let mut dirty = store.subscribe();
         assert_eq!(pending(&mut dirty).await, keys(&["a", "b"]));
         assert_eq!(pending(&mut dirty).await, keys(&[]));
@@ -311,7 +387,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_version_of_equal_content_is_stored_without_waking_anybody() {
         let store = Store::new();
-        store.reset(vec![node("a", "1", "x")], &HashSet::new());
+        store.reset(vec![node("a", "1", "x")], &HashSet::new(), HashSet::new());
         let mut dirty = store.subscribe();
         pending(&mut dirty).await;
         let (key, view) = node("a", "2", "x");
@@ -323,28 +399,51 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_a_relist_misses_counts_as_deleted_unless_it_was_listed_unreadably() {
         let store = Store::new();
-        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], &HashSet::new());
+        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], &HashSet::new(), HashSet::new());
         let mut dirty = store.subscribe();
         pending(&mut dirty).await;
-        store.reset(vec![node("a", "5", "")], &HashSet::from([ObjectKey::cluster("c")]));
+        store.reset(vec![node("a", "5", "")], &HashSet::from([ObjectKey::cluster("c")]), HashSet::new());
         assert_eq!(pending(&mut dirty).await, keys(&["b"]));
         assert!(store.get(&ObjectKey::cluster("b")).is_none());
         assert!(store.get(&ObjectKey::cluster("c")).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_out_is_there_all_the_same() {
+        let (a, b) = (ObjectKey::cluster("a"), ObjectKey::cluster("b"));
+        let store = Store::<NodeView>::new();
+        assert!(store.is_empty());
+        store.reset(vec![node("a", "1", "")], &HashSet::new(), HashSet::from([b.clone()]));
+        let mut dirty = store.subscribe();
+        assert_eq!(pending(&mut dirty).await, keys(&["a"]), "nobody can use b yet");
+        assert_eq!((store.look_up(&b), store.len()), (Known::LeftOut, 1));
+        store.leave_out(a.clone());
+        assert_eq!((pending(&mut dirty).await, store.look_up(&a)), (keys(&["a"]), Known::LeftOut));
+        assert!(!store.is_empty());
+        let (key, view) = node("b", "1", "");
+        store.apply(key, view);
+        assert_eq!(pending(&mut dirty).await, keys(&["b"]));
+        assert!(matches!(store.look_up(&b), Known::Kept(_)));
+        store.delete(&a);
+        assert_eq!((pending(&mut dirty).await, store.look_up(&a)), (keys(&["a"]), Known::Absent));
+        store.leave_out(b.clone());
+        store.reset(Vec::<(ObjectKey, NodeView)>::new(), &HashSet::new(), HashSet::new());
+        assert_eq!((pending(&mut dirty).await, store.look_up(&b)), (keys(&["b"]), Known::Absent));
     }
 
     #[test]
     fn only_a_deletion_that_was_told_counts_as_one() {
         let store = Store::new();
         let deleted = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], &HashSet::new());
+        store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], &HashSet::new(), HashSet::new());
         store.delete(&ObjectKey::cluster("a"));
-        store.reset(vec![node("c", "2", "")], &HashSet::new());
+        store.reset(vec![node("c", "2", "")], &HashSet::new(), HashSet::new());
         assert_eq!(store.deleted(), deleted(&["a"]), "b is only missing");
         let (key, view) = node("a", "3", "");
         store.apply(key.clone(), view);
         assert_eq!(store.deleted(), deleted(&[]), "it is back");
         store.delete(&key);
-        store.reset(vec![node("a", "4", "")], &HashSet::new());
+        store.reset(vec![node("a", "4", "")], &HashSet::new(), HashSet::new());
         assert_eq!(store.deleted(), deleted(&[]), "it is back");
     }
 
@@ -373,7 +472,7 @@ mod tests {
         store.apply(key, view);
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(!waiting.is_finished());
-        store.reset(Vec::<(ObjectKey, NodeView)>::new(), &HashSet::new());
+        store.reset(Vec::<(ObjectKey, NodeView)>::new(), &HashSet::new(), HashSet::new());
         waiting.await.unwrap();
         assert!(store.is_synced());
     }

@@ -277,28 +277,28 @@ pub(super) fn become_slices(object: &Value) -> bool {
     !skipped && subsets.any(|subset| filled(&subset["addresses"]) || filled(&subset["notReadyAddresses"]))
 }
 
-/// One EndpointSlice, of `discovery.k8s.io/v1` or `v1beta1`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Slice {
-    /// The Service that it belongs to.
-    pub(super) service: ObjectKey,
-    /// Shared with the store where a Service has no other slice.
-    pub(super) view: Arc<EndpointsView>,
+/// The label by which an EndpointSlice says to which Service it belongs.
+pub(super) const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
+/// The Service of an EndpointSlice, if it belongs to one.
+pub(super) fn slice_owner(object: &Value) -> Option<ObjectKey> {
+    let metadata = &object["metadata"];
+    let service = metadata["labels"][SERVICE_LABEL].as_str().filter(|name| !name.is_empty())?;
+    Some(ObjectKey::new(metadata["namespace"].as_str().unwrap_or_default(), service))
+}
+
+/// Whether an EndpointSlice has any address.
+pub(super) fn is_slice_filled(object: &Value) -> bool {
+    let mut addresses = object["endpoints"].as_array().into_iter().flatten().map(|endpoint| &endpoint["addresses"]);
+    addresses.any(|addresses| addresses.as_array().is_some_and(|addresses| !addresses.is_empty()))
 }
 
 // Read by hand-written types because the oldest version is no longer generated; Go writes empty lists as null.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SliceObject {
-    metadata: SliceMeta,
     endpoints: Option<Vec<SliceEndpoint>>,
     ports: Option<Vec<SlicePort>>,
-}
-
-#[derive(Deserialize)]
-struct SliceMeta {
-    namespace: Option<String>,
-    labels: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize)]
@@ -333,11 +333,9 @@ struct SlicePort {
     port: Option<i32>,
 }
 
-/// An EndpointSlice; `None` if it belongs to no Service.
-pub(super) fn slice(object: Value) -> Result<Option<Slice>, serde_json::Error> {
+/// One EndpointSlice, of `discovery.k8s.io/v1` or `v1beta1`.
+pub(super) fn slice(object: Value) -> Result<EndpointsView, serde_json::Error> {
     let object: SliceObject = serde_json::from_value(object)?;
-    let service = object.metadata.labels.and_then(|mut labels| labels.remove("kubernetes.io/service-name"));
-    let Some(service) = service.filter(|name| !name.is_empty()) else { return Ok(None) };
     let ports = in_order(
         object
             .ports
@@ -385,8 +383,7 @@ pub(super) fn slice(object: Value) -> Result<Option<Slice>, serde_json::Error> {
             })
         })
         .collect();
-    let service = ObjectKey::new(object.metadata.namespace.unwrap_or_default(), service);
-    Ok(Some(Slice { service, view: Arc::new(united(endpoints)) }))
+    Ok(united(endpoints))
 }
 
 /// All endpoints of a Service, ordered. While slices are rebalanced an endpoint can be in two of them; the better state

@@ -206,16 +206,13 @@ fn slices_of_both_versions_say_the_same() {
     let metadata = json!({ "name": "s1", "namespace": "shop", "labels": { "kubernetes.io/service-name": "web" } });
     let one = |endpoint: Value| json!({ "metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": [endpoint] });
     let conditions = json!({ "ready": true });
-    let expected = Slice {
-        service: ObjectKey::new("shop", "web"),
-        view: Arc::new(EndpointsView {
-            unknown: false,
-            endpoints: vec![Endpoint {
-                node: Some("n1".into()),
-                pod: Some("p1".into()),
-                ..endpoint("10.1.0.5", Some(true), &[("http", 8080)])
-            }],
-        }),
+    let expected = EndpointsView {
+        unknown: false,
+        endpoints: vec![Endpoint {
+            node: Some("n1".into()),
+            pod: Some("p1".into()),
+            ..endpoint("10.1.0.5", Some(true), &[("http", 8080)])
+        }],
     };
     for object in [
         one(json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "nodeName": "n1", "targetRef": target })),
@@ -226,7 +223,9 @@ fn slices_of_both_versions_say_the_same() {
             json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "deprecatedTopology": { "kubernetes.io/hostname": "n1" }, "targetRef": target }),
         ),
     ] {
-        assert_eq!(slice(object).unwrap(), Some(expected.clone()));
+        assert_eq!(slice_owner(&object), Some(ObjectKey::new("shop", "web")));
+        assert!(is_slice_filled(&object));
+        assert_eq!(slice(object).unwrap(), expected);
     }
 }
 
@@ -235,7 +234,7 @@ fn only_pods_are_named_by_what_they_are() {
     let target = json!({ "kind": "VirtualMachine", "name": "p1" });
     let metadata = json!({ "name": "s1", "namespace": "shop", "labels": { "kubernetes.io/service-name": "web" } });
     let by_slice = json!({ "metadata": metadata, "endpoints": [{ "addresses": ["10.1.0.5"], "targetRef": target }] });
-    assert_eq!(slice(by_slice).unwrap().unwrap().view.endpoints[0].pod, None);
+    assert_eq!(slice(by_slice).unwrap().endpoints[0].pod, None);
     let addresses = json!([{ "ip": "10.1.0.5", "targetRef": target }]);
     let whole = json!({ "metadata": { "name": "web" }, "subsets": [{ "addresses": addresses }] });
     assert_eq!(endpoints(whole).unwrap().endpoints[0].pod, None);
@@ -253,9 +252,12 @@ fn a_port_without_target_is_its_own_target() {
 #[test]
 fn a_slice_may_be_empty_foreign_or_say_little() {
     let labels = json!({ "kubernetes.io/service-name": "web" });
-    let empty = slice(json!({ "metadata": { "namespace": "a", "labels": labels }, "endpoints": null, "ports": null }));
-    assert_eq!(empty.unwrap(), Some(Slice { service: ObjectKey::new("a", "web"), view: Arc::default() }));
-    assert_eq!(slice(json!({ "metadata": { "namespace": "a" }, "endpoints": [] })).unwrap(), None);
+    let empty = json!({ "metadata": { "namespace": "a", "labels": labels }, "endpoints": null, "ports": null });
+    assert_eq!((slice_owner(&empty), is_slice_filled(&empty)), (Some(ObjectKey::new("a", "web")), false));
+    assert_eq!(slice(empty).unwrap(), EndpointsView::default());
+    for foreign in [json!({}), json!(null), json!({ "kubernetes.io/service-name": "" })] {
+        assert_eq!(slice_owner(&json!({ "metadata": { "namespace": "a", "labels": foreign } })), None);
+    }
     let little = slice(json!({
         "metadata": { "namespace": "a", "labels": labels },
         "ports": [{ "port": 80 }, { "name": "all", "port": null }],
@@ -268,7 +270,7 @@ fn a_slice_may_be_empty_foreign_or_say_little() {
         endpoint("10.0.0.1", None, &[("", 80)]),
         Endpoint { serving: Some(true), terminating: true, ..endpoint("fd00::5", Some(false), &[("", 80)]) },
     ];
-    assert_eq!(little.unwrap().unwrap().view.endpoints, expected);
+    assert_eq!(little.unwrap().endpoints, expected);
 }
 
 #[test]

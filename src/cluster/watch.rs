@@ -13,6 +13,7 @@
 //! Lists come in pages instead of as a stream, since streaming lists need a recent API server and fail without a way
 //! back on others. Objects become views one by one as they arrive, and are dropped.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -23,10 +24,12 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+use super::Watched;
 use super::intake::Intake;
 use super::requests::{Pauses, RequestFault, Requests, count_read, segment};
+use super::store::Dirty;
 use super::writes::denied;
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{ObjectKey, ServiceView};
 
 /// Objects in one page of a list: nodes are large, and a page is in memory as a whole.
 const PAGE: u32 = 100;
@@ -65,8 +68,19 @@ enum End {
 }
 
 /// Lists and watches the first of `candidates` that the server offers and lets us read. Never ends by itself.
-pub(super) async fn keep_filled(kind: &'static str, requests: Requests, mut candidates: Vec<Resource>) {
+///
+/// Where `scope` decides what is kept, its list comes first.
+pub(super) async fn keep_filled(
+    kind: &'static str,
+    requests: Requests,
+    mut candidates: Vec<Resource>,
+    scope: Option<Watched<ServiceView>>,
+) {
     let health = requests.health().clone();
+    if let Some(scope) = &scope {
+        scope.store.synced().await;
+    }
+    let mut rescoped = scope.as_ref().map(|scope| scope.store.subscribe());
     let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut before = None;
     loop {
@@ -76,7 +90,7 @@ pub(super) async fn keep_filled(kind: &'static str, requests: Requests, mut cand
                 debug!(kind, path = candidates[chosen].path, version, "listed");
                 health.watch_synced(kind);
                 let started = Instant::now();
-                let reason = follow(kind, &requests, &mut candidates, chosen, version).await;
+                let reason = follow(kind, &requests, &mut candidates, chosen, version, &mut rescoped).await;
                 info!(kind, reason, "listing anew");
                 if started.elapsed() >= LASTING {
                     pauses.reset();
@@ -224,13 +238,14 @@ async fn follow(
     candidates: &mut [Resource],
     chosen: usize,
     mut version: String,
+    rescoped: &mut Option<Dirty>,
 ) -> String {
     let health = requests.health();
     let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
     let mut drops = 0;
     loop {
         let started = Instant::now();
-        match watch_once(kind, requests, &mut candidates[chosen], &mut version).await {
+        match watch_once(kind, requests, &mut candidates[chosen], &mut version, rescoped).await {
             End::InTime => {
                 drops = 0;
                 pauses.reset();
@@ -296,7 +311,13 @@ async fn went_back(requests: &Requests, path: &'static str, watched: &str) -> Op
 }
 
 /// One watch; moves `version` forward with what arrives.
-async fn watch_once(kind: &'static str, requests: &Requests, resource: &mut Resource, version: &mut String) -> End {
+async fn watch_once(
+    kind: &'static str,
+    requests: &Requests,
+    resource: &mut Resource,
+    version: &mut String,
+    rescoped: &mut Option<Dirty>,
+) -> End {
     let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * crate::chance::share()));
     let uri = format!(
         "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
@@ -330,7 +351,17 @@ async fn watch_once(kind: &'static str, requests: &Requests, resource: &mut Reso
     requests.health().watch_resumed(kind);
     let deadline = started + lasts + WATCH_GRACE;
     loop {
-        let event = match timeout_at(deadline, stream.try_next()).await {
+        let next = tokio::select! {
+            biased;
+            changes = next_of(rescoped) => {
+                if let Err(fault) = catch_up(requests, resource, &changes).await {
+                    return End::ListAnew(format!("what was left out could not be read: {fault}"));
+                }
+                continue;
+            }
+            next = timeout_at(deadline, stream.try_next()) => next,
+        };
+        let event = match next {
             Err(_) => return End::Dropped("the API server fell silent".into()),
             Ok(Ok(Some(event))) => event,
             // Without this, a server that closes every watch at once would be asked in a tight loop.
@@ -356,6 +387,26 @@ async fn watch_once(kind: &'static str, requests: &Requests, resource: &mut Reso
             WatchEvent::Error(status) => return refused(&status),
         }
     }
+}
+
+async fn next_of(rescoped: &mut Option<Dirty>) -> BTreeSet<ObjectKey> {
+    match rescoped {
+        Some(rescoped) => rescoped.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads what was left out so far and is needed now. Events wait meanwhile, so that none is older than what is read here.
+async fn catch_up(
+    requests: &Requests,
+    resource: &mut Resource,
+    services: &BTreeSet<ObjectKey>,
+) -> Result<(), RequestFault> {
+    for missing in resource.intake.rescope(services) {
+        let page = Page::read(requests.get(&missing.uri(resource.path)).await?)?;
+        resource.intake.found(&missing, page.items);
+    }
+    Ok(())
 }
 
 fn refused(status: &kube::core::Status) -> End {

@@ -6,9 +6,10 @@ use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::super::fake::{Answer, Asked, cluster};
-use super::super::store::Dirty;
+use super::super::store::{Dirty, Known};
 use super::super::{Cluster, Watched};
 use super::*;
+use crate::plan::inputs::EndpointsView;
 
 /// A server with one collection at a time: what lists say is set by the test, watches are opened to the test.
 #[derive(Clone, Default)]
@@ -20,7 +21,8 @@ struct Server {
 struct State {
     lists: Vec<(&'static str, Answer)>,
     asked: Vec<Asked>,
-    watches: Vec<UnboundedSender<String>>,
+    /// In the order in which they were opened, with their paths.
+    watches: Vec<(String, UnboundedSender<String>)>,
     watch_fails: Option<u16>,
     /// The newest version that there is, if it is asked for.
     newest: Option<&'static str>,
@@ -37,7 +39,7 @@ impl Server {
                     return Answer::error(code, "watch failed");
                 }
                 let (sender, receiver) = unbounded_channel();
-                state.watches.push(sender);
+                state.watches.push((asked.path, sender));
                 return Answer::Lines(receiver);
             }
             if asked.query == NEWEST {
@@ -57,9 +59,25 @@ impl Server {
 
     /// Sends an event on the newest watch.
     fn event(&self, kind: &str, object: &Value) {
+        let path = self.state.lock().watches.last().unwrap().0.clone();
+        self.event_at(&path, kind, object);
+    }
+
+    /// Sends an event on the newest watch of `path`.
+    fn event_at(&self, path: &str, kind: &str, object: &Value) {
         let state = self.state.lock();
-        let watch = state.watches.last().unwrap();
+        let (_, watch) = state.watches.iter().rfind(|(at, _)| at == path).unwrap();
         watch.send(json!({ "type": kind, "object": object }).to_string()).unwrap();
+    }
+
+    /// Breaks the watches of a kind.
+    fn drop_watches(&self, path: &str) {
+        self.state.lock().watches.retain(|(at, _)| at != path);
+    }
+
+    /// The Services that there are: load balancers of these names.
+    fn services(&self, names: &[&str]) {
+        self.list(SERVICES, page("5", "", names.iter().map(|name| service(name, "LoadBalancer")).collect()));
     }
 
     fn watches_asked(&self) -> Vec<String> {
@@ -74,6 +92,7 @@ impl Server {
     }
 }
 
+const SERVICES: &str = "/api/v1/services";
 const NODES: &str = "/api/v1/nodes";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 const OLD_SLICES: &str = "/apis/discovery.k8s.io/v1beta1/endpointslices";
@@ -95,6 +114,10 @@ fn slice(name: &str, service: &str, address: &str) -> Value {
         },
         "endpoints": [{ "addresses": [address] }], "ports": [{ "name": "http", "port": 80 }]
     })
+}
+
+fn service(name: &str, kind: &str) -> Value {
+    json!({ "metadata": { "name": name, "namespace": "shop", "resourceVersion": "6" }, "spec": { "type": kind } })
 }
 
 fn nodes(names: &[&str]) -> BTreeSet<ObjectKey> {
@@ -299,11 +322,11 @@ async fn the_watch_lives_as_long_as_any_handle() {
     settle().await;
     drop(first);
     settle().await;
-    assert!(!server.state.lock().watches[0].is_closed());
+    assert!(!server.state.lock().watches[0].1.is_closed());
     assert_eq!(cluster.status().watches.len(), 1);
     drop(second);
     settle().await;
-    assert!(server.state.lock().watches[0].is_closed());
+    assert!(server.state.lock().watches[0].1.is_closed());
     assert_eq!(cluster.status().watches.len(), 0);
     let third = cluster.nodes();
     assert!(!third.store.is_synced(), "what the old watch knew may be outdated");
@@ -337,22 +360,100 @@ async fn a_service_that_no_longer_concerns_us_counts_as_deleted() {
 async fn slices_of_a_service_are_seen_as_one() {
     let web = ObjectKey::new("shop", "web");
     let server = Server::default();
+    server.services(&["web", "api"]);
     server.list(SLICES, page("5", "", json!([slice("s1", "web", "10.0.0.1"), slice("s2", "web", "fd00::1")])));
     let (_cluster, handle) = watched(&server, Cluster::endpoints).await;
-    let addresses = |key: &ObjectKey| {
-        let view = handle.store.get(key)?;
-        Some(view.endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect::<Vec<_>>())
-    };
-    assert_eq!(addresses(&web), Some(vec!["10.0.0.1".into(), "fd00::1".into()]));
+    assert_eq!(addresses(&handle, "web"), ["10.0.0.1", "fd00::1"]);
     let mut dirty = handle.store.subscribe();
     next(&mut dirty).await;
-    server.event("MODIFIED", &slice("s2", "api", "10.0.0.2"));
+    server.event_at(SLICES, "MODIFIED", &slice("s2", "api", "10.0.0.2"));
     settle().await;
     assert_eq!(next(&mut dirty).await, [web.clone(), ObjectKey::new("shop", "api")].into());
-    assert_eq!(addresses(&web), Some(vec!["10.0.0.1".into()]));
-    server.event("DELETED", &slice("s1", "web", "10.0.0.1"));
+    assert_eq!(addresses(&handle, "web"), ["10.0.0.1"]);
+    server.event_at(SLICES, "DELETED", &slice("s1", "web", "10.0.0.1"));
     assert_eq!(next(&mut dirty).await, [web.clone()].into());
-    assert_eq!(addresses(&web), None);
+    assert_eq!(handle.store.look_up(&web), Known::Absent);
+}
+
+fn addresses(handle: &Watched<EndpointsView>, service: &str) -> Vec<String> {
+    let view = handle.store.get(&ObjectKey::new("shop", service)).unwrap();
+    view.endpoints.iter().map(|endpoint| endpoint.address.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_of_other_services_are_read_once_they_become_load_balancers() {
+    let (web, api) = (ObjectKey::new("shop", "web"), ObjectKey::new("shop", "api"));
+    let server = Server::default();
+    server.services(&["web"]);
+    server.list(SLICES, page("5", "", json!([slice("s1", "web", "10.0.0.1"), slice("t1", "api", "10.0.0.2")])));
+    let (_cluster, handle) = watched(&server, Cluster::endpoints).await;
+    assert_eq!((handle.store.len(), handle.store.look_up(&api)), (1, Known::LeftOut));
+    let mut dirty = handle.store.subscribe();
+    next(&mut dirty).await;
+    server.event_at(SLICES, "ADDED", &slice("t2", "api", "10.0.0.3"));
+    settle().await;
+
+    let of_the_namespace = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
+    let now = [slice("t1", "api", "10.0.0.2"), slice("t2", "api", "10.0.0.4"), slice("s1", "web", "10.0.0.9")];
+    server.list(of_the_namespace, page("7", "", json!(now)));
+    server.event_at(SERVICES, "MODIFIED", &service("api", "LoadBalancer"));
+    assert_eq!(next(&mut dirty).await, [api.clone()].into());
+    assert_eq!(addresses(&handle, "api"), ["10.0.0.2", "10.0.0.4"]);
+    assert_eq!(addresses(&handle, "web"), ["10.0.0.1"], "only what was asked for counts");
+    let asked = server.lists_asked().pop().unwrap();
+    assert!(asked.ends_with("labelSelector=kubernetes.io%2Fservice-name%20in%20%28api%29"), "{asked}");
+    server.event_at(SLICES, "DELETED", &slice("t1", "api", "10.0.0.2"));
+    assert_eq!(next(&mut dirty).await, [api.clone()].into());
+    assert_eq!(addresses(&handle, "api"), ["10.0.0.4"]);
+
+    // It goes back to what it was, is one again, and turns out to have no endpoints any more.
+    server.event_at(SERVICES, "MODIFIED", &service("api", "ClusterIP"));
+    assert_eq!(next(&mut dirty).await, [api.clone()].into());
+    assert_eq!(handle.store.look_up(&api), Known::LeftOut);
+    server.list(of_the_namespace, page("8", "", json!([])));
+    server.event_at(SERVICES, "MODIFIED", &service("api", "LoadBalancer"));
+    assert_eq!(next(&mut dirty).await, [api.clone()].into());
+    assert_eq!(handle.store.look_up(&api), Known::Absent);
+
+    // What is left out is forgotten with its last slice, and is no reason to take the cluster for empty before.
+    server.event_at(SERVICES, "MODIFIED", &service("web", "ClusterIP"));
+    assert_eq!(next(&mut dirty).await, [web.clone()].into());
+    assert!(!handle.store.is_empty());
+    server.event_at(SLICES, "DELETED", &slice("s1", "web", "10.0.0.1"));
+    assert_eq!(next(&mut dirty).await, [web].into());
+    assert!(handle.store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_later_is_listed_with_everything() {
+    let server = Server::default();
+    server.services(&[]);
+    server.list(SLICES, page("5", "", json!([slice("s1", "web", "10.0.0.1")])));
+    server.list(SLICES, page("9", "", json!([slice("s1", "web", "10.0.0.2")])));
+    let (_cluster, handle) = watched(&server, Cluster::endpoints).await;
+    let mut dirty = handle.store.subscribe();
+    server.event_at(SERVICES, "ADDED", &service("web", "LoadBalancer"));
+    assert_eq!(next(&mut dirty).await, [ObjectKey::new("shop", "web")].into());
+    assert_eq!(addresses(&handle, "web"), ["10.0.0.2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_endpoints_are_read_one_by_one() {
+    let server = Server::default();
+    server.services(&[]);
+    let listed = json!([whole("web", "10.0.0.1", json!({})), whole("api", "10.0.0.2", json!({}))]);
+    server.list(ENDPOINTS, page("5", "", listed));
+    let (_cluster, handle) = watched(&server, Cluster::endpoints).await;
+    let mut dirty = handle.store.subscribe();
+    for (name, address) in [("web", "10.0.0.3"), ("api", "10.0.0.4")] {
+        let found = page("6", "", json!([whole(name, address, json!({}))]));
+        server.list("/api/v1/namespaces/shop/endpoints", found);
+        server.event_at(SERVICES, "ADDED", &service(name, "LoadBalancer"));
+        assert_eq!(next(&mut dirty).await, [ObjectKey::new("shop", name)].into());
+        assert_eq!(addresses(&handle, name), [address]);
+        let asked = server.lists_asked().pop().unwrap();
+        assert!(asked.ends_with(&format!("fieldSelector=metadata.name%3D{name}")), "{asked}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -367,10 +468,10 @@ async fn endpoints_come_from_what_the_server_offers() {
         (ENDPOINTS, json!([old])),
     ] {
         let server = Server::default();
+        server.services(&["web"]);
         server.list(path, page("5", "", items));
         let (_cluster, handle) = watched(&server, Cluster::endpoints).await;
-        let view = handle.store.get(&ObjectKey::new("shop", "web")).unwrap();
-        assert_eq!(view.endpoints[0].address.to_string(), "10.0.0.1");
+        assert_eq!(addresses(&handle, "web"), ["10.0.0.1"]);
         assert_eq!(server.state.lock().asked.last().unwrap().path, path, "watched where it was listed");
     }
 }
@@ -386,6 +487,7 @@ fn whole(service: &str, address: &str, labels: Value) -> Value {
 #[tokio::test(start_paused = true)]
 async fn slices_are_read_once_they_are_made() {
     let server = Server::default();
+    server.services(&["web"]);
     let skipped = json!({ "endpointslice.kubernetes.io/skip-mirror": "true" });
     let endpoints = || json!([whole("web", "10.0.0.1", json!({})), whole("other", "10.0.0.9", skipped.clone())]);
     server.list(OLD_SLICES, page("5", "", json!([])));
@@ -404,14 +506,14 @@ async fn slices_are_read_once_they_are_made() {
         server.list(OLD_SLICES, page("6", "", json!([])));
         server.list(OLD_SLICES, page("6", "", slices));
         server.list(ENDPOINTS, page("6", "", endpoints()));
-        server.state.lock().watches.clear();
+        server.drop_watches(ENDPOINTS);
         sleep(Duration::from_secs(30)).await;
         assert_eq!((address().as_deref(), watched().as_str()), (Some("10.0.0.1"), ENDPOINTS));
     }
     server.list(OLD_SLICES, page("7", "", json!([])));
     server.list(OLD_SLICES, page("7", "", json!([slice("s", "web", "10.0.0.2")])));
     server.list(ENDPOINTS, page("7", "", endpoints()));
-    server.state.lock().watches.clear();
+    server.drop_watches(ENDPOINTS);
     sleep(Duration::from_secs(30)).await;
     assert_eq!((address().as_deref(), watched().as_str()), (Some("10.0.0.2"), OLD_SLICES));
 }
@@ -419,13 +521,14 @@ async fn slices_are_read_once_they_are_made() {
 #[tokio::test(start_paused = true)]
 async fn without_permission_for_slices_older_endpoints_do_until_the_permission_comes() {
     let server = Server::default();
+    server.services(&["web"]);
     server.list(SLICES, Answer::error(403, "forbidden"));
     server.list(ENDPOINTS, page("5", "", json!([])));
     let (_cluster, handle) = watched(&server, Cluster::endpoints).await;
     sleep(Duration::from_secs(2)).await;
     server.list(SLICES, page("6", "", json!([])));
     server.list(SLICES, page("6", "", json!([slice("s", "web", "10.0.0.1")])));
-    server.state.lock().watches.clear();
+    server.drop_watches(ENDPOINTS);
     let mut dirty = handle.store.subscribe();
     assert_eq!(next(&mut dirty).await, [ObjectKey::new("shop", "web")].into());
 }

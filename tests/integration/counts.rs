@@ -67,6 +67,17 @@ const OPERATIONS: &[Operation] = &[
         &[("AddVServerGroupBackendServers", 1), ("RemoveVServerGroupBackendServers", 1)],
     ),
     exactly(
+        "becomes",
+        "A Service of type `ClusterIP` becomes one of type `LoadBalancer`, with `externalTrafficPolicy: Local`",
+        &[
+            ("DescribeLoadBalancers", 2),
+            ("CreateLoadBalancer", 1),
+            ("CreateVServerGroup", 1),
+            ("CreateLoadBalancerTCPListener", 1),
+            ("StartLoadBalancerListener", 1),
+        ],
+    ),
+    exactly(
         "annotation",
         "An annotation of a listener is edited",
         &[("DescribeLoadBalancerListeners", 1), ("SetLoadBalancerTCPListenerAttribute", 1)],
@@ -259,6 +270,22 @@ async fn local_services() {
     stage.cluster.set_endpoints("default", "web", &[endpoint(2, "node-2")]).unwrap();
     world.until_quiet(SHORT).await;
     check("local-endpoints", &world.take_calls());
+    let spec = json!({"type": "ClusterIP", "ports": [{"port": 80, "targetPort": 8080, "protocol": "TCP"}]});
+    let metadata = json!({"name": "inner", "namespace": "default"});
+    let inner = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+    stage.cluster.create(inner).unwrap();
+    stage.cluster.set_endpoints("default", "inner", &[endpoint(2, "node-2")]).unwrap();
+    settle(&world, SHORT).await;
+    let spec = json!({"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}});
+    stage.cluster.patch("Service", "default", "inner", &spec).unwrap();
+    world.until("it has an address", |_| address(&world.service("inner")).is_some()).await;
+    world.until_quiet(SHORT).await;
+    check("becomes", &world.take_calls());
+    let one_each = |cloud: &sim::cloud::World| {
+        let groups = cloud.load_balancers.values().flat_map(|balancer| balancer.groups.values());
+        groups.map(|group| group.backends.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(stage.cloud.look(one_each), [1, 1], "the one with the pod is there from the start");
     finish(&world, ccm).await;
 }
 

@@ -93,8 +93,9 @@ pub async fn plan(
 pub async fn clear_conditions(cluster: &Cluster, fence: &Fence) -> Result<usize, WriteFault> {
     let nodes = cluster.nodes();
     nodes.store.synced().await;
-    let stale = |view: &Arc<NodeView>| condition::clear(view.network_unavailable.as_ref()).is_some();
-    let due: Vec<_> = nodes.store.all().into_iter().filter(stale).collect();
+    let stale = |view: &&Arc<NodeView>| condition::clear(view.network_unavailable.as_ref()).is_some();
+    let all = nodes.store.all();
+    let due: Vec<_> = all.iter().filter(stale).collect();
     let writes = due.iter().map(|view| async move {
         let change = |fresh: &NodeView| condition::clear(fresh.network_unavailable.as_ref()).map(body);
         let ended = write::patch_fresh(cluster, fence, view, Target::Conditions, change).await;

@@ -38,8 +38,7 @@ pub async fn plan(
         Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
     let settings = settings_of(config, place);
     let reader = Reader::new(cluster.clone(), cloud.clone(), Arc::new(place.clone()), views);
-    let mut services = services.store.all();
-    services.sort_by(|one, other| one.key.cmp(&other.key));
+    let services = services.store.all();
     let mut lines = Vec::new();
     for service in services.iter().filter(|service| only.is_none_or(|key| service.key == *key)) {
         let line =

@@ -18,6 +18,9 @@ use crate::plan::lb::Problem;
 use crate::plan::lb::annotations::PREFIX;
 use crate::plan::lb::desired::Desired;
 
+/// The watch tells when endpoints have been read; this only makes sure.
+const UNREAD: Duration = Duration::from_secs(5);
+
 /// Why a Service is not as it should be.
 #[derive(Debug, Error)]
 pub(super) enum Trouble {
@@ -70,6 +73,9 @@ pub(super) enum Trouble {
          backends are removed there and the load balancer is kept"
     )]
     Detached(String),
+    /// The Service became ours a moment ago, and its endpoints are on their way.
+    #[error("the endpoints of the Service are being read")]
+    EndpointsUnread,
     /// Pods that are attached directly have no interface yet.
     #[error(
         "no network interface holds the pod addresses {}; backends are added but none is removed until it is known where they are",
@@ -112,6 +118,7 @@ impl Trouble {
     pub(super) fn verdict(&self) -> Verdict {
         match self {
             Self::Missing { again, .. } | Self::Unsettled(again) => Verdict::Again(*again),
+            Self::EndpointsUnread => Verdict::Again(UNREAD),
             Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
                 Verdict::Failed(Pause::LONG)
             }
@@ -143,6 +150,7 @@ impl Trouble {
             Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => fault,
             Self::Execution(Execution { stopped: Some((_, fault)), refused, .. }) if refused.is_empty() => fault,
             Self::Unsettled(_)
+            | Self::EndpointsUnread
             | Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::NotLeading)
             | Self::Gates(WriteFault::NotLeading) => {
                 return true;

@@ -21,7 +21,7 @@ use crate::alibaba::place::Place;
 use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::VSwitch;
 use crate::alibaba::{Cloud, Fault, FaultKind};
-use crate::cluster::{Cluster, WriteFault};
+use crate::cluster::{Cluster, Known, WriteFault};
 use crate::config::Config;
 use crate::config::checked::VSwitchChoice;
 use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
@@ -151,10 +151,14 @@ impl Reader {
         known: Option<&Enis>,
     ) -> Result<Wanted, Trouble> {
         let nodes = self.views.nodes.all();
-        let mut endpoints = self.views.endpoints.get(&service.key).unwrap_or_default();
-        if self.views.endpoints.is_empty() {
-            endpoints = Arc::new(EndpointsView { unknown: true, ..EndpointsView::default() });
-        }
+        let endpoints = match self.views.endpoints.look_up(&service.key) {
+            Known::Kept(endpoints) => endpoints,
+            Known::LeftOut => return Err(Trouble::EndpointsUnread),
+            Known::Absent => {
+                let unknown = self.views.endpoints.is_empty();
+                Arc::new(EndpointsView { unknown, ..EndpointsView::default() })
+            }
+        };
         let gate = gates::gate_of(service);
         let mut waiting_pods = self.gated_pods(service, &gate, &endpoints).await?;
         let (endpoints, waiting) = gates::admitted(&gate, &endpoints, &waiting_pods);
