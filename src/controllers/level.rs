@@ -199,7 +199,7 @@ struct Agenda {
     since: Option<Instant>,
     /// When everything was last looked at.
     swept: Option<Instant>,
-    /// Keys that are to be looked at again, and the failures in a row behind that.
+    /// Keys that are to be looked at again, none of which is dirty, and the failures in a row behind that.
     later: BTreeMap<ObjectKey, Instant>,
     failures: BTreeMap<ObjectKey, u32>,
     /// The same for passes over everything.
@@ -222,6 +222,9 @@ impl Agenda {
 
     fn add(&mut self, keys: BTreeSet<ObjectKey>, now: Instant) {
         if !keys.is_empty() {
+            for key in &keys {
+                self.later.remove(key);
+            }
             self.dirty.add(keys);
             self.since.get_or_insert(now);
         }
@@ -235,7 +238,7 @@ impl Agenda {
     fn waiting(&self) -> usize {
         match &self.dirty {
             Scope::All => 1,
-            Scope::Keys(keys) => keys.iter().chain(self.later.keys()).collect::<BTreeSet<_>>().len(),
+            Scope::Keys(keys) => keys.len() + self.later.len(),
         }
     }
 

@@ -77,10 +77,9 @@ pub(super) async fn find(
             Err(fault) => return Err(fault.into()),
         }
     }
-    let mut candidates = slb.find_by_tag(MARK_TAG, &name).await?;
-    if candidates.is_empty() {
-        candidates = slb.find_by_name(&name).await?;
-    }
+    // Side by side, as it is nearly always neither: a load balancer with the mark also has the label, and is found by it.
+    let (marked, named) = tokio::try_join!(slb.find_by_tag(MARK_TAG, &name), slb.find_by_name(&name))?;
+    let mut candidates = if marked.is_empty() { named } else { marked };
     candidates.retain(|candidate| owner.owns_instance(candidate));
     match candidates.len() {
         0 => Ok(unmarked.map_or(Found::Absent { proven }, |instance| Found::Unmarked(Box::new(instance)))),

@@ -224,9 +224,10 @@ impl Reader {
         self.lists.get_or_try_init(list).await
     }
 
-    /// Chooses vSwitches for an intranet load balancer where neither annotation nor configuration does: zones with more
-    /// nodes first, in a zone those with more free addresses, at last the one that this instance is in.
+    /// Chooses zones, and vSwitches for an intranet load balancer, where neither annotation nor configuration does: zones with
+    /// more nodes first, in a zone those with more free addresses, at last the one that this instance is in.
     pub(super) async fn place(&self, service: &ServiceView, settings: &Settings, desired: &mut Desired) {
+        desired.choose_zones(&self.views.nodes.all());
         let set = |name| raw(service, name).is_some_and(|value| !value.is_empty());
         let classic = raw(service, Name::NetworkType) == Some("classic");
         let create = &mut desired.instance.create;

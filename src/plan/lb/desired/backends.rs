@@ -1,6 +1,6 @@
 //! Which nodes and pods receive traffic, and with what weight.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -83,6 +83,7 @@ pub(super) struct PortBackends {
 }
 
 /// Addresses whose network interfaces must be looked up: of all pods in ENI mode, otherwise of those on virtual nodes.
+/// `nodes` are in the order of their names.
 #[must_use]
 pub fn wanted_enis(
     service: &ServiceView,
@@ -131,10 +132,14 @@ impl<'a> Sources<'a> {
             warnings: Vec::new(),
         };
         // Of thousands of nodes, most Services run on few.
-        let named: Option<HashSet<&str>> = (mode != Mode::Cluster || reach == Reach::Endpoints)
-            .then(|| sources.endpoints.iter().filter_map(|endpoint| endpoint.node.as_deref()).collect());
-        let concerned = |node: &&Arc<NodeView>| named.as_ref().is_none_or(|named| named.contains(node.name.as_str()));
-        for node in nodes.iter().filter(concerned).filter(|node| accepts(node, annotations, settings)) {
+        let concerned: Vec<&'a Arc<NodeView>> = if mode != Mode::Cluster || reach == Reach::Endpoints {
+            let named: BTreeSet<&str> =
+                sources.endpoints.iter().filter_map(|endpoint| endpoint.node.as_deref()).collect();
+            named.into_iter().filter_map(|name| find(nodes, name)).collect()
+        } else {
+            nodes.iter().collect()
+        };
+        for node in concerned.into_iter().filter(|node| accepts(node, annotations, settings)) {
             let candidate = if is_virtual(node) {
                 Candidate::Virtual
             } else if mode == Mode::Eni || is_excluded(node) {
@@ -265,6 +270,10 @@ impl PortBackends {
         }
         None
     }
+}
+
+fn find<'a>(nodes: &'a [Arc<NodeView>], name: &str) -> Option<&'a Arc<NodeView>> {
+    nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok().map(|index| &nodes[index])
 }
 
 /// `count` of `n` parts of a total weight, at least `least` unless the total is 0.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::backends::{Mode, Reach, Sources, mode};
 use super::idle::idle;
-use super::zones;
 use super::{Desired, DesiredGroup, DesiredInstance, DesiredListener, FixedAttribute, Inputs, Settings, is_inherited};
 use crate::plan::inputs::{ServicePort, ServiceView};
 use crate::plan::lb::Problem;
@@ -251,9 +250,7 @@ fn instance(
             text(Name::SlaveZoneid).or_else(|| defaults.slave_zone.clone()),
         ),
         Some(zone) => (Some(zone.clone()), defaults.slave_zone.clone()),
-        // An intranet load balancer is where its vSwitch is.
-        None if intranet => (None, None),
-        None => zones::near(inputs.nodes),
+        None => (None, None),
     };
 
     let mut tags = defaults.tags.clone();
@@ -300,6 +297,8 @@ fn instance(
         tags,
     };
     DesiredInstance {
+        // An intranet load balancer is where its vSwitch is.
+        near_nodes: !zones_stated && create.master_zone.is_none() && !intranet,
         create,
         name: text(Name::LbName),
         vswitch_id: text(Name::VswitchId),

@@ -118,7 +118,7 @@ pub fn is_inherited(service: &ServiceView) -> bool {
 pub struct Inputs<'a> {
     /// The Service.
     pub service: &'a ServiceView,
-    /// All nodes.
+    /// All nodes, in the order of their names.
     pub nodes: &'a [Arc<NodeView>],
     /// The Service's endpoints.
     pub endpoints: &'a EndpointsView,
@@ -184,6 +184,8 @@ pub struct Desired {
 pub struct DesiredInstance {
     /// Parameters for the case that there is none yet.
     pub create: CreateInstance,
+    /// Whether nothing says in which zones it is to be, see [`Desired::choose_zones`].
+    pub near_nodes: bool,
     /// Visible name.
     pub name: Option<String>,
     /// The vSwitch that an annotation asks for; it counts only when the instance is made.
@@ -303,6 +305,16 @@ impl Needs {
 }
 
 impl Desired {
+    /// Where nothing says in which zones a load balancer that is to be made goes, it goes where most nodes are. To be asked
+    /// only when there is none: it takes a look at every node.
+    pub fn choose_zones(&mut self, nodes: &[Arc<NodeView>]) {
+        if self.instance.near_nodes {
+            let create = &mut self.instance.create;
+            (create.master_zone, create.slave_zone) = zones::near(nodes);
+            create.zones_can_change = create.master_zone.is_some();
+        }
+    }
+
     /// What must still be read. Ask again after reading: which certificates matter depends on the listeners.
     ///
     /// On a user's load balancer the groups that users made are read as well, so that backends of ours in a group that

@@ -209,7 +209,9 @@ fn zones_are_known_by_the_old_label_too() {
     world.nodes.push(edited(&node("n3", "i-3"), |it| {
         it.labels.insert("topology.kubernetes.io/zone".to_owned(), "z-i".to_owned());
     }));
-    let create = world.desired().instance.create;
+    let mut desired = world.desired();
+    desired.choose_zones(&world.nodes);
+    let create = desired.instance.create;
     assert_eq!((create.master_zone.as_deref(), create.slave_zone.as_deref()), (Some("z-j"), Some("z-i")));
 }
 

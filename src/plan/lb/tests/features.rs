@@ -278,7 +278,9 @@ fn public_load_balancers_are_near_the_nodes_where_nobody_says_otherwise() {
     };
     let mut world = World::new(&[]);
     let of = |world: &World| {
-        let create = world.desired().instance.create;
+        let mut desired = world.desired();
+        desired.choose_zones(&world.nodes);
+        let create = desired.instance.create;
         (create.master_zone.unwrap_or_default(), create.slave_zone.unwrap_or_default(), create.zones_can_change)
     };
     assert_eq!(of(&world), (String::new(), String::new(), false), "nobody knows where they are");
