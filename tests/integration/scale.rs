@@ -222,6 +222,7 @@ fn an_idle_hour_costs_a_few_lists_with_hourly_comparisons_and_nothing_without() 
     let ((with, without), log) = on_a_clock_of_its_own(0, async {
         let stage = Stage::with(Version::NEWEST, crowd::world(NODES + SERVICES)).await.unwrap();
         for number in 0..NODES {
+            crowd::rent(&stage, number);
             crowd::stand(&stage, number).unwrap();
         }
         for number in 0..SERVICES {

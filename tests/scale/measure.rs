@@ -1,6 +1,6 @@
 //! What a scenario came to, and how that is printed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,7 @@ pub(crate) struct Stopwatch<'a> {
     began: Instant,
     took: Option<Duration>,
     each: Vec<Duration>,
+    born: HashMap<String, Instant>,
 }
 
 impl<'a> Stopwatch<'a> {
@@ -47,10 +48,15 @@ impl<'a> Stopwatch<'a> {
         let _ = stage.cloud.take_calls();
         stage.cluster.clear_calls();
         let before = controller.and_then(Controller::usage).unwrap_or_default();
-        Self { stage, before, patience, began: Instant::now(), took: None, each: Vec::new() }
+        Self { stage, before, patience, began: Instant::now(), took: None, each: Vec::new(), born: HashMap::new() }
     }
 
-    /// Waits until `names` gives `count` different names, and notes when each came.
+    /// The time of this object counts from now on.
+    pub(crate) fn born(&mut self, name: String) {
+        self.born.insert(name, Instant::now());
+    }
+
+    /// Waits until `names` gives `count` different names, and notes how long each took.
     pub(crate) async fn until_all(
         &mut self,
         what: &str,
@@ -62,8 +68,10 @@ impl<'a> Stopwatch<'a> {
         loop {
             let looking = Instant::now();
             for name in names(self.stage) {
-                if seen.insert(name) {
-                    self.each.push(self.began.elapsed());
+                let born = self.born.get(&name).unwrap_or(&self.began);
+                if !seen.contains(&name) {
+                    self.each.push(born.elapsed());
+                    seen.insert(name);
                 }
             }
             if seen.len() >= count {

@@ -1,5 +1,6 @@
 //! The scenarios, in the order in which a cluster lives.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,8 +38,10 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     watch.until_quiet(QUIET).await?;
     finish(watch.stop("start, nothing there", 2, Some(&controller)));
 
+    (0..=nodes).for_each(|number| world::rent(stage, number));
     let mut watch = begin(&controller);
     for number in 0..nodes {
+        watch.born(world::node(number));
         world::join(stage, number)?;
     }
     watch.until_all("nodes are initialised", nodes, initialised).await?;
@@ -53,6 +56,7 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
 
     let mut watch = begin(&controller);
     for number in 0..services {
+        watch.born(service(number));
         world::expose(stage, &service(number), false)?;
     }
     watch.until_all("Services have addresses", services, addressed).await?;
@@ -115,9 +119,8 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
         stage.cluster.delete("Service", "default", &service(number)).map_err(|failure| format!("{failure:?}"))?;
     }
     let gone = |stage: &Stage| {
-        let left: Vec<String> =
-            stage.cluster.list("Service").iter().map(|it| it["metadata"]["name"].to_string()).collect();
-        (0..services).map(service).filter(|name| !left.contains(&format!("{name:?}"))).collect()
+        let left: HashSet<String> = world::names(stage, "Service", |_| true).into_iter().collect();
+        (0..services).map(service).filter(|name| !left.contains(name)).collect()
     };
     watch.until_all("Services are gone", services, gone).await?;
     finish(watch.stop("Services deleted", 2 * services + services.div_ceil(100), Some(&controller)));
@@ -135,6 +138,7 @@ pub(crate) async fn grow(options: &Options, endpoints: usize, folder: &Path) -> 
     let (nodes, services) = (options.nodes, options.services);
     let patience = Duration::from_secs(options.patience);
     for number in 0..nodes {
+        world::rent(stage, number);
         world::stand(stage, number)?;
     }
     let backends = |number: usize| (0..endpoints).map(|nth| (number * 7 + nth) % nodes.max(1)).collect::<Vec<_>>();

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use sim::cluster::Version;
 use sim::crowd::{POD_NETWORK, world};
-pub(crate) use sim::crowd::{endpoints, expose, heartbeat, instance, join, serve, stand};
+pub(crate) use sim::crowd::{endpoints, expose, heartbeat, instance, join, node, rent, serve, stand};
 use sim::stage::{ACCESS_KEY, REGION, Stage, VPC};
 
 use super::{Options, anything};
@@ -66,7 +66,7 @@ pub(crate) fn initialised(stage: &Stage) -> Vec<String> {
         let taints = node["spec"]["taints"].as_array();
         taints.is_some_and(|all| all.iter().any(|it| it["key"] == "node.cloudprovider.kubernetes.io/uninitialized"))
     };
-    names(stage.cluster.list("Node").iter().filter(|node| !waits(node)))
+    names(stage, "Node", |node| !waits(node))
 }
 
 /// Names of the nodes whose pods can be reached.
@@ -75,13 +75,13 @@ pub(crate) fn routed(stage: &Stage) -> Vec<String> {
         let conditions = node["status"]["conditions"].as_array();
         conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "NetworkUnavailable" && it["status"] == "False"))
     };
-    names(stage.cluster.list("Node").iter().filter(|node| routed(node)))
+    names(stage, "Node", routed)
 }
 
 /// Names of the Services with an address.
 pub(crate) fn addressed(stage: &Stage) -> Vec<String> {
     let has = |service: &Value| service["status"]["loadBalancer"]["ingress"][0].is_object();
-    names(stage.cluster.list("Service").iter().filter(|service| has(service)))
+    names(stage, "Service", has)
 }
 
 /// Server groups that hold this instance.
@@ -92,6 +92,10 @@ pub(crate) fn groups_with(stage: &Stage, instance: &str) -> usize {
     })
 }
 
-fn names<'a>(objects: impl Iterator<Item = &'a Value>) -> Vec<String> {
-    objects.filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned)).collect()
+/// Names of the objects of this kind that are so.
+pub(crate) fn names(stage: &Stage, kind: &str, is_so: impl Fn(&Value) -> bool) -> Vec<String> {
+    stage.cluster.look(|view| {
+        let found = view.list(kind).into_iter().filter(|object| is_so(object));
+        found.filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned)).collect()
+    })
 }

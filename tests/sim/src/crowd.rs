@@ -22,34 +22,44 @@ pub fn world(most: usize) -> World {
     }
     world = world.with_key(ACCESS_KEY.0, ACCESS_KEY.1);
     (world.limits.routes_per_table, world.limits.load_balancers, world.limits.backends) = (most, most, most);
+    world.dials.forgetful = true;
     world
 }
 
-/// Rents the instance with this number and lets its kubelet join, tainted.
+/// Lets the kubelet of this instance join, tainted.
 ///
 /// # Errors
 /// The API server refuses the node.
 pub fn join(stage: &Stage, number: usize) -> Result<(), String> {
-    let spec = rent(stage, number);
-    stage.cluster.join_node(&spec).map(drop).map_err(|failure| format!("node {number} cannot join: {failure:?}"))
+    stage
+        .cluster
+        .join_node(&spec(number))
+        .map(drop)
+        .map_err(|failure| format!("node {number} cannot join: {failure:?}"))
 }
 
-/// Rents the instance with this number; its node was initialised by whoever ran before.
+/// The node of this instance was initialised by whoever ran before.
 ///
 /// # Errors
 /// The API server refuses the node.
 pub fn stand(stage: &Stage, number: usize) -> Result<(), String> {
-    let spec = rent(stage, number);
-    stage.cluster.add_node(&spec).map(drop).map_err(|failure| format!("node {number} cannot be added: {failure:?}"))
+    stage
+        .cluster
+        .add_node(&spec(number))
+        .map(drop)
+        .map_err(|failure| format!("node {number} cannot be added: {failure:?}"))
 }
 
-fn rent(stage: &Stage, number: usize) -> NodeSpec {
-    let name = node(number);
+/// Rents the instance with this number.
+pub fn rent(stage: &Stage, number: usize) {
     let (vswitch, zone) = if number.is_multiple_of(2) { ("vsw-i", 16) } else { ("vsw-j", 17) };
     let (high, low) = (number / 250, number % 250 + 1);
-    stage.cloud.add_instance(&instance(number), &name, vswitch, &format!("172.{zone}.{high}.{low}"));
+    stage.cloud.add_instance(&instance(number), &node(number), vswitch, &format!("172.{zone}.{high}.{low}"));
+}
+
+fn spec(number: usize) -> NodeSpec {
     let cidr = format!("10.{}.{}.0/24", 64 + number / 256, number % 256);
-    NodeSpec::new(&name).provider_id(&format!("{REGION}.{}", instance(number))).pod_cidr(&cidr)
+    NodeSpec::new(&node(number)).provider_id(&format!("{REGION}.{}", instance(number))).pod_cidr(&cidr)
 }
 
 /// A kubelet says that it is alive.

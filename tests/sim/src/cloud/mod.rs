@@ -166,12 +166,10 @@ impl Cloud {
 
     /// Changes what the cloud holds, as a user in the console would: it counts as a write for [`Fault::Stale`].
     pub fn edit<T>(&self, edit: impl FnOnce(&mut World) -> T) -> T {
-        {
-            let mut state = self.0.state.lock();
-            let before = state.world.clone();
-            state.remember(before);
-        }
-        self.adjust(edit)
+        let before = self.0.state.lock().now();
+        let result = self.adjust(edit);
+        self.0.state.lock().remember(before);
+        result
     }
 
     /// Changes something that is not an object of the cloud.
@@ -545,16 +543,14 @@ impl Cloud {
             }
             _ => None,
         };
-        let before = action.write.then(|| state.world.clone());
+        let before = if action.write { state.now() } else { None };
         let world = other.as_mut().unwrap_or(&mut state.world);
         let in_region = params.get("RegionId").is_none_or(|it| it == world.region);
         let mut elsewhere = (!in_region).then(|| World::new(params.get("RegionId").unwrap_or_default()));
         let world = elsewhere.as_mut().unwrap_or(world);
         let mut context = Context { world, params, now, action, log: &self.0.log };
         let mut answer = (action.run)(&mut context)?;
-        if let Some(before) = before {
-            state.remember(before);
-        }
+        state.remember(before);
         if let Some(Fault::Hidden(lists) | Fault::LostAndHidden(lists)) = fault {
             let new = actions::marks(action, params, &answer);
             state.hidden.extend(new.into_iter().map(|marks| Hidden { marks, lists: *lists }));
@@ -573,9 +569,13 @@ impl Cloud {
 }
 
 impl State {
-    /// Keeps what the world was before a write.
-    fn remember(&mut self, before: World) {
-        self.history.push_back(before);
+    /// The world as it is before a write, if that is to be remembered.
+    fn now(&self) -> Option<World> {
+        (!self.world.dials.forgetful).then(|| self.world.clone())
+    }
+
+    fn remember(&mut self, before: Option<World>) {
+        self.history.extend(before);
         if self.history.len() > HISTORY {
             self.history.pop_front();
         }

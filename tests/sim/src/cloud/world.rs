@@ -127,6 +127,9 @@ pub struct Dials {
     pub show_server_ips: bool,
     /// Whether calls beyond the per-action rate get `Throttling.User`.
     pub rate_quotas: bool,
+    /// Whether no earlier state is remembered, which in a large world takes most of the time of a write:
+    /// [`Fault::Stale`](super::Fault::Stale) shows the present one then.
+    pub forgetful: bool,
     /// Replaces the published rates: calls per 60 seconds, by action.
     pub rates: BTreeMap<String, u32>,
 }

@@ -237,6 +237,11 @@ impl Cluster {
         store.get(&Key::new(resource(kind), namespace, name)).map(|object| Value::clone(object))
     }
 
+    /// Looks at the objects as they are now.
+    pub fn look<T>(&self, look: impl FnOnce(&View) -> T) -> T {
+        look(&View { store: &self.shared.store.lock() })
+    }
+
     /// All objects of a kind, in order of namespace and name.
     pub fn list(&self, kind: &str) -> Vec<Value> {
         self.shared.store.lock().list(resource(kind), "").map(|(_, object)| Value::clone(object)).collect()
