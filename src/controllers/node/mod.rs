@@ -32,8 +32,8 @@ pub(super) mod write;
 
 const COMPONENT: &str = "node-controller";
 const LONGEST_CLOUD_WRITE: Duration = Duration::from_secs(5);
-/// Nodes that are written at once.
-const CONCURRENCY: usize = 16;
+/// Nodes that are written at once: with each, a call to the cloud is waited for.
+const CONCURRENCY: usize = 64;
 
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
@@ -192,7 +192,7 @@ impl NodePass {
                 cluster.events().warning(COMPONENT, &regarding(view), "SyncNodeFailed", message);
             }
         }
-        let executor = Executor { cluster, cloud, fence, policy: policy(config) };
+        let executor = Executor { cluster, nodes: &self.nodes.store, cloud, fence, policy: policy(config) };
         let work: Vec<_> = found.plans.iter().map(|(view, plan)| self.apply_one(executor, view, plan)).collect();
         let applied: Vec<(NodeView, bool)> = futures::stream::iter(work).buffer_unordered(CONCURRENCY).collect().await;
         for (now, whole) in applied {

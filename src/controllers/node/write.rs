@@ -1,11 +1,12 @@
 //! Writes to nodes that must not overwrite what somebody else wrote in the meantime.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::cluster::{Cluster, PatchKind, Regarding, WriteFault};
+use crate::cluster::{Cluster, PatchKind, Regarding, Store, WriteFault};
 use crate::fence::{Fence, NotLeading};
 use crate::plan::inputs::{NodeView, ObjectKey};
 
@@ -45,6 +46,14 @@ impl Target {
             Self::Conditions => (Some("status"), PatchKind::Strategic),
         }
     }
+}
+
+/// The node as the watch shows it, if that is later than what is known: a write to what is not the latest is refused, and
+/// costs a read and another write.
+pub(in crate::controllers) fn watched_since(nodes: &Store<NodeView>, known: &NodeView) -> Option<Arc<NodeView>> {
+    let watched = nodes.get(&ObjectKey::cluster(&known.name)).filter(|watched| watched.uid == known.uid)?;
+    let version = |view: &NodeView| view.resource_version.parse::<u64>().ok();
+    (version(&watched)? > version(known)?).then_some(watched)
 }
 
 /// Patches a node as it is, whatever changed since it was read; gives it as it is then, if the answer says so.
@@ -121,4 +130,26 @@ pub(in crate::controllers) fn network_unavailable(status: bool, reason: &str, me
         "lastHeartbeatTime": now,
         "lastTransitionTime": now,
     }] } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_is_later_is_written_to() {
+        let node = |uid: &str, version: &str| NodeView {
+            name: "a".into(),
+            uid: uid.into(),
+            resource_version: version.into(),
+            ..NodeView::default()
+        };
+        let store = Store::new();
+        store.apply(ObjectKey::cluster("a"), node("u1", "10"));
+        let since = |known: &NodeView| watched_since(&store, known).is_some();
+        assert!(since(&node("u1", "9")));
+        assert!(!since(&node("u1", "10")) && !since(&node("u1", "11")), "the watch is behind our own write");
+        assert!(!since(&node("u2", "9")), "another node of the same name");
+        assert!(!since(&node("u1", "")), "versions that are no numbers have no order");
+    }
 }

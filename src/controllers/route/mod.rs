@@ -39,7 +39,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// The longest time between looks at an entry that the cloud is changing.
 const LOOK_SELDOM: Duration = Duration::from_secs(60);
 /// Nodes that are written at once.
-const CONCURRENCY: usize = 8;
+const CONCURRENCY: usize = 16;
 
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
@@ -453,8 +453,7 @@ impl RoutePass {
         let Context { cluster, fence, .. } = &self.context;
         let change = |fresh: &NodeView| condition::tell(fresh.network_unavailable.as_ref(), routed).map(body);
         // Much may have been written to the node since the pass began.
-        let newest = self.nodes.store.get(&ObjectKey::cluster(&view.name)).filter(|newest| newest.uid == view.uid);
-        let view = newest.unwrap_or(view);
+        let view = write::watched_since(&self.nodes.store, &view).unwrap_or(view);
         match write::patch_fresh(cluster, fence, &view, Target::Conditions, change).await {
             Ok(Some(now)) => (now.name, Told::Now(now.network_unavailable)),
             Ok(None) | Err(WriteFault::Gone) => (view.name.clone(), Told::Gone),

@@ -2,7 +2,8 @@
 //!
 //! [`plan`] decides about one node; [`removal`] decides about nodes whose instance is gone. The order of steps is the
 //! order in which others depend on them: addresses early, because certificates of kubelets wait for them, and the taint
-//! last, because it is what keeps pods away from a node that is not ready to run them.
+//! last, because it is what keeps pods away from a node that is not ready to run them. Steps that go to the same part of a
+//! node stand side by side, so that they need one [`write`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +19,7 @@ mod class;
 pub mod discovery;
 mod labels;
 pub mod removal;
+pub mod write;
 
 pub use class::{Class, Exclusion, classify};
 
@@ -251,18 +253,18 @@ pub fn plan(view: &NodeView, instance: &Instance, check: &Check, policy: Policy)
     if addresses != view.addresses {
         steps.push(NodeStep::SetAddresses(addresses));
     }
-    let labels: BTreeMap<_, _> =
-        labels.into_iter().filter(|(key, value)| view.labels.get(key) != Some(value)).collect();
-    let provider_id = view.provider_id.is_empty().then(|| format!("{}.{}", instance.region, instance.id));
-    if !labels.is_empty() || provider_id.is_some() {
-        steps.push(NodeStep::SetMetadata { labels, provider_id });
-    }
     let tainted = has_taint(view, UNINITIALIZED);
     if tainted && policy.routes && awaits_route(view) {
         steps.push(NodeStep::AwaitRoute);
     }
     if let Check::On { eni } = check {
         steps.push(NodeStep::DisableCheck { eni: eni.clone(), region: instance.region.clone() });
+    }
+    let labels: BTreeMap<_, _> =
+        labels.into_iter().filter(|(key, value)| view.labels.get(key) != Some(value)).collect();
+    let provider_id = view.provider_id.is_empty().then(|| format!("{}.{}", instance.region, instance.id));
+    if !labels.is_empty() || provider_id.is_some() {
+        steps.push(NodeStep::SetMetadata { labels, provider_id });
     }
     steps.extend(shutdown(view, Some(instance), policy));
     if tainted && !problems.iter().any(Problem::blocks) {
@@ -302,18 +304,20 @@ pub fn is_ready(view: &NodeView) -> bool {
     view.ready.as_ref().is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
-/// The taints that a node has after a step, or `None` if the step changes nothing (any more).
+/// The taints that a node has after these steps, or `None` if they change nothing (any more).
 #[must_use]
-pub fn taints_after(view: &NodeView, step: &NodeStep) -> Option<Vec<Taint>> {
-    match step {
-        NodeStep::AddTaint(taint) if !has_taint(view, &taint.key) => {
-            Some(view.taints.iter().chain([taint]).cloned().collect())
+pub fn taints_after(view: &NodeView, steps: &[NodeStep]) -> Option<Vec<Taint>> {
+    let mut taints = view.taints.clone();
+    for step in steps {
+        match step {
+            NodeStep::AddTaint(taint) if taints.iter().all(|known| known.key != taint.key) => {
+                taints.push(taint.clone());
+            }
+            NodeStep::RemoveTaint(key) => taints.retain(|taint| taint.key != *key),
+            _ => {}
         }
-        NodeStep::RemoveTaint(key) if has_taint(view, key) => {
-            Some(view.taints.iter().filter(|taint| taint.key != *key).cloned().collect())
-        }
-        _ => None,
     }
+    (taints != view.taints).then_some(taints)
 }
 
 fn shutdown(view: &NodeView, instance: Option<&Instance>, policy: Policy) -> Option<NodeStep> {

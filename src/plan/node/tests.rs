@@ -51,7 +51,21 @@ fn apply(view: &mut NodeView, step: &NodeStep) {
         }
         NodeStep::AwaitRoute => view.network_unavailable = ready(ConditionStatus::True),
         NodeStep::DisableCheck { .. } => {}
-        NodeStep::AddTaint(_) | NodeStep::RemoveTaint(_) => view.taints = taints_after(view, step).unwrap(),
+        NodeStep::AddTaint(_) | NodeStep::RemoveTaint(_) => {
+            view.taints = taints_after(view, std::slice::from_ref(step)).unwrap();
+        }
+    }
+}
+
+/// The same after a write of several steps.
+fn apply_together(view: &mut NodeView, write: write::Write<'_>) {
+    let write::Change { addresses, awaits_route, labels, provider_id, taints } = write.change(view).unwrap();
+    view.addresses = addresses.map_or_else(|| view.addresses.clone(), <[NodeAddress]>::to_vec);
+    view.labels.extend(labels.cloned().unwrap_or_default());
+    view.provider_id = provider_id.map_or_else(|| view.provider_id.clone(), str::to_owned);
+    view.taints = taints.unwrap_or_else(|| view.taints.clone());
+    if awaits_route {
+        view.network_unavailable = ready(ConditionStatus::True);
     }
 }
 
@@ -63,12 +77,12 @@ fn a_new_node_is_initialised_in_order() {
         text,
         [
             "set addresses InternalIP=10.0.0.1, Hostname=worker",
+            "set condition NetworkUnavailable=True (NoRouteCreated)",
+            "switch off the source/destination check of eni-1",
             "set providerID cn-a.i-1, label beta.kubernetes.io/instance-type=ecs.g7.large, label \
              failure-domain.beta.kubernetes.io/region=cn-a, label failure-domain.beta.kubernetes.io/zone=cn-a-i, label \
              node.kubernetes.io/instance-type=ecs.g7.large, label topology.kubernetes.io/region=cn-a, label \
              topology.kubernetes.io/zone=cn-a-i",
-            "set condition NetworkUnavailable=True (NoRouteCreated)",
-            "switch off the source/destination check of eni-1",
             "remove taint node.cloudprovider.kubernetes.io/uninitialized",
         ]
     );
@@ -143,6 +157,11 @@ proptest! {
         let policy = Policy { ipv6, shutdown_taint, routes };
 
         let first = plan(&view, &instance, &Check::Settled, policy);
+        let (mut by_step, mut by_write) = (view.clone(), view.clone());
+        first.steps.iter().for_each(|step| apply(&mut by_step, step));
+        first.writes().for_each(|write| apply_together(&mut by_write, write));
+        prop_assert_eq!(by_step, by_write);
+        prop_assert!(first.writes().filter(|write| write.part != write::Part::Interface).count() <= 2);
         for step in first.steps.iter().take(killed_after) { apply(&mut view, step); }
         let second = plan(&view, &instance, &Check::Settled, policy);
         for step in &second.steps { apply(&mut view, step); }
