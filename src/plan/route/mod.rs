@@ -17,9 +17,11 @@ use super::inputs::{Condition, ConditionStatus, NodeView};
 use super::node::{Class, classify};
 use super::provider_id::ProviderId;
 use crate::alibaba::vpc::{RouteEntry, RouteItem};
+use index::{Claims, Listed};
 use owners::{Kept, Owners};
 
 pub mod condition;
+mod index;
 pub mod mark;
 pub mod owners;
 
@@ -315,11 +317,13 @@ enum Standing {
 #[must_use]
 pub fn plan(nodes: &[RouteNode], tables: &[Table], memory: &mut Memory, rules: &Rules) -> RoutePlan {
     let mut plan = RoutePlan::default();
-    remember(nodes, tables, memory);
+    let claims = Claims::of(nodes);
+    remember(&claims, tables, memory);
     memory.full.retain(|id, (entries, at)| {
         let now = tables.iter().find(|table| table.id == *id).map_or(0, |table| table.entries.len());
         now >= *entries && rules.now.saturating_sub(*at) < FULL_FOR
     });
+    let listed: Vec<Listed<'_>> = tables.iter().map(Listed::of).collect();
     let (mut removals, mut creations) = (Vec::new(), Vec::new());
     for node in nodes {
         let cidrs = routed_cidrs(node, rules);
@@ -327,9 +331,9 @@ pub fn plan(nodes: &[RouteNode], tables: &[Table], memory: &mut Memory, rules: &
         let mut problems: Vec<RouteProblem> =
             node.malformed.iter().map(|given| RouteProblem::Malformed { given: given.clone() }).collect();
         let Some(instance) = &node.instance else { continue };
-        for (table, cidr) in tables.iter().flat_map(|table| cidrs.iter().map(move |cidr| (table, *cidr))) {
-            let item = |instance: &str| item(&table.id, *cidr, instance, &node.name, rules);
-            let standing = stand(node, instance, cidr, table, nodes, memory, rules);
+        for (table, cidr) in listed.iter().flat_map(|table| cidrs.iter().map(move |cidr| (table, *cidr))) {
+            let item = |instance: &str| item(table.id, *cidr, instance, &node.name, rules);
+            let standing = stand(node, instance, cidr, table, &claims, memory, rules);
             routed &= matches!(standing, Standing::Present);
             match standing {
                 Standing::Present | Standing::Absent => {}
@@ -360,7 +364,7 @@ pub fn plan(nodes: &[RouteNode], tables: &[Table], memory: &mut Memory, rules: &
             plan.problems.extend(problems.into_iter().map(|problem| (node.name.clone(), problem)));
         }
     }
-    removals.extend(orphans(nodes, tables, memory, rules, &mut plan));
+    removals.extend(orphans(&claims, tables, memory, rules, &mut plan));
     plan.held_back = removals.split_off(removals.len().min(rules.removals));
     removals.append(&mut creations);
     plan.steps.splice(0..0, removals);
@@ -412,12 +416,12 @@ fn inside(cidr: &IpNet, rules: &Rules) -> bool {
 }
 
 /// Entries that are right for a node now are known as ours for as long as they exist.
-fn remember(nodes: &[RouteNode], tables: &[Table], memory: &mut Memory) {
+fn remember(claims: &Claims<'_>, tables: &[Table], memory: &mut Memory) {
     let mut listed = BTreeSet::new();
     for entry in tables.iter().flat_map(|table| &table.entries) {
         let Some(instance) = instance_of(entry) else { continue };
         let pair = (entry.destination.trunc(), instance.to_owned());
-        if let Some(node) = nodes.iter().find(|node| node.told && node.has(&pair.0, instance)) {
+        if let Some(node) = claims.on(&pair.0).find(|node| node.told && node.has(&pair.0, instance)) {
             memory.owned.insert(pair.clone(), node.name.clone());
         }
         listed.insert(pair);
@@ -429,13 +433,13 @@ fn stand(
     node: &RouteNode,
     instance: &str,
     cidr: &IpNet,
-    table: &Table,
-    nodes: &[RouteNode],
+    table: &Listed<'_>,
+    claims: &Claims<'_>,
     memory: &Memory,
     rules: &Rules,
 ) -> Standing {
-    let Some(entry) = table.entries.iter().find(|entry| entry.destination.trunc() == *cidr) else {
-        return missing(node, cidr, table, nodes, memory, rules);
+    let Some(entry) = table.entry(cidr) else {
+        return missing(node, cidr, table, claims, memory, rules);
     };
     if instance_of(entry) == Some(instance) {
         return if settled(entry) { Standing::Present } else { Standing::Pending };
@@ -445,7 +449,7 @@ fn stand(
     }
     let others =
         |other: &&RouteNode| other.name != node.name && instance_of(entry).is_some_and(|id| other.has(cidr, id));
-    if let Some(other) = nodes.iter().find(others) {
+    if let Some(other) = claims.on(cidr).find(others) {
         return Standing::Refused(RouteProblem::Shared { cidr: *cidr, other: other.name.clone() });
     }
     match (maker(entry, memory, rules), instance_of(entry)) {
@@ -453,7 +457,7 @@ fn stand(
         (Some(_), Some(_)) => Standing::Pending,
         _ => Standing::Refused(RouteProblem::Conflict {
             cidr: *cidr,
-            table: table.id.clone(),
+            table: table.id.to_owned(),
             next_hop: next_hops(entry),
         }),
     }
@@ -462,24 +466,23 @@ fn stand(
 fn missing(
     node: &RouteNode,
     cidr: &IpNet,
-    table: &Table,
-    nodes: &[RouteNode],
+    table: &Listed<'_>,
+    claims: &Claims<'_>,
     memory: &Memory,
     rules: &Rules,
 ) -> Standing {
     if !node.wanted {
         return Standing::Absent;
     }
-    let same = |other: &&RouteNode| other.name != node.name && other.cidrs.contains(cidr);
-    if let Some(other) = nodes.iter().find(same) {
+    if let Some(other) = claims.on(cidr).find(|other| other.name != node.name) {
         return Standing::Refused(RouteProblem::Shared { cidr: *cidr, other: other.name.clone() });
     }
     if !inside(cidr, rules) {
         let allowed: Vec<String> = rules.cluster_cidrs.iter().map(ToString::to_string).collect();
         return Standing::Refused(RouteProblem::Outside { cidr: *cidr, allowed: allowed.join(", ") });
     }
-    match memory.full.get(&table.id) {
-        Some((entries, _)) => Standing::Refused(RouteProblem::Full { table: table.id.clone(), entries: *entries }),
+    match memory.full.get(table.id) {
+        Some((entries, _)) => Standing::Refused(RouteProblem::Full { table: table.id.to_owned(), entries: *entries }),
         None => Standing::Missing,
     }
 }
@@ -490,23 +493,22 @@ fn next_hops(entry: &RouteEntry) -> String {
 
 fn overlaps<'a>(
     cidr: &'a IpNet,
-    table: &'a Table,
+    table: &'a Listed<'_>,
     memory: &'a Memory,
     rules: &'a Rules,
 ) -> impl Iterator<Item = RouteProblem> + 'a {
-    let narrower = |entry: &&RouteEntry| cidr.contains(&entry.destination) && entry.destination.trunc() != *cidr;
     let foreign = |entry: &&RouteEntry| maker(entry, memory, rules).is_none();
-    table.entries.iter().filter(narrower).filter(foreign).map(|entry| RouteProblem::Overlap {
+    table.inside(cidr).filter(foreign).map(|entry| RouteProblem::Overlap {
         cidr: *cidr,
         inside: entry.destination,
-        table: table.id.clone(),
+        table: table.id.to_owned(),
         next_hop: next_hops(entry),
     })
 }
 
 /// Entries of ours that no node needs, seen so twice.
 fn orphans(
-    nodes: &[RouteNode],
+    claims: &Claims<'_>,
     tables: &[Table],
     memory: &mut Memory,
     rules: &Rules,
@@ -517,7 +519,7 @@ fn orphans(
     for (table, entry) in tables.iter().flat_map(|table| table.entries.iter().map(move |entry| (table, entry))) {
         let cidr = entry.destination.trunc();
         let (Some(maker), Some(instance)) = (maker(entry, memory, rules), instance_of(entry)) else { continue };
-        if nodes.iter().any(|node| needs(node, &cidr, instance, maker)) {
+        if claims.need(&cidr, instance, maker) {
             continue;
         }
         if !settled(entry) {
@@ -528,7 +530,7 @@ fn orphans(
         let since = before.get(&key).copied().unwrap_or(rules.now);
         let item = item(&table.id, cidr, instance, maker, rules);
         let step = RouteStep::Delete { item, node: maker.to_owned(), reason: DeleteReason::Orphaned };
-        if let Some(why) = rules.owners.speaks_for(nodes, maker, instance) {
+        if let Some(why) = rules.owners.speaks_for(claims.nodes, maker, instance) {
             plan.kept.push(Kept { step, why });
         } else if rules.now.saturating_sub(since) >= CONFIRM {
             steps.push(step);
@@ -539,14 +541,6 @@ fn orphans(
     }
     memory.orphans = sighted;
     steps
-}
-
-/// Whether an entry is, or may turn out to be, a node's; or is dealt with as that node's.
-fn needs(node: &RouteNode, cidr: &IpNet, instance: &str, maker: &str) -> bool {
-    let undecided = node.instance.is_none() || node.cidrs.is_empty();
-    node.has(cidr, instance)
-        || (node.wanted && node.cidrs.contains(cidr))
-        || (undecided && (node.cidrs.contains(cidr) || node.name.starts_with(maker)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{IpNet, Memory, RouteNode, RouteStep, Rules, Table, instance_of, maker, needs, settled};
+use super::index::Claims;
+use super::{Memory, RouteNode, RouteStep, Rules, Table, instance_of, maker, settled};
 
 /// What is known of owners that the list of nodes does not show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,12 +100,12 @@ pub fn suspects(nodes: &[RouteNode], tables: &[Table], memory: &Memory, rules: &
     if nodes.is_empty() {
         return BTreeSet::new();
     }
+    let claims = Claims::of(nodes);
     let entries = tables.iter().flat_map(|table| &table.entries).filter(|entry| settled(entry));
     entries
         .filter_map(|entry| {
             let (maker, instance) = (maker(entry, memory, rules)?, instance_of(entry)?);
-            let cidr: IpNet = entry.destination.trunc();
-            let needed = nodes.iter().any(|node| needs(node, &cidr, instance, maker));
+            let needed = claims.need(&entry.destination.trunc(), instance, maker);
             (!needed && rules.owners.is_missing(nodes, maker, instance)).then(|| instance.to_owned())
         })
         .collect()
