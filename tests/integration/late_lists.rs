@@ -77,7 +77,8 @@ fn a_group_that_was_perhaps_made_is_waited_for() {
 fn a_group_that_shows_up_after_all_does_not_stay_beside_the_other() {
     let (_, log) = on_a_clock_of_its_own(0, async {
         let stage = stage().await;
-        stage.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(2));
+        // It is looked for when the creation is tried again, when the nodes have their routes, and after the wait.
+        stage.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(3));
         let _product = start(&stage);
         assert_eq!(served(&stage).await, 3, "made again after the wait");
         settled().await;

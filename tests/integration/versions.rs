@@ -137,6 +137,7 @@ async fn backends_stay_while_slices_are_offered_but_not_made() {
     world.stage.expose("web", &[80], &["node-1"], &[]);
     world.until("a backend", |stage| backends(stage).contains(&instance(1))).await;
     world.until("an address", |_| address(&world.service("web")).is_some()).await;
+    world.until("the nodes are ready", |stage| stage.cluster.list("Node").iter().all(is_ready)).await;
     let set = |nodes: &[(u8, &str)]| {
         let endpoints: Vec<_> = nodes
             .iter()

@@ -49,9 +49,9 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     finish(watch.so_far("nodes initialised", floor));
     watch.until_all("nodes are routed", nodes, routed).await?;
     watch.quiet(QUIET).await?;
-    // Every instance and interface by the hundred, one switch of each interface, the route table before and after, and
-    // entries by the fifty.
-    let floor = 4 * nodes.div_ceil(100) + nodes + nodes.div_ceil(50);
+    // Every instance by the hundred, one look at an interface, one switch of each, entries by the fifty, and the route
+    // table afterwards.
+    let floor = nodes.div_ceil(100) + 1 + nodes + nodes.div_ceil(50) + nodes.div_ceil(500);
     finish(watch.stop("nodes initialised and routed", floor, Some(&controller)));
 
     let mut watch = begin(&controller);
@@ -68,7 +68,8 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     world::join(stage, nodes)?;
     watch.until("the node is everywhere", |stage| groups_with(stage, &instance(nodes)) == services).await?;
     watch.quiet(QUIET).await?;
-    finish(watch.stop("one more node", services + 3, Some(&controller)));
+    // One instance, one switch, one entry, and the route table afterwards.
+    finish(watch.stop("one more node", services + 4, Some(&controller)));
 
     for number in 0..MOVING.min(nodes) {
         world::expose(stage, &moving(number), true)?;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::execute::Executor;
-use self::observe::{Survey, policy, survey};
+use self::observe::{Survey, is_new, policy, survey};
 use self::write::regarding;
 use super::Context;
 use super::level::{self, Outcome, Pace, Pass, Scope};
@@ -23,6 +23,7 @@ use crate::observe::alarms::named;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::node::removal::{Decision, HeldBack, Ledger, Listing, Moment, Rules};
+use crate::plan::node::switch::Switches;
 use crate::plan::node::{self, Class, NodePlan, Problem};
 use crate::plan::provider_id::ProviderId;
 
@@ -48,6 +49,7 @@ pub async fn run(context: Context) {
         context,
         nodes,
         settled: BTreeMap::new(),
+        switches: Switches::default(),
         ledger: Ledger::default(),
         held_back: BTreeMap::new(),
         unproven: BTreeMap::new(),
@@ -65,7 +67,7 @@ pub async fn run(context: Context) {
 pub async fn plan(cluster: &Cluster, cloud: &Cloud, place: &Place, config: &Config) -> Result<Vec<PlanLine>, Fault> {
     let nodes = cluster.nodes();
     nodes.store.synced().await;
-    let found = survey(cloud, place, config, &nodes.store.all(), |_| true).await;
+    let found = survey(cloud, place, config, &nodes.store.all(), |_| true, &mut Switches::default()).await;
     if let Some((_, fault)) = found.faults.into_iter().next() {
         return Err(fault);
     }
@@ -101,6 +103,7 @@ struct NodePass {
     nodes: Watched<NodeView>,
     /// Nodes that are as wanted, as they were then; what we wrote ourselves is no change that has to be looked at.
     settled: BTreeMap<String, Arc<NodeView>>,
+    switches: Switches,
     ledger: Ledger,
     /// Nodes whose removal is held back, and why.
     held_back: BTreeMap<String, String>,
@@ -145,7 +148,9 @@ impl Pass for NodePass {
         };
         let chosen = |key: &ObjectKey| scope.contains(key) && !settled.contains(key.name.as_str());
         let Context { cloud, place, .. } = &self.context;
-        let found = survey(cloud, place, &config, &all, chosen).await;
+        let new: BTreeSet<&str> = all.iter().filter(|view| is_new(view)).map(|view| view.uid.as_str()).collect();
+        self.switches.retain(|uid| new.contains(uid));
+        let found = survey(cloud, place, &config, &all, chosen, &mut self.switches).await;
 
         let uids: BTreeSet<&str> = all.iter().map(|view| view.uid.as_str()).collect();
         self.ledger.retain(|uid| uids.contains(uid));

@@ -10,6 +10,7 @@ use crate::alibaba::{Cloud, Fault, FaultKind};
 use crate::config::Config;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::node::removal::Listing;
+use crate::plan::node::switch::Switches;
 use crate::plan::node::{self, Check, Class, NodePlan, Policy, Problem, UNINITIALIZED, discovery};
 use crate::plan::provider_id::ProviderId;
 use crate::plan::route::owners::Presence;
@@ -46,6 +47,7 @@ pub(super) async fn survey(
     config: &Config,
     all: &[Arc<NodeView>],
     chosen: impl Fn(&ObjectKey) -> bool,
+    switches: &mut Switches,
 ) -> Survey {
     let mut survey = Survey::default();
     let (mut known, mut unidentified) = (Vec::new(), Vec::new());
@@ -74,7 +76,7 @@ pub(super) async fn survey(
         }
     }
 
-    let checks = checks(&cloud.ecs, config, &found).await;
+    let checks = checks(&cloud.ecs, config, &found, switches).await;
     for (view, instance) in found {
         let settled = Check::Settled;
         let check = checks.get(&instance.primary_eni).filter(|_| is_new(&view)).unwrap_or(&settled);
@@ -102,7 +104,7 @@ pub(in crate::controllers) async fn presence(
     shown.chain(absent).chain(faults).collect()
 }
 
-fn is_new(view: &NodeView) -> bool {
+pub(super) fn is_new(view: &NodeView) -> bool {
     node::has_taint(view, UNINITIALIZED)
 }
 
@@ -299,14 +301,23 @@ async fn choose(
 }
 
 /// The source/destination check of the primary interfaces of nodes that are being initialised, by interface.
-async fn checks(ecs: &Ecs, config: &Config, found: &[(Arc<NodeView>, Instance)]) -> BTreeMap<String, Check> {
-    let mut regions: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+async fn checks(
+    ecs: &Ecs,
+    config: &Config,
+    found: &[(Arc<NodeView>, Instance)],
+    switches: &mut Switches,
+) -> BTreeMap<String, Check> {
+    let (mut checks, mut unknown) = (BTreeMap::new(), BTreeMap::<&str, BTreeSet<String>>::new());
     let wanted = found.iter().filter(|(view, instance)| is_new(view) && !instance.primary_eni.is_empty());
-    for (_, instance) in wanted.filter(|_| config.node.disable_source_dest_check) {
-        regions.entry(&instance.region).or_default().insert(instance.primary_eni.clone());
+    for (view, Instance { region, primary_eni, .. }) in wanted.filter(|_| config.node.disable_source_dest_check) {
+        let eni = primary_eni.clone();
+        if switches.go_unseen(region, &view.uid) {
+            checks.insert(eni.clone(), Check::On { eni });
+        } else {
+            unknown.entry(region).or_default().insert(eni);
+        }
     }
-    let mut checks = BTreeMap::new();
-    for (region, enis) in regions {
+    for (region, enis) in unknown {
         let enis: Vec<String> = enis.into_iter().collect();
         let (interfaces, absent) = match ecs.describe_network_interfaces(region, &enis).await {
             // Like other lists, this one may be empty for want of a permission.
@@ -314,7 +325,9 @@ async fn checks(ecs: &Ecs, config: &Config, found: &[(Arc<NodeView>, Instance)])
             Err(fault) => (Vec::new(), (fault.to_string(), fault.kind == FaultKind::Denied)),
         };
         for eni in enis {
-            let check = match interfaces.iter().find(|interface| interface.id == eni) {
+            let shown = interfaces.iter().find(|interface| interface.id == eni);
+            switches.shown(region, shown.and_then(|interface| interface.source_dest_check));
+            let check = match shown {
                 Some(interface) if interface.source_dest_check == Some(true) => Check::On { eni: eni.clone() },
                 Some(_) => Check::Settled,
                 None => Check::Unknown { message: absent.0.clone(), denied: absent.1 },

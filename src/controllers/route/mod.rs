@@ -27,6 +27,7 @@ use crate::plan::PlanLine;
 use crate::plan::inputs::{Condition, NodeView, ObjectKey};
 use crate::plan::route::condition::{self, Content};
 use crate::plan::route::owners::{Kept, Owners, suspects};
+use crate::plan::route::sight::{LOOK_AGAIN, Sight};
 use crate::plan::route::{self, CONFIRM, Memory, RouteNode, RoutePlan, RouteStep, Rules, Table};
 
 mod execute;
@@ -34,8 +35,6 @@ mod observe;
 mod off;
 
 const COMPONENT: &str = "route-controller";
-/// The cloud changes entries after it has answered; they are looked at again after this time.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// The longest time between looks at an entry that the cloud is changing.
 const LOOK_SELDOM: Duration = Duration::from_secs(60);
 /// Nodes that are written at once.
@@ -56,6 +55,7 @@ pub async fn run(context: Context) {
         seen: BTreeMap::new(),
         memory: Memory::default(),
         tables: Vec::new(),
+        sight: Sight::default(),
         removed: VecDeque::new(),
         pending: BTreeMap::new(),
         unseen: BTreeSet::new(),
@@ -169,6 +169,8 @@ struct RoutePass {
     memory: Memory,
     /// The tables, as of the last pass over everything.
     tables: Vec<String>,
+    /// What they hold, as far as a pass over some nodes may rely on it.
+    sight: Sight,
     /// When the passes started that removed entries within the last period; one for each entry.
     removed: VecDeque<Instant>,
     /// Nodes whose entries the cloud is changing, and since when.
@@ -198,28 +200,15 @@ impl Pass for RoutePass {
     async fn run(&mut self, scope: Scope) -> Outcome {
         let started = Instant::now();
         let config = self.context.config.borrow().clone();
-        let tables = match self.tables(&config, &scope).await {
-            Ok(tables) => tables,
-            Err(fault) => {
-                error!(%fault, "route tables cannot be looked at; no route is changed");
-                self.report("SyncRouteFailed", format!("Reconciling route error: {fault}"));
-                let text = format!("all routes: the route tables cannot be looked at, so no route is changed: {fault}");
-                self.context.alarms.set(Self::NAME, "SyncRouteFailed", 1, text);
-                let wait = match fault {
-                    TablesFault::Cloud(fault) => fault.retry_after,
-                    TablesFault::None { .. } | TablesFault::Several { .. } => None,
-                };
-                return Outcome { aborted: true, wait, ..Outcome::default() };
-            }
+        let known = self.foresee(&config, &scope);
+        let seen = match known {
+            Some(seen) => Ok(seen),
+            None => self.look(&config, &scope).await,
         };
-        let views = self.nodes.store.all();
-        self.context.alarms.set(Self::NAME, "SyncRouteFailed", 0, "");
-        let nodes = reduced(&views);
-        let rules = rules(&config, self.removals_left(&config), self.started.elapsed());
-        let Context { cloud, place, .. } = &self.context;
-        let rules = with_owners(rules, cloud, place, &self.nodes.store, &nodes, &tables, &self.memory).await;
-        let plan = route::plan(&nodes, &tables, &mut self.memory, &rules);
-
+        let Seen { views, tables, plan } = match seen {
+            Ok(seen) => seen,
+            Err(fault) => return self.aborted(fault),
+        };
         let mut work = Work { views: &views, outcome: Outcome::default(), told: BTreeMap::new() };
         self.report_plan(&plan, &scope, &mut work);
         if self.remove(&plan, &config, started, &mut work).await {
@@ -233,11 +222,22 @@ impl Pass for RoutePass {
 
     fn rest(&mut self) {
         self.context.alarms.clear(Self::NAME);
+        // Another one may write from now on.
+        self.sight = Sight::default();
     }
+}
+
+/// What a pass begins with.
+struct Seen {
+    /// Read after the tables, so that no entry is newer than what is known of its node.
+    views: Vec<Arc<NodeView>>,
+    tables: Arc<[Table]>,
+    plan: RoutePlan,
 }
 
 /// What is collected while a plan is carried out.
 struct Work<'a> {
+    /// In the order of their names.
     views: &'a [Arc<NodeView>],
     outcome: Outcome,
     /// What nodes are told beyond the plan.
@@ -246,7 +246,8 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn view(&self, node: &str) -> Option<&Arc<NodeView>> {
-        self.views.iter().find(|view| view.name == node)
+        let at = self.views.binary_search_by(|view| view.name.as_str().cmp(node)).ok()?;
+        self.views.get(at)
     }
 
     fn again(&mut self, node: &str, wait: Duration) {
@@ -259,9 +260,34 @@ impl Work<'_> {
 }
 
 impl RoutePass {
-    /// Which tables there are is looked at with everything else; their entries in every pass.
+    /// A plan for which the tables need not be read, see [`route::sight`].
+    fn foresee(&mut self, config: &Config, scope: &Scope) -> Option<Seen> {
+        let now = self.started.elapsed();
+        let tables = self.sight.recall(now).filter(|_| *scope != Scope::All)?;
+        let views = self.nodes.store.all();
+        // Nobody is asked about owners: entries without one need a look anyway.
+        let rules = rules(config, self.removals_left(config), now);
+        let plan = route::plan(&reduced(&views), &tables, &mut self.memory.clone(), &rules);
+        self.sight.suffices(&plan).then_some(Seen { views, tables, plan })
+    }
+
+    async fn look(&mut self, config: &Config, scope: &Scope) -> Result<Seen, TablesFault> {
+        let tables = self.tables(config, scope).await?;
+        self.context.alarms.set(Self::NAME, "SyncRouteFailed", 0, "");
+        let tables = self.sight.look(tables, self.started.elapsed());
+        let views = self.nodes.store.all();
+        let nodes = reduced(&views);
+        let rules = rules(config, self.removals_left(config), self.started.elapsed());
+        let Context { cloud, place, .. } = &self.context;
+        let rules = with_owners(rules, cloud, place, &self.nodes.store, &nodes, &tables, &self.memory).await;
+        let plan = route::plan(&nodes, &tables, &mut self.memory, &rules);
+        Ok(Seen { views, tables, plan })
+    }
+
+    /// Which tables there are is looked at with everything else; their entries whenever it matters what they are.
     async fn tables(&mut self, config: &Config, scope: &Scope) -> Result<Vec<Table>, TablesFault> {
         let Context { cloud, place, .. } = &self.context;
+        self.sight.forget();
         if *scope == Scope::All || self.tables.is_empty() {
             self.tables.clear();
             self.tables = observe::table_ids(cloud, place, config).await?;
@@ -271,6 +297,18 @@ impl RoutePass {
             self.tables.clear();
         }
         Ok(read?)
+    }
+
+    fn aborted(&self, fault: TablesFault) -> Outcome {
+        error!(%fault, "route tables cannot be looked at; no route is changed");
+        self.report("SyncRouteFailed", format!("Reconciling route error: {fault}"));
+        let text = format!("all routes: the route tables cannot be looked at, so no route is changed: {fault}");
+        self.context.alarms.set(Self::NAME, "SyncRouteFailed", 1, text);
+        let wait = match fault {
+            TablesFault::Cloud(fault) => fault.retry_after,
+            TablesFault::None { .. } | TablesFault::Several { .. } => None,
+        };
+        Outcome { aborted: true, wait, ..Outcome::default() }
     }
 
     /// How many entries may still be removed within this period.
@@ -300,10 +338,12 @@ impl RoutePass {
             self.warn_node(work, node, "CreateRouteFailed", problem.to_string());
         }
         self.pending.retain(|node, _| plan.pending.contains(node));
+        let waits = self.sight.waits(self.started.elapsed());
         for node in &plan.pending {
             let since = self.pending.entry(node.clone()).or_insert_with(Instant::now);
-            // What takes long is looked at less often.
-            work.again(node, (since.elapsed() / 2).clamp(LOOK_AGAIN, LOOK_SELDOM));
+            // What takes long is looked at less often; what is new, no later than it would have been.
+            let wait = (since.elapsed() / 2).clamp(LOOK_AGAIN, LOOK_SELDOM);
+            work.again(node, waits.get(node.as_str()).copied().unwrap_or(wait));
         }
         for node in &plan.doomed {
             work.again(node, CONFIRM);
@@ -346,6 +386,9 @@ impl RoutePass {
         });
         let (steps, items): (Vec<_>, Vec<RouteItem>) = due.map(|(step, item, node)| ((step, node), item)).unzip();
         let Context { cloud, fence, .. } = &self.context;
+        if !items.is_empty() {
+            self.sight.forget();
+        }
         let fates = execute::delete(&cloud.vpc, fence, &items, config.route.batch_size).await;
         // What may have been removed counts as removed.
         self.removed.extend(fates.done.iter().chain(&fates.unknown).map(|_| started));
@@ -372,8 +415,12 @@ impl RoutePass {
         let (owners, items): (Vec<&str>, Vec<RouteItem>) = due.unzip();
         let Context { cluster, cloud, fence, .. } = &self.context;
         let fates = execute::create(&cloud.vpc, fence, &items, config.route.batch_size).await;
+        if !fates.failed.is_empty() || !fates.unknown.is_empty() {
+            self.sight.forget();
+        }
         for index in &fates.done {
             let (node, item) = (owners[*index], &items[*index]);
+            self.sight.made(item, node, self.started.elapsed());
             self.unseen.remove(&(item.table_id.clone(), item.destination));
             info!(node, cidr = %item.destination, instance = %item.instance_id, table = %item.table_id, "created route");
             if let Some(view) = work.view(node) {

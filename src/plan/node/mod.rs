@@ -19,6 +19,7 @@ mod class;
 pub mod discovery;
 mod labels;
 pub mod removal;
+pub mod switch;
 pub mod write;
 
 pub use class::{Class, Exclusion, classify};

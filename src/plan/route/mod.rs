@@ -24,6 +24,7 @@ pub mod condition;
 mod index;
 pub mod mark;
 pub mod owners;
+pub mod sight;
 
 /// An entry that nobody needs is removed when it still is not needed after this time.
 pub const CONFIRM: Duration = Duration::from_secs(10);
