@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use thiserror::Error;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::status::Health;
@@ -71,6 +72,9 @@ pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     shortened(&text).to_owned()
 }
 
+/// Requests under way at once, watches and the lease aside: each has a connection of its own, which stays open for a while.
+const LINES: usize = 32;
+
 /// Sends requests. Cheap to clone; all clones share the pace and the connection.
 #[derive(Clone)]
 pub(super) struct Requests {
@@ -80,6 +84,8 @@ pub(super) struct Requests {
 struct Shared {
     client: RwLock<Client>,
     pace: RwLock<Arc<Pace>>,
+    /// Held by what is under way.
+    lines: Semaphore,
     timeout: RwLock<Duration>,
     health: Arc<Health>,
 }
@@ -93,16 +99,17 @@ impl std::fmt::Debug for Requests {
 /// How urgent a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pacing {
-    /// Waits for its turn.
+    /// Waits for its turn, and for a free line.
     Shared,
-    /// Not held up by the pace of others: renewing the lease must not wait behind a burst of patches.
+    /// Not held up by others: renewing the lease must not wait behind a burst of patches.
     Immediate,
 }
 
 impl Requests {
     pub(super) fn new(client: Client, qps: f64, burst: u32, timeout: Duration, health: Arc<Health>) -> Self {
         let (pace, timeout) = (RwLock::new(Arc::new(Pace::new(qps, burst))), RwLock::new(timeout));
-        Self { shared: Arc::new(Shared { client: RwLock::new(client), pace, timeout, health }) }
+        let (client, lines) = (RwLock::new(client), Semaphore::new(LINES));
+        Self { shared: Arc::new(Shared { client, pace, lines, timeout, health }) }
     }
 
     /// Longest time that a request other than a watch may take.
@@ -155,10 +162,14 @@ impl Requests {
         let bytes = body.map(|(_, content)| content.to_string().into_bytes()).unwrap_or_default();
         let request = request.body(bytes).map_err(|error| RequestFault::Unanswered(error.to_string()))?;
         let exchange = async {
-            if pacing == Pacing::Shared {
-                let pace = self.shared.pace.read().clone();
-                pace.turn().await;
-            }
+            let _line = match pacing {
+                Pacing::Shared => {
+                    let pace = self.shared.pace.read().clone();
+                    pace.turn().await;
+                    Some(self.shared.lines.acquire().await)
+                }
+                Pacing::Immediate => None,
+            };
             let client = self.client();
             let text = client.request_text(request).await?;
             serde_json::from_str(&text)

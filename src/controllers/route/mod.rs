@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use ipnet::IpNet;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
@@ -12,10 +11,10 @@ use tracing::{error, info, warn};
 use self::execute::{Fates, ItemTrouble};
 pub use self::observe::TablesFault;
 pub use self::off::run_off;
-use super::Context;
 use super::level::{self, Outcome, Pace, Pass, Scope};
 use super::node::observe::presence;
 use super::node::write::{self, Target, regarding};
+use super::{Context, at_once};
 use crate::alibaba::place::Place;
 use crate::alibaba::vpc::RouteItem;
 use crate::alibaba::{Cloud, FaultKind};
@@ -94,16 +93,13 @@ pub async fn clear_conditions(cluster: &Cluster, fence: &Fence) -> Result<usize,
     let nodes = cluster.nodes();
     nodes.store.synced().await;
     let stale = |view: &&Arc<NodeView>| condition::clear(view.network_unavailable.as_ref()).is_some();
-    let all = nodes.store.all();
-    let due: Vec<_> = all.iter().filter(stale).collect();
-    let writes = due.iter().map(|view| async move {
+    let due: Vec<_> = nodes.store.all().iter().filter(stale).cloned().collect();
+    let clear = |view: Arc<NodeView>| async move {
         let change = |fresh: &NodeView| condition::clear(fresh.network_unavailable.as_ref()).map(body);
-        let ended = write::patch_fresh(cluster, fence, view, Target::Conditions, change).await;
-        (&view.name, ended)
-    });
-    // Collected first: a borrowing iterator inside of the stream is not known to be sendable.
-    let writes: Vec<_> = writes.collect();
-    let ended: Vec<_> = futures::stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
+        let ended = write::patch_fresh(cluster, fence, &view, Target::Conditions, change).await;
+        (view.name.clone(), ended)
+    };
+    let ended = at_once(CONCURRENCY, due, clear).await;
     let (mut cleared, mut failure) = (0, None);
     for (node, ended) in ended {
         match ended {
@@ -230,7 +226,7 @@ impl Pass for RoutePass {
 /// What a pass begins with.
 struct Seen {
     /// Read after the tables, so that no entry is newer than what is known of its node.
-    views: Vec<Arc<NodeView>>,
+    views: Arc<[Arc<NodeView>]>,
     tables: Arc<[Table]>,
     plan: RoutePlan,
 }
@@ -477,11 +473,9 @@ impl RoutePass {
                 due.entry(node.clone()).or_insert(*routed);
             }
         }
-        let writes: Vec<_> = due
-            .into_iter()
-            .filter_map(|(node, routed)| work.view(&node).cloned().map(|view| self.tell_one(view, routed)))
-            .collect();
-        let ended: Vec<_> = futures::stream::iter(writes).buffer_unordered(CONCURRENCY).collect().await;
+        let due: Vec<_> =
+            due.into_iter().filter_map(|(node, routed)| Some((work.view(&node)?.clone(), routed))).collect();
+        let ended = at_once(CONCURRENCY, due, |(view, routed)| self.tell_one(view, routed)).await;
         for (node, told) in ended {
             match told {
                 // What we wrote ourselves is no change that has to be looked at.

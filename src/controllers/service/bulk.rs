@@ -28,7 +28,8 @@ type Waiting = (String, oneshot::Sender<Result<Listeners, Fault>>);
 pub(super) enum Look {
     /// The first one of a term, with how many are still to come. A list from a moment ago will do.
     First(usize),
-    /// One of so many that compare all that is known. A list from a moment ago can confirm it.
+    /// One of so many whose load balancer is known, and is only to be compared or to go. A list from a moment ago can confirm
+    /// it.
     Round(usize),
     /// Any other. It follows writes of our own, and takes no list from before it began.
     Later,

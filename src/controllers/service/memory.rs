@@ -66,12 +66,12 @@ struct Texts {
 }
 
 impl Texts {
-    fn share(&mut self, observed: &mut Observed) {
-        for backends in observed.groups.values_mut().filter_map(|group| group.backends.as_mut()) {
-            let shared = |it: &Backend| self.has(&it.key.server_id) && self.has(&it.description);
-            if backends.iter().all(shared) {
-                continue;
-            }
+    fn share(&mut self, observed: &mut Arc<Observed>) {
+        let shared = |it: &Backend| self.has(&it.key.server_id) && self.has(&it.description);
+        if observed.groups.values().all(|group| group.members().iter().all(shared)) {
+            return;
+        }
+        for backends in Arc::make_mut(observed).groups.values_mut().filter_map(|group| group.backends.as_mut()) {
             for backend in Arc::make_mut(backends) {
                 self.one(&mut backend.key.server_id);
                 self.one(&mut backend.description);
@@ -120,7 +120,7 @@ pub(super) struct Remembered {
     /// The Service's UID: another object of the same name is another Service.
     pub(super) uid: String,
     /// The load balancer as it was read, moved forward by what was done since.
-    pub(super) observed: Observed,
+    pub(super) observed: Arc<Observed>,
     /// When it was compared with the cloud.
     pub(super) read_at: Instant,
     /// When its server groups were read.
@@ -143,7 +143,7 @@ impl Memory {
     /// What the next copy is told.
     pub(super) fn note(&self) -> String {
         let services = self.services.lock();
-        let all = services.values().map(|it| (it.uid.as_str(), &it.observed, it.groups_read_at.elapsed()));
+        let all = services.values().map(|it| (it.uid.as_str(), &*it.observed, it.groups_read_at.elapsed()));
         handover::note(all, clock::now())
     }
 
@@ -338,7 +338,7 @@ mod tests {
                 BackendKey { kind: BackendKind::Ecs, server_id: server.into(), server_ip: String::new(), port: 1 };
             let backends = Some(Arc::new(vec![Backend { key, weight: 100, description: "mark".into() }]));
             let group = ObservedGroup { name: String::new(), backends };
-            Observed { groups: [("rsp".to_owned(), group)].into(), ..Observed::default() }
+            Arc::new(Observed { groups: [("rsp".to_owned(), group)].into(), ..Observed::default() })
         };
         let mut texts = Texts::default();
         let (mut one, mut other) = (balancer("i-1".to_owned()), balancer("i-1".to_owned()));

@@ -1,6 +1,7 @@
 //! Brings one Service into agreement with its load balancer.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -48,7 +49,8 @@ pub(super) struct Reconciler {
 
 /// What was seen of a load balancer, and when.
 struct Sighting {
-    observed: Observed,
+    /// Shared with the memory as long as it is as remembered.
+    observed: Arc<Observed>,
     /// When it was compared with the cloud.
     read_at: Instant,
     /// When its server groups were read.
@@ -57,7 +59,7 @@ struct Sighting {
 
 impl Sighting {
     fn now(observed: Observed) -> Self {
-        Self { observed, read_at: Instant::now(), groups_read_at: Instant::now() }
+        Self { observed: Arc::new(observed), read_at: Instant::now(), groups_read_at: Instant::now() }
     }
 }
 
@@ -190,7 +192,9 @@ impl Reconciler {
         let drift = believed.is_some_and(|believed| diff(desired, &believed.observed).steps.is_empty());
         if remembered.is_some() && !only_backends(&plan) {
             let made = self.memory.creations.made(&service.key);
-            if let Err(fault) = refresh(&cloud.slb, &self.bulk, desired, &plan, &mut observed, &made).await {
+            if let Err(fault) =
+                refresh(&cloud.slb, &self.bulk, desired, &plan, Arc::make_mut(&mut observed), &made).await
+            {
                 // Perhaps because what was believed is not so; the next look reads everything.
                 self.memory.forget(&service.key);
                 return Err(fault.into());
@@ -212,7 +216,10 @@ impl Reconciler {
             plan.steps.truncate(first);
         }
         let before = Before::of(&observed);
-        let execution = execute(&cloud.slb, fence, plan, &mut observed, &token, number_of(service)).await;
+        let execution = match plan.steps.as_slice() {
+            [] => Execution::default(),
+            _ => execute(&cloud.slb, fence, plan, Arc::make_mut(&mut observed), &token, number_of(service)).await,
+        };
         let complete = execution.complete() && waits.is_none();
         self.memory.creations.note(&service.key, &before, &observed, execution.perhaps.as_ref(), complete);
         if let (true, Some(made), Some((_, Fault { kind: FaultKind::Gone, .. }))) =
@@ -235,7 +242,7 @@ impl Reconciler {
         report::notes(cluster.events(), service, desired, told, held_back, |text| {
             self.memory.news(&service.key, Topic::Notes, text)
         });
-        let done = (desired, &observed, complete);
+        let done = (desired, &*observed, complete);
         let told = readiness::write(cluster, fence, service, &wanted.readiness, done).await;
         if let (true, Some((_, again))) = (execution.complete(), waits) {
             return Err(Trouble::Unsettled(again));
@@ -372,7 +379,7 @@ impl Reconciler {
             self.memory.creations.read(&service.key, &observed, all);
         }
         let groups_read_at = if turn { read_at } else { believed.groups_read_at };
-        Ok(confirmed.then_some(Sighting { observed, read_at, groups_read_at }))
+        Ok(confirmed.then_some(Sighting { observed: Arc::new(observed), read_at, groups_read_at }))
     }
 
     /// Reads the Service's load balancer whole. One that should be there and is not counts as absent only after two sightings
@@ -395,7 +402,7 @@ impl Reconciler {
                 let mut observed = Observed { instance: Some(*instance), ..Observed::default() };
                 let read_at = Instant::now();
                 if let Some(groups_read_at) = self.inherit(service, desired, settings, &mut observed).await? {
-                    return Ok(Sighting { observed, read_at, groups_read_at });
+                    return Ok(Sighting { observed: Arc::new(observed), read_at, groups_read_at });
                 }
                 let all = list_groups(slb, &mut observed, &made).await?;
                 complete(slb, bulk, &mut observed, |observed| desired.needs(observed)).await?;
@@ -475,14 +482,15 @@ impl Reconciler {
         let mut leaving = Leaving::of(service, settings);
         let lock = self.memory.lock_of(leaving.reuse().unwrap_or(&leaving.owner.default_name()));
         let _serialised = lock.lock().await;
+        // Where many leave, a list from a moment ago shows them all. What it is too old for, a second try reads by itself.
+        let look = if self.memory.knows(&service.key) { Look::Round(0) } else { Look::Later };
         self.memory.forget(&service.key);
         let made = self.memory.creations.made(&service.key);
-        let found =
-            match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), Look::Later, &made).await {
-                // A reused load balancer that no longer exists took everything of ours with it.
-                Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
-                found => found?,
-            };
+        let found = match find(&cloud.slb, &self.bulk, service, &leaving.owner, leaving.reuse(), look, &made).await {
+            // A reused load balancer that no longer exists took everything of ours with it.
+            Err(FindError::ReusedMissing(_)) => Found::Absent { proven: true },
+            found => found?,
+        };
         if matches!(found, Found::Absent { .. }) && leaving.reuse().is_none() {
             self.reader.may_release(service).await?;
         }
