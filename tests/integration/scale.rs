@@ -76,6 +76,8 @@ fn groups_with(stage: &Stage, id: &str) -> usize {
 async fn a_node_takes_four_calls_and_is_written_three_times() {
     let (world, ccm) = settled(1).await;
     let stage = &world.stage;
+    // Long enough for the watch to show the taint that follows the condition.
+    stage.cloud.dials(|dials| dials.latency = Duration::from_millis(100));
     let node = stage.join(2);
     world.until("it is ready", |_| is_ready(&world.node(&node))).await;
     world.until_quiet(2 * QUIET).await;
@@ -92,6 +94,16 @@ async fn a_node_takes_four_calls_and_is_written_three_times() {
     let spec = body(1)["spec"].clone();
     assert!(spec["taints"].is_array() && body(1)["metadata"]["labels"].is_object(), "{spec}");
     assert_eq!(stage.cluster.count("get", "nodes"), 0, "nothing had to be read again");
+
+    // Of many at once, each is written as often; what somebody else was quicker with is refused, and looked at again.
+    stage.cluster.clear_calls();
+    let names: Vec<String> = (3..=32).map(|number| stage.join(number)).collect();
+    world.until("all are ready", |_| names.iter().all(|name| is_ready(&world.node(name)))).await;
+    world.until_quiet(2 * QUIET).await;
+    let accepted = stage.cluster.writes().into_iter().filter(|call| call.status == Some(200));
+    let mut written = BTreeMap::<String, usize>::new();
+    accepted.filter(|call| call.resource == "nodes").for_each(|call| *written.entry(call.name).or_default() += 1);
+    assert_eq!(written, names.into_iter().map(|name| (name, 3)).collect());
     assert!(ccm.stop().await.success());
     assert_eq!(stage.cloud.complaints(), Vec::<String>::new());
 }

@@ -35,6 +35,8 @@ const COMPONENT: &str = "node-controller";
 const LONGEST_CLOUD_WRITE: Duration = Duration::from_secs(5);
 /// Nodes that are written at once: with each, a call to the cloud is waited for.
 const CONCURRENCY: usize = 64;
+/// How long the watch may take to show what we wrote ourselves.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
@@ -49,6 +51,7 @@ pub async fn run(context: Context) {
         context,
         nodes,
         settled: BTreeMap::new(),
+        late: BTreeSet::new(),
         switches: Switches::default(),
         ledger: Ledger::default(),
         held_back: BTreeMap::new(),
@@ -103,6 +106,8 @@ struct NodePass {
     nodes: Watched<NodeView>,
     /// Nodes that are as wanted, as they were then; what we wrote ourselves is no change that has to be looked at.
     settled: BTreeMap<String, Arc<NodeView>>,
+    /// Those of which the watch still showed something older when it was looked at.
+    late: BTreeSet<String>,
     switches: Switches,
     ledger: Ledger,
     /// Nodes whose removal is held back, and why.
@@ -138,15 +143,11 @@ impl Pass for NodePass {
     async fn run(&mut self, scope: Scope) -> Outcome {
         let config = self.context.config.borrow().clone();
         let all = self.nodes.store.all();
-        // Of several writes of ours, the watch has shown the first ones as changes.
-        let settled: BTreeSet<&str> = match scope {
-            Scope::All => BTreeSet::new(),
-            Scope::Keys(_) => {
-                let chosen = all.iter().filter(|view| scope.contains(&ObjectKey::cluster(&view.name)));
-                chosen.filter(|view| self.is_settled(view)).map(|view| view.name.as_str()).collect()
-            }
+        let (settled, late) = match scope {
+            Scope::All => (BTreeSet::new(), BTreeSet::new()),
+            Scope::Keys(_) => self.unchanged(&all, &scope),
         };
-        let chosen = |key: &ObjectKey| scope.contains(key) && !settled.contains(key.name.as_str());
+        let chosen = |key: &ObjectKey| scope.contains(key) && !settled.contains(&key.name);
         let Context { cloud, place, .. } = &self.context;
         let new: BTreeSet<&str> = all.iter().filter(|view| is_new(view)).map(|view| view.uid.as_str()).collect();
         self.switches.retain(|uid| new.contains(uid));
@@ -174,6 +175,9 @@ impl Pass for NodePass {
         for key in outcome.failed.keys().chain(outcome.again.keys()) {
             self.settled.remove(&key.name);
         }
+        outcome.again.extend(late.iter().map(|name| (ObjectKey::cluster(name), LATE)));
+        self.late.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
+        self.late.extend(late);
         outcome
     }
 
@@ -185,6 +189,23 @@ impl Pass for NodePass {
 impl NodePass {
     fn is_settled(&self, view: &NodeView) -> bool {
         self.settled.get(&view.name).is_some_and(|settled| !differs(settled, view))
+    }
+
+    /// Of these nodes, those that need no look: as they were left, and those of which the watch, late as it can be, has
+    /// shown only some of our own writes. For the latter it is not waited twice, as nothing says that it is only late: an
+    /// API server that was restored from a backup shows older versions from then on.
+    fn unchanged(&self, all: &[Arc<NodeView>], scope: &Scope) -> (BTreeSet<String>, BTreeSet<String>) {
+        let (mut unchanged, mut late) = (BTreeSet::new(), BTreeSet::new());
+        for view in all.iter().filter(|view| scope.contains(&ObjectKey::cluster(&view.name))) {
+            let is_late = || self.settled.get(&view.name).is_some_and(|settled| write::is_later(settled, view));
+            if self.is_settled(view) {
+                unchanged.insert(view.name.clone());
+            } else if !self.late.contains(&view.name) && is_late() {
+                unchanged.insert(view.name.clone());
+                late.insert(view.name.clone());
+            }
+        }
+        (unchanged, late)
     }
 
     async fn apply(&mut self, config: &Config, found: &Survey, outcome: &mut Outcome) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::alibaba::ecs::{Ecs, Instance, InstanceFilter};
+use crate::alibaba::ecs::{Ecs, Instance, InstanceFilter, NetworkInterface};
 use crate::alibaba::place::Place;
 use crate::alibaba::{Cloud, Fault, FaultKind};
 use crate::config::Config;
@@ -307,35 +307,43 @@ async fn checks(
     found: &[(Arc<NodeView>, Instance)],
     switches: &mut Switches,
 ) -> BTreeMap<String, Check> {
-    let (mut checks, mut unknown) = (BTreeMap::new(), BTreeMap::<&str, BTreeSet<String>>::new());
+    let (mut checks, mut regions) = (BTreeMap::new(), BTreeMap::<&str, Vec<_>>::new());
     let wanted = found.iter().filter(|(view, instance)| is_new(view) && !instance.primary_eni.is_empty());
-    for (view, Instance { region, primary_eni, .. }) in wanted.filter(|_| config.node.disable_source_dest_check) {
-        let eni = primary_eni.clone();
-        if switches.go_unseen(region, &view.uid) {
-            checks.insert(eni.clone(), Check::On { eni });
-        } else {
-            unknown.entry(region).or_default().insert(eni);
-        }
+    for (view, instance) in wanted.filter(|_| config.node.disable_source_dest_check) {
+        regions.entry(&instance.region).or_default().push((view, instance.primary_eni.clone()));
     }
-    for (region, enis) in unknown {
-        let enis: Vec<String> = enis.into_iter().collect();
-        let (interfaces, absent) = match ecs.describe_network_interfaces(region, &enis).await {
-            // Like other lists, this one may be empty for want of a permission.
-            Ok(interfaces) => (interfaces, ("the interface is not in the cloud's answer".to_owned(), true)),
-            Err(fault) => (Vec::new(), (fault.to_string(), fault.kind == FaultKind::Denied)),
-        };
-        for eni in enis {
-            let shown = interfaces.iter().find(|interface| interface.id == eni);
-            switches.shown(region, shown.and_then(|interface| interface.source_dest_check));
-            let check = match shown {
-                Some(interface) if interface.source_dest_check == Some(true) => Check::On { eni: eni.clone() },
-                Some(_) => Check::Settled,
-                None => Check::Unknown { message: absent.0.clone(), denied: absent.1 },
-            };
-            checks.insert(eni, check);
+    for (region, mut nodes) in regions {
+        // What a look at the first ones shows can spare the others theirs.
+        let others = nodes.split_off(nodes.len().min(BATCH));
+        for nodes in [nodes, others] {
+            let go_unseen = |(view, _): &(&Arc<NodeView>, _)| switches.go_unseen(region, &view.uid);
+            let (unseen, unknown): (Vec<_>, Vec<_>) = nodes.into_iter().partition(go_unseen);
+            checks.extend(unseen.into_iter().map(|(_, eni)| (eni.clone(), Check::On { eni })));
+            let enis = unknown.into_iter().map(|(_, eni)| eni).collect();
+            checks.extend(look(ecs, region, enis, switches).await);
         }
     }
     checks
+}
+
+async fn look(ecs: &Ecs, region: &str, enis: Vec<String>, switches: &mut Switches) -> Vec<(String, Check)> {
+    let (interfaces, absent) = match ecs.describe_network_interfaces(region, &enis).await {
+        // Like other lists, this one may be empty for want of a permission.
+        Ok(interfaces) => (interfaces, ("the interface is not in the cloud's answer".to_owned(), true)),
+        Err(fault) => (Vec::new(), (fault.to_string(), fault.kind == FaultKind::Denied)),
+    };
+    let by_id: BTreeMap<&str, &NetworkInterface> = interfaces.iter().map(|one| (one.id.as_str(), one)).collect();
+    let check = |eni: String| {
+        let shown = by_id.get(eni.as_str());
+        switches.shown(region, shown.and_then(|interface| interface.source_dest_check));
+        let check = match shown {
+            Some(interface) if interface.source_dest_check == Some(true) => Check::On { eni: eni.clone() },
+            Some(_) => Check::Settled,
+            None => Check::Unknown { message: absent.0.clone(), denied: absent.1 },
+        };
+        (eni, check)
+    };
+    enis.into_iter().map(check).collect()
 }
 
 #[cfg(test)]

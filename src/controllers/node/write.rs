@@ -51,9 +51,13 @@ impl Target {
 /// The node as the watch shows it, if that is later than what is known: a write to what is not the latest is refused, and
 /// costs a read and another write.
 pub(in crate::controllers) fn watched_since(nodes: &Store<NodeView>, known: &NodeView) -> Option<Arc<NodeView>> {
-    let watched = nodes.get(&ObjectKey::cluster(&known.name)).filter(|watched| watched.uid == known.uid)?;
+    nodes.get(&ObjectKey::cluster(&known.name)).filter(|watched| is_later(watched, known))
+}
+
+/// Whether a view is of the same node as another one, and certainly later.
+pub(super) fn is_later(view: &NodeView, than: &NodeView) -> bool {
     let version = |view: &NodeView| view.resource_version.parse::<u64>().ok();
-    (version(&watched)? > version(known)?).then_some(watched)
+    view.uid == than.uid && version(view).zip(version(than)).is_some_and(|(view, than)| view > than)
 }
 
 /// Patches a node as it is, whatever changed since it was read; gives it as it is then, if the answer says so.
