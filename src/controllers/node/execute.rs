@@ -1,5 +1,7 @@
 //! Carries out node plans, write by write.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use thiserror::Error;
 use tracing::{info, warn};
@@ -57,7 +59,7 @@ pub(super) struct Executor<'a> {
 impl Executor<'_> {
     /// Carries out a plan; true if nothing is left to do, and the node as it then is. A write that fails holds back only the
     /// end of initialisation.
-    pub(super) async fn apply(&self, view: &NodeView, plan: &NodePlan) -> (bool, NodeView) {
+    pub(super) async fn apply(&self, view: &Arc<NodeView>, plan: &NodePlan) -> (bool, Arc<NodeView>) {
         let mut whole = true;
         // As the last answer showed it: no write has to read what the one before has just written.
         let mut now = view.clone();
@@ -65,7 +67,7 @@ impl Executor<'_> {
             let Some(write) = (if whole { Some(write) } else { write.without_the_end() }) else { continue };
             match self.write(&now, write).await {
                 Ok(answered) => {
-                    now = answered.filter(|answered| answered.uid == view.uid).unwrap_or(now);
+                    now = answered.filter(|answered| answered.uid == view.uid).map_or(now, Arc::new);
                     write.steps.iter().for_each(|step| self.done(view, step));
                 }
                 Err(Trouble::Cluster(WriteFault::Gone)) => return (true, now),

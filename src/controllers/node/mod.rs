@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::execute::Executor;
 use self::observe::{Survey, is_new, policy, survey};
 use self::write::regarding;
-use super::Context;
 use super::level::{self, Outcome, Pace, Pass, Scope};
+use super::{Context, at_once};
 use crate::alibaba::place::Place;
 use crate::alibaba::{Cloud, Fault};
 use crate::clock;
@@ -34,7 +33,7 @@ pub(super) mod write;
 const COMPONENT: &str = "node-controller";
 const LONGEST_CLOUD_WRITE: Duration = Duration::from_secs(5);
 /// Nodes that are written at once: with each, a call to the cloud is waited for.
-const CONCURRENCY: usize = 64;
+const CONCURRENCY: usize = 32;
 /// How long the watch may take to show what we wrote ourselves.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -151,7 +150,7 @@ impl Pass for NodePass {
         let Context { cloud, place, .. } = &self.context;
         let new: BTreeSet<&str> = all.iter().filter(|view| is_new(view)).map(|view| view.uid.as_str()).collect();
         self.switches.retain(|uid| new.contains(uid));
-        let found = survey(cloud, place, &config, &all, chosen, &mut self.switches).await;
+        let mut found = survey(cloud, place, &config, &all, chosen, &mut self.switches).await;
 
         let uids: BTreeSet<&str> = all.iter().map(|view| view.uid.as_str()).collect();
         self.ledger.retain(|uid| uids.contains(uid));
@@ -160,7 +159,7 @@ impl Pass for NodePass {
         self.unproven.retain(|name, _| names.contains(name.as_str()));
         self.elsewhere.retain(|name, _| names.contains(name.as_str()));
         let mut outcome = Outcome::default();
-        self.apply(&config, &found, &mut outcome).await;
+        self.apply(&config, &mut found, &mut outcome).await;
         self.remove(&config, &found, &mut outcome).await;
         self.raise_alarms();
         self.settled.retain(|name, _| names.contains(name.as_str()));
@@ -208,7 +207,7 @@ impl NodePass {
         (unchanged, late)
     }
 
-    async fn apply(&mut self, config: &Config, found: &Survey, outcome: &mut Outcome) {
+    async fn apply(&mut self, config: &Config, found: &mut Survey, outcome: &mut Outcome) {
         let Context { cluster, cloud, fence, .. } = &self.context;
         for (view, fault) in &found.faults {
             warn!(node = %view.name, %fault, "the instance could not be looked up; it is tried again");
@@ -219,24 +218,24 @@ impl NodePass {
             }
         }
         let executor = Executor { cluster, nodes: &self.nodes.store, cloud, fence, policy: policy(config) };
-        let work: Vec<_> = found.plans.iter().map(|(view, plan)| self.apply_one(executor, view, plan)).collect();
-        let applied: Vec<(NodeView, bool)> = futures::stream::iter(work).buffer_unordered(CONCURRENCY).collect().await;
-        for (now, whole) in applied {
+        let plans = std::mem::take(&mut found.plans);
+        let apply = |(view, plan)| self.apply_one(executor, view, plan);
+        for (now, whole) in at_once(CONCURRENCY, plans, apply).await {
             if !whole {
                 outcome.failed.insert(ObjectKey::cluster(&now.name), None);
             }
-            self.settled.insert(now.name.clone(), Arc::new(now));
+            self.settled.insert(now.name.clone(), now);
         }
     }
 
     /// The node as it is then, and whether it is as wanted.
-    async fn apply_one(&self, executor: Executor<'_>, view: &NodeView, plan: &NodePlan) -> (NodeView, bool) {
+    async fn apply_one(&self, executor: Executor<'_>, view: Arc<NodeView>, plan: NodePlan) -> (Arc<NodeView>, bool) {
         for problem in &plan.problems {
             warn!(node = %view.name, %problem, "not as wanted");
             let events = self.context.cluster.events();
-            events.warning(COMPONENT, &regarding(view), "SyncNodeFailed", problem.to_string());
+            events.warning(COMPONENT, &regarding(&view), "SyncNodeFailed", problem.to_string());
         }
-        let (applied, now) = executor.apply(view, plan).await;
+        let (applied, now) = executor.apply(&view, &plan).await;
         (now, applied && !plan.problems.iter().any(Problem::blocks))
     }
 
@@ -350,14 +349,31 @@ impl NodePass {
 /// `NetworkUnavailable`, which is only made here where there is none, and otherwise is for others to change, and taints of
 /// others, which follow conditions.
 fn differs(before: &NodeView, now: &NodeView) -> bool {
-    let network_unavailable = match (&before.network_unavailable, &now.network_unavailable) {
-        (Some(_), Some(_)) => now.network_unavailable.clone(),
-        (before, _) => before.clone(),
-    };
+    let NodeView {
+        resource_version: _,
+        network_unavailable,
+        taints: _,
+        name,
+        uid,
+        created,
+        deleting,
+        labels,
+        provided_node_ip,
+        provider_id,
+        unschedulable,
+        pod_cidrs,
+        addresses,
+        has_conditions,
+        ready,
+    } = before;
     let ours = |view: &NodeView| [node::UNINITIALIZED, node::SHUTDOWN].map(|key| node::has_taint(view, key));
-    let taints = if ours(before) == ours(now) { now.taints.clone() } else { before.taints.clone() };
-    let resource_version = now.resource_version.clone();
-    NodeView { resource_version, network_unavailable, taints, ..before.clone() } != *now
+    let same = (name, uid, created, deleting) == (&now.name, &now.uid, &now.created, &now.deleting)
+        && (provider_id, unschedulable) == (&now.provider_id, &now.unschedulable)
+        && (labels, provided_node_ip, pod_cidrs) == (&now.labels, &now.provided_node_ip, &now.pod_cidrs)
+        && (addresses, has_conditions, ready) == (&now.addresses, &now.has_conditions, &now.ready)
+        && network_unavailable.is_some() == now.network_unavailable.is_some()
+        && ours(before) == ours(now);
+    !same
 }
 
 #[cfg(test)]
