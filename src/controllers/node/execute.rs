@@ -194,6 +194,7 @@ mod tests {
         assert_eq!(taint_json(&taint("v", Some("2026-01-02T03:04:05Z"))), whole);
         assert_eq!(taint_json(&taint("", None)), json!({ "key": "k", "effect": "NoExecute" }));
     }
+
     #[test]
     fn all_of_a_change_is_in_one_patch() {
         let internal = |ip: &str| NodeAddress { kind: "InternalIP".into(), address: ip.into() };

@@ -3,7 +3,8 @@
 //! An entry is ours if it has exactly one next hop, an instance, and either carries this cluster's [mark] or was seen by
 //! this process as the right entry of one of its nodes. Ours are removed when no node needs them any more; all others are
 //! reported where they are in the way, and never touched. Nothing waits here: an entry that must be replaced is removed in
-//! one pass and made in a later one, when the table no longer shows it.
+//! one pass and made in a later one, when the table no longer shows it. What may be done on tables that were not read just
+//! now is said in [sight].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
