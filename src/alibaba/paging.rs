@@ -64,6 +64,15 @@ pub(super) async fn by_number<T, F>(size: usize, page: impl Fn(usize) -> F) -> R
 where
     F: Future<Output = Result<(Vec<T>, i64), Fault>>,
 {
+    let (entries, whole) = shown_by_number(size, page).await?;
+    if whole { Ok(entries) } else { Err(Incomplete::Moved) }
+}
+
+/// The same, but of a list that gets longer or shorter while it is read, what was read until then; and whether it is all.
+pub(super) async fn shown_by_number<T, F>(size: usize, page: impl Fn(usize) -> F) -> Result<(Vec<T>, bool), Incomplete>
+where
+    F: Future<Output = Result<(Vec<T>, i64), Fault>>,
+{
     let mut all = Vec::new();
     let mut announced = None;
     for number in 1..=MOST_PAGES {
@@ -75,11 +84,11 @@ where
         }
         let missing = usize::try_from(total).is_ok_and(|total| all.len() < total);
         if *announced.get_or_insert(total) != total || missing && empty {
-            return Err(Incomplete::Moved);
+            return Ok((all, false));
         }
         // A short page is the last one only if nothing is missing: a server may grant fewer entries than asked for.
         if !missing && (short || total > 0) {
-            return Ok(all);
+            return Ok((all, true));
         }
     }
     Err(Incomplete::Endless)

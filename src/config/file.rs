@@ -400,7 +400,7 @@ impl Default for NodeSection {
         Self {
             period: TimeSpan::from_mins(5),
             batch_size: 100,
-            aggregation: TimeSpan::from_secs(1),
+            aggregation: TimeSpan::from_millis(300),
             disable_source_dest_check: true,
             shutdown_taint: true,
             remove_released: true,

@@ -22,6 +22,12 @@ impl TimeSpan {
         Self(Duration::from_secs(seconds))
     }
 
+    /// So many thousandths of a second.
+    #[must_use]
+    pub const fn from_millis(milliseconds: u64) -> Self {
+        Self(Duration::from_millis(milliseconds))
+    }
+
     /// Whole minutes.
     #[must_use]
     pub const fn from_mins(minutes: u64) -> Self {

@@ -13,7 +13,7 @@ use crate::alibaba::actions::{
     UNTAG_RESOURCES, Write,
 };
 use crate::alibaba::decode::{Int, List, Tag, Text, tags};
-use crate::alibaba::paging::{by_number, unique};
+use crate::alibaba::paging::{Incomplete, shown_by_number, unique};
 use crate::alibaba::signing::Params;
 use crate::fence::Permit;
 use crate::plan::lb::observed::{ObservedInstance, PendingCharge};
@@ -31,12 +31,15 @@ impl Slb {
     /// # Errors
     /// As any call.
     pub async fn find_by_tag(&self, key: &str, value: &str) -> Result<Vec<ObservedInstance>, Fault> {
-        // One tag only: several would be combined with "or".
-        let filter = json!([{"TagKey": key, "TagValue": value}]);
-        let mut found = self.list(Params::new().with("Tags", filter)).await?;
-        // A server that ignores the filter must not lend us foreign instances; one that omits tags proves nothing.
-        found.retain(|instance| instance.tags.is_empty() || instance.tags.get(key).is_some_and(|is| is == value));
-        Ok(found)
+        Ok(having(self.list(tag(key, value)).await?, key, value))
+    }
+
+    /// Instances with this tag, as far as a list shows them that may change while it is read. What it lacks may be there.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn shown_by_tag(&self, key: &str, value: &str) -> Result<Vec<ObservedInstance>, Fault> {
+        Ok(having(self.list_shown(tag(key, value)).await?.0, key, value))
     }
 
     /// Instances of exactly this name, every page.
@@ -215,8 +218,14 @@ impl Slb {
     }
 
     async fn list(&self, filter: Params) -> Result<Vec<ObservedInstance>, Fault> {
+        let (found, whole) = self.list_shown(filter).await?;
+        if whole { Ok(found) } else { Err(Incomplete::Moved.into_fault(DESCRIBE_LOAD_BALANCERS.0)) }
+    }
+
+    /// What pages show, and whether it is all.
+    async fn list_shown(&self, filter: Params) -> Result<(Vec<ObservedInstance>, bool), Fault> {
         let filter = filter.with("PageSize", PAGE);
-        let found = by_number(PAGE, |number| {
+        let (found, whole) = shown_by_number(PAGE, |number| {
             let params = filter.clone().with("PageNumber", number);
             async move {
                 let body: InstancesBody = self.0.read(DESCRIBE_LOAD_BALANCERS, params).await?.decode()?;
@@ -225,8 +234,19 @@ impl Slb {
         })
         .await
         .map_err(|error| error.into_fault(DESCRIBE_LOAD_BALANCERS.0))?;
-        Ok(unique(found, |instance: &ObservedInstance| &instance.id))
+        Ok((unique(found, |instance: &ObservedInstance| &instance.id), whole))
     }
+}
+
+/// One tag only: several would be combined with "or".
+fn tag(key: &str, value: &str) -> Params {
+    Params::new().with("Tags", json!([{"TagKey": key, "TagValue": value}]))
+}
+
+/// A server that ignores the filter must not lend us foreign instances; one that omits tags proves nothing.
+fn having(mut found: Vec<ObservedInstance>, key: &str, value: &str) -> Vec<ObservedInstance> {
+    found.retain(|instance| instance.tags.is_empty() || instance.tags.get(key).is_some_and(|is| is == value));
+    found
 }
 
 const fn on_off(on: bool) -> &'static str {

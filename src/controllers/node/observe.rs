@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+
 use crate::alibaba::ecs::{Ecs, Instance, InstanceFilter, NetworkInterface};
 use crate::alibaba::place::Place;
 use crate::alibaba::{Cloud, Fault, FaultKind};
@@ -17,6 +20,8 @@ use crate::plan::route::owners::Presence;
 
 /// Instances in one call, where no setting says it.
 const BATCH: usize = 100;
+/// Such calls under way at once.
+const AT_ONCE: usize = 4;
 
 /// Everything that one pass found out.
 #[derive(Debug, Default)]
@@ -173,7 +178,7 @@ async fn doubt(ecs: &Ecs, all: &[Arc<NodeView>], sighted: &mut Sighted) {
     }
 }
 
-/// Asks region by region, in batches. A batch that is refused is split until the ids that spoil it stand alone; the
+/// Asks region by region, in batches, some at once. A batch that is refused is split until the ids that spoil it stand alone; the
 /// number of extra calls is bounded, and what is left then fails with the last fault.
 async fn gather<F, R>(ids: &BTreeSet<ProviderId>, batch_size: usize, fetch: F) -> Sighted
 where
@@ -188,8 +193,15 @@ where
     for (region, ids) in regions {
         let mut batches: Vec<&[&ProviderId]> = ids.chunks(batch_size.clamp(1, 100)).collect();
         let mut extra_calls = 40;
-        while let Some(batch) = batches.pop() {
-            match fetch(region.to_owned(), batch.iter().map(|id| id.instance.clone()).collect()).await {
+        let mut running = FuturesUnordered::new();
+        loop {
+            let free = AT_ONCE.saturating_sub(running.len());
+            running.extend(batches.drain(batches.len().saturating_sub(free)..).map(|batch| {
+                let answer = fetch(region.to_owned(), batch.iter().map(|id| id.instance.clone()).collect());
+                async move { (batch, answer.await) }
+            }));
+            let Some((batch, answer)) = running.next().await else { break };
+            match answer {
                 Ok(instances) => settle(&mut sighted, batch, instances),
                 Err(fault) if batch.len() > 1 && extra_calls > 0 && spoilt_by_one(fault.kind) => {
                     extra_calls -= 2;

@@ -1,7 +1,7 @@
 //! Reads for many Services at once, where many are due: after a start, after a change of the leader, when a namespace is
 //! deleted. A single Service is read by itself.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -58,6 +58,15 @@ struct Listing {
     count: usize,
     /// Those that nobody has taken yet: each is looked at once.
     instances: HashMap<String, ObservedInstance>,
+    /// Those that somebody has.
+    taken: HashSet<String>,
+}
+
+impl Listing {
+    /// Whether it had this one, or anything, and has it no more.
+    fn is_used_up(&self, id: &str) -> bool {
+        self.taken.contains(id) || (self.count > 0 && self.instances.is_empty())
+    }
 }
 
 #[derive(Debug)]
@@ -111,8 +120,8 @@ impl Bulk {
         };
         let tag = (owner.cluster_tag.clone(), owner.cluster_id.clone());
         let mut listing = self.listing.lock().await;
-        let usable = listing.as_ref().filter(|listing| listing.began >= since && listing.tag == tag);
-        if usable.is_none() {
+        let usable = |it: &&Listing| it.began >= since && it.tag == tag && !it.is_used_up(id);
+        if listing.as_ref().filter(usable).is_none() {
             let due = self.asking.load(Ordering::Relaxed).max(others);
             let known = listing.as_ref().map_or(0, |listing| listing.count);
             let pages = known.div_ceil(LISTED_INSTANCES).max(1);
@@ -120,12 +129,19 @@ impl Bulk {
                 return None;
             }
             let began = Instant::now();
-            // What cannot be listed is read one by one; the fault, if it stays, shows there.
-            let found = self.slb.find_by_tag(&tag.0, &tag.1).await.ok()?;
+            // What is not listed is read one by one, and if nothing can be listed, everything; the fault, if it stays, shows
+            // there.
+            let found = self.slb.shown_by_tag(&tag.0, &tag.1).await.ok()?;
             let instances: HashMap<_, _> = found.into_iter().map(|instance| (instance.id.clone(), instance)).collect();
-            *listing = Some(Listing { tag, began, count: instances.len(), instances });
+            *listing = Some(Listing { tag, began, count: instances.len(), instances, taken: HashSet::new() });
         }
-        take(&mut listing.as_mut()?.instances, id)
+        let listing = listing.as_mut()?;
+        let taken = take(&mut listing.instances, id)?;
+        match listing.instances.is_empty() {
+            true => listing.taken = HashSet::new(),
+            false => drop(listing.taken.insert(taken.id.clone())),
+        }
+        Some(taken)
     }
 
     /// All listeners of a load balancer that is confirmed together with `others`, as a list of all shows them.
