@@ -61,7 +61,7 @@ fn client(simulated: &sim::cloud::Cloud, credentials: Credentials) -> Cloud {
 }
 
 fn backend(instance: &str, port: u16) -> Backend {
-    let key = BackendKey { kind: BackendKind::Ecs, server_id: instance.into(), server_ip: String::new(), port };
+    let key = BackendKey { kind: BackendKind::Ecs, server_id: instance.into(), server_ip: Box::default(), port };
     Backend { key, weight: 100, description: "k8s/80/a/b/c".into() }
 }
 

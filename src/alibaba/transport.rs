@@ -3,6 +3,7 @@
 //! Everything above it (signing, credentials, budgets, paging, errors) runs unchanged in tests; below it is reqwest.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -56,7 +57,8 @@ pub struct SetupError(#[from] reqwest::Error);
 #[derive(Debug)]
 pub struct HttpTransport {
     proxied: reqwest::Client,
-    direct: reqwest::Client,
+    /// Made when it is first used, which many never do.
+    direct: OnceLock<reqwest::Client>,
 }
 
 impl HttpTransport {
@@ -67,15 +69,26 @@ impl HttpTransport {
     pub fn new() -> Result<Self, SetupError> {
         // Whoever comes first sets the process-wide provider; an error only says that it is set already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = || {
-            reqwest::Client::builder()
-                .redirect(reqwest::redirect::Policy::none())
-                .connect_timeout(CONNECT_TIMEOUT)
-                .pool_idle_timeout(IDLE_TIMEOUT)
-                .pool_max_idle_per_host(IDLE_CONNECTIONS)
-        };
-        Ok(Self { proxied: builder().build()?, direct: builder().no_proxy().build()? })
+        Ok(Self { proxied: builder().build()?, direct: OnceLock::new() })
     }
+
+    fn direct(&self) -> Result<&reqwest::Client, reqwest::Error> {
+        match self.direct.get() {
+            Some(client) => Ok(client),
+            None => {
+                let client = builder().no_proxy().build()?;
+                Ok(self.direct.get_or_init(|| client))
+            }
+        }
+    }
+}
+
+fn builder() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
 }
 
 impl Transport for HttpTransport {
@@ -85,7 +98,10 @@ impl Transport for HttpTransport {
         timeout: Duration,
     ) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
         Box::pin(async move {
-            let client = if request.extensions().get::<Direct>().is_some() { &self.direct } else { &self.proxied };
+            let client = match request.extensions().get::<Direct>() {
+                Some(Direct) => self.direct().map_err(|error| not_sent(&error))?,
+                None => &self.proxied,
+            };
             let mut request = reqwest::Request::try_from(request).map_err(|error| not_sent(&error))?;
             *request.timeout_mut() = Some(timeout);
             let answer = client.execute(request).await.map_err(|error| {

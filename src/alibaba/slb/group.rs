@@ -131,7 +131,7 @@ fn identity(key: &BackendKey) -> Map<String, Value> {
     object.insert("Port".into(), key.port.to_string().into());
     object.insert("Type".into(), kind_name(key.kind).into());
     if key.kind == BackendKind::Eni {
-        object.insert("ServerIp".into(), key.server_ip.clone().into());
+        object.insert("ServerIp".into(), (*key.server_ip).into());
     }
     object
 }
@@ -183,8 +183,8 @@ impl BackendBody {
     fn backend(self) -> Option<Backend> {
         let kind = self.kind()?;
         let server_ip = match kind {
-            BackendKind::Ecs => String::new(),
-            BackendKind::Eni => self.server_ip.0,
+            BackendKind::Ecs => Box::default(),
+            BackendKind::Eni => self.server_ip.0.into(),
         };
         Some(Backend {
             key: BackendKey {

@@ -29,7 +29,7 @@ fn fields(pairs: &[(ListenerField, &str)]) -> ListenerFields {
 }
 
 fn ecs(id: &str, port: u16) -> Backend {
-    let key = BackendKey { kind: BackendKind::Ecs, server_id: id.into(), server_ip: String::new(), port };
+    let key = BackendKey { kind: BackendKind::Ecs, server_id: id.into(), server_ip: Box::default(), port };
     Backend { key, weight: 100, description: "mark".into() }
 }
 

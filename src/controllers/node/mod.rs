@@ -2,6 +2,7 @@
 //! nodes whose instance is released.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub(super) mod write;
 const COMPONENT: &str = "node-controller";
 const LONGEST_CLOUD_WRITE: Duration = Duration::from_secs(5);
 /// Nodes that are written at once: with each, a call to the cloud is waited for.
-const CONCURRENCY: usize = 32;
+const CONCURRENCY: RangeInclusive<usize> = 16..=64;
 /// How long the watch may take to show what we wrote ourselves.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -219,8 +220,10 @@ impl NodePass {
         }
         let executor = Executor { cluster, nodes: &self.nodes.store, cloud, fence, policy: policy(config) };
         let plans = std::mem::take(&mut found.plans);
+        // Enough that thousands do not take minutes, and no more buffers than that takes.
+        let at_most = (plans.len() / 16).clamp(*CONCURRENCY.start(), *CONCURRENCY.end());
         let apply = |(view, plan)| self.apply_one(executor, view, plan);
-        for (now, whole) in at_once(CONCURRENCY, plans, apply).await {
+        for (now, whole) in at_once(at_most, plans, apply).await {
             if !whole {
                 outcome.failed.insert(ObjectKey::cluster(&now.name), None);
             }

@@ -189,7 +189,12 @@ mod tests {
 
     fn balancer(weight: u8) -> Observed {
         let backend = |server: &str| Backend {
-            key: BackendKey { kind: BackendKind::Ecs, server_id: server.into(), server_ip: String::new(), port: 30080 },
+            key: BackendKey {
+                kind: BackendKind::Ecs,
+                server_id: server.into(),
+                server_ip: Box::default(),
+                port: 30080,
+            },
             weight,
             description: "k8s/80/web/default/c1".into(),
         };

@@ -335,7 +335,7 @@ mod tests {
     fn texts_are_kept_once_and_only_while_they_are_used() {
         let balancer = |server: String| {
             let key =
-                BackendKey { kind: BackendKind::Ecs, server_id: server.into(), server_ip: String::new(), port: 1 };
+                BackendKey { kind: BackendKind::Ecs, server_id: server.into(), server_ip: Box::default(), port: 1 };
             let backends = Some(Arc::new(vec![Backend { key, weight: 100, description: "mark".into() }]));
             let group = ObservedGroup { name: String::new(), backends };
             Arc::new(Observed { groups: [("rsp".to_owned(), group)].into(), ..Observed::default() })

@@ -146,7 +146,7 @@ impl Outcome<'_> {
         let address = endpoint.address.to_string();
         let mut found = false;
         for wanted in self.desired.groups.values() {
-            for key in wanted.backends.keys().filter(|key| key.server_ip == address) {
+            for key in wanted.backends.keys().filter(|key| *key.server_ip == *address) {
                 if !self.holds(&wanted.group, key) {
                     return None;
                 }

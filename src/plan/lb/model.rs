@@ -246,7 +246,7 @@ pub struct BackendKey {
     /// `i-...` or `eni-...`
     pub server_id: Arc<str>,
     /// Empty for ECS instances.
-    pub server_ip: String,
+    pub server_ip: Box<str>,
     /// 1 to 65535
     pub port: u16,
 }

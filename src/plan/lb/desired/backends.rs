@@ -166,7 +166,7 @@ impl<'a> Sources<'a> {
         let ecs = |instance: &str| BackendKey {
             kind: BackendKind::Ecs,
             server_id: instance.into(),
-            server_ip: String::new(),
+            server_ip: Box::default(),
             port: port.node_port,
         };
         match self.mode {
@@ -257,7 +257,7 @@ impl PortBackends {
             let key = BackendKey {
                 kind: BackendKind::Eni,
                 server_id: interface.as_str().into(),
-                server_ip: address.to_string(),
+                server_ip: address.to_string().into(),
                 port,
             };
             return Some((key, endpoint.terminating));

@@ -228,7 +228,7 @@ impl Cloud {
             key: BackendKey {
                 kind: BackendKind::Ecs,
                 server_id: "i-user".into(),
-                server_ip: String::new(),
+                server_ip: Box::default(),
                 port: 8080,
             },
             weight: 100,
