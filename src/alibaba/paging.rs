@@ -144,5 +144,8 @@ mod tests {
     async fn a_list_that_changes_while_it_is_read_is_read_again() {
         assert_eq!(read(&[(&[1, 2], 4), (&[4], 3)]).await, Err(FaultKind::Transient), "3 moved to the page before");
         assert_eq!(read(&[(&[1, 2], 4), (&[], 4)]).await, Err(FaultKind::Transient));
+        let pages = [(vec![1, 2], 4), (vec![4], 3)];
+        let shown = shown_by_number(2, |number| std::future::ready(Ok(pages[number - 1].clone()))).await;
+        assert_eq!(shown.ok(), Some((vec![1, 2, 4], false)), "what it showed was there");
     }
 }
