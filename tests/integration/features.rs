@@ -162,7 +162,7 @@ async fn trap_16_source_ranges_affinity_and_health_checks_reach_the_listeners() 
     assert_eq!(found.config["PersistenceTimeout"], 3600);
     let port = world.service("web")["spec"]["healthCheckNodePort"].clone();
     assert_eq!((&found.config["HealthCheckType"], &found.config["HealthCheckConnectPort"]), (&json!("http"), &port));
-    assert!(said(&world, "web", "at most 3600 s"), "{:?}", world.events("Service", "web"));
+    world.until("the bound is told", |_| said(&world, "web", "at most 3600 s")).await;
 
     patch(&world, "web", &json!({ "spec": { "loadBalancerSourceRanges": ["172.16.0.0/12"] } }));
     world.until("the list follows", |_| entries() == Some(vec!["172.16.0.0/12".to_owned()])).await;
@@ -217,7 +217,7 @@ async fn edits_of_others_are_repaired_where_we_manage_and_told_by_name() {
     world.until("it is told", |_| reasons(&world, "web").contains(&"RepairedDrift".to_owned())).await;
     for (found, restored) in [("Scheduler rr", "wlc"), ("weight 1", "100")] {
         let change = format!("{found} -> {restored}");
-        assert!(said(&world, "web", &change), "{change}: {:?}", world.events("Service", "web"));
+        world.until("the change is told", |_| said(&world, "web", &change)).await;
     }
     assert!(!balancer(&world).unwrap().delete_protection, "that is not ours to keep");
     assert!(ccm.stop().await.success());
