@@ -249,8 +249,11 @@ async fn follow(
             End::InTime => {
                 drops = 0;
                 pauses.reset();
-                if let Some(better) = readable(requests, &candidates[..chosen]).await {
-                    return format!("{better} can be read now");
+                match readable(requests, &candidates[..chosen]).await {
+                    Ok(Some(better)) => return format!("{better} can be read now"),
+                    Ok(None) => {}
+                    // A server that ends its watches may be about to be another one.
+                    Err(fault) => return fault.to_string(),
                 }
                 if let Some(reason) = went_back(requests, candidates[chosen].path, &version).await {
                     return reason;
@@ -269,9 +272,12 @@ async fn follow(
                     return reason;
                 }
                 sleep(pauses.next()).await;
-                // Behind a broken connection there may be a newer server now, or one with older objects.
-                if let Some(better) = readable(requests, &candidates[..chosen]).await {
-                    return format!("{better} can be read now");
+                // Behind a broken connection there may be a newer server now, or one with older objects. A watch that was
+                // opened before that is known would hide it for minutes.
+                match readable(requests, &candidates[..chosen]).await {
+                    Ok(Some(better)) => return format!("{better} can be read now"),
+                    Ok(None) => {}
+                    Err(fault) => return fault.to_string(),
                 }
                 if let Some(reason) = went_back(requests, candidates[chosen].path, &version).await {
                     return reason;
@@ -281,14 +287,16 @@ async fn follow(
     }
 }
 
-/// The first of `resources` that can be read.
-async fn readable(requests: &Requests, resources: &[Resource]) -> Option<&'static str> {
+/// The first of `resources` that can be read; a fault if nobody says whether one can.
+async fn readable(requests: &Requests, resources: &[Resource]) -> Result<Option<&'static str>, RequestFault> {
     for resource in resources {
-        if requests.get(&format!("{}?limit=1", resource.path)).await.is_ok() {
-            return Some(resource.path);
+        match requests.get(&format!("{}?limit=1", resource.path)).await {
+            Ok(_) => return Ok(Some(resource.path)),
+            Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => {}
+            Err(fault) => return Err(fault),
         }
     }
-    None
+    Ok(None)
 }
 
 /// One object of the newest list; only the version of the list matters.
