@@ -3,7 +3,7 @@
 //! [`plan`] decides about one node; [`removal`] decides about nodes whose instance is gone. The order of steps is the
 //! order in which others depend on them: addresses early, because certificates of kubelets wait for them, and the taint
 //! last, because it is what keeps pods away from a node that is not ready to run them. Steps that go to the same part of a
-//! node stand side by side, so that they need one [`write`].
+//! node stand side by side, so that they need one [`Write`](write::Write).
 
 use std::collections::BTreeMap;
 use std::fmt;
