@@ -50,7 +50,7 @@ impl Missing {
     pub(super) fn uri(&self, path: &str) -> String {
         let (folder, plural) = path.rsplit_once('/').unwrap_or_default();
         let (parameter, selector) = &self.selector;
-        format!("{folder}/namespaces/{}/{plural}?{parameter}={}", self.namespace, segment(selector))
+        format!("{folder}/namespaces/{}/{plural}?{parameter}={}", segment(&self.namespace), segment(selector))
     }
 }
 
@@ -168,10 +168,25 @@ struct Objects {
     left_out: HashMap<ObjectKey, Vec<Box<str>>>,
 }
 
+/// What becomes of an object.
+enum Fate {
+    Keep(Arc<EndpointsView>),
+    /// With all others of its Service.
+    LeaveOut,
+    /// Nothing is known of it.
+    Ignore,
+}
+
 impl Objects {
-    fn keep(&mut self, service: &ObjectKey, name: ObjectKey, view: Arc<EndpointsView>) {
-        self.kept.entry(service.clone()).or_default().insert(name.name.clone(), view);
-        self.owners.insert(name, service.clone());
+    fn put(&mut self, service: &ObjectKey, name: ObjectKey, fate: Fate) {
+        match fate {
+            Fate::Keep(view) => {
+                self.kept.entry(service.clone()).or_default().insert(name.name.clone(), view);
+                self.owners.insert(name, service.clone());
+            }
+            Fate::LeaveOut => self.leave_out(service, &name.name),
+            Fate::Ignore => {}
+        }
     }
 
     /// Leaves out an object, and with it all of its Service.
@@ -226,13 +241,18 @@ impl ByService {
         self.services.get(service).is_some()
     }
 
-    /// What an object says; if it cannot be read, what it said before.
-    fn read(&self, service: &ObjectKey, name: &ObjectKey, object: Value) -> Option<Arc<EndpointsView>> {
+    /// What becomes of an object whose Service has others that are `left_out` already or not. One that cannot be read says
+    /// what it said before.
+    fn fate(&self, left_out: bool, service: &ObjectKey, name: &ObjectKey, object: Value) -> Fate {
+        if left_out || !self.concerns_us(service) {
+            return Fate::LeaveOut;
+        }
         match (self.shape.read)(object) {
-            Ok(view) => Some(Arc::new(view)),
+            Ok(view) => Fate::Keep(Arc::new(view)),
             Err(error) => {
                 unreadable(name, &error);
-                self.known.kept.get(service)?.get(&name.name).cloned()
+                let before = self.known.kept.get(service).and_then(|parts| parts.get(&name.name));
+                before.map_or(Fate::Ignore, |view| Fate::Keep(view.clone()))
             }
         }
     }
@@ -258,11 +278,8 @@ impl Intake for ByService {
         if (self.shape.is_filled)(&object) {
             self.addressed.insert(service.clone());
         }
-        if !self.concerns_us(&service) || self.listed.left_out.contains_key(&service) {
-            self.listed.leave_out(&service, &name.name);
-        } else if let Some(view) = self.read(&service, &name, object) {
-            self.listed.keep(&service, name, view);
-        }
+        let fate = self.fate(self.listed.left_out.contains_key(&service), &service, &name, object);
+        self.listed.put(&service, name, fate);
     }
 
     fn with_addresses(&self) -> Option<BTreeSet<ObjectKey>> {
@@ -284,16 +301,12 @@ impl Intake for ByService {
             self.show(before);
         }
         let Some(service) = service else { return };
-        if self.known.left_out.contains_key(&service) {
-            self.known.leave_out(&service, &name.name);
-            return;
+        let left_out = self.known.left_out.contains_key(&service);
+        let fate = self.fate(left_out, &service, &name, object);
+        self.known.put(&service, name, fate);
+        if !left_out {
+            self.show(service);
         }
-        if !self.concerns_us(&service) {
-            self.known.leave_out(&service, &name.name);
-        } else if let Some(view) = self.read(&service, &name, object) {
-            self.known.keep(&service, name, view);
-        }
-        self.show(service);
     }
 
     fn delete(&mut self, object: &Value) {
@@ -345,11 +358,8 @@ impl Intake for ByService {
             if !missing.services.contains(&service) {
                 continue;
             }
-            if !self.concerns_us(&service) || self.known.left_out.contains_key(&service) {
-                self.known.leave_out(&service, &name.name);
-            } else if let Some(view) = self.read(&service, &name, object) {
-                self.known.keep(&service, name, view);
-            }
+            let fate = self.fate(self.known.left_out.contains_key(&service), &service, &name, object);
+            self.known.put(&service, name, fate);
         }
         missing.services.iter().for_each(|service| self.show(service.clone()));
     }

@@ -249,13 +249,7 @@ async fn follow(
             End::InTime => {
                 drops = 0;
                 pauses.reset();
-                match readable(requests, &candidates[..chosen]).await {
-                    Ok(Some(better)) => return format!("{better} can be read now"),
-                    Ok(None) => {}
-                    // A server that ends its watches may be about to be another one.
-                    Err(fault) => return fault.to_string(),
-                }
-                if let Some(reason) = went_back(requests, candidates[chosen].path, &version).await {
+                if let Some(reason) = is_another(requests, candidates, chosen, &version).await {
                     return reason;
                 }
             }
@@ -272,18 +266,21 @@ async fn follow(
                     return reason;
                 }
                 sleep(pauses.next()).await;
-                // Behind a broken connection there may be a newer server now, or one with older objects. A watch that was
-                // opened before that is known would hide it for minutes.
-                match readable(requests, &candidates[..chosen]).await {
-                    Ok(Some(better)) => return format!("{better} can be read now"),
-                    Ok(None) => {}
-                    Err(fault) => return fault.to_string(),
-                }
-                if let Some(reason) = went_back(requests, candidates[chosen].path, &version).await {
+                if let Some(reason) = is_another(requests, candidates, chosen, &version).await {
                     return reason;
                 }
             }
         }
+    }
+}
+
+/// Why a watch cannot simply be opened again after it has ended: there may be a newer server now, or one with older objects.
+/// As long as nobody says whether it is newer, it counts as such, since a watch that was opened would hide it for minutes.
+async fn is_another(requests: &Requests, candidates: &[Resource], chosen: usize, version: &str) -> Option<String> {
+    match readable(requests, &candidates[..chosen]).await {
+        Ok(Some(better)) => Some(format!("{better} can be read now")),
+        Ok(None) => went_back(requests, candidates[chosen].path, version).await,
+        Err(fault) => Some(fault.to_string()),
     }
 }
 

@@ -126,6 +126,12 @@ pub struct NodeView {
     pub network_unavailable: Option<Condition>,
 }
 
+/// The node of this name, out of `nodes` in the order of their names.
+#[must_use]
+pub fn node_of<'a>(nodes: &'a [Arc<NodeView>], name: &str) -> Option<&'a Arc<NodeView>> {
+    nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok().map(|index| &nodes[index])
+}
+
 /// `spec.type` of a Service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceType {

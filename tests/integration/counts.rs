@@ -30,18 +30,17 @@ const fn costs(id: &'static str, text: &'static str, calls: &'static [(&'static 
     Operation { id, text, calls }
 }
 
+/// A load balancer for one port.
+const MADE_WITH_ONE_PORT: &[(&str, usize)] = &[
+    ("DescribeLoadBalancers", 2),
+    ("CreateLoadBalancer", 1),
+    ("CreateVServerGroup", 1),
+    ("CreateLoadBalancerTCPListener", 1),
+    ("StartLoadBalancerListener", 1),
+];
+
 const OPERATIONS: &[Operation] = &[
-    costs(
-        "new",
-        "A new Service with one port",
-        &[
-            ("DescribeLoadBalancers", 2),
-            ("CreateLoadBalancer", 1),
-            ("CreateVServerGroup", 1),
-            ("CreateLoadBalancerTCPListener", 1),
-            ("StartLoadBalancerListener", 1),
-        ],
-    ),
+    costs("new", "A new Service with one port", MADE_WITH_ONE_PORT),
     costs(
         "new-two",
         "A new Service with two ports",
@@ -63,13 +62,7 @@ const OPERATIONS: &[Operation] = &[
     costs(
         "becomes",
         "A Service of type `ClusterIP` becomes one of type `LoadBalancer`, with `externalTrafficPolicy: Local`",
-        &[
-            ("DescribeLoadBalancers", 2),
-            ("CreateLoadBalancer", 1),
-            ("CreateVServerGroup", 1),
-            ("CreateLoadBalancerTCPListener", 1),
-            ("StartLoadBalancerListener", 1),
-        ],
+        MADE_WITH_ONE_PORT,
     ),
     costs(
         "annotation",

@@ -2,7 +2,6 @@
 //! nodes whose instance is released.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,8 +32,10 @@ pub(super) mod write;
 
 const COMPONENT: &str = "node-controller";
 const LONGEST_CLOUD_WRITE: Duration = Duration::from_secs(5);
-/// Nodes that are written at once: with each, a call to the cloud is waited for.
-const CONCURRENCY: RangeInclusive<usize> = 16..=64;
+/// Nodes that are written at once, by how many there are: with each, a call to the cloud is waited for, so that thousands
+/// need more, and each takes buffers.
+const FEWEST_AT_ONCE: usize = 16;
+const MOST_AT_ONCE: usize = 64;
 /// How long the watch may take to show what we wrote ourselves.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -213,17 +214,16 @@ impl NodePass {
         for (view, fault) in &found.faults {
             warn!(node = %view.name, %fault, "the instance could not be looked up; it is tried again");
             outcome.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
-            if node::has_taint(view, node::UNINITIALIZED) {
+            if is_new(view) {
                 let message = format!("The instance could not be looked up; it is tried again: {fault}");
                 cluster.events().warning(COMPONENT, &regarding(view), "SyncNodeFailed", message);
             }
         }
         let executor = Executor { cluster, nodes: &self.nodes.store, cloud, fence, policy: policy(config) };
         let plans = std::mem::take(&mut found.plans);
-        // Enough that thousands do not take minutes, and no more buffers than that takes.
-        let at_most = (plans.len() / 16).clamp(*CONCURRENCY.start(), *CONCURRENCY.end());
+        let limit = (plans.len() / 16).clamp(FEWEST_AT_ONCE, MOST_AT_ONCE);
         let apply = |(view, plan)| self.apply_one(executor, view, plan);
-        for (now, whole) in at_once(at_most, plans, apply).await {
+        for (now, whole) in at_once(limit, plans, apply).await {
             if !whole {
                 outcome.failed.insert(ObjectKey::cluster(&now.name), None);
             }

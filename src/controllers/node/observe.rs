@@ -178,8 +178,8 @@ async fn doubt(ecs: &Ecs, all: &[Arc<NodeView>], sighted: &mut Sighted) {
     }
 }
 
-/// Asks region by region, in batches, some at once. A batch that is refused is split until the ids that spoil it stand alone; the
-/// number of extra calls is bounded, and what is left then fails with the last fault.
+/// Asks region by region, in batches, some at once. A batch that is refused is split until the ids that spoil it stand
+/// alone; the number of extra calls is bounded, and what is left then fails with the last fault.
 async fn gather<F, R>(ids: &BTreeSet<ProviderId>, batch_size: usize, fetch: F) -> Sighted
 where
     F: Fn(String, Vec<String>) -> R,

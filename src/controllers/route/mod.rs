@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::fence::Fence;
 use crate::observe::alarms::named;
 use crate::plan::PlanLine;
-use crate::plan::inputs::{Condition, NodeView, ObjectKey};
+use crate::plan::inputs::{Condition, NodeView, ObjectKey, node_of};
 use crate::plan::route::condition::{self, Content};
 use crate::plan::route::owners::{Kept, Owners, suspects};
 use crate::plan::route::sight::{LOOK_AGAIN, Sight};
@@ -242,8 +242,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn view(&self, node: &str) -> Option<&Arc<NodeView>> {
-        let at = self.views.binary_search_by(|view| view.name.as_str().cmp(node)).ok()?;
-        self.views.get(at)
+        node_of(self.views, node)
     }
 
     fn again(&mut self, node: &str, wait: Duration) {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{Inputs, Settings};
-use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ServicePort, ServiceView, TargetPort};
+use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ServicePort, ServiceView, TargetPort, node_of};
 use crate::plan::lb::Problem;
 use crate::plan::lb::annotations::{self, Annotations, Name};
 use crate::plan::lb::model::{BackendKey, BackendKind};
@@ -135,7 +135,7 @@ impl<'a> Sources<'a> {
         let concerned: Vec<&'a Arc<NodeView>> = if mode != Mode::Cluster || reach == Reach::Endpoints {
             let named: BTreeSet<&str> =
                 sources.endpoints.iter().filter_map(|endpoint| endpoint.node.as_deref()).collect();
-            named.into_iter().filter_map(|name| find(nodes, name)).collect()
+            named.into_iter().filter_map(|name| node_of(nodes, name)).collect()
         } else {
             nodes.iter().collect()
         };
@@ -270,10 +270,6 @@ impl PortBackends {
         }
         None
     }
-}
-
-fn find<'a>(nodes: &'a [Arc<NodeView>], name: &str) -> Option<&'a Arc<NodeView>> {
-    nodes.binary_search_by(|node| node.name.as_str().cmp(name)).ok().map(|index| &nodes[index])
 }
 
 /// `count` of `n` parts of a total weight, at least `least` unless the total is 0.
