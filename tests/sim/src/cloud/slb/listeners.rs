@@ -345,7 +345,7 @@ fn take(cx: &Context<'_>, protocol: Protocol, listener: &mut Listener, create: b
     };
     if let Some(scheduler) = params.one_of("Scheduler", schedulers)? {
         let hashes = |it: &str| it.ends_with("ch");
-        if !create && scheduler != listener.scheduler && (hashes(scheduler) || hashes(&listener.scheduler)) {
+        if !create && scheduler != listener.scheduler && hashes(scheduler) {
             let why = format!("{} cannot be changed to {scheduler} on an existing listener", listener.scheduler);
             return Err(ApiError::invalid("Scheduler", &why));
         }

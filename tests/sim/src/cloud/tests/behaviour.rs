@@ -227,6 +227,22 @@ async fn wrong_calls_get_the_code_of_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn no_listener_changes_to_a_hash_but_back_from_it() {
+    let cloud = Cloud::new(world());
+    let client = Client::new(&cloud);
+    let lb = client.create_load_balancer().await;
+    let group = client.create_group(&lb, &backend("i-1", 80)).await;
+    let id = [("LoadBalancerId", lb.as_str()), ("ListenerPort", "80")];
+    let made = [id[0], id[1], ("Bandwidth", "-1"), ("VServerGroupId", &group), ("Scheduler", "sch")];
+    client.slb("CreateLoadBalancerTCPListener", &made).await.unwrap();
+    for (scheduler, refused) in [("sch", false), ("tch", true), ("wrr", false), ("rr", false), ("sch", true)] {
+        let change = [id[0], id[1], ("Scheduler", scheduler)];
+        let answer = client.slb("SetLoadBalancerTCPListenerAttribute", &change).await;
+        assert_eq!(answer.err().as_deref(), refused.then_some("InvalidParameter.Scheduler"), "{scheduler}");
+    }
+}
+
+#[tokio::test]
 async fn quotas_of_a_load_balancer_are_kept() {
     let cloud = Cloud::new(world());
     let client = Client::new(&cloud);
