@@ -276,7 +276,8 @@ async fn local_services() {
 }
 
 async fn nodes() {
-    let world = World::new(&["node"], "period = \"10s\"\n").await;
+    // The periodic pass comes when all the rest is done.
+    let world = World::new(&["node"], "period = \"30s\"\n").await;
     let ccm = world.start_with(&["--set", "node.aggregation=2s"], &[]);
     world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
     settle(&world, SHORT).await;
