@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-// With musl's own a third more CPU time is needed, by `examples/scale`: it goes to the kernel more often.
+// musl's own allocator takes a third more CPU time, as tests/scale measures it: it goes to the kernel more often.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

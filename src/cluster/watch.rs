@@ -249,7 +249,7 @@ async fn follow(
             End::InTime => {
                 drops = 0;
                 pauses.reset();
-                if let Some(reason) = is_another(requests, candidates, chosen, &version).await {
+                if let Some(reason) = became_another(requests, candidates, chosen, &version).await {
                     return reason;
                 }
             }
@@ -266,7 +266,7 @@ async fn follow(
                     return reason;
                 }
                 sleep(pauses.next()).await;
-                if let Some(reason) = is_another(requests, candidates, chosen, &version).await {
+                if let Some(reason) = became_another(requests, candidates, chosen, &version).await {
                     return reason;
                 }
             }
@@ -276,7 +276,7 @@ async fn follow(
 
 /// Why a watch cannot simply be opened again after it has ended: there may be a newer server now, or one with older objects.
 /// As long as nobody says whether it is newer, it counts as such, since a watch that was opened would hide it for minutes.
-async fn is_another(requests: &Requests, candidates: &[Resource], chosen: usize, version: &str) -> Option<String> {
+async fn became_another(requests: &Requests, candidates: &[Resource], chosen: usize, version: &str) -> Option<String> {
     match readable(requests, &candidates[..chosen]).await {
         Ok(Some(better)) => Some(format!("{better} can be read now")),
         Ok(None) => went_back(requests, candidates[chosen].path, version).await,

@@ -31,7 +31,7 @@ impl Slb {
     /// # Errors
     /// As any call.
     pub async fn find_by_tag(&self, key: &str, value: &str) -> Result<Vec<ObservedInstance>, Fault> {
-        Ok(having(self.list(tag(key, value)).await?, key, value))
+        Ok(having(self.list(tag_filter(key, value)).await?, key, value))
     }
 
     /// Instances with this tag, as far as a list shows them that may change while it is read. What it lacks may be there.
@@ -39,7 +39,7 @@ impl Slb {
     /// # Errors
     /// As any call.
     pub async fn shown_by_tag(&self, key: &str, value: &str) -> Result<Vec<ObservedInstance>, Fault> {
-        Ok(having(self.list_shown(tag(key, value)).await?.0, key, value))
+        Ok(having(self.list_shown(tag_filter(key, value)).await?.0, key, value))
     }
 
     /// Instances of exactly this name, every page.
@@ -239,7 +239,7 @@ impl Slb {
 }
 
 /// One tag only: several would be combined with "or".
-fn tag(key: &str, value: &str) -> Params {
+fn tag_filter(key: &str, value: &str) -> Params {
     Params::new().with("Tags", json!([{"TagKey": key, "TagValue": value}]))
 }
 

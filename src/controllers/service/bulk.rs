@@ -137,9 +137,10 @@ impl Bulk {
         }
         let listing = listing.as_mut()?;
         let taken = take(&mut listing.instances, id)?;
-        match listing.instances.is_empty() {
-            true => listing.taken = HashSet::new(),
-            false => drop(listing.taken.insert(taken.id.clone())),
+        if listing.instances.is_empty() {
+            listing.taken = HashSet::new();
+        } else {
+            listing.taken.insert(taken.id.clone());
         }
         Some(taken)
     }

@@ -146,6 +146,15 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned()
 }
 
+/// A cloud with a load balancer and, in it, a server group with `i-1`: cloud, client, and their two ids.
+async fn cloud_with_group() -> (Cloud, Client, String, String) {
+    let cloud = Cloud::new(world());
+    let client = Client::new(&cloud);
+    let lb = client.create_load_balancer().await;
+    let group = client.create_group(&lb, &backend("i-1", 80)).await;
+    (cloud, client, lb, group)
+}
+
 /// One backend as the API takes it.
 fn backend(server: &str, port: u16) -> String {
     format!(r#"[{{"ServerId":"{server}","Port":"{port}","Weight":"100","Type":"ecs","Description":"d"}}]"#)

@@ -52,10 +52,7 @@ async fn a_load_balancer_starts_with_the_defaults_of_the_cloud() {
 
 #[tokio::test]
 async fn listeners_start_stopped_with_the_defaults_of_their_protocol() {
-    let cloud = Cloud::new(world());
-    let client = Client::new(&cloud);
-    let lb = client.create_load_balancer().await;
-    let group = client.create_group(&lb, &backend("i-1", 80)).await;
+    let (cloud, client, lb, group) = cloud_with_group().await;
     client.create_tcp_listener(&lb, "80", &group).await.unwrap();
     let http =
         [("LoadBalancerId", lb.as_str()), ("ListenerPort", "81"), ("HealthCheck", "off"), ("VServerGroupId", &group)];
@@ -130,10 +127,7 @@ type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
 
 #[tokio::test]
 async fn wrong_calls_get_the_code_of_what_is_wrong() {
-    let cloud = Cloud::new(world());
-    let client = Client::new(&cloud);
-    let lb = client.create_load_balancer().await;
-    let group = client.create_group(&lb, &backend("i-1", 80)).await;
+    let (cloud, client, lb, group) = cloud_with_group().await;
     client.create_tcp_listener(&lb, "80", &group).await.unwrap();
     let id = ("LoadBalancerId", lb.as_str());
     let rsp = ("VServerGroupId", group.as_str());
@@ -228,10 +222,7 @@ async fn wrong_calls_get_the_code_of_what_is_wrong() {
 
 #[tokio::test]
 async fn no_listener_changes_to_a_hash_but_back_from_it() {
-    let cloud = Cloud::new(world());
-    let client = Client::new(&cloud);
-    let lb = client.create_load_balancer().await;
-    let group = client.create_group(&lb, &backend("i-1", 80)).await;
+    let (_, client, lb, group) = cloud_with_group().await;
     let id = [("LoadBalancerId", lb.as_str()), ("ListenerPort", "80")];
     let made = [id[0], id[1], ("Bandwidth", "-1"), ("VServerGroupId", &group), ("Scheduler", "sch")];
     client.slb("CreateLoadBalancerTCPListener", &made).await.unwrap();
@@ -290,10 +281,7 @@ async fn pods_are_backends_by_interface_and_address() {
 
 #[tokio::test]
 async fn https_listeners_that_are_forwarded_to_stay() {
-    let cloud = Cloud::new(world());
-    let client = Client::new(&cloud);
-    let lb = client.create_load_balancer().await;
-    let group = client.create_group(&lb, &backend("i-1", 80)).await;
+    let (cloud, client, lb, group) = cloud_with_group().await;
     let id = ("LoadBalancerId", lb.as_str());
     let https = [
         id,

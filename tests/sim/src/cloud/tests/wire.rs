@@ -80,10 +80,7 @@ async fn errors_carry_what_support_asks_for() {
 
 #[tokio::test]
 async fn parameters_that_the_real_cloud_would_ignore_are_complaints() {
-    let cloud = Cloud::new(world());
-    let client = Client::new(&cloud);
-    let lb = client.create_load_balancer().await;
-    let group = client.create_group(&lb, &backend("i-1", 80)).await;
+    let (cloud, client, lb, group) = cloud_with_group().await;
     let given = [
         ("LoadBalancerId", lb.as_str()),
         ("ListenerPort", "80"),
