@@ -16,13 +16,13 @@ use alicloud_ccm::alibaba::Cloud;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::{self, Config, Origin};
+use alicloud_ccm::plan::clb::apply::Made;
+use alicloud_ccm::plan::clb::naming::CLUSTER_TAG;
+use alicloud_ccm::plan::clb::observed::Observed;
+use alicloud_ccm::plan::clb::{Inputs, Settings, desire, diff};
 use alicloud_ccm::plan::inputs::{
     EndpointsView, NodeAddress, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView, TargetPort,
 };
-use alicloud_ccm::plan::lb::apply::Made;
-use alicloud_ccm::plan::lb::naming::CLUSTER_TAG;
-use alicloud_ccm::plan::lb::observed::Observed;
-use alicloud_ccm::plan::lb::{Inputs, Settings, desire, diff};
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;

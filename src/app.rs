@@ -25,14 +25,14 @@ use crate::config::watch::{Pace, Reload, Watch};
 use crate::config::{Config, Loaded, Origin, checked};
 use crate::controllers::Context;
 use crate::fence::{Fence, fence};
-use crate::observe::health::Health;
-use crate::observe::http::{self, Manners, Pages};
-use crate::observe::logs::Logs;
-use crate::observe::metrics;
-use crate::observe::notify::ServiceManager;
 use crate::plan::inputs::ObjectKey;
 use crate::reload::{Change, Outcome};
 use crate::supervisor::{Supervisor, wanted};
+use crate::telemetry::health::Health;
+use crate::telemetry::http::{self, Manners, Pages};
+use crate::telemetry::logs::Logs;
+use crate::telemetry::metrics;
+use crate::telemetry::notify::ServiceManager;
 
 /// Time between looks at what readiness depends on.
 const HEALTH_PERIOD: Duration = Duration::from_secs(1);

@@ -12,9 +12,9 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use crate::alibaba::permissions;
 use crate::config::{self, Loaded, Origin, Report};
 use crate::kubelet::{self, Form, HostName};
-use crate::observe::panics;
 use crate::plan::inputs::ObjectKey;
 use crate::rights::cluster::{ServerVersion, Subject};
+use crate::telemetry::panics;
 use crate::{app, gc, preview, rights};
 
 /// Where the configuration is if nothing says otherwise.
@@ -187,7 +187,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(text) => say(&text),
             Err(error) => fail(&error.to_string()),
         },
-        Command::Annotations => say(&crate::plan::lb::annotations::reference_page()),
+        Command::Annotations => say(&crate::plan::clb::annotations::reference_page()),
         Command::Version => say(&format!("alicloud-ccm {}\n", env!("CARGO_PKG_VERSION"))),
     }
 }

@@ -10,8 +10,8 @@
 //! # Reading order
 //!
 //! 1. [`plan`]: the decisions. [`plan::inputs`] is what is seen of the cluster, [`plan::node`], [`plan::route`] and
-//!    [`plan::lb`] turn it, and what the cloud has, into steps.
-//! 2. [`controllers`]: the loops. [`controllers::level`] drives sets (nodes, routes), [`controllers::keyed`] drives single
+//!    [`plan::clb`] turn it, and what the cloud has, into steps.
+//! 2. [`controllers`]: the loops. [`controllers::batch`] drives sets (nodes, routes), [`controllers::workqueue`] drives single
 //!    objects (Services).
 //! 3. [`fence`]: who may write, and until when.
 //! 4. [`alibaba`] and [`cluster`]: the two worlds, each behind a seam as low as possible.
@@ -29,7 +29,7 @@
 //! - Only [`alibaba`] names the vendor's actions; only [`cluster`] uses the Kubernetes client.
 //! - A write takes a [`fence::Permit`], and only the [`fence::Fence`] gives one out: there is no other way to write.
 //! - The wall clock is read in [`clock`] and nowhere else; what is left to chance, which is only when something is tried,
-//!   is in [`chance`].
+//!   is in [`jitter`].
 //! - There is no state of our own: whatever is remembered only saves reads, and can be lost at any moment.
 //!
 //! Absent on purpose: a hash of the last applied state (it hides drift; the digests that a copy leaves for the next one are
@@ -41,7 +41,6 @@
 
 pub mod alibaba;
 pub mod app;
-pub mod chance;
 pub mod cli;
 pub mod clock;
 pub mod cluster;
@@ -49,10 +48,11 @@ pub mod config;
 pub mod controllers;
 pub mod fence;
 pub mod gc;
+pub mod jitter;
 pub mod kubelet;
-pub mod observe;
 pub mod plan;
 pub mod preview;
 pub mod reload;
 pub mod rights;
 pub mod supervisor;
+pub mod telemetry;

@@ -13,7 +13,7 @@ use tracing::{error, info};
 
 use crate::config::{Config, ControllerName};
 use crate::controllers::{Context, node, route, service};
-use crate::observe::metrics;
+use crate::telemetry::metrics;
 
 /// Pause before a job that ended by itself is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(5);

@@ -6,14 +6,14 @@ use http::HeaderValue;
 use parking_lot::RwLock;
 
 use super::actions::{Action, Read, Write};
-use super::budget::{Allowance, Errand};
 use super::credentials::{CredentialState, Provider, Source};
 use super::endpoints;
 use super::errors;
 use super::metadata::Metadata;
+use super::rate_limit::{Allowance, Priority};
+use super::rpc::{Answer, Exchange, Manner, Wire, fault};
 use super::signing::Params;
 use super::transport::Transport;
-use super::wire::{Answer, Exchange, Manner, Wire, fault};
 use super::{Fault, FaultKind};
 use crate::config::checked;
 use crate::fence::Permit;
@@ -22,7 +22,7 @@ use crate::fence::Permit;
 #[derive(Clone, Debug)]
 pub struct Call {
     client: Arc<Client>,
-    errand: Errand,
+    errand: Priority,
 }
 
 #[derive(Debug)]
@@ -66,11 +66,11 @@ impl Call {
             credentials_version: 0,
         };
         let client = Client { wire: Wire::new(transport), settings: RwLock::new(Arc::new(settings)) };
-        Self { client: Arc::new(client), errand: Errand::default() }
+        Self { client: Arc::new(client), errand: Priority::default() }
     }
 
     /// The same, for calls on behalf of one object.
-    pub(super) fn on(&self, errand: Errand) -> Self {
+    pub(super) fn on(&self, errand: Priority) -> Self {
         Self { client: self.client.clone(), errand }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::actions::Action;
-use super::wire::fault;
+use super::rpc::fault;
 use super::{Fault, FaultKind};
 
 /// More pages than any account has; a list that does not end is not a list.

@@ -18,9 +18,9 @@ use super::vpc::RouteItem;
 use super::{Cloud, FaultKind, actions, place};
 use crate::config::checked::{AccessKey, Credentials, VSwitchChoice};
 use crate::config::secret::Secret;
-use crate::plan::lb::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerFields, ListenerKey, Protocol};
-use crate::plan::lb::observed::CertificateState;
-use crate::plan::lb::operation::{CreateAccessList, CreateInstance};
+use crate::plan::clb::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerFields, ListenerKey, Protocol};
+use crate::plan::clb::observed::CertificateState;
+use crate::plan::clb::operation::{CreateAccessList, CreateInstance};
 
 pub(crate) const REGION: &str = "cn-hangzhou";
 

@@ -13,8 +13,8 @@ mod tests;
 
 pub use instance::PAGE as LISTED_INSTANCES;
 
-use super::{Call, Errand};
-use crate::plan::lb::model::{ListenerFields, ListenerKey, Protocol};
+use super::{Call, Priority};
+use crate::plan::clb::model::{ListenerFields, ListenerKey, Protocol};
 
 /// Answer to the creation of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct Slb(pub(super) Call);
 impl Slb {
     /// The same, for calls on behalf of one object.
     #[must_use]
-    pub fn on(&self, errand: Errand) -> Self {
+    pub fn on(&self, errand: Priority) -> Self {
         Self(self.0.on(errand))
     }
 }

@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use super::Fault;
 use super::actions::{ASSUME_ROLE, ASSUME_ROLE_WITH_OIDC};
-use super::budget::Errand;
 use super::decode::{Nested, Text};
+use super::rate_limit::Priority;
+use super::rpc::{Answer, Exchange, Manner, Wire};
 use super::signing::{KeyPair, Params};
-use super::wire::{Answer, Exchange, Manner, Wire};
 use crate::config::secret::Secret;
 
 /// The service itself gives up after ten seconds.
@@ -62,7 +62,7 @@ impl Sts<'_> {
             params: role.params().maybe("ExternalId", external_id),
             key: Some(key),
             permit: None,
-            errand: Errand::default(),
+            errand: Priority::default(),
             manner: &self.manner(),
         };
         issued(self.wire.exchange(&exchange).await?)
@@ -81,7 +81,7 @@ impl Sts<'_> {
             params: role.params().with("OIDCProviderArn", provider_arn).with("OIDCToken", token.expose()),
             key: None,
             permit: None,
-            errand: Errand::default(),
+            errand: Priority::default(),
             manner: &self.manner(),
         };
         issued(self.wire.exchange(&exchange).await?)

@@ -13,8 +13,8 @@ use super::actions::{
 use super::decode::{Int, List, Text};
 use super::errors;
 use super::paging::{by_number, by_token, unique};
+use super::rpc::fault;
 use super::signing::Params;
-use super::wire::fault;
 use super::{Call, Fault, FaultKind};
 use crate::fence::Permit;
 

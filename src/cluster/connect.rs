@@ -13,7 +13,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::bounds::Bounds;
+use super::limits::Bounds;
 use super::requests::{Pauses, Requests, with_causes};
 use super::status::Health;
 use super::{Cluster, Task};

@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::requests::{Pacing, Pauses, RequestFault, Requests, segment};
-use crate::observe::metrics;
 use crate::plan::inputs::ObjectKey;
+use crate::telemetry::metrics;
 
 /// Events that wait to be written.
 const QUEUE: usize = 1000;
@@ -368,5 +368,4 @@ fn object(subject: &Subject, name: &str, at: Timestamp) -> Value {
 }
 
 #[cfg(test)]
-#[path = "events_tests.rs"]
 mod tests;

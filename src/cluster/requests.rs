@@ -15,9 +15,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::status::Health;
-use crate::chance;
 use crate::config::checked::Kubernetes;
-use crate::observe::metrics;
+use crate::jitter;
+use crate::telemetry::metrics;
 
 /// Why a request did not do what it was sent for.
 #[derive(Clone, Debug, Error)]
@@ -248,7 +248,7 @@ impl Pauses {
     pub(super) fn next(&mut self) -> Duration {
         let base = self.next;
         self.next = (base * 2).min(self.longest);
-        base.mul_f64(0.5 + 0.5 * chance::share())
+        base.mul_f64(0.5 + 0.5 * jitter::share())
     }
 
     pub(super) fn reset(&mut self) {

@@ -12,7 +12,7 @@ use super::Cluster;
 use super::requests::{Pacing, RequestFault, Requests};
 use super::writes::denied;
 use crate::config::secret::Secret;
-use crate::observe::guard::{Judge, Verdict};
+use crate::telemetry::auth::{Judge, Verdict};
 
 /// Whoever waits for a page does not wait longer than this for each of the two answers.
 const LONGEST: Duration = Duration::from_secs(5);

@@ -399,5 +399,4 @@ pub(super) fn united(mut endpoints: Vec<Endpoint>) -> EndpointsView {
 }
 
 #[cfg(test)]
-#[path = "views_tests.rs"]
 mod tests;

@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::Watched;
-use super::intake::Intake;
+use super::reflector::Intake;
 use super::requests::{Pauses, RequestFault, Requests, count_read, segment};
 use super::store::Dirty;
 use super::writes::denied;
@@ -323,7 +323,7 @@ async fn watch_once(
     version: &mut String,
     rescoped: &mut Option<Dirty>,
 ) -> End {
-    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * crate::chance::share()));
+    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * crate::jitter::share()));
     let uri = format!(
         "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
         resource.path,
@@ -430,5 +430,4 @@ fn advance(version: &mut String, object: &Value) {
 }
 
 #[cfg(test)]
-#[path = "watch_tests.rs"]
 mod tests;

@@ -8,8 +8,8 @@ use thiserror::Error;
 
 use super::requests::{Pacing, RequestFault, Requests, segment};
 use crate::fence::Permit;
-use crate::observe::metrics;
 use crate::plan::inputs::ObjectKey;
+use crate::telemetry::metrics;
 
 /// Kinds of objects that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

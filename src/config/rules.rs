@@ -20,7 +20,7 @@ use super::layers::resolve;
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
 use crate::alibaba::actions;
-use crate::plan::lb::annotations::MOST_USER_TAGS;
+use crate::plan::clb::annotations::MOST_USER_TAGS;
 
 /// The whole configuration. Worthless if the checker has found a problem.
 pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig) -> Config {

@@ -8,7 +8,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
 
 use super::file::FileConfig;
-use crate::plan::lb::annotations::{self, MOST_USER_TAGS, Name};
+use crate::plan::clb::annotations::{self, MOST_USER_TAGS, Name};
 
 /// Keys of `[service.defaults]`, and the annotations that have the last word over them. What either may say is in the one
 /// table of annotations.

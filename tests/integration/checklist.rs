@@ -8,63 +8,63 @@ use std::path::{Path, PathBuf};
 const CHECKS: &[(&str, &[&str])] = &[
     (
         "1: the default name is made of the UID",
-        &["plan::lb::naming::tests::the_default_name_is_the_uid_with_a_letter_in_front"],
+        &["plan::clb::naming::tests::the_default_name_is_the_uid_with_a_letter_in_front"],
     ),
     (
         "2: an empty current key wins over the legacy one",
-        &["plan::lb::annotations::tests::the_current_prefix_wins_whenever_it_is_present", "golden case legacy-prefix"],
+        &["plan::clb::annotations::tests::the_current_prefix_wins_whenever_it_is_present", "golden case legacy-prefix"],
     ),
-    ("3: marks of listeners and groups are told apart", &["plan::lb::naming::tests::marks_are_recognised"]),
+    ("3: marks of listeners and groups are told apart", &["plan::clb::naming::tests::marks_are_recognised"]),
     (
         "4: pods share a weight, or have the default one each",
-        &["plan::lb::tests::wanted::weights_of_pods", "golden case default-weight"],
+        &["plan::clb::tests::wanted::weights_of_pods", "golden case default-weight"],
     ),
     (
         "5: nodes weigh as many pods as they run, with local traffic",
-        &["plan::lb::tests::wanted::weights_of_nodes_follow_their_pods_in_local_mode", "golden case local-policy"],
+        &["plan::clb::tests::wanted::weights_of_nodes_follow_their_pods_in_local_mode", "golden case local-policy"],
     ),
     (
         "6: redirecting listeners are made after their targets",
-        &["plan::lb::tests::plans::redirecting_listeners_come_after_their_targets", "golden case forward"],
+        &["plan::clb::tests::plans::redirecting_listeners_come_after_their_targets", "golden case forward"],
     ),
     (
         "7: redirecting listeners are deleted before their targets",
         &[
-            "plan::lb::tests::plans::redirecting_listeners_go_before_their_targets",
-            "plan::lb::tests::refusals::redirecting_listeners_go_first_whatever_their_numbers",
+            "plan::clb::tests::plans::redirecting_listeners_go_before_their_targets",
+            "plan::clb::tests::refusals::redirecting_listeners_go_first_whatever_their_numbers",
         ],
     ),
     (
         "8: a port changes its protocol, whether its group is there or not",
         &[
-            "plan::lb::tests::plans::another_protocol_on_a_port",
-            "plan::lb::tests::traps::trap_4_a_listener_is_away_for_no_longer_than_it_takes_to_make_it_again",
+            "plan::clb::tests::plans::another_protocol_on_a_port",
+            "plan::clb::tests::traps::trap_4_a_listener_is_away_for_no_longer_than_it_takes_to_make_it_again",
         ],
     ),
     (
         "9: access lists are compared as sets, and only while they are on",
         &[
-            "plan::lb::diff::fields::tests::access_lists_are_sets_and_count_only_while_the_status_is_on",
+            "plan::clb::diff::fields::tests::access_lists_are_sets_and_count_only_while_the_status_is_on",
             "golden case acl",
         ],
     ),
     (
         "10: tags follow the annotation and spare the vendor's and ours",
-        &["plan::lb::tests::changes::the_tag_list_is_authoritative_but_spares_the_vendors", "golden case tags"],
+        &["plan::clb::tests::changes::the_tag_list_is_authoritative_but_spares_the_vendors", "golden case tags"],
     ),
     (
         "11: two hundred pods for two hundred others, five calls each, additions first",
-        &["plan::lb::tests::changes::many_backends_come_in_batches_additions_first", "golden case eni-scale"],
+        &["plan::clb::tests::changes::many_backends_come_in_batches_additions_first", "golden case eni-scale"],
     ),
     (
         "12: a load balancer made for Kubernetes is not reused",
-        &["golden case reuse-tagged-by-k8s", "plan::lb::tests::changes::an_lb_of_another_owner_is_refused"],
+        &["golden case reuse-tagged-by-k8s", "plan::clb::tests::changes::an_lb_of_another_owner_is_refused"],
     ),
     (
         "13: a load balancer that is gone is not made again unless that is proven, see docs/differences.md",
         &[
             "bad_days::services_in_trouble",
-            "plan::lb::tests::changes::a_lost_load_balancer_is_made_again_unless_it_was_named",
+            "plan::clb::tests::changes::a_lost_load_balancer_is_made_again_unless_it_was_named",
         ],
     ),
     (
@@ -75,7 +75,7 @@ const CHECKS: &[(&str, &[&str])] = &[
         "15: a pod without interface: nothing is removed, and its condition says so",
         &[
             "features::pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up",
-            "plan::lb::tests::changes::a_pod_without_interface_holds_removals_back",
+            "plan::clb::tests::changes::a_pod_without_interface_holds_removals_back",
         ],
     ),
     (
@@ -94,12 +94,12 @@ const CHECKS: &[(&str, &[&str])] = &[
         "19: the type of the address cannot be changed",
         &[
             "golden case address-type-switch",
-            "plan::lb::tests::changes::what_is_fixed_at_creation_is_compared_and_the_rest_goes_on",
+            "plan::clb::tests::changes::what_is_fixed_at_creation_is_compared_and_the_rest_goes_on",
         ],
     ),
     (
         "20: the charge of an instance follows its rules, see docs/differences.md",
-        &["features::what_is_paid_for_goes_one_way_only", "plan::lb::tests::changes::charging_follows_its_rules"],
+        &["features::what_is_paid_for_goes_one_way_only", "plan::clb::tests::changes::charging_follows_its_rules"],
     ),
 ];
 
@@ -108,7 +108,7 @@ const NAMED: &[&str] = &[
     "tests/integration/defects.rs",
     "tests/integration/traps.rs",
     "tests/integration/features.rs",
-    "src/plan/lb/tests/traps.rs",
+    "src/plan/clb/tests/traps.rs",
     "src/alibaba/endpoints.rs",
 ];
 
@@ -131,10 +131,8 @@ pub(crate) fn exists(test: &str) -> bool {
     let files = [
         root().join("tests/integration").join(&path).with_extension("rs"),
         root().join("src").join(&path).with_extension("rs"),
-        root().join("src").join(&path).join("mod.rs"),
         // A module of tests at the end of the file that it tests.
         root().join("src").join(&beside).with_extension("rs"),
-        root().join("src").join(&beside).join("mod.rs"),
     ];
     files.iter().any(|file| tests_of(file).iter().any(|found| found == name))
 }

@@ -171,7 +171,7 @@ async fn what_the_binary_prints_of_itself_is_what_is_committed() {
     let annotations = world.run(&["annotations"]).await;
     assert_eq!(annotations.status.code(), Some(0));
     let page = out(&annotations);
-    for entry in alicloud_ccm::plan::lb::annotations::TABLE {
+    for entry in alicloud_ccm::plan::clb::annotations::TABLE {
         assert!(page.contains(entry.help), "{:?} is missing:\n{page}", entry.name);
     }
     let version = world.run(&["version"]).await;

@@ -12,13 +12,13 @@ use std::time::Duration;
 use alicloud_ccm::alibaba::metadata::Metadata;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::alibaba::{Cloud, place};
-use alicloud_ccm::chance;
 use alicloud_ccm::cluster::{Cluster, elect};
 use alicloud_ccm::config::{Origin, checked, load};
 use alicloud_ccm::controllers::Context;
 use alicloud_ccm::fence::fence;
-use alicloud_ccm::observe::alarms::Alarms;
+use alicloud_ccm::jitter;
 use alicloud_ccm::supervisor::{Supervisor, wanted};
+use alicloud_ccm::telemetry::alarms::Alarms;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -35,7 +35,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 /// Runs a future on a clock of its own that jumps to the next thing that happens, and gives with its result what was
 /// logged meanwhile. What the product leaves to chance follows from `seed`.
 pub(crate) fn on_a_clock_of_its_own<T>(seed: u64, future: impl Future<Output = T>) -> (T, String) {
-    chance::load(seed);
+    jitter::load(seed);
     let log = Log::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let result = runtime.block_on(async {

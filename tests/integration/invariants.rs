@@ -52,7 +52,9 @@ fn offences<'a>(files: impl IntoIterator<Item = &'a (PathBuf, String)>, phrases:
 }
 
 fn outside<'a>(files: &'a [(PathBuf, String)], folder: &str) -> Vec<&'a (PathBuf, String)> {
-    let (inside, outside): (Vec<_>, Vec<_>) = files.iter().partition(|(path, _)| path.starts_with(folder));
+    let root = Path::new(folder).with_extension("rs");
+    let (inside, outside): (Vec<_>, Vec<_>) =
+        files.iter().partition(|(path, _)| path.starts_with(folder) || *path == root);
     assert!(!inside.is_empty(), "{folder} is gone; this rule guards nothing");
     outside
 }
@@ -74,7 +76,7 @@ fn plans_do_no_io() {
         "crate::clock",
         "crate::cluster",
         "crate::controllers",
-        "crate::observe",
+        "crate::telemetry",
         "crate::fence",
     ];
     let source = sources("src/plan");

@@ -236,7 +236,7 @@ async fn no_secret_is_told_by_a_panic() {
     world.until("it goes on", |_| is_ready(&world.node("node-2"))).await;
     drop(ccm);
     let (log, secrets) = (world.logs(), secrets_of(&world));
-    assert!(log.contains("panic at ") && log.contains("alibaba::wire"), "where it was is told: {log}");
+    assert!(log.contains("panic at ") && log.contains("alibaba::rpc"), "where it was is told: {log}");
     assert!(!secrets.iter().any(|secret| log.contains(secret.as_str())), "{log}");
     assert!(secrets.contains(SECRET) && secrets.contains(TOKEN), "they were in use");
 }

@@ -1,5 +1,5 @@
 //! Traps of the design and of the cloud in which users of the official controller are caught, by their numbers in its list,
-//! where it takes both worlds to show that users of this one are not. The others are in `plan::lb::tests::traps`.
+//! where it takes both worlds to show that users of this one are not. The others are in `plan::clb::tests::traps`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -17,9 +17,9 @@ use crate::alibaba::decode::{Int, List, Tag, Text, tags};
 use crate::alibaba::paging::by_number;
 use crate::alibaba::signing::Params;
 use crate::fence::Permit;
-use crate::plan::lb::model::{ListenerKey, Protocol};
-use crate::plan::lb::observed::ObservedAccessList;
-use crate::plan::lb::operation::CreateAccessList;
+use crate::plan::clb::model::{ListenerKey, Protocol};
+use crate::plan::clb::observed::ObservedAccessList;
+use crate::plan::clb::operation::CreateAccessList;
 
 /// Lists in one page; the API grants no more.
 const PAGE: usize = 50;

@@ -14,7 +14,7 @@ use crate::alibaba::decode::{Int, List, Text};
 use crate::alibaba::signing::Params;
 use crate::alibaba::{Fault, FaultKind};
 use crate::fence::Permit;
-use crate::plan::lb::observed::{CertificateState, ObservedDomainExtension};
+use crate::plan::clb::observed::{CertificateState, ObservedDomainExtension};
 
 impl Slb {
     /// Domain extensions of an HTTPS listener, by domain.

@@ -16,8 +16,8 @@ use crate::alibaba::decode::{Int, List, Tag, Text, tags};
 use crate::alibaba::paging::{Incomplete, shown_by_number, unique};
 use crate::alibaba::signing::Params;
 use crate::fence::Permit;
-use crate::plan::lb::observed::{ObservedInstance, PendingCharge};
-use crate::plan::lb::operation::CreateInstance;
+use crate::plan::clb::observed::{ObservedInstance, PendingCharge};
+use crate::plan::clb::operation::CreateInstance;
 
 /// Instances in one page.
 pub const PAGE: usize = 100;

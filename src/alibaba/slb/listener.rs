@@ -13,12 +13,12 @@ use crate::alibaba::actions::{
 };
 use crate::alibaba::decode::{Int, List, Text, scalar};
 use crate::alibaba::paging::by_token;
+use crate::alibaba::rpc::fault;
 use crate::alibaba::signing::Params;
-use crate::alibaba::wire::fault;
 use crate::alibaba::{Fault, FaultKind};
 use crate::fence::Permit;
-use crate::plan::lb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
-use crate::plan::lb::observed::ObservedListener;
+use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
+use crate::plan::clb::observed::ObservedListener;
 
 /// Listeners in one page.
 const PAGE: u32 = 100;

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::alibaba::FaultKind;
 use crate::alibaba::script::{Reply, cloud, permit};
-use crate::plan::lb::model::{Backend, BackendKey, BackendKind, ListenerField};
-use crate::plan::lb::observed::CertificateState;
-use crate::plan::lb::operation::CreateInstance;
+use crate::plan::clb::model::{Backend, BackendKey, BackendKind, ListenerField};
+use crate::plan::clb::observed::CertificateState;
+use crate::plan::clb::operation::CreateInstance;
 
 fn instances(total: usize, from: usize, to: usize) -> Reply {
     let list: Vec<_> = (from..to)

@@ -15,8 +15,8 @@ use super::record::{Action, Lock, Observation, Record, decide};
 use crate::config::checked::LeaderElection;
 use crate::config::file::ResourceLock;
 use crate::fence::Keeper;
-use crate::observe::metrics;
 use crate::plan::inputs::ObjectKey;
+use crate::telemetry::metrics;
 
 /// This part of the lease duration is never used: one second of the usual fifteen.
 const UNUSED_PART: u32 = 15;
@@ -142,7 +142,7 @@ impl<'a> Candidate<'a> {
         }
         match self.time_left() {
             // Standbys come at random times, so that they do not all come at once.
-            None => standby.mul_f64(1.0 + crate::chance::share() / 2.0),
+            None => standby.mul_f64(1.0 + crate::jitter::share() / 2.0),
             Some(Duration::ZERO) => {
                 self.lose("it could not be renewed in time");
                 retry

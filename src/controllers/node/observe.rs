@@ -13,7 +13,7 @@ use crate::alibaba::{Cloud, Fault, FaultKind};
 use crate::config::Config;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::node::removal::Listing;
-use crate::plan::node::switch::Switches;
+use crate::plan::node::source_dest_check::Switches;
 use crate::plan::node::{self, Check, Class, NodePlan, Policy, Problem, UNINITIALIZED, discovery};
 use crate::plan::provider_id::ProviderId;
 use crate::plan::route::owners::Presence;

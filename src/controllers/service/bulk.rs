@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use crate::alibaba::Fault;
 use crate::alibaba::slb::{LISTED_INSTANCES, Slb};
-use crate::plan::lb::model::ListenerKey;
-use crate::plan::lb::naming::Owner;
-use crate::plan::lb::observed::{ObservedInstance, ObservedListener};
+use crate::plan::clb::model::ListenerKey;
+use crate::plan::clb::naming::Owner;
+use crate::plan::clb::observed::{ObservedInstance, ObservedListener};
 
 /// How old a list may be, see [`Look`].
 const RECENT: Duration = Duration::from_secs(10);

@@ -22,7 +22,7 @@ pub(super) fn change(before: &ServiceView, now: &ServiceView, needed: (bool, boo
     (before.deleting != now.deleting).then_some("DeleteTimestampChanged")
 }
 
-/// Whether the user restated what the official controller ignores, see [`is_inherited`](crate::plan::lb::is_inherited).
+/// Whether the user restated what the official controller ignores, see [`is_inherited`](crate::plan::clb::is_inherited).
 pub(super) fn restates(before: &ServiceView, now: &ServiceView) -> bool {
     before.uid == now.uid
         && (before.source_ranges != now.source_ranges || before.client_ip_affinity != now.client_ip_affinity)

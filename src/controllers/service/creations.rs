@@ -12,10 +12,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::plan::clb::model::ListenerKey;
+use crate::plan::clb::observed::Observed;
+use crate::plan::clb::operation::{Operation, Step};
 use crate::plan::inputs::ObjectKey;
-use crate::plan::lb::model::ListenerKey;
-use crate::plan::lb::observed::Observed;
-use crate::plan::lb::operation::{Operation, Step};
 
 /// How long what was perhaps made is waited for.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
@@ -220,9 +220,9 @@ impl Before {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::lb::model::Protocol;
-    use crate::plan::lb::observed::{ObservedGroup, ObservedInstance, ObservedListener};
-    use crate::plan::lb::operation::Target;
+    use crate::plan::clb::model::Protocol;
+    use crate::plan::clb::observed::{ObservedGroup, ObservedInstance, ObservedListener};
+    use crate::plan::clb::operation::Target;
 
     fn balancer(groups: &[(&str, &str)]) -> Observed {
         let group = |name: &str| ObservedGroup { name: name.to_owned(), backends: None };

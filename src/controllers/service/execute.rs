@@ -9,12 +9,12 @@ use std::time::Duration;
 use tracing::info;
 
 use crate::alibaba::slb::{ListenerRequest, Slb};
-use crate::alibaba::{Errand, Fault, FaultKind};
+use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::fence::Fence;
-use crate::plan::lb::apply::Made;
-use crate::plan::lb::model::GroupRef;
-use crate::plan::lb::observed::{AccessList, Observed};
-use crate::plan::lb::operation::{CreateInstance, Operation, Plan, Step, Target};
+use crate::plan::clb::apply::Made;
+use crate::plan::clb::model::GroupRef;
+use crate::plan::clb::observed::{AccessList, Observed};
+use crate::plan::clb::operation::{CreateInstance, Operation, Plan, Step, Target};
 
 /// A write must be able to last this long before the lease could be lost, or it does not start.
 pub(crate) const SHORTEST_WRITE: Duration = Duration::from_secs(5);
@@ -59,8 +59,8 @@ pub(super) async fn execute(
     token: &Token,
     object: u64,
 ) -> Execution {
-    let serving_slb = &slb.on(Errand { object, serving: true });
-    let slb = &slb.on(Errand { object, serving: false });
+    let serving_slb = &slb.on(Priority { object, serving: true });
+    let slb = &slb.on(Priority { object, serving: false });
     let mut execution = Execution::default();
     let mut failed: BTreeSet<Target> = BTreeSet::new();
     let mut waits_for_room: Vec<Step> = Vec::new();

@@ -16,9 +16,9 @@ use jiff::Timestamp;
 use sha1::{Digest, Sha1};
 use tokio::time::Instant;
 
-use crate::plan::lb::desired::Desired;
-use crate::plan::lb::model::{BackendKind, GroupRef, ListenerKey};
-use crate::plan::lb::observed::{Observed, ObservedGroup, ObservedListener};
+use crate::plan::clb::desired::Desired;
+use crate::plan::clb::model::{BackendKind, GroupRef, ListenerKey};
+use crate::plan::clb::observed::{Observed, ObservedGroup, ObservedListener};
 
 /// Services in one note; annotations of one object have 256 KiB together.
 const MOST: usize = 8000;
@@ -184,8 +184,8 @@ impl Text {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::lb::model::{Backend, BackendKey};
-    use crate::plan::lb::observed::ObservedInstance;
+    use crate::plan::clb::model::{Backend, BackendKey};
+    use crate::plan::clb::observed::ObservedInstance;
 
     fn balancer(weight: u8) -> Observed {
         let backend = |server: &str| Backend {

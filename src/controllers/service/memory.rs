@@ -13,12 +13,12 @@ use super::change::{change, restates};
 use super::creations::Creations;
 use super::handover;
 use super::owners::Vanished;
-use super::want::Enis;
+use super::references::Enis;
 use crate::clock;
-use crate::observe::alarms::{Alarms, named};
+use crate::plan::clb::model::Backend;
+use crate::plan::clb::observed::Observed;
 use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::lb::model::Backend;
-use crate::plan::lb::observed::Observed;
+use crate::telemetry::alarms::{Alarms, named};
 
 /// Reason of what is told when backends are kept although they would have to go.
 pub(super) const BACKENDS: &str = "BackendsHeldBack";
@@ -328,8 +328,8 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::lb::model::{BackendKey, BackendKind};
-    use crate::plan::lb::observed::ObservedGroup;
+    use crate::plan::clb::model::{BackendKey, BackendKind};
+    use crate::plan::clb::observed::ObservedGroup;
 
     #[test]
     fn texts_are_kept_once_and_only_while_they_are_used() {

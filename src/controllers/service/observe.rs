@@ -8,11 +8,11 @@ use super::bulk::{Bulk, Look};
 use super::creations::Made;
 use crate::alibaba::slb::Slb;
 use crate::alibaba::{Fault, FaultKind};
+use crate::plan::clb::desired::{Desired, Needs};
+use crate::plan::clb::naming::{LABEL_LB_ID, MARK_TAG, Owner};
+use crate::plan::clb::observed::{AccessList, Observed, ObservedGroup, ObservedInstance};
+use crate::plan::clb::operation::{Part, Plan};
 use crate::plan::inputs::ServiceView;
-use crate::plan::lb::desired::{Desired, Needs};
-use crate::plan::lb::naming::{LABEL_LB_ID, MARK_TAG, Owner};
-use crate::plan::lb::observed::{AccessList, Observed, ObservedGroup, ObservedInstance};
-use crate::plan::lb::operation::{Part, Plan};
 
 /// What the search for a Service's load balancer came to.
 #[derive(Debug)]

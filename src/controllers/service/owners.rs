@@ -14,7 +14,7 @@ use tracing::warn;
 use super::{COMPONENT, CONTROLLER, Context, Views};
 use crate::cluster::Regarding;
 use crate::gc::{Orphan, orphaned_instances};
-use crate::observe::alarms::named;
+use crate::telemetry::alarms::named;
 
 /// The first look leaves the first reconciles of a term alone.
 const FIRST: Duration = Duration::from_secs(3);

@@ -5,20 +5,20 @@ use std::sync::Arc;
 use super::bulk::{Bulk, Look};
 use super::creations::Made;
 use super::observe::{FindError, Found, complete, find, read};
+use super::references::{Leaving, Reader, settings_of};
 use super::report::Trouble;
 use super::status::{self, label};
-use super::want::{Leaving, Reader, settings_of};
 use super::{CONTROLLER, Views};
 use crate::alibaba::place::Place;
 use crate::alibaba::{Cloud, Fault};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::plan::PlanLine;
+use crate::plan::clb::naming::FINALIZER;
+use crate::plan::clb::observed::Observed;
+use crate::plan::clb::operation::Plan;
+use crate::plan::clb::{Desired, Handling, Settings, diff, expected_ingress, handed_over, handling};
 use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::lb::naming::FINALIZER;
-use crate::plan::lb::observed::Observed;
-use crate::plan::lb::operation::Plan;
-use crate::plan::lb::{Desired, Handling, Settings, diff, expected_ingress, handed_over, handling};
 
 /// The steps for all Services, or for one; waits until the watches are filled. A Service that asks for what cannot be is a
 /// line of its own.

@@ -7,13 +7,13 @@ use tracing::{info, warn};
 
 use super::CONTROLLER;
 use super::execute::SHORTEST_WRITE;
-use super::want::Readiness;
+use super::references::Readiness;
 use crate::cluster::{Cluster, Kind, PatchKind, WriteFault};
 use crate::fence::Fence;
+use crate::plan::clb::Desired;
+use crate::plan::clb::gates::{self, GateCondition, Outcome};
+use crate::plan::clb::observed::Observed;
 use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::lb::Desired;
-use crate::plan::lb::gates::{self, GateCondition, Outcome};
-use crate::plan::lb::observed::Observed;
 
 /// Shortest time between looks at pods whose containers are not ready yet: nothing else tells when they are.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);

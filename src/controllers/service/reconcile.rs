@@ -13,21 +13,21 @@ use super::handover::{Handover, groups_as_wanted};
 use super::memory::{BACKENDS, LOAD_BALANCER, Memory, Remembered, Topic};
 use super::observe::{FindError, Found, complete, find, list_groups, refresh};
 use super::readiness;
+use super::references::{Leaving, Reader, settings_of};
 use super::report::{self, Trouble};
 use super::rounds::{Rounds, cycle};
 use super::status::{self, label};
-use super::want::{Leaving, Reader, settings_of};
 use super::{Context, Views};
 use crate::alibaba::{Fault, FaultKind};
 use crate::config::checked as config;
-use crate::controllers::keyed::Verdict;
-use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::lb::naming::{FINALIZER, LABEL_HASH};
-use crate::plan::lb::observed::Observed;
-use crate::plan::lb::operation::{Part, Plan};
-use crate::plan::lb::{
+use crate::controllers::workqueue::ReconcileResult;
+use crate::plan::clb::naming::{FINALIZER, LABEL_HASH};
+use crate::plan::clb::observed::Observed;
+use crate::plan::clb::operation::{Part, Plan};
+use crate::plan::clb::{
     Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling, is_inherited,
 };
+use crate::plan::inputs::{ObjectKey, ServiceView};
 
 /// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service whose
 /// load balancer was perhaps just being made is let go.
@@ -97,10 +97,10 @@ impl Reconciler {
     }
 
     /// One look at one Service, with everything that follows from it.
-    pub(super) async fn reconcile(&self, key: &ObjectKey) -> Verdict {
+    pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(service) = self.reader.views().services.get(key) else {
             self.memory.gone(key);
-            return Verdict::Done;
+            return ReconcileResult::Done;
         };
         let settings = settings(&self.context);
         let handling = handling(&service, &settings);
@@ -113,7 +113,7 @@ impl Reconciler {
                 self.memory.hold_back(key, BACKENDS, None);
                 match handed_over(&service, &settings) {
                     Some(problem) => Err(Trouble::HandedOver(problem)),
-                    None => Ok(Verdict::Done),
+                    None => Ok(ReconcileResult::Done),
                 }
             }
             Handling::Ensure => self.ensure(&service, &settings).await,
@@ -137,7 +137,7 @@ impl Reconciler {
         }
     }
 
-    async fn ensure(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
+    async fn ensure(&self, service: &ServiceView, settings: &Settings) -> Result<ReconcileResult, Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
         self.memory.adopt(&service.key);
         let restated;
@@ -165,7 +165,7 @@ impl Reconciler {
         // A Service that now names another load balancer needs to be read anew.
         let remembered = remembered.filter(|remembered| is_of(&remembered.observed, &wanted.desired));
         if !status::add_finalizer(cluster, fence, service).await? {
-            return Ok(Verdict::Again(SECOND_SIGHTING));
+            return Ok(ReconcileResult::Again(SECOND_SIGHTING));
         }
 
         let desired = &wanted.desired;
@@ -255,7 +255,7 @@ impl Reconciler {
         let drift = drift_check.map(|period| self.rounds.until_next(period));
         let unsettled = self.memory.creations.look_again(&service.key);
         let soonest = drift.into_iter().chain(readiness::look_again(&wanted.readiness)).chain(unsettled).min();
-        Ok(soonest.map_or(Verdict::Done, Verdict::Again))
+        Ok(soonest.map_or(ReconcileResult::Done, ReconcileResult::Again))
     }
 
     /// Why no backend is removed, whatever the Service says.
@@ -474,9 +474,9 @@ impl Reconciler {
     }
 
     /// Removes what was made for the Service, then lets the Service go.
-    async fn clean(&self, service: &ServiceView, settings: &Settings) -> Result<Verdict, Trouble> {
+    async fn clean(&self, service: &ServiceView, settings: &Settings) -> Result<ReconcileResult, Trouble> {
         if self.memory.was_released(&service.key, &service.uid) {
-            return Ok(Verdict::Done);
+            return Ok(ReconcileResult::Done);
         }
         let Context { cluster, fence, cloud, .. } = &self.context;
         let mut leaving = Leaving::of(service, settings);
@@ -499,7 +499,7 @@ impl Reconciler {
             // empty because a permission is missing.
             let left = SECOND_SIGHTING.saturating_sub(self.memory.missing_since(&service.key).elapsed());
             if !left.is_zero() {
-                return Ok(Verdict::Again(left));
+                return Ok(ReconcileResult::Again(left));
             }
             if !label(service).is_empty() {
                 report::left_behind(cluster.events(), service, label(service));
@@ -532,7 +532,7 @@ impl Reconciler {
             && !left.is_zero()
         {
             // Something of ours may still show up on a load balancer that stays.
-            return Ok(Verdict::Again(left));
+            return Ok(ReconcileResult::Again(left));
         }
         let done = execution.done;
         let kept = leaving.keeps().then(|| observed.instance.map(|instance| instance.id)).flatten();
@@ -542,7 +542,7 @@ impl Reconciler {
             report::preserved(cluster.events(), service, &id);
         }
         report::cleaned(cluster.events(), service, &done);
-        Ok(Verdict::Done)
+        Ok(ReconcileResult::Done)
     }
 }
 

@@ -12,11 +12,11 @@ use super::observe::FindError;
 use super::{COMPONENT, CONTROLLER};
 use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::{Events, Regarding, WriteFault};
-use crate::controllers::keyed::{Pause, Verdict};
+use crate::controllers::workqueue::{Pause, ReconcileResult};
+use crate::plan::clb::Problem;
+use crate::plan::clb::annotations::PREFIX;
+use crate::plan::clb::desired::Desired;
 use crate::plan::inputs::ServiceView;
-use crate::plan::lb::Problem;
-use crate::plan::lb::annotations::PREFIX;
-use crate::plan::lb::desired::Desired;
 
 /// The watch tells when endpoints have been read; this only makes sure.
 const UNREAD: Duration = Duration::from_secs(5);
@@ -115,27 +115,27 @@ fn refusals(execution: &Execution) -> String {
 
 impl Trouble {
     /// When to try again.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn verdict(&self) -> ReconcileResult {
         match self {
-            Self::Missing { again, .. } | Self::Unsettled(again) => Verdict::Again(*again),
-            Self::EndpointsUnread => Verdict::Again(UNREAD),
+            Self::Missing { again, .. } | Self::Unsettled(again) => ReconcileResult::Again(*again),
+            Self::EndpointsUnread => ReconcileResult::Again(UNREAD),
             Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
-                Verdict::Failed(Pause::LONG)
+                ReconcileResult::Failed(Pause::LONG)
             }
             // Somebody is about to correct it.
             Self::Doubt(_) => {
-                Verdict::Failed(Pause { first: Duration::from_secs(5), longest: Duration::from_secs(20) })
+                ReconcileResult::Failed(Pause { first: Duration::from_secs(5), longest: Duration::from_secs(20) })
             }
             Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) => pause(fault),
-            Self::Find(_) => Verdict::Failed(Pause::LONG),
+            Self::Find(_) => ReconcileResult::Failed(Pause::LONG),
             Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading)
-            | Self::Gates(WriteFault::Unavailable(_) | WriteFault::NotLeading) => Verdict::Failed(Pause::SHORT),
-            Self::Kubernetes(_) | Self::Gates(_) => Verdict::Failed(Pause::LONG),
+            | Self::Gates(WriteFault::Unavailable(_) | WriteFault::NotLeading) => ReconcileResult::Failed(Pause::SHORT),
+            Self::Kubernetes(_) | Self::Gates(_) => ReconcileResult::Failed(Pause::LONG),
             Self::Execution(execution) => match (&execution.stopped, execution.refused.first()) {
                 (Some((_, fault)), _) | (None, Some((_, fault))) => pause(fault),
-                (None, None) => Verdict::Failed(Pause::SHORT),
+                (None, None) => ReconcileResult::Failed(Pause::SHORT),
             },
-            Self::Unresolved(_) => Verdict::Failed(Pause { first: Duration::from_secs(5), ..Pause::LONG }),
+            Self::Unresolved(_) => ReconcileResult::Failed(Pause { first: Duration::from_secs(5), ..Pause::LONG }),
         }
     }
 
@@ -162,12 +162,12 @@ impl Trouble {
 }
 
 /// How long to leave an object alone after a fault.
-fn pause(fault: &Fault) -> Verdict {
+fn pause(fault: &Fault) -> ReconcileResult {
     if fault.held_back() {
-        return Verdict::Again(fault.retry_after.unwrap_or_default());
+        return ReconcileResult::Again(fault.retry_after.unwrap_or_default());
     }
     let at_least = |pause: Pause| Pause { first: fault.retry_after.unwrap_or(pause.first).max(pause.first), ..pause };
-    Verdict::Failed(match fault.kind {
+    ReconcileResult::Failed(match fault.kind {
         FaultKind::Busy | FaultKind::Exists | FaultKind::Gone | FaultKind::Ambiguous | FaultKind::NotLeading => {
             Pause::SHORT
         }

@@ -371,7 +371,7 @@ struct Driven {
     /// Entries, and when they were made.
     entries: Vec<(RouteEntry, Duration)>,
     late: Duration,
-    sight: sight::Sight,
+    sight: table_cache::Sight,
     memory: Memory,
     now: Duration,
     /// Entries that were made and that no list has shown since, and when.
@@ -382,7 +382,7 @@ struct Driven {
 impl Driven {
     fn new() -> Self {
         let (nodes, entries, unseen) = (Vec::new(), Vec::new(), Vec::new());
-        let (sight, memory) = (sight::Sight::default(), Memory::default());
+        let (sight, memory) = (table_cache::Sight::default(), Memory::default());
         Self { nodes, entries, late: Duration::ZERO, sight, memory, now: Duration::ZERO, unseen, looks: 0 }
     }
 
@@ -422,15 +422,16 @@ impl Driven {
         let plan_of = |tables: &[Table], memory: &mut Memory| plan(&self.nodes, tables, memory, &rules(self.now));
         let known = recalled.map(|tables| plan_of(&tables, &mut self.memory.clone()));
         let known = known.filter(|plan| self.sight.suffices(plan));
-        let due = self.unseen.iter().any(|(_, made)| self.now.saturating_sub(*made) >= sight::LOOK_AGAIN);
+        let due = self.unseen.iter().any(|(_, made)| self.now.saturating_sub(*made) >= table_cache::LOOK_AGAIN);
         assert!(known.is_none() || !due, "what was made is looked at");
         let (plan, looked) = match known {
             Some(plan) => (plan, None),
             None => {
                 let (now, list) = (self.now, self.list());
                 let shown = |cidr: &IpNet| list[0].entries.iter().any(|entry| entry.destination == *cidr);
-                let late =
-                    |(cidr, made): &(IpNet, Duration)| !shown(cidr) && now.saturating_sub(*made) < sight::LOOK_AGAIN;
+                let late = |(cidr, made): &(IpNet, Duration)| {
+                    !shown(cidr) && now.saturating_sub(*made) < table_cache::LOOK_AGAIN
+                };
                 self.unseen.retain(late);
                 self.looks += 1;
                 let tables = self.sight.look(list.clone(), now);

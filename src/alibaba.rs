@@ -1,0 +1,86 @@
+//! Everything that knows the vendor.
+//!
+//! From the network upwards: [`transport`] moves bytes; `wire` makes one signed call of them and tells what the answer
+//! means (`errors`) within the quotas (`budget`); `call` adds keys (`credentials`) and settings;
+//! [`ecs`], [`vpc`] and [`slb`] speak in the program's own terms. [`actions`] lists all that can be called.
+//!
+//! Nothing here waits for the cloud to finish something, and nothing is tried again except as `wire` and `call` say.
+
+pub mod actions;
+mod call;
+mod credentials;
+mod decode;
+pub mod ecs;
+pub mod endpoints;
+mod errors;
+mod fault;
+pub mod metadata;
+mod paging;
+pub mod permissions;
+pub mod place;
+mod rate_limit;
+mod rpc;
+mod signing;
+pub mod slb;
+mod sts;
+pub mod transport;
+pub mod vpc;
+
+#[cfg(test)]
+mod script;
+#[cfg(test)]
+pub(crate) mod simulated;
+
+use std::sync::Arc;
+
+pub use call::Call;
+pub use credentials::CredentialState;
+pub use fault::{Fault, FaultKind};
+pub use rate_limit::Priority;
+
+use crate::config::checked;
+
+/// The cloud, product by product. Cheap to clone; clones share connections, credentials and budgets.
+#[derive(Clone, Debug)]
+pub struct Cloud {
+    /// Instances and network interfaces.
+    pub ecs: ecs::Ecs,
+    /// Routes, vSwitches, EIPs.
+    pub vpc: vpc::Vpc,
+    /// Classic load balancers.
+    pub slb: slb::Slb,
+    call: Call,
+}
+
+impl Cloud {
+    /// The cloud as seen from `region`. Makes no call yet.
+    #[must_use]
+    pub fn new(transport: Arc<dyn transport::Transport>, config: &checked::Cloud, region: &str) -> Self {
+        let call = Call::new(transport, config, region);
+        Self { ecs: ecs::Ecs(call.clone()), vpc: vpc::Vpc(call.clone()), slb: slb::Slb(call.clone()), call }
+    }
+
+    /// From the next call on, all clones use these credentials, endpoints, budgets and timeouts. The region changes only
+    /// if the configuration states one.
+    pub fn reconfigure(&self, config: &checked::Cloud) {
+        self.call.reconfigure(config);
+    }
+
+    /// The region that calls go to unless they name another.
+    #[must_use]
+    pub fn region(&self) -> String {
+        self.call.region()
+    }
+
+    /// Grows whenever other credentials are configured: as long as it is the same, so is the account.
+    #[must_use]
+    pub fn credentials_version(&self) -> u64 {
+        self.call.credentials_version()
+    }
+
+    /// Whether calls can be signed, for readiness.
+    #[must_use]
+    pub fn credential_state(&self) -> CredentialState {
+        self.call.credential_state()
+    }
+}

@@ -1,0 +1,227 @@
+//! The one table of annotations. Parsing, validation, the reference page and tests follow from it.
+
+use super::Kind::{
+    AclIds, Address, AnyCase, AnyValue, Cookie, DomainExtensions, Exactly, ForwardPorts, HealthDomain, HealthPath,
+    HostName, HttpCodes, Integer, Labels, LoadBalancerName, OneOf, ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
+};
+use super::{Applies, Entry, Key, Scope};
+use crate::plan::clb::model::ListenerField as Field;
+
+const ON_OFF: &[&str] = &["on", "off"];
+
+const fn suffix(text: &'static str) -> Key {
+    Key::Suffix(text)
+}
+
+const fn number(min: i64, max: i64) -> super::Kind {
+    Integer { min, max, zero: super::Zero::Unset }
+}
+
+const fn number_or_zero(max: i64) -> super::Kind {
+    Integer { min: 0, max, zero: super::Zero::Value }
+}
+
+macro_rules! table {
+    ($($name:ident: $key:expr, $kind:expr, $default:literal, $applies:expr, $scope:ident, $update:literal, $help:literal;)*) => {
+        /// An annotation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Name {
+            $(#[doc = $help] $name,)*
+        }
+
+        /// Every annotation that this controller reads.
+        pub const TABLE: &[Entry] = &[$(Entry {
+            name: Name::$name,
+            key: $key,
+            kind: $kind,
+            default: $default,
+            applies: $applies,
+            scope: Scope::$scope,
+            update: $update,
+            help: $help,
+        },)*];
+    };
+}
+
+table! {
+    Class: Key::Whole("service.beta.kubernetes.io/class"), AnyValue, "", Applies::Routing, Routing,
+        "the load balancer is kept, but no longer looked after", "Any value hands the Service to another controller.";
+    Type: suffix("type"), AnyValue, "", Applies::Routing, Routing,
+        "the load balancer is kept, but no longer looked after",
+        "Any value hands the Service to another controller, if `service.type_annotation` is on in the configuration.";
+    TunnelType: suffix("tunnel-type"), AnyValue, "", Applies::Routing, Routing,
+        "the load balancer is kept, but no longer looked after",
+        "Its presence, even with an empty value, hands the Service to another controller.";
+    BackendType: Key::Whole("service.beta.kubernetes.io/backend-type"), AnyValue, "`service.eni_backends`", Applies::Backends,
+        Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.";
+
+    AddressType: suffix("address-type"), OneOf(&["internet", "intranet"]), "internet", Applies::Instance, Immutable,
+        "a different value is a problem: delete the Service and make it again", "Whether the address is public or private.";
+    Id: suffix("id"), Text, "", Applies::Instance, Always, "only while the Service has no address",
+        "Uses this load balancer, made by a user, instead of making one. It is never deleted.";
+    ForceOverrideListeners: suffix("force-override-listeners"), Exactly("true"), "off", Applies::Instance, Always,
+        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never touched.";
+    Manage: suffix("manage"), OneOf(crate::plan::clb::manage::Manage::VALUES), "all", Applies::Instance, Always,
+        "takes effect at once", "What is kept as the Service says, each including the next: the attributes of the load balancer \
+        (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
+        never changed; a load balancer that does not exist is made in any case.";
+    LbName: suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
+        "changed in place when set and different", "Visible name of the load balancer. It is never looked up by it.";
+    ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
+        "a different value is a problem", "Resource group of a new load balancer.";
+    AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
+        "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.";
+    DeleteProtection: suffix("delete-protection"), OneOf(ON_OFF), "on", Applies::Instance, Always,
+        "changed in place when set and different", "Protection against deletion by others.";
+    ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
+        "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
+        "Protection against changes in the console.";
+    VswitchId: suffix("vswitch-id"), Text, "`cloud.vswitches`", Applies::Instance, Creation,
+        "told, and left as it is: delete the Service and make it again",
+        "vSwitch of a new intranet load balancer.";
+    NetworkType: suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
+        "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.";
+    Ip: suffix("ip"), Address, "", Applies::Instance, Immutable, "a different value is a problem",
+        "Private address of a new intranet load balancer.";
+    IpVersion: suffix("ip-version"), OneOf(&["ipv4", "ipv6"]), "ipv4", Applies::Instance, Immutable,
+        "a different value is a problem; unset counts as `ipv4`", "Version of the address.";
+    MasterZoneid: suffix("master-zoneid"), Text, "`service.defaults.master_zone`, or where most nodes are", Applies::Instance, Immutable, "a different value is a problem",
+        "Primary zone.";
+    SlaveZoneid: suffix("slave-zoneid"), Text, "`service.defaults.slave_zone`, or where the second most nodes are", Applies::Instance, Immutable, "a different value is a problem",
+        "Secondary zone.";
+    ChargeType: suffix("charge-type"), OneOf(&["paybytraffic", "paybybandwidth"]), "", Applies::Instance, Always,
+        "changed in place on internet load balancers that are not `PayByCLCU`", "How internet traffic is charged.";
+    Bandwidth: suffix("bandwidth"), number(1, 5120), "", Applies::Instance, Always,
+        "changed in place with `charge-type` `paybybandwidth`", "Peak bandwidth in Mbit/s.";
+    InstanceChargeType: suffix("instance-charge-type"), AnyCase(&["PayBySpec", "PayByCLCU"]), "PayByCLCU",
+        Applies::Instance, Always, "`PayBySpec` can become `PayByCLCU`, not the other way", "How the instance is charged.";
+    Spec: suffix("spec"), Text, "`slb.s1.small` with `PayBySpec`", Applies::Instance, Always,
+        "changed in place with `PayBySpec`", "Specification, such as `slb.s2.small`. Without effect with `PayByCLCU`.";
+    PreserveLbOnDelete: suffix("preserve-lb-on-delete"), AnyValue, "off", Applies::Instance, Always,
+        "decides when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service goes.";
+    ExternalIpType: suffix("external-ip-type"), OneOf(&["eip"]), "", Applies::Instance, Always, "changes the status",
+        "`eip` publishes the elastic addresses bound to the load balancer.";
+    Hostname: suffix("hostname"), HostName, "", Applies::Instance, Always, "changes the status",
+        "Published in the status instead of an address.";
+
+    ProtocolPort: suffix("protocol-port"), ProtocolPorts, "the port's protocol", Applies::Listeners, Listener,
+        "the listener is deleted and made again", "Protocols of listeners: `https:443,http:80`.";
+    ForwardPort: suffix("forward-port"), ForwardPorts, "", Applies::Listeners, Listener,
+        "the listener is deleted and made again", "HTTP ports that redirect to HTTPS ports: `80:443`.";
+    DomainExtensions: suffix("domain-extensions"), DomainExtensions, "", Applies::Listeners, Listener,
+        "certificates are added, changed and removed; an empty value removes all, no annotation leaves them",
+        "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.";
+    Scheduler: suffix("scheduler"), OneOf(&["rr", "wrr", "wlc", "sch", "tch", "qch"]), "rr", Applies::Field(Field::Scheduler),
+        Listener, "changed in place; to `sch`, `tch` and `qch` by deleting and making the listener again",
+        "How connections are spread. Weights count with `wrr` and `wlc`, so `externalTrafficPolicy: Local` is best with one of them. `sch` and `tch` need TCP or UDP, `qch` needs UDP.";
+    PersistenceTimeout: suffix("persistence-timeout"), number_or_zero(3600), "", Applies::Field(Field::PersistenceTimeout),
+        Listener, "changed in place when set and different", "Seconds for which a source address keeps its backend; 0 switches it off.";
+    EstablishedTimeout: suffix("established-timeout"), number(10, 900), "", Applies::Field(Field::EstablishedTimeout), Listener,
+        "changed in place when set and different", "Idle timeout of established connections in seconds.";
+    IdleTimeout: suffix("idle-timeout"), number(1, 60), "", Applies::Field(Field::IdleTimeout), Listener,
+        "changed in place when set and different", "Idle timeout in seconds.";
+    RequestTimeout: suffix("request-timeout"), number(1, 180), "", Applies::Field(Field::RequestTimeout), Listener,
+        "changed in place when set and different", "Seconds after which a request is answered with 504.";
+    CertId: suffix("cert-id"), Text, "", Applies::Field(Field::ServerCertificateId), Listener,
+        "changed in place if the new certificate exists and is valid; removing the annotation keeps the certificate",
+        "Server certificate. Needed for new HTTPS listeners.";
+    TlsCipherPolicy: suffix("tls-cipher-policy"), OneOf(&["tls_cipher_policy_1_0", "tls_cipher_policy_1_1", "tls_cipher_policy_1_2",
+        "tls_cipher_policy_1_2_strict", "tls_cipher_policy_1_2_strict_with_1_3"]), "", Applies::Field(Field::TlsCipherPolicy), Listener,
+        "changed in place when set and different", "TLS versions and ciphers.";
+    Http2Enabled: suffix("http2-enabled"), OneOf(ON_OFF), "", Applies::Field(Field::EnableHttp2), Listener,
+        "changed in place when set and different", "HTTP/2 towards clients.";
+    ProxyProtocol: suffix("proxy-protocol"), Switch, "", Applies::Field(Field::ProxyProtocolV2Enabled), Listener,
+        "changed in place when set and different", "PROXY protocol version 2 towards backends. Any other value than `on` is off.";
+    AclStatus: suffix("acl-status"), OneOf(ON_OFF), "", Applies::Field(Field::AclStatus), Listener,
+        "changed in place when set and different", "Access control. `on` needs `acl-id` and `acl-type`.";
+    AclId: suffix("acl-id"), AclIds, "", Applies::Field(Field::AclId), Listener,
+        "changed in place while `acl-status` is `on`; the order does not matter", "Access control lists, separated by commas.";
+    AclType: suffix("acl-type"), OneOf(&["white", "black"]), "", Applies::Field(Field::AclType), Listener,
+        "changed in place while `acl-status` is `on`", "Whether the lists allow or deny.";
+    ConnectionDrain: suffix("connection-drain"), OneOf(ON_OFF), "", Applies::Field(Field::ConnectionDrain), Listener,
+        "changed in place when set and different", "Lets connections of removed backends end. `on` needs `connection-drain-timeout`.";
+    ConnectionDrainTimeout: suffix("connection-drain-timeout"), number(10, 900), "", Applies::Field(Field::ConnectionDrainTimeout),
+        Listener, "changed in place while `connection-drain` is `on`", "Seconds.";
+    StickySession: suffix("sticky-session"), OneOf(ON_OFF), "off", Applies::Field(Field::StickySession), Listener,
+        "changed in place when set and different", "Session persistence by cookie. `on` needs `sticky-session-type`.";
+    StickySessionType: suffix("sticky-session-type"), OneOf(&["insert", "server"]), "", Applies::Field(Field::StickySessionType),
+        Listener, "changed in place while sessions are sticky", "`insert` needs `cookie-timeout`, `server` needs `cookie`.";
+    Cookie: suffix("cookie"), Cookie, "", Applies::Field(Field::Cookie), Listener,
+        "changed in place with `sticky-session-type` `server`", "Name of the backend's own cookie.";
+    CookieTimeout: suffix("cookie-timeout"), number(1, 86_400), "", Applies::Field(Field::CookieTimeout), Listener,
+        "changed in place with `sticky-session-type` `insert`", "Life of the inserted cookie in seconds.";
+    XForwardedForProto: suffix("xforwardedfor-proto"), OneOf(ON_OFF), "", Applies::Field(Field::XForwardedForProto), Listener,
+        "changed in place when set and different", "Header `X-Forwarded-Proto`.";
+    XForwardedForSlbPort: suffix("xforwardedfor-slbport"), OneOf(ON_OFF), "", Applies::Field(Field::XForwardedForSlbPort),
+        Listener, "changed in place when set and different", "Header `X-Forwarded-Port`.";
+    XForwardedForClientSrcPort: suffix("xforwardedfor-clientsrcport"), OneOf(ON_OFF), "",
+        Applies::Field(Field::XForwardedForClientSrcPort), Listener, "changed in place when set and different",
+        "Header `X-Forwarded-Client-srcport`.";
+    HealthCheckSwitch: suffix("health-check-switch"), OneOf(ON_OFF), "", Applies::Field(Field::HealthCheckSwitch), Listener,
+        "changed in place when set and different", "Health checks of TCP and UDP listeners.";
+    HealthCheckFlag: suffix("health-check-flag"), OneOf(ON_OFF), "off", Applies::Field(Field::HealthCheck), Listener,
+        "changed in place when set and different", "Health checks of HTTP and HTTPS listeners.";
+    HealthCheckType: suffix("health-check-type"), OneOf(&["tcp", "http"]), "", Applies::Field(Field::HealthCheckType), Listener,
+        "changed in place when set and different", "How TCP listeners check.";
+    HealthCheckUri: suffix("health-check-uri"), HealthPath, "", Applies::Field(Field::HealthCheckUri), Listener,
+        "changed in place while checks are by HTTP", "Path of HTTP checks.";
+    HealthCheckConnectPort: suffix("health-check-connect-port"), Integer { min: 1, max: 65_535, zero: super::Zero::BackendPort }, "",
+        Applies::Field(Field::HealthCheckConnectPort), Listener, "changed in place when set and different",
+        "Port of checks; -520 is the backend's own.";
+    HealthyThreshold: suffix("healthy-threshold"), number(2, 10), "", Applies::Field(Field::HealthyThreshold), Listener,
+        "changed in place when set and different", "Successes after which a backend is healthy.";
+    UnhealthyThreshold: suffix("unhealthy-threshold"), number(2, 10), "", Applies::Field(Field::UnhealthyThreshold), Listener,
+        "changed in place when set and different", "Failures after which a backend is unhealthy.";
+    HealthCheckInterval: suffix("health-check-interval"), number(1, 50), "", Applies::Field(Field::HealthCheckInterval), Listener,
+        "changed in place when set and different", "Seconds between checks.";
+    HealthCheckConnectTimeout: suffix("health-check-connect-timeout"), number(1, 300), "",
+        Applies::Field(Field::HealthCheckConnectTimeout), Listener, "changed in place when set and different",
+        "Timeout of checks of TCP and UDP listeners in seconds.";
+    HealthCheckTimeout: suffix("health-check-timeout"), number(1, 300), "", Applies::Field(Field::HealthCheckTimeout), Listener,
+        "changed in place when set and different", "Timeout of checks of HTTP and HTTPS listeners in seconds.";
+    HealthCheckDomain: suffix("health-check-domain"), HealthDomain, "", Applies::Field(Field::HealthCheckDomain), Listener,
+        "changed in place while checks are by HTTP", "Host header of HTTP checks; `$_ip` is the backend's address.";
+    HealthCheckHttpCode: suffix("health-check-httpcode"), HttpCodes, "", Applies::Field(Field::HealthCheckHttpCode), Listener,
+        "changed in place while checks are by HTTP", "Answers that count as healthy: `http_2xx,http_3xx`.";
+    HealthCheckMethod: suffix("health-check-method"), OneOf(&["get", "head"]), "", Applies::Field(Field::HealthCheckMethod), Listener,
+        "changed in place while checks are on", "Method of HTTP checks.";
+
+    BackendLabel: suffix("backend-label"), Labels, "all nodes", Applies::Backends, Backend, "backends are added and removed",
+        "Only nodes with all of these labels: `key=value,key=value`.";
+    RemoveUnscheduledBackend: suffix("remove-unscheduled-backend"), OneOf(ON_OFF), "off", Applies::Backends, Backend,
+        "backends are added and removed", "`on` leaves cordoned nodes out.";
+    BackendIpVersion: suffix("backend-ip-version"), AnyCase(&["ipv4", "ipv6"]), "ipv4", Applies::Backends, Backend,
+        "backends are replaced", "`ipv6` attaches IPv6 addresses; needs `ip-version` `ipv6` and `service.ipv6`.";
+    VgroupPort: suffix("vgroup-port"), ServerGroupPorts, "", Applies::Backends, Backend, "backends move to the other group",
+        "Existing server groups for ports: `rsp-id:443,rsp-id:80`; only with `id`.";
+    Weight: suffix("weight"), number_or_zero(100), "", Applies::Backends, Backend, "weights are changed",
+        "Weight shared by the group's backends; only with `id` and `vgroup-port`.";
+    DefaultWeight: suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
+        "Weight of each backend, except with `externalTrafficPolicy: Local`.";
+    IgnoreWeightUpdate: suffix("ignore-weight-update"), AnyCase(&["on", "off"]), "off", Applies::Backends, Backend,
+        "weights are left as they are", "`on` leaves the weights of existing backends as they are.";
+    GracefulShutdown: suffix("graceful-shutdown"), Exactly("true"), "off", Applies::Backends, Backend,
+        "takes effect with the next termination",
+        "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.";
+}
+
+/// Keys of network load balancers; ignored here, with a warning.
+pub(super) const NLB_ONLY: &[&str] = &[
+    "zone-maps",
+    "security-group-ids",
+    "bandwidth-package-id",
+    "ipv6-address-type",
+    "cross-zone-enabled",
+    "cacert",
+    "cacert-id",
+    "cps",
+    "preserve-client-ip",
+    "server-group-type",
+    "alpn",
+    "alpn-policy",
+    "listener-port-range",
+    "additional-cert-ids",
+    "ppv2-pvl-ep-id-enabled",
+    "ppv2-pvl-eps-id-enabled",
+    "ppv2-pvl-vpc-id-enabled",
+];

@@ -1,0 +1,336 @@
+//! Which nodes and pods receive traffic, and with what weight.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{Inputs, Settings};
+use crate::plan::clb::Problem;
+use crate::plan::clb::annotations::{self, Annotations, Name};
+use crate::plan::clb::model::{BackendKey, BackendKind};
+use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ServicePort, ServiceView, TargetPort, node_of};
+use crate::plan::provider_id::{NotEcs, ProviderId};
+
+/// How backends are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Pods, by their network interfaces.
+    Eni,
+    /// Nodes that run pods of the Service, weighted by their number.
+    Local,
+    /// All nodes.
+    Cluster,
+}
+
+pub(super) fn mode(service: &ServiceView, annotations: &Annotations, settings: &Settings) -> Mode {
+    let eni = annotations.get(Name::BackendType).map_or(settings.service.eni_backends, |kind| kind == "eni");
+    match (eni, service.local_traffic) {
+        (true, _) => Mode::Eni,
+        (false, true) => Mode::Local,
+        (false, false) => Mode::Cluster,
+    }
+}
+
+/// A node that may receive traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Candidate {
+    /// Runs pods outside of any ECS instance; its pods are attached by their network interfaces.
+    Virtual,
+    /// An ECS instance.
+    Ecs(String),
+    /// Runs pods, but is no backend itself.
+    Excluded,
+}
+
+/// Which nodes are looked at where every node may be a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// All.
+    All,
+    /// Those that run pods of the Service.
+    Endpoints,
+}
+
+/// Everything that the backends of all ports have in common.
+pub(super) struct Sources<'a> {
+    mode: Mode,
+    endpoints: Vec<&'a Endpoint>,
+    candidates: BTreeMap<&'a str, Candidate>,
+    graceful: bool,
+    total_weight: Option<u64>,
+    default_weight: u8,
+    /// Whether nodes are missing altogether, which no cluster with pods has.
+    no_nodes: bool,
+    /// Whether nothing is known of endpoints.
+    no_endpoints: bool,
+    /// Whether there are nodes that may serve, but not one of them is ready. That looks the same whether they all failed
+    /// or only the way between them and the API server did, and in the second case they still serve.
+    pub(super) blackout: bool,
+    pub(super) warnings: Vec<Problem>,
+}
+
+/// Backends of one port.
+#[derive(Debug, Default)]
+pub(super) struct PortBackends {
+    /// Identity and weight, in order; possibly the same twice.
+    pub(super) backends: Vec<(BackendKey, u8)>,
+    /// Inside the VPC, but without an interface.
+    pub(super) unresolved: BTreeSet<IpAddr>,
+    /// Outside the VPC.
+    pub(super) outside: BTreeSet<IpAddr>,
+    /// Whether backends may be missing.
+    pub(super) incomplete: bool,
+}
+
+/// Addresses whose network interfaces must be looked up: of all pods in ENI mode, otherwise of those on virtual nodes.
+/// `nodes` are in the order of their names.
+#[must_use]
+pub fn wanted_enis(
+    service: &ServiceView,
+    nodes: &[Arc<NodeView>],
+    endpoints: &EndpointsView,
+    settings: &Settings,
+) -> BTreeSet<IpAddr> {
+    let annotations = annotations::parse(service);
+    let sources = Sources::new(service, &annotations, nodes, endpoints, settings, Reach::Endpoints);
+    service
+        .ports
+        .iter()
+        .flat_map(|port| sources.selected(port).into_iter().map(|(endpoint, _)| endpoint))
+        .filter(|endpoint| sources.mode == Mode::Eni || sources.is_virtual(endpoint))
+        .map(|endpoint| endpoint.address)
+        .collect()
+}
+
+impl<'a> Sources<'a> {
+    pub(super) fn new(
+        service: &ServiceView,
+        annotations: &Annotations,
+        nodes: &'a [Arc<NodeView>],
+        endpoints: &'a EndpointsView,
+        settings: &Settings,
+        reach: Reach,
+    ) -> Self {
+        let mode = mode(service, annotations, settings);
+        let ipv6 = annotations.is(Name::BackendIpVersion, "ipv6")
+            && annotations.is(Name::IpVersion, "ipv6")
+            && settings.service.ipv6;
+        let shared = annotations.get(Name::Id).is_some() && !annotations.group_ports.is_empty();
+        let number = |name| annotations.integer(name).and_then(|value| u8::try_from(value).ok());
+        let mut sources = Self {
+            mode,
+            endpoints: endpoints.endpoints.iter().filter(|endpoint| endpoint.address.is_ipv6() == ipv6).collect(),
+            candidates: BTreeMap::new(),
+            graceful: mode == Mode::Eni
+                && annotations.get(Name::GracefulShutdown).is_some()
+                && !annotations.is(Name::IgnoreWeightUpdate, "on"),
+            total_weight: number(Name::Weight).filter(|_| shared).map(u64::from),
+            default_weight: number(Name::DefaultWeight).unwrap_or(100),
+            no_nodes: nodes.is_empty(),
+            no_endpoints: endpoints.unknown,
+            blackout: is_blackout(nodes, annotations, settings),
+            warnings: Vec::new(),
+        };
+        // Of thousands of nodes, most Services run on few.
+        let concerned: Vec<&'a Arc<NodeView>> = if mode != Mode::Cluster || reach == Reach::Endpoints {
+            let named: BTreeSet<&str> =
+                sources.endpoints.iter().filter_map(|endpoint| endpoint.node.as_deref()).collect();
+            named.into_iter().filter_map(|name| node_of(nodes, name)).collect()
+        } else {
+            nodes.iter().collect()
+        };
+        for node in concerned.into_iter().filter(|node| accepts(node, annotations, settings)) {
+            let candidate = if is_virtual(node) {
+                Candidate::Virtual
+            } else if mode == Mode::Eni || is_excluded(node) {
+                Candidate::Excluded
+            } else {
+                match ProviderId::parse(&node.provider_id) {
+                    Ok(id) => Candidate::Ecs(id.instance),
+                    Err(why) => {
+                        sources.warnings.push(bad_provider_id(node, &why));
+                        Candidate::Excluded
+                    }
+                }
+            };
+            sources.candidates.insert(&node.name, candidate);
+        }
+        sources
+    }
+
+    /// Backends of a port.
+    pub(super) fn of(&self, port: &ServicePort, inputs: &Inputs<'_>) -> PortBackends {
+        let mut found =
+            PortBackends { incomplete: self.no_nodes || self.no_endpoints || self.blackout, ..PortBackends::default() };
+        let selected = self.selected(port);
+        let ecs = |instance: &str| BackendKey {
+            kind: BackendKind::Ecs,
+            server_id: instance.into(),
+            server_ip: Box::default(),
+            port: port.node_port,
+        };
+        match self.mode {
+            Mode::Eni => {
+                let pods: Vec<_> =
+                    selected.iter().filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).collect();
+                let n = pods.iter().filter(|(_, ending)| !ending).count();
+                let weight = self.total_weight.map_or(self.default_weight, |total| share(total, 1, n, 1));
+                found.backends = pods.into_iter().map(|(key, ending)| (key, if ending { 0 } else { weight })).collect();
+            }
+            Mode::Cluster => {
+                let nodes = self.candidates.values().filter_map(|candidate| match candidate {
+                    Candidate::Ecs(instance) => Some(ecs(instance)),
+                    Candidate::Virtual | Candidate::Excluded => None,
+                });
+                let mut keys: Vec<_> = nodes.collect();
+                let pods = selected.iter().filter(|(endpoint, _)| self.is_virtual(endpoint));
+                keys.extend(
+                    pods.filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).map(|(k, _)| k),
+                );
+                let weight = self.total_weight.map_or(self.default_weight, |total| share(total, 1, keys.len(), 1));
+                found.backends = keys.into_iter().map(|key| (key, weight)).collect();
+            }
+            Mode::Local => {
+                let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
+                let mut pods = Vec::new();
+                for (endpoint, number) in &selected {
+                    let Some(node) = endpoint.node.as_deref() else {
+                        found.incomplete = true;
+                        continue;
+                    };
+                    match self.candidates.get(node) {
+                        Some(Candidate::Ecs(instance)) => *nodes.entry(instance).or_default() += 1,
+                        Some(Candidate::Virtual) => {
+                            pods.extend(found.attach(endpoint, *number, inputs).map(|(key, _)| key));
+                        }
+                        Some(Candidate::Excluded) | None => {}
+                    }
+                }
+                let n = nodes.values().sum::<usize>() + pods.len();
+                let total = self.total_weight;
+                found.backends.extend(nodes.into_iter().map(|(instance, count)| {
+                    let own = u8::try_from(count.min(100)).unwrap_or(100);
+                    (ecs(instance), total.map_or(own, |total| share(total, count, n, 1)))
+                }));
+                found
+                    .backends
+                    .extend(pods.into_iter().map(|key| (key, total.map_or(1, |total| share(total, 1, n, 0)))));
+            }
+        }
+        found
+    }
+
+    /// Endpoints that take traffic of a port, with the number of the pod's port.
+    fn selected(&self, port: &ServicePort) -> Vec<(&'a Endpoint, u16)> {
+        let mut seen = BTreeSet::new();
+        self.endpoints
+            .iter()
+            .filter(|endpoint| match endpoint.terminating {
+                true => self.graceful && endpoint.serving == Some(true),
+                // An endpoint that does not say whether it is ready is not, as with the official controller.
+                false => endpoint.ready == Some(true),
+            })
+            .filter_map(|endpoint| {
+                let number = match &port.target_port {
+                    TargetPort::Number(number) => Some(*number),
+                    TargetPort::Name(_) => {
+                        endpoint.ports.iter().find(|(name, _)| *name == port.name).map(|(_, number)| *number)
+                    }
+                };
+                number.map(|number| (*endpoint, number))
+            })
+            .filter(|(endpoint, _)| seen.insert(endpoint.address))
+            .collect()
+    }
+
+    fn is_virtual(&self, endpoint: &Endpoint) -> bool {
+        let node = endpoint.node.as_deref().and_then(|node| self.candidates.get(node));
+        node == Some(&Candidate::Virtual)
+    }
+}
+
+impl PortBackends {
+    /// A pod as a backend, and whether it is ending.
+    fn attach(&mut self, endpoint: &Endpoint, port: u16, inputs: &Inputs<'_>) -> Option<(BackendKey, bool)> {
+        let address = endpoint.address;
+        if let Some(interface) = inputs.enis.get(&address) {
+            let key = BackendKey {
+                kind: BackendKind::Eni,
+                server_id: interface.as_str().into(),
+                server_ip: address.to_string().into(),
+                port,
+            };
+            return Some((key, endpoint.terminating));
+        }
+        if inputs.vpc_cidrs.is_empty() || inputs.vpc_cidrs.iter().any(|block| block.contains(&address)) {
+            self.unresolved.insert(address);
+            self.incomplete = true;
+        } else {
+            self.outside.insert(address);
+        }
+        None
+    }
+}
+
+/// `count` of `n` parts of a total weight, at least `least` unless the total is 0.
+fn share(total: u64, count: usize, n: usize, least: u64) -> u8 {
+    if total == 0 {
+        return 0;
+    }
+    let part = total * count as u64 / (n.max(1) as u64);
+    u8::try_from(part.max(least).min(100)).unwrap_or(100)
+}
+
+/// Whether nodes that may serve exist, and none of them is ready.
+fn is_blackout(nodes: &[Arc<NodeView>], annotations: &Annotations, settings: &Settings) -> bool {
+    let mut may_serve = nodes.iter().filter(|node| {
+        // Without conditions a node was never ready.
+        permits(node, annotations, settings) && !is_excluded(node) && node.has_conditions
+    });
+    may_serve.clone().next().is_some() && !may_serve.any(|node| is_healthy(node))
+}
+
+/// The tests that hold for nodes in every mode.
+fn accepts(node: &NodeView, annotations: &Annotations, settings: &Settings) -> bool {
+    permits(node, annotations, settings) && is_healthy(node)
+}
+
+fn is_healthy(node: &NodeView) -> bool {
+    is_virtual(node) || (node.has_conditions && node.ready.as_ref().is_none_or(is_true))
+}
+
+/// Whether people and annotations let a node serve.
+fn permits(node: &NodeView, annotations: &Annotations, settings: &Settings) -> bool {
+    let labelled = annotations.backend_labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+    let master = settings.service.exclude_masters && node.labels.contains_key("node-role.kubernetes.io/master");
+    let going = node.taints.iter().any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
+    let cordoned = node.unschedulable && annotations.is(Name::RemoveUnscheduledBackend, "on");
+    labelled && !master && !going && !cordoned
+}
+
+fn is_true(condition: &crate::plan::inputs::Condition) -> bool {
+    condition.status == crate::plan::inputs::ConditionStatus::True
+}
+
+fn is_virtual(node: &NodeView) -> bool {
+    node.labels.get("type").is_some_and(|kind| kind == "virtual-kubelet")
+}
+
+/// Nodes that are kept out of load balancers, though pods on them may still be attached by themselves.
+fn is_excluded(node: &NodeView) -> bool {
+    const LABELS: [&str; 4] = [
+        "node.kubernetes.io/exclude-from-external-load-balancers",
+        "alpha.service-controller.kubernetes.io/exclude-balancer",
+        "service.beta.kubernetes.io/exclude-node",
+        "service.alibabacloud.com/exclude-node",
+    ];
+    LABELS.iter().any(|label| node.labels.contains_key(*label)) || node.provider_id.starts_with("ack-hybrid://")
+}
+
+fn bad_provider_id(node: &NodeView, why: &NotEcs) -> Problem {
+    Problem {
+        field: format!("node {} spec.providerID", node.name),
+        given: node.provider_id.clone(),
+        allowed: format!("{why}; the node is left out of the load balancer"),
+    }
+}

@@ -1,0 +1,222 @@
+//! What a Service says and what has no effect as things are. It is told, once, instead of being ignored silently.
+
+use super::backends::{Mode, mode};
+use super::{Desired, Settings};
+use crate::plan::clb::Problem;
+use crate::plan::clb::annotations::{Annotations, Applies, Name, TABLE};
+use crate::plan::clb::diff::field_counts;
+use crate::plan::clb::model::{ListenerField as Field, ListenerKey, Protocol};
+use crate::plan::inputs::{EndpointsView, ServiceView};
+
+/// Most endpoints that one warning names.
+const NAMED: usize = 5;
+
+/// The settings without effect, and endpoints that get no traffic for what they do not say.
+pub(super) fn idle(
+    service: &ServiceView,
+    endpoints: &EndpointsView,
+    annotations: &Annotations,
+    settings: &Settings,
+    desired: &Desired,
+) -> Vec<Problem> {
+    let mode = mode(service, annotations, settings);
+    let mut found = listeners(annotations, desired);
+    found.extend(ports(service, annotations, desired));
+    found.extend(instance(annotations, desired));
+    found.extend(backends(annotations, settings, mode));
+    found.extend(silent_endpoints(service, endpoints, mode));
+    found
+}
+
+fn no_effect(annotations: &Annotations, name: Name, why: &str) -> Problem {
+    annotations.complaint(name, format!("no effect: {why}"))
+}
+
+/// Attributes of listeners that no listener has, or that belong to a feature that is off.
+fn listeners(annotations: &Annotations, desired: &Desired) -> Vec<Problem> {
+    let stated = TABLE.iter().filter(|entry| annotations.is_stated(entry.name));
+    let mut found = Vec::new();
+    for entry in stated {
+        let field = match entry.applies {
+            Applies::Listeners | Applies::Field(_) if !desired.manage_listeners => {
+                let key = annotations.key(Name::ForceOverrideListeners);
+                let why = format!("listeners of a load balancer of yours are only managed with {key}");
+                found.push(no_effect(annotations, entry.name, &why));
+                continue;
+            }
+            Applies::Field(field) => field,
+            _ => continue,
+        };
+        let able: Vec<_> = desired
+            .listeners
+            .iter()
+            .filter(|(key, listener)| listener.forward_to.is_none() && field.protocols().contains(&key.protocol))
+            .collect();
+        let counts = able.iter().any(|(key, listener)| {
+            let effective = |field| listener.fields.get(&field).or_else(|| listener.defaults.get(&field));
+            field_counts(key.protocol, field, &listener.fields, effective)
+        });
+        if able.is_empty() {
+            let protocols: Vec<_> = field.protocols().iter().map(|protocol| protocol.as_str()).collect();
+            found.push(no_effect(annotations, entry.name, &format!("no listener is {}", protocols.join(" or "))));
+        } else if !counts {
+            let able: Vec<Protocol> = able.iter().map(|(key, _)| key.protocol).collect();
+            let needs = needs(annotations, field, &able);
+            found.push(no_effect(annotations, entry.name, &format!("it needs {needs}")));
+        }
+    }
+    found
+}
+
+/// What must be on for an attribute to count.
+fn needs(annotations: &Annotations, field: Field, protocols: &[Protocol]) -> String {
+    let is = |name, value: &str| format!("{}: {value}", annotations.key(name));
+    let layer_4 = protocols.iter().any(|protocol| matches!(protocol, Protocol::Tcp | Protocol::Udp));
+    let layer_7 = protocols.iter().any(|protocol| matches!(protocol, Protocol::Http | Protocol::Https));
+    let mut ways = Vec::new();
+    match field {
+        Field::AclId | Field::AclType => ways.push(is(Name::AclStatus, "on")),
+        Field::ConnectionDrainTimeout => ways.push(is(Name::ConnectionDrain, "on")),
+        Field::StickySessionType => ways.push(is(Name::StickySession, "on")),
+        Field::Cookie | Field::CookieTimeout => {
+            let kind = if field == Field::Cookie { "server" } else { "insert" };
+            ways.push(format!("{} and {}", is(Name::StickySession, "on"), is(Name::StickySessionType, kind)));
+        }
+        _ => {
+            let by_http = matches!(
+                field,
+                Field::HealthCheckUri
+                    | Field::HealthCheckDomain
+                    | Field::HealthCheckHttpCode
+                    | Field::HealthCheckMethod
+            );
+            if layer_4 {
+                ways.push(if by_http { is(Name::HealthCheckType, "http") } else { is(Name::HealthCheckSwitch, "on") });
+            }
+            if layer_7 {
+                ways.push(is(Name::HealthCheckFlag, "on"));
+            }
+        }
+    }
+    ways.join(", or ")
+}
+
+/// Lists by port that name a port which the Service does not have, or not of the protocol that they are about.
+fn ports(service: &ServiceView, annotations: &Annotations, desired: &Desired) -> Vec<Problem> {
+    let known = |port: u16| service.ports.iter().any(|known| known.port == port);
+    let about = |name, given: String, why: &str| Problem {
+        field: annotations.key(name),
+        given,
+        allowed: format!("no effect: {why}"),
+    };
+    let missing = "the Service has no such port";
+    let mut found = Vec::new();
+    let protocols = annotations.protocol_ports.iter().filter(|(port, _)| !known(**port));
+    found.extend(protocols.map(|(port, protocol)| about(Name::ProtocolPort, format!("{protocol}:{port}"), missing)));
+    for (from, to) in &annotations.forward_ports {
+        if !desired.listeners.contains_key(&ListenerKey { port: *from, protocol: Protocol::Http }) {
+            let why = format!("{from} is no HTTP port; see {}", annotations.key(Name::ProtocolPort));
+            found.push(about(Name::ForwardPort, format!("{from}:{to}"), &why));
+        }
+    }
+    let reused = desired.reuse.is_some();
+    let groups = annotations.group_ports.iter().filter(|(port, _)| reused && !known(**port));
+    found.extend(groups.map(|(port, id)| about(Name::VgroupPort, format!("{id}:{port}"), missing)));
+    let https = desired.listeners.keys().any(|key| key.protocol == Protocol::Https);
+    if annotations.domain_extensions.as_ref().is_some_and(|domains| !domains.is_empty()) && !https {
+        found.push(about(Name::DomainExtensions, "set".to_owned(), "no listener is https"));
+    }
+    found
+}
+
+fn instance(annotations: &Annotations, desired: &Desired) -> Vec<Problem> {
+    let set = |name| annotations.get(name).is_some();
+    let mut found = Vec::new();
+    if set(Name::VswitchId) {
+        if desired.reuse.is_some() {
+            found.push(no_effect(annotations, Name::VswitchId, "the load balancer is yours and has its place"));
+        } else if desired.instance.create.address_type != "intranet" {
+            found.push(no_effect(annotations, Name::VswitchId, "only intranet load balancers have a vSwitch"));
+        }
+    }
+    if set(Name::ForceOverrideListeners) && desired.reuse.is_none() {
+        let why = format!("listeners are managed anyway without {}", annotations.key(Name::Id));
+        found.push(no_effect(annotations, Name::ForceOverrideListeners, &why));
+    }
+    if set(Name::PreserveLbOnDelete) && desired.reuse.is_some() {
+        found.push(no_effect(annotations, Name::PreserveLbOnDelete, "a load balancer of yours is kept in any case"));
+    }
+    if set(Name::ExternalIpType) && set(Name::Hostname) {
+        let why = format!("{} is published instead of addresses", annotations.key(Name::Hostname));
+        found.push(no_effect(annotations, Name::ExternalIpType, &why));
+    }
+    found
+}
+
+fn backends(annotations: &Annotations, settings: &Settings, mode: Mode) -> Vec<Problem> {
+    let set = |name| annotations.get(name).is_some();
+    let eni = mode == Mode::Eni;
+    let mut found = Vec::new();
+    if eni {
+        for name in [Name::BackendLabel, Name::RemoveUnscheduledBackend] {
+            if annotations.is_stated(name) {
+                found.push(no_effect(annotations, name, "pods are attached directly, on whatever node they are"));
+            }
+        }
+    }
+    if set(Name::GracefulShutdown) && (!eni || annotations.is(Name::IgnoreWeightUpdate, "on")) {
+        let (kind, ignore) = (annotations.key(Name::BackendType), annotations.key(Name::IgnoreWeightUpdate));
+        let why = format!("it needs {kind}: eni, and no {ignore}");
+        found.push(no_effect(annotations, Name::GracefulShutdown, &why));
+    }
+    if annotations.is(Name::BackendIpVersion, "ipv6")
+        && !(annotations.is(Name::IpVersion, "ipv6") && settings.service.ipv6)
+    {
+        let why = format!("it needs {}: ipv6 and service.ipv6", annotations.key(Name::IpVersion));
+        found.push(no_effect(annotations, Name::BackendIpVersion, &why));
+    }
+    let (id, groups) = (annotations.key(Name::Id), annotations.key(Name::VgroupPort));
+    let reused = set(Name::Id);
+    let shared = reused && !annotations.group_ports.is_empty();
+    if !reused && annotations.is_stated(Name::VgroupPort) {
+        let field = annotations.key(Name::VgroupPort);
+        found.push(Problem { field, given: "set".to_owned(), allowed: format!("no effect: it needs {id}") });
+    }
+    if set(Name::Weight) && !shared {
+        found.push(no_effect(annotations, Name::Weight, &format!("it needs {id} and {groups}")));
+    }
+    if set(Name::DefaultWeight) {
+        if mode == Mode::Local {
+            let why = "with externalTrafficPolicy: Local the number of pods is the weight of a node";
+            found.push(no_effect(annotations, Name::DefaultWeight, why));
+        } else if set(Name::Weight) && shared {
+            let why = format!("{} decides", annotations.key(Name::Weight));
+            found.push(no_effect(annotations, Name::DefaultWeight, &why));
+        }
+    }
+    found
+}
+
+/// Endpoints, usually written by hand, that lack what decides about their traffic.
+fn silent_endpoints(service: &ServiceView, endpoints: &EndpointsView, mode: Mode) -> Vec<Problem> {
+    let active = || endpoints.endpoints.iter().filter(|endpoint| !endpoint.terminating);
+    let about = |given: Vec<String>, allowed: &str| {
+        let more = if given.len() > NAMED { " and others" } else { "" };
+        let named = given.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ") + more;
+        let field = format!("endpoints of {}", service.key);
+        (!given.is_empty()).then(|| Problem { field, given: named, allowed: allowed.to_owned() })
+    };
+    let undecided = active().filter(|endpoint| endpoint.ready.is_none()).map(|endpoint| endpoint.address.to_string());
+    let lost = active()
+        .filter(|endpoint| mode == Mode::Local && endpoint.ready == Some(true) && endpoint.node.is_none())
+        .map(|endpoint| endpoint.address.to_string());
+    let undecided = about(
+        undecided.collect(),
+        "`conditions.ready: true`: an endpoint that does not say that it is ready gets no traffic",
+    );
+    let lost = about(
+        lost.collect(),
+        "`nodeName`: with externalTrafficPolicy: Local an endpoint gets its traffic through its node",
+    );
+    undecided.into_iter().chain(lost).collect()
+}

@@ -1,0 +1,271 @@
+//! Server groups and their backends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Draft, group_target, listener_target};
+use crate::plan::clb::annotations::{Name, entry};
+use crate::plan::clb::desired::{Desired, DesiredGroup};
+use crate::plan::clb::model::{Backend, BackendKey, GroupRef, ListenerKey};
+use crate::plan::clb::naming::{Owner, is_mark};
+use crate::plan::clb::observed::{Observed, ObservedGroup};
+use crate::plan::clb::operation::{Operation, Target};
+
+/// Where a desired group is, once the plan has run.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// How steps name it.
+    pub(super) group: GroupRef,
+    /// `None` if the plan makes it.
+    pub(super) id: Option<String>,
+}
+
+/// Places of desired groups, by their key in [`Desired::groups`]; those that cannot be used are absent.
+pub(super) type Places = BTreeMap<String, Place>;
+
+/// What refers to groups once the plan has run.
+#[derive(Debug, Default)]
+pub(super) struct References {
+    /// Listeners that still send traffic to a group: by group id, with whether they are ours.
+    pub(super) kept: BTreeMap<String, Vec<(ListenerKey, bool)>>,
+    /// Listeners that the plan takes away from a group, by group id.
+    pub(super) dropped: BTreeMap<String, Vec<ListenerKey>>,
+}
+
+/// Makes and fills the groups that are wanted.
+pub(super) fn ensure(desired: &Desired, observed: &Observed, draft: &mut Draft) -> Places {
+    let mut places = Places::new();
+    for (key, wanted) in &desired.groups {
+        let place = match find(desired, wanted, observed) {
+            Ok(None) => {
+                create(wanted, desired.batch_size, draft);
+                Place { group: wanted.group.clone(), id: None }
+            }
+            Ok(Some((id, group))) => {
+                let place = Place { group: reference(observed, &wanted.group, id), id: Some(id.clone()) };
+                let Some(backends) = &group.backends else {
+                    draft.problem(key, id, "its backends could not be read; nothing is changed in it");
+                    continue;
+                };
+                change(desired, wanted, &place.group, backends, draft);
+                place
+            }
+            Err(reason) => {
+                draft.problem(entry(Name::VgroupPort).full_key(), key, reason);
+                continue;
+            }
+        };
+        places.insert(key.clone(), place);
+    }
+    places
+}
+
+/// The group on the load balancer that is meant, if there is one.
+fn find<'a>(
+    desired: &Desired,
+    wanted: &DesiredGroup,
+    observed: &'a Observed,
+) -> Result<Option<(&'a String, &'a ObservedGroup)>, String> {
+    match &wanted.group {
+        GroupRef::Id(id) => match observed.groups.get_key_value(id) {
+            None => Err("the id of a server group of this load balancer".to_owned()),
+            Some((_, group)) if is_mark(&group.name) => {
+                Err(format!("a server group that no controller made; this one is {}", group.name))
+            }
+            Some(found) => Ok(Some(found)),
+        },
+        GroupRef::Named(name) => {
+            let found: Vec<_> =
+                observed.groups.iter().filter(|(_, group)| desired.owner.same_mark(&group.name, name)).collect();
+            let serving = |id: &str| observed.listeners.iter().flatten().any(|(_, listener)| listener.group_id == id);
+            // A creation whose answer was lost can leave two; the one that serves is the one to keep.
+            let serving = found.iter().find(|(id, _)| serving(id)).copied();
+            Ok(serving.or_else(|| found.first().copied()))
+        }
+    }
+}
+
+/// How steps name a group that exists: as it is wanted, unless that name would lead to another one.
+fn reference(observed: &Observed, wanted: &GroupRef, id: &str) -> GroupRef {
+    if observed.group_id(wanted) == Some(id) { wanted.clone() } else { GroupRef::Id(id.to_owned()) }
+}
+
+fn create(wanted: &DesiredGroup, batch_size: usize, draft: &mut Draft) {
+    let backends: Vec<Backend> = wanted.backends.values().cloned().collect();
+    let mut batches = backends.chunks(batch_size);
+    let target = group_target(&wanted.group);
+    draft.step(
+        Operation::CreateGroup {
+            name: wanted.group.to_string(),
+            backends: batches.next().map(<[Backend]>::to_vec).unwrap_or_default(),
+        },
+        target.clone(),
+        [],
+        wanted.source.clone(),
+    );
+    for batch in batches {
+        let operation = Operation::AddBackends { group: wanted.group.clone(), backends: batch.to_vec() };
+        draft.step(operation, target.clone(), [target.clone()], wanted.source.clone());
+    }
+}
+
+/// Adds, then removes, then changes, so that the group never runs dry.
+fn change(desired: &Desired, wanted: &DesiredGroup, group: &GroupRef, remote: &[Backend], draft: &mut Draft) {
+    let owner = &desired.owner;
+    let target = group_target(group);
+    let there: BTreeSet<&BackendKey> = remote.iter().map(|backend| &backend.key).collect();
+    let add: Vec<Backend> = wanted.backends.values().filter(|backend| !there.contains(&backend.key)).cloned().collect();
+    for batch in add.chunks(desired.batch_size) {
+        let operation = Operation::AddBackends { group: group.clone(), backends: batch.to_vec() };
+        draft.step(operation, target.clone(), [], wanted.source.clone());
+    }
+    if wanted.incomplete {
+        draft.note(format!("nothing is removed from {group}, because some of its backends could not be determined"));
+        return;
+    }
+    let ours = || remote.iter().filter(|backend| owner.owns_backend(&backend.description));
+    let stale: Vec<BackendKey> =
+        ours().filter(|backend| !wanted.backends.contains_key(&backend.key)).map(|b| b.key.clone()).collect();
+    remove(group, &stale, desired.batch_size, &format!("{}: no longer a backend", wanted.source), draft);
+    let changed: Vec<(Backend, u8)> = ours()
+        .filter_map(|remote| {
+            let mut backend = wanted.backends.get(&remote.key)?.clone();
+            if wanted.ignore_weights {
+                backend.weight = remote.weight;
+            }
+            let same = backend.weight == remote.weight && owner.same_mark(&backend.description, &remote.description);
+            (!same).then_some((backend, remote.weight))
+        })
+        .collect();
+    for batch in changed.chunks(desired.batch_size) {
+        let reason = format!("{}: {}", wanted.source, found(batch));
+        let backends = batch.iter().map(|(backend, _)| backend.clone()).collect();
+        let operation = Operation::SetBackends { group: group.clone(), backends };
+        draft.step(operation, target.clone(), [target.clone()], reason);
+    }
+}
+
+/// What was found of backends that differ, each kind of difference once.
+fn found(changed: &[(Backend, u8)]) -> String {
+    let differences: BTreeSet<String> = changed
+        .iter()
+        .map(|(backend, found)| match backend.weight == *found {
+            true => "the mark differs".to_owned(),
+            false => format!("weight {found} -> {}", backend.weight),
+        })
+        .collect();
+    differences.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn remove(group: &GroupRef, backends: &[BackendKey], batch_size: usize, reason: &str, draft: &mut Draft) {
+    let target = group_target(group);
+    for batch in backends.chunks(batch_size) {
+        let operation = Operation::RemoveBackends { group: group.clone(), backends: batch.to_vec() };
+        draft.step(operation, target.clone(), [target.clone()], reason);
+    }
+}
+
+/// Takes what is ours out of groups that are no longer wanted.
+pub(super) fn sweep(
+    desired: &Desired,
+    observed: &Observed,
+    places: &Places,
+    references: &References,
+    draft: &mut Draft,
+) {
+    let named = |id: &str| {
+        // A group that is wanted but cannot be used now is not stale.
+        desired.groups.values().any(|wanted| match &wanted.group {
+            GroupRef::Id(wanted) => wanted == id,
+            GroupRef::Named(_) => false,
+        })
+    };
+    let used: BTreeSet<&str> = places.values().filter_map(|place| place.id.as_deref()).collect();
+    let stale: Vec<_> = observed
+        .groups
+        .iter()
+        .filter(|(id, _)| !used.contains(id.as_str()) && !named(id))
+        .map(|(id, _)| id.as_str())
+        .collect();
+    // While a wanted group cannot be used, or a backend may be missing where it should be, what there was before serves on.
+    let unusable = desired.groups.keys().any(|key| !places.contains_key(key));
+    if unusable || desired.groups.values().any(|wanted| wanted.incomplete) {
+        return;
+    }
+    clear(&desired.owner, observed, &stale, references, desired.batch_size, draft);
+}
+
+/// Deletes those of the groups that are ours alone, and takes our backends out of the others.
+/// `managed` says whether listeners of ours are looked after.
+pub(in crate::plan::clb) fn clear_all(
+    owner: &Owner,
+    observed: &Observed,
+    deleted: &[ListenerKey],
+    managed: bool,
+    draft: &mut Draft,
+) {
+    let mut references = References::default();
+    for (key, listener) in observed.listeners.iter().flatten() {
+        if deleted.contains(key) {
+            references.dropped.entry(listener.group_id.clone()).or_default().push(*key);
+        } else {
+            let ours = managed && owner.owns_listener(&listener.description);
+            references.kept.entry(listener.group_id.clone()).or_default().push((*key, ours));
+        }
+    }
+    let ids: Vec<_> = observed.groups.keys().map(String::as_str).collect();
+    // The smallest batch that every release of the API takes.
+    clear(owner, observed, &ids, &references, 20, draft);
+}
+
+fn clear(
+    owner: &Owner,
+    observed: &Observed,
+    ids: &[&str],
+    references: &References,
+    batch_size: usize,
+    draft: &mut Draft,
+) {
+    for id in ids {
+        let Some(group) = observed.groups.get(*id) else { continue };
+        let Some(backends) = &group.backends else {
+            if owner.owns_group(&group.name) {
+                draft.problem(&group.name, *id, "its backends could not be read; it is kept for now");
+            }
+            continue;
+        };
+        let (ours, foreign): (Vec<_>, Vec<_>) =
+            backends.iter().partition(|backend| owner.owns_backend(&backend.description));
+        let needs: Vec<Target> =
+            references.dropped.get(*id).into_iter().flatten().map(|key| listener_target(*key)).collect();
+        let kept = references.kept.get(*id);
+        if owner.owns_group(&group.name) && foreign.is_empty() {
+            match kept.and_then(|kept| kept.first()) {
+                None => {
+                    let operation = Operation::DeleteGroup { id: (*id).to_owned(), name: group.name.clone() };
+                    draft.step(operation, Target::Group(GroupRef::Id((*id).to_owned())), needs, "no longer wanted");
+                }
+                Some((listener, true)) => {
+                    draft.note(format!("group {} is kept: listener {listener} still uses it", group.name));
+                }
+                Some((listener, false)) => draft.problem(
+                    format!("listener {listener}"),
+                    &group.name,
+                    "another server group: this one is no longer wanted, and is deleted once no listener uses it",
+                ),
+            }
+            continue;
+        }
+        if owner.owns_group(&group.name) {
+            draft.note(format!("group {} is kept: it holds backends of others", group.name));
+        }
+        if kept.is_some_and(|kept| kept.iter().any(|(_, ours)| *ours)) {
+            continue;
+        }
+        let keys: Vec<_> = ours.into_iter().map(|backend| backend.key.clone()).collect();
+        let reference = GroupRef::Id((*id).to_owned());
+        for batch in keys.chunks(batch_size) {
+            let operation = Operation::RemoveBackends { group: reference.clone(), backends: batch.to_vec() };
+            draft.step(operation, group_target(&reference), needs.clone(), "our backends, no longer wanted here");
+        }
+    }
+}

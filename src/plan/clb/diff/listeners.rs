@@ -1,0 +1,433 @@
+//! Listeners.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::groups::{Place, Places, References};
+use super::{Draft, fields, group_target, listener_target};
+use crate::plan::clb::annotations::{Applies, Entry, Name, TABLE, entry};
+use crate::plan::clb::desired::{Desired, DesiredListener};
+use crate::plan::clb::model::{GroupRef, ListenerField as Field, ListenerFields, ListenerKey, Protocol};
+use crate::plan::clb::observed::{CertificateState, Observed, ObservedListener};
+use crate::plan::clb::operation::{Operation, Target};
+
+/// The HTTPS port to which a listener redirects.
+pub(in crate::plan::clb) fn forwards_to(key: ListenerKey, listener: &ObservedListener) -> Option<u16> {
+    let on = key.protocol == Protocol::Http && listener.fields.get(&Field::ListenerForward).is_some_and(|v| v == "on");
+    on.then(|| listener.fields.get(&Field::ForwardPort)?.parse().ok()).flatten()
+}
+
+/// What is to be done about a desired listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Update,
+    Create,
+    Replace,
+    /// Something is in the way; what is there stays.
+    Blocked,
+}
+
+/// One pass over the listeners.
+struct Pass<'a> {
+    desired: &'a Desired,
+    observed: &'a Observed,
+    remote: &'a BTreeMap<ListenerKey, ObservedListener>,
+    places: &'a Places,
+    draft: &'a mut Draft,
+    deleted: BTreeSet<ListenerKey>,
+    /// Listeners that now send traffic to another group.
+    moved: BTreeSet<ListenerKey>,
+}
+
+/// Brings listeners about, and says what refers to which group then.
+pub(super) fn diff(desired: &Desired, observed: &Observed, places: &Places, draft: &mut Draft) -> References {
+    let none = BTreeMap::new();
+    let remote = match (&observed.listeners, &observed.instance) {
+        _ if !desired.manage_listeners => return as_they_are(observed),
+        (Some(listeners), _) => listeners,
+        (None, None) => &none,
+        (None, Some(instance)) => {
+            draft.problem(
+                format!("listeners of {}", instance.id),
+                "",
+                "they could not be read; none is changed, and no group is removed",
+            );
+            return everything_kept(observed);
+        }
+    };
+    let mut pass = Pass { desired, observed, remote, places, draft, deleted: BTreeSet::new(), moved: BTreeSet::new() };
+    pass.run();
+    let (deleted, moved) = (pass.deleted, pass.moved);
+    let mut references = References::default();
+    for (key, listener) in remote {
+        let id = listener.group_id.clone();
+        if deleted.contains(key) || moved.contains(key) {
+            references.dropped.entry(id).or_default().push(*key);
+        } else {
+            references.kept.entry(id).or_default().push((*key, is_ours(desired, observed, listener)));
+        }
+    }
+    references
+}
+
+/// What refers to which group where no listener is managed: none is ours to change.
+fn as_they_are(observed: &Observed) -> References {
+    let mut references = References::default();
+    for (key, listener) in observed.listeners.iter().flatten() {
+        references.kept.entry(listener.group_id.clone()).or_default().push((*key, false));
+    }
+    references
+}
+
+/// Every group counts as used by a listener of ours, so that none is removed.
+fn everything_kept(observed: &Observed) -> References {
+    let any = ListenerKey { port: 0, protocol: Protocol::Tcp };
+    References {
+        kept: observed.groups.keys().map(|id| (id.clone(), vec![(any, true)])).collect(),
+        dropped: BTreeMap::new(),
+    }
+}
+
+/// Ours by its description; or, on a load balancer of ours, by sending traffic to a group of ours, so that an edited
+/// description is put right.
+fn is_ours(desired: &Desired, observed: &Observed, listener: &ObservedListener) -> bool {
+    let to_ours = || observed.groups.get(&listener.group_id).is_some_and(|group| desired.owner.owns_group(&group.name));
+    desired.owner.owns_listener(&listener.description) || (desired.reuse.is_none() && to_ours())
+}
+
+impl Pass<'_> {
+    fn run(&mut self) {
+        let mut verdicts: BTreeMap<ListenerKey, Verdict> =
+            self.desired.listeners.iter().map(|(key, wanted)| (*key, self.judge(*key, wanted))).collect();
+        for (key, wanted) in &self.desired.listeners {
+            if wanted.forward_to.is_some_and(|port| !self.target_exists(port, &verdicts)) {
+                let port = wanted.forward_to.unwrap_or_default();
+                self.draft.problem(
+                    entry(Name::ForwardPort).full_key(),
+                    format!("{}:{port}", key.port),
+                    format!("a port with an HTTPS listener: {port} has none, so listener {key} stays as it is"),
+                );
+                verdicts.insert(*key, Verdict::Blocked);
+            }
+        }
+        let of = |verdict: &[Verdict], forwarding: bool| -> Vec<ListenerKey> {
+            let forwards = |key: &ListenerKey| self.desired.listeners[key].forward_to.is_some();
+            verdicts
+                .iter()
+                .filter(|(key, found)| verdict.contains(found) && forwards(key) == forwarding)
+                .map(|(key, _)| *key)
+                .collect()
+        };
+        let updates = [of(&[Verdict::Update], false), of(&[Verdict::Update], true)].concat();
+        let creations =
+            [of(&[Verdict::Create, Verdict::Replace], false), of(&[Verdict::Create, Verdict::Replace], true)].concat();
+        for key in updates {
+            self.update(key);
+        }
+        for key in creations {
+            self.create(key, &verdicts);
+        }
+        let stale: Vec<ListenerKey> = self
+            .remote
+            .iter()
+            .filter(|(key, listener)| {
+                !self.deleted.contains(*key)
+                    && !self.desired.listeners.contains_key(*key)
+                    && self.desired.owner.owns_listener(&listener.description)
+                    && !self.holds_the_place_of_blocked(**key, &verdicts)
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        for key in stale {
+            self.delete(key, &verdicts, "no longer wanted");
+        }
+    }
+
+    /// A listener of ours on a port whose new listener cannot be made keeps serving.
+    fn holds_the_place_of_blocked(&self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, Verdict>) -> bool {
+        verdicts.iter().any(|(wanted, verdict)| *verdict == Verdict::Blocked && wanted.collides(key))
+    }
+
+    fn target_exists(&self, port: u16, verdicts: &BTreeMap<ListenerKey, Verdict>) -> bool {
+        let target = ListenerKey { port, protocol: Protocol::Https };
+        match verdicts.get(&target) {
+            Some(Verdict::Blocked) => self.remote.contains_key(&target),
+            Some(_) => true,
+            // One of a user will do; one of ours is stale.
+            None => self.remote.get(&target).is_some_and(|listener| !is_ours(self.desired, self.observed, listener)),
+        }
+    }
+
+    /// Decides, and says what is in the way.
+    fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> Verdict {
+        let foreign = self
+            .remote
+            .iter()
+            .find(|(other, listener)| other.collides(key) && !is_ours(self.desired, self.observed, listener));
+        if let Some((other, listener)) = foreign {
+            self.draft.problem(
+                &wanted.source,
+                key.to_string(),
+                format!(
+                    "a free port: {} is taken by the listener {other} with description {:?}, which is not ours; remove \
+                     it or choose another port",
+                    key.port, listener.description
+                ),
+            );
+            return Verdict::Blocked;
+        }
+        if wanted.forward_to.is_none() && self.place(wanted).is_none() {
+            // The reason is among the problems already.
+            return Verdict::Blocked;
+        }
+        let verdict = match self.remote.get(&key) {
+            None => Verdict::Create,
+            Some(listener) if self.must_replace(key, wanted, listener) => Verdict::Replace,
+            Some(_) => return Verdict::Update,
+        };
+        let sent = fields::for_creation(&wanted.defaults, &wanted.fields, wanted.forward_to);
+        if self.lacks(key, wanted, &sent) { Verdict::Blocked } else { verdict }
+    }
+
+    /// Whether something differs that is fixed when a listener is made.
+    fn must_replace(&self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) -> bool {
+        let scheduler = wanted.fields.get(&Field::Scheduler);
+        let hash = scheduler.is_some_and(|wanted| {
+            fields::is_hash(wanted) && listener.fields.get(&Field::Scheduler).is_some_and(|found| found != wanted)
+        });
+        hash || forwards_to(key, listener) != wanted.forward_to
+    }
+
+    /// Reports the first attribute that is missing for a request.
+    fn lacks(&mut self, key: ListenerKey, wanted: &DesiredListener, sent: &ListenerFields) -> bool {
+        let Some((field, why)) = fields::lacking(key.protocol, sent) else { return false };
+        let annotation = TABLE.iter().find(|entry| entry.applies == Applies::Field(field));
+        let name = annotation.map_or_else(|| field.to_string(), Entry::full_key);
+        self.draft.problem(name, "", format!("{why}; listener {key} ({}) stays as it is", wanted.source));
+        true
+    }
+
+    fn place(&self, wanted: &DesiredListener) -> Option<&Place> {
+        self.places.get(&wanted.group.to_string())
+    }
+
+    fn update(&mut self, key: ListenerKey) {
+        let (wanted, listener) = (&self.desired.listeners[&key], &self.remote[&key]);
+        let target = listener_target(key);
+        if wanted.forward_to.is_none() {
+            self.set(key, wanted, listener);
+        }
+        self.domain_extensions(key, wanted, listener);
+        if listener.status == "stopped" {
+            self.draft.step(
+                Operation::StartListener { listener: key },
+                target.clone(),
+                [target],
+                format!("{}: it is stopped", wanted.source),
+            );
+        }
+    }
+
+    fn set(&mut self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) {
+        let Some(place) = self.place(wanted).cloned() else { return };
+        let mut overlay = wanted.fields.clone();
+        if !self.certificate_fits(key, &overlay, listener) {
+            overlay.remove(&Field::ServerCertificateId);
+        }
+        let differing = fields::differing(key.protocol, &listener.fields, &overlay);
+        let mut reasons: Vec<String> = differing
+            .iter()
+            .map(|field| {
+                let found = listener.fields.get(field).map_or("unset", String::as_str);
+                format!("{field} {found} -> {}", overlay[field])
+            })
+            .collect();
+        if !self.desired.owner.same_mark(&listener.description, &wanted.description) {
+            reasons.push(format!("description {:?}", listener.description));
+        }
+        let moves = place.id.as_deref() != Some(listener.group_id.as_str());
+        if moves && self.would_empty(wanted) && !listener.group_id.is_empty() {
+            self.draft.note(format!(
+                "listener {key} keeps its server group {}, because the backends of {} could not be determined",
+                listener.group_id, wanted.group
+            ));
+        } else if moves {
+            self.moved.insert(key);
+            reasons.push(format!("server group {:?} -> {}", listener.group_id, place.group));
+        }
+        if reasons.is_empty() {
+            return;
+        }
+        let sent = fields::for_change(key.protocol, &listener.fields, &overlay);
+        if self.lacks(key, wanted, &sent) {
+            self.moved.remove(&key);
+            return;
+        }
+        let group =
+            if self.moved.contains(&key) || !moves { place.group } else { GroupRef::Id(listener.group_id.clone()) };
+        let needs = [group_target(&group)];
+        self.draft.step(
+            Operation::SetListener {
+                listener: key,
+                description: wanted.description.clone(),
+                group: Some(group),
+                fields: sent,
+            },
+            listener_target(key),
+            needs,
+            format!("{}: {}", wanted.source, reasons.join(", ")),
+        );
+    }
+
+    /// Whether the wanted group is empty only because its backends could not be determined.
+    fn would_empty(&self, wanted: &DesiredListener) -> bool {
+        self.desired
+            .groups
+            .get(&wanted.group.to_string())
+            .is_some_and(|group| group.incomplete && group.backends.is_empty())
+    }
+
+    /// A new certificate must exist and be valid, unless the old one is gone.
+    fn certificate_fits(&mut self, key: ListenerKey, wanted: &ListenerFields, listener: &ObservedListener) -> bool {
+        let field = Field::ServerCertificateId;
+        let (Some(new), Some(old)) = (wanted.get(&field), listener.fields.get(&field)) else { return true };
+        if new == old || self.observed.certificates.get(old) == Some(&CertificateState::Missing) {
+            return true;
+        }
+        let fault = match self.observed.certificates.get(new) {
+            Some(CertificateState::Missing) => "does not exist",
+            Some(CertificateState::Expired) => "has expired",
+            Some(CertificateState::Valid) | None => return true,
+        };
+        self.draft.problem(
+            entry(Name::CertId).full_key(),
+            new,
+            format!("a valid certificate: this one {fault}, so listener {key} keeps {old}"),
+        );
+        false
+    }
+
+    /// Creates a listener, after deleting what it replaces.
+    fn create(&mut self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, Verdict>) {
+        let wanted = &self.desired.listeners[&key];
+        let in_the_way: Vec<ListenerKey> =
+            self.remote.keys().filter(|other| other.collides(key) && !self.deleted.contains(*other)).copied().collect();
+        for other in &in_the_way {
+            let reason = if *other == key {
+                format!("{}: made again, as its redirection or scheduler cannot be changed", wanted.source)
+            } else {
+                format!("{}: replaced by {key}", wanted.source)
+            };
+            if !self.delete(*other, verdicts, &reason) {
+                return;
+            }
+        }
+        let group = match wanted.forward_to {
+            Some(_) => None,
+            None => self.place(wanted).map(|place| place.group.clone()),
+        };
+        let target = listener_target(key);
+        let mut needs: Vec<Target> = in_the_way.into_iter().map(listener_target).collect();
+        needs.extend(group.as_ref().map(group_target));
+        let forward = wanted.forward_to.map(|port| ListenerKey { port, protocol: Protocol::Https });
+        needs.extend(forward.filter(|target| self.desired.listeners.contains_key(target)).map(listener_target));
+        self.draft.step(
+            Operation::CreateListener {
+                listener: key,
+                description: wanted.description.clone(),
+                group,
+                fields: fields::for_creation(&wanted.defaults, &wanted.fields, wanted.forward_to),
+            },
+            target.clone(),
+            needs,
+            wanted.source.clone(),
+        );
+        for (domain, certificate_id) in wanted.domain_extensions.iter().flatten() {
+            self.draft.step(
+                Operation::CreateDomainExtension {
+                    listener: key,
+                    domain: domain.clone(),
+                    certificate_id: certificate_id.clone(),
+                },
+                Target::Attribute("domain extensions"),
+                [target.clone()],
+                wanted.source.clone(),
+            );
+        }
+        self.draft.step(
+            Operation::StartListener { listener: key },
+            target.clone(),
+            [target],
+            format!("{}: new listeners are stopped", wanted.source),
+        );
+    }
+
+    /// Deletes a listener of ours, before it those that redirect to it. Says whether it could be planned.
+    fn delete(&mut self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, Verdict>, reason: &str) -> bool {
+        if self.deleted.contains(&key) {
+            return true;
+        }
+        let mut needs = vec![];
+        if key.protocol == Protocol::Https {
+            let sources: Vec<ListenerKey> = self
+                .remote
+                .iter()
+                .filter(|(other, listener)| forwards_to(**other, listener) == Some(key.port))
+                .map(|(other, _)| *other)
+                .collect();
+            for source in sources {
+                let goes = match verdicts.get(&source) {
+                    Some(verdict) => *verdict == Verdict::Replace,
+                    None => self.desired.owner.owns_listener(&self.remote[&source].description),
+                };
+                if !goes && !self.deleted.contains(&source) {
+                    self.draft.problem(
+                        format!("listener {key}"),
+                        reason,
+                        format!("listener {source} redirects to it and stays; it is deleted once that is changed"),
+                    );
+                    return false;
+                }
+                self.delete(source, verdicts, reason);
+                needs.push(listener_target(source));
+            }
+        }
+        self.deleted.insert(key);
+        self.draft.step(Operation::DeleteListener { listener: key }, listener_target(key), needs, reason);
+        true
+    }
+
+    /// Changes, then adds, then removes.
+    fn domain_extensions(&mut self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) {
+        let (Some(wanted_domains), Some(remote)) = (&wanted.domain_extensions, &listener.domain_extensions) else {
+            return;
+        };
+        let (mut set, mut add) = (Vec::new(), Vec::new());
+        for (domain, certificate_id) in wanted_domains {
+            let (domain, certificate_id) = (domain.clone(), certificate_id.clone());
+            match remote.get(&domain) {
+                Some(found) if found.certificate_id == certificate_id => {}
+                Some(found) => {
+                    let (id, was) = (found.id.clone(), found.certificate_id.clone());
+                    set.push((Operation::SetDomainExtension { listener: key, id, domain, certificate_id }, was));
+                }
+                None => {
+                    let operation = Operation::CreateDomainExtension { listener: key, domain, certificate_id };
+                    add.push((operation, "none".to_owned()));
+                }
+            }
+        }
+        let gone = remote.iter().filter(|(domain, _)| !wanted_domains.contains_key(*domain)).map(|(domain, found)| {
+            let (id, domain) = (found.id.clone(), domain.clone());
+            (Operation::DeleteDomainExtension { listener: key, id, domain }, found.certificate_id.clone())
+        });
+        let operations: Vec<_> = set.into_iter().chain(add).chain(gone).collect();
+        for (operation, found) in operations {
+            self.draft.step(
+                operation,
+                Target::Attribute("domain extensions"),
+                [listener_target(key)],
+                format!("{}: {}: {found} now", wanted.source, entry(Name::DomainExtensions).full_key()),
+            );
+        }
+    }
+}

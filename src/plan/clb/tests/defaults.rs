@@ -1,0 +1,226 @@
+//! What the configuration says holds where a Service is silent, and only there.
+
+use super::{Cloud, ENI, World, edited, node, port, settings};
+use crate::config::checked::ServiceDefaults;
+use crate::plan::clb::desired::Settings;
+use crate::plan::clb::model::{BackendKind, ListenerField};
+use crate::plan::clb::operation::{CreateInstance, MOST_TAGS};
+use crate::plan::clb::{annotations, diff};
+
+/// Another default, the annotation that has the last word, and what is sent with each.
+struct Default {
+    set: fn(&mut ServiceDefaults),
+    sent: fn(&CreateInstance) -> String,
+    by_default: &'static str,
+    annotations: &'static [(&'static str, &'static str)],
+    by_annotation: &'static str,
+}
+
+const DEFAULTS: &[Default] = &[
+    Default {
+        set: |it| "intranet".clone_into(&mut it.address_type),
+        sent: |it| it.address_type.clone(),
+        by_default: "intranet",
+        annotations: &[("address-type", "internet")],
+        by_annotation: "internet",
+    },
+    Default {
+        set: |it| "PayBySpec".clone_into(&mut it.instance_charge_type),
+        sent: |it| it.instance_charge_type.clone(),
+        by_default: "PayBySpec",
+        annotations: &[("instance-charge-type", "PayByCLCU")],
+        by_annotation: "PayByCLCU",
+    },
+    Default {
+        set: |it| {
+            "PayBySpec".clone_into(&mut it.instance_charge_type);
+            "slb.s3.small".clone_into(&mut it.spec);
+        },
+        sent: |it| it.spec.clone().unwrap_or_default(),
+        by_default: "slb.s3.small",
+        annotations: &[("spec", "slb.s2.small")],
+        by_annotation: "slb.s2.small",
+    },
+    Default {
+        set: |it| it.internet_charge_type = Some("paybybandwidth".to_owned()),
+        sent: |it| it.internet_charge_type.clone().unwrap_or_default(),
+        by_default: "paybybandwidth",
+        annotations: &[("charge-type", "paybytraffic")],
+        by_annotation: "paybytraffic",
+    },
+    Default {
+        set: |it| {
+            it.internet_charge_type = Some("paybybandwidth".to_owned());
+            it.bandwidth = Some(7);
+        },
+        sent: |it| it.bandwidth.map_or_else(|| "none".to_owned(), |it| it.to_string()),
+        by_default: "7",
+        // It is the bandwidth of that charge, and no other.
+        annotations: &[("charge-type", "paybytraffic")],
+        by_annotation: "none",
+    },
+    Default {
+        set: |it| it.master_zone = Some("z-j".to_owned()),
+        sent: |it| it.master_zone.clone().unwrap_or_default(),
+        by_default: "z-j",
+        annotations: &[("master-zoneid", "z-i")],
+        by_annotation: "z-i",
+    },
+    Default {
+        set: |it| {
+            it.master_zone = Some("z-j".to_owned());
+            it.slave_zone = Some("z-i".to_owned());
+        },
+        sent: |it| it.slave_zone.clone().unwrap_or_default(),
+        by_default: "z-i",
+        annotations: &[("slave-zoneid", "z-k")],
+        by_annotation: "z-k",
+    },
+    Default {
+        set: |it| it.delete_protection = false,
+        sent: |it| it.delete_protection.to_string(),
+        by_default: "false",
+        annotations: &[("delete-protection", "on")],
+        by_annotation: "true",
+    },
+    Default {
+        set: |it| it.modification_protection = false,
+        sent: |it| it.modification_protection.clone(),
+        by_default: "NonProtection",
+        annotations: &[("modification-protection", "ConsoleProtection")],
+        by_annotation: "ConsoleProtection",
+    },
+    Default {
+        set: |it| drop(it.tags.insert("team".to_owned(), "one".to_owned())),
+        sent: |it| it.tags.get("team").cloned().unwrap_or_default(),
+        by_default: "one",
+        annotations: &[("additional-resource-tags", "team=two")],
+        by_annotation: "two",
+    },
+];
+
+fn with(edit: impl FnOnce(&mut Settings), annotations: &[(&str, &str)]) -> World {
+    let mut settings = settings();
+    edit(&mut settings);
+    World { settings, ..World::new(annotations) }
+}
+
+#[test]
+fn defaults_hold_where_the_service_is_silent() {
+    for default in DEFAULTS {
+        let sent = |annotations| {
+            (default.sent)(&with(|it| (default.set)(&mut it.service.defaults), annotations).desired().instance.create)
+        };
+        assert_eq!(sent(&[]), default.by_default);
+        assert_eq!(sent(default.annotations), default.by_annotation, "{:?}", default.annotations);
+    }
+    let group = |annotations| {
+        let world = with(|it| it.resource_group_id = Some("rg-1".to_owned()), annotations);
+        world.desired().instance.create.resource_group_id.unwrap()
+    };
+    assert_eq!((group(&[]).as_str(), group(&[("resource-group-id", "rg-2")]).as_str()), ("rg-1", "rg-2"));
+}
+
+#[test]
+fn defaults_do_not_change_what_is_there() {
+    let cloud = World::new(&[]).served();
+    for default in DEFAULTS {
+        let plan = with(|it| (default.set)(&mut it.service.defaults), &[]).plan(&cloud);
+        assert_eq!(plan, "");
+    }
+}
+
+#[test]
+fn a_new_load_balancer_is_protected_and_says_by_whom() {
+    let create = |annotations: &[(&str, &str)]| World::new(annotations).desired().instance.create;
+    let usual = create(&[]);
+    assert!(usual.delete_protection);
+    assert_eq!(usual.modification_protection, "ConsoleProtection");
+    assert_eq!(usual.modification_protection_reason.as_deref(), Some("managed.by.ack"));
+    for stated in ["ConsoleProtection", "NonProtection"] {
+        assert_eq!(create(&[("modification-protection", stated)]).modification_protection_reason, None, "{stated}");
+    }
+}
+
+#[test]
+fn tags_of_the_configuration_belong_to_the_list_of_a_load_balancer_of_ours() {
+    let tagged = |annotations| with(|it| drop(it.service.defaults.tags.insert("d".into(), "1".into())), annotations);
+    let cloud = tagged(&[]).served();
+    let plan = tagged(&[("additional-resource-tags", "k=v")]).plan(&cloud);
+    assert!(plan.starts_with("tag k=v  #") && plan.lines().count() == 1, "the default stays: {plan}");
+    let users = tagged(&[("id", "lb-user"), ("additional-resource-tags", "k=v")]).desired();
+    assert_eq!(users.instance.tags.keys().collect::<Vec<_>>(), ["k"], "a user's load balancer has the user's tags");
+}
+
+#[test]
+fn more_tags_than_a_load_balancer_takes_are_a_problem() {
+    let tags: Vec<String> = (0..annotations::MOST_USER_TAGS).map(|n| format!("t{n}=1")).collect();
+    let tags = tags.join(",");
+    let world = |defaults: usize| {
+        let more = (0..defaults).map(|n| (format!("d{n}"), String::new()));
+        with(|it| it.service.defaults.tags.extend(more), &[("additional-resource-tags", tags.as_str())])
+    };
+    assert_eq!(world(0).desired().instance.create.tags.len(), MOST_TAGS);
+    let problem = world(1).desire().unwrap_err().remove(0);
+    assert!(problem.field.ends_with("additional-resource-tags") && problem.given.starts_with("21 tags"), "{problem}");
+}
+
+#[test]
+fn pods_are_attached_by_default_if_the_configuration_says_so() {
+    let kinds = |annotations| {
+        let desired = with(|it| it.service.eni_backends = true, annotations).desired();
+        desired.groups.into_values().flat_map(|it| it.backends.into_keys().map(|key| key.kind)).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&[]), [BackendKind::Eni; 3]);
+    assert_eq!(kinds(&[("service.beta.kubernetes.io/backend-type", "ecs")]), [BackendKind::Ecs; 2]);
+    assert_eq!(kinds(&[ENI]), [BackendKind::Eni; 3]);
+}
+
+#[test]
+fn nodes_are_checked_at_their_own_port_only_where_that_tells_something() {
+    type Edit = fn(&mut World);
+    let fields = |annotations: &[(&str, &str)], edit: Edit| {
+        let mut world = with(|it| it.service.local_health_check = true, annotations);
+        (world.service.local_traffic, world.service.health_check_node_port) = (true, 31000);
+        edit(&mut world);
+        let listener = world.desired().listeners.into_values().next().unwrap();
+        listener.fields.get(&ListenerField::HealthCheckConnectPort).cloned()
+    };
+    assert_eq!(fields(&[], |_| {}).as_deref(), Some("31000"));
+    let otherwise: [(&[(&str, &str)], Edit); 6] = [
+        (&[], |world| world.service.local_traffic = false),
+        (&[], |world| world.service.health_check_node_port = 0),
+        (&[ENI], |_| {}),
+        (&[("health-check-switch", "off")], |_| {}),
+        (&[("health-check-uri", "/mine")], |_| {}),
+        (&[], |world| world.service.ports = vec![port(80, "UDP", 8080, 30080)]),
+    ];
+    for (index, (annotations, edit)) in otherwise.into_iter().enumerate() {
+        assert_eq!(fields(annotations, edit), None, "{index}");
+    }
+}
+
+#[test]
+fn zones_are_known_by_the_old_label_too() {
+    let mut world = World::new(&[]);
+    for (at, label) in [(0, "failure-domain.beta.kubernetes.io/zone"), (1, "topology.kubernetes.io/zone")] {
+        world.nodes[at] = edited(&world.nodes[at], |it| drop(it.labels.insert(label.to_owned(), "z-j".to_owned())));
+    }
+    world.nodes.push(edited(&node("n3", "i-3"), |it| {
+        it.labels.insert("topology.kubernetes.io/zone".to_owned(), "z-i".to_owned());
+    }));
+    let mut desired = world.desired();
+    desired.choose_zones(&world.nodes);
+    let create = desired.instance.create;
+    assert_eq!((create.master_zone.as_deref(), create.slave_zone.as_deref()), (Some("z-j"), Some("z-i")));
+}
+
+#[test]
+fn a_vswitch_is_chosen_once() {
+    let at = |vswitch| World::new(&[("address-type", "intranet"), ("vswitch-id", vswitch)]);
+    let mut cloud = at("vsw-i").served();
+    cloud.instance().vswitch_id = "vsw-i".to_owned();
+    let told = |world: World, cloud: &Cloud| diff(&world.desired(), &cloud.observed).warnings;
+    assert_eq!(told(at("vsw-i"), &cloud), []);
+    assert!(told(at("vsw-j"), &cloud)[0].allowed.contains("is in vsw-i and stays there"));
+}

@@ -1,0 +1,10 @@
+//! What operators see of the running process: metrics, logs, health.
+
+pub mod alarms;
+pub mod auth;
+pub mod health;
+pub mod http;
+pub mod logs;
+pub mod metrics;
+pub mod notify;
+pub mod panics;

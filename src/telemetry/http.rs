@@ -1,0 +1,292 @@
+//! Health, metrics and the running configuration over HTTP.
+//!
+//! Nothing that is served here is secret, but it tells about the cluster: it listens on loopback unless told otherwise, and
+//! can speak TLS only and ask who wants to know.
+//!
+//! Nobody who connects here can stop the work: the server has a thread of its own, a bound on connections and on the time
+//! for a request; and who comes when all connections are taken takes the place of the one that is there for longest, so
+//! that a probe gets through however many hang on without asking.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::Body;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::RwLock;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::debug;
+
+use super::auth::{Guard, Refusal};
+use super::health::Health;
+use super::metrics;
+
+/// Connections at once.
+const CONNECTIONS: usize = 64;
+/// Longest time that a connection may take for TLS, and to send its request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time that it may be used at all.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// Largest head of a request.
+const LARGEST_HEAD: usize = 32 * 1024;
+
+/// What the server shows.
+#[derive(Clone, Debug, Default)]
+pub struct Pages {
+    /// `/readyz`
+    pub health: Health,
+    /// `/configz`: JSON, free of secrets.
+    pub configz: Arc<RwLock<String>>,
+    /// Asked about who wants more than to know whether all is well, where that is required.
+    pub guard: Guard,
+}
+
+/// How the server speaks, and to whom.
+#[derive(Clone, Debug, Default)]
+pub struct Manners {
+    /// With this, only TLS is spoken.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Whether everything is guarded but whether all is well.
+    pub authorization: bool,
+}
+
+/// Serves until `stop`.
+pub async fn serve(listener: TcpListener, pages: Pages, manners: Manners, stop: CancellationToken) {
+    let mut open: VecDeque<CancellationToken> = VecDeque::new();
+    let acceptor = manners.tls.clone().map(TlsAcceptor::from);
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                debug!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        open.retain(|connection| !connection.is_cancelled());
+        if open.len() >= CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.cancel();
+        }
+        let ending = stop.child_token();
+        open.push_back(ending.clone());
+        let (pages, authorization, acceptor) = (pages.clone(), manners.authorization, acceptor.clone());
+        let end = ending.clone().drop_guard();
+        tokio::spawn(async move {
+            let Some(acceptor) = acceptor else {
+                return converse(stream, pages, authorization, ending, end).await;
+            };
+            let agreed = tokio::select! {
+                () = ending.cancelled() => return,
+                agreed = tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream)) => agreed,
+            };
+            match agreed {
+                Ok(Ok(stream)) => converse(stream, pages, authorization, ending, end).await,
+                Ok(Err(error)) => debug!(%error, "a connection did not come to TLS"),
+                Err(_) => debug!("a connection took too long to come to TLS"),
+            }
+        });
+    }
+}
+
+/// Answers requests on one connection until it ends, or must end; then its place is free.
+fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    pages: Pages,
+    authorization: bool,
+    ending: CancellationToken,
+    _end: DropGuard,
+) -> impl Future<Output = ()> + Send {
+    let service = service_fn(move |request| {
+        let pages = pages.clone();
+        async move { Ok::<_, Infallible>(respond(&pages, authorization, &request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(LARGEST_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    async move {
+        let _end = _end;
+        tokio::select! {
+            () = ending.cancelled() => {}
+            ended = tokio::time::timeout(CONNECTION_TIMEOUT, connection) => {
+                if let Ok(Err(error)) = ended {
+                    debug!(%error, "a connection ended early");
+                }
+            }
+        }
+    }
+}
+
+async fn respond<B: Body>(pages: &Pages, authorization: bool, request: &Request<B>) -> Response<Full<Bytes>> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        return answer(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is served here\n".to_owned());
+    }
+    let path = request.uri().path();
+    match path {
+        "/healthz" | "/livez" | "/healthz/default" => {
+            return answer(StatusCode::OK, "text/plain", "ok".to_owned());
+        }
+        "/readyz" => {
+            let (ready, text) = if !authorization || admitted(pages, request).await.is_ok() {
+                pages.health.report()
+            } else {
+                pages.health.states()
+            };
+            let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            return answer(status, "text/plain; charset=utf-8", text);
+        }
+        _ => {}
+    }
+    if authorization && let Err(refusal) = admitted(pages, request).await {
+        return refused(&refusal, path);
+    }
+    match path {
+        "/metrics" => answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::render()),
+        "/configz" => answer(StatusCode::OK, "application/json", pages.configz.read().clone()),
+        _ => answer(
+            StatusCode::NOT_FOUND,
+            "text/plain",
+            "served here: /healthz /livez /readyz /metrics /configz\n".to_owned(),
+        ),
+    }
+}
+
+/// Whether who asks has a token whose owner may have the page.
+async fn admitted<B>(pages: &Pages, request: &Request<B>) -> Result<(), Refusal> {
+    let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    pages.guard.admit(header, request.uri().path()).await
+}
+
+fn refused(refusal: &Refusal, path: &str) -> Response<Full<Bytes>> {
+    let (status, text) = match refusal {
+        Refusal::Unauthorized => (
+            StatusCode::UNAUTHORIZED,
+            "a bearer token is needed that the API server knows (server.authorization is on)".to_owned(),
+        ),
+        Refusal::Forbidden(user) => (
+            StatusCode::FORBIDDEN,
+            format!(
+                "{user} may not get {path}: a ClusterRole with nonResourceURLs [\"{path}\"] and verbs [get] grants it"
+            ),
+        ),
+        Refusal::Busy => (StatusCode::TOO_MANY_REQUESTS, "too many unknown tokens at once; try again".to_owned()),
+        Refusal::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("the token cannot be judged: {why}")),
+    };
+    let mut response = answer(status, "text/plain; charset=utf-8", text + "\n");
+    if *refusal == Refusal::Unauthorized {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+fn answer(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn get(pages: &Pages, method: Method, path: &str) -> (StatusCode, String) {
+        let request = Request::builder().method(method).uri(path).body(String::new()).unwrap();
+        let response = respond(pages, false, &request).await;
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    /// So many clients connect and send nothing; then `/livez` is asked, and answered.
+    async fn livez_beside_idle_clients(count: usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(serve(listener, Pages::default(), Manners::default(), stop.clone()));
+        let mut idle = Vec::new();
+        for _ in 0..count {
+            idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
+        }
+        let mut client = tokio::net::TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).await.unwrap();
+        assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+        stop.cancel();
+        server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn alive_is_not_ready() {
+        let pages = Pages::default();
+        pages.health.not_ready("kubernetes", "connection refused");
+        assert_eq!(get(&pages, Method::GET, "/livez").await, (StatusCode::OK, "ok".to_owned()));
+        let (status, text) = get(&pages, Method::GET, "/readyz?verbose").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("[-]kubernetes failed: connection refused"), "{text}");
+        pages.health.ready("kubernetes", "");
+        assert_eq!(get(&pages, Method::GET, "/readyz").await.0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn nothing_can_be_changed_and_unknown_paths_say_what_there_is() {
+        let pages = Pages::default();
+        assert_eq!(get(&pages, Method::POST, "/configz").await.0, StatusCode::METHOD_NOT_ALLOWED);
+        let (status, text) = get(&pages, Method::GET, "/debug/pprof").await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        assert!(text.contains("/metrics"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_nothing_keeps_nobody_out() {
+        livez_beside_idle_clients(1).await;
+    }
+
+    #[tokio::test]
+    async fn only_health_is_for_everybody_when_who_asks_must_be_known() {
+        let pages = Pages::default();
+        pages.health.ready("cloud", "i-1 is there");
+        let ask = async |path: &str| {
+            let request = Request::get(path).body(String::new()).unwrap();
+            respond(&pages, true, &request).await
+        };
+        let get = async |path: &str| ask(path).await.status();
+        for path in ["/livez", "/healthz", "/readyz", "/readyz?verbose"] {
+            assert_eq!(get(path).await, StatusCode::OK, "{path}");
+        }
+        for path in ["/metrics", "/configz", "/debug/pprof", "/"] {
+            assert_eq!(get(path).await, StatusCode::UNAUTHORIZED, "{path}");
+        }
+        let body = ask("/readyz").await.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, "[+]cloud ok\nreadyz check passed\n", "states, and nothing of what they are about");
+    }
+
+    #[tokio::test]
+    async fn more_clients_than_places_keep_nobody_out() {
+        livez_beside_idle_clients(3 * CONNECTIONS).await;
+    }
+}
