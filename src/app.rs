@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use crate::alibaba::location;
 use crate::alibaba::metadata::Metadata;
-use crate::alibaba::place::{self, Place};
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::alibaba::{Cloud, CredentialState};
 use crate::cluster::{Cluster, Regarding, elect};
@@ -26,6 +26,7 @@ use crate::config::{Config, Loaded, Origin, checked};
 use crate::controllers::Context;
 use crate::fence::{Fence, fence};
 use crate::plan::inputs::ObjectKey;
+use crate::plan::location::CloudLocation;
 use crate::reload::{Change, Outcome};
 use crate::supervisor::{Supervisor, wanted};
 use crate::telemetry::health::Health;
@@ -245,7 +246,7 @@ async fn world(
 }
 
 /// Says on the Pod or Node that runs this process what came of a changed configuration.
-async fn report(cluster: Cluster, place: Arc<Place>, outcome: Outcome) {
+async fn report(cluster: Cluster, place: Arc<CloudLocation>, outcome: Outcome) {
     let Some(host) = host(&cluster, &place).await else { return };
     let (attention, reason, message) = outcome.event();
     if attention {
@@ -256,7 +257,7 @@ async fn report(cluster: Cluster, place: Arc<Place>, outcome: Outcome) {
 }
 
 /// The Pod that runs this process, as the environment says; otherwise the node of this name or instance, if there is one.
-async fn host(cluster: &Cluster, place: &Place) -> Option<Regarding> {
+async fn host(cluster: &Cluster, place: &CloudLocation) -> Option<Regarding> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if let (Some(name), Some(namespace)) = (variable("POD_NAME"), variable("POD_NAMESPACE")) {
         let uid = variable("POD_UID").unwrap_or_default();
@@ -277,7 +278,7 @@ async fn host(cluster: &Cluster, place: &Place) -> Option<Regarding> {
 }
 
 /// Waits for the API server and for what the metadata service must tell, side by side.
-async fn connect(config: &Config, health: &Health) -> (Cluster, Cloud, Place) {
+async fn connect(config: &Config, health: &Health) -> (Cluster, Cloud, CloudLocation) {
     // Neither is fine merely because nothing was heard of it yet.
     health.not_ready("kubernetes", "waiting for the API server to answer");
     health.not_ready("cloud", "where this process runs is not known yet");
@@ -295,7 +296,7 @@ async fn connect(config: &Config, health: &Health) -> (Cluster, Cloud, Place) {
         })
         .await;
         let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
-        let place = patiently(health, "cloud", || place::resolve(&config.cloud, &metadata)).await;
+        let place = patiently(health, "cloud", || location::resolve(&config.cloud, &metadata)).await;
         let cloud = Cloud::new(transport, &config.cloud, &place.region);
         health.ready("cloud", "");
         (cloud, place)

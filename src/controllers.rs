@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::alibaba::Cloud;
-use crate::alibaba::place::Place;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::fence::Fence;
+use crate::plan::location::CloudLocation;
 use crate::telemetry::alarms::Alarms;
 
 /// What a controller is given. Each runs as `async fn run(context: Context)` until `stop` is cancelled, and then ends
@@ -31,7 +31,7 @@ pub struct Context {
     /// Asked for a permit before every write.
     pub fence: Fence,
     /// Where the cluster lives.
-    pub place: Arc<Place>,
+    pub place: Arc<CloudLocation>,
     /// The checked configuration; a change is seen without a restart.
     pub config: watch::Receiver<Arc<Config>>,
     /// Raised while something is held back.

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::alibaba::vpc::{RouteEntry, RouteItem};
 use crate::alibaba::{Cloud, Fault};
 use crate::config::Config;
 use crate::fence::{Permit, fence};
@@ -20,6 +19,7 @@ use crate::plan::clb::naming::{LABEL_LB_ID, MARK_TAG, REUSE_TAG, default_name};
 use crate::plan::clb::observed::ObservedInstance;
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::provider_id::ProviderId;
+use crate::plan::route::entry::{RouteEntry, RouteItem};
 use crate::plan::route::mark;
 use crate::preview::{PlanError, World, connect};
 

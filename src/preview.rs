@@ -8,14 +8,15 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::alibaba::Cloud;
+use crate::alibaba::location;
 use crate::alibaba::metadata::Metadata;
-use crate::alibaba::place::{self, Place};
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::cli::Only;
 use crate::cluster::Cluster;
 use crate::config::{Config, ControllerName};
 use crate::controllers::{node, route, service};
 use crate::plan::PlanLine;
+use crate::plan::location::CloudLocation;
 
 /// How long the API server and the metadata service may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -83,7 +84,7 @@ impl Preview {
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
     pub(crate) cloud: Cloud,
-    pub(crate) place: Place,
+    pub(crate) place: CloudLocation,
 }
 
 /// Reaches the cluster and the cloud, once.
@@ -94,7 +95,7 @@ pub(crate) async fn connect(config: &Config) -> Result<World, PlanError> {
     ready.map_err(|_| PlanError(format!("the API server did not answer within {} s", PATIENCE.as_secs())))?;
     let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new().map_err(|error| failed(&error))?);
     let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
-    let place = place::resolve(&config.cloud, &metadata).await.map_err(|error| failed(&error))?;
+    let place = location::resolve(&config.cloud, &metadata).await.map_err(|error| failed(&error))?;
     let cloud = Cloud::new(transport, &config.cloud, &place.region);
     Ok(World { cluster, cloud, place })
 }

@@ -14,13 +14,13 @@ use super::metadata::Metadata;
 use super::script::{config, permit};
 use super::slb::ListenerRequest;
 use super::transport::{Transport, TransportError};
-use super::vpc::RouteItem;
-use super::{Cloud, FaultKind, actions, place};
+use super::{Cloud, FaultKind, actions, location};
 use crate::config::checked::{AccessKey, Credentials, VSwitchChoice};
 use crate::config::secret::Secret;
 use crate::plan::clb::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::{CreateAccessList, CreateInstance};
+use crate::plan::route::entry::RouteItem;
 
 pub(crate) const REGION: &str = "cn-hangzhou";
 
@@ -255,7 +255,7 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
 }
 
 #[tokio::test]
-async fn an_instance_finds_its_place_and_its_role() {
+async fn an_instance_finds_its_location_and_its_role() {
     let mut world = world();
     world.metadata.instance = Some("i-1".into());
     world.metadata.role = Some("ccm".into());
@@ -266,9 +266,12 @@ async fn an_instance_finds_its_place_and_its_role() {
     // Stated ones say nothing about where this instance is.
     config.vswitches = vec![VSwitchChoice { zone: None, id: "vsw-j".into() }];
     let metadata = Metadata::new(Arc::new(InProcess(simulated.clone())), &config.endpoints);
-    let place = place::resolve(&config, &metadata).await.unwrap();
-    assert_eq!((place.region.as_str(), place.vpc_id.as_str(), place.vswitch_id.as_str()), (REGION, "vpc-1", "vsw-i"));
-    assert_eq!(place.instance_id.as_deref(), Some("i-1"));
+    let location = location::resolve(&config, &metadata).await.unwrap();
+    assert_eq!(
+        (location.region.as_str(), location.vpc_id.as_str(), location.vswitch_id.as_str()),
+        (REGION, "vpc-1", "vsw-i")
+    );
+    assert_eq!(location.instance_id.as_deref(), Some("i-1"));
     let cloud = client(&simulated, Credentials::InstanceRole { role: None });
     cloud.ecs.may_describe_instances(REGION).await.unwrap();
 }

@@ -17,6 +17,7 @@ use super::rpc::fault;
 use super::signing::Params;
 use super::{Call, Fault, FaultKind};
 use crate::fence::Permit;
+use crate::plan::route::entry::{RouteEntry, RouteItem};
 
 /// A route table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,38 +28,6 @@ pub struct RouteTable {
     pub kind: String,
     /// The VPC it belongs to.
     pub vpc_id: String,
-}
-
-/// A route entry of type `Custom`, of any next hop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RouteEntry {
-    /// `rte-...`
-    pub id: String,
-    /// The destination as the API writes it, parsed.
-    pub destination: IpNet,
-    /// Next hops: (type, id). More than one with ECMP.
-    pub next_hops: Vec<(String, String)>,
-    /// `Available`, `Pending`, `Creating`, `Modifying`, `Deleting`
-    pub status: String,
-    /// Empty if it has none.
-    pub name: String,
-    /// Empty if it has none.
-    pub description: String,
-}
-
-/// One entry of a batch write. The next hop is always an ECS instance.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct RouteItem {
-    /// `vtb-...`
-    pub table_id: String,
-    /// The pod CIDR.
-    pub destination: IpNet,
-    /// `i-...`
-    pub instance_id: String,
-    /// Name of the entry, for people; only sent on creation.
-    pub name: String,
-    /// Ownership mark; only sent on creation.
-    pub description: String,
 }
 
 /// Why one entry of a batch failed although the call succeeded.

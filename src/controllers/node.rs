@@ -13,13 +13,13 @@ use self::observe::{Survey, is_new, policy, survey};
 use self::write::regarding;
 use super::batch::{self, Outcome, Pace, Pass, Scope};
 use super::{Context, at_once};
-use crate::alibaba::place::Place;
 use crate::alibaba::{Cloud, Fault};
 use crate::clock;
 use crate::cluster::{Cluster, Regarding, Watched, WriteFault};
 use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::location::CloudLocation;
 use crate::plan::node::removal::{Decision, HeldBack, Ledger, Listing, Moment, Rules};
 use crate::plan::node::source_dest_check::Switches;
 use crate::plan::node::{self, Class, NodePlan, Problem};
@@ -68,7 +68,12 @@ pub async fn run(context: Context) {
 ///
 /// # Errors
 /// The first fault of the cloud, if it gave no answer about some node.
-pub async fn plan(cluster: &Cluster, cloud: &Cloud, place: &Place, config: &Config) -> Result<Vec<PlanLine>, Fault> {
+pub async fn plan(
+    cluster: &Cluster,
+    cloud: &Cloud,
+    place: &CloudLocation,
+    config: &Config,
+) -> Result<Vec<PlanLine>, Fault> {
     let nodes = cluster.nodes();
     nodes.store.synced().await;
     let found = survey(cloud, place, config, &nodes.store.all(), |_| true, &mut Switches::default()).await;
@@ -91,7 +96,7 @@ pub async fn plan(cluster: &Cluster, cloud: &Cloud, place: &Place, config: &Conf
     Ok(lines)
 }
 
-fn rules(config: &Config, place: &Place) -> Rules {
+fn rules(config: &Config, place: &CloudLocation) -> Rules {
     Rules {
         enabled: config.node.remove_released,
         region: place.region.clone(),

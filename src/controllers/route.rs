@@ -15,15 +15,15 @@ use super::batch::{self, Outcome, Pace, Pass, Scope};
 use super::node::observe::presence;
 use super::node::write::{self, Target, regarding};
 use super::{Context, at_once};
-use crate::alibaba::place::Place;
-use crate::alibaba::vpc::RouteItem;
 use crate::alibaba::{Cloud, FaultKind};
 use crate::cluster::{Cluster, Regarding, Store, Watched, WriteFault};
 use crate::config::Config;
 use crate::fence::Fence;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{Condition, NodeView, ObjectKey, node_of};
+use crate::plan::location::CloudLocation;
 use crate::plan::route::condition::{self, Content};
+use crate::plan::route::entry::RouteItem;
 use crate::plan::route::owners::{Kept, Owners, suspects};
 use crate::plan::route::table_cache::{LOOK_AGAIN, Sight};
 use crate::plan::route::{self, CONFIRM, Memory, RouteNode, RoutePlan, RouteStep, Rules, Table};
@@ -71,7 +71,7 @@ pub async fn run(context: Context) {
 pub async fn plan(
     cluster: &Cluster,
     cloud: &Cloud,
-    place: &Place,
+    place: &CloudLocation,
     config: &Config,
 ) -> Result<Vec<PlanLine>, TablesFault> {
     let nodes = cluster.nodes();
@@ -136,7 +136,7 @@ fn rules(config: &Config, removals: usize, now: Duration) -> Rules {
 async fn with_owners(
     rules: Rules,
     cloud: &Cloud,
-    place: &Place,
+    place: &CloudLocation,
     store: &Store<NodeView>,
     nodes: &[RouteNode],
     tables: &[Table],

@@ -12,11 +12,12 @@ use thiserror::Error;
 
 use super::PlanLine;
 use super::inputs::{Condition, ConditionStatus, NodeAddress, NodeView, Taint};
-use crate::alibaba::ecs::Instance;
+use instance::Instance;
 
 pub mod addresses;
 mod class;
 pub mod discovery;
+pub mod instance;
 mod labels;
 pub mod removal;
 pub mod source_dest_check;

@@ -17,11 +17,12 @@ use super::PlanLine;
 use super::inputs::{Condition, ConditionStatus, NodeView};
 use super::node::{Class, classify};
 use super::provider_id::ProviderId;
-use crate::alibaba::vpc::{RouteEntry, RouteItem};
+use entry::{RouteEntry, RouteItem};
 use index::{Claims, Listed};
 use owners::{Kept, Owners};
 
 pub mod condition;
+pub mod entry;
 mod index;
 pub mod mark;
 pub mod owners;

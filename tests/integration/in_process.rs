@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use alicloud_ccm::alibaba::metadata::Metadata;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
-use alicloud_ccm::alibaba::{Cloud, place};
+use alicloud_ccm::alibaba::{Cloud, location};
 use alicloud_ccm::cluster::{Cluster, elect};
 use alicloud_ccm::config::{Origin, checked, load};
 use alicloud_ccm::controllers::Context;
@@ -106,7 +106,7 @@ impl Product {
         let running = tokio::spawn(async move {
             cluster.wait_ready().await;
             let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
-            let place = Arc::new(place::resolve(&config.cloud, &metadata).await.unwrap());
+            let place = Arc::new(location::resolve(&config.cloud, &metadata).await.unwrap());
             let cloud = Cloud::new(transport, &config.cloud, &place.region);
             let jobs = wanted(&config);
             let (_sender, config) = watch::channel(Arc::new(config));

@@ -1,7 +1,8 @@
 use super::*;
-use crate::alibaba::place::{Place, resolve};
+use crate::alibaba::location::resolve;
 use crate::alibaba::script::{Reply, Script, config};
 use crate::alibaba::transport::TransportError;
+use crate::plan::location::CloudLocation;
 
 fn metadata(script: &Arc<Script>, fallback: bool) -> Metadata {
     let mut endpoints = config().endpoints;
@@ -73,7 +74,7 @@ async fn each_value_that_is_not_configured_comes_from_the_instance() {
     let script = Script::new(["t", "i-1", "vpc-1", "z"].map(Reply::text));
     script.add(Reply::status(404));
     let place = resolve(&config(), &metadata(&script, false)).await.unwrap();
-    let expected = Place {
+    let expected = CloudLocation {
         region: "cn-hangzhou".into(),
         vpc_id: "vpc-1".into(),
         zone_id: "z".into(),

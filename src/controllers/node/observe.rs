@@ -7,11 +7,12 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
-use crate::alibaba::ecs::{Ecs, Instance, InstanceFilter, NetworkInterface};
-use crate::alibaba::place::Place;
+use crate::alibaba::ecs::{Ecs, InstanceFilter};
 use crate::alibaba::{Cloud, Fault, FaultKind};
 use crate::config::Config;
 use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::location::CloudLocation;
+use crate::plan::node::instance::{Instance, NetworkInterface};
 use crate::plan::node::removal::Listing;
 use crate::plan::node::source_dest_check::Switches;
 use crate::plan::node::{self, Check, Class, NodePlan, Policy, Problem, UNINITIALIZED, discovery};
@@ -48,7 +49,7 @@ pub(super) fn policy(config: &Config) -> Policy {
 /// Looks at those of `all` nodes that are `chosen`, and plans them. Reads only.
 pub(super) async fn survey(
     cloud: &Cloud,
-    place: &Place,
+    place: &CloudLocation,
     config: &Config,
     all: &[Arc<NodeView>],
     chosen: impl Fn(&ObjectKey) -> bool,
@@ -238,7 +239,7 @@ fn settle(sighted: &mut Sighted, batch: &[&ProviderId], instances: Vec<Instance>
 /// Finds the instances of nodes without providerID; what stays unknown goes into the survey.
 async fn discover(
     cloud: &Cloud,
-    place: &Place,
+    place: &CloudLocation,
     config: &Config,
     nodes: Vec<Arc<NodeView>>,
     claims: &BTreeMap<String, String>,
@@ -278,7 +279,7 @@ async fn discover(
 }
 
 /// One lookup by address and one by id for all nodes together.
-async fn candidates(ecs: &Ecs, place: &Place, nodes: &[Arc<NodeView>]) -> Result<Vec<Instance>, Fault> {
+async fn candidates(ecs: &Ecs, place: &CloudLocation, nodes: &[Arc<NodeView>]) -> Result<Vec<Instance>, Fault> {
     let ips: BTreeSet<_> = nodes.iter().flat_map(|view| discovery::private_ips(view)).collect();
     let ids: BTreeSet<_> = nodes.iter().filter_map(|view| discovery::spelled_out(&view.name, &place.region)).collect();
     let mut found = Vec::new();
@@ -297,7 +298,7 @@ async fn candidates(ecs: &Ecs, place: &Place, nodes: &[Arc<NodeView>]) -> Result
 
 async fn choose(
     ecs: &Ecs,
-    place: &Place,
+    place: &CloudLocation,
     view: &NodeView,
     candidates: &[Instance],
     claims: &BTreeMap<String, String>,

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use crate::alibaba::vpc::{ItemFault, RouteItem, Vpc};
+use crate::alibaba::vpc::{ItemFault, Vpc};
 use crate::alibaba::{Fault, FaultKind};
 use crate::fence::Fence;
+use crate::plan::route::entry::RouteItem;
 
 /// Longest time that one call is planned for; the client cuts it off when its permit ends.
 const LONGEST: Duration = Duration::from_secs(5);

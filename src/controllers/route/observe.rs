@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-use crate::alibaba::place::Place;
 use crate::alibaba::vpc::{RouteTable, Vpc};
 use crate::alibaba::{Cloud, Fault};
 use crate::config::Config;
+use crate::plan::location::CloudLocation;
 use crate::plan::route::Table;
 
 /// Why routes cannot be looked at.
@@ -34,13 +34,17 @@ pub enum TablesFault {
 }
 
 /// The tables that routes go into, with their entries.
-pub(super) async fn tables(cloud: &Cloud, place: &Place, config: &Config) -> Result<Vec<Table>, TablesFault> {
+pub(super) async fn tables(cloud: &Cloud, place: &CloudLocation, config: &Config) -> Result<Vec<Table>, TablesFault> {
     let ids = table_ids(cloud, place, config).await?;
     Ok(read(cloud, &ids).await?)
 }
 
 /// The tables that routes go into.
-pub(super) async fn table_ids(cloud: &Cloud, place: &Place, config: &Config) -> Result<Vec<String>, TablesFault> {
+pub(super) async fn table_ids(
+    cloud: &Cloud,
+    place: &CloudLocation,
+    config: &Config,
+) -> Result<Vec<String>, TablesFault> {
     match config.route.table_ids.as_slice() {
         [] => Ok(vec![the_only(&place.vpc_id, cloud.vpc.describe_route_tables(&place.vpc_id).await?)?]),
         stated => Ok(stated.to_vec()),

@@ -10,9 +10,9 @@ use tokio::sync::Mutex;
 
 use super::status::label;
 use crate::alibaba::ecs::InstanceFilter;
-use crate::alibaba::place::Place;
 use crate::alibaba::{Cloud, Fault, FaultKind};
 use crate::plan::inputs::{NodeView, ServiceView};
+use crate::plan::location::CloudLocation;
 use crate::plan::node::{Class, classify};
 
 /// Instances that are asked for; one call.
@@ -35,13 +35,13 @@ enum Account {
 #[derive(Debug)]
 pub(super) struct Sight {
     cloud: Cloud,
-    place: Arc<Place>,
+    place: Arc<CloudLocation>,
     /// With which version of the credentials it did.
     proven: Mutex<Option<u64>>,
 }
 
 impl Sight {
-    pub(super) fn new(cloud: Cloud, place: Arc<Place>) -> Self {
+    pub(super) fn new(cloud: Cloud, place: Arc<CloudLocation>) -> Self {
         Self { cloud, place, proven: Mutex::default() }
     }
 

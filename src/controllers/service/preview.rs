@@ -9,7 +9,6 @@ use super::references::{Leaving, Reader, settings_of};
 use super::report::Trouble;
 use super::status::{self, label};
 use super::{CONTROLLER, Views};
-use crate::alibaba::place::Place;
 use crate::alibaba::{Cloud, Fault};
 use crate::cluster::Cluster;
 use crate::config::Config;
@@ -19,6 +18,7 @@ use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::Plan;
 use crate::plan::clb::{Desired, Handling, Settings, diff, expected_ingress, handed_over, handling};
 use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::location::CloudLocation;
 
 /// The steps for all Services, or for one; waits until the watches are filled. A Service that asks for what cannot be is a
 /// line of its own.
@@ -28,7 +28,7 @@ use crate::plan::inputs::{ObjectKey, ServiceView};
 pub async fn plan(
     cluster: &Cluster,
     cloud: &Cloud,
-    place: &Place,
+    place: &CloudLocation,
     config: &Config,
     only: Option<&ObjectKey>,
 ) -> Result<Vec<PlanLine>, Fault> {

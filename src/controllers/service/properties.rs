@@ -21,7 +21,6 @@ use super::creations::Made;
 use super::execute::{Execution, Token, execute};
 use super::observe::{Found, complete, find, find_access_list, read};
 use super::references::resolve;
-use crate::alibaba::place::Place;
 use crate::alibaba::simulated::{REGION, client_by};
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{Cloud, actions};
@@ -36,6 +35,7 @@ use crate::plan::clb::tests::properties::some_ports;
 use crate::plan::clb::tests::{World, edited, node, pod};
 use crate::plan::clb::{Desired, diff, expected_ingress, teardown, teardown_needs, wanted_enis};
 use crate::plan::inputs::{EndpointsView, Ingress};
+use crate::plan::location::CloudLocation;
 
 const CASES: u32 = 96;
 const USERS: &str = "lb-user";
@@ -116,7 +116,7 @@ impl Side {
         }
         let ips = wanted_enis(&world.service, &world.nodes, &world.endpoints, &world.settings);
         let ips: Vec<IpAddr> = ips.into_iter().collect();
-        let place = Place { region: REGION.to_owned(), vpc_id: "vpc-1".to_owned(), ..Place::default() };
+        let place = CloudLocation { region: REGION.to_owned(), vpc_id: "vpc-1".to_owned(), ..CloudLocation::default() };
         world.enis = resolve(cloud, &place, &ips).await.unwrap().into_iter().collect();
         world
     }

@@ -17,7 +17,6 @@ use super::creations::Made;
 use super::observe::{Found, complete, find_access_list, list_groups};
 use super::report::Trouble;
 use super::{CONTROLLER, Views};
-use crate::alibaba::place::Place;
 use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::VSwitch;
 use crate::alibaba::{Cloud, Fault, FaultKind};
@@ -33,12 +32,13 @@ use crate::plan::clb::operation::Plan;
 use crate::plan::clb::teardown::{Departure, reversible};
 use crate::plan::clb::{Desired, Inputs, Settings, desire, teardown, teardown_needs, wanted_enis};
 use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
+use crate::plan::location::CloudLocation;
 
 /// Interfaces of directly attached pods: by address, the pod it belonged to when it was looked up, and the interface.
 pub(super) type Enis = BTreeMap<IpAddr, (Option<String>, String)>;
 
 /// What planning needs to know of the configuration and the place.
-pub(super) fn settings_of(config: &Config, place: &Place) -> Settings {
+pub(super) fn settings_of(config: &Config, place: &CloudLocation) -> Settings {
     // Without a stated choice, intranet load balancers go where this instance is.
     let here = || (!place.vswitch_id.is_empty()).then(|| VSwitchChoice { zone: None, id: place.vswitch_id.clone() });
     let vswitches = match config.cloud.vswitches.as_slice() {
@@ -86,7 +86,7 @@ const PODS_AT_ONCE: usize = 8;
 pub(super) struct Reader {
     cluster: Cluster,
     cloud: Cloud,
-    place: Arc<Place>,
+    place: Arc<CloudLocation>,
     views: Views,
     sight: Sight,
     vpc_cidrs: OnceCell<Vec<IpNet>>,
@@ -98,7 +98,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(cluster: Cluster, cloud: Cloud, place: Arc<Place>, views: Views) -> Self {
+    pub(super) fn new(cluster: Cluster, cloud: Cloud, place: Arc<CloudLocation>, views: Views) -> Self {
         let sight = Sight::new(cloud.clone(), place.clone());
         Self {
             cluster,
@@ -386,7 +386,11 @@ fn near_nodes(mut vswitches: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<Strin
 }
 
 /// Interfaces that hold the addresses; an address without one is absent from the result.
-pub(super) async fn resolve(cloud: &Cloud, place: &Place, ips: &[IpAddr]) -> Result<Vec<(IpAddr, String)>, Fault> {
+pub(super) async fn resolve(
+    cloud: &Cloud,
+    place: &CloudLocation,
+    ips: &[IpAddr],
+) -> Result<Vec<(IpAddr, String)>, Fault> {
     let interfaces = cloud.ecs.find_network_interfaces(&place.region, &place.vpc_id, ips).await?;
     let mut by_address = BTreeMap::new();
     for interface in &interfaces {
@@ -399,6 +403,6 @@ pub(super) async fn resolve(cloud: &Cloud, place: &Place, ips: &[IpAddr]) -> Res
     Ok(ips.iter().filter_map(|ip| by_address.get(ip).map(|eni| (*ip, eni.clone()))).collect())
 }
 
-async fn vpc_cidrs_of(cloud: &Cloud, place: &Place) -> Result<Vec<IpNet>, Fault> {
+async fn vpc_cidrs_of(cloud: &Cloud, place: &CloudLocation) -> Result<Vec<IpNet>, Fault> {
     Ok(cloud.vpc.describe_vpc(&place.vpc_id).await?.map(|vpc| vpc.cidrs).unwrap_or_default())
 }

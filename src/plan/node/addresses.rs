@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Problem;
-use crate::alibaba::ecs::Instance;
+use super::instance::Instance;
 use crate::plan::inputs::{NodeAddress, NodeView};
 
 const HOSTNAME: &str = "Hostname";

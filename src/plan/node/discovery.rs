@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::Problem;
-use crate::alibaba::ecs::Instance;
-use crate::alibaba::place::Place;
+use super::instance::Instance;
 use crate::plan::inputs::NodeView;
+use crate::plan::location::CloudLocation;
 use crate::plan::provider_id::ProviderId;
 
 /// The private addresses by which a node can be looked for: what the kubelet reported and what it was told.
@@ -40,7 +40,7 @@ pub fn choose<'a>(
     view: &NodeView,
     candidates: &'a [Instance],
     claimed: &BTreeMap<String, String>,
-    place: &Place,
+    place: &CloudLocation,
 ) -> Result<&'a Instance, Problem> {
     let here: BTreeMap<&str, &Instance> = candidates
         .iter()
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
     use crate::plan::inputs::NodeAddress;
 
-    fn place() -> Place {
-        Place { region: "cn-a".into(), vpc_id: "vpc-1".into(), ..Place::default() }
+    fn place() -> CloudLocation {
+        CloudLocation { region: "cn-a".into(), vpc_id: "vpc-1".into(), ..CloudLocation::default() }
     }
 
     fn instance(id: &str, name: &str, ip: &str) -> Instance {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Problem;
-use crate::alibaba::ecs::Instance;
+use super::instance::Instance;
 
 /// ECS tag that names the node pool.
 const NODEPOOL_TAG: &str = "ack.alibabacloud.com/nodepool-id";

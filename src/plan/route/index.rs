@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
+use super::entry::RouteEntry;
 use super::{RouteNode, Table};
-use crate::alibaba::vpc::RouteEntry;
 
 /// Who has which CIDR.
 pub(super) struct Claims<'a> {

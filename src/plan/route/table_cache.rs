@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::entry::{RouteEntry, RouteItem};
 use super::{RoutePlan, RouteStep, Table};
-use crate::alibaba::vpc::{RouteEntry, RouteItem};
 
 /// The cloud changes entries after it has answered; they are looked at again after this time.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(2);

@@ -1,29 +1,15 @@
-//! Where in the cloud the cluster lives.
+//! Finds out where in the cloud this process runs.
 
 use thiserror::Error;
 
 use super::metadata::{Metadata, MetadataError};
 use crate::config::checked;
-
-/// Resolved once at start: what the configuration says, and what the metadata service fills in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Such as `cn-hangzhou`.
-    pub region: String,
-    /// `vpc-...`
-    pub vpc_id: String,
-    /// Zone of this instance, empty if unknown.
-    pub zone_id: String,
-    /// vSwitch of this instance, empty if unknown.
-    pub vswitch_id: String,
-    /// ECS instance that this process runs on, if it runs on one.
-    pub instance_id: Option<String>,
-}
+use crate::plan::location::CloudLocation;
 
 /// Something that must be known is neither configured nor to be had from the metadata service.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{what} of the cluster is unknown: {cause}; set `{key}`, or run on an instance of the cluster's VPC")]
-pub struct PlaceError {
+pub struct LocationError {
     /// What is missing, in words.
     pub what: &'static str,
     /// The configuration key that states it.
@@ -36,7 +22,7 @@ pub struct PlaceError {
 ///
 /// # Errors
 /// If the region or the VPC stays unknown.
-pub async fn resolve(config: &checked::Cloud, metadata: &Metadata) -> Result<Place, PlaceError> {
+pub async fn resolve(config: &checked::Cloud, metadata: &Metadata) -> Result<CloudLocation, LocationError> {
     // Asked first and always: where nobody answers, the others are not worth the wait.
     let instance = metadata.get("instance-id").await;
     let unreachable = instance.as_ref().err().filter(|error| matches!(error, MetadataError::Unreachable { .. }));
@@ -46,8 +32,8 @@ pub async fn resolve(config: &checked::Cloud, metadata: &Metadata) -> Result<Pla
     // Also where some are stated: they may be taken out while this runs.
     let vswitch = value(None, unreachable, metadata, "vswitch-id").await;
     let needed =
-        |what, key, value: Result<String, MetadataError>| value.map_err(|cause| PlaceError { what, key, cause });
-    Ok(Place {
+        |what, key, value: Result<String, MetadataError>| value.map_err(|cause| LocationError { what, key, cause });
+    Ok(CloudLocation {
         region: needed("the region", "cloud.region", region)?,
         vpc_id: needed("the VPC", "cloud.vpc_id", vpc)?,
         zone_id: zone.unwrap_or_default(),
