@@ -3,10 +3,8 @@
 //! A write to the cloud or to Kubernetes takes a [`Permit`], and only a [`Fence`] gives one out. So there is no way to
 //! write without having asked, and a permit tells how long a write may last before somebody else could lead.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -38,24 +36,13 @@ const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 3600);
 #[must_use]
 pub fn fence() -> (Keeper, Fence) {
     let (sender, receiver) = watch::channel(None);
-    let notes = Arc::new(Mutex::default());
-    (Keeper { sender, notes: Arc::clone(&notes) }, Fence { receiver, notes })
-}
-
-/// What one holder of the lease tells the next. It is only ever worth a few reads.
-#[derive(Debug, Default)]
-struct Notes {
-    /// From the holder before, who gave the lease back in order.
-    inherited: Option<String>,
-    /// For the next one.
-    left: Option<String>,
+    (Keeper { sender }, Fence { receiver })
 }
 
 /// The side that knows whether this process leads. Dropping it withdraws leadership.
 #[derive(Debug)]
 pub struct Keeper {
     sender: watch::Sender<Option<Deadline>>,
-    notes: Arc<Mutex<Notes>>,
 }
 
 impl Keeper {
@@ -72,19 +59,6 @@ impl Keeper {
     /// This process no longer leads; no new permit is given from now on.
     pub fn withdraw(&self) {
         self.sender.send_replace(None);
-        // Others write from now on.
-        self.notes.lock().inherited = None;
-    }
-
-    /// The holder before gave the lease back in order, nobody held it since, and this is what it left.
-    pub fn inherit(&self, note: String) {
-        self.notes.lock().inherited = Some(note);
-    }
-
-    /// What is to be told to the next holder.
-    #[must_use]
-    pub fn take_left(&self) -> Option<String> {
-        self.notes.lock().left.take()
     }
 }
 
@@ -98,7 +72,6 @@ impl Drop for Keeper {
 #[derive(Clone, Debug)]
 pub struct Fence {
     receiver: watch::Receiver<Option<Deadline>>,
-    notes: Arc<Mutex<Notes>>,
 }
 
 impl Fence {
@@ -117,22 +90,6 @@ impl Fence {
     #[must_use]
     pub fn leads(&self) -> bool {
         matches!(*self.receiver.borrow(), Some(deadline) if !deadline.left(suspended()).is_zero())
-    }
-
-    /// What the holder before left, given out once. From now on there may be writes, so that what was left for the next
-    /// holder counts no more.
-    #[must_use]
-    pub fn take_inherited(&self) -> Option<String> {
-        let mut notes = self.notes.lock();
-        notes.left = None;
-        notes.inherited.take()
-    }
-
-    /// Leaves a note for the next holder. There must be no write after it.
-    pub fn leave(&self, note: String) {
-        if self.leads() {
-            self.notes.lock().left = Some(note);
-        }
     }
 
     /// Completes when leadership is withdrawn or runs out.
@@ -197,25 +154,6 @@ mod tests {
         assert!(fence.permit(Duration::from_secs(6)).is_err());
         keeper.withdraw();
         assert!(fence.permit(Duration::ZERO).is_err());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn notes_are_given_out_once_and_only_while_nobody_else_can_have_written() {
-        let (keeper, fence) = fence();
-        fence.leave("too early".to_owned());
-        assert_eq!(keeper.take_left(), None, "only who leads has something to tell");
-        keeper.inherit("from before".to_owned());
-        keeper.lead_unbounded();
-        assert_eq!(fence.take_inherited().as_deref(), Some("from before"));
-        assert_eq!(fence.take_inherited(), None);
-        fence.leave("for the next".to_owned());
-        assert_eq!(fence.take_inherited(), None, "work begins again");
-        assert_eq!(keeper.take_left(), None);
-        fence.leave("for the next".to_owned());
-        assert_eq!(keeper.take_left().as_deref(), Some("for the next"));
-        keeper.inherit("from before".to_owned());
-        keeper.withdraw();
-        assert_eq!(fence.take_inherited(), None);
     }
 
     #[tokio::test(start_paused = true)]

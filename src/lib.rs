@@ -32,8 +32,7 @@
 //!   is in [`jitter`].
 //! - There is no state of our own: whatever is remembered only saves reads, and can be lost at any moment.
 //!
-//! Absent on purpose: a hash of the last applied state (it hides drift; the digests that a copy leaves for the next one are
-//! of what was seen, and grow old with it), waiting inside a run (it makes stopping slow), a
+//! Absent on purpose: a hash of the last applied state (it hides drift), waiting inside a run (it makes stopping slow), a
 //! dry-run twin of the executor (it would not be the same), finding things of ours by a remembered id alone (ids do not
 //! prove ownership).
 

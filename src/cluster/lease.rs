@@ -7,7 +7,6 @@
 //! There is one lock, or two where programs take part that know another kind only; then who leads holds both.
 
 mod candidate;
-mod handover;
 mod record;
 
 use std::sync::Arc;

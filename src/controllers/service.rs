@@ -7,7 +7,6 @@ mod bulk;
 mod change;
 mod creations;
 mod execute;
-mod handover;
 mod memory;
 mod observe;
 mod owners;
@@ -27,12 +26,10 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::info;
 
-use self::handover::Handover;
 use self::memory::Memory;
 use self::reconcile::Reconciler;
 use super::Context;
 use super::workqueue;
-use crate::clock;
 use crate::cluster::{Dirty, Store};
 use crate::plan::clb::{Handling, handling};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
@@ -76,10 +73,7 @@ pub async fn run(context: Context) {
             Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
         let vanished = owners::Vanished::default();
         let memory = Memory::new(context.alarms.clone(), vanished.clone());
-        let note = context.fence.take_inherited();
-        let handover = note.map(|note| Handover::read(&note, clock::now())).unwrap_or_default();
-        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), memory, handover));
-        let ending = reconciler.clone();
+        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), memory));
         let starting = reconciler.clone();
         let served = reconciler.clone();
         let (sender, keys) = mpsc::unbounded_channel();
@@ -111,9 +105,6 @@ pub async fn run(context: Context) {
             biased;
             () = driver => {}
             () = lost => {}
-        }
-        if stop.is_cancelled() {
-            context.fence.leave(ending.note());
         }
         context.alarms.clear(CONTROLLER);
     }

@@ -96,18 +96,7 @@ const OPERATIONS: &[Operation] = &[
     costs("node-leaves", "A backend of three server groups leaves", &[("RemoveVServerGroupBackendServers", 3)]),
     costs(
         "service-restart",
-        "A restart in order, with one Service with one port",
-        &[
-            ("DescribeInstances", 1),
-            ("DescribeLoadBalancers", 1),
-            ("DescribeAccessControlLists", 1),
-            ("DescribeLoadBalancerAttribute", 1),
-            ("DescribeLoadBalancerListeners", 1),
-        ],
-    ),
-    costs(
-        "service-crash",
-        "A new leader after a crash, with one Service with one port",
+        "A restart or a new leader, with one Service with one port",
         &[
             ("DescribeInstances", 1),
             ("DescribeLoadBalancers", 1),
@@ -226,13 +215,6 @@ async fn services() {
     let ccm = world.start();
     looked().await;
     measure("service-restart").await;
-    assert!(ccm.stop().await.success());
-    // As after a crash, the one that ended told nothing.
-    let nothing_told = json!({"metadata": {"annotations": {"alicloud-ccm/handover": null}}});
-    stage.cluster.patch("Lease", "kube-system", "ccm", &nothing_told).unwrap();
-    let ccm = world.start();
-    looked().await;
-    measure("service-crash").await;
 
     stage.cluster.delete("Service", "default", "web").unwrap();
     measure("deleted").await;

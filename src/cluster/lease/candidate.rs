@@ -10,7 +10,6 @@ use tracing::{debug, info, warn};
 use super::super::requests::{Pacing, RequestFault, Requests, segment};
 use super::super::writes::denied;
 use super::super::{Events, Regarding};
-use super::handover;
 use super::record::{Action, Lock, Observation, Record, decide};
 use crate::config::checked::LeaderElection;
 use crate::config::file::ResourceLock;
@@ -228,14 +227,9 @@ impl<'a> Candidate<'a> {
         self.tried = true;
         let sent = Instant::now();
         // Forgotten until there is an answer: without one it is not known what is written.
-        let mut object = part.object.take();
-        // Taken out with the same write by which the lock is taken: nobody reads it twice.
-        let note = object.as_mut().and_then(handover::take);
+        let object = part.object.take();
         let written = self.put(lock, object, &record).await?;
         self.parts[index].observe(written);
-        if let Some(note) = note.and_then(|note| handover::text_for(&note, action, &before)) {
-            self.keeper.inherit(note);
-        }
         Ok(Some(sent))
     }
 
@@ -279,7 +273,6 @@ impl<'a> Candidate<'a> {
     /// Gives the locks back, so that the next copy need not wait for them to run out.
     pub(super) async fn release(&mut self) {
         let led = self.renewed.take().is_some();
-        let mut note = self.keeper.take_left().filter(|_| led);
         self.keeper.withdraw();
         metrics::leader(false);
         if !self.tried {
@@ -288,7 +281,7 @@ impl<'a> Candidate<'a> {
         let give_back = async {
             // As they were taken, but backwards: whoever gets the first one has the best chance to get all.
             for index in (0..self.parts.len()).rev() {
-                self.give_back(index, note.take()).await?;
+                self.give_back(index).await?;
             }
             Ok::<_, String>(())
         };
@@ -307,7 +300,7 @@ impl<'a> Candidate<'a> {
     }
 
     /// Empties a lock if it is ours.
-    async fn give_back(&mut self, index: usize, note: Option<String>) -> Result<(), String> {
+    async fn give_back(&mut self, index: usize) -> Result<(), String> {
         // Read first: the last write may have been cut off by the stop.
         self.look(index).await?;
         let part = &mut self.parts[index];
@@ -316,10 +309,7 @@ impl<'a> Candidate<'a> {
             return Ok(());
         }
         let record = Record::released(&held, crate::clock::now());
-        let mut object = part.object.take();
-        if let (Some(object), Some(note)) = (&mut object, note) {
-            handover::put(object, &record, &note);
-        }
+        let object = part.object.take();
         self.put(lock, object, &record).await.map(drop).map_err(|fault| explain(lock, &fault))
     }
 

@@ -11,10 +11,8 @@ use super::CONTROLLER;
 use super::bulk::Look;
 use super::change::{change, restates};
 use super::creations::Creations;
-use super::handover;
 use super::owners::Vanished;
 use super::references::Enis;
-use crate::clock;
 use crate::plan::clb::model::Backend;
 use crate::plan::clb::observed::Observed;
 use crate::plan::inputs::{ObjectKey, ServiceView};
@@ -138,13 +136,6 @@ impl Memory {
 
     pub(super) fn recall(&self, key: &ObjectKey, uid: &str) -> Option<Remembered> {
         self.services.lock().get(key).filter(|remembered| remembered.uid == uid).cloned()
-    }
-
-    /// What the next copy is told.
-    pub(super) fn note(&self) -> String {
-        let services = self.services.lock();
-        let all = services.values().map(|it| (it.uid.as_str(), &*it.observed, it.groups_read_at.elapsed()));
-        handover::note(all, clock::now())
     }
 
     /// How many load balancers are known.

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use super::bulk::{Bulk, Look};
 use super::creations::Before;
 use super::execute::{Execution, Token, execute};
-use super::handover::{Handover, groups_as_wanted};
 use super::memory::{BACKENDS, LOAD_BALANCER, Memory, Remembered, Topic};
 use super::observe::{FindError, Found, complete, find, list_groups, refresh};
 use super::readiness;
@@ -43,7 +42,6 @@ pub(super) struct Reconciler {
     reader: Reader,
     bulk: Bulk,
     memory: Memory,
-    handover: Handover,
     rounds: Rounds,
 }
 
@@ -69,15 +67,10 @@ pub(super) fn settings(context: &Context) -> Settings {
 }
 
 impl Reconciler {
-    pub(super) fn new(context: Context, views: Views, memory: Memory, handover: Handover) -> Self {
+    pub(super) fn new(context: Context, views: Views, memory: Memory) -> Self {
         let reader = Reader::new(context.cluster.clone(), context.cloud.clone(), context.place.clone(), views);
         let bulk = Bulk::new(context.cloud.slb.clone());
-        Self { context, reader, bulk, memory, handover, rounds: Rounds::new() }
-    }
-
-    /// What the next copy is told, once no run is under way any more.
-    pub(super) fn note(&self) -> String {
-        self.memory.note()
+        Self { context, reader, bulk, memory, rounds: Rounds::new() }
     }
 
     /// Reads once what tells which Services have an access control list, and whose the account is, so that no Service has
@@ -181,7 +174,7 @@ impl Reconciler {
                 Sighting { observed: observed.clone(), read_at: *read_at, groups_read_at: *groups_read_at }
             }
             (None, Some(confirmed)) => confirmed,
-            (None, None) => self.observe(service, desired, settings).await?,
+            (None, None) => self.observe(service, desired).await?,
         };
         if observed.instance.is_none() {
             self.reader.place(service, settings, &mut wanted.desired).await;
@@ -384,12 +377,7 @@ impl Reconciler {
 
     /// Reads the Service's load balancer whole. One that should be there and is not counts as absent only after two sightings
     /// that prove it.
-    async fn observe(
-        &self,
-        service: &ServiceView,
-        desired: &Desired,
-        settings: &Settings,
-    ) -> Result<Sighting, Trouble> {
+    async fn observe(&self, service: &ServiceView, desired: &Desired) -> Result<Sighting, Trouble> {
         let (slb, bulk) = (&self.context.cloud.slb, &self.bulk);
         let look = self.memory.look(&service.key, self.reader.views().services.len());
         if matches!(look, Look::First(_)) && is_ours(service) {
@@ -400,10 +388,6 @@ impl Reconciler {
             Found::Instance(instance) => {
                 self.memory.found(&service.key);
                 let mut observed = Observed { instance: Some(*instance), ..Observed::default() };
-                let read_at = Instant::now();
-                if let Some(groups_read_at) = self.inherit(service, desired, settings, &mut observed).await? {
-                    return Ok(Sighting { observed: Arc::new(observed), read_at, groups_read_at });
-                }
                 let all = list_groups(slb, &mut observed, &made).await?;
                 complete(slb, bulk, &mut observed, |observed| desired.needs(observed)).await?;
                 self.memory.creations.read(&service.key, &observed, all);
@@ -426,44 +410,6 @@ impl Reconciler {
                 Ok(Sighting::now(self.absent(desired).await?))
             }
         }
-    }
-
-    /// Completes what was observed without reading the server groups, if the copy before knew them to be as they are wanted
-    /// now. They are as old as its knowledge then, so that they are read again when they would have been; without comparisons
-    /// every group is read.
-    async fn inherit(
-        &self,
-        service: &ServiceView,
-        desired: &Desired,
-        settings: &Settings,
-        observed: &mut Observed,
-    ) -> Result<Option<Instant>, Trouble> {
-        if self.memory.creations.look_again(&service.key).is_some() {
-            // There may be more than anybody knew.
-            return Ok(None);
-        }
-        let (Some(instance), None, Some(drift_check)) =
-            (&observed.instance, &desired.reuse, settings.service.drift_check)
-        else {
-            return Ok(None);
-        };
-        let oldest = cycle(self.handover.unlisted_reads(), settings.service.drift_reads, drift_check);
-        if !self.handover.knows(&service.uid, oldest) {
-            return Ok(None);
-        }
-        let id = &instance.id;
-        let listeners = self.bulk.listeners(id).await?;
-        let groups = groups_as_wanted(desired, &listeners);
-        observed.listeners = Some(listeners);
-        let Some(groups) = groups else { return Ok(None) };
-        observed.groups = groups;
-        let age = self.handover.confirms(&service.uid, observed);
-        let Some(read_at) = age.and_then(|age| Instant::now().checked_sub(age)) else {
-            observed.groups.clear();
-            return Ok(None);
-        };
-        complete(&self.context.cloud.slb, &self.bulk, observed, |observed| desired.needs(observed)).await?;
-        Ok(Some(read_at))
     }
 
     /// There is no load balancer; something that goes with one may be left.
