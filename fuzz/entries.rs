@@ -1,6 +1,6 @@
 //! Where text from outside enters, each as a function of bytes that must return whatever they are.
 //!
-//! The fuzz targets beside this file and `tests/integration/hostile.rs` both call these.
+//! The fuzz targets beside this file and `tests/integration/untrusted_input.rs` both call these.
 
 // A target calls one of them.
 #![allow(dead_code)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use sim::cloud::{Fault, KEY_ID, KEY_SECRET, World};
+use sim::cloud::{Account, Fault, KEY_ID, KEY_SECRET};
 
 use super::ecs::InstanceFilter;
 use super::metadata::Metadata;
@@ -33,9 +33,9 @@ impl Transport for InProcess {
     }
 }
 
-fn world() -> World {
+fn account() -> Account {
     let later = crate::clock::now() + jiff::SignedDuration::from_hours(1000);
-    World::new(REGION)
+    Account::new(REGION)
         .with_vpc("vpc-1", "192.168.0.0/16")
         .with_vswitch("vsw-i", "vpc-1", "cn-hangzhou-i", "192.168.0.0/24")
         .with_instance("i-1", "node-1", "vsw-i", "192.168.0.11")
@@ -225,7 +225,7 @@ async fn access_lists(cloud: &Cloud) {
 
 #[tokio::test]
 async fn every_action_works_and_the_cloud_has_no_complaint() {
-    let simulated = sim::cloud::Cloud::new(world());
+    let simulated = sim::cloud::Cloud::new(account());
     let cloud = client(&simulated, Credentials::AccessKey(key()));
     instances_and_interfaces(&cloud).await;
     routes(&cloud).await;
@@ -256,7 +256,7 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
 
 #[tokio::test]
 async fn an_instance_finds_its_location_and_its_role() {
-    let mut world = world();
+    let mut world = account();
     world.metadata.instance = Some("i-1".into());
     world.metadata.role = Some("ccm".into());
     world.metadata.token_required = true;
@@ -278,14 +278,14 @@ async fn an_instance_finds_its_location_and_its_role() {
 
 #[tokio::test]
 async fn a_clock_that_is_hours_off_is_corrected() {
-    let simulated = sim::cloud::Cloud::new(world());
+    let simulated = sim::cloud::Cloud::new(account());
     simulated.advance(jiff::SignedDuration::from_hours(3));
     client(&simulated, Credentials::AccessKey(key())).ecs.may_describe_instances(REGION).await.unwrap();
 }
 
 #[tokio::test]
 async fn whatever_eats_the_answer_of_a_write_leaves_its_fate_open() {
-    let simulated = sim::cloud::Cloud::new(world());
+    let simulated = sim::cloud::Cloud::new(account());
     let cloud = client(&simulated, Credentials::AccessKey(key()));
     let wanted = CreateInstance {
         name: "one".into(),

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sim::cloud::{Fault, World as CloudWorld};
+use sim::cloud::{Account, Fault};
 use sim::cluster::{NodeSpec, Version};
-use sim::stage::{ACCESS_KEY, Stage, VPC, instance};
+use sim::testbed::{ACCESS_KEY, Testbed, VPC, instance};
 use tokio::task::JoinSet;
 
-use crate::kit::{ALL, Ccm, HASTE, World, address, is_ready};
-use crate::proof::{Row, marked};
+use crate::end_state::{Row, marked};
+use crate::harness::{ALL, Ccm, HASTE, World, address, is_ready};
 
 /// Long enough for every wait of [`HASTE`] to pass, twice.
 const WATCHED: Duration = Duration::from_secs(28);
@@ -19,9 +19,9 @@ const NODES: u8 = 3;
 
 /// Nodes with routes, and a Service with a load balancer, as the product made them.
 async fn settled() -> World {
-    let world = World::of(Stage::open(Version::NEWEST).await.unwrap(), ALL, &format!("{HASTE}{ALONE}"));
-    let nodes: Vec<String> = (1..=NODES).map(|number| world.stage.join(number)).collect();
-    world.stage.expose("web", &[80], &["node-1", "node-2"], &[]);
+    let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), ALL, &format!("{HASTE}{ALONE}"));
+    let nodes: Vec<String> = (1..=NODES).map(|number| world.testbed.join(number)).collect();
+    world.testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
     let ccm = world.start();
     world
         .until("everything is there", |_| {
@@ -34,22 +34,22 @@ async fn settled() -> World {
 }
 
 /// What must not shrink: nodes, routes, backends.
-fn held(stage: &Stage) -> (usize, Vec<usize>, Vec<usize>) {
-    let cloud = stage.cloud.snapshot();
+fn held(testbed: &Testbed) -> (usize, Vec<usize>, Vec<usize>) {
+    let cloud = testbed.cloud.snapshot();
     let count = |value: &Value| value.as_array().map_or(0, Vec::len);
     let routes = cloud["routes"].as_object().unwrap().values().map(count).collect();
     let groups = cloud["load_balancers"].as_array().unwrap().iter();
     let backends = groups.flat_map(|lb| lb["vgroups"].as_object().unwrap().values().map(count)).collect();
-    (stage.cluster.list("Node").len(), routes, backends)
+    (testbed.cluster.list("Node").len(), routes, backends)
 }
 
 fn sum(counts: &[usize]) -> usize {
     counts.iter().sum()
 }
 
-fn everybody_unreachable(stage: &Stage) {
+fn everybody_unreachable(testbed: &Testbed) {
     for number in 1..=NODES {
-        stage.cluster.set_ready(&format!("node-{number}"), "Unknown").unwrap();
+        testbed.cluster.set_ready(&format!("node-{number}"), "Unknown").unwrap();
     }
 }
 
@@ -59,7 +59,7 @@ type Expected = (&'static str, &'static str);
 /// Watches for long that nothing shrinks while the product runs, and that each alarm is told as event, in the metric and on
 /// the page of readiness; returns it still running.
 async fn nothing_shrinks(world: &World, what: &str, alarms: &[Expected]) -> Ccm {
-    let before = held(&world.stage);
+    let before = held(&world.testbed);
     let ccm = world.start_serving();
     watch(world, &ccm, what, before, alarms).await;
     ccm
@@ -69,7 +69,7 @@ async fn watch(world: &World, ccm: &Ccm, what: &str, before: (usize, Vec<usize>,
     let began = std::time::Instant::now();
     let mut missing: Vec<Expected> = alarms.to_vec();
     while began.elapsed() < WATCHED {
-        let now = held(&world.stage);
+        let now = held(&world.testbed);
         let shrunk = now.0 < before.0 || sum(&now.1) < sum(&before.1) || sum(&now.2) < sum(&before.2);
         assert!(!shrunk, "{what}: {before:?}, then {now:?}\n{}", ccm.log());
         if let (Some((status, ready)), Some((_, metrics))) =
@@ -89,7 +89,7 @@ async fn watch(world: &World, ccm: &Ccm, what: &str, before: (usize, Vec<usize>,
 }
 
 fn told(world: &World, reason: &str) -> bool {
-    world.stage.cluster.list("Event").iter().any(|event| event["reason"] == reason)
+    world.testbed.cluster.list("Event").iter().any(|event| event["reason"] == reason)
 }
 
 /// Waits until nothing is held back any more.
@@ -98,23 +98,23 @@ async fn over(ccm: &Ccm) {
 }
 
 async fn fork(base: &World, more: &str) -> World {
-    World::of(base.stage.fork().await.unwrap(), ALL, &format!("{HASTE}{ALONE}{more}"))
+    World::of(base.testbed.fork().await.unwrap(), ALL, &format!("{HASTE}{ALONE}{more}"))
 }
 
 async fn empty_lists(base: &World) {
     let world = fork(base, "").await;
-    everybody_unreachable(&world.stage);
-    world.stage.cloud.faults().always("DescribeInstances", Fault::Partial(0));
-    world.stage.cloud.faults().always("DescribeLoadBalancers", Fault::Partial(0));
+    everybody_unreachable(&world.testbed);
+    world.testbed.cloud.faults().always("DescribeInstances", Fault::Partial(0));
+    world.testbed.cloud.faults().always("DescribeLoadBalancers", Fault::Partial(0));
     let alarms = [("node", "InstancesNotShown"), ("node", "NodeRemovalHeldBack"), ("service", "BackendsHeldBack")];
     nothing_shrinks(&world, "lists are empty", &alarms).await;
 }
 
 async fn cut_by_permissions(base: &World) {
     let world = fork(base, "").await;
-    everybody_unreachable(&world.stage);
-    world.stage.cluster.patch("Service", "default", "web", &json!({"metadata": {"labels": null}})).unwrap();
-    world.stage.cloud.edit(|cloud| {
+    everybody_unreachable(&world.testbed);
+    world.testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"labels": null}})).unwrap();
+    world.testbed.cloud.edit(|cloud| {
         let key = cloud.keys.get_mut(ACCESS_KEY.0).unwrap();
         // Of these, the first two answer with empty lists, and without a word.
         let rights = ["DescribeInstances", "DescribeNetworkInterfaces", "DescribeLoadBalancers"];
@@ -123,39 +123,39 @@ async fn cut_by_permissions(base: &World) {
     let alarms = [("node", "InstancesNotShown"), ("node", "NodeRemovalHeldBack")];
     let ccm = nothing_shrinks(&world, "rights to list are missing", &alarms).await;
     assert!(told(&world, "SyncLoadBalancerFailed"), "{}", ccm.log());
-    assert_eq!(marked(&world.stage), 1, "nothing is made beside it\n{}", ccm.log());
+    assert_eq!(marked(&world.testbed), 1, "nothing is made beside it\n{}", ccm.log());
 }
 
 async fn another_account(base: &World) {
     let world = fork(base, "").await;
-    everybody_unreachable(&world.stage);
+    everybody_unreachable(&world.testbed);
     // The same key leads to an account that holds the network, and nothing else of ours.
-    let ours = world.stage.cloud.look(CloudWorld::clone);
-    world.stage.cloud.edit(|cloud| {
-        let other = CloudWorld::new(&cloud.region).with_vpc(VPC, "192.168.0.0/16").with_key(ACCESS_KEY.0, ACCESS_KEY.1);
+    let ours = world.testbed.cloud.look(Account::clone);
+    world.testbed.cloud.edit(|cloud| {
+        let other = Account::new(&cloud.region).with_vpc(VPC, "192.168.0.0/16").with_key(ACCESS_KEY.0, ACCESS_KEY.1);
         *cloud = other;
     });
     // A Service that never had a load balancer is in the wrong place as well, and one may ask to be removed.
-    world.stage.expose("new", &[80], &["node-1"], &[]);
+    world.testbed.expose("new", &[80], &["node-1"], &[]);
     let alarms = [("node", "InstancesNotShown"), ("service", "LoadBalancerHeldBack")];
     let ccm = nothing_shrinks(&world, "another account", &alarms).await;
-    let made = |stage: &Stage| {
-        let writes = stage.cloud.writes().into_iter().map(|call| call.action);
+    let made = |testbed: &Testbed| {
+        let writes = testbed.cloud.writes().into_iter().map(|call| call.action);
         writes.filter(|action| action.contains("LoadBalancer") || action.contains("Delete")).collect::<Vec<_>>()
     };
-    assert_eq!(made(&world.stage), Vec::<String>::new(), "{}", ccm.log());
-    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    assert_eq!(made(&world.testbed), Vec::<String>::new(), "{}", ccm.log());
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
     world.until("the Service waits", |_| ccm.log().contains("its load balancer is not there")).await;
     assert!(!world.service("web").is_null(), "its load balancer would be lost\n{}", ccm.log());
     // The right credentials again, and everything goes on: one Service goes, the other gets its load balancer.
-    world.stage.cloud.edit(|cloud| *cloud = ours);
+    world.testbed.cloud.edit(|cloud| *cloud = ours);
     for number in 1..=NODES {
-        world.stage.cluster.set_ready(&format!("node-{number}"), "True").unwrap();
+        world.testbed.cluster.set_ready(&format!("node-{number}"), "True").unwrap();
     }
     world
         .until("both are settled", |_| world.service("web").is_null() && address(&world.service("new")).is_some())
         .await;
-    assert_eq!(marked(&world.stage), 1, "{}", ccm.log());
+    assert_eq!(marked(&world.testbed), 1, "{}", ccm.log());
     over(&ccm).await;
 }
 
@@ -171,21 +171,21 @@ async fn wrong_vpc(base: &World) {
 
 async fn everybody_at_once(base: &World) {
     let world = fork(base, "").await;
-    everybody_unreachable(&world.stage);
+    everybody_unreachable(&world.testbed);
     let ccm = nothing_shrinks(&world, "all nodes are unready", &[("service", "BackendsHeldBack")]).await;
     // On purpose it goes on.
     for number in 1..=NODES {
         let label = json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}});
-        world.stage.cluster.patch("Node", "", &format!("node-{number}"), &label).unwrap();
+        world.testbed.cluster.patch("Node", "", &format!("node-{number}"), &label).unwrap();
     }
-    world.until("the backends are let go", |stage| held(stage).2 == [0]).await;
+    world.until("the backends are let go", |testbed| held(testbed).2 == [0]).await;
     over(&ccm).await;
 }
 
 async fn no_nodes(base: &World) {
     let world = fork(base, "").await;
     for number in 1..=NODES {
-        world.stage.cluster.delete("Node", "", &format!("node-{number}")).unwrap();
+        world.testbed.cluster.delete("Node", "", &format!("node-{number}")).unwrap();
     }
     let alarms = [("route", "RouteOwnerMissing"), ("service", "BackendsHeldBack")];
     nothing_shrinks(&world, "the API server has no nodes", &alarms).await;
@@ -195,19 +195,19 @@ async fn no_services(base: &World) {
     let world = fork(base, "").await;
     // The Service was not there yet, so nothing ever asks to delete its load balancer.
     let free = json!({"metadata": {"finalizers": null}});
-    world.stage.cluster.patch("Service", "default", "web", &free).unwrap();
-    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.testbed.cluster.patch("Service", "default", "web", &free).unwrap();
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
     nothing_shrinks(&world, "the API server has no Services", &[("service", "LoadBalancerOwnerMissing")]).await;
 }
 
 async fn no_endpoints(base: &World) {
     let world = fork(base, "").await;
     let local = json!({"spec": {"externalTrafficPolicy": "Local"}});
-    world.stage.cluster.patch("Service", "default", "web", &local).unwrap();
-    for slice in world.stage.cluster.list("EndpointSlice") {
+    world.testbed.cluster.patch("Service", "default", "web", &local).unwrap();
+    for slice in world.testbed.cluster.list("EndpointSlice") {
         let (namespace, name) =
             (slice["metadata"]["namespace"].as_str().unwrap(), slice["metadata"]["name"].as_str().unwrap());
-        world.stage.cluster.delete("EndpointSlice", namespace, name).unwrap();
+        world.testbed.cluster.delete("EndpointSlice", namespace, name).unwrap();
     }
     nothing_shrinks(&world, "the API server has no endpoints", &[("service", "BackendsHeldBack")]).await;
 }
@@ -218,46 +218,46 @@ async fn restored_from_a_backup(base: &World) {
     let late = NODES + 1;
     let ccm = world.start_serving();
     world.until_still(Duration::from_secs(2)).await;
-    let backup = world.stage.cluster.fork();
-    let name = world.stage.join(late);
-    world.stage.expose("late", &[80], &[&name], &[]);
+    let backup = world.testbed.cluster.fork();
+    let name = world.testbed.join(late);
+    world.testbed.expose("late", &[80], &[&name], &[]);
     world
         .until("node and Service are settled", |_| {
             is_ready(&world.node(&name)) && address(&world.service("late")).is_some()
         })
         .await;
     world.until_still(Duration::from_secs(3)).await;
-    let before = held(&world.stage);
-    assert_eq!((sum(&before.1), marked(&world.stage)), (usize::from(late), 2));
+    let before = held(&world.testbed);
+    assert_eq!((sum(&before.1), marked(&world.testbed)), (usize::from(late), 2));
 
-    world.stage.cluster.restore(&backup);
+    world.testbed.cluster.restore(&backup);
     assert!(world.node(&name).is_null() && world.service("late").is_null());
     // The node is gone from the API server by the restore itself. Of the first Service's group it is none any more: it
     // may have no pods by now, as nobody knows of it.
     let before = (before.0 - 1, before.1, vec![]);
     let alarms = [("route", "RouteOwnerMissing"), ("service", "LoadBalancerOwnerMissing")];
     watch(&world, &ccm, "restored from a backup", before, &alarms).await;
-    assert_eq!(marked(&world.stage), 2, "{}", ccm.log());
+    assert_eq!(marked(&world.testbed), 2, "{}", ccm.log());
     assert!(ccm.log().contains("the API server went back"), "{}", ccm.log());
 
     // What happens after the restore is seen: the instance is released, so its route has nothing to lead to.
-    world.stage.cloud.release_instance(&instance(late));
-    world.stage.cluster.delete("Node", "", "node-1").unwrap();
-    world.until("both routes are removed", |stage| sum(&held(stage).1) == usize::from(late) - 2).await;
+    world.testbed.cloud.release_instance(&instance(late));
+    world.testbed.cluster.delete("Node", "", "node-1").unwrap();
+    world.until("both routes are removed", |testbed| sum(&held(testbed).1) == usize::from(late) - 2).await;
     // The load balancer goes on purpose only.
     let output = world.run(&["gc", "--delete", "--after", "1"]).await;
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(marked(&world.stage), 1);
+    assert_eq!(marked(&world.testbed), 1);
     over(&ccm).await;
 }
 
 /// A copy that starts after the restore has seen nothing of what was before.
 async fn started_after_a_restore(base: &World) {
     let world = fork(base, "").await;
-    world.stage.cluster.delete("Node", "", "node-3").unwrap();
+    world.testbed.cluster.delete("Node", "", "node-3").unwrap();
     let free = json!({"metadata": {"finalizers": null}});
-    world.stage.cluster.patch("Service", "default", "web", &free).unwrap();
-    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.testbed.cluster.patch("Service", "default", "web", &free).unwrap();
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
     let alarms = [("route", "RouteOwnerMissing"), ("service", "LoadBalancerOwnerMissing")];
     let ccm = nothing_shrinks(&world, "a backup without a node and a Service", &alarms).await;
     let (plan, code) = world.plan().await;
@@ -265,9 +265,9 @@ async fn started_after_a_restore(base: &World) {
     assert_eq!(code, Some(2), "{plan}");
     // The kubelet registers again, and its route was never gone.
     let spec = NodeSpec::new("node-3").provider_id("cn-hangzhou.i-play-3").pod_cidr("10.98.3.0/24");
-    world.stage.cluster.join_node(&spec).unwrap();
+    world.testbed.cluster.join_node(&spec).unwrap();
     ccm.until_page("/readyz", |_, text| !text.contains("RouteOwnerMissing")).await;
-    assert!(!world.stage.cloud.writes().iter().any(|call| call.action.contains("RouteEntr")), "{}", ccm.log());
+    assert!(!world.testbed.cloud.writes().iter().any(|call| call.action.contains("RouteEntr")), "{}", ccm.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -63,7 +63,7 @@ const CHECKS: &[(&str, &[&str])] = &[
     (
         "13: a load balancer that is gone is not made again unless that is proven, see docs/differences.md",
         &[
-            "bad_days::services_in_trouble",
+            "outages::services_in_trouble",
             "plan::clb::tests::changes::a_lost_load_balancer_is_made_again_unless_it_was_named",
         ],
     ),
@@ -74,22 +74,25 @@ const CHECKS: &[(&str, &[&str])] = &[
     (
         "15: a pod without interface: nothing is removed, and its condition says so",
         &[
-            "features::pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up",
+            "service_features::pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up",
             "plan::clb::tests::changes::a_pod_without_interface_holds_removals_back",
         ],
     ),
     (
         "16: a node that gets the exclude label leaves",
-        &["features::a_shared_load_balancer_has_one_owner_per_port_and_is_left_clean"],
+        &["service_features::a_shared_load_balancer_has_one_owner_per_port_and_is_left_clean"],
     ),
     (
         "17: a Service that becomes another type loses its load balancer, labels, status and finalizer",
         &[
             "golden case type-to-clusterip",
-            "features::a_service_that_becomes_a_cluster_ip_is_told_what_keeps_its_load_balancer",
+            "service_features::a_service_that_becomes_a_cluster_ip_is_told_what_keeps_its_load_balancer",
         ],
     ),
-    ("18: a lost tag is put back on what the name finds", &["features::marks_that_somebody_removed_are_put_back"]),
+    (
+        "18: a lost tag is put back on what the name finds",
+        &["service_features::marks_that_somebody_removed_are_put_back"],
+    ),
     (
         "19: the type of the address cannot be changed",
         &[
@@ -99,15 +102,18 @@ const CHECKS: &[(&str, &[&str])] = &[
     ),
     (
         "20: the charge of an instance follows its rules, see docs/differences.md",
-        &["features::what_is_paid_for_goes_one_way_only", "plan::clb::tests::changes::charging_follows_its_rules"],
+        &[
+            "service_features::what_is_paid_for_goes_one_way_only",
+            "plan::clb::tests::changes::charging_follows_its_rules",
+        ],
     ),
 ];
 
 /// Files with tests that are named after a defect or a trap.
 const NAMED: &[&str] = &[
-    "tests/integration/defects.rs",
-    "tests/integration/traps.rs",
-    "tests/integration/features.rs",
+    "tests/integration/official_controller_defects.rs",
+    "tests/integration/official_controller_pitfalls.rs",
+    "tests/integration/service_features.rs",
     "src/plan/clb/tests/traps.rs",
     "src/alibaba/endpoints.rs",
 ];
@@ -165,7 +171,7 @@ fn every_check_has_tests_that_exist() {
         }
     }
     assert_eq!(CHECKS.len(), 20);
-    assert!(!exists("golden case nothing") && !exists("features::nothing") && !exists("checklist::exists"));
+    assert!(!exists("golden case nothing") && !exists("service_features::nothing") && !exists("checklist::exists"));
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::process::Output;
 
 use serde_json::Value;
-use sim::stage::instance;
+use sim::testbed::instance;
 
-use crate::kit::{ALL, World};
+use crate::harness::{ALL, World};
 
 fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
@@ -79,17 +79,17 @@ async fn run_with_a_broken_file_starts_nothing() {
     let ended = world.run(&["run"]).await;
     assert_eq!((ended.status.code(), out(&ended)), (Some(1), String::new()));
     assert!(err(&ended).contains("regoin") && err(&ended).contains("batch_size"), "{}", err(&ended));
-    assert!(world.stage.cluster.calls().is_empty(), "{:?}", world.stage.cluster.calls());
-    assert!(world.stage.cloud.calls().is_empty(), "{:?}", world.stage.cloud.calls());
+    assert!(world.testbed.cluster.calls().is_empty(), "{:?}", world.testbed.cluster.calls());
+    assert!(world.testbed.cloud.calls().is_empty(), "{:?}", world.testbed.cloud.calls());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plan_tells_what_a_run_would_do_and_writes_nothing() {
     let world = World::new(ALL, "").await;
-    world.stage.join(1);
-    world.stage.expose("web", &[80], &["node-1"], &[]);
-    world.stage.expose("api", &[443], &["node-1"], &[]);
-    world.stage.cloud.edit(|cloud| cloud.interfaces.get_mut("eni-play-1").unwrap().source_dest_check = Some(true));
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    world.testbed.expose("api", &[443], &["node-1"], &[]);
+    world.testbed.cloud.edit(|cloud| cloud.interfaces.get_mut("eni-play-1").unwrap().source_dest_check = Some(true));
 
     let (text, code) = world.plan().await;
     assert_eq!(code, Some(2), "{text}");
@@ -129,21 +129,21 @@ async fn plan_tells_what_a_run_would_do_and_writes_nothing() {
         let name = object.trim_start_matches("node/");
         assert!(plan["steps"].as_array().unwrap().iter().all(|step| step["object"] == name), "{plan:#}");
     }
-    assert_eq!(world.stage.cluster.writes().len(), 0, "{:?}", world.stage.cluster.writes());
-    assert_eq!(world.stage.cloud.writes().len(), 0, "{:?}", world.stage.cloud.writes());
+    assert_eq!(world.testbed.cluster.writes().len(), 0, "{:?}", world.testbed.cluster.writes());
+    assert_eq!(world.testbed.cloud.writes().len(), 0, "{:?}", world.testbed.cloud.writes());
 
     // A node that is gone from the cloud is the destructive kind.
-    world.stage.cloud.release_instance(&instance(1));
-    world.stage.rent(2);
+    world.testbed.cloud.release_instance(&instance(1));
+    world.testbed.rent(2);
     let companion = sim::cluster::NodeSpec::new("node-2").provider_id("cn-hangzhou.i-play-2");
-    world.stage.cluster.add_node(&companion).unwrap();
-    world.stage.cluster.set_ready("node-1", "Unknown").unwrap();
+    world.testbed.cluster.add_node(&companion).unwrap();
+    world.testbed.cluster.set_ready("node-1", "Unknown").unwrap();
     let (text, code) = world.plan().await;
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("! remove node, if instance cn-hangzhou.i-play-1 is still gone at a second look"), "{text}");
 
     // No answer is no plan.
-    world.stage.cloud.edit(|cloud| cloud.keys.clear());
+    world.testbed.cloud.edit(|cloud| cloud.keys.clear());
     let (text, code) = world.plan().await;
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("InvalidAccessKeyId"), "{text}");
@@ -151,7 +151,7 @@ async fn plan_tells_what_a_run_would_do_and_writes_nothing() {
     let (text, code) = world.plan().await;
     assert_eq!(code, Some(1));
     assert_all_problems(&text);
-    assert_eq!(world.stage.cluster.writes().len() + world.stage.cloud.writes().len(), 0);
+    assert_eq!(world.testbed.cluster.writes().len() + world.testbed.cloud.writes().len(), 0);
 }
 
 /// Steps below a heading of the text.

@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sim::cluster::{Match, Version};
-use sim::gate::{Held, Moment};
-use sim::stage::{Stage, instance};
+use sim::request_hold::{Held, Moment};
+use sim::testbed::{Testbed, instance};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::end_state::{Foreign, Row, SHARED, difference, marked, state};
+use crate::harness::{ALL, Ccm, HASTE, World};
 use crate::in_process::{Product, on_a_clock_of_its_own};
-use crate::kit::{ALL, Ccm, HASTE, World};
-use crate::proof::{Foreign, Row, SHARED, difference, marked, state};
 
 /// Worlds with a binary that run at the same time. Most of them wait most of the time.
 const AT_ONCE: usize = 24;
@@ -120,8 +120,8 @@ trait Host: Sized {
     /// How long a crashed world may take to get where it should be.
     const LONG: Duration;
 
-    fn of(stage: Stage, more: &str) -> Self;
-    fn stage(&self) -> &Stage;
+    fn of(testbed: Testbed, more: &str) -> Self;
+    fn testbed(&self) -> &Testbed;
     fn begin(&self) -> Self::Process;
     fn logs(&self) -> String;
 }
@@ -131,12 +131,12 @@ impl Host for World {
     const STILL: [Duration; 3] = [Duration::from_secs(3), Duration::from_secs(18), Duration::from_millis(500)];
     const LONG: Duration = Duration::from_secs(240);
 
-    fn of(stage: Stage, more: &str) -> Self {
-        Self::of(stage, ALL, more)
+    fn of(testbed: Testbed, more: &str) -> Self {
+        Self::of(testbed, ALL, more)
     }
 
-    fn stage(&self) -> &Stage {
-        &self.stage
+    fn testbed(&self) -> &Testbed {
+        &self.testbed
     }
 
     fn begin(&self) -> Ccm {
@@ -150,7 +150,7 @@ impl Host for World {
 
 /// In this process, on a clock that jumps.
 struct Inside {
-    stage: Stage,
+    testbed: Testbed,
     more: String,
 }
 
@@ -159,19 +159,19 @@ impl Host for Inside {
     const STILL: [Duration; 3] = [Duration::from_secs(30), Duration::from_secs(60), Duration::from_secs(15)];
     const LONG: Duration = Duration::from_secs(600);
 
-    fn of(stage: Stage, more: &str) -> Self {
+    fn of(testbed: Testbed, more: &str) -> Self {
         // Long enough to be killed in the middle.
-        stage.cloud.dials(|dials| dials.latency = Duration::from_millis(5));
-        stage.cluster.set_latency(Duration::from_millis(2));
-        Self { stage, more: more.to_owned() }
+        testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(5));
+        testbed.cluster.set_latency(Duration::from_millis(2));
+        Self { testbed, more: more.to_owned() }
     }
 
-    fn stage(&self) -> &Stage {
-        &self.stage
+    fn testbed(&self) -> &Testbed {
+        &self.testbed
     }
 
     fn begin(&self) -> Product {
-        Product::start(&self.stage, ALL, &self.more)
+        Product::start(&self.testbed, ALL, &self.more)
     }
 
     fn logs(&self) -> String {
@@ -180,8 +180,8 @@ impl Host for Inside {
 }
 
 /// Waits until nothing was written to either world, apart from the lease, for so long.
-async fn still(stage: &Stage, long: Duration) {
-    let count = || stage.cloud.count_writes() + stage.cluster.count_writes_except(LEASES);
+async fn still(testbed: &Testbed, long: Duration) {
+    let count = || testbed.cloud.count_writes() + testbed.cluster.count_writes_except(LEASES);
     let (mut seen, mut since) = (count(), Instant::now());
     while since.elapsed() < long {
         tokio::time::sleep(long / 20).await;
@@ -219,14 +219,14 @@ struct Story {
     name: &'static str,
     copies: Copies,
     /// The product brings this about first.
-    before: fn(&Stage),
-    change: fn(&Stage),
+    before: fn(&Testbed),
+    change: fn(&Testbed),
 }
 
 /// Both worlds as they are when the process starts, and how they look when it is done.
 struct Scenario {
     story: Story,
-    start: Stage,
+    start: Testbed,
     foreign: Foreign,
     end: Value,
     sites: Vec<Site>,
@@ -241,17 +241,17 @@ struct Crashed {
 }
 
 /// How much either world was asked so far.
-fn asked(stage: &Stage) -> (usize, usize) {
-    (stage.cloud.writes().len(), stage.cluster.writes().len())
+fn asked(testbed: &Testbed) -> (usize, usize) {
+    (testbed.cloud.writes().len(), testbed.cluster.writes().len())
 }
 
 /// The writes since then, each as the nth of its kind. The cloud notes a call when it ends: `killed` began before.
-fn sites(stage: &Stage, (cloud, cluster): (usize, usize), killed: Option<&Write>) -> Vec<Site> {
+fn sites(testbed: &Testbed, (cloud, cluster): (usize, usize), killed: Option<&Write>) -> Vec<Site> {
     let mut counts: BTreeMap<Write, usize> = BTreeMap::new();
-    for call in stage.cloud.writes().into_iter().skip(cloud) {
+    for call in testbed.cloud.writes().into_iter().skip(cloud) {
         *counts.entry(Write::Cloud { action: call.action }).or_default() += 1;
     }
-    for call in stage.cluster.writes().iter().skip(cluster) {
+    for call in testbed.cluster.writes().iter().skip(cluster) {
         *counts.entry(Write::of(call)).or_default() += 1;
     }
     if let Some(count) = killed.and_then(|killed| counts.get_mut(killed)) {
@@ -270,24 +270,24 @@ impl Scenario {
     async fn new<H: Host>(story: Story) -> Self {
         let Story { name, copies, before, change } = story;
         let [first, undisturbed, _] = H::STILL;
-        let host = H::of(Stage::open(Version::NEWEST).await.unwrap(), &Copies::One.more());
-        before(host.stage());
-        let foreign = Foreign::settle(host.stage(), &["web", "shop"]);
+        let host = H::of(Testbed::open(Version::NEWEST).await.unwrap(), &Copies::One.more());
+        before(host.testbed());
+        let foreign = Foreign::settle(host.testbed(), &["web", "shop"]);
         let process = host.begin();
-        still(host.stage(), first).await;
+        still(host.testbed(), first).await;
         drop(process);
-        change(host.stage());
-        let foreign = foreign.look_again(host.stage());
-        let start = host.stage().fork().await.unwrap();
+        change(host.testbed());
+        let foreign = foreign.look_again(host.testbed());
+        let start = host.testbed().fork().await.unwrap();
 
         let host = H::of(start.fork().await.unwrap(), &copies.more());
         let _process = host.begin();
-        still(host.stage(), undisturbed).await;
-        let sites = sites(host.stage(), (0, 0), None);
+        still(host.testbed(), undisturbed).await;
+        let sites = sites(host.testbed(), (0, 0), None);
         assert!(!sites.is_empty(), "{name}: nothing happens");
-        assert_eq!(foreign.changes(host.stage()), Vec::<String>::new(), "{name}, undisturbed");
-        assert_eq!(host.stage().cloud.complaints(), Vec::<String>::new(), "{name}, undisturbed");
-        Self { story, start, foreign, end: state(host.stage()), sites }
+        assert_eq!(foreign.changes(host.testbed()), Vec::<String>::new(), "{name}, undisturbed");
+        assert_eq!(host.testbed().cloud.complaints(), Vec::<String>::new(), "{name}, undisturbed");
+        Self { story, start, foreign, end: state(host.testbed()), sites }
     }
 
     /// Kills the process at each of these in turn, and looks whether all is well in the end. `timing` is how long requests
@@ -295,15 +295,15 @@ impl Scenario {
     async fn crash<H: Host>(&self, at: &[(Site, Death)], timing: Option<(u64, u64)>) -> Result<Crashed, String> {
         let Story { name, copies, .. } = self.story;
         let host = H::of(self.start.fork().await.unwrap(), &copies.more());
-        let stage = host.stage();
+        let testbed = host.testbed();
         if let Some((cloud, cluster)) = timing {
-            stage.cloud.dials(|dials| dials.latency = Duration::from_millis(cloud));
-            stage.cluster.set_latency(Duration::from_millis(cluster));
+            testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(cloud));
+            testbed.cluster.set_latency(Duration::from_millis(cluster));
         }
         let (mut late, mut standby) = (Vec::new(), None);
         let (mut reached, mut before) = (true, (0, 0));
         for (site, death) in at {
-            let mut held = hold(stage, site, death.moment());
+            let mut held = hold(testbed, site, death.moment());
             let process = standby.take().unwrap_or_else(|| host.begin());
             if copies == Copies::Two {
                 tokio::time::sleep(HEAD_START).await;
@@ -329,36 +329,36 @@ impl Scenario {
                     late.push(held);
                 }
             }
-            before = asked(stage);
+            before = asked(testbed);
         }
         let _process = standby.take().unwrap_or_else(|| host.begin());
         release(&mut late).await;
         let what = || format!("{name}: {}", plan(at));
         let began = Instant::now();
         loop {
-            still(stage, H::STILL[2]).await;
-            if state(stage) == self.end {
+            still(testbed, H::STILL[2]).await;
+            if state(testbed) == self.end {
                 break;
             }
             if began.elapsed() > H::LONG {
-                return Err(format!("{}\n{}\n{}", what(), difference(&self.end, &state(stage)), host.logs()));
+                return Err(format!("{}\n{}\n{}", what(), difference(&self.end, &state(testbed)), host.logs()));
             }
         }
-        let changed = self.foreign.changes(stage);
+        let changed = self.foreign.changes(testbed);
         if !changed.is_empty() {
             return Err(format!("{}\nforeign: {changed:?}\n{}", what(), host.logs()));
         }
         let ends_later =
             |(site, death): &&(Site, Death)| matches!(site.write, Write::Cloud { .. }) && *death != Death::AfterAnswer;
         let killed = at.last().filter(ends_later).map(|(site, _)| &site.write);
-        Ok(Crashed { reached, rest: sites(stage, before, killed) })
+        Ok(Crashed { reached, rest: sites(testbed, before, killed) })
     }
 
     /// Waits until the request is held; false if the work is done without it.
     async fn comes<H: Host>(&self, host: &H, held: &mut Held) -> bool {
         const NO_MORE: Duration = Duration::from_secs(15);
         let began = Instant::now();
-        let asked = || host.stage().cloud.count_writes() + host.stage().cluster.count_writes_except("");
+        let asked = || host.testbed().cloud.count_writes() + host.testbed().cluster.count_writes_except("");
         let (mut seen, mut since) = (asked(), Instant::now());
         loop {
             let arrives = tokio::time::timeout(Duration::from_secs(1), held.arrived());
@@ -368,7 +368,7 @@ impl Scenario {
             if asked() != seen {
                 (seen, since) = (asked(), Instant::now());
             }
-            let done = since.elapsed() > NO_MORE && state(host.stage()) == self.end;
+            let done = since.elapsed() > NO_MORE && state(host.testbed()) == self.end;
             if done || began.elapsed() > H::LONG {
                 return false;
             }
@@ -394,9 +394,9 @@ async fn release(late: &mut Vec<Held>) {
     }
 }
 
-fn hold(stage: &Stage, site: &Site, moment: Moment) -> Held {
+fn hold(testbed: &Testbed, site: &Site, moment: Moment) -> Held {
     match &site.write {
-        Write::Cloud { action } => stage.cloud.faults().hold(action, site.nth, moment),
+        Write::Cloud { action } => testbed.cloud.faults().hold(action, site.nth, moment),
         Write::Cluster { verb, target, name } => {
             let matching = Match::new(verb, target);
             let matching = match name.as_str() {
@@ -404,33 +404,33 @@ fn hold(stage: &Stage, site: &Site, moment: Moment) -> Held {
                 reason if site.write.is_event() => matching.because(reason),
                 name => matching.named(name),
             };
-            stage.cluster.hold_nth(matching, site.nth, moment)
+            testbed.cluster.hold_nth(matching, site.nth, moment)
         }
     }
 }
 
-fn nodes(stage: &Stage, count: u8) {
+fn nodes(testbed: &Testbed, count: u8) {
     for number in 1..=count {
-        stage.join(number);
+        testbed.join(number);
     }
 }
 
-fn two_ports(stage: &Stage) {
-    stage.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
+fn two_ports(testbed: &Testbed) {
+    testbed.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
 }
 
-fn web(stage: &Stage) {
-    nodes(stage, 2);
-    two_ports(stage);
+fn web(testbed: &Testbed) {
+    nodes(testbed, 2);
+    two_ports(testbed);
 }
 
-fn reusing(stage: &Stage) {
+fn reusing(testbed: &Testbed) {
     const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
     let (id, force) = (format!("{PREFIX}-id"), format!("{PREFIX}-force-override-listeners"));
-    stage.expose("shop", &[8080], &["node-1", "node-2"], &[(&id, SHARED), (&force, "true")]);
+    testbed.expose("shop", &[8080], &["node-1", "node-2"], &[(&id, SHARED), (&force, "true")]);
 }
 
-fn change_everything(stage: &Stage) {
+fn change_everything(testbed: &Testbed) {
     let annotation = |name: &str| format!("service.beta.kubernetes.io/alibaba-cloud-loadbalancer-{name}");
     let annotations: serde_json::Map<String, Value> = [
         ("name", "renamed"),
@@ -448,7 +448,7 @@ fn change_everything(stage: &Stage) {
     let port = |name: &str, port: u16| json!({"name": name, "port": port, "targetPort": 8000, "protocol": "TCP"});
     let ports = json!([port("p80", 80), port("p8443", 8443)]);
     let patch = json!({"metadata": {"annotations": annotations}, "spec": {"ports": ports}});
-    stage.cluster.patch("Service", "default", "web", &patch).unwrap();
+    testbed.cluster.patch("Service", "default", "web", &patch).unwrap();
 }
 
 /// Everything that the product does, each begun at an empty or a settled place.
@@ -456,58 +456,62 @@ const STORIES: [Story; 9] = [
     Story {
         name: "a node joins",
         copies: Copies::One,
-        before: |stage| nodes(stage, 1),
-        change: |stage| drop(stage.join(2)),
+        before: |testbed| nodes(testbed, 1),
+        change: |testbed| drop(testbed.join(2)),
     },
     MADE,
     Story { name: "a Service changes in everything", copies: Copies::One, before: web, change: change_everything },
     Story {
         name: "a Service uses a person's load balancer",
         copies: Copies::One,
-        before: |stage| nodes(stage, 2),
+        before: |testbed| nodes(testbed, 2),
         change: reusing,
     },
     Story {
         name: "a Service leaves a person's load balancer",
         copies: Copies::One,
-        before: |stage| {
-            nodes(stage, 2);
-            reusing(stage);
+        before: |testbed| {
+            nodes(testbed, 2);
+            reusing(testbed);
         },
-        change: |stage| stage.cluster.delete("Service", "default", "shop").unwrap(),
+        change: |testbed| testbed.cluster.delete("Service", "default", "shop").unwrap(),
     },
     Story {
         name: "a Service is deleted",
         copies: Copies::One,
         before: web,
-        change: |stage| stage.cluster.delete("Service", "default", "web").unwrap(),
+        change: |testbed| testbed.cluster.delete("Service", "default", "web").unwrap(),
     },
     Story {
         name: "a Service becomes a ClusterIP",
         copies: Copies::One,
         before: web,
-        change: |stage| {
+        change: |testbed| {
             let patch = json!({"spec": {"type": "ClusterIP"}});
-            stage.cluster.patch("Service", "default", "web", &patch).unwrap();
+            testbed.cluster.patch("Service", "default", "web", &patch).unwrap();
         },
     },
     Story {
         name: "a node leaves",
         copies: Copies::One,
-        before: |stage| {
-            nodes(stage, 3);
-            stage.expose("web", &[80], &["node-1", "node-2"], &[]);
+        before: |testbed| {
+            nodes(testbed, 3);
+            testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
         },
-        change: |stage| {
-            stage.cloud.release_instance(&instance(3));
-            stage.cluster.set_ready("node-3", "Unknown").unwrap();
+        change: |testbed| {
+            testbed.cloud.release_instance(&instance(3));
+            testbed.cluster.set_ready("node-3", "Unknown").unwrap();
         },
     },
     Story { name: "another copy takes over", copies: Copies::Two, ..MADE },
 ];
 
-const MADE: Story =
-    Story { name: "a Service with two ports", copies: Copies::One, before: |stage| nodes(stage, 2), change: two_ports };
+const MADE: Story = Story {
+    name: "a Service with two ports",
+    copies: Copies::One,
+    before: |testbed| nodes(testbed, 2),
+    change: two_ports,
+};
 
 /// Does all of this in process, on as many threads as there are processors; gives the results in order.
 async fn inside<T: Send + 'static>(count: usize, one: impl Fn(usize) -> T + Send + Sync + 'static) -> Vec<T> {

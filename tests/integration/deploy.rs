@@ -8,10 +8,10 @@ use std::process::Command;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use sim::stage::instance;
+use sim::testbed::instance;
 
-use crate::kit::World;
-use crate::rights::documents;
+use crate::harness::World;
+use crate::permissions::documents;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
@@ -296,15 +296,15 @@ async fn openshift_kubelets_learn_their_provider_id_before_they_start() {
         return;
     }
     let world = World::new(&["node"], "").await;
-    world.stage.rent(1);
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.rent(1);
+    world.testbed.cloud.edit(|cloud| {
         cloud.metadata.instance = Some(instance(1));
         cloud.metadata.token_required = true;
     });
     let variables = world.folder().join("kubelet-env");
     let here = script
         .replace("/etc/kubernetes/kubelet-env", variables.to_str().unwrap())
-        .replace("http://100.100.100.200", &format!("http://{}", world.stage.cloud_address()));
+        .replace("http://100.100.100.200", &format!("http://{}", world.testbed.cloud_address()));
     let run = || {
         let mut command = Command::new("bash");
         command.arg("-c").arg(&here);

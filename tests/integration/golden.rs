@@ -11,12 +11,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use sim::cloud::World as CloudWorld;
+use sim::cloud::Account;
 use sim::cluster::{Endpoint, NodeSpec, Version};
-use sim::stage::{ACCESS_KEY, Stage};
+use sim::testbed::{ACCESS_KEY, Testbed};
 
 use self::differences::{DIFFERENCES, Difference};
-use crate::kit::{Ccm, PATIENCE, World};
+use crate::harness::{Ccm, PATIENCE, World};
 
 pub(crate) const NAMESPACE: &str = "exam";
 const ID: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-id";
@@ -68,11 +68,11 @@ pub(crate) async fn open() -> (World, Ccm) {
 /// The same with an edited configuration.
 pub(crate) async fn open_with(edit: impl FnOnce(String) -> String) -> (World, Ccm) {
     let description = read("world.json");
-    let mut cloud = CloudWorld::from_json(&description["cloud"]).unwrap().with_key(ACCESS_KEY.0, ACCESS_KEY.1);
+    let mut cloud = Account::from_json(&description["cloud"]).unwrap().with_key(ACCESS_KEY.0, ACCESS_KEY.1);
     cloud.limits.load_balancers = 200;
-    let stage = Stage::with(Version::NEWEST, cloud).await.unwrap();
+    let testbed = Testbed::with(Version::NEWEST, cloud).await.unwrap();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    stage.cluster.create(namespace).unwrap();
+    testbed.cluster.create(namespace).unwrap();
     for node in description["nodes"].as_array().unwrap() {
         let name = node["metadata"]["name"].as_str().unwrap();
         let mut spec = NodeSpec::new(name)
@@ -81,12 +81,12 @@ pub(crate) async fn open_with(edit: impl FnOnce(String) -> String) -> (World, Cc
         for (key, value) in node["metadata"]["labels"].as_object().unwrap() {
             spec = spec.label(key, value.as_str().unwrap());
         }
-        stage.cluster.add_node(&spec).unwrap();
+        testbed.cluster.add_node(&spec).unwrap();
         if node["spec"]["unschedulable"] == true {
-            stage.cluster.patch("Node", "", name, &json!({"spec": {"unschedulable": true}})).unwrap();
+            testbed.cluster.patch("Node", "", name, &json!({"spec": {"unschedulable": true}})).unwrap();
         }
     }
-    let world = World::of(stage, &["service"], "[service]\nconcurrency = 16\n");
+    let world = World::of(testbed, &["service"], "[service]\nconcurrency = 16\n");
     let config = std::fs::read_to_string(world.config()).unwrap();
     let config = config
         .replace("vpc-play", "vpc-exam")
@@ -100,7 +100,7 @@ pub(crate) async fn open_with(edit: impl FnOnce(String) -> String) -> (World, Cc
 
 impl Case {
     fn service(&self, world: &World) -> Value {
-        world.stage.cluster.get("Service", NAMESPACE, &self.name).unwrap_or_default()
+        world.testbed.cluster.get("Service", NAMESPACE, &self.name).unwrap_or_default()
     }
 
     fn events<'a>(&self, all: &'a [Value]) -> impl Iterator<Item = &'a Value> {
@@ -112,7 +112,7 @@ impl Case {
 
     /// Does to the cluster what a step says.
     fn give(&mut self, world: &World, step: usize) {
-        let cluster = &world.stage.cluster;
+        let cluster = &world.testbed.cluster;
         let all = cluster.list("Event");
         let version = |event: &Value, field: &str| event["metadata"][field].as_str().unwrap().to_owned();
         self.seen =
@@ -165,7 +165,7 @@ impl Case {
         let service = self.service(world);
         let mark = format!("a{}", self.uid.replace('-', ""));
         let mark = &mark[..32];
-        let snapshot = world.stage.cloud.snapshot();
+        let snapshot = world.testbed.cloud.snapshot();
         let balancers: Vec<&Value> = snapshot["load_balancers"]
             .as_array()
             .unwrap()
@@ -184,7 +184,7 @@ impl Case {
                 names.push((format!("k8s/{number}/"), format!("k8s/<np{index}>/")));
             }
         }
-        let all = world.stage.cluster.list("Event");
+        let all = world.testbed.cluster.list("Event");
         let fresh = self.events(&all).filter(|event| {
             let (name, version) = (&event["metadata"]["name"], &event["metadata"]["resourceVersion"]);
             self.seen.get(name.as_str().unwrap()).is_none_or(|seen| version != seen.as_str())
@@ -365,7 +365,7 @@ async fn play(mut cases: Vec<Case>) -> Vec<String> {
     if !wrong.is_empty() {
         wrong.push(world.logs());
     }
-    wrong.extend(world.stage.cloud.complaints());
+    wrong.extend(world.testbed.cloud.complaints());
     assert!(ccm.stop().await.success());
     wrong
 }
@@ -391,7 +391,7 @@ fn differences_are_of_cases_that_exist_and_the_page_is_current() {
         let case = cases.iter().find(|case| case.name == it.case);
         assert!(case.is_some_and(|case| it.step < case.steps.len()), "{it:?}");
     }
-    crate::kit::committed("docs/differences.md", &page());
+    crate::harness::committed("docs/differences.md", &page());
 }
 
 /// The table as a page for operators.

@@ -24,7 +24,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use parking_lot::Mutex;
-use sim::stage::Stage;
+use sim::testbed::Testbed;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -93,16 +93,16 @@ impl Drop for Product {
 }
 
 impl Product {
-    /// Starts it with the configuration that [`Stage::config`] has for these controllers.
-    pub(crate) fn start(stage: &Stage, controllers: &[&str], more: &str) -> Self {
-        Self::start_with(stage, controllers, more, &[])
+    /// Starts it with the configuration that [`Testbed::config`] has for these controllers.
+    pub(crate) fn start(testbed: &Testbed, controllers: &[&str], more: &str) -> Self {
+        Self::start_with(testbed, controllers, more, &[])
     }
 
     /// The same with single keys set to other values.
-    pub(crate) fn start_with(stage: &Stage, controllers: &[&str], more: &str, set: &[&str]) -> Self {
-        let config = config(stage, controllers, more, set);
-        let cluster = Cluster::with_client(client(&stage.cluster), &config.kubernetes);
-        let transport: Arc<dyn Transport> = Arc::new(InProcess(stage.cloud.clone()));
+    pub(crate) fn start_with(testbed: &Testbed, controllers: &[&str], more: &str, set: &[&str]) -> Self {
+        let config = config(testbed, controllers, more, set);
+        let cluster = Cluster::with_client(client(&testbed.cluster), &config.kubernetes);
+        let transport: Arc<dyn Transport> = Arc::new(InProcess(testbed.cloud.clone()));
         let running = tokio::spawn(async move {
             cluster.wait_ready().await;
             let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
@@ -124,9 +124,9 @@ impl Product {
     }
 }
 
-fn config(stage: &Stage, controllers: &[&str], more: &str, set: &[&str]) -> checked::Config {
+fn config(testbed: &Testbed, controllers: &[&str], more: &str, set: &[&str]) -> checked::Config {
     let folder = tempfile::tempdir().unwrap();
-    let path = stage.write_config(folder.path(), controllers, more).unwrap();
+    let path = testbed.write_config(folder.path(), controllers, more).unwrap();
     let overrides = set.iter().map(|set| (*set).to_owned()).collect();
     load(&Origin { path, environment: BTreeMap::new(), overrides }).unwrap().config
 }

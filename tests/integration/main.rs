@@ -1,45 +1,45 @@
 //! The real binary between a simulated cluster and a simulated cloud, over loopback.
 //!
-//! [`kit`] starts the two worlds and the binary, [`proof`] says what must be true of them at the end; each of the other
+//! [`harness`] starts the two worlds and the binary, [`end_state`] says what must be true of them at the end; each of the other
 //! modules is one family of promises.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should end")]
 
-mod bad_days;
+mod annotations;
 mod blast_radius;
-mod certificates;
+mod call_counts;
+mod call_counts_at_scale;
+mod certificate_rotation;
 mod checklist;
 mod commands;
-mod conformance;
-mod counts;
+mod config_reload;
+mod config_reload_keys;
 mod crashes;
-mod defects;
 mod deploy;
-mod elections;
-mod exposure;
-mod faults;
-mod features;
+mod end_state;
+mod end_to_end;
+mod eventual_consistency;
 mod golden;
-mod hostile;
+mod harness;
+mod http_server;
 mod in_process;
 mod invariants;
-mod kit;
-mod late_lists;
-mod leaders;
-mod live;
-mod live_keys;
+mod kubernetes_versions;
+mod leader_election;
+mod leader_failover;
 mod migration;
 mod nodes;
+mod official_controller_defects;
+mod official_controller_pitfalls;
+mod outages;
 mod ownership;
-mod placement;
-mod proof;
+mod permissions;
+mod random_faults;
 mod real_cluster;
-mod rights;
 mod routes;
-mod scale;
-mod secrets;
+mod secret_leaks;
+mod service_features;
 mod start_order;
-mod story;
 mod systemd;
-mod traps;
-mod versions;
+mod untrusted_input;
+mod zone_placement;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sim::cloud::RouteEntry;
 use sim::cluster::{Endpoint, NodeSpec};
-use sim::stage::{REGION, ROUTE_TABLE};
+use sim::testbed::{REGION, ROUTE_TABLE};
 
-use crate::kit::{ALL, World};
+use crate::harness::{ALL, World};
 
 /// Services as given to the official controller, and the load balancers that it made for them, one by one.
 const LEFT: &str = include_str!("migration.json");
@@ -35,8 +35,8 @@ fn leave_node(world: &World, number: u8, vswitch: &str, label: (&str, &str)) {
         ("cn-hangzhou-j", format!("192.168.16.{number}"))
     };
     let cidr = format!("10.98.{number}.0/24");
-    world.stage.cloud.add_instance(&instance, &name, vswitch, &ip);
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.add_instance(&instance, &name, vswitch, &ip);
+    world.testbed.cloud.edit(|cloud| {
         cloud.interfaces.get_mut(&format!("eni-d-{number}")).unwrap().source_dest_check = Some(false);
         let entry = RouteEntry::to_instance(&format!("rte-{number}"), &instance);
         cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.insert(cidr.clone(), entry);
@@ -58,7 +58,7 @@ fn leave_node(world: &World, number: u8, vswitch: &str, label: (&str, &str)) {
     ] {
         node = node.label(key, value);
     }
-    world.stage.cluster.add_node(&node).unwrap();
+    world.testbed.cluster.add_node(&node).unwrap();
     let status = json!({
         "conditions": [{
             "type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated",
@@ -66,14 +66,14 @@ fn leave_node(world: &World, number: u8, vswitch: &str, label: (&str, &str)) {
         }],
     });
     if number == 6 {
-        world.stage.cluster.patch("Node", "", &name, &json!({"spec": {"unschedulable": true}})).unwrap();
+        world.testbed.cluster.patch("Node", "", &name, &json!({"spec": {"unschedulable": true}})).unwrap();
     }
-    world.stage.cluster.patch_status("Node", "", &name, &status).unwrap();
+    world.testbed.cluster.patch_status("Node", "", &name, &status).unwrap();
 }
 
 /// A Service with its load balancer.
 fn leave_service(world: &World, number: usize, left: &Value) {
-    let cluster = &world.stage.cluster;
+    let cluster = &world.testbed.cluster;
     let name = left["name"].as_str().unwrap();
     let made = cluster.create(json!({
         "apiVersion": "v1", "kind": "Service",
@@ -96,7 +96,7 @@ fn leave_service(world: &World, number: usize, left: &Value) {
         serde_json::from_str::<Value>(&text.replace("<address>", &format!("47.98.77.{number}"))).unwrap()
     };
     let load_balancer = fill(&left["load_balancer"]);
-    world.stage.cloud.edit(|cloud| cloud.restore_load_balancer(&load_balancer)).unwrap();
+    world.testbed.cloud.edit(|cloud| cloud.restore_load_balancer(&load_balancer)).unwrap();
     let endpoints: Vec<_> = left["endpoints"]
         .as_array()
         .unwrap()
@@ -121,11 +121,11 @@ async fn a_cluster_moves_over_with_an_empty_first_plan() {
     for (number, vswitch, key, value) in NODES {
         leave_node(&world, number, vswitch, (key, value));
     }
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         *cloud = cloud.clone().with_certificate("cert-exam-1", "one.example.com", jiff::Timestamp::MAX);
     });
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "exam"}});
-    world.stage.cluster.create(namespace).unwrap();
+    world.testbed.cluster.create(namespace).unwrap();
     let left: Vec<Value> = serde_json::from_str(LEFT).unwrap();
     for (number, service) in left.iter().enumerate() {
         leave_service(&world, number, service);
@@ -133,24 +133,24 @@ async fn a_cluster_moves_over_with_an_empty_first_plan() {
     assert!(left.len() >= 20);
 
     assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
-    assert!(world.kubernetes_writes().is_empty() && world.stage.cloud.writes().is_empty());
+    assert!(world.kubernetes_writes().is_empty() && world.testbed.cloud.writes().is_empty());
 
-    let before = world.stage.cloud.snapshot();
+    let before = world.testbed.cloud.snapshot();
     // Listeners are read in bulk; the plan before was one reader, this is the other.
-    let reads = world.stage.cloud.count("DescribeLoadBalancerListeners");
+    let reads = world.testbed.cloud.count("DescribeLoadBalancerListeners");
     let ccm = world.start();
-    let has_read = |stage: &sim::stage::Stage| stage.cloud.count("DescribeLoadBalancerListeners") > reads;
+    let has_read = |testbed: &sim::testbed::Testbed| testbed.cloud.count("DescribeLoadBalancerListeners") > reads;
     world.until("load balancers are looked at", has_read).await;
     world.until_quiet(Duration::from_secs(4)).await;
-    let writes: Vec<_> = world.stage.cloud.writes().into_iter().map(|call| call.action).collect();
+    let writes: Vec<_> = world.testbed.cloud.writes().into_iter().map(|call| call.action).collect();
     assert_eq!(writes, Vec::<String>::new());
-    assert_eq!(world.stage.cloud.snapshot(), before);
+    assert_eq!(world.testbed.cloud.snapshot(), before);
     let mut writes = world.kubernetes_writes();
     writes.retain(|write| !write.starts_with("create events"));
     assert_eq!(writes, Vec::<String>::new());
     // Only what was ignored silently so far is told.
     let warned = |event: &Value| event["type"] == "Warning";
-    let warnings = world.stage.cluster.list("Event").into_iter().filter(warned);
+    let warnings = world.testbed.cluster.list("Event").into_iter().filter(warned);
     let told = warnings.map(|event| {
         assert!(event["message"].as_str().unwrap().contains("no effect: "), "{event}");
         event["involvedObject"]["name"].as_str().unwrap().to_owned()
@@ -159,7 +159,7 @@ async fn a_cluster_moves_over_with_an_empty_first_plan() {
     told.sort();
     assert_eq!(told, IDLE);
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -169,7 +169,7 @@ async fn what_was_ignored_comes_into_force_when_its_user_says_so() {
         leave_node(&world, number, vswitch, (key, value));
     }
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "exam"}});
-    world.stage.cluster.create(namespace).unwrap();
+    world.testbed.cluster.create(namespace).unwrap();
     let left: Vec<Value> = serde_json::from_str(LEFT).unwrap();
     let plain = left.iter().find(|service| service["name"] == "plain-tcp").unwrap();
     for (number, name) in ["by-edit", "by-label"].into_iter().enumerate() {
@@ -188,11 +188,11 @@ async fn what_was_ignored_comes_into_force_when_its_user_says_so() {
     };
     world.until("both are told", |_| told("by-edit") && told("by-label")).await;
     world.until_quiet(Duration::from_secs(1)).await;
-    assert_eq!(world.stage.cloud.writes().len(), 0, "nobody is shut out by the move");
+    assert_eq!(world.testbed.cloud.writes().len(), 0, "nobody is shut out by the move");
 
     let lists =
-        || world.stage.cloud.look(|cloud| cloud.acls.values().map(|list| list.entries.len()).collect::<Vec<_>>());
-    let cluster = &world.stage.cluster;
+        || world.testbed.cloud.look(|cloud| cloud.acls.values().map(|list| list.entries.len()).collect::<Vec<_>>());
+    let cluster = &world.testbed.cluster;
     let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8", "172.16.0.0/12"]}});
     cluster.patch("Service", "exam", "by-edit", &ranges).unwrap();
     world.until("an edit puts them in force", |_| lists() == [2]).await;
@@ -200,7 +200,7 @@ async fn what_was_ignored_comes_into_force_when_its_user_says_so() {
     cluster.patch("Service", "exam", "by-label", &unlabel).unwrap();
     world.until("so does taking the label off", |_| lists().iter().sum::<usize>() == 3).await;
     world.until_quiet(Duration::from_secs(1)).await;
-    let listeners = world.stage.cloud.look(|cloud| {
+    let listeners = world.testbed.cloud.look(|cloud| {
         let all = cloud.load_balancers.values().flat_map(|lb| lb.listeners.values().cloned().collect::<Vec<_>>());
         all.map(|it| (it.acl_status, it.config["PersistenceTimeout"].clone())).collect::<Vec<_>>()
     });
@@ -211,5 +211,5 @@ async fn what_was_ignored_comes_into_force_when_its_user_says_so() {
     assert_eq!((label("by-edit"), label("by-label")), (Value::Null, Value::Null));
     assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sim::cloud::Fault;
 use sim::cluster::NodeSpec;
-use sim::stage::{REGION, instance};
+use sim::testbed::{REGION, instance};
 
-use crate::kit::{Ccm, HASTE, World, is_ready};
+use crate::harness::{Ccm, HASTE, World, is_ready};
 
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -33,7 +33,7 @@ async fn with_nodes(settings: &str) -> (World, Ccm) {
 
 async fn finish(world: &World, ccm: Ccm) {
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,9 +54,9 @@ async fn nodes() {
 
 async fn found_by_every_name() {
     let (world, ccm) = with_nodes(HASTE).await;
-    let stage = &world.stage;
-    (1..=5).for_each(|number| stage.rent(number));
-    stage.cloud.edit(|cloud| {
+    let testbed = &world.testbed;
+    (1..=5).for_each(|number| testbed.rent(number));
+    testbed.cloud.edit(|cloud| {
         cloud.add_instance("i-bp1seven", "seven", "vsw-i", "192.168.0.97");
         cloud.add_instance("i-bp1eight", "eight", "vsw-j", "192.168.16.98");
         cloud.add_instance("i-bp1abc", "any", "vsw-i", "192.168.0.99").host_name = "iZbp1abcZ".into();
@@ -73,7 +73,7 @@ async fn found_by_every_name() {
         (NodeSpec::new("izbp1abcz"), format!("{REGION}.i-bp1abc")),
     ];
     for (node, _) in &nodes {
-        stage.cluster.join_node(node).unwrap();
+        testbed.cluster.join_node(node).unwrap();
     }
     for (node, expected) in &nodes {
         until_ready(&world, &node.name).await;
@@ -93,7 +93,7 @@ async fn found_by_every_name() {
             assert_eq!(labels[label], value, "{}", node.name);
         }
         let addresses =
-            stage.cloud.look(|cloud| cloud.instances[expected.rsplit('.').next().unwrap()].private_ips.clone());
+            testbed.cloud.look(|cloud| cloud.instances[expected.rsplit('.').next().unwrap()].private_ips.clone());
         assert_eq!(internal_ip(&seen), Some(&*addresses[0]));
     }
     finish(&world, ccm).await;
@@ -101,19 +101,19 @@ async fn found_by_every_name() {
 
 async fn doubtful_ones_are_refused() {
     let (world, ccm) = with_nodes(HASTE).await;
-    let stage = &world.stage;
-    (1..=4).for_each(|number| stage.rent(number));
-    stage.cloud.edit(|cloud| {
+    let testbed = &world.testbed;
+    (1..=4).for_each(|number| testbed.rent(number));
+    testbed.cloud.edit(|cloud| {
         for number in [1, 2] {
             cloud.instances.get_mut(&instance(number)).unwrap().name = "twin".into();
         }
     });
-    stage.cluster.add_node(&NodeSpec::new("owner").provider_id(&format!("{REGION}.{}", instance(3)))).unwrap();
-    stage.cluster.join_node(&NodeSpec::new("twin")).unwrap();
-    stage.cluster.join_node(&NodeSpec::new("node-3")).unwrap();
-    stage.cluster.join_node(&NodeSpec::new("stranger")).unwrap();
-    stage.cluster.join_node(&NodeSpec::new("early").provider_id(&format!("{REGION}.i-play-77"))).unwrap();
-    stage
+    testbed.cluster.add_node(&NodeSpec::new("owner").provider_id(&format!("{REGION}.{}", instance(3)))).unwrap();
+    testbed.cluster.join_node(&NodeSpec::new("twin")).unwrap();
+    testbed.cluster.join_node(&NodeSpec::new("node-3")).unwrap();
+    testbed.cluster.join_node(&NodeSpec::new("stranger")).unwrap();
+    testbed.cluster.join_node(&NodeSpec::new("early").provider_id(&format!("{REGION}.i-play-77"))).unwrap();
+    testbed
         .cluster
         .join_node(&NodeSpec::new("astray").provider_id(&format!("{REGION}.{}", instance(4))).node_ip("10.0.0.1"))
         .unwrap();
@@ -133,9 +133,9 @@ async fn doubtful_ones_are_refused() {
         assert!(seen["metadata"]["labels"][ZONE].is_null() || node == "astray", "{seen:#}");
     }
     // What becomes clear is taken up, within seconds.
-    stage.cloud.edit(|cloud| cloud.instances.get_mut(&instance(2)).unwrap().name = "other".into());
-    stage.cluster.delete_node("owner").unwrap();
-    stage.rent(77);
+    testbed.cloud.edit(|cloud| cloud.instances.get_mut(&instance(2)).unwrap().name = "other".into());
+    testbed.cluster.delete_node("owner").unwrap();
+    testbed.rent(77);
     for node in ["twin", "node-3", "early"] {
         until_ready(&world, node).await;
     }
@@ -144,8 +144,8 @@ async fn doubtful_ones_are_refused() {
 
 async fn others_are_left_alone() {
     let (world, ccm) = with_nodes(HASTE).await;
-    let stage = &world.stage;
-    (1..=5).for_each(|number| stage.rent(number));
+    let testbed = &world.testbed;
+    (1..=5).for_each(|number| testbed.rent(number));
     let id = |number| format!("{REGION}.{}", instance(number));
     let others = [
         NodeSpec::new("labelled").provider_id(&id(1)).label("service.alibabacloud.com/exclude-node", "true"),
@@ -155,13 +155,13 @@ async fn others_are_left_alone() {
         NodeSpec::new("aws").provider_id("aws:///eu/i-1"),
         NodeSpec::new("node-4").label("alibabacloud.com/lingjun-worker", "true"),
     ];
-    let before: Vec<_> = others.iter().map(|node| stage.cluster.join_node(node).unwrap()).collect();
-    stage.join(6);
+    let before: Vec<_> = others.iter().map(|node| testbed.cluster.join_node(node).unwrap()).collect();
+    testbed.join(6);
     until_ready(&world, "node-6").await;
     // Not even when they fall silent and their instance is gone.
-    stage.cloud.release_instance(&instance(1));
-    let silent = stage.cluster.set_ready("labelled", "Unknown").unwrap();
-    world.until("a periodic pass", |stage| stage.cloud.count("DescribeInstances") >= 3).await;
+    testbed.cloud.release_instance(&instance(1));
+    let silent = testbed.cluster.set_ready("labelled", "Unknown").unwrap();
+    world.until("a periodic pass", |testbed| testbed.cloud.count("DescribeInstances") >= 3).await;
     for (node, before) in others.iter().zip(&before) {
         let now = world.node(&node.name);
         let before = if node.name == "labelled" { &silent } else { before };
@@ -184,17 +184,17 @@ async fn others_are_left_alone() {
 
 async fn kept_true() {
     let (world, ccm) = with_nodes(HASTE).await;
-    world.stage.join(1);
+    world.testbed.join(1);
     until_ready(&world, "node-1").await;
     world.until_quiet(Duration::from_millis(500)).await;
     let labels = json!({"metadata": {"labels": {ZONE: "somewhere", "mine": "stays"}}});
-    world.stage.cluster.patch("Node", "", "node-1", &labels).unwrap();
+    world.testbed.cluster.patch("Node", "", "node-1", &labels).unwrap();
     let is_back = |world: &World| world.node("node-1")["metadata"]["labels"][ZONE] == "cn-hangzhou-i";
     world.until("the label is as it was", |_| is_back(&world)).await;
     assert_eq!(world.node("node-1")["metadata"]["labels"]["mine"], "stays");
 
     // Changes of the instance are seen by the periodic pass.
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         let instance = cloud.instances.get_mut(&instance(1)).unwrap();
         instance.instance_type = "ecs.g7.xlarge".into();
         instance.eip = "47.1.2.3".into();
@@ -210,34 +210,34 @@ async fn kept_true() {
 async fn stopped_instances() {
     let (world, ccm) = with_nodes(HASTE).await;
     for number in [1, 2] {
-        world.stage.join(number);
+        world.testbed.join(number);
         until_ready(&world, &format!("node-{number}")).await;
     }
-    world.stage.cloud.stop_instance(&instance(1));
-    world.stage.cluster.set_ready("node-1", "Unknown").unwrap();
+    world.testbed.cloud.stop_instance(&instance(1));
+    world.testbed.cluster.set_ready("node-1", "Unknown").unwrap();
     world.until("the node has the taint", |_| has_taint(&world.node("node-1"), SHUTDOWN)).await;
-    world.stage.cloud.start_instance(&instance(1));
-    world.stage.cluster.set_ready("node-1", "True").unwrap();
+    world.testbed.cloud.start_instance(&instance(1));
+    world.testbed.cluster.set_ready("node-1", "True").unwrap();
     world.until("the taint is gone", |_| is_ready(&world.node("node-1"))).await;
     assert!(!world.node("node-2").is_null());
     finish(&world, ccm).await;
 }
 
 fn check_of(world: &World, number: u8) -> Option<bool> {
-    world.stage.cloud.look(|cloud| cloud.interfaces[&format!("eni-play-{number}")].source_dest_check)
+    world.testbed.cloud.look(|cloud| cloud.interfaces[&format!("eni-play-{number}")].source_dest_check)
 }
 
 async fn the_check_is_left_alone_if_so_configured() {
     let (world, ccm) = with_nodes(&format!("{HASTE}disable_source_dest_check = false\n")).await;
-    world.stage.join(1);
+    world.testbed.join(1);
     until_ready(&world, "node-1").await;
     assert_eq!(check_of(&world, 1), Some(true));
-    assert_eq!(world.stage.cloud.count("DescribeNetworkInterfaces"), 0);
+    assert_eq!(world.testbed.cloud.count("DescribeNetworkInterfaces"), 0);
     // The default switches it off; being switched on later is for nodes to come.
     world.rewrite(|text| text.replace("disable_source_dest_check = false\n", ""));
     ccm.signal("HUP");
     world.until("the file is read", |_| ccm.log().contains("configuration is used from now on")).await;
-    world.stage.join(2);
+    world.testbed.join(2);
     until_ready(&world, "node-2").await;
     assert_eq!(check_of(&world, 2), Some(false));
     finish(&world, ccm).await;
@@ -245,11 +245,11 @@ async fn the_check_is_left_alone_if_so_configured() {
 
 async fn dual_stack() {
     let (world, ccm) = with_nodes(&format!("{HASTE}ipv6 = true\n")).await;
-    let stage = &world.stage;
-    stage.rent(1);
-    stage.cloud.edit(|cloud| cloud.interfaces.get_mut("eni-play-1").unwrap().ipv6 = vec!["2408:4004::11".into()]);
+    let testbed = &world.testbed;
+    testbed.rent(1);
+    testbed.cloud.edit(|cloud| cloud.interfaces.get_mut("eni-play-1").unwrap().ipv6 = vec!["2408:4004::11".into()]);
     let id = format!("{REGION}.{}", instance(1));
-    stage.cluster.join_node(&NodeSpec::new("node-1").provider_id(&id).node_ip("192.168.0.1,2408:4004::11")).unwrap();
+    testbed.cluster.join_node(&NodeSpec::new("node-1").provider_id(&id).node_ip("192.168.0.1,2408:4004::11")).unwrap();
     until_ready(&world, "node-1").await;
     let node = world.node("node-1");
     let addresses: Vec<_> = node["status"]["addresses"]
@@ -271,26 +271,26 @@ async fn dual_stack() {
 /// Makes nodes fall silent, whose instances are released.
 fn lose(world: &World, numbers: impl IntoIterator<Item = u8>) {
     for number in numbers {
-        world.stage.cloud.release_instance(&instance(number));
-        world.stage.cluster.set_ready(&format!("node-{number}"), "Unknown").unwrap();
+        world.testbed.cloud.release_instance(&instance(number));
+        world.testbed.cluster.set_ready(&format!("node-{number}"), "Unknown").unwrap();
     }
 }
 
 async fn removed_up_to_a_limit() {
     let (world, ccm) = with_nodes(&format!("{HASTE}removal_limit = 2\n")).await;
     for number in 1..=5 {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
-    world.until("all are initialised", |stage| stage.cluster.list("Node").iter().all(is_ready)).await;
+    world.until("all are initialised", |testbed| testbed.cluster.list("Node").iter().all(is_ready)).await;
     lose(&world, 1..=4);
-    world.until("two are removed", |stage| stage.cluster.list("Node").len() == 3).await;
-    let held_back = |stage: &sim::stage::Stage| {
-        stage.cluster.list("Event").iter().any(|event| event["reason"] == "NodeRemovalHeldBack")
+    world.until("two are removed", |testbed| testbed.cluster.list("Node").len() == 3).await;
+    let held_back = |testbed: &sim::testbed::Testbed| {
+        testbed.cluster.list("Event").iter().any(|event| event["reason"] == "NodeRemovalHeldBack")
     };
     world.until("the others are held back", held_back).await;
     ccm.until_page("/metrics", |_, text| text.contains("alicloud_ccm_held_back{controller=\"node\"} 2")).await;
     tokio::time::sleep(Duration::from_secs(11)).await;
-    assert_eq!(world.stage.cluster.list("Node").len(), 3);
+    assert_eq!(world.testbed.cluster.list("Node").len(), 3);
     assert!(!world.node("node-5").is_null());
     finish(&world, ccm).await;
 }
@@ -298,41 +298,41 @@ async fn removed_up_to_a_limit() {
 async fn kept_when_the_cloud_shows_nothing() {
     let (world, ccm) = with_nodes(HASTE).await;
     for number in 1..=3 {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
-    world.until("all are initialised", |stage| stage.cluster.list("Node").iter().all(is_ready)).await;
+    world.until("all are initialised", |testbed| testbed.cluster.list("Node").iter().all(is_ready)).await;
     // The permission is gone: lists are empty, and nothing says so.
-    let key = sim::stage::ACCESS_KEY.0;
+    let key = sim::testbed::ACCESS_KEY.0;
     let deny = |actions: &[&str]| {
         let denied = actions.iter().map(|action| (*action).to_owned()).collect();
-        world.stage.cloud.edit(|cloud| cloud.keys.get_mut(key).unwrap().denied = denied);
+        world.testbed.cloud.edit(|cloud| cloud.keys.get_mut(key).unwrap().denied = denied);
     };
     deny(&["DescribeInstances"]);
     for number in 1..=3 {
-        world.stage.cluster.set_ready(&format!("node-{number}"), "Unknown").unwrap();
+        world.testbed.cluster.set_ready(&format!("node-{number}"), "Unknown").unwrap();
     }
     let message = world.until_event("Node", "node-1", "NodeRemovalHeldBack").await;
     assert!(message.contains("kept"), "{message}");
     tokio::time::sleep(Duration::from_secs(16)).await;
-    assert_eq!(world.stage.cluster.list("Node").len(), 3);
+    assert_eq!(world.testbed.cluster.list("Node").len(), 3);
     // Lists that lie once do no harm either.
     deny(&[]);
-    world.stage.cloud.faults().script("DescribeInstances", Fault::Partial(1));
-    world.until("the cloud is asked again", |stage| stage.cloud.faults().is_spent()).await;
+    world.testbed.cloud.faults().script("DescribeInstances", Fault::Partial(1));
+    world.until("the cloud is asked again", |testbed| testbed.cloud.faults().is_spent()).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
-    assert_eq!(world.stage.cluster.list("Node").len(), 3);
+    assert_eq!(world.testbed.cluster.list("Node").len(), 3);
     finish(&world, ccm).await;
 }
 
 async fn removal_can_be_switched_off() {
     let (world, ccm) = with_nodes(&format!("{HASTE}remove_released = false\n")).await;
     for number in 1..=2 {
-        world.stage.join(number);
+        world.testbed.join(number);
         until_ready(&world, &format!("node-{number}")).await;
     }
     lose(&world, [1]);
-    let passes = world.stage.cloud.count("DescribeInstances");
-    world.until("three more passes", |stage| stage.cloud.count("DescribeInstances") >= passes + 3).await;
+    let passes = world.testbed.cloud.count("DescribeInstances");
+    world.until("three more passes", |testbed| testbed.cloud.count("DescribeInstances") >= passes + 3).await;
     assert!(!world.node("node-1").is_null());
     finish(&world, ccm).await;
 }

@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sim::cluster::Version;
-use sim::stage::{ROUTE_TABLE, Stage};
+use sim::testbed::{ROUTE_TABLE, Testbed};
 
-use crate::kit::{ALL, HASTE, World, address, is_ready};
-use crate::proof::{Foreign, Row, SHARED, marked};
+use crate::end_state::{Foreign, Row, SHARED, marked};
+use crate::harness::{ALL, HASTE, World, address, is_ready};
 
 const ALONE: &str = "[leader_election]\nenabled = false\n";
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
 
 /// A cluster among those of others, with a Service of its own and one on a person's load balancer.
 async fn among_others() -> (World, Foreign) {
-    let world = World::of(Stage::open(Version::NEWEST).await.unwrap(), ALL, &format!("{HASTE}{ALONE}"));
+    let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), ALL, &format!("{HASTE}{ALONE}"));
     for number in 1..=3 {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
-    world.stage.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
+    world.testbed.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
     let (id, force) = (format!("{PREFIX}-id"), format!("{PREFIX}-force-override-listeners"));
-    let foreign = Foreign::settle(&world.stage, &["web", "shop"]);
-    world.stage.expose("shop", &[8080], &["node-1"], &[(&id, SHARED), (&force, "true")]);
+    let foreign = Foreign::settle(&world.testbed, &["web", "shop"]);
+    world.testbed.expose("shop", &[8080], &["node-1"], &[(&id, SHARED), (&force, "true")]);
     (world, foreign)
 }
 
@@ -36,31 +36,31 @@ async fn settled(world: &World) {
 }
 
 /// What people do to things of theirs, and to ours.
-fn meddle(stage: &Stage, number: u64) {
+fn meddle(testbed: &Testbed, number: u64) {
     let dice = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    let cluster = |name: &str, patch: Value| drop(stage.cluster.patch("Node", "", name, &patch));
+    let cluster = |name: &str, patch: Value| drop(testbed.cluster.patch("Node", "", name, &patch));
     match dice % 12 {
         0 => cluster("other-0", json!({"metadata": {"labels": {"by-hand": number.to_string()}}})),
         1 => cluster("other-1", json!({"spec": {"unschedulable": number.is_multiple_of(2)}})),
-        2 => stage.cloud.edit(|cloud| {
+        2 => testbed.cloud.edit(|cloud| {
             let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
             table.entries.get_mut("10.98.200.0/24").unwrap().description = format!("by hand {number}");
         }),
-        3 => stage.cloud.edit(|cloud| {
+        3 => testbed.cloud.edit(|cloud| {
             cloud.load_balancers.get_mut("lb-other-1").unwrap().tags.insert("by-hand".into(), number.to_string());
         }),
-        4 => stage.cloud.edit(|cloud| {
+        4 => testbed.cloud.edit(|cloud| {
             let group = cloud.load_balancers.get_mut(SHARED).unwrap().groups.get_mut("rsp-people").unwrap();
             group.backends[0].weight = u8::try_from(dice % 100).unwrap();
         }),
-        5 => stage
+        5 => testbed
             .cloud
             .edit(|cloud| cloud.load_balancers.get_mut("lb-alike-1").unwrap().name = format!("hand-{number}")),
         // Ours: routes, backends and listeners go, and come back.
-        6 => stage
+        6 => testbed
             .cloud
             .edit(|cloud| drop(cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.remove("10.98.1.0/24"))),
-        7 => stage.cloud.edit(|cloud| {
+        7 => testbed.cloud.edit(|cloud| {
             for lb in cloud
                 .load_balancers
                 .values_mut()
@@ -70,7 +70,7 @@ fn meddle(stage: &Stage, number: u64) {
             }
         }),
         // More of theirs: a copy of our load balancer for another cluster, a group beside ours, a route beside ours.
-        8 => stage.cloud.edit(|cloud| {
+        8 => testbed.cloud.edit(|cloud| {
             let ours = cloud
                 .load_balancers
                 .values()
@@ -79,20 +79,20 @@ fn meddle(stage: &Stage, number: u64) {
             copy.tags.insert("ack.aliyun.com".into(), format!("other-{number}"));
             cloud.load_balancers.insert(format!("lb-copy-{number}"), copy);
         }),
-        9 => stage.cloud.edit(|cloud| {
+        9 => testbed.cloud.edit(|cloud| {
             let shared = cloud.load_balancers.get_mut(SHARED).unwrap();
             let mut group = shared.groups["rsp-people"].clone();
             group.name = format!("k8s/8080/shop/default/people-{number}");
             shared.groups.insert(format!("rsp-people-{number}"), group);
         }),
-        10 => stage.cloud.edit(|cloud| {
+        10 => testbed.cloud.edit(|cloud| {
             let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
             let entry = table.entries["10.98.200.0/24"].clone();
             table.entries.insert(format!("10.98.{}.0/24", 100 + number % 90), entry);
         }),
         _ => {
             let patch = json!({"metadata": {"annotations": {format!("{PREFIX}-scheduler"): if dice.is_multiple_of(2) { "wrr" } else { "rr" }}}});
-            drop(stage.cluster.patch("Service", "default", "web", &patch));
+            drop(testbed.cluster.patch("Service", "default", "web", &patch));
         }
     }
 }
@@ -105,21 +105,21 @@ async fn people_edit_at_any_time_and_nothing_of_theirs_changes() {
     settled(&world).await;
     // As many as ours, of each kind.
     assert!(foreign.counts().iter().zip([1, 3, 3]).all(|(theirs, ours)| *theirs >= ours), "{:?}", foreign.counts());
-    assert_eq!(foreign.changes(&world.stage), Vec::<String>::new());
+    assert_eq!(foreign.changes(&world.testbed), Vec::<String>::new());
     for number in 0..EDITS {
-        assert_eq!(foreign.changes(&world.stage), Vec::<String>::new(), "before edit {number}\n{}", world.logs());
-        meddle(&world.stage, number);
-        foreign.claim(&world.stage);
-        foreign = foreign.look_again(&world.stage);
+        assert_eq!(foreign.changes(&world.testbed), Vec::<String>::new(), "before edit {number}\n{}", world.logs());
+        meddle(&world.testbed, number);
+        foreign.claim(&world.testbed);
+        foreign = foreign.look_again(&world.testbed);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(foreign.changes(&world.stage), Vec::<String>::new());
-    assert_eq!(marked(&world.stage), 1);
+    assert_eq!(foreign.changes(&world.testbed), Vec::<String>::new());
+    assert_eq!(marked(&world.testbed), 1);
     for name in ["web", "shop"] {
-        world.stage.cluster.delete("Service", "default", name).unwrap();
+        world.testbed.cluster.delete("Service", "default", name).unwrap();
     }
     world.until("the Services are gone", |_| world.service("web").is_null() && world.service("shop").is_null()).await;
-    assert_eq!((foreign.changes(&world.stage), marked(&world.stage)), (Vec::new(), 0));
+    assert_eq!((foreign.changes(&world.testbed), marked(&world.testbed)), (Vec::new(), 0));
     Row {
         tried: "people edit while it works",
         test: "ownership::people_edit_at_any_time_and_nothing_of_theirs_changes",
@@ -135,7 +135,7 @@ async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
     let ccm = world.start();
     settled(&world).await;
     assert!(ccm.stop().await.success());
-    let foreign = foreign.look_again(&world.stage);
+    let foreign = foreign.look_again(&world.testbed);
     let gc = async |arguments: &[&str]| {
         let output = world.run(arguments).await;
         (String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(), output.status.code())
@@ -143,10 +143,10 @@ async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
     assert_eq!(gc(&["gc"]).await, ("Nothing is without an owner.\n".to_owned(), Some(0)));
 
     // Somebody forced a Service and a node out while nobody looked.
-    world.stage.cluster.patch("Service", "default", "web", &json!({"metadata": {"finalizers": null}})).unwrap();
-    world.stage.cluster.delete("Service", "default", "web").unwrap();
-    world.stage.cluster.delete("Node", "", "node-3").unwrap();
-    let before = world.stage.cloud.snapshot();
+    world.testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"finalizers": null}})).unwrap();
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
+    world.testbed.cluster.delete("Node", "", "node-3").unwrap();
+    let before = world.testbed.cloud.snapshot();
     let (text, code) = gc(&["gc"]).await;
     assert_eq!((text.lines().count(), code), (2, Some(2)), "{text}");
     assert!(
@@ -156,12 +156,12 @@ async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
     let (text, _) = gc(&["gc", "--output", "json"]).await;
     let found: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(found["orphans"].as_array().map(Vec::len), Some(2), "{text}");
-    assert_eq!(world.stage.cloud.snapshot(), before, "a report changes nothing");
+    assert_eq!(world.testbed.cloud.snapshot(), before, "a report changes nothing");
 
     let (text, code) = gc(&["gc", "--delete", "--after", "1"]).await;
     assert_eq!((text.matches("deleted: ").count(), code), (2, Some(0)), "{text}");
-    assert_eq!((foreign.changes(&world.stage), marked(&world.stage)), (Vec::new(), 0));
-    let routes = world.stage.cloud.snapshot()["routes"].to_string();
+    assert_eq!((foreign.changes(&world.testbed), marked(&world.testbed)), (Vec::new(), 0));
+    let routes = world.testbed.cloud.snapshot()["routes"].to_string();
     assert!(routes.contains("10.98.1.0/24") && routes.contains("10.98.2.0/24") && !routes.contains("10.98.3.0/24"));
     assert_eq!(gc(&["gc"]).await, ("Nothing is without an owner.\n".to_owned(), Some(0)));
     Row {

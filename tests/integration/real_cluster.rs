@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sim::cluster::Version;
-use sim::stage::{REGION, ROUTE_TABLE, Stage, instance};
+use sim::testbed::{REGION, ROUTE_TABLE, Testbed, instance};
 
 use crate::deploy::everything;
-use crate::exposure::plainly;
-use crate::kit::{ALL, Ccm, HASTE, World, address};
+use crate::harness::{ALL, Ccm, HASTE, World, address};
+use crate::http_server::plainly;
 use server::{ApiServer, RealServer, collection};
 
 /// Where the process that serves the simulated API server writes its kubeconfig.
@@ -64,16 +64,16 @@ fn is_whole(node: &Value) -> bool {
         && condition(node, "NetworkUnavailable")["status"] == "False"
 }
 
-fn routes(stage: &Stage) -> usize {
+fn routes(testbed: &Testbed) -> usize {
     let ours = |entry: &&sim::cloud::RouteEntry| entry.kind == "Custom";
-    stage.cloud.look(|cloud| cloud.route_tables[ROUTE_TABLE].entries.values().filter(ours).count())
+    testbed.cloud.look(|cloud| cloud.route_tables[ROUTE_TABLE].entries.values().filter(ours).count())
 }
 
 /// Serves until whoever started this process is gone.
 async fn serve(kubeconfig: PathBuf) {
-    let stage = Stage::open(Version::NEWEST).await.unwrap();
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
     let beside = kubeconfig.with_extension("new");
-    std::fs::write(&beside, stage.cluster.kubeconfig()).unwrap();
+    std::fs::write(&beside, testbed.cluster.kubeconfig()).unwrap();
     std::fs::rename(beside, kubeconfig).unwrap();
     tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await.unwrap().unwrap();
 }
@@ -101,7 +101,7 @@ fn introduce(world: &World, api: &ApiServer) {
 }
 
 async fn tell(world: &World, api: &ApiServer) {
-    let stage = &world.stage;
+    let testbed = &world.testbed;
     introduce(world, api);
     api.sweep().await;
     let node = async |name: &str| api.get(&format!("/api/v1/nodes/{name}")).await;
@@ -111,7 +111,7 @@ async fn tell(world: &World, api: &ApiServer) {
     let (mut first, mut second) = (world.start_serving(), world.start_serving());
     let mut nodes = Vec::new();
     for number in 1..=3 {
-        stage.rent(number);
+        testbed.rent(number);
         nodes.push(api.join(number).await);
     }
     for name in &nodes {
@@ -124,12 +124,12 @@ async fn tell(world: &World, api: &ApiServer) {
     }
     let whole = node(&nodes[0]).await;
     assert!(whole["status"]["addresses"].to_string().contains("192.168.0.1"), "{whole}");
-    assert_eq!(routes(stage), 3);
+    assert_eq!(routes(testbed), 3);
 
     api.expose(&service, &nodes[..2]).await;
     world.until_so("the Service has an address", || async { address(&exposed().await).is_some() }).await;
     assert!(exposed().await["metadata"]["finalizers"].to_string().contains(FINALIZER));
-    let backends = || stage.cloud.snapshot()["load_balancers"].to_string();
+    let backends = || testbed.cloud.snapshot()["load_balancers"].to_string();
     world
         .until("its backends are there", |_| backends().contains(&instance(1)) && backends().contains(&instance(2)))
         .await;
@@ -156,7 +156,7 @@ async fn tell(world: &World, api: &ApiServer) {
     ]);
     api.patch(&format!("{SERVICES}/{service}"), MERGE, &json!({ "spec": { "ports": ports } })).await;
     api.point(&service, &nodes[1..]).await;
-    let listeners = || stage.cloud.look(|cloud| cloud.load_balancers.values().next().map(|lb| lb.listeners.len()));
+    let listeners = || testbed.cloud.look(|cloud| cloud.load_balancers.values().next().map(|lb| lb.listeners.len()));
     world.until("the new port is there", |_| listeners() == Some(2)).await;
     world
         .until("the new backend is there", |_| backends().contains(&instance(3)) && !backends().contains(&instance(1)))
@@ -165,23 +165,23 @@ async fn tell(world: &World, api: &ApiServer) {
     assert!(!next.iter().any(|name| name.is_empty() || holder.contains(name)), "{next:?} after {holder:?}");
     world.until_so("the plan is empty again", nothing_to_do).await;
 
-    stage.cloud.release_instance(&instance(3));
+    testbed.cloud.release_instance(&instance(3));
     api.say_ready(&nodes[2], "Unknown").await;
     world
-        .until_so("the released node is gone", || async { node(&nodes[2]).await.is_null() && routes(stage) == 2 })
+        .until_so("the released node is gone", || async { node(&nodes[2]).await.is_null() && routes(testbed) == 2 })
         .await;
 
     api.delete(&format!("{SERVICES}/{service}")).await;
     world.until_so("the Service is gone", || async { exposed().await.is_null() }).await;
-    assert!(stage.cloud.look(|cloud| cloud.load_balancers.is_empty()));
+    assert!(testbed.cloud.look(|cloud| cloud.load_balancers.is_empty()));
     api.forget_endpoints(&service).await;
     // The last node's route stays: that every node is gone is more likely a mistake than true.
     api.delete(&format!("/api/v1/nodes/{}", nodes[1])).await;
-    world.until("its route is gone", |stage| routes(stage) == 1).await;
+    world.until("its route is gone", |testbed| routes(testbed) == 1).await;
     assert!(second.stop().await.success());
     assert_eq!(held(api).await, ["", ""], "given back");
     api.sweep().await;
-    assert_eq!(stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 async fn standby(ccm: &Ccm) -> bool {
@@ -218,7 +218,7 @@ async fn beside_a_real_one(controllers: &[&str], server: &str) -> Option<(World,
 async fn a_real_api_server_that_dies_is_waited_for() {
     let Some((world, mut real)) = beside_a_real_one(ALL, "").await else { return };
     let ccm = world.start_serving();
-    world.stage.rent(1);
+    world.testbed.rent(1);
     let name = real.api.join(1).await;
     let path = format!("/api/v1/nodes/{name}");
     world.until_so("the node is whole", || async { is_whole(&real.api.get(&path).await) }).await;
@@ -226,19 +226,21 @@ async fn a_real_api_server_that_dies_is_waited_for() {
     real.api.expose(&service, &[name]).await;
     let exposed = format!("{SERVICES}/{service}");
     world.until_so("an address", || async { address(&real.api.get(&exposed).await).is_some() }).await;
-    world.until("a backend", |stage| stage.cloud.snapshot()["load_balancers"].to_string().contains(&instance(1))).await;
+    world
+        .until("a backend", |testbed| testbed.cloud.snapshot()["load_balancers"].to_string().contains(&instance(1)))
+        .await;
 
     real.kill();
     ccm.until_page("/readyz", |status, _| status == 503).await;
-    let calls = world.stage.cloud.writes().len();
+    let calls = world.testbed.cloud.writes().len();
     real.start_again().await;
     let began = Instant::now();
     // What happens from now on is seen without a restart, and nothing else is done.
-    world.stage.rent(2);
+    world.testbed.rent(2);
     let joined = format!("/api/v1/nodes/{}", real.api.join(2).await);
     world.until_so("a new node is whole", || async { is_whole(&real.api.get(&joined).await) }).await;
     assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
-    let done: Vec<_> = world.stage.cloud.writes()[calls..].iter().map(|call| call.action.clone()).collect();
+    let done: Vec<_> = world.testbed.cloud.writes()[calls..].iter().map(|call| call.action.clone()).collect();
     assert!(
         done.iter().all(|action| ["CreateRouteEntries", "ModifyNetworkInterfaceAttribute"].contains(&&**action)),
         "{done:?}"
@@ -248,7 +250,7 @@ async fn a_real_api_server_that_dies_is_waited_for() {
     ccm.until_page("/readyz", |status, _| status == 200).await;
     assert!(ccm.stop().await.success());
     assert_eq!(real.forbidden().await, Vec::<String>::new());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 /// Slices that Kubernetes makes, and a gate that its kubelets wait for.
@@ -258,10 +260,10 @@ async fn a_gate_of_a_pod_on_a_real_api_server_is_opened() {
     let Some(_controllers) = real.controllers() else {
         return skip("no kube-controller-manager in KUBEBUILDER_ASSETS");
     };
-    world.stage.rent(1);
+    world.testbed.rent(1);
     let api = &real.api;
     let node = api.join(1).await;
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         cloud.add_interface("eni-101", "i-play-1", "vsw-i", &["192.168.0.101"]);
     });
     let annotations = json!({ "service.beta.kubernetes.io/backend-type": "eni" });
@@ -298,7 +300,7 @@ async fn a_gate_of_a_pod_on_a_real_api_server_is_opened() {
     world.until_so("an address", || async { address(&api.get(&exposed).await).is_some() }).await;
     say("False").await;
     world.until_so("the gate is open", || async { condition(&api.get(&pod).await, GATE)["status"] == "True" }).await;
-    let backend = || world.stage.cloud.snapshot()["load_balancers"].to_string().contains("eni-101");
+    let backend = || world.testbed.cloud.snapshot()["load_balancers"].to_string().contains("eni-101");
     assert!(backend(), "only with the backend behind it");
     say("True").await;
     world.until_so("the plan is empty", || async { world.plan().await.1 == Some(0) }).await;
@@ -309,7 +311,7 @@ async fn a_gate_of_a_pod_on_a_real_api_server_is_opened() {
     world.until_so("the Service is gone", || async { api.get(&exposed).await.is_null() }).await;
     assert!(ccm.stop().await.success());
     assert_eq!(real.forbidden().await, Vec::<String>::new());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 /// Who may read the metrics is what the roles of a real server say.

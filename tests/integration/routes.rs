@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sim::cloud::RouteEntry;
 use sim::cluster::NodeSpec;
-use sim::stage::{REGION, ROUTE_TABLE, Stage, VPC, instance};
+use sim::testbed::{REGION, ROUTE_TABLE, Testbed, VPC, instance};
 
-use crate::kit::{ALL, Ccm, HASTE, World, is_ready};
+use crate::harness::{ALL, Ccm, HASTE, World, is_ready};
 
 /// Next hops by destination.
-fn entries(stage: &Stage, table: &str) -> Vec<(String, String)> {
-    stage.cloud.look(|cloud| {
+fn entries(testbed: &Testbed, table: &str) -> Vec<(String, String)> {
+    testbed.cloud.look(|cloud| {
         let entries = cloud.route_tables[table].entries.iter().filter(|(_, entry)| entry.kind == "Custom");
         entries.map(|(cidr, entry)| (cidr.clone(), entry.next_hops.join(","))).collect()
     })
@@ -30,7 +30,7 @@ fn network_unavailable(node: &Value) -> Option<(&str, &str)> {
 
 async fn finish(world: &World, ccm: Ccm) {
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,46 +47,46 @@ async fn routes() {
 
 async fn start(world: &World, more: &[&str]) -> Ccm {
     let ccm = world.start_with(&[&["--set", "route.period=10s"], more].concat(), &[]);
-    world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
+    world.until("it leads", |testbed| testbed.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
     ccm
 }
 
 async fn foreign_entries_are_left() {
     let world = World::new(ALL, HASTE).await;
-    world.stage.rent(9);
+    world.testbed.rent(9);
     let foreign =
         [("10.99.0.0/24", instance(9)), ("10.98.200.0/24", instance(9)), ("10.98.201.0/24", "ngw-1".to_owned())];
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
         for (cidr, hop) in &foreign {
             table.entries.insert((*cidr).to_owned(), RouteEntry::to_instance(&format!("rte-{cidr}"), hop));
         }
     });
     for number in [1, 2] {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
     let ccm = start(&world, &[]).await;
     let mut all: Vec<_> = foreign.iter().map(|(cidr, hop)| ((*cidr).to_owned(), hop.clone())).collect();
     all.extend([entry(1), entry(2)]);
     all.sort();
-    world.until("the nodes have their routes", |stage| entries(stage, ROUTE_TABLE) == all).await;
-    world.stage.cluster.delete_node("node-2").unwrap();
+    world.until("the nodes have their routes", |testbed| entries(testbed, ROUTE_TABLE) == all).await;
+    world.testbed.cluster.delete_node("node-2").unwrap();
     all.retain(|entry| entry.1 != instance(2));
-    world.until("the route of the node is gone", |stage| entries(stage, ROUTE_TABLE) == all).await;
+    world.until("the route of the node is gone", |testbed| entries(testbed, ROUTE_TABLE) == all).await;
     world.until_quiet(Duration::from_secs(3)).await;
-    assert_eq!(entries(&world.stage, ROUTE_TABLE), all);
+    assert_eq!(entries(&world.testbed, ROUTE_TABLE), all);
     finish(&world, ccm).await;
 }
 
 async fn a_conflict_is_reported() {
     let world = World::new(ALL, HASTE).await;
-    world.stage.rent(9);
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.rent(9);
+    world.testbed.cloud.edit(|cloud| {
         let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
         table.entries.insert("10.98.1.0/24".into(), RouteEntry::to_instance("rte-own", &instance(9)));
     });
     for number in [1, 2] {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
     let ccm = start(&world, &[]).await;
     let message = world.until_event("Node", "node-1", "CreateRouteFailed").await;
@@ -98,41 +98,41 @@ async fn a_conflict_is_reported() {
         Some(("True", "NoRouteCreated")),
         "it is true to what is there"
     );
-    assert_eq!(entries(&world.stage, ROUTE_TABLE)[0], ("10.98.1.0/24".to_owned(), instance(9)));
+    assert_eq!(entries(&world.testbed, ROUTE_TABLE)[0], ("10.98.1.0/24".to_owned(), instance(9)));
 
     // Its owner takes it away.
-    world.stage.cloud.edit(|cloud| cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.remove("10.98.1.0/24"));
+    world.testbed.cloud.edit(|cloud| cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.remove("10.98.1.0/24"));
     world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
-    assert_eq!(entries(&world.stage, ROUTE_TABLE), [entry(1), entry(2)]);
+    assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1), entry(2)]);
     finish(&world, ccm).await;
 }
 
 async fn drift_is_repaired() {
     let world = World::new(ALL, HASTE).await;
-    world.stage.join(1);
+    world.testbed.join(1);
     let ccm = start(&world, &[]).await;
     world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
     world.until_quiet(Duration::from_secs(3)).await;
-    world.stage.cloud.edit(|cloud| cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.clear());
-    world.until("the route is back", |stage| entries(stage, ROUTE_TABLE) == [entry(1)]).await;
+    world.testbed.cloud.edit(|cloud| cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.clear());
+    world.until("the route is back", |testbed| entries(testbed, ROUTE_TABLE) == [entry(1)]).await;
     finish(&world, ccm).await;
 }
 
 async fn two_tables() {
     let world = World::new(ALL, HASTE).await;
-    world.stage.cloud.edit(|cloud| *cloud = cloud.clone().with_route_table("vtb-second", VPC));
-    world.stage.join(1);
+    world.testbed.cloud.edit(|cloud| *cloud = cloud.clone().with_route_table("vtb-second", VPC));
+    world.testbed.join(1);
     // Which of them the nodes use is not for anybody to guess.
     let ccm = start(&world, &[]).await;
     let message = world.until_event("Node", "route-controller", "SyncRouteFailed").await;
     assert!(message.contains("vtb-second") && message.contains("route.table_ids"), "{message}");
-    assert!(world.stage.cloud.count("CreateRouteEntries") == 0);
+    assert!(world.testbed.cloud.count("CreateRouteEntries") == 0);
     finish(&world, ccm).await;
 
     let ccm = start(&world, &["--set", "route.table_ids=[\"vtb-play\", \"vtb-second\"]"]).await;
     world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
     for table in [ROUTE_TABLE, "vtb-second"] {
-        assert_eq!(entries(&world.stage, table), [entry(1)], "{table}");
+        assert_eq!(entries(&world.testbed, table), [entry(1)], "{table}");
     }
     finish(&world, ccm).await;
 }
@@ -142,10 +142,10 @@ async fn switched_off() {
     let condition =
         |reason: &str| json!({"conditions": [{"type": "NetworkUnavailable", "status": "True", "reason": reason}]});
     for (number, reason) in [(1, "NoRouteCreated"), (2, "CalicoIsDown")] {
-        let node = world.stage.join(number);
-        world.stage.cluster.patch_status("Node", "", &node, &condition(reason)).unwrap();
+        let node = world.testbed.join(number);
+        world.testbed.cluster.patch_status("Node", "", &node, &condition(reason)).unwrap();
     }
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
         table.entries.insert("10.98.1.0/24".into(), RouteEntry::to_instance("rte-1", &instance(1)));
     });
@@ -154,18 +154,18 @@ async fn switched_off() {
     assert_eq!(network_unavailable(&world.node("node-1")), Some(("False", "RoutesDisabled")));
     world.until_quiet(Duration::from_secs(1)).await;
     assert_eq!(network_unavailable(&world.node("node-2")), Some(("True", "CalicoIsDown")), "it is somebody else's");
-    assert_eq!(entries(&world.stage, ROUTE_TABLE), [entry(1)], "nothing is removed in the cloud");
+    assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1)], "nothing is removed in the cloud");
     finish(&world, ccm).await;
 }
 
 async fn ipv6_entries() {
     let world = World::new(ALL, HASTE).await;
-    world.stage.rent(1);
+    world.testbed.rent(1);
     let node = NodeSpec::new("node-1").provider_id(&format!("{REGION}.{}", instance(1)));
-    world.stage.cluster.join_node(&node.pod_cidr("10.98.1.0/24").pod_cidr("2001:db8:1::/64")).unwrap();
+    world.testbed.cluster.join_node(&node.pod_cidr("10.98.1.0/24").pod_cidr("2001:db8:1::/64")).unwrap();
     let cidrs = "route.cluster_cidrs=[\"10.98.0.0/16\", \"2001:db8::/32\"]";
     let ccm = start(&world, &["--set", cidrs]).await;
     world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
-    assert_eq!(entries(&world.stage, ROUTE_TABLE), [entry(1), ("2001:db8:1::/64".to_owned(), instance(1))]);
+    assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1), ("2001:db8:1::/64".to_owned(), instance(1))]);
     finish(&world, ccm).await;
 }

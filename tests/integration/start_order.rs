@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use sim::cluster::NodeSpec;
-use sim::stage::instance;
+use sim::testbed::instance;
 
-use crate::kit::{ALL, Gate, HASTE, World, get, is_ready};
+use crate::harness::{ALL, Gate, HASTE, World, get, is_ready};
 
 /// What a start needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +26,9 @@ struct Start {
 impl Start {
     async fn new() -> Self {
         let world = World::new(ALL, HASTE).await;
-        world.stage.rent(1);
-        world.stage.cloud.edit(|cloud| cloud.metadata.instance = Some(instance(1)));
-        let cloud = world.stage.cloud_address();
+        world.testbed.rent(1);
+        world.testbed.cloud.edit(|cloud| cloud.metadata.instance = Some(instance(1)));
+        let cloud = world.testbed.cloud_address();
         let kubeconfig = std::fs::read_to_string(world.folder().join("kubeconfig")).unwrap();
         let server = kubeconfig.split("http://").nth(1).unwrap().split(['"', '\n', '\'']).next().unwrap().to_owned();
         let gates = [Gate::closed(&server), Gate::closed(&cloud), Gate::closed(&cloud)];
@@ -76,8 +76,8 @@ async fn in_this_order(order: [Needed; 3]) {
     let mut start = Start::new().await;
     // The only machine: its kubelet has registered it, tainted and not ready, before anything else runs.
     let spec = NodeSpec::new("master").provider_id("").pod_cidr("10.98.1.0/24").internal_ip("192.168.0.1");
-    start.world.stage.cluster.join_node(&spec).unwrap();
-    start.world.stage.cluster.set_ready("master", "False").unwrap();
+    start.world.testbed.cluster.join_node(&spec).unwrap();
+    start.world.testbed.cluster.set_ready("master", "False").unwrap();
     let ccm = start.world.start();
     start.alive().await;
     for (done, next) in order.into_iter().enumerate() {
@@ -95,7 +95,7 @@ async fn in_this_order(order: [Needed; 3]) {
             !node.is_null() && !waits
         })
         .await;
-    world.stage.cluster.set_ready("master", "True").unwrap();
+    world.testbed.cluster.set_ready("master", "True").unwrap();
     world.until("the node is ready", |_| is_ready(&world.node("master"))).await;
     world
         .until_so("it is ready", || async { get(start.port, "/readyz").await.is_some_and(|(code, _)| code == 200) })

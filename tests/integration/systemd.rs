@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sim::cluster::Version;
-use sim::stage::Stage;
+use sim::testbed::Testbed;
 
-use crate::kit::{HASTE, World, is_ready};
+use crate::harness::{HASTE, World, is_ready};
 use machine::Machine;
 
 const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/alicloud-ccm.service");
@@ -64,9 +64,9 @@ async fn the_service_manager_is_told_the_whole_life() {
 
 /// Where no systemd can be had: what it would hear.
 async fn played() {
-    let stage = Stage::open(Version::NEWEST).await.unwrap();
-    let world = World::of(stage, &["node"], HASTE);
-    world.stage.cluster.go_away().await;
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    let world = World::of(testbed, &["node"], HASTE);
+    world.testbed.cluster.go_away().await;
     let path = world.folder().join("notify");
     let manager = Manager::listen(&path);
     let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")];
@@ -74,7 +74,7 @@ async fn played() {
 
     world.until("the start is over although the API server is away", |_| manager.count("READY=1") == 1).await;
     world.until("it says what it waits for", |_| manager.status().starts_with("waiting for kubernetes: ")).await;
-    world.stage.cluster.come_back().await.unwrap();
+    world.testbed.cluster.come_back().await.unwrap();
     world.until("it leads", |_| manager.status() == "this copy leads").await;
     let standby = {
         let path = world.folder().join("notify-2");
@@ -137,8 +137,8 @@ async fn a_real_systemd_starts_reloads_watches_and_stops_it() {
         // Not as root, or not allowed to have namespaces.
         return played().await;
     };
-    let world = World::of(Stage::open(Version::NEWEST).await.unwrap(), &["node"], &format!("{HASTE}{ELECTION}"));
-    world.stage.cluster.go_away().await;
+    let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), &["node"], &format!("{HASTE}{ELECTION}"));
+    world.testbed.cluster.go_away().await;
     let beside = |name: &str| std::fs::read_to_string(Path::new(UNIT).with_file_name(name)).unwrap();
     machine.install("/usr/local/lib/sysusers.d/alicloud-ccm.conf", &beside("alicloud-ccm.sysusers"), "root", 0o644);
     machine.must("systemd-sysusers /usr/local/lib/sysusers.d/alicloud-ccm.conf");
@@ -149,15 +149,15 @@ async fn a_real_systemd_starts_reloads_watches_and_stops_it() {
         .unwrap()
         .replace("\"access-key-secret\"", "\"credential:access-key-secret\"");
     user("alicloud-ccm.toml", &config);
-    user("kubeconfig", &world.stage.cluster.kubeconfig());
-    machine.install("/root/access-key-secret", sim::stage::ACCESS_KEY.1, "root", 0o400);
+    user("kubeconfig", &world.testbed.cluster.kubeconfig());
+    machine.install("/root/access-key-secret", sim::testbed::ACCESS_KEY.1, "root", 0o400);
     machine.install("/etc/systemd/system/alicloud-ccm.service", &beside("alicloud-ccm.service"), "root", 0o644);
     machine.install("/etc/systemd/system/alicloud-ccm.service.d/test.conf", DROP_IN, "root", 0o644);
     machine.must("systemctl daemon-reload");
     // Started although the API server is away, and what it waits for is in the status line.
     machine.must("systemctl start alicloud-ccm");
     machine.until("StatusText", |text| text.starts_with("waiting for kubernetes: ")).await;
-    world.stage.cluster.come_back().await.unwrap();
+    world.testbed.cluster.come_back().await.unwrap();
     machine.until("StatusText", |text| text == "this copy leads").await;
     assert_eq!((machine.property("User"), machine.property("ActiveState")), ("alicloud-ccm".into(), "active".into()));
     let confined = machine.must(&format!("cat /proc/{}/status", machine.property("MainPID")));
@@ -166,7 +166,7 @@ async fn a_real_systemd_starts_reloads_watches_and_stops_it() {
     }
     let uid = machine.must("id -u alicloud-ccm");
     assert!(confined.contains(&format!("Uid:\t{}\t", uid.trim())), "{confined}");
-    world.stage.join(1);
+    world.testbed.join(1);
     world.until("confined as it is, it works", |_| is_ready(&world.node("node-1"))).await;
     machine.must("systemd-analyze security --threshold=20 --no-pager alicloud-ccm");
 
@@ -197,15 +197,15 @@ async fn a_real_systemd_starts_reloads_watches_and_stops_it() {
     user("alicloud-ccm.toml", &config);
     machine.until("StatusText", |text| text == "this copy leads").await;
     assert_ne!(machine.property("MainPID"), hung);
-    world.stage.join(2);
+    world.testbed.join(2);
     world.until("it works as before", |_| is_ready(&world.node("node-2"))).await;
 
     machine.must("systemctl stop alicloud-ccm");
     assert_eq!((machine.property("Result"), machine.property("ActiveState")), ("success".into(), "inactive".into()));
-    let lease = world.stage.cluster.get("Lease", "kube-system", "ccm").unwrap();
+    let lease = world.testbed.cluster.get("Lease", "kube-system", "ccm").unwrap();
     assert!(lease["spec"]["holderIdentity"].as_str().unwrap_or_default().is_empty(), "given back: {lease}");
     let journal = machine.journal("alicloud-ccm");
-    assert!(!journal.contains(sim::stage::ACCESS_KEY.1));
+    assert!(!journal.contains(sim::testbed::ACCESS_KEY.1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,13 +9,13 @@
 //! HTTP; the cloud verifies its signatures.
 
 mod product;
-mod story;
+mod scenario;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use sim::cluster::Version;
-use sim::stage::Stage;
+use sim::testbed::Testbed;
 
 fn main() -> ExitCode {
     if std::env::var_os(product::ROLE).is_some() {
@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         [] => false,
         [flag] if flag == "--serve" => true,
         _ => {
-            story::say("usage: playground [--serve]");
+            scenario::say("usage: playground [--serve]");
             return ExitCode::from(64);
         }
     };
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            story::say(&format!("\nThe story broke off: {problem}"));
+            scenario::say(&format!("\nThe story broke off: {problem}"));
             ExitCode::FAILURE
         }
     }
@@ -50,12 +50,12 @@ fn anything(error: impl std::fmt::Display) -> String {
 }
 
 async fn play(serve: bool) -> Result<(), String> {
-    let stage = Stage::open(Version::NEWEST).await.map_err(anything)?;
+    let testbed = Testbed::open(Version::NEWEST).await.map_err(anything)?;
     let folder = tempfile::tempdir().map_err(anything)?;
-    let told = story::tell(&stage, folder.path(), serve).await;
+    let told = scenario::tell(&testbed, folder.path(), serve).await;
     if told.is_err() {
-        let log = std::fs::read_to_string(folder.path().join(story::LOG)).unwrap_or_default();
-        story::say(&format!("\nThe product's log:\n{log}"));
+        let log = std::fs::read_to_string(folder.path().join(scenario::LOG)).unwrap_or_default();
+        scenario::say(&format!("\nThe product's log:\n{log}"));
     }
     told
 }

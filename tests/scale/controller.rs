@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use sim::stage::{ACCESS_KEY, REGION, VPC};
+use sim::testbed::{ACCESS_KEY, REGION, VPC};
 
 use super::{Options, anything};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use sim::stage::Stage;
+use sim::testbed::Testbed;
 
 use super::controller::{Controller, Usage};
 
@@ -33,7 +33,7 @@ pub(crate) struct Row {
 
 /// Takes the measure of one scenario.
 pub(crate) struct Stopwatch<'a> {
-    stage: &'a Stage,
+    testbed: &'a Testbed,
     before: Usage,
     patience: Duration,
     began: Instant,
@@ -44,11 +44,11 @@ pub(crate) struct Stopwatch<'a> {
 
 impl<'a> Stopwatch<'a> {
     /// From now on. Calls before are forgotten.
-    pub(crate) fn start(stage: &'a Stage, controller: Option<&Controller>, patience: Duration) -> Self {
-        let _ = stage.cloud.take_calls();
-        stage.cluster.clear_calls();
+    pub(crate) fn start(testbed: &'a Testbed, controller: Option<&Controller>, patience: Duration) -> Self {
+        let _ = testbed.cloud.take_calls();
+        testbed.cluster.clear_calls();
         let before = controller.and_then(Controller::usage).unwrap_or_default();
-        Self { stage, before, patience, began: Instant::now(), took: None, each: Vec::new(), born: HashMap::new() }
+        Self { testbed, before, patience, began: Instant::now(), took: None, each: Vec::new(), born: HashMap::new() }
     }
 
     /// The time of this object counts from now on.
@@ -61,13 +61,13 @@ impl<'a> Stopwatch<'a> {
         &mut self,
         what: &str,
         count: usize,
-        names: impl Fn(&Stage) -> Vec<String>,
+        names: impl Fn(&Testbed) -> Vec<String>,
     ) -> Result<(), String> {
         let mut seen = BTreeSet::new();
         self.each.clear();
         loop {
             let looking = Instant::now();
-            for name in names(self.stage) {
+            for name in names(self.testbed) {
                 let born = self.born.get(&name).unwrap_or(&self.began);
                 if !seen.contains(&name) {
                     self.each.push(born.elapsed());
@@ -87,8 +87,8 @@ impl<'a> Stopwatch<'a> {
     }
 
     /// Waits until it is so.
-    pub(crate) async fn until(&mut self, what: &str, is_so: impl Fn(&Stage) -> bool) -> Result<(), String> {
-        while !is_so(self.stage) {
+    pub(crate) async fn until(&mut self, what: &str, is_so: impl Fn(&Testbed) -> bool) -> Result<(), String> {
+        while !is_so(self.testbed) {
             if self.began.elapsed() > self.patience {
                 return Err(format!("{what}: not within {} s", self.patience.as_secs()));
             }
@@ -109,7 +109,7 @@ impl<'a> Stopwatch<'a> {
         let mut seen = 0;
         let mut last = Instant::now();
         while last.elapsed() < quiet {
-            let now = self.stage.cloud.calls().len();
+            let now = self.testbed.cloud.calls().len();
             if now != seen {
                 (seen, last) = (now, Instant::now());
             }
@@ -143,13 +143,13 @@ impl<'a> Stopwatch<'a> {
             usage,
             ..Row::default()
         };
-        for call in self.stage.cloud.calls() {
+        for call in self.testbed.cloud.calls() {
             row.throttled += usize::from(call.outcome.starts_with("Throttling"));
             if call.product != "metadata" {
                 *row.calls.entry((call.write, call.action)).or_default() += 1;
             }
         }
-        row.cluster_writes = self.stage.cluster.writes().iter().filter(|call| call.resource != "leases").count();
+        row.cluster_writes = self.testbed.cluster.writes().iter().filter(|call| call.resource != "leases").count();
         row
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use sim::stage::Stage;
+use sim::testbed::Testbed;
 
 use super::controller::Controller;
 use super::measure::{Row, Stopwatch};
@@ -21,11 +21,11 @@ const MOVES: usize = 20;
 
 /// Plays all scenarios; the rows in their order.
 pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, String> {
-    let stage = &world::open(options, folder).await?;
+    let testbed = &world::open(options, folder).await?;
     let (nodes, services) = (options.nodes, options.services);
     let patience = Duration::from_secs(options.patience);
-    let begin = |controller: &Controller| Stopwatch::start(stage, Some(controller), patience);
-    let start = |log: &str| Controller::start(options, folder, &stage.cloud_address(), log);
+    let begin = |controller: &Controller| Stopwatch::start(testbed, Some(controller), patience);
+    let start = |log: &str| Controller::start(options, folder, &testbed.cloud_address(), log);
     let mut rows: Vec<Row> = Vec::new();
     let mut finish = |row: Row| {
         say(&format!("   {}", row.name));
@@ -38,11 +38,11 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     watch.until_quiet(QUIET).await?;
     finish(watch.stop("start, nothing there", 2, Some(&controller)));
 
-    (0..=nodes).for_each(|number| world::rent(stage, number));
+    (0..=nodes).for_each(|number| world::rent(testbed, number));
     let mut watch = begin(&controller);
     for number in 0..nodes {
         watch.born(world::node(number));
-        world::join(stage, number)?;
+        world::join(testbed, number)?;
     }
     watch.until_all("nodes are initialised", nodes, initialised).await?;
     let floor = nodes.div_ceil(100);
@@ -57,7 +57,7 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     let mut watch = begin(&controller);
     for number in 0..services {
         watch.born(service(number));
-        world::expose(stage, &service(number), false)?;
+        world::expose(testbed, &service(number), false)?;
     }
     watch.until_all("Services have addresses", services, addressed).await?;
     let more = nodes.div_ceil(BACKENDS).saturating_sub(1);
@@ -65,25 +65,25 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     finish(watch.stop("Services ready", services * (4 + more), Some(&controller)));
 
     let mut watch = begin(&controller);
-    world::join(stage, nodes)?;
-    watch.until("the node is everywhere", |stage| groups_with(stage, &instance(nodes)) == services).await?;
+    world::join(testbed, nodes)?;
+    watch.until("the node is everywhere", |testbed| groups_with(testbed, &instance(nodes)) == services).await?;
     watch.quiet(QUIET).await?;
     // One instance, one switch, one entry, and the route table afterwards: with up to 500 entries, four calls.
     finish(watch.stop("one more node", services + 3 + (nodes + 1).div_ceil(500), Some(&controller)));
 
     for number in 0..MOVING.min(nodes) {
-        world::expose(stage, &moving(number), true)?;
+        world::expose(testbed, &moving(number), true)?;
     }
-    settle(stage, patience).await?;
+    settle(testbed, patience).await?;
     let mut watch = begin(&controller);
     let last = (MOVES % nodes.max(1)).max(1);
     for step in 1..=MOVES {
         for number in 0..MOVING.min(nodes) {
-            world::endpoints(stage, &moving(number), &[if step == MOVES { last } else { step % nodes }])?;
+            world::endpoints(testbed, &moving(number), &[if step == MOVES { last } else { step % nodes }])?;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    watch.until("endpoints have followed", |stage| followed(stage, last)).await?;
+    watch.until("endpoints have followed", |testbed| followed(testbed, last)).await?;
     watch.quiet(QUIET).await?;
     finish(watch.stop("endpoints move 20 times in 2 s", MOVING.min(nodes) * 2, Some(&controller)));
 
@@ -93,7 +93,7 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     finish(watch.stop("idle", 0, Some(&controller)));
 
     controller.stop().await?;
-    let mut watch = Stopwatch::start(stage, None, patience);
+    let mut watch = Stopwatch::start(testbed, None, patience);
     let mut controller = start("second.log")?;
     watch.until("the first call", called).await?;
     watch.until_quiet(QUIET).await?;
@@ -103,7 +103,7 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     if options.controller.is_none() {
         let standby = start("third.log")?;
         tokio::time::sleep(QUIET).await;
-        let mut watch = Stopwatch::start(stage, Some(&standby), patience);
+        let mut watch = Stopwatch::start(testbed, Some(&standby), patience);
         drop(controller);
         watch.until("the other copy works", called).await?;
         watch.until_quiet(QUIET).await?;
@@ -117,16 +117,16 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
 
     let mut watch = begin(&controller);
     for number in 0..services {
-        stage.cluster.delete("Service", "default", &service(number)).map_err(|failure| format!("{failure:?}"))?;
+        testbed.cluster.delete("Service", "default", &service(number)).map_err(|failure| format!("{failure:?}"))?;
     }
-    let gone = |stage: &Stage| {
-        let left: HashSet<String> = world::names(stage, "Service", |_| true).into_iter().collect();
+    let gone = |testbed: &Testbed| {
+        let left: HashSet<String> = world::names(testbed, "Service", |_| true).into_iter().collect();
         (0..services).map(service).filter(|name| !left.contains(name)).collect()
     };
     watch.until_all("Services are gone", services, gone).await?;
     finish(watch.stop("Services deleted", 2 * services + services.div_ceil(100), Some(&controller)));
 
-    let complaints = stage.cloud.complaints();
+    let complaints = testbed.cloud.complaints();
     if options.controller.is_none() && !complaints.is_empty() {
         return Err(format!("the cloud complains: {}", complaints.join("; ")));
     }
@@ -135,45 +135,45 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
 
 /// Starts in a large cluster that is there already, and sees what it costs to be there.
 pub(crate) async fn grow(options: &Options, endpoints: usize, folder: &Path) -> Result<Vec<Row>, String> {
-    let stage = &world::open(options, folder).await?;
+    let testbed = &world::open(options, folder).await?;
     let (nodes, services) = (options.nodes, options.services);
     let patience = Duration::from_secs(options.patience);
     for number in 0..nodes {
-        world::rent(stage, number);
-        world::stand(stage, number)?;
+        world::rent(testbed, number);
+        world::stand(testbed, number)?;
     }
     let backends = |number: usize| (0..endpoints).map(|nth| (number * 7 + nth) % nodes.max(1)).collect::<Vec<_>>();
     for number in 0..services {
-        world::expose(stage, &service(number), true)?;
-        world::endpoints(stage, &service(number), &backends(number))?;
+        world::expose(testbed, &service(number), true)?;
+        world::endpoints(testbed, &service(number), &backends(number))?;
     }
     for number in 0..options.others {
-        world::serve(stage, &other(number))?;
-        world::endpoints(stage, &other(number), &backends(number))?;
+        world::serve(testbed, &other(number))?;
+        world::endpoints(testbed, &other(number), &backends(number))?;
     }
     say(&format!("   {} endpoints", (services + options.others) * endpoints));
     let mut rows = Vec::new();
 
-    let controller = Controller::start(options, folder, &stage.cloud_address(), "first.log")?;
-    let mut watch = Stopwatch::start(stage, Some(&controller), patience);
+    let controller = Controller::start(options, folder, &testbed.cloud_address(), "first.log")?;
+    let mut watch = Stopwatch::start(testbed, Some(&controller), patience);
     watch.until_all("Services have addresses", services, addressed).await?;
     watch.quiet(QUIET).await?;
     let floor = 4 * services + 3 * nodes.div_ceil(100) + nodes + 2 * nodes.div_ceil(500) + nodes.div_ceil(50);
     rows.push(watch.stop("start, everything there", floor, Some(&controller)));
 
-    let mut watch = Stopwatch::start(stage, Some(&controller), patience);
+    let mut watch = Stopwatch::start(testbed, Some(&controller), patience);
     tokio::time::sleep(Duration::from_secs(options.idle)).await;
     watch.elapsed();
     rows.push(watch.stop("idle", 0, Some(&controller)));
 
     for part in 1..=EVENT_PARTS {
-        let mut watch = Stopwatch::start(stage, Some(&controller), patience);
+        let mut watch = Stopwatch::start(testbed, Some(&controller), patience);
         for event in 0..options.events / EVENT_PARTS {
             if event % 2 == 0 || options.others == 0 {
-                world::heartbeat(stage, event % nodes.max(1), part * options.events + event)?;
+                world::heartbeat(testbed, event % nodes.max(1), part * options.events + event)?;
             } else {
                 let number = event % options.others;
-                world::endpoints(stage, &other(number), &backends(number + part + event))?;
+                world::endpoints(testbed, &other(number), &backends(number + part + event))?;
             }
             // As fast as the API server's watches are read.
             tokio::task::yield_now().await;
@@ -201,9 +201,9 @@ fn moving(number: usize) -> String {
 }
 
 /// Whether every server group with a single member has the right one.
-fn followed(stage: &Stage, number: usize) -> bool {
+fn followed(testbed: &Testbed, number: usize) -> bool {
     let wanted = instance(number);
-    stage.cloud.look(|world| {
+    testbed.cloud.look(|world| {
         let groups = world.load_balancers.values().flat_map(|balancer| balancer.groups.values());
         groups
             .filter(|group| group.backends.len() <= 2)
@@ -212,11 +212,11 @@ fn followed(stage: &Stage, number: usize) -> bool {
 }
 
 /// Whether the controller has begun.
-fn called(stage: &Stage) -> bool {
-    !stage.cloud.calls().is_empty()
+fn called(testbed: &Testbed) -> bool {
+    !testbed.cloud.calls().is_empty()
 }
 
 /// Waits until nothing is called any more.
-async fn settle(stage: &Stage, patience: Duration) -> Result<(), String> {
-    Stopwatch::start(stage, None, patience).quiet(QUIET).await.map(drop)
+async fn settle(testbed: &Testbed, patience: Duration) -> Result<(), String> {
+    Stopwatch::start(testbed, None, patience).quiet(QUIET).await.map(drop)
 }

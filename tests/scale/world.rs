@@ -4,28 +4,28 @@ use std::path::Path;
 
 use serde_json::Value;
 use sim::cluster::Version;
-use sim::crowd::{POD_NETWORK, world};
-pub(crate) use sim::crowd::{endpoints, expose, heartbeat, instance, join, node, rent, serve, stand};
-use sim::stage::{ACCESS_KEY, REGION, Stage, VPC};
+use sim::population::{POD_NETWORK, account};
+pub(crate) use sim::population::{endpoints, expose, heartbeat, instance, join, node, rent, serve, stand};
+use sim::testbed::{ACCESS_KEY, REGION, Testbed, VPC};
 
 use super::{Options, anything};
 
-/// Opens a stage with room for everything, and writes the configuration into `folder`.
-pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Stage, String> {
-    let mut world = world(options.nodes + options.services + 100);
+/// Opens a testbed with room for everything, and writes the configuration into `folder`.
+pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Testbed, String> {
+    let mut world = account(options.nodes + options.services + 100);
     world.dials.latency = options.latency();
     world.dials.rate_quotas = options.quotas;
-    let stage = Stage::with(Version::NEWEST, world).await.map_err(anything)?;
-    stage.cluster.allow_node_ports(20000, 65535);
-    let path = stage.write_config(folder, &["node", "route", "service"], "").map_err(anything)?;
+    let testbed = Testbed::with(Version::NEWEST, world).await.map_err(anything)?;
+    testbed.cluster.allow_node_ports(20000, 65535);
+    let path = testbed.write_config(folder, &["node", "route", "service"], "").map_err(anything)?;
     let quotas = if options.quotas || options.budget { "" } else { "[cloud.quotas]\n\"*\" = 100000\n" };
-    std::fs::write(path, format!("{}{quotas}", config(&stage))).map_err(anything)?;
-    Ok(stage)
+    std::fs::write(path, format!("{}{quotas}", config(&testbed))).map_err(anything)?;
+    Ok(testbed)
 }
 
 /// Only what has to be said; everything else is the default.
-fn config(stage: &Stage) -> String {
-    let address = stage.cloud_address();
+fn config(testbed: &Testbed) -> String {
+    let address = testbed.cloud_address();
     let (id, _) = ACCESS_KEY;
     format!(
         r#"controllers = ["node", "route", "service"]
@@ -61,40 +61,40 @@ port = 0
 }
 
 /// Names of the nodes that no longer wait for the cloud controller.
-pub(crate) fn initialised(stage: &Stage) -> Vec<String> {
+pub(crate) fn initialised(testbed: &Testbed) -> Vec<String> {
     let waits = |node: &Value| {
         let taints = node["spec"]["taints"].as_array();
         taints.is_some_and(|all| all.iter().any(|it| it["key"] == "node.cloudprovider.kubernetes.io/uninitialized"))
     };
-    names(stage, "Node", |node| !waits(node))
+    names(testbed, "Node", |node| !waits(node))
 }
 
 /// Names of the nodes whose pods can be reached.
-pub(crate) fn routed(stage: &Stage) -> Vec<String> {
+pub(crate) fn routed(testbed: &Testbed) -> Vec<String> {
     let routed = |node: &Value| {
         let conditions = node["status"]["conditions"].as_array();
         conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "NetworkUnavailable" && it["status"] == "False"))
     };
-    names(stage, "Node", routed)
+    names(testbed, "Node", routed)
 }
 
 /// Names of the Services with an address.
-pub(crate) fn addressed(stage: &Stage) -> Vec<String> {
+pub(crate) fn addressed(testbed: &Testbed) -> Vec<String> {
     let has = |service: &Value| service["status"]["loadBalancer"]["ingress"][0].is_object();
-    names(stage, "Service", has)
+    names(testbed, "Service", has)
 }
 
 /// Server groups that hold this instance.
-pub(crate) fn groups_with(stage: &Stage, instance: &str) -> usize {
-    stage.cloud.look(|world| {
+pub(crate) fn groups_with(testbed: &Testbed, instance: &str) -> usize {
+    testbed.cloud.look(|world| {
         let groups = world.load_balancers.values().flat_map(|balancer| balancer.groups.values());
         groups.filter(|group| group.backends.iter().any(|backend| backend.server_id == instance)).count()
     })
 }
 
 /// Names of the objects of this kind that are so.
-pub(crate) fn names(stage: &Stage, kind: &str, is_so: impl Fn(&Value) -> bool) -> Vec<String> {
-    stage.cluster.look(|view| {
+pub(crate) fn names(testbed: &Testbed, kind: &str, is_so: impl Fn(&Value) -> bool) -> Vec<String> {
+    testbed.cluster.look(|view| {
         let found = view.list(kind).into_iter().filter(|object| is_so(object));
         found.filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned)).collect()
     })

@@ -14,7 +14,7 @@ use http::{Request, Response};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::Value;
-use sim::cloud::{Acl, Backend, Group, Listener, LoadBalancer, Protocol, World as CloudWorld};
+use sim::cloud::{Account, Acl, Backend, Group, Listener, LoadBalancer, Protocol};
 
 use super::bulk::{Bulk, Look};
 use super::creations::Made;
@@ -271,9 +271,9 @@ impl Side {
 }
 
 /// A user's load balancer, another Service's, another cluster's, and a list that is not ours.
-fn account() -> CloudWorld {
+fn account() -> Account {
     let later = crate::clock::now() + jiff::SignedDuration::from_hours(1000);
-    let mut world = CloudWorld::new(REGION)
+    let mut world = Account::new(REGION)
         .with_vpc("vpc-1", "192.168.0.0/16")
         .with_vswitch("vsw-i", "vpc-1", "cn-hangzhou-i", "192.168.0.0/24")
         .with_vswitch("vsw-j", "vpc-1", "cn-hangzhou-j", "192.168.1.0/24")

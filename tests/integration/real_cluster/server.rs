@@ -10,11 +10,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use rcgen::KeyPair;
 use serde_json::{Value, json};
-use sim::stage::{REGION, instance};
+use sim::testbed::{REGION, instance};
 
 use super::{ENDPOINTS, LOCKS, MERGE, PREFIX, SERVE, SERVICES, SLICES, STRATEGIC, UNINITIALIZED, items};
-use crate::kit::{PATIENCE, free_port};
-use crate::rights::documents;
+use crate::harness::{PATIENCE, free_port};
+use crate::permissions::documents;
 
 /// A process that ends with this value.
 #[derive(Debug)]

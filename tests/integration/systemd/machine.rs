@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::kit::PATIENCE;
+use crate::harness::PATIENCE;
 
 /// What a machine needs and not every one allows, such as a container without rights.
 const PROBE: &str = "mount --make-rprivate / && mount -t tmpfs probe /mnt && mkdir /mnt/proc /mnt/cgroup && \

@@ -1,7 +1,7 @@
 //! An Alibaba Cloud account on loopback, or in process: ECS, VPC, CLB, STS and the metadata service.
 //!
 //! It speaks the vendor's protocol and verifies it on its own: signatures, tokens, nonces, clocks, parameter names. It keeps
-//! the vendor's rules and defaults ([`World`] is what it holds), goes wrong on demand ([`Faults`]) and remembers every call
+//! the vendor's rules and defaults ([`Account`] is what it holds), goes wrong on demand ([`Faults`]) and remembers every call
 //! ([`Call`]). Parameters that an action does not know, which the real cloud ignores without a word, are
 //! [complaints](Cloud::complaints) here.
 //!
@@ -9,6 +9,7 @@
 //! request -> parameters -> who calls -> may it -> rate -> fault before -> latency -> effect -> fault after -> answer
 //! ```
 
+mod account;
 mod actions;
 mod ecs;
 mod faults;
@@ -22,7 +23,6 @@ mod server;
 mod slb;
 mod sts;
 mod vpc;
-mod world;
 
 #[cfg(test)]
 mod tests;
@@ -39,15 +39,15 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::gate::Moment;
+use crate::request_hold::Moment;
 use actions::{Action, Context, Product};
 use protocol::{ApiError, Nonces, Params};
 
+pub use account::*;
 pub use faults::{ANY, Fault, Faults};
 pub use log::Call;
 pub use protocol::{form, sign, string_to_sign};
 pub use server::Server;
-pub use world::*;
 
 /// How many writes back [`Fault::Stale`] can look.
 const HISTORY: usize = 8;
@@ -97,9 +97,9 @@ struct Inner {
 
 #[derive(Debug)]
 struct State {
-    world: World,
-    /// What the world was before each of the last writes, oldest first.
-    history: VecDeque<World>,
+    account: Account,
+    /// What the account was before each of the last writes, oldest first.
+    history: VecDeque<Account>,
     nonces: Nonces,
     clock_offset: SignedDuration,
     /// Begin of the current window of an action, and calls in it.
@@ -129,9 +129,9 @@ pub(crate) fn now() -> Timestamp {
 impl Cloud {
     /// A cloud that holds this.
     #[must_use]
-    pub fn new(world: World) -> Self {
+    pub fn new(account: Account) -> Self {
         let state = State {
-            world,
+            account,
             history: VecDeque::new(),
             nonces: Nonces::new(),
             clock_offset: SignedDuration::ZERO,
@@ -160,12 +160,12 @@ impl Cloud {
     }
 
     /// Looks at what the cloud holds.
-    pub fn look<T>(&self, look: impl FnOnce(&World) -> T) -> T {
-        look(&self.0.state.lock().world)
+    pub fn look<T>(&self, look: impl FnOnce(&Account) -> T) -> T {
+        look(&self.0.state.lock().account)
     }
 
     /// Changes what the cloud holds, as a user in the console would: it counts as a write for [`Fault::Stale`].
-    pub fn edit<T>(&self, edit: impl FnOnce(&mut World) -> T) -> T {
+    pub fn edit<T>(&self, edit: impl FnOnce(&mut Account) -> T) -> T {
         let before = self.0.state.lock().now();
         let result = self.adjust(edit);
         self.0.state.lock().remember(before);
@@ -173,27 +173,27 @@ impl Cloud {
     }
 
     /// Changes something that is not an object of the cloud.
-    fn adjust<T>(&self, adjust: impl FnOnce(&mut World) -> T) -> T {
-        let result = adjust(&mut self.0.state.lock().world);
+    fn adjust<T>(&self, adjust: impl FnOnce(&mut Account) -> T) -> T {
+        let result = adjust(&mut self.0.state.lock().account);
         self.changed();
         result
     }
 
     /// Changes how slow and busy the cloud is.
     pub fn dials(&self, edit: impl FnOnce(&mut Dials)) {
-        self.adjust(|world| edit(&mut world.dials));
+        self.adjust(|account| edit(&mut account.dials));
     }
 
-    /// Adds a running instance, see [`World::add_instance`].
+    /// Adds a running instance, see [`Account::add_instance`].
     pub fn add_instance(&self, id: &str, name: &str, vswitch: &str, ip: &str) {
-        self.edit(|world| {
-            world.add_instance(id, name, vswitch, ip);
+        self.edit(|account| {
+            account.add_instance(id, name, vswitch, ip);
         });
     }
 
-    /// Takes an instance away, see [`World::release_instance`].
+    /// Takes an instance away, see [`Account::release_instance`].
     pub fn release_instance(&self, id: &str) {
-        self.edit(|world| world.release_instance(id));
+        self.edit(|account| account.release_instance(id));
     }
 
     /// Stops an instance.
@@ -207,8 +207,8 @@ impl Cloud {
     }
 
     fn set_instance_status(&self, id: &str, status: &str) {
-        self.edit(|world| {
-            if let Some(instance) = world.instances.get_mut(id) {
+        self.edit(|account| {
+            if let Some(instance) = account.instances.get_mut(id) {
                 instance.status = status.into();
             }
         });
@@ -223,7 +223,7 @@ impl Cloud {
     /// One load balancer as in [`Self::snapshot`], `Null` if there is none.
     #[must_use]
     pub fn load_balancer(&self, id: &str) -> Value {
-        self.look(|world| world.load_balancers.get(id).map_or(Value::Null, |it| json::load_balancer(id, it)))
+        self.look(|account| account.load_balancers.get(id).map_or(Value::Null, |it| json::load_balancer(id, it)))
     }
 
     /// The time of the cloud.
@@ -279,11 +279,11 @@ impl Cloud {
         self.0.changes.subscribe()
     }
 
-    /// Waits, at most 30 seconds, until the world is so.
+    /// Waits, at most 30 seconds, until the account is so.
     ///
     /// # Errors
     /// It did not come true.
-    pub async fn until(&self, is_so: impl Fn(&World) -> bool) -> Result<(), NotInTime> {
+    pub async fn until(&self, is_so: impl Fn(&Account) -> bool) -> Result<(), NotInTime> {
         self.until_within(PATIENCE, |cloud| cloud.look(&is_so)).await
     }
 
@@ -385,9 +385,9 @@ impl Cloud {
         self.complain_about(action, params);
         let denied = self.admit(action, params)?;
         call.fault = self.0.faults.draw(action.name, action.write);
-        let mut gate = self.0.faults.gate(action.name);
-        if let Some((_, gate)) = gate.take_if(|(moment, _)| *moment == Moment::Before)
-            && !gate.pass().await
+        let mut hold = self.0.faults.hold_point(action.name);
+        if let Some((_, point)) = hold.take_if(|(moment, _)| *moment == Moment::Before)
+            && !point.pass().await
         {
             call.fault = Some(Fault::Drop);
         }
@@ -408,8 +408,8 @@ impl Cloud {
         let result = self.take_effect(action, params, denied, call.fault.as_ref()).await;
         self.end(token);
         call.effective = action.write && result.is_ok();
-        if let Some((_, gate)) = gate
-            && !gate.pass().await
+        if let Some((_, point)) = hold
+            && !point.pass().await
         {
             call.fault = Some(Fault::AnswerLost);
         }
@@ -454,10 +454,10 @@ impl Cloud {
     fn admit(&self, action: &Action, params: &Params) -> Result<bool, ApiError> {
         let mut state = self.0.state.lock();
         let now = now() + state.clock_offset;
-        let State { world, nonces, recent, .. } = &mut *state;
+        let State { account, nonces, recent, .. } = &mut *state;
         let mut denied = false;
         if action.signed {
-            let key = protocol::authenticate(params, world, nonces, now)?;
+            let key = protocol::authenticate(params, account, nonces, now)?;
             denied = !key.may(action.name);
         }
         let sees_nothing = action.product == Product::Ecs && !action.write && params.get("DryRun") != Some("true");
@@ -465,14 +465,14 @@ impl Cloud {
             return Err(ApiError::forbidden(action.product.name(), action.name));
         }
         if let Some(region) = params.get("RegionId")
-            && region != world.region
-            && !world.other_regions.contains(region)
+            && region != account.region
+            && !account.other_regions.contains(region)
         {
             let message = "The specified RegionId does not exist.";
             return Err(ApiError::new(404, "InvalidRegionId.NotFound", message));
         }
-        if world.dials.rate_quotas {
-            let given = world.dials.rates.get(action.name).copied();
+        if account.dials.rate_quotas {
+            let given = account.dials.rates.get(action.name).copied();
             let rate = given.map_or_else(|| actions::rate(action), actions::Rate::per_minute);
             let start = Instant::now();
             let window = recent.entry(action.name).or_insert((start, 0));
@@ -512,16 +512,16 @@ impl Cloud {
     }
 
     fn enter_vpc(&self, params: &Params) -> Result<String, ApiError> {
-        vpc::enter(&mut self.0.state.lock().world, params)
+        vpc::enter(&mut self.0.state.lock().account, params)
     }
 
     fn leave_vpc(&self, vpc: &str, wrote: bool) {
-        vpc::leave(&mut self.0.state.lock().world, vpc, wrote);
+        vpc::leave(&mut self.0.state.lock().account, vpc, wrote);
     }
 
     async fn take_time(&self, action: &Action, fault: Option<&Fault>) {
-        let mut time =
-            self.look(|world| world.dials.action_latency.get(action.name).copied().unwrap_or(world.dials.latency));
+        let mut time = self
+            .look(|account| account.dials.action_latency.get(action.name).copied().unwrap_or(account.dials.latency));
         if let Some(Fault::Slow(more)) = fault {
             time += *more;
         }
@@ -536,7 +536,7 @@ impl Cloud {
         let mut state = self.0.state.lock();
         let now = now() + state.clock_offset;
         let mut other = match fault {
-            _ if denied => Some(World::new(&state.world.region)),
+            _ if denied => Some(Account::new(&state.account.region)),
             Some(Fault::Stale(back)) if !action.write => {
                 let index = state.history.len().saturating_sub(*back);
                 state.history.get(index).cloned()
@@ -544,11 +544,11 @@ impl Cloud {
             _ => None,
         };
         let before = if action.write { state.now() } else { None };
-        let world = other.as_mut().unwrap_or(&mut state.world);
-        let in_region = params.get("RegionId").is_none_or(|it| it == world.region);
-        let mut elsewhere = (!in_region).then(|| World::new(params.get("RegionId").unwrap_or_default()));
-        let world = elsewhere.as_mut().unwrap_or(world);
-        let mut context = Context { world, params, now, action, log: &self.0.log };
+        let account = other.as_mut().unwrap_or(&mut state.account);
+        let in_region = params.get("RegionId").is_none_or(|it| it == account.region);
+        let mut elsewhere = (!in_region).then(|| Account::new(params.get("RegionId").unwrap_or_default()));
+        let account = elsewhere.as_mut().unwrap_or(account);
+        let mut context = Context { account, params, now, action, log: &self.0.log };
         let mut answer = (action.run)(&mut context)?;
         state.remember(before);
         if let Some(Fault::Hidden(lists) | Fault::LostAndHidden(lists)) = fault {
@@ -569,12 +569,12 @@ impl Cloud {
 }
 
 impl State {
-    /// The world as it is before a write, if that is to be remembered.
-    fn now(&self) -> Option<World> {
-        (!self.world.dials.forgetful).then(|| self.world.clone())
+    /// The account as it is before a write, if that is to be remembered.
+    fn now(&self) -> Option<Account> {
+        (!self.account.dials.forgetful).then(|| self.account.clone())
     }
 
-    fn remember(&mut self, before: Option<World>) {
+    fn remember(&mut self, before: Option<Account>) {
         self.history.extend(before);
         if self.history.len() > HISTORY {
             self.history.pop_front();

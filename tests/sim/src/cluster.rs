@@ -66,7 +66,7 @@ use server::Listening;
 use storage::{Key, Store};
 use writes::Target;
 
-use crate::told::Teller;
+use crate::ordered_watch::Sender;
 
 /// A simulated cluster; clones are the same cluster.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ struct Shared {
     faults: Mutex<faults::Faults>,
     log: Mutex<log::Log>,
     /// What is being done to all watches.
-    watches: Teller<watch::Dial>,
+    watches: Sender<watch::Dial>,
     /// Whether a watch from a compacted version is refused with HTTP 410 instead of an ERROR event.
     gone_as_status: AtomicBool,
     /// Whether nobody answers.
@@ -169,7 +169,7 @@ impl Cluster {
                 access: Mutex::default(),
                 faults: Mutex::default(),
                 log: Mutex::default(),
-                watches: Teller::new(watch::Dial::default()),
+                watches: Sender::new(watch::Dial::default()),
                 gone_as_status: AtomicBool::new(false),
                 away: AtomicBool::new(false),
                 address: Mutex::new(None),
@@ -302,7 +302,7 @@ impl Cluster {
         let mut changes = self.shared.store.lock().subscribe();
         let waiting = async {
             loop {
-                changes.look();
+                changes.latest();
                 if holds(&View { store: &self.shared.store.lock() }) {
                     return;
                 }

@@ -2,11 +2,11 @@
 //!
 //! [`cloud`] is an Alibaba Cloud account: ECS, VPC, CLB, STS and the metadata service. [`cluster`] is an API server of any
 //! version, with what kubelets and the controller manager do to nodes. Both speak the real protocols and know nothing of
-//! the product. [`stage`] puts the two together, [`crowd`] fills them, and [`gate`] holds single requests to either.
+//! the product. [`testbed`] puts the two together, [`population`] fills them, and [`request_hold`] holds single requests to either.
 
 pub mod cloud;
 pub mod cluster;
-pub mod crowd;
-pub mod gate;
-pub mod stage;
-mod told;
+mod ordered_watch;
+pub mod population;
+pub mod request_hold;
+pub mod testbed;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::account::{Account, TokenUse};
 use super::log::Log;
 use super::protocol::{ApiError, Params};
-use super::world::{TokenUse, World};
 use super::{ecs, slb, sts, vpc};
 
 /// A product of the vendor.
@@ -42,7 +42,7 @@ impl Product {
 
 /// What an action works with.
 pub(crate) struct Context<'a> {
-    pub(crate) world: &'a mut World,
+    pub(crate) account: &'a mut Account,
     pub(crate) params: &'a Params,
     pub(crate) now: Timestamp,
     pub(crate) action: &'a Action,
@@ -237,7 +237,7 @@ pub(crate) fn once(
     }
     let key = format!("{}/{token}", cx.action.name);
     let parameters = cx.params.business();
-    if let Some(earlier) = cx.world.tokens.get(&key) {
+    if let Some(earlier) = cx.account.tokens.get(&key) {
         if earlier.parameters == parameters {
             return Ok(earlier.answer.clone());
         }
@@ -245,6 +245,6 @@ pub(crate) fn once(
         return Err(ApiError::new(400, mismatch, message));
     }
     let answer = run(cx)?;
-    cx.world.tokens.insert(key, TokenUse { parameters, answer: answer.clone() });
+    cx.account.tokens.insert(key, TokenUse { parameters, answer: answer.clone() });
     Ok(answer)
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::account::{Account, Instance, Interface};
 use super::actions::{Action, Context, Product, page, page_by_token};
 use super::protocol::ApiError;
-use super::world::{Instance, Interface, World};
 
 pub(crate) fn actions() -> Vec<Action> {
     vec![
@@ -66,7 +66,7 @@ fn describe_instances(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let matches = |(id, it): &(&String, &Instance)| {
         ids.as_ref().is_none_or(|ids| ids.contains(id))
             && ips.as_ref().is_none_or(|ips| it.private_ips.iter().any(|ip| ips.contains(ip)))
-            && is_text("VpcId", cx.world.vpc_of(&it.vswitch))
+            && is_text("VpcId", cx.account.vpc_of(&it.vswitch))
             && is_text("VSwitchId", &it.vswitch)
             && is_text("ZoneId", &it.zone)
             && is_text("Status", &it.status)
@@ -74,7 +74,7 @@ fn describe_instances(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && has_tags(&it.tags, &tags)
     };
     let found: Vec<Value> =
-        cx.world.instances.iter().filter(matches).map(|(id, it)| instance(cx.world, id, it)).collect();
+        cx.account.instances.iter().filter(matches).map(|(id, it)| instance(cx.account, id, it)).collect();
     answer(cx, found, "Instances", "Instance", 100)
 }
 
@@ -108,11 +108,11 @@ pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     last.map_or(rest.is_empty(), |(part, rest)| rest.ends_with(part))
 }
 
-fn instance(world: &World, id: &str, it: &Instance) -> Value {
+fn instance(account: &Account, id: &str, it: &Instance) -> Value {
     let public: Vec<&String> = Some(&it.public_ip).into_iter().filter(|it| !it.is_empty()).collect();
     let eip_id =
-        world.eips.iter().find(|(_, eip)| eip.address == it.eip && !it.eip.is_empty()).map(|(id, _)| id.as_str());
-    let interfaces: Vec<Value> = world
+        account.eips.iter().find(|(_, eip)| eip.address == it.eip && !it.eip.is_empty()).map(|(id, _)| id.as_str());
+    let interfaces: Vec<Value> = account
         .interfaces
         .iter()
         .filter(|(_, eni)| eni.instance == id)
@@ -133,7 +133,7 @@ fn instance(world: &World, id: &str, it: &Instance) -> Value {
         "HostName": it.host_name,
         "InstanceType": it.instance_type,
         "Status": it.status,
-        "RegionId": world.region,
+        "RegionId": account.region,
         "ZoneId": it.zone,
         "InstanceChargeType": it.charge_type,
         "SpotStrategy": it.spot_strategy,
@@ -142,7 +142,7 @@ fn instance(world: &World, id: &str, it: &Instance) -> Value {
         "InnerIpAddress": {"IpAddress": []},
         "EipAddress": {"IpAddress": it.eip, "AllocationId": eip_id.unwrap_or_default()},
         "VpcAttributes": {
-            "VpcId": world.vpc_of(&it.vswitch),
+            "VpcId": account.vpc_of(&it.vswitch),
             "VSwitchId": it.vswitch,
             "NatIpAddress": "",
             "PrivateIpAddress": {"IpAddress": it.private_ips},
@@ -164,7 +164,7 @@ const fn kind(eni: &Interface) -> &'static str {
 
 /// A stable address of the kind the vendor gives out.
 pub(crate) fn mac(eni_id: &str) -> String {
-    let sum = eni_id.bytes().fold(7_u64, |sum, byte| super::world::mix(sum ^ u64::from(byte)));
+    let sum = eni_id.bytes().fold(7_u64, |sum, byte| super::account::mix(sum ^ u64::from(byte)));
     let [a, b, c, d, ..] = sum.to_be_bytes();
     format!("00:16:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
@@ -195,26 +195,26 @@ fn describe_network_interfaces(cx: &mut Context<'_>) -> Result<Value, ApiError> 
             && any(&ipv4, &it.ipv4)
             && any(&ipv6, &it.ipv6)
             && kind_wanted.is_none_or(|wanted| wanted == kind(it))
-            && is_text("VpcId", cx.world.vpc_of(&it.vswitch))
+            && is_text("VpcId", cx.account.vpc_of(&it.vswitch))
             && is_text("VSwitchId", &it.vswitch)
             && is_text("InstanceId", &it.instance)
             && is_text("Status", &it.status)
             && is_text("PrimaryIpAddress", it.ipv4.first().map_or("", String::as_str))
     };
     let found: Vec<Value> =
-        cx.world.interfaces.iter().filter(matches).map(|(id, it)| interface(cx.world, id, it)).collect();
+        cx.account.interfaces.iter().filter(matches).map(|(id, it)| interface(cx.account, id, it)).collect();
     answer(cx, found, "NetworkInterfaceSets", "NetworkInterfaceSet", 500)
 }
 
-fn interface(world: &World, id: &str, it: &Interface) -> Value {
+fn interface(account: &Account, id: &str, it: &Interface) -> Value {
     let mut value = json!({
         "NetworkInterfaceId": id,
         "Type": kind(it),
         "Status": it.status,
         "InstanceId": it.instance,
-        "VpcId": world.vpc_of(&it.vswitch),
+        "VpcId": account.vpc_of(&it.vswitch),
         "VSwitchId": it.vswitch,
-        "ZoneId": world.vswitches.get(&it.vswitch).map(|it| it.zone.as_str()),
+        "ZoneId": account.vswitches.get(&it.vswitch).map(|it| it.zone.as_str()),
         "PrivateIpAddress": it.ipv4.first(),
         "MacAddress": mac(id),
         "ServiceManaged": false,
@@ -232,7 +232,7 @@ fn interface(world: &World, id: &str, it: &Interface) -> Value {
 fn modify_network_interface(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("NetworkInterfaceId")?;
     let check = cx.params.one_of("SourceDestCheck", &["true", "false"])?;
-    let Some(interface) = cx.world.interfaces.get_mut(id) else {
+    let Some(interface) = cx.account.interfaces.get_mut(id) else {
         let message = "The specified NetworkInterfaceId does not exist.";
         return Err(ApiError::new(404, "InvalidEniId.NotFound", message));
     };

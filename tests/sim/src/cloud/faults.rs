@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::world::mix;
-use crate::gate::{self, Gate, Held, Moment};
+use super::account::mix;
+use crate::request_hold::{self, Held, HoldPoint, Moment};
 
 /// One thing that goes wrong with one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ struct Hold {
     /// How many calls of the action pass first.
     skip: usize,
     moment: Moment,
-    gate: Gate,
+    point: HoldPoint,
 }
 
 #[derive(Debug)]
@@ -128,8 +128,8 @@ impl Faults {
 
     /// Holds a call of an action after so many others have passed.
     pub fn hold(&self, action: &str, skip: usize, moment: Moment) -> Held {
-        let (gate, held) = gate::gate();
-        self.0.lock().holds.push(Hold { action: action.into(), skip, moment, gate });
+        let (point, held) = request_hold::hold_point();
+        self.0.lock().holds.push(Hold { action: action.into(), skip, moment, point });
         held
     }
 
@@ -158,8 +158,8 @@ impl Faults {
         self.0.lock().scripted.values().all(VecDeque::is_empty)
     }
 
-    /// The gate that a call has to pass, and when.
-    pub(crate) fn gate(&self, action: &str) -> Option<(Moment, Gate)> {
+    /// The point at which a call is held, and when.
+    pub(crate) fn hold_point(&self, action: &str) -> Option<(Moment, HoldPoint)> {
         let mut dial = self.0.lock();
         let due = |hold: &mut Hold| {
             let passes = hold.action == action && hold.skip > 0;
@@ -167,8 +167,8 @@ impl Faults {
             hold.action == action && !passes
         };
         let index = dial.holds.iter_mut().position(due)?;
-        let Hold { moment, gate, .. } = dial.holds.remove(index);
-        Some((moment, gate))
+        let Hold { moment, point, .. } = dial.holds.remove(index);
+        Some((moment, point))
     }
 
     pub(crate) fn draw(&self, action: &str, write: bool) -> Option<Fault> {

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::slb;
-use super::world::{
-    Acl, Backend, BadWorld, Group, Instance, Interface, Listener, LoadBalancer, Protocol, RouteEntry, RouteTable,
-    VSwitch, Vpc, World,
+use super::account::{
+    Account, Acl, Backend, Group, Instance, Interface, InvalidAccount, Listener, LoadBalancer, Protocol, RouteEntry,
+    RouteTable, VSwitch, Vpc,
 };
+use super::slb;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -184,16 +184,16 @@ struct ListenerInput {
     status: Option<String>,
 }
 
-impl World {
-    /// A world as JSON describes it: region, zones and lists of objects with ids.
+impl Account {
+    /// An account as JSON describes it: region, zones and lists of objects with ids.
     ///
     /// # Errors
     /// A field is missing, unknown, or of the wrong type.
-    pub fn from_json(value: &Value) -> Result<Self, BadWorld> {
-        let input = Input::deserialize(value).map_err(|error| BadWorld(error.to_string()))?;
-        let mut world = Self { zones: input.zones, ..Self::new(&input.region) };
-        if let Some(account) = input.account {
-            world.account = account;
+    pub fn from_json(value: &Value) -> Result<Self, InvalidAccount> {
+        let input = Input::deserialize(value).map_err(|error| InvalidAccount(error.to_string()))?;
+        let mut account = Self { zones: input.zones, ..Self::new(&input.region) };
+        if let Some(id) = input.account {
+            account.id = id;
         }
         for it in input.vpcs {
             let vpc = Vpc {
@@ -202,40 +202,40 @@ impl World {
                 ipv6_cidr: it.ipv6_cidr,
                 ..Vpc::new(&it.cidr)
             };
-            world.vpcs.insert(it.id, vpc);
+            account.vpcs.insert(it.id, vpc);
         }
         for it in input.vswitches {
             let vswitch = VSwitch::new(&it.vpc, &it.zone, &it.cidr);
             let available_ips = it.available_ips.unwrap_or(vswitch.available_ips);
-            world.vswitches.insert(it.id, VSwitch { available_ips, ..vswitch });
+            account.vswitches.insert(it.id, VSwitch { available_ips, ..vswitch });
         }
         for it in input.instances {
-            add_instance(&mut world, it);
+            add_instance(&mut account, it);
         }
         for it in input.route_tables {
-            add_table(&mut world, it);
+            add_table(&mut account, it);
         }
         for it in input.certificates {
             let expires = it.expires.unwrap_or_else(|| super::now() + jiff::SignedDuration::from_hours(365 * 24));
-            world = world.with_certificate(&it.id, &it.common_name, expires);
+            account = account.with_certificate(&it.id, &it.common_name, expires);
         }
         for it in input.acls {
             let acl = Acl { name: it.name, entries: it.entries, ip_version: "ipv4".into(), ..Acl::default() };
-            world.acls.insert(it.id, acl);
+            account.acls.insert(it.id, acl);
         }
         for it in input.load_balancers {
-            add_load_balancer(&mut world, it)?;
+            add_load_balancer(&mut account, it)?;
         }
-        Ok(world)
+        Ok(account)
     }
 }
 
-fn add_instance(world: &mut World, input: InstanceInput) {
-    let zone = world.vswitches.get(&input.vswitch).map(|it| it.zone.clone()).unwrap_or_default();
+fn add_instance(account: &mut Account, input: InstanceInput) {
+    let zone = account.vswitches.get(&input.vswitch).map(|it| it.zone.clone()).unwrap_or_default();
     let instance = Instance::new(&input.name, &zone, &input.vswitch, &input.private_ip, &input.eni);
     let interface = Interface::primary(&input.id, &input.vswitch, &input.private_ip);
     let ipv4 = interface.ipv4.iter().chain(&input.pod_ips).cloned().collect();
-    world.interfaces.insert(input.eni, Interface { ipv4, ipv6: input.ipv6, ..interface });
+    account.interfaces.insert(input.eni, Interface { ipv4, ipv6: input.ipv6, ..interface });
     let instance = Instance {
         host_name: input.hostname,
         instance_type: input.instance_type.unwrap_or(instance.instance_type),
@@ -247,26 +247,26 @@ fn add_instance(world: &mut World, input: InstanceInput) {
         tags: input.tags,
         ..instance
     };
-    world.instances.insert(input.id, instance);
+    account.instances.insert(input.id, instance);
 }
 
-fn add_table(world: &mut World, input: TableInput) {
+fn add_table(account: &mut Account, input: TableInput) {
     let mut table = RouteTable { kind: input.kind, ..RouteTable::system(&input.vpc) };
     for it in input.entries {
-        let id = world.fresh("rte-bp1", 17);
+        let id = account.fresh("rte-bp1", 17);
         let entry =
             RouteEntry { name: it.name, description: it.description, ..RouteEntry::to_instance(&id, &it.next_hop) };
         table.entries.insert(it.cidr, entry);
     }
-    world.route_tables.insert(input.id, table);
+    account.route_tables.insert(input.id, table);
 }
 
-fn add_load_balancer(world: &mut World, input: LoadBalancerInput) -> Result<(), BadWorld> {
+fn add_load_balancer(account: &mut Account, input: LoadBalancerInput) -> Result<(), InvalidAccount> {
     let mut made = LoadBalancer::internet(&input.name, &input.address);
-    made.master_zone = world.zones.first().cloned().unwrap_or_default();
-    made.slave_zone = world.zones.get(1).or_else(|| world.zones.first()).cloned().unwrap_or_default();
+    made.master_zone = account.zones.first().cloned().unwrap_or_default();
+    made.slave_zone = account.zones.get(1).or_else(|| account.zones.first()).cloned().unwrap_or_default();
     if !input.vswitch.is_empty() {
-        made.vpc = world.vpc_of(&input.vswitch).into();
+        made.vpc = account.vpc_of(&input.vswitch).into();
         made.vswitch = input.vswitch;
         made.address_type = "intranet".into();
     }
@@ -290,7 +290,8 @@ fn add_load_balancer(world: &mut World, input: LoadBalancerInput) -> Result<(), 
         made.groups.insert(it.id, Group { backends: backends.collect(), ..Group::new(&it.name) });
     }
     for it in input.listeners {
-        let protocol = Protocol::parse(&it.protocol).ok_or_else(|| BadWorld(format!("protocol {}", it.protocol)))?;
+        let protocol =
+            Protocol::parse(&it.protocol).ok_or_else(|| InvalidAccount(format!("protocol {}", it.protocol)))?;
         let listener = Listener {
             description: it.description,
             status: it.status.unwrap_or_else(|| "running".into()),
@@ -299,18 +300,18 @@ fn add_load_balancer(world: &mut World, input: LoadBalancerInput) -> Result<(), 
         };
         made.listeners.insert((it.port, protocol), listener);
     }
-    world.load_balancers.insert(input.id, made.into());
+    account.load_balancers.insert(input.id, made.into());
     Ok(())
 }
 
 /// Everything that tests usually compare.
-pub(crate) fn snapshot(world: &World) -> Value {
-    let load_balancers: Vec<Value> = world.load_balancers.iter().map(|(id, it)| load_balancer(id, it)).collect();
-    let routes: Map<String, Value> = world.route_tables.iter().map(|(id, it)| (id.clone(), routes(it))).collect();
+pub(crate) fn snapshot(account: &Account) -> Value {
+    let load_balancers: Vec<Value> = account.load_balancers.iter().map(|(id, it)| load_balancer(id, it)).collect();
+    let routes: Map<String, Value> = account.route_tables.iter().map(|(id, it)| (id.clone(), routes(it))).collect();
     let instances: Map<String, Value> =
-        world.instances.iter().map(|(id, it)| (id.clone(), instance(world, it))).collect();
+        account.instances.iter().map(|(id, it)| (id.clone(), instance(account, it))).collect();
     let extensions: Map<String, Value> =
-        world.load_balancers.iter().flat_map(|(id, it)| domain_extensions(id, it)).collect();
+        account.load_balancers.iter().flat_map(|(id, it)| domain_extensions(id, it)).collect();
     json!({"load_balancers": load_balancers, "domain_extensions": extensions, "routes": routes, "instances": instances})
 }
 
@@ -333,8 +334,8 @@ fn routes(table: &RouteTable) -> Value {
     table.entries.iter().map(entry).collect()
 }
 
-fn instance(world: &World, it: &Instance) -> Value {
-    let check = world.interfaces.get(&it.primary_eni).and_then(|it| it.source_dest_check);
+fn instance(account: &Account, it: &Instance) -> Value {
+    let check = account.interfaces.get(&it.primary_eni).and_then(|it| it.source_dest_check);
     json!({"name": it.name, "status": it.status, "zone": it.zone, "vswitch": it.vswitch, "private_ips": it.private_ips,
         "eni": it.primary_eni, "source_dest_check": check, "tags": it.tags})
 }

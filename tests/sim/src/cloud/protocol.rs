@@ -12,7 +12,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use serde_json::{Value, json};
 use sha1::Sha1;
 
-use super::world::{AccessKey, World};
+use super::account::{AccessKey, Account};
 
 /// What is left as it is by the vendor's percent encoding (RFC 3986).
 const UNRESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -244,7 +244,7 @@ const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(15);
 /// Checks who calls; the answer is the key.
 pub(crate) fn authenticate<'w>(
     params: &Params,
-    world: &'w World,
+    account: &'w Account,
     nonces: &mut Nonces,
     now: Timestamp,
 ) -> Result<&'w AccessKey, ApiError> {
@@ -258,7 +258,7 @@ pub(crate) fn authenticate<'w>(
             return Err(ApiError::new(400, "IncompleteSignature", message));
         }
     }
-    let Some(key) = world.keys.get(id) else {
+    let Some(key) = account.keys.get(id) else {
         return Err(ApiError::new(404, "InvalidAccessKeyId.NotFound", "Specified access key is not found."));
     };
     if !key.active {

@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
+use super::account::{Account, Backend, Group, InvalidAccount, LoadBalancer, Protocol};
 use super::slb;
-use super::world::{Backend, BadWorld, Group, LoadBalancer, Protocol, World};
 
-impl World {
+impl Account {
     /// Puts a load balancer that is as `shown`. Its groups, which are shown by name, get ids.
     ///
     /// # Errors
     /// Something is missing or of another type than it is shown with.
-    pub fn restore_load_balancer(&mut self, shown: &Value) -> Result<(), BadWorld> {
+    pub fn restore_load_balancer(&mut self, shown: &Value) -> Result<(), InvalidAccount> {
         let mut made = LoadBalancer::internet(text(shown, "name")?, text(shown, "address")?);
         for (name, field) in [
             ("address_type", &mut made.address_type),
@@ -50,7 +50,7 @@ impl World {
         }
         for it in shown["listeners"].as_object().unwrap_or(&none).values() {
             let protocol = text(it, "protocol")?;
-            let protocol = Protocol::parse(protocol).ok_or_else(|| BadWorld(format!("protocol {protocol}")))?;
+            let protocol = Protocol::parse(protocol).ok_or_else(|| InvalidAccount(format!("protocol {protocol}")))?;
             let mut listener = slb::plain_listener(protocol);
             listener.description = read(it, "description")?;
             listener.status = read(it, "status")?;
@@ -72,12 +72,12 @@ impl World {
     }
 }
 
-fn text<'a>(shown: &'a Value, name: &str) -> Result<&'a str, BadWorld> {
-    shown[name].as_str().ok_or_else(|| BadWorld(format!("{name} is {}", shown[name])))
+fn text<'a>(shown: &'a Value, name: &str) -> Result<&'a str, InvalidAccount> {
+    shown[name].as_str().ok_or_else(|| InvalidAccount(format!("{name} is {}", shown[name])))
 }
 
-fn read<T: serde::de::DeserializeOwned>(shown: &Value, name: &str) -> Result<T, BadWorld> {
-    serde_json::from_value(shown[name].clone()).map_err(|error| BadWorld(format!("{name}: {error}")))
+fn read<T: serde::de::DeserializeOwned>(shown: &Value, name: &str) -> Result<T, InvalidAccount> {
+    serde_json::from_value(shown[name].clone()).map_err(|error| InvalidAccount(format!("{name}: {error}")))
 }
 
 #[cfg(test)]
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_is_restored_is_shown_as_before() {
-        let mut world = World::new("cn-hangzhou");
+        let mut account = Account::new("cn-hangzhou");
         let mut made = LoadBalancer::internet("one", "47.98.1.1");
         let mut group = Group::new("group");
         group.backends.push(Backend {
@@ -102,9 +102,9 @@ mod tests {
         let mut listener = slb::plain_listener(Protocol::Http);
         listener.group = "rsp-1".into();
         made.listeners.insert((80, Protocol::Http), listener);
-        world.load_balancers.insert("lb-1".into(), made.into());
-        let shown = Cloud::new(world).load_balancer("lb-1");
-        let mut other = World::new("cn-hangzhou");
+        account.load_balancers.insert("lb-1".into(), made.into());
+        let shown = Cloud::new(account).load_balancer("lb-1");
+        let mut other = Account::new("cn-hangzhou");
         other.restore_load_balancer(&shown).unwrap();
         assert_eq!(Cloud::new(other).load_balancer("lb-1"), shown);
     }

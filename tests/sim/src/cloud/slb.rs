@@ -9,9 +9,9 @@ mod tags;
 
 use tokio::time::Instant;
 
+use super::account::{Account, LoadBalancer};
 use super::actions::{Action, Context};
 use super::protocol::ApiError;
-use super::world::{LoadBalancer, World};
 
 pub(crate) use listeners::plain_listener;
 
@@ -29,21 +29,21 @@ fn not_found() -> ApiError {
     ApiError::new(404, "InvalidLoadBalancerId.NotFound", "The specified LoadBalancerId does not exist.")
 }
 
-fn instance<'w>(world: &'w World, id: &str) -> Result<&'w LoadBalancer, ApiError> {
-    world.load_balancers.get(id).map(|it| &**it).ok_or_else(not_found)
+fn instance<'w>(account: &'w Account, id: &str) -> Result<&'w LoadBalancer, ApiError> {
+    account.load_balancers.get(id).map(|it| &**it).ok_or_else(not_found)
 }
 
 /// The load balancer that a call names, for a write: it must be neither locked nor busy, and is busy afterwards for as
 /// long as the dial says.
 fn for_write<'w>(cx: &'w mut Context<'_>) -> Result<&'w mut LoadBalancer, ApiError> {
     let id = cx.params.need("LoadBalancerId")?;
-    claim(cx.world, id, cx.action)
+    claim(cx.account, id, cx.action)
 }
 
 /// As [`for_write`], by id.
-fn claim<'w>(world: &'w mut World, id: &str, action: &Action) -> Result<&'w mut LoadBalancer, ApiError> {
-    let busy = world.dials.load_balancer_busy;
-    let it: &mut LoadBalancer = world.load_balancers.get_mut(id).ok_or_else(not_found)?;
+fn claim<'w>(account: &'w mut Account, id: &str, action: &Action) -> Result<&'w mut LoadBalancer, ApiError> {
+    let busy = account.dials.load_balancer_busy;
+    let it: &mut LoadBalancer = account.load_balancers.get_mut(id).ok_or_else(not_found)?;
     if it.status == "locked" {
         let message = "The status of the load balancer does not support this operation.";
         return Err(ApiError::new(400, "LbStatusNotSupport", message));

@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use super::account::{AccessKey, Account};
 use super::actions::{Action, Context, Product};
 use super::protocol::ApiError;
-use super::world::{AccessKey, World};
 
 pub(crate) fn actions() -> Vec<Action> {
     vec![
@@ -38,17 +38,17 @@ pub(crate) struct Session {
 }
 
 /// Gives out a key for a role.
-pub(crate) fn issue(world: &mut World, role: &str, now: Timestamp, lifetime: Duration) -> Session {
+pub(crate) fn issue(account: &mut Account, role: &str, now: Timestamp, lifetime: Duration) -> Session {
     let lifetime = SignedDuration::try_from(lifetime).unwrap_or(SignedDuration::from_hours(1));
     let session = Session {
-        id: world.fresh("STS.N", 24),
-        secret: world.fresh("", 43),
-        token: format!("CAIS+/{}==", world.fresh("", 40)),
+        id: account.fresh("STS.N", 24),
+        secret: account.fresh("", 43),
+        token: format!("CAIS+/{}==", account.fresh("", 40)),
         expires: now + lifetime,
     };
-    let denied = world.roles.get(role).map(|it| it.denied.clone()).unwrap_or_default();
+    let denied = account.roles.get(role).map(|it| it.denied.clone()).unwrap_or_default();
     let key = AccessKey { denied, ..AccessKey::temporary(&session.secret, &session.token, session.expires) };
-    world.keys.insert(session.id.clone(), key);
+    account.keys.insert(session.id.clone(), key);
     session
 }
 
@@ -67,16 +67,16 @@ fn assume(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let Some((account, role)) = arn.strip_prefix("acs:ram::").and_then(|it| it.split_once(":role/")) else {
         return Err(ApiError::invalid("RoleArn", "acs:ram::<account>:role/<name> is expected"));
     };
-    let Some(known) = cx.world.roles.get(role).filter(|_| account == cx.world.account) else {
+    let Some(known) = cx.account.roles.get(role).filter(|_| account == cx.account.id) else {
         return Err(ApiError::new(404, "EntityNotExist.Role", "The role does not exist."));
     };
     let longest = i64::try_from(known.max_session).unwrap_or(3600);
     let duration = cx.params.number_in("DurationSeconds", 900, longest)?.unwrap_or(3600.min(longest));
-    let session = issue(cx.world, role, cx.now, Duration::from_secs(duration.unsigned_abs()));
-    let id = cx.world.fresh("344", 12);
+    let session = issue(cx.account, role, cx.now, Duration::from_secs(duration.unsigned_abs()));
+    let id = cx.account.fresh("344", 12);
     Ok(json!({
         "AssumedRoleUser": {
-            "Arn": format!("{}/{name}", cx.world.role_arn(role)),
+            "Arn": format!("{}/{name}", cx.account.role_arn(role)),
             "AssumedRoleId": format!("{id}:{name}"),
         },
         "Credentials": {
@@ -93,7 +93,7 @@ fn assume_with_oidc(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     if cx.params.get("Signature").is_some() {
         cx.log.complain("AssumeRoleWithOIDC: the call needs no signature".into());
     }
-    if cx.world.oidc_token.as_deref() != Some(token) {
+    if cx.account.oidc_token.as_deref() != Some(token) {
         let message = "This JWT token is invalid or has expired.";
         return Err(ApiError::new(400, "AuthenticationFail.OIDCToken.Invalid", message));
     }

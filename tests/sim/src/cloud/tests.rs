@@ -19,9 +19,9 @@ const SLB: &str = "2014-05-15";
 const STS: &str = "2015-04-01";
 
 /// A VPC with two zones, three instances, a certificate and a role.
-fn world() -> World {
+fn account() -> Account {
     let later = now() + SignedDuration::from_hours(1000);
-    World::new("cn-hangzhou")
+    Account::new("cn-hangzhou")
         .with_vpc("vpc-1", "192.168.0.0/16")
         .with_vswitch("vsw-i", "vpc-1", "cn-hangzhou-i", "192.168.0.0/24")
         .with_vswitch("vsw-j", "vpc-1", "cn-hangzhou-j", "192.168.1.0/24")
@@ -148,7 +148,7 @@ fn text(value: &Value) -> String {
 
 /// A cloud with a load balancer and, in it, a server group with `i-1`: cloud, client, and their two ids.
 async fn cloud_with_group() -> (Cloud, Client, String, String) {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     let lb = client.create_load_balancer().await;
     let group = client.create_group(&lb, &backend("i-1", 80)).await;

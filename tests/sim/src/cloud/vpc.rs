@@ -6,9 +6,9 @@ use ipnet::Ipv4Net;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::account::{Account, RouteEntry, RouteTable, VSwitch};
 use super::actions::{Action, Context, Product, once, page, page_by_token};
 use super::protocol::{ApiError, Params};
-use super::world::{RouteEntry, RouteTable, VSwitch, World};
 
 const NEXT_HOP_TYPES: &[&str] = &[
     "Instance",
@@ -84,16 +84,16 @@ pub(crate) fn actions() -> Vec<Action> {
 }
 
 /// Begins a write of routes: no two may overlap in a VPC. The answer is the VPC, empty if the table is unknown.
-pub(crate) fn enter(world: &mut World, params: &Params) -> Result<String, ApiError> {
+pub(crate) fn enter(account: &mut Account, params: &Params) -> Result<String, ApiError> {
     let index = params.indexes("RouteEntries").first().copied().unwrap_or(1);
     let named = params.get("RouteTableId").or_else(|| params.get(&format!("RouteEntries.{index}.RouteTableId")));
     let by_entry = || {
         let id = params.get("RouteEntryId")?;
-        world.route_tables.iter().find(|(_, it)| it.entries.values().any(|it| it.id == id)).map(|(id, _)| id.as_str())
+        account.route_tables.iter().find(|(_, it)| it.entries.values().any(|it| it.id == id)).map(|(id, _)| id.as_str())
     };
     let table = named.or_else(by_entry).unwrap_or_default();
-    let id = world.route_tables.get(table).map(|it| it.vpc.clone()).unwrap_or_default();
-    if let Some(vpc) = world.vpcs.get_mut(&id) {
+    let id = account.route_tables.get(table).map(|it| it.vpc.clone()).unwrap_or_default();
+    if let Some(vpc) = account.vpcs.get_mut(&id) {
         if vpc.writers > 0 || vpc.busy_until.is_some_and(|it| it > Instant::now()) {
             let message = "The operation is too frequent, please try again later.";
             return Err(ApiError::new(400, "TaskConflict", message));
@@ -104,9 +104,9 @@ pub(crate) fn enter(world: &mut World, params: &Params) -> Result<String, ApiErr
 }
 
 /// Ends what [`enter`] began.
-pub(crate) fn leave(world: &mut World, vpc: &str, wrote: bool) {
-    let pending = world.dials.route_pending;
-    if let Some(vpc) = world.vpcs.get_mut(vpc) {
+pub(crate) fn leave(account: &mut Account, vpc: &str, wrote: bool) {
+    let pending = account.dials.route_pending;
+    if let Some(vpc) = account.vpcs.get_mut(vpc) {
         vpc.writers = vpc.writers.saturating_sub(1);
         vpc.busy_until = (wrote && !pending.is_zero()).then(|| Instant::now() + pending);
     }
@@ -121,7 +121,7 @@ fn describe_route_tables(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && is_text("RouteTableType", &it.kind)
             && is_text("RouterType", "VRouter")
     };
-    let found = cx.world.route_tables.iter().filter(matches).map(|(id, it)| {
+    let found = cx.account.route_tables.iter().filter(matches).map(|(id, it)| {
         json!({
             "RouteTableId": id,
             "RouteTableName": it.name,
@@ -143,7 +143,7 @@ fn describe_route_tables(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 
 fn describe_route_entries(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("RouteTableId")?;
-    let table = cx.world.route_tables.get(id).ok_or_else(no_table)?;
+    let table = cx.account.route_tables.get(id).ok_or_else(no_table)?;
     let size = cx.params.number_in("MaxResult", 1, 500)?.unwrap_or(10);
     let kind = cx.params.one_of("RouteEntryType", &["Custom", "System", "BGP", "CEN", "ECR"])?;
     let hop_type = cx.params.one_of("NextHopType", NEXT_HOP_TYPES)?.unwrap_or("Instance");
@@ -164,7 +164,7 @@ fn describe_route_entries(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             .next_hops
             .iter()
             .map(|hop| {
-                json!({"NextHopId": hop, "NextHopType": it.next_hop_type, "NextHopRegionId": cx.world.region,
+                json!({"NextHopId": hop, "NextHopType": it.next_hop_type, "NextHopRegionId": cx.account.region,
                     "Enabled": 1, "Weight": 0})
             })
             .collect();
@@ -205,24 +205,24 @@ struct Wanted<'a> {
     batch: bool,
 }
 
-fn create(world: &mut World, wanted: &Wanted<'_>) -> Result<String, ApiError> {
-    let table = world.route_tables.get(wanted.table).ok_or_else(no_table)?;
+fn create(account: &mut Account, wanted: &Wanted<'_>) -> Result<String, ApiError> {
+    let table = account.route_tables.get(wanted.table).ok_or_else(no_table)?;
     let cidr = normalise(wanted.cidr)?;
-    check_destination(world, &table.vpc, &cidr, wanted.batch)?;
+    check_destination(account, &table.vpc, &cidr, wanted.batch)?;
     if table.entries.contains_key(&cidr) {
         let message = "The specified route entry already exists.";
         return Err(ApiError::new(400, "InvalidCIDRBlock.Duplicate", message));
     }
-    if table.entries.values().filter(|it| it.kind == "Custom").count() >= world.limits.routes_per_table {
+    if table.entries.values().filter(|it| it.kind == "Custom").count() >= account.limits.routes_per_table {
         let message = "Route entry quota exceeded in this route table.";
         return Err(ApiError::new(400, "QuotaExceeded", message));
     }
     if !NEXT_HOP_TYPES.contains(&wanted.next_hop_type) {
         return Err(ApiError::new(400, "InvalidNextHopType", "The specified NextHopType is not valid."));
     }
-    check_next_hop(world, &table.vpc, wanted)?;
-    let id = world.fresh("rte-bp1", 17);
-    let pending = world.dials.route_pending;
+    check_next_hop(account, &table.vpc, wanted)?;
+    let id = account.fresh("rte-bp1", 17);
+    let pending = account.dials.route_pending;
     let entry = RouteEntry {
         next_hop_type: wanted.next_hop_type.into(),
         name: wanted.name.into(),
@@ -230,7 +230,7 @@ fn create(world: &mut World, wanted: &Wanted<'_>) -> Result<String, ApiError> {
         pending_until: (!pending.is_zero()).then(|| Instant::now() + pending),
         ..RouteEntry::to_instance(&id, wanted.next_hop)
     };
-    if let Some(table) = world.route_tables.get_mut(wanted.table) {
+    if let Some(table) = account.route_tables.get_mut(wanted.table) {
         table.entries.insert(cidr, entry);
     }
     Ok(id)
@@ -250,7 +250,7 @@ fn normalise(cidr: &str) -> Result<String, ApiError> {
     if net.trunc() == net { Ok(text) } else { Err(malformed()) }
 }
 
-fn check_destination(world: &World, vpc: &str, cidr: &str, batch: bool) -> Result<(), ApiError> {
+fn check_destination(account: &Account, vpc: &str, cidr: &str, batch: bool) -> Result<(), ApiError> {
     let Ok(net) = cidr.parse::<Ipv4Net>() else { return Ok(()) };
     let reserved: Ipv4Net = Ipv4Net::new_assert(std::net::Ipv4Addr::new(100, 64, 0, 0), 10);
     let overlap =
@@ -258,7 +258,7 @@ fn check_destination(world: &World, vpc: &str, cidr: &str, batch: bool) -> Resul
     if net == reserved {
         return Err(overlap());
     }
-    let ranges = world.vswitches.values().filter(|it| it.vpc == vpc).filter_map(|it| it.cidr.parse::<Ipv4Net>().ok());
+    let ranges = account.vswitches.values().filter(|it| it.vpc == vpc).filter_map(|it| it.cidr.parse::<Ipv4Net>().ok());
     for range in ranges {
         if range.contains(&net) || (batch && net.contains(&range)) {
             return Err(overlap());
@@ -267,15 +267,15 @@ fn check_destination(world: &World, vpc: &str, cidr: &str, batch: bool) -> Resul
     Ok(())
 }
 
-fn check_next_hop(world: &World, vpc: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
+fn check_next_hop(account: &Account, vpc: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
     let vswitch = match wanted.next_hop_type {
-        "Instance" => world.instances.get(wanted.next_hop).map(|it| &it.vswitch),
-        "NetworkInterface" => world.interfaces.get(wanted.next_hop).map(|it| &it.vswitch),
+        "Instance" => account.instances.get(wanted.next_hop).map(|it| &it.vswitch),
+        "NetworkInterface" => account.interfaces.get(wanted.next_hop).map(|it| &it.vswitch),
         _ => return Ok(()),
     };
     match vswitch {
         None => Err(ApiError::new(404, "InvalidNextHopId.NotFound", "The specified NextHopId does not exist.")),
-        Some(vswitch) if world.vpc_of(vswitch) != vpc => {
+        Some(vswitch) if account.vpc_of(vswitch) != vpc => {
             let message = "The specified instance is not in the VPC of the route table.";
             Err(ApiError::new(404, "OperationFailed.InstanceDismatchCurrentVpc", message))
         }
@@ -302,7 +302,7 @@ fn create_route_entry(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         description: cx.params.get("Description").unwrap_or_default(),
         batch: false,
     };
-    once(cx, "IdempotentParameterMismatch", |cx| Ok(json!({"RouteEntryId": create(cx.world, &wanted)?})))
+    once(cx, "IdempotentParameterMismatch", |cx| Ok(json!({"RouteEntryId": create(cx.account, &wanted)?})))
 }
 
 /// Codes of items differ from those of the single call.
@@ -318,7 +318,7 @@ fn item_code(error: &ApiError) -> &str {
 /// Runs a batch item by item; the tables must be in one VPC, and no more than 50 items are allowed.
 fn batch(
     cx: &mut Context<'_>,
-    each: impl Fn(&mut World, &Params, u32) -> Result<Option<String>, ApiError>,
+    each: impl Fn(&mut Account, &Params, u32) -> Result<Option<String>, ApiError>,
 ) -> Result<Value, ApiError> {
     let indexes = cx.params.indexes("RouteEntries");
     if indexes.len() > 50 {
@@ -331,16 +331,16 @@ fn batch(
     let tables: BTreeSet<&str> =
         indexes.iter().filter_map(|n| cx.params.get(&format!("RouteEntries.{n}.RouteTableId"))).collect();
     let vpcs: BTreeSet<&str> =
-        tables.iter().filter_map(|it| cx.world.route_tables.get(*it)).map(|it| it.vpc.as_str()).collect();
+        tables.iter().filter_map(|it| cx.account.route_tables.get(*it)).map(|it| it.vpc.as_str()).collect();
     if vpcs.len() > 1 {
         return Err(ApiError::new(400, "IllegalParam.RouteTableId", "The route tables are not in one VPC."));
     }
-    if tables.iter().any(|it| !cx.world.route_tables.contains_key(*it)) {
+    if tables.iter().any(|it| !cx.account.route_tables.contains_key(*it)) {
         return Err(no_table());
     }
     let (mut ids, mut failed) = (Vec::new(), Vec::new());
     for n in &indexes {
-        match each(cx.world, cx.params, *n) {
+        match each(cx.account, cx.params, *n) {
             Ok(id) => ids.push(id),
             Err(error) => failed.push(json!({
                 "DstCidrBlock": cx.params.get(&format!("RouteEntries.{n}.DstCidrBlock")),
@@ -361,7 +361,7 @@ fn batch(
 
 fn create_route_entries(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     dry_run(cx)?;
-    batch(cx, |world, params, n| {
+    batch(cx, |account, params, n| {
         let get = |name: &str| params.get(&format!("RouteEntries.{n}.{name}")).unwrap_or_default();
         let wanted = Wanted {
             table: get("RouteTableId"),
@@ -372,13 +372,13 @@ fn create_route_entries(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             description: get("Description"),
             batch: true,
         };
-        create(world, &wanted).map(Some)
+        create(account, &wanted).map(Some)
     })
 }
 
-fn delete(world: &mut World, table: &str, id: Option<&str>, target: Option<(&str, &str)>) -> Result<(), ApiError> {
+fn delete(account: &mut Account, table: &str, id: Option<&str>, target: Option<(&str, &str)>) -> Result<(), ApiError> {
     let gone = || ApiError::new(400, "InvalidRouteEntry.NotFound", "The specified route entry does not exist.");
-    let table = world.route_tables.get_mut(table).ok_or_else(no_table)?;
+    let table = account.route_tables.get_mut(table).ok_or_else(no_table)?;
     let is_it = |(cidr, it): &(&String, &RouteEntry)| match (id, target) {
         (Some(id), _) => it.id == id,
         (None, Some((wanted, hop))) => *cidr == wanted && it.next_hops.iter().any(|it| it == hop),
@@ -402,30 +402,30 @@ fn delete_route_entry(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.get("RouteEntryId");
     if let Some(id) = id {
         let holder = |(_, it): &(&String, &RouteTable)| it.entries.values().any(|it| it.id == id);
-        let table = cx.world.route_tables.iter().find(holder).map(|(id, _)| id.clone());
+        let table = cx.account.route_tables.iter().find(holder).map(|(id, _)| id.clone());
         let gone = || ApiError::new(400, "InvalidRouteEntryId.NotFound", "The specified RouteEntryId does not exist.");
-        delete(cx.world, &table.ok_or_else(gone)?, Some(id), None)?;
+        delete(cx.account, &table.ok_or_else(gone)?, Some(id), None)?;
         return Ok(json!({}));
     }
     let target = (cx.params.need("DestinationCidrBlock")?, cx.params.need("NextHopId")?);
-    delete(cx.world, cx.params.need("RouteTableId")?, None, Some(target))?;
+    delete(cx.account, cx.params.need("RouteTableId")?, None, Some(target))?;
     Ok(json!({}))
 }
 
 fn delete_route_entries(cx: &mut Context<'_>) -> Result<Value, ApiError> {
-    batch(cx, |world, params, n| {
+    batch(cx, |account, params, n| {
         let get = |name: &str| params.get(&format!("RouteEntries.{n}.{name}"));
         let target = get("DstCidrBlock").zip(get("NextHop"));
         if get("RouteEntryId").is_none() && target.is_none() {
             return Err(ApiError::missing(&format!("RouteEntries.{n}.RouteEntryId")));
         }
-        delete(world, get("RouteTableId").unwrap_or_default(), get("RouteEntryId"), target).map(|()| None)
+        delete(account, get("RouteTableId").unwrap_or_default(), get("RouteEntryId"), target).map(|()| None)
     })
 }
 
 fn describe_vpc(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("VpcId")?;
-    let vpc = cx.world.vpcs.get(id).ok_or_else(|| {
+    let vpc = cx.account.vpcs.get(id).ok_or_else(|| {
         ApiError::new(404, "InvalidVpcId.NotFound", "Specified value of VpcId is not found in our record.")
     })?;
     let ipv6: Vec<Value> = Some(&vpc.ipv6_cidr)
@@ -433,13 +433,14 @@ fn describe_vpc(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         .filter(|it| !it.is_empty())
         .map(|it| json!({"Ipv6CidrBlock": it, "Ipv6Isp": "BGP"}))
         .collect();
-    let vswitches: Vec<&String> = cx.world.vswitches.iter().filter(|(_, it)| it.vpc == id).map(|(id, _)| id).collect();
+    let vswitches: Vec<&String> =
+        cx.account.vswitches.iter().filter(|(_, it)| it.vpc == id).map(|(id, _)| id).collect();
     Ok(json!({
         "VpcId": id,
         "VpcName": vpc.name,
         "Status": "Available",
         "CidrBlock": vpc.cidr,
-        "RegionId": cx.world.region,
+        "RegionId": cx.account.region,
         "IsDefault": false,
         "VRouterId": format!("vrt-{}", id.trim_start_matches("vpc-")),
         "SecondaryCidrBlocks": {"SecondaryCidrBlock": vpc.secondary_cidrs},
@@ -451,7 +452,7 @@ fn describe_vpc(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 }
 
 fn describe_vswitches(cx: &mut Context<'_>) -> Result<Value, ApiError> {
-    if let Some(vpc) = cx.params.get("VpcId").filter(|it| !cx.world.vpcs.contains_key(*it)) {
+    if let Some(vpc) = cx.params.get("VpcId").filter(|it| !cx.account.vpcs.contains_key(*it)) {
         let message = format!("The specified VPC {vpc} does not exist.");
         return Err(ApiError::new(400, "Forbidden.VpcNotFound", message));
     }
@@ -462,7 +463,7 @@ fn describe_vswitches(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && is_text("ZoneId", &it.zone)
             && is_text("VSwitchName", &it.name)
     };
-    let found = cx.world.vswitches.iter().filter(matches).map(|(id, it)| {
+    let found = cx.account.vswitches.iter().filter(matches).map(|(id, it)| {
         json!({
             "VSwitchId": id,
             "VSwitchName": it.name,
@@ -486,7 +487,7 @@ fn describe_eips(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let kind = cx.params.get("AssociatedInstanceType").unwrap_or("EcsInstance");
     let in_list = |name: &str, value: &str| cx.params.get(name).is_none_or(|it| it.split(',').any(|it| it == value));
     let found = cx
-        .world
+        .account
         .eips
         .iter()
         .filter(|(id, it)| {
@@ -501,7 +502,7 @@ fn describe_eips(cx: &mut Context<'_>) -> Result<Value, ApiError> {
                 "Status": if it.instance.is_empty() { "Available" } else { "InUse" },
                 "InstanceId": it.instance,
                 "InstanceType": it.instance_type,
-                "InstanceRegionId": cx.world.region,
+                "InstanceRegionId": cx.account.region,
                 "Bandwidth": "5",
                 "InternetChargeType": "PayByTraffic",
                 "ChargeType": "PostPaid",

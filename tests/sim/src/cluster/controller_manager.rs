@@ -49,7 +49,7 @@ impl Cluster {
         let mut changes = self.shared.store.lock().subscribe();
         let mut seen = None;
         loop {
-            changes.look();
+            changes.latest();
             seen = Some(self.mirror_since(seen));
             if changes.changed().await.is_err() {
                 return;

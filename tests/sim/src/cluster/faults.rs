@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::failure::Failure;
 use super::request::Request;
-use crate::gate::{self, Gate};
+use crate::request_hold::{self, HoldPoint};
 
-pub use crate::gate::{Held, Moment};
+pub use crate::request_hold::{Held, Moment};
 
 /// Which requests a fault is for.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +89,7 @@ pub struct Chaos {
 #[derive(Debug)]
 pub(super) enum Step {
     Wait(Duration),
-    Pass(Gate),
+    Pass(HoldPoint),
     Refuse(Failure),
     Lose,
     DropWatches,
@@ -115,7 +115,7 @@ struct Rule {
 #[derive(Debug)]
 enum Trouble {
     Effect(Effect),
-    Hold(Moment, Option<Gate>),
+    Hold(Moment, Option<HoldPoint>),
 }
 
 #[derive(Debug, Default)]
@@ -131,8 +131,8 @@ impl Faults {
     }
 
     pub(super) fn hold(&mut self, matching: Match, skip: usize, moment: Moment) -> Held {
-        let (gate, held) = gate::gate();
-        self.rules.push(Rule { matching, trouble: Trouble::Hold(moment, Some(gate)), skip, left: 1 });
+        let (point, held) = request_hold::hold_point();
+        self.rules.push(Rule { matching, trouble: Trouble::Hold(moment, Some(point)), skip, left: 1 });
         held
     }
 
@@ -174,9 +174,9 @@ impl Faults {
             Trouble::Effect(Effect::LoseAnswer) => plan.after.push(Step::Lose),
             Trouble::Effect(Effect::Delay(time)) => plan.before.push(Step::Wait(*time)),
             Trouble::Effect(Effect::DelayAnswer(time)) => plan.after.push(Step::Wait(*time)),
-            Trouble::Hold(moment, gate) => {
+            Trouble::Hold(moment, point) => {
                 let steps = if *moment == Moment::Before { &mut plan.before } else { &mut plan.after };
-                steps.extend(gate.take().map(Step::Pass));
+                steps.extend(point.take().map(Step::Pass));
             }
         }
         if rule.left == 0 {

@@ -137,8 +137,8 @@ impl Cluster {
     async fn take(&self, step: Step) -> Result<Option<Failure>, Lost> {
         match step {
             Step::Wait(time) => tokio::time::sleep(time).await,
-            Step::Pass(gate) => {
-                if !gate.pass().await {
+            Step::Pass(point) => {
+                if !point.pass().await {
                     return Err(Lost);
                 }
             }

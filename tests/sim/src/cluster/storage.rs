@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::object;
 use super::resources::Resource;
 use super::services::Allocations;
-use crate::told::{Listener, Teller};
+use crate::ordered_watch::{Receiver, Sender};
 
 /// How many changes are kept before the oldest are compacted away.
 const HISTORY: usize = 50_000;
@@ -54,7 +54,7 @@ pub(super) struct Store {
     history: VecDeque<Change>,
     /// Of the Services among the objects.
     allocations: Allocations,
-    changed: Teller<u64>,
+    changed: Sender<u64>,
 }
 
 impl Store {
@@ -66,7 +66,7 @@ impl Store {
             objects: BTreeMap::new(),
             history: VecDeque::new(),
             allocations: Allocations::default(),
-            changed: Teller::new(1),
+            changed: Sender::new(1),
         }
     }
 
@@ -76,14 +76,14 @@ impl Store {
             objects: self.objects.clone(),
             history: self.history.clone(),
             allocations: self.allocations.clone(),
-            changed: Teller::new(self.version),
+            changed: Sender::new(self.version),
             ..*self
         }
     }
 
     /// Goes back to how another store is. Who is subscribed stays so, and is told of a version that he has already seen.
     pub(super) fn restore(&mut self, backup: &Store) {
-        let changed = std::mem::replace(&mut self.changed, Teller::new(0));
+        let changed = std::mem::replace(&mut self.changed, Sender::new(0));
         *self = Store { changed, ..backup.fork() };
         self.changed.change(|version| *version = self.version);
     }
@@ -99,8 +99,8 @@ impl Store {
     }
 
     /// Tells the version of each write.
-    pub(super) fn subscribe(&self) -> Listener<u64> {
-        self.changed.listen()
+    pub(super) fn subscribe(&self) -> Receiver<u64> {
+        self.changed.subscribe()
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<&Arc<Value>> {

@@ -18,7 +18,7 @@ use super::selectors::Selector;
 use super::storage::{Change, Store};
 use super::tables;
 use super::version::Feature;
-use crate::told::Listener;
+use crate::ordered_watch::Receiver;
 
 /// How long a watch lasts that does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -47,8 +47,8 @@ pub(super) struct Watcher {
     /// Version of the last change that was looked at.
     position: u64,
     pending: VecDeque<Value>,
-    changes: Listener<u64>,
-    dial: Listener<Dial>,
+    changes: Receiver<u64>,
+    dial: Receiver<Dial>,
     /// How often watches had been cut when this one began.
     cuts: u64,
     deadline: Instant,
@@ -80,7 +80,7 @@ impl Watcher {
             pending: VecDeque::new(),
             changes: store.subscribe(),
             cuts: shared.watches.get().cuts,
-            dial: shared.watches.listen(),
+            dial: shared.watches.subscribe(),
             deadline: now + timeout,
             next_bookmark: bookmarks.then(|| now + BOOKMARKS_EVERY),
             ended: false,
@@ -122,7 +122,7 @@ impl Watcher {
             if self.ended && self.pending.is_empty() {
                 return None;
             }
-            let dial = self.dial.look();
+            let dial = self.dial.latest();
             if dial.cuts != self.cuts {
                 self.pending.clear();
                 self.ended = true;
@@ -137,7 +137,7 @@ impl Watcher {
                 line.push('\n');
                 return Some(Ok(Bytes::from(line)));
             }
-            self.changes.look();
+            self.changes.latest();
             self.catch_up();
             if self.pending.is_empty() {
                 self.wait().await;

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::super::account::{Account, Acl};
 use super::super::actions::{Action, Context, Product, page};
 use super::super::ecs::{has_tags, tag_list};
 use super::super::protocol::ApiError;
-use super::super::world::{Acl, World};
 use super::tags;
 
 /// Lists in a region, entries in a list, entries in a call.
@@ -48,22 +48,23 @@ fn create(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     if name.chars().count() > 80 || !name.chars().all(is_allowed) {
         return Err(ApiError::invalid("AclName", "1 to 80 letters, digits, . - / _ are allowed"));
     }
-    if cx.world.acls.values().any(|it| it.name == name) {
+    if cx.account.acls.values().any(|it| it.name == name) {
         return Err(ApiError::new(400, "InvalidParameter.AclName", "The specified AclName is in use already."));
     }
-    if cx.world.acls.len() >= MOST_LISTS {
+    if cx.account.acls.len() >= MOST_LISTS {
         return Err(ApiError::new(400, "AclNumberOverLimit", "The number of access control lists exceeds the limit."));
     }
     let ip_version = cx.params.one_of("AddressIPVersion", &["ipv4", "ipv6"])?.unwrap_or("ipv4").to_owned();
     let acl = Acl { name: name.to_owned(), entries: Default::default(), ip_version, tags: tags::given(cx.params)? };
-    let id = cx.world.fresh("acl-bp1", 17);
-    cx.world.acls.insert(id.clone(), acl);
+    let id = cx.account.fresh("acl-bp1", 17);
+    cx.account.acls.insert(id.clone(), acl);
     Ok(json!({"AclId": id}))
 }
 
 /// Listeners that use a list: load balancer, port, protocol, how.
-fn users(world: &World, id: &str) -> Vec<Value> {
-    let listeners = world.load_balancers.iter().flat_map(|(lb, it)| it.listeners.iter().map(move |found| (lb, found)));
+fn users(account: &Account, id: &str) -> Vec<Value> {
+    let listeners =
+        account.load_balancers.iter().flat_map(|(lb, it)| it.listeners.iter().map(move |found| (lb, found)));
     listeners
         .filter(|(_, (_, it))| it.acl_ids.iter().any(|used| used == id))
         .map(|(lb, ((port, protocol), it))| {
@@ -74,13 +75,13 @@ fn users(world: &World, id: &str) -> Vec<Value> {
 
 fn delete(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("AclId")?;
-    if !cx.world.acls.contains_key(id) {
+    if !cx.account.acls.contains_key(id) {
         return Err(unknown(id));
     }
-    if !users(cx.world, id).is_empty() {
+    if !users(cx.account, id).is_empty() {
         return Err(ApiError::new(400, "OperationDenied.AclInUse", "The access control list is used by listeners."));
     }
-    cx.world.acls.remove(id);
+    cx.account.acls.remove(id);
     Ok(json!({}))
 }
 
@@ -112,7 +113,7 @@ fn entries(cx: &Context<'_>) -> Result<Vec<Entry>, ApiError> {
 fn add(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("AclId")?;
     let given = entries(cx)?;
-    let acl = cx.world.acls.get_mut(id).ok_or_else(|| unknown(id))?;
+    let acl = cx.account.acls.get_mut(id).ok_or_else(|| unknown(id))?;
     if acl.entries.len() + given.len() > MOST_ENTRIES {
         return Err(ApiError::new(400, "AclEntryExceedLimit", "The number of entries exceeds the limit."));
     }
@@ -123,7 +124,7 @@ fn add(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 fn remove(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("AclId")?;
     let given = entries(cx)?;
-    let acl = cx.world.acls.get_mut(id).ok_or_else(|| unknown(id))?;
+    let acl = cx.account.acls.get_mut(id).ok_or_else(|| unknown(id))?;
     acl.entries.retain(|entry, _| given.iter().all(|it| it.entry != *entry));
     Ok(json!({}))
 }
@@ -131,7 +132,7 @@ fn remove(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let wanted = cx.params.tags();
     let found: Vec<Value> = cx
-        .world
+        .account
         .acls
         .iter()
         .filter(|(_, it)| cx.params.get("AclName").is_none_or(|name| it.name.contains(name)))
@@ -149,7 +150,7 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 
 fn describe(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("AclId")?;
-    let acl = cx.world.acls.get(id).ok_or_else(|| unknown(id))?;
+    let acl = cx.account.acls.get(id).ok_or_else(|| unknown(id))?;
     let entries: Vec<Value> =
         acl.entries.iter().map(|(entry, comment)| json!({"AclEntryIP": entry, "AclEntryComment": comment})).collect();
     Ok(json!({
@@ -157,7 +158,7 @@ fn describe(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         "AclName": acl.name,
         "AddressIPVersion": acl.ip_version,
         "AclEntrys": {"AclEntry": entries},
-        "RelatedListeners": {"RelatedListener": users(cx.world, id)},
+        "RelatedListeners": {"RelatedListener": users(cx.account, id)},
         "Tags": {"Tag": tag_list(&acl.tags)},
     }))
 }

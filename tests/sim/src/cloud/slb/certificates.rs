@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::super::account::{Account, DomainExtension, Listener, Protocol};
 use super::super::actions::{Action, Context, Product};
 use super::super::protocol::ApiError;
 use super::super::sts::seconds;
-use super::super::world::{DomainExtension, Listener, Protocol, World};
 use super::{claim, for_write, instance, not_found};
 
 pub(super) fn actions() -> Vec<Action> {
@@ -41,8 +41,8 @@ pub(super) fn actions() -> Vec<Action> {
 }
 
 /// Whether a certificate can be used: it must exist.
-pub(super) fn check(world: &World, id: &str) -> Result<(), ApiError> {
-    if world.certificates.contains_key(id) {
+pub(super) fn check(account: &Account, id: &str) -> Result<(), ApiError> {
+    if account.certificates.contains_key(id) {
         return Ok(());
     }
     Err(ApiError::new(400, "CertificateNotExist", format!("The specified ServerCertificateId {id} does not exist.")))
@@ -51,7 +51,7 @@ pub(super) fn check(world: &World, id: &str) -> Result<(), ApiError> {
 fn describe_certificates(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let wanted = cx.params.get("ServerCertificateId");
     let found: Vec<Value> = cx
-        .world
+        .account
         .certificates
         .iter()
         .filter(|(id, _)| wanted.is_none_or(|it| it == *id))
@@ -63,7 +63,7 @@ fn describe_certificates(cx: &mut Context<'_>) -> Result<Value, ApiError> {
                 "ExpireTime": seconds(it.expires),
                 "ExpireTimeStamp": it.expires.as_millisecond(),
                 "CreateTimeStamp": 1_577_836_800_000_i64,
-                "RegionId": cx.world.region,
+                "RegionId": cx.account.region,
                 "SubjectAlternativeNames": {"SubjectAlternativeName": [it.common_name]},
             })
         })
@@ -75,7 +75,7 @@ fn describe_certificates(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 fn https_port(cx: &Context<'_>) -> Result<(u16, Protocol), ApiError> {
     let port = cx.params.number_in("ListenerPort", 1, 65535)?.and_then(|it| u16::try_from(it).ok()).unwrap_or_default();
     let key = (port, Protocol::Https);
-    if instance(cx.world, cx.params.need("LoadBalancerId")?)?.listeners.contains_key(&key) {
+    if instance(cx.account, cx.params.need("LoadBalancerId")?)?.listeners.contains_key(&key) {
         return Ok(key);
     }
     Err(ApiError::new(404, "ResourceNotFound.Listener", "The specified listener does not exist."))
@@ -83,7 +83,8 @@ fn https_port(cx: &Context<'_>) -> Result<(u16, Protocol), ApiError> {
 
 fn describe_extensions(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let key = https_port(cx)?;
-    let listener = instance(cx.world, cx.params.need("LoadBalancerId")?)?.listeners.get(&key).ok_or_else(not_found)?;
+    let listener =
+        instance(cx.account, cx.params.need("LoadBalancerId")?)?.listeners.get(&key).ok_or_else(not_found)?;
     let wanted = cx.params.get("DomainExtensionId");
     let found: Vec<Value> = listener
         .domain_extensions
@@ -98,9 +99,9 @@ fn create_extension(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let key = https_port(cx)?;
     let domain = cx.params.need("Domain")?;
     let certificate = cx.params.need("ServerCertificateId")?;
-    check(cx.world, certificate)?;
-    let most = cx.world.limits.domain_extensions;
-    let id = cx.world.fresh("de-bp1", 17);
+    check(cx.account, certificate)?;
+    let most = cx.account.limits.domain_extensions;
+    let id = cx.account.fresh("de-bp1", 17);
     let listener = for_write(cx)?.listeners.get_mut(&key).ok_or_else(not_found)?;
     if listener.domain_extensions.values().any(|it| it.domain == domain) {
         let message = format!("The domain {domain} already exists on this listener.");
@@ -122,20 +123,20 @@ fn holder<'w>(cx: &'w mut Context<'_>) -> Result<(&'w mut Listener, String), Api
     let unknown =
         || ApiError::new(400, "InvalidParameter.DomainExtensionId", "The specified DomainExtensionId does not exist.");
     let owner = cx
-        .world
+        .account
         .load_balancers
         .iter()
         .find(|(_, it)| it.listeners.values().any(|it| has_it(&it)))
         .map(|(id, _)| id.clone())
         .ok_or_else(unknown)?;
-    let lb = claim(cx.world, &owner, cx.action)?;
+    let lb = claim(cx.account, &owner, cx.action)?;
     let listener = lb.listeners.values_mut().find(|it| it.domain_extensions.contains_key(id)).ok_or_else(unknown)?;
     Ok((listener, id.to_owned()))
 }
 
 fn set_extension(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let certificate = cx.params.need("ServerCertificateId")?;
-    check(cx.world, certificate)?;
+    check(cx.account, certificate)?;
     let (listener, id) = holder(cx)?;
     if let Some(it) = listener.domain_extensions.get_mut(&id) {
         it.certificate = certificate.into();

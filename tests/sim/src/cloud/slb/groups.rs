@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
+use super::super::account::{Account, Backend, Group, LoadBalancer};
 use super::super::actions::{Action, Context, Product};
 use super::super::ecs::tag_list;
 use super::super::protocol::ApiError;
 use super::super::sts::seconds;
-use super::super::world::{Backend, Group, LoadBalancer, World};
 use super::{claim, for_write, instance};
 
 pub(super) fn actions() -> Vec<Action> {
@@ -46,13 +46,13 @@ fn no_group() -> ApiError {
 /// The group that a call names and its load balancer, claimed for a write.
 fn group_for_write(cx: &mut Context<'_>) -> Result<(String, String), ApiError> {
     let group = cx.params.need("VServerGroupId")?;
-    let owner = cx.world.owner_of_group(group).cloned().ok_or_else(no_group)?;
-    claim(cx.world, &owner, cx.action)?;
+    let owner = cx.account.owner_of_group(group).cloned().ok_or_else(no_group)?;
+    claim(cx.account, &owner, cx.action)?;
     Ok((owner, group.to_owned()))
 }
 
-fn group_mut<'w>(world: &'w mut World, owner: &str, group: &str) -> Result<&'w mut Group, ApiError> {
-    world.load_balancers.get_mut(owner).and_then(|it| it.groups.get_mut(group)).ok_or_else(no_group)
+fn group_mut<'w>(account: &'w mut Account, owner: &str, group: &str) -> Result<&'w mut Group, ApiError> {
+    account.load_balancers.get_mut(owner).and_then(|it| it.groups.get_mut(group)).ok_or_else(no_group)
 }
 
 /// A backend as a call gives it; what is absent keeps its old value on changes.
@@ -76,7 +76,7 @@ fn read(cx: &Context<'_>, name: &str) -> Result<Vec<Given>, ApiError> {
         || ApiError::new(400, "InvalidBackendServers.Malformed", format!("The specified {name} is malformed."));
     let Some(text) = cx.params.get(name) else { return Ok(Vec::new()) };
     let items: Vec<serde_json::Map<String, Value>> = serde_json::from_str(text).map_err(|_| malformed())?;
-    let most = cx.world.limits.backends_per_call;
+    let most = cx.account.limits.backends_per_call;
     if items.len() > most {
         let message = format!("At most {most} backend servers are allowed in one call.");
         return Err(ApiError::new(400, "SizeLimitExceeded.BackendServers", message));
@@ -127,18 +127,18 @@ fn read_one(cx: &Context<'_>, item: &serde_json::Map<String, Value>) -> Option<R
 }
 
 /// The VPC of a server, and the address that serves.
-fn locate(world: &World, it: &Backend) -> Result<(String, String), ApiError> {
+fn locate(account: &Account, it: &Backend) -> Result<(String, String), ApiError> {
     let unknown = || {
         let message = format!("The specified ServerId {} does not exist.", it.server_id);
         ApiError::new(400, "InvalidServerId.NotExist", message)
     };
     let (vswitch, addresses) = match it.kind.as_str() {
-        "ecs" => world.instances.get(&it.server_id).map(|it| (&it.vswitch, &it.private_ips)),
-        _ => world.interfaces.get(&it.server_id).map(|it| (&it.vswitch, &it.ipv4)),
+        "ecs" => account.instances.get(&it.server_id).map(|it| (&it.vswitch, &it.private_ips)),
+        _ => account.interfaces.get(&it.server_id).map(|it| (&it.vswitch, &it.ipv4)),
     }
     .ok_or_else(unknown)?;
     if !it.server_ip.is_empty() && !addresses.contains(&it.server_ip) {
-        let is_ipv6 = world.interfaces.get(&it.server_id).is_some_and(|eni| eni.ipv6.contains(&it.server_ip));
+        let is_ipv6 = account.interfaces.get(&it.server_id).is_some_and(|eni| eni.ipv6.contains(&it.server_ip));
         if !is_ipv6 {
             let message = format!("The address {} does not belong to {}.", it.server_ip, it.server_id);
             return Err(ApiError::new(400, "InvalidParameter.ServerIp", message));
@@ -146,22 +146,22 @@ fn locate(world: &World, it: &Backend) -> Result<(String, String), ApiError> {
     }
     let address =
         if it.server_ip.is_empty() { addresses.first().cloned().unwrap_or_default() } else { it.server_ip.clone() };
-    Ok((world.vpc_of(vswitch).to_owned(), address))
+    Ok((account.vpc_of(vswitch).to_owned(), address))
 }
 
 /// Checks backends that are to come into a group: they exist, are in one VPC, and do not share an address and port.
-fn check(world: &World, lb: &LoadBalancer, group: Option<&Group>, new: &[Given]) -> Result<(), ApiError> {
+fn check(account: &Account, lb: &LoadBalancer, group: Option<&Group>, new: &[Given]) -> Result<(), ApiError> {
     let mut vpc = (!lb.vpc.is_empty()).then(|| lb.vpc.clone());
     let mut held = Vec::new();
     for it in group.into_iter().flat_map(|it| &it.backends) {
-        if let Ok((found, address)) = locate(world, it) {
+        if let Ok((found, address)) = locate(account, it) {
             vpc = vpc.or(Some(found));
             held.push((it.server_id.clone(), address, it.port));
         }
     }
     for given in new {
         let it = &given.backend;
-        let (found, address) = locate(world, it)?;
+        let (found, address) = locate(account, it)?;
         if vpc.as_ref().is_some_and(|vpc| *vpc != found) {
             let message = "The specified backend servers and the load balancer are not in one network.";
             return Err(ApiError::new(400, "NetworkConflict", message));
@@ -191,18 +191,18 @@ fn put(group: &mut Group, new: Vec<Given>) {
 }
 
 /// Adds backends to a group within the quota of its load balancer.
-fn admit(world: &mut World, owner: &str, id: &str, new: Vec<Given>) -> Result<(), ApiError> {
-    let lb = instance(world, owner)?;
+fn admit(account: &mut Account, owner: &str, id: &str, new: Vec<Given>) -> Result<(), ApiError> {
+    let lb = instance(account, owner)?;
     let group = lb.groups.get(id).ok_or_else(no_group)?;
-    check(world, lb, Some(group), &new)?;
+    check(account, lb, Some(group), &new)?;
     let mut wanted = group.clone();
     put(&mut wanted, new);
     let others: usize = lb.groups.iter().filter(|(other, _)| *other != id).map(|(_, it)| it.backends.len()).sum();
-    if others + wanted.backends.len() > world.limits.backends {
+    if others + wanted.backends.len() > account.limits.backends {
         let message = "The number of backend servers exceeds the limit of the load balancer.";
         return Err(ApiError::new(400, "InstanceBackendServerNumberOverLimit", message));
     }
-    *group_mut(world, owner, id)? = wanted;
+    *group_mut(account, owner, id)? = wanted;
     Ok(())
 }
 
@@ -219,38 +219,38 @@ fn create(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let backends = read(cx, "BackendServers")?;
     let tags = super::tags::given(cx.params)?;
     let owner = cx.params.need("LoadBalancerId")?;
-    let most = cx.world.limits.groups;
-    let lb = instance(cx.world, owner)?;
+    let most = cx.account.limits.groups;
+    let lb = instance(cx.account, owner)?;
     if lb.groups.len() >= most {
         let message = "The number of vServer groups exceeds the quota.";
         return Err(ApiError::new(400, "OperationForbidden.QuotaLimit", message));
     }
-    check(cx.world, lb, None, &backends)?;
-    let id = cx.world.fresh("rsp-bp1", 17);
+    check(cx.account, lb, None, &backends)?;
+    let id = cx.account.fresh("rsp-bp1", 17);
     for_write(cx)?.groups.insert(id.clone(), Group { tags, ..Group::new(name) });
-    if let Err(error) = admit(cx.world, owner, &id, backends) {
-        cx.world.load_balancers.get_mut(owner).and_then(|it| it.groups.remove(&id));
+    if let Err(error) = admit(cx.account, owner, &id, backends) {
+        cx.account.load_balancers.get_mut(owner).and_then(|it| it.groups.remove(&id));
         return Err(error);
     }
-    answer(cx.world, owner, &id)
+    answer(cx.account, owner, &id)
 }
 
 /// What all calls that change a group answer.
-fn answer(world: &World, owner: &str, id: &str) -> Result<Value, ApiError> {
-    let group = instance(world, owner)?.groups.get(id).ok_or_else(no_group)?;
-    let backends: Vec<Value> = group.backends.iter().map(|it| shown(world, it)).collect();
+fn answer(account: &Account, owner: &str, id: &str) -> Result<Value, ApiError> {
+    let group = instance(account, owner)?.groups.get(id).ok_or_else(no_group)?;
+    let backends: Vec<Value> = group.backends.iter().map(|it| shown(account, it)).collect();
     Ok(json!({"VServerGroupId": id, "VServerGroupName": group.name, "BackendServers": {"BackendServer": backends}}))
 }
 
-fn shown(world: &World, it: &Backend) -> Value {
-    let address = world.dials.show_server_ips.then(|| locate(world, it).ok()).flatten().map(|(_, address)| address);
+fn shown(account: &Account, it: &Backend) -> Value {
+    let address = account.dials.show_server_ips.then(|| locate(account, it).ok()).flatten().map(|(_, address)| address);
     let address = address.as_ref().unwrap_or(&it.server_ip);
     json!({"ServerId": it.server_id, "ServerIp": address, "Port": it.port, "Weight": it.weight, "Type": it.kind,
         "Description": it.description})
 }
 
 fn describe_all(cx: &mut Context<'_>) -> Result<Value, ApiError> {
-    let lb = instance(cx.world, cx.params.need("LoadBalancerId")?)?;
+    let lb = instance(cx.account, cx.params.need("LoadBalancerId")?)?;
     let groups: Vec<Value> = lb
         .groups
         .iter()
@@ -277,15 +277,15 @@ fn describe_all(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 
 fn describe_one(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("VServerGroupId")?;
-    let owner = cx.world.owner_of_group(id).ok_or_else(no_group)?;
-    let mut body = answer(cx.world, owner, id)?;
+    let owner = cx.account.owner_of_group(id).ok_or_else(no_group)?;
+    let mut body = answer(cx.account, owner, id)?;
     body["LoadBalancerId"] = json!(owner);
     Ok(body)
 }
 
 fn delete(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let (owner, id) = group_for_write(cx)?;
-    if let Some(lb) = cx.world.load_balancers.get_mut(&owner) {
+    if let Some(lb) = cx.account.load_balancers.get_mut(&owner) {
         if lb.listeners.values().any(|it| it.group == id) {
             let message = "The specified vServer group is in use by a listener.";
             return Err(ApiError::new(400, "RspoolVipExist", message));
@@ -298,15 +298,15 @@ fn delete(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 fn add(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let new = read(cx, "BackendServers")?;
     let (owner, id) = group_for_write(cx)?;
-    admit(cx.world, &owner, &id, new)?;
-    answer(cx.world, &owner, &id)
+    admit(cx.account, &owner, &id, new)?;
+    answer(cx.account, &owner, &id)
 }
 
 fn remove(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let gone = read(cx, "BackendServers")?;
     let (owner, id) = group_for_write(cx)?;
-    group_mut(cx.world, &owner, &id)?.backends.retain(|it| !gone.iter().any(|gone| gone.is(it)));
-    answer(cx.world, &owner, &id)
+    group_mut(cx.account, &owner, &id)?.backends.retain(|it| !gone.iter().any(|gone| gone.is(it)));
+    answer(cx.account, &owner, &id)
 }
 
 fn set(cx: &mut Context<'_>) -> Result<Value, ApiError> {
@@ -314,7 +314,7 @@ fn set(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let name = cx.params.get("VServerGroupName");
     name.map(check_name).transpose()?;
     let (owner, id) = group_for_write(cx)?;
-    let group = group_mut(cx.world, &owner, &id)?;
+    let group = group_mut(cx.account, &owner, &id)?;
     if let Some(missing) = changes.iter().find(|change| !group.backends.iter().any(|it| change.is(it))) {
         let message = format!("The backend server {} is not in the group.", missing.backend.server_id);
         return Err(ApiError::new(404, "ResourceNotFound.vServers", message));
@@ -330,17 +330,17 @@ fn set(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     if let Some(name) = name {
         group.name = name.into();
     }
-    answer(cx.world, &owner, &id)
+    answer(cx.account, &owner, &id)
 }
 
 fn modify(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let (old, new) = (read(cx, "OldBackendServers")?, read(cx, "NewBackendServers")?);
     let (owner, id) = group_for_write(cx)?;
-    let before = group_mut(cx.world, &owner, &id)?.clone();
-    group_mut(cx.world, &owner, &id)?.backends.retain(|it| !old.iter().any(|old| old.is(it)));
-    if let Err(error) = admit(cx.world, &owner, &id, new) {
-        *group_mut(cx.world, &owner, &id)? = before;
+    let before = group_mut(cx.account, &owner, &id)?.clone();
+    group_mut(cx.account, &owner, &id)?.backends.retain(|it| !old.iter().any(|old| old.is(it)));
+    if let Err(error) = admit(cx.account, &owner, &id, new) {
+        *group_mut(cx.account, &owner, &id)? = before;
         return Err(error);
     }
-    answer(cx.world, &owner, &id)
+    answer(cx.account, &owner, &id)
 }

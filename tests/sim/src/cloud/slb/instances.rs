@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::super::account::{Account, LoadBalancer, Shared};
 use super::super::actions::{Action, Context, Product, once, page};
 use super::super::ecs::{has_tags, tag_list};
 use super::super::protocol::{ApiError, Params};
 use super::super::sts::seconds;
-use super::super::world::{LoadBalancer, Shared, World};
 use super::{for_write, instance, tags};
 
 const SPECS: &[&str] =
@@ -113,15 +113,15 @@ fn create(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let delete_protection = params.one_of("DeleteProtection", &["on", "off"])? == Some("on");
     let (protection, reason) = protection(params)?;
     let given_tags = tags::given(params)?;
-    if cx.world.load_balancers.len() >= cx.world.limits.load_balancers {
+    if cx.account.load_balancers.len() >= cx.account.limits.load_balancers {
         let message = "The number of load balancers exceeds the quota.";
         return Err(ApiError::new(400, "OperationForbidden.QuotaLimit", message));
     }
     let site = site(cx, ip_version)?;
-    if let Some(vswitch) = cx.world.vswitches.get_mut(&site.vswitch) {
+    if let Some(vswitch) = cx.account.vswitches.get_mut(&site.vswitch) {
         vswitch.available_ips = vswitch.available_ips.saturating_sub(1);
     }
-    let id = cx.world.fresh("lb-bp1", 17);
+    let id = cx.account.fresh("lb-bp1", 17);
     let is_bought = internet_charge_type == "paybybandwidth" && site.address_type == "internet";
     let made = LoadBalancer {
         name: if name.is_empty() { id.clone() } else { name.into() },
@@ -152,9 +152,9 @@ fn create(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         "VpcId": made.vpc,
         "VSwitchId": made.vswitch,
         "ResourceGroupId": made.resource_group,
-        "OrderId": cx.world.counter,
+        "OrderId": cx.account.counter,
     });
-    cx.world.load_balancers.insert(id, made.into());
+    cx.account.load_balancers.insert(id, made.into());
     Ok(answer)
 }
 
@@ -165,7 +165,7 @@ fn site(cx: &mut Context<'_>, ip_version: &str) -> Result<Site, ApiError> {
     let (mut vpc, mut vswitch) = (String::new(), String::new());
     if !is_internet {
         let id = params.need("VSwitchId")?;
-        let Some(known) = cx.world.vswitches.get(id) else {
+        let Some(known) = cx.account.vswitches.get(id) else {
             return Err(ApiError::new(400, "VSwitchNotExist", "The specified virtual switch does not exist."));
         };
         if params.get("VpcId").is_some_and(|it| it != known.vpc) {
@@ -177,44 +177,44 @@ fn site(cx: &mut Context<'_>, ip_version: &str) -> Result<Site, ApiError> {
         }
         (vpc, vswitch) = (known.vpc.clone(), id.to_owned());
     }
-    let own_zone = cx.world.vswitches.get(&vswitch).map(|it| it.zone.clone());
-    let (master_zone, slave_zone) = zones(cx.world, params, own_zone)?;
+    let own_zone = cx.account.vswitches.get(&vswitch).map(|it| it.zone.clone());
+    let (master_zone, slave_zone) = zones(cx.account, params, own_zone)?;
     let address = match params.get("Address") {
         Some(_) if is_internet => {
             let message = "The parameter Address is supported by intranet load balancers only.";
             return Err(ApiError::new(400, "InvalidParameter.Address", message));
         }
         Some(address) => {
-            let range = cx.world.vswitches.get(&vswitch).map(|it| it.cidr.as_str()).unwrap_or_default();
-            if !super::super::world::contains(range, address) {
+            let range = cx.account.vswitches.get(&vswitch).map(|it| it.cidr.as_str()).unwrap_or_default();
+            if !super::super::account::contains(range, address) {
                 return Err(ApiError::invalid("Address", "it is not within the range of the vSwitch"));
             }
-            if !cx.world.address_is_free(address) {
+            if !cx.account.address_is_free(address) {
                 return Err(ApiError::new(400, "AssociateIpFail", "The specified address is already in use."));
             }
             address.to_owned()
         }
-        None => cx.world.fresh_address((!is_internet).then_some(vswitch.as_str()), ip_version),
+        None => cx.account.fresh_address((!is_internet).then_some(vswitch.as_str()), ip_version),
     };
     let address_type = if is_internet { "internet" } else { "intranet" };
     Ok(Site { address_type, address, vpc, vswitch, master_zone, slave_zone })
 }
 
-fn zones(world: &World, params: &Params, own: Option<String>) -> Result<(String, String), ApiError> {
+fn zones(account: &Account, params: &Params, own: Option<String>) -> Result<(String, String), ApiError> {
     for name in ["MasterZoneId", "SlaveZoneId"] {
-        if let Some(zone) = params.get(name).filter(|it| !world.zones.iter().any(|known| known == it)) {
+        if let Some(zone) = params.get(name).filter(|it| !account.zones.iter().any(|known| known == it)) {
             return Err(ApiError::invalid(name, &format!("there is no zone {zone}")));
         }
     }
-    let for_sale = |it: &&String| !world.sold_out_zones.contains(*it);
-    let wanted = params.get("MasterZoneId").map(str::to_owned).or(own.filter(|it| world.zones.contains(it)));
-    let master = wanted.or_else(|| world.zones.iter().find(for_sale).cloned()).unwrap_or_default();
+    let for_sale = |it: &&String| !account.sold_out_zones.contains(*it);
+    let wanted = params.get("MasterZoneId").map(str::to_owned).or(own.filter(|it| account.zones.contains(it)));
+    let master = wanted.or_else(|| account.zones.iter().find(for_sale).cloned()).unwrap_or_default();
     let other = || {
-        let rest = || world.zones.iter().filter(|it| **it != master);
+        let rest = || account.zones.iter().filter(|it| **it != master);
         rest().find(for_sale).or_else(|| rest().next()).cloned().unwrap_or_else(|| master.clone())
     };
     let slave = params.get("SlaveZoneId").map_or_else(other, str::to_owned);
-    if world.sold_out_zones.contains(&master) {
+    if account.sold_out_zones.contains(&master) {
         let message = format!("The resources of zone {master} are insufficient.");
         return Err(ApiError::new(400, "OperationFailed.ZoneResourceLimit", message));
     }
@@ -275,11 +275,11 @@ fn describe_all(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && has_tags(&it.tags, &all_of)
             && any_of.as_ref().is_none_or(|any| any.iter().any(|(key, value)| it.tags.get(key) == Some(value)))
     };
-    let found = cx.world.load_balancers.iter().filter(matches);
+    let found = cx.account.load_balancers.iter().filter(matches);
     // The newest first, as the console shows them.
     let mut found: Vec<_> = found.collect();
     found.sort_by_key(|(_, it)| std::cmp::Reverse(it.created));
-    let found = found.into_iter().map(|(id, it)| summary(&cx.world.region, id, it)).collect();
+    let found = found.into_iter().map(|(id, it)| summary(&cx.account.region, id, it)).collect();
     let (items, mut body) = page(params, found, 10, 100)?;
     body["LoadBalancers"] = json!({"LoadBalancer": items});
     Ok(body)
@@ -331,8 +331,8 @@ fn summary(region: &str, id: &str, it: &LoadBalancer) -> Value {
 
 fn describe_one(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let id = cx.params.need("LoadBalancerId")?;
-    let it = instance(cx.world, id)?;
-    let mut body = summary(&cx.world.region, id, it);
+    let it = instance(cx.account, id)?;
+    let mut body = summary(&cx.account.region, id, it);
     body["InternetChargeType"] = it.internet_charge_type.clone().into();
     body["HasReservedInfo"] = it.reserved.is_some().to_string().into();
     if let Some((charge_type, bandwidth)) = &it.reserved {
@@ -362,8 +362,8 @@ fn delete(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         let message = "The specified load balancer is protected from deletion.";
         return Err(ApiError::new(400, "OperationDenied.DeleteProtectionIsOn", message));
     }
-    let gone = cx.world.load_balancers.remove(cx.params.need("LoadBalancerId")?);
-    if let Some(vswitch) = gone.and_then(|it| cx.world.vswitches.get_mut(&it.vswitch)) {
+    let gone = cx.account.load_balancers.remove(cx.params.need("LoadBalancerId")?);
+    if let Some(vswitch) = gone.and_then(|it| cx.account.vswitches.get_mut(&it.vswitch)) {
         vswitch.available_ips += 1;
     }
     Ok(json!({}))
@@ -399,7 +399,7 @@ fn refuse(charge_type: &str) -> ApiError {
 
 fn modify_spec(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let spec = cx.params.one_of("LoadBalancerSpec", SPECS)?.unwrap_or_default();
-    let order = cx.world.counter;
+    let order = cx.account.counter;
     let it = for_write(cx)?;
     if it.instance_charge_type == "PayByCLCU" {
         return Err(refuse("PayByCLCU"));
@@ -411,7 +411,7 @@ fn modify_spec(cx: &mut Context<'_>) -> Result<Value, ApiError> {
 fn modify_internet_spec(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let wanted = cx.params.one_of("InternetChargeType", INTERNET_CHARGE_TYPES)?;
     let bandwidth = cx.params.number_in("Bandwidth", 1, 5120)?;
-    let (order, waits) = (cx.world.counter, cx.world.dials.charge_changes_wait);
+    let (order, waits) = (cx.account.counter, cx.account.dials.charge_changes_wait);
     let it = for_write(cx)?;
     if it.instance_charge_type == "PayByCLCU" {
         return Err(refuse("PayByCLCU"));

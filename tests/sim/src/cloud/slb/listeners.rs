@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::super::account::{Account, Listener, LoadBalancer, Protocol};
 use super::super::actions::{Action, Context, Product, page_by_token};
 use super::super::ecs::{has_tags, tag_list};
 use super::super::protocol::{ApiError, Params};
-use super::super::world::{Listener, LoadBalancer, Protocol, World};
 use super::{certificates, for_write, instance, tags};
 
 use Protocol::{Http, Https, Tcp, Udp};
@@ -261,7 +261,7 @@ fn port_of(params: &Params) -> Result<u16, ApiError> {
 fn create(cx: &mut Context<'_>, protocol: Protocol) -> Result<Value, ApiError> {
     let port = port_of(cx.params)?;
     let id = cx.params.need("LoadBalancerId")?;
-    let lb = instance(cx.world, id)?;
+    let lb = instance(cx.account, id)?;
     if lb.listeners.contains_key(&(port, protocol)) {
         return Err(ApiError::new(400, "ListenerAlreadyExists", "The specified listener already exists."));
     }
@@ -269,7 +269,7 @@ fn create(cx: &mut Context<'_>, protocol: Protocol) -> Result<Value, ApiError> {
         let message = "The specified listener port conflicts with another listener.";
         return Err(ApiError::new(400, "InvalidParameter.ListenerPortConflict", message));
     }
-    if lb.listeners.len() >= cx.world.limits.listeners {
+    if lb.listeners.len() >= cx.account.limits.listeners {
         let message = "The number of listeners exceeds the quota.";
         return Err(ApiError::new(400, "OperationForbidden.QuotaLimit", message));
     }
@@ -291,7 +291,7 @@ fn create(cx: &mut Context<'_>, protocol: Protocol) -> Result<Value, ApiError> {
             cx.params.need("HealthCheck")?;
         }
     }
-    check(cx.world, protocol, lb, &listener)?;
+    check(cx.account, protocol, lb, &listener)?;
     derive(&mut listener, protocol);
     for_write(cx)?.listeners.insert((port, protocol), listener);
     Ok(json!({}))
@@ -370,7 +370,7 @@ fn take_acl(cx: &Context<'_>, listener: &mut Listener) -> Result<(), ApiError> {
     }
     if let Some(ids) = params.get("AclId") {
         listener.acl_ids = ids.split(',').map(str::to_owned).collect();
-        if let Some(unknown) = listener.acl_ids.iter().find(|it| !cx.world.acls.contains_key(*it)) {
+        if let Some(unknown) = listener.acl_ids.iter().find(|it| !cx.account.acls.contains_key(*it)) {
             let message = format!("The specified AclId {unknown} does not exist.");
             return Err(ApiError::new(400, "AclNotExist", message));
         }
@@ -390,7 +390,7 @@ fn take_acl(cx: &Context<'_>, listener: &mut Listener) -> Result<(), ApiError> {
 }
 
 /// What must hold between the attributes of a listener, and between it and the rest of the world.
-fn check(world: &World, protocol: Protocol, lb: &LoadBalancer, listener: &Listener) -> Result<(), ApiError> {
+fn check(account: &Account, protocol: Protocol, lb: &LoadBalancer, listener: &Listener) -> Result<(), ApiError> {
     let needs = |on: bool, name: &str| {
         if on && !listener.config.contains_key(name) { Err(ApiError::missing(name)) } else { Ok(()) }
     };
@@ -404,7 +404,7 @@ fn check(world: &World, protocol: Protocol, lb: &LoadBalancer, listener: &Listen
     needs(sticky && is(listener, "StickySessionType", "server"), "Cookie")?;
     needs(protocol == Https, "ServerCertificateId")?;
     match listener.config.get("ServerCertificateId").and_then(Value::as_str) {
-        Some(certificate) => certificates::check(world, certificate),
+        Some(certificate) => certificates::check(account, certificate),
         None => Ok(()),
     }
 }
@@ -415,14 +415,14 @@ fn no_listener() -> ApiError {
 
 fn set(cx: &mut Context<'_>, protocol: Protocol) -> Result<Value, ApiError> {
     let key = (port_of(cx.params)?, protocol);
-    let lb = instance(cx.world, cx.params.need("LoadBalancerId")?)?;
+    let lb = instance(cx.account, cx.params.need("LoadBalancerId")?)?;
     let mut listener = lb.listeners.get(&key).cloned().ok_or_else(no_listener)?;
     if is(&listener, "ListenerForward", "on") {
         let message = "The operation is not supported by a listener that forwards.";
         return Err(ApiError::new(400, "OperationUnsupported.ListenerForward", message));
     }
     take(cx, protocol, &mut listener, false)?;
-    check(cx.world, protocol, lb, &listener)?;
+    check(cx.account, protocol, lb, &listener)?;
     derive(&mut listener, protocol);
     for_write(cx)?.listeners.insert(key, listener);
     Ok(json!({}))
@@ -432,7 +432,7 @@ fn set(cx: &mut Context<'_>, protocol: Protocol) -> Result<Value, ApiError> {
 fn named(cx: &Context<'_>) -> Result<(u16, Protocol), ApiError> {
     let port = port_of(cx.params)?;
     let protocol = cx.params.one_of("ListenerProtocol", &["tcp", "udp", "http", "https"])?.and_then(Protocol::parse);
-    let lb = instance(cx.world, cx.params.need("LoadBalancerId")?)?;
+    let lb = instance(cx.account, cx.params.need("LoadBalancerId")?)?;
     let mut on_port = lb.listeners.keys().filter(|(it, other)| *it == port && protocol.is_none_or(|it| it == *other));
     match (on_port.next(), on_port.next()) {
         (Some(key), None) => Ok(*key),
@@ -446,7 +446,7 @@ fn named(cx: &Context<'_>) -> Result<(u16, Protocol), ApiError> {
 
 fn start(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let key = named(cx)?;
-    let starting = cx.world.dials.listener_start;
+    let starting = cx.account.dials.listener_start;
     let listener = for_write(cx)?.listeners.get_mut(&key).ok_or_else(no_listener)?;
     if listener.shown_status() != "stopped" {
         return Err(not_allowed(listener));
@@ -499,7 +499,7 @@ fn describe(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let port = params.number_in("ListenerPort", 1, 65535)?;
     let wanted_tags = params.tags();
     let mut found = Vec::new();
-    for (id, lb) in cx.world.load_balancers.iter().filter(|(id, _)| ids.is_empty() || ids.contains(&id.as_str())) {
+    for (id, lb) in cx.account.load_balancers.iter().filter(|(id, _)| ids.is_empty() || ids.contains(&id.as_str())) {
         for ((number, protocol), it) in &lb.listeners {
             let is_wanted = port.is_none_or(|port| port == i64::from(*number))
                 && params.get("ListenerProtocol").is_none_or(|wanted| wanted == protocol.as_str())
@@ -548,14 +548,14 @@ fn shown(id: &str, port: u16, protocol: Protocol, it: &Listener) -> Value {
 }
 
 fn health(cx: &mut Context<'_>) -> Result<Value, ApiError> {
-    let lb = instance(cx.world, cx.params.need("LoadBalancerId")?)?;
+    let lb = instance(cx.account, cx.params.need("LoadBalancerId")?)?;
     let wanted = cx.params.number("ListenerPort")?;
     let mut servers = Vec::new();
     for ((port, protocol), listener) in
         lb.listeners.iter().filter(|((it, _), _)| wanted.is_none_or(|port| port == i64::from(*it)))
     {
         for it in lb.groups.get(&listener.group).into_iter().flat_map(|it| &it.backends) {
-            let is_up = cx.world.instances.get(&it.server_id).is_none_or(|it| it.status == "Running");
+            let is_up = cx.account.instances.get(&it.server_id).is_none_or(|it| it.status == "Running");
             servers.push(
                 json!({"ServerId": it.server_id, "ServerIp": it.server_ip, "Port": it.port, "ListenerPort": port,
                 "Protocol": protocol.as_str(), "ServerHealthStatus": if is_up { "normal" } else { "abnormal" }}),

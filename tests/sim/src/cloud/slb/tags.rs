@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::super::account::{Account, Protocol};
 use super::super::actions::{Action, Context, Product, page_by_token};
 use super::super::ecs::has_tags;
 use super::super::protocol::{ApiError, Params};
-use super::super::world::{Protocol, World};
 
 const KINDS: &[&str] = &["instance", "listener", "vservergroup"];
 /// Tags per object, and tags and objects per call.
@@ -67,18 +67,18 @@ fn too_many() -> ApiError {
 }
 
 /// The tags of an object; `None` if there is no such object.
-fn tags_of<'w>(world: &'w mut World, kind: &str, id: &str) -> Option<&'w mut BTreeMap<String, String>> {
+fn tags_of<'w>(account: &'w mut Account, kind: &str, id: &str) -> Option<&'w mut BTreeMap<String, String>> {
     match kind {
-        "instance" => Some(&mut world.load_balancers.get_mut(id)?.tags),
+        "instance" => Some(&mut account.load_balancers.get_mut(id)?.tags),
         "vservergroup" => {
-            let owner = world.owner_of_group(id)?.clone();
-            Some(&mut world.load_balancers.get_mut(&owner)?.groups.get_mut(id)?.tags)
+            let owner = account.owner_of_group(id)?.clone();
+            Some(&mut account.load_balancers.get_mut(&owner)?.groups.get_mut(id)?.tags)
         }
         _ => {
             let mut parts = id.rsplitn(3, '_');
             let port = parts.next()?.parse().ok()?;
             let protocol = Protocol::parse(parts.next()?)?;
-            let lb = world.load_balancers.get_mut(parts.next()?)?;
+            let lb = account.load_balancers.get_mut(parts.next()?)?;
             Some(&mut lb.listeners.get_mut(&(port, protocol))?.tags)
         }
     }
@@ -93,7 +93,7 @@ fn targets(cx: &mut Context<'_>) -> Result<(String, Vec<String>), ApiError> {
         return Err(ApiError::new(400, "SizeLimitExceeded.ResourceId", message));
     }
     for id in &ids {
-        if tags_of(cx.world, &kind, id).is_none() {
+        if tags_of(cx.account, &kind, id).is_none() {
             return Err(ApiError::new(400, "ResourceNotExist", format!("The specified resource {id} does not exist.")));
         }
     }
@@ -105,7 +105,7 @@ fn tag_resources(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     let (kind, ids) = targets(cx)?;
     let mut results = Vec::new();
     for id in &ids {
-        let mut tags = tags_of(cx.world, &kind, id).cloned().unwrap_or_default();
+        let mut tags = tags_of(cx.account, &kind, id).cloned().unwrap_or_default();
         tags.extend(given.clone());
         if tags.len() > MOST {
             return Err(too_many());
@@ -113,7 +113,7 @@ fn tag_resources(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         results.push(tags);
     }
     for (id, tags) in ids.iter().zip(results) {
-        if let Some(held) = tags_of(cx.world, &kind, id) {
+        if let Some(held) = tags_of(cx.account, &kind, id) {
             *held = tags;
         }
     }
@@ -131,7 +131,7 @@ fn untag_resources(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     }
     let (kind, ids) = targets(cx)?;
     for id in &ids {
-        if let Some(tags) = tags_of(cx.world, &kind, id) {
+        if let Some(tags) = tags_of(cx.account, &kind, id) {
             tags.retain(|key, _| !(keys.contains(key) || (all && keys.is_empty())));
         }
     }
@@ -146,7 +146,7 @@ fn list_tag_resources(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         return Err(ApiError::missing("ResourceId.1"));
     }
     let mut found = Vec::new();
-    for (id, tags) in all_of(cx.world, kind) {
+    for (id, tags) in all_of(cx.account, kind) {
         if (ids.is_empty() || ids.contains(&id.as_str())) && has_tags(tags, &wanted) {
             found.extend(
                 tags.iter().map(
@@ -159,9 +159,9 @@ fn list_tag_resources(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     Ok(json!({"TagResources": {"TagResource": items}, "NextToken": next.unwrap_or_default()}))
 }
 
-fn all_of<'w>(world: &'w World, kind: &str) -> Vec<(String, &'w BTreeMap<String, String>)> {
+fn all_of<'w>(account: &'w Account, kind: &str) -> Vec<(String, &'w BTreeMap<String, String>)> {
     let mut all = Vec::new();
-    for (id, lb) in world.load_balancers.iter() {
+    for (id, lb) in account.load_balancers.iter() {
         match kind {
             "instance" => all.push((id.clone(), &lb.tags)),
             "vservergroup" => all.extend(lb.groups.iter().map(|(id, it)| (id.clone(), &it.tags))),

@@ -25,7 +25,7 @@ async fn create_route(client: &Client, n: u8) -> Answer {
 
 #[tokio::test]
 async fn a_load_balancer_starts_with_the_defaults_of_the_cloud() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     let lb = client.create_load_balancer().await;
     let mut shown = cloud.load_balancer(&lb);
@@ -47,7 +47,7 @@ async fn a_load_balancer_starts_with_the_defaults_of_the_cloud() {
     let shown = cloud.load_balancer(&text(&made["LoadBalancerId"]));
     assert_eq!((&shown["network_type"], &shown["master_zone"]), (&json!("vpc"), &json!("cn-hangzhou-j")));
     assert!(shown["address"].as_str().unwrap().starts_with("192.168.1."), "{shown}");
-    assert_eq!(cloud.look(|world| world.vswitches["vsw-j"].available_ips), 251);
+    assert_eq!(cloud.look(|account| account.vswitches["vsw-j"].available_ips), 251);
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn listeners_start_stopped_with_the_defaults_of_their_protocol() {
 
 #[tokio::test]
 async fn a_client_token_makes_one_load_balancer() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     let given = |name| [("LoadBalancerName", name), ("InstanceChargeType", "PayByCLCU"), ("ClientToken", "token-1")];
     cloud.faults().script("CreateLoadBalancer", Fault::AnswerLost);
@@ -93,7 +93,7 @@ async fn a_client_token_makes_one_load_balancer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_token_is_refused_while_its_first_call_runs() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     cloud.dials(|dials| dials.latency = Duration::from_secs(5));
     let given = [("InstanceChargeType", "PayByCLCU"), ("ClientToken", "t")];
@@ -101,23 +101,23 @@ async fn a_client_token_is_refused_while_its_first_call_runs() {
     assert!(impatient.is_err());
     let answer = client.slb("CreateLoadBalancer", &given).await;
     assert_eq!(answer, Err("OperationFailed.TokenIsProcessing".into()));
-    cloud.until(|world| world.load_balancers.len() == 1).await.unwrap();
+    cloud.until(|account| account.load_balancers.len() == 1).await.unwrap();
     client.slb("CreateLoadBalancer", &given).await.unwrap();
-    assert_eq!(cloud.look(|world| world.load_balancers.len()), 1);
+    assert_eq!(cloud.look(|account| account.load_balancers.len()), 1);
 }
 
 #[tokio::test]
 async fn a_failed_creation_leaves_its_token_for_another_vswitch() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
-    cloud.edit(|world| world.vswitches.get_mut("vsw-i").unwrap().available_ips = 0);
+    cloud.edit(|account| account.vswitches.get_mut("vsw-i").unwrap().available_ips = 0);
     let given = |vswitch| {
         [("AddressType", "intranet"), ("InstanceChargeType", "PayByCLCU"), ("ClientToken", "t"), ("VSwitchId", vswitch)]
     };
     let answer = client.slb("CreateLoadBalancer", &given("vsw-i")).await;
     assert_eq!(answer, Err("VSwitchAvailableIpNotExist".into()));
     client.slb("CreateLoadBalancer", &given("vsw-j")).await.unwrap();
-    cloud.edit(|world| world.sold_out_zones.insert("cn-hangzhou-j".into()));
+    cloud.edit(|account| account.sold_out_zones.insert("cn-hangzhou-j".into()));
     let answer = client.slb("CreateLoadBalancer", &[&given("vsw-j")[..2], &[("VSwitchId", "vsw-j")]].concat()).await;
     assert_eq!(answer, Err("OperationFailed.ZoneResourceLimit".into()));
 }
@@ -235,9 +235,9 @@ async fn no_listener_changes_to_a_hash_but_back_from_it() {
 
 #[tokio::test]
 async fn quotas_of_a_load_balancer_are_kept() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
-    cloud.edit(|world| (world.limits.backends, world.limits.listeners) = (2, 1));
+    cloud.edit(|account| (account.limits.backends, account.limits.listeners) = (2, 1));
     let lb = client.create_load_balancer().await;
     let group = client.create_group(&lb, r#"[{"ServerId":"i-1","Port":1},{"ServerId":"i-2","Port":1}]"#).await;
     let given = [("VServerGroupId", group.as_str()), ("BackendServers", &backend("i-3", 1))];
@@ -255,11 +255,11 @@ async fn quotas_of_a_load_balancer_are_kept() {
 
 #[tokio::test]
 async fn pods_are_backends_by_interface_and_address() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
-    cloud.edit(|world| {
-        world.interfaces.get_mut("eni-1").unwrap().ipv4.push("192.168.0.99".into());
-        world.add_interface("eni-pods", "i-1", "vsw-i", &["192.168.0.70", "192.168.0.71"]);
+    cloud.edit(|account| {
+        account.interfaces.get_mut("eni-1").unwrap().ipv4.push("192.168.0.99".into());
+        account.add_interface("eni-pods", "i-1", "vsw-i", &["192.168.0.70", "192.168.0.71"]);
     });
     let pods = [("VpcId", "vpc-1"), ("Status", "InUse"), ("PrivateIpAddress.1", "192.168.0.71")];
     let found = client.call(ECS, "DescribeNetworkInterfaces", &pods).await.unwrap();
@@ -304,12 +304,12 @@ async fn https_listeners_that_are_forwarded_to_stay() {
 
 #[tokio::test]
 async fn lists_come_in_pages() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
-    cloud.edit(|world| {
+    cloud.edit(|account| {
         for n in 0..25 {
-            world.add_instance(&format!("i-x{n:02}"), "x", "vsw-i", &format!("192.168.0.{}", 100 + n));
-            world
+            account.add_instance(&format!("i-x{n:02}"), "x", "vsw-i", &format!("192.168.0.{}", 100 + n));
+            account
                 .load_balancers
                 .insert(format!("lb-{n:02}"), LoadBalancer::internet("x", &format!("47.1.1.{n}")).into());
         }
@@ -344,11 +344,11 @@ async fn lists_come_in_pages() {
 
 #[tokio::test]
 async fn an_identity_without_permission_sees_no_instances_unless_it_asks_for_a_dry_run() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     let dry = [("DryRun", "true")];
     assert_eq!(client.call(ECS, "DescribeInstances", &dry).await, Err("DryRunOperation".into()));
-    cloud.edit(|world| world.keys.get_mut(KEY_ID).unwrap().denied.insert("Describe*".into()));
+    cloud.edit(|account| account.keys.get_mut(KEY_ID).unwrap().denied.insert("Describe*".into()));
     let found = client.call(ECS, "DescribeInstances", &[]).await.unwrap();
     assert_eq!(found["Instances"]["Instance"], json!([]));
     assert_eq!(client.call(ECS, "DescribeInstances", &dry).await, Err("Forbidden.RAM".into()));
@@ -359,12 +359,12 @@ async fn an_identity_without_permission_sees_no_instances_unless_it_asks_for_a_d
 
 #[tokio::test]
 async fn batches_of_routes_fail_item_by_item() {
-    let cloud = Cloud::new(world().with_vpc("vpc-2", "172.16.0.0/16"));
+    let cloud = Cloud::new(account().with_vpc("vpc-2", "172.16.0.0/16"));
     let client = Client::new(&cloud);
-    cloud.edit(|world| {
-        world.vswitches.insert("vsw-2".into(), VSwitch::new("vpc-2", "cn-hangzhou-i", "172.16.0.0/24"));
-        world.add_instance("i-far", "far", "vsw-2", "172.16.0.5");
-        world.limits.routes_per_table = 3;
+    cloud.edit(|account| {
+        account.vswitches.insert("vsw-2".into(), VSwitch::new("vpc-2", "cn-hangzhou-i", "172.16.0.0/24"));
+        account.add_instance("i-far", "far", "vsw-2", "172.16.0.5");
+        account.limits.routes_per_table = 3;
     });
     create_route(&client, 1).await.unwrap();
     assert_eq!(create_route(&client, 1).await, Err("InvalidCIDRBlock.Duplicate".into()));
@@ -402,7 +402,7 @@ async fn batches_of_routes_fail_item_by_item() {
 
 #[tokio::test(start_paused = true)]
 async fn two_writes_of_routes_in_a_vpc_collide() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     cloud.dials(|dials| dials.latency = Duration::from_millis(200));
     let (first, second) = tokio::join!(create_route(&client, 1), create_route(&client, 2));
@@ -413,20 +413,21 @@ async fn two_writes_of_routes_in_a_vpc_collide() {
 
 #[tokio::test(start_paused = true)]
 async fn routes_are_pending_for_as_long_as_the_dial_says() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     cloud.dials(|dials| dials.route_pending = Duration::from_secs(5));
     create_route(&client, 1).await.unwrap();
     assert_eq!(cloud.snapshot()["routes"]["vtb-1"][0]["status"], "Pending");
     assert_eq!(create_route(&client, 2).await, Err("TaskConflict".into()));
-    let is_there = |world: &World| world.route_tables["vtb-1"].entries.values().all(|it| it.status() == "Available");
+    let is_there =
+        |account: &Account| account.route_tables["vtb-1"].entries.values().all(|it| it.status() == "Available");
     cloud.until(is_there).await.unwrap();
     create_route(&client, 2).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_load_balancer_is_busy_after_a_write_if_the_dial_says_so() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     let lb = client.create_load_balancer().await;
     cloud.dials(|dials| {
@@ -449,7 +450,7 @@ async fn a_load_balancer_is_busy_after_a_write_if_the_dial_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_beyond_the_published_rate_are_throttled_until_the_window_ends() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     cloud.dials(|dials| dials.rate_quotas = true);
     let given = [("InstanceChargeType", "PayByCLCU"), ("ClientToken", "t")];
@@ -464,10 +465,10 @@ async fn calls_beyond_the_published_rate_are_throttled_until_the_window_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn each_fault_does_what_it_says() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     let faults = cloud.faults();
-    let count = || cloud.look(|world| world.load_balancers.len());
+    let count = || cloud.look(|account| account.load_balancers.len());
     for fault in [
         Fault::code("SystemBusy"),
         Fault::Throttle,
@@ -488,7 +489,7 @@ async fn each_fault_does_what_it_says() {
     }
     let total = count();
 
-    cloud.edit(|world| world.instances.remove("i-3"));
+    cloud.edit(|account| account.instances.remove("i-3"));
     faults.script("DescribeInstances", Fault::Stale(1));
     let found = client.call(ECS, "DescribeInstances", &[]).await.unwrap();
     assert_eq!(found["Instances"]["Instance"].as_array().unwrap().len(), 3, "an edit is a write, too");
@@ -514,25 +515,25 @@ async fn each_fault_does_what_it_says() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_goes_away_does_not_undo_its_call() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     cloud.dials(|dials| dials.latency = Duration::from_secs(10));
     let patience = Duration::from_secs(1);
     tokio::time::timeout(patience, client.create_load_balancer()).await.unwrap_err();
-    cloud.until(|world| world.load_balancers.len() == 1).await.unwrap();
+    cloud.until(|account| account.load_balancers.len() == 1).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn conditions_are_awaited_and_calls_are_remembered() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     let (made, awaited) = tokio::join!(
         client.create_load_balancer(),
-        cloud.until(|world| world.load_balancers.values().any(|it| it.name == "web"))
+        cloud.until(|account| account.load_balancers.values().any(|it| it.name == "web"))
     );
     assert_eq!(awaited, Ok(()));
     cloud.until_calls(|calls| calls.iter().any(|it| it.action == "CreateLoadBalancer")).await.unwrap();
-    assert_eq!(cloud.until(|world| world.load_balancers.len() == 2).await, Err(NotInTime));
+    assert_eq!(cloud.until(|account| account.load_balancers.len() == 2).await, Err(NotInTime));
 
     client.slb("DescribeLoadBalancerAttribute", &[("LoadBalancerId", &made)]).await.unwrap();
     let _ = client.slb("DeleteLoadBalancer", &[("LoadBalancerId", "lb-9")]).await;
@@ -572,7 +573,7 @@ fn a_world_is_read_from_json_and_shown_as_json() {
                 "backends": [{"server_id": "i-1", "port": 8080, "description": "by hand"}]}],
             "listeners": [{"port": 9000, "protocol": "tcp", "vgroup": "rsp-1", "description": "users-listener"}]}],
     });
-    let cloud = Cloud::new(World::from_json(&described).unwrap());
+    let cloud = Cloud::new(Account::from_json(&described).unwrap());
     let shown = cloud.snapshot();
     let lb = &shown["load_balancers"][0];
     assert_eq!(lb["listeners"]["9000/tcp"]["vgroup"], "users-group");
@@ -581,8 +582,8 @@ fn a_world_is_read_from_json_and_shown_as_json() {
     assert_eq!(lb["vgroups"]["users-group"], backends);
     assert_eq!(shown["routes"]["vtb-1"][0]["next_hop"], "i-1");
     assert_eq!(shown["instances"]["i-1"]["source_dest_check"], true);
-    assert_eq!(cloud.look(|world| world.interfaces["eni-1"].ipv4.len()), 2);
+    assert_eq!(cloud.look(|account| account.interfaces["eni-1"].ipv4.len()), 2);
 
-    let error = World::from_json(&json!({"region": "r", "zones": [], "planets": []})).unwrap_err();
+    let error = Account::from_json(&json!({"region": "r", "zones": [], "planets": []})).unwrap_err();
     assert!(error.to_string().contains("planets"), "{error}");
 }

@@ -8,10 +8,10 @@ use super::*;
 
 #[tokio::test]
 async fn each_action_answers_a_correct_client() {
-    let cloud = Cloud::new(world());
-    cloud.edit(|world| {
-        world.oidc_token = Some("jwt".into());
-        world.acls.insert("acl-1".into(), Acl { name: "office".into(), ..Acl::default() });
+    let cloud = Cloud::new(account());
+    cloud.edit(|account| {
+        account.oidc_token = Some("jwt".into());
+        account.acls.insert("acl-1".into(), Acl { name: "office".into(), ..Acl::default() });
     });
     let client = Client::new(&cloud);
     compute(&client).await;
@@ -50,7 +50,7 @@ async fn compute(client: &Client) {
 
     let off = [("NetworkInterfaceId", "eni-3"), ("SourceDestCheck", "false")];
     client.call(ECS, "ModifyNetworkInterfaceAttribute", &off).await.unwrap();
-    assert_eq!(client.cloud.look(|world| world.interfaces["eni-3"].source_dest_check), Some(false));
+    assert_eq!(client.cloud.look(|account| account.interfaces["eni-3"].source_dest_check), Some(false));
 }
 
 async fn network(client: &Client) {
@@ -77,15 +77,15 @@ async fn network(client: &Client) {
 
     client.call(VPC, "DeleteRouteEntry", &one).await.unwrap();
     client.call(VPC, "DeleteRouteEntries", &two[..3]).await.unwrap();
-    assert!(client.cloud.look(|world| world.route_tables["vtb-1"].entries.is_empty()));
+    assert!(client.cloud.look(|account| account.route_tables["vtb-1"].entries.is_empty()));
 
     let vpc = client.call(VPC, "DescribeVpcAttribute", &[("VpcId", "vpc-1")]).await.unwrap();
     assert_eq!(vpc["CidrBlock"], "192.168.0.0/16");
     let vswitches = client.call(VPC, "DescribeVSwitches", &[("VpcId", "vpc-1"), ("PageSize", "50")]).await.unwrap();
     assert_eq!(vswitches["VSwitches"]["VSwitch"][1]["AvailableIpAddressCount"], 252);
-    client.cloud.edit(|world| {
+    client.cloud.edit(|account| {
         let eip = Eip { address: "47.1.1.1".into(), instance_type: "SlbInstance".into(), instance: "lb-1".into() };
-        world.eips.insert("eip-1".into(), eip);
+        account.eips.insert("eip-1".into(), eip);
     });
     let bound = [("AssociatedInstanceType", "SlbInstance"), ("AssociatedInstanceId", "lb-1")];
     let eips = client.call(VPC, "DescribeEipAddresses", &bound).await.unwrap();
@@ -129,7 +129,7 @@ async fn load_balancers(client: &Client) {
     let listed = client.slb("ListTagResources", &tags[..2]).await.unwrap();
     assert_eq!(listed["TagResources"]["TagResource"][0]["TagValue"], "v");
     client.slb("UntagResources", &[tags[0], tags[1], ("TagKey.1", "k")]).await.unwrap();
-    assert!(client.cloud.look(|world| world.load_balancers[&lb].tags.is_empty()));
+    assert!(client.cloud.look(|account| account.load_balancers[&lb].tags.is_empty()));
 
     groups_and_listeners(client, &lb).await;
     payment(client).await;

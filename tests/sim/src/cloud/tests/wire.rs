@@ -22,10 +22,10 @@ async fn tampered(client: &Client, changes: &[(&str, &str)]) -> Answer {
 
 #[tokio::test]
 async fn each_defect_of_a_signature_has_its_code() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
-    cloud.edit(|world| {
-        world.keys.insert("off".into(), AccessKey { active: false, ..AccessKey::permanent(KEY_SECRET) });
+    cloud.edit(|account| {
+        account.keys.insert("off".into(), AccessKey { active: false, ..AccessKey::permanent(KEY_SECRET) });
     });
     for (changes, code) in [
         (&[("Signature", "bm9uc2Vuc2U=")][..], "SignatureDoesNotMatch"),
@@ -49,7 +49,7 @@ async fn each_defect_of_a_signature_has_its_code() {
 
 #[tokio::test]
 async fn a_host_of_the_vendor_serves_one_product_and_any_other_host_all() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     for (host, expected) in [
         ("slb.aliyuncs.com", Ok(())),
@@ -65,7 +65,7 @@ async fn a_host_of_the_vendor_serves_one_product_and_any_other_host_all() {
 
 #[tokio::test]
 async fn errors_carry_what_support_asks_for() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     let request = client.request(SLB, "DescribeLoadBalancerAttribute", &[("LoadBalancerId", "lb-none")]);
     let response = cloud.handle(request).await.unwrap();
@@ -95,7 +95,7 @@ async fn parameters_that_the_real_cloud_would_ignore_are_complaints() {
 
 #[tokio::test]
 async fn keys_of_a_session_need_their_token_and_expire() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let role =
         [("RoleArn", "acs:ram::1234567890123456:role/ccm"), ("RoleSessionName", "test"), ("DurationSeconds", "900")];
     let keys = Client::new(&cloud).call(STS, "AssumeRole", &role).await.unwrap();
@@ -125,10 +125,10 @@ async fn metadata(cloud: &Cloud, method: Method, path: &str, header: Option<(&st
 async fn metadata_tokens_are_required_when_the_instance_says_so_and_expire() {
     const TTL: &str = "X-aliyun-ecs-metadata-token-ttl-seconds";
     const TOKEN: &str = "X-aliyun-ecs-metadata-token";
-    let cloud = Cloud::new(world());
-    cloud.edit(|world| world.metadata.instance = Some("i-2".into()));
+    let cloud = Cloud::new(account());
+    cloud.edit(|account| account.metadata.instance = Some("i-2".into()));
     assert_eq!(metadata(&cloud, Method::GET, "meta-data/zone-id", None).await, (200, "cn-hangzhou-j".into()));
-    cloud.edit(|world| world.metadata.token_required = true);
+    cloud.edit(|account| account.metadata.token_required = true);
     assert_eq!(metadata(&cloud, Method::GET, "meta-data/zone-id", None).await.0, 403);
     assert_eq!(metadata(&cloud, Method::PUT, "api/token", None).await.0, 400);
     assert_eq!(metadata(&cloud, Method::PUT, "api/token", Some((TTL, "21601"))).await.0, 400);
@@ -146,11 +146,11 @@ async fn metadata_tokens_are_required_when_the_instance_says_so_and_expire() {
 
 #[tokio::test]
 async fn the_role_of_an_instance_gives_keys_that_work_and_are_replaced_before_they_expire() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let path = "meta-data/ram/security-credentials/";
-    cloud.edit(|world| world.metadata.instance = Some("i-1".into()));
+    cloud.edit(|account| account.metadata.instance = Some("i-1".into()));
     assert_eq!(metadata(&cloud, Method::GET, path, None).await.0, 404);
-    cloud.edit(|world| world.metadata.role = Some("ccm".into()));
+    cloud.edit(|account| account.metadata.role = Some("ccm".into()));
     assert_eq!(metadata(&cloud, Method::GET, path, None).await, (200, "ccm".into()));
     let keys = async || {
         let (_, body) = metadata(&cloud, Method::GET, &format!("{path}ccm"), None).await;
@@ -183,7 +183,7 @@ async fn over_the_wire(server: &Server, request: Request<Bytes>) -> String {
 
 #[tokio::test]
 async fn a_socket_shows_answers_and_how_they_are_lost() {
-    let cloud = Cloud::new(world());
+    let cloud = Cloud::new(account());
     let client = Client::new(&cloud);
     let server = cloud.serve_on_loopback().await.unwrap();
     let create = || client.request(SLB, "CreateLoadBalancer", &[("InstanceChargeType", "PayByCLCU")]);
@@ -193,11 +193,11 @@ async fn a_socket_shows_answers_and_how_they_are_lost() {
 
     cloud.faults().script("CreateLoadBalancer", Fault::Drop);
     assert_eq!(over_the_wire(&server, create()).await, "");
-    assert_eq!(cloud.look(|world| world.load_balancers.len()), 1, "a dropped call has no effect");
+    assert_eq!(cloud.look(|account| account.load_balancers.len()), 1, "a dropped call has no effect");
 
     cloud.faults().script("CreateLoadBalancer", Fault::AnswerLost);
     assert_eq!(over_the_wire(&server, create()).await, "");
-    assert_eq!(cloud.look(|world| world.load_balancers.len()), 2, "a lost answer does not undo the effect");
+    assert_eq!(cloud.look(|account| account.load_balancers.len()), 2, "a lost answer does not undo the effect");
 
     cloud.faults().script("CreateLoadBalancer", Fault::Truncated);
     let answer = over_the_wire(&server, create()).await;

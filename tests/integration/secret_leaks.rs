@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use sim::cluster::Version;
-use sim::stage::{ACCESS_KEY, Stage};
+use sim::testbed::{ACCESS_KEY, Testbed};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::kit::{ALL, HASTE, World, address, free_port, is_ready};
-use crate::proof::Row;
+use crate::end_state::Row;
+use crate::harness::{ALL, HASTE, World, address, free_port, is_ready};
 
 /// Occurs in every secret, and nowhere else.
 const CANARY: &str = "Canary7Tz4Qx";
@@ -97,10 +97,10 @@ fn private(path: &Path, text: &str, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A stage that knows the canary key and asks for a canary token, and the configuration for it.
+/// A testbed that knows the canary key and asks for a canary token, and the configuration for it.
 async fn world(kind: &Kind) -> World {
-    let stage = Stage::open(Version::NEWEST).await.unwrap();
-    stage.cloud.edit(|cloud| {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    testbed.cloud.edit(|cloud| {
         *cloud = cloud.clone().with_key(KEY, SECRET).with_role("ccm");
         cloud.oidc_token = Some(TOKEN.to_owned());
         cloud.add_instance("i-self", "self", "vsw-i", "192.168.0.250");
@@ -112,8 +112,8 @@ async fn world(kind: &Kind) -> World {
             key.token = Some(TOKEN.to_owned());
         }
     });
-    stage.cluster.admit("Canary7Tz4QxBearer", "system:serviceaccount:kube-system:ccm");
-    let world = World::of(stage, ALL, &format!("{HASTE}{ALONE}"));
+    testbed.cluster.admit("Canary7Tz4QxBearer", "system:serviceaccount:kube-system:ccm");
+    let world = World::of(testbed, ALL, &format!("{HASTE}{ALONE}"));
     let text = std::fs::read_to_string(world.config()).unwrap();
     let given = "access_key_id = \"LTAIplayground\"\naccess_key_secret_file = \"access-key-secret\"";
     assert!(text.contains(given), "{text}");
@@ -141,12 +141,12 @@ async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
     let port = text.lines().find_map(|line| line.strip_prefix("port = ")).unwrap().parse().unwrap();
     let ccm = world.start_with(&[], kind.environment);
     for number in 1..=2 {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
-    world.stage.cloud.faults().random(7, 0.2);
-    world.stage.expose("web", &[80], &["node-1", "node-2"], &[]);
+    world.testbed.cloud.faults().random(7, 0.2);
+    world.testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    world.stage.cloud.faults().clear();
+    world.testbed.cloud.faults().clear();
     world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", ccm.id())).unwrap();
     let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
@@ -155,8 +155,8 @@ async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
     let mut secrets = secrets_of(&world);
 
     // A refused key, and a file that cannot be read, are told about too.
-    world.stage.cloud.edit(|cloud| cloud.keys.clear());
-    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.testbed.cloud.edit(|cloud| cloud.keys.clear());
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut seen = vec![("log".to_owned(), String::new())];
     for path in ["/metrics", "/configz", "/readyz", "/readyz?verbose", "/livez"] {
@@ -168,7 +168,7 @@ async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
         seen.push((command.to_owned(), String::from_utf8_lossy(&text).into_owned()));
     }
     for kind in ["Event", "Node", "Service", "Lease"] {
-        for object in world.stage.cluster.list(kind) {
+        for object in world.testbed.cluster.list(kind) {
             seen.push((kind.to_owned(), object.to_string()));
         }
     }
@@ -189,7 +189,7 @@ async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
 
 /// Every secret that the cloud knows by now, those of sessions included.
 fn secrets_of(world: &World) -> BTreeSet<String> {
-    world.stage.cloud.look(|cloud| {
+    world.testbed.cloud.look(|cloud| {
         let keys = cloud.keys.values().flat_map(|key| [Some(key.secret.clone()), key.token.clone()]);
         let metadata = cloud.metadata.tokens.keys().cloned();
         let all = keys.flatten().chain(metadata).chain([CANARY.to_owned()]);
@@ -205,7 +205,7 @@ async fn no_secret_leaves_the_memory() {
     assert!(leaks.is_empty(), "{}", leaks.join("\n"));
     Row {
         tried: "a secret in every kind of credentials, with everything logged and faults",
-        test: "secrets::no_secret_leaves_the_memory",
+        test: "secret_leaks::no_secret_leaves_the_memory",
         numbers: vec![("kinds", KINDS.len()), ("logs, pages, outputs and objects searched", looked_at)],
         lost: 0,
     }
@@ -222,7 +222,7 @@ async fn no_secret_is_told_by_a_panic() {
     let environment =
         [("LD_PRELOAD", library.as_str()), ("CLOCK_OFFSET_FILE", file_name.as_str()), ("RUST_BACKTRACE", "full")];
     let ccm = world.start_with(&[], &environment);
-    world.stage.join(1);
+    world.testbed.join(1);
     world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
     let jump = |seconds: &str| {
         let beside = world.folder().join("clock~");
@@ -230,7 +230,7 @@ async fn no_secret_is_told_by_a_panic() {
         std::fs::rename(beside, &file).unwrap();
     };
     jump("400000000000");
-    world.stage.join(2);
+    world.testbed.join(2);
     world.until_so("it panics", async || ccm.log().contains("a defect of this program")).await;
     jump("0");
     world.until("it goes on", |_| is_ready(&world.node("node-2"))).await;

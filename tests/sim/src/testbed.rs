@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::cloud::{Cloud, Server, World};
+use crate::cloud::{Account, Cloud, Server};
 use crate::cluster::{Cluster, ControllerManager, Endpoint, NodeSpec, Version};
 
-/// Region of the stage.
+/// Region of the testbed.
 pub const REGION: &str = "cn-hangzhou";
-/// VPC of the stage.
+/// VPC of the testbed.
 pub const VPC: &str = "vpc-play";
 /// The only route table of the VPC.
 pub const ROUTE_TABLE: &str = "vtb-play";
@@ -25,7 +25,7 @@ const VSWITCHES: [(&str, &str, &str); 2] =
 
 /// Both worlds, served on loopback until this is dropped.
 #[derive(Debug)]
-pub struct Stage {
+pub struct Testbed {
     /// The cloud, with one VPC in two zones and no instance.
     pub cloud: Cloud,
     /// The cluster, empty.
@@ -34,35 +34,35 @@ pub struct Stage {
     _controller_manager: ControllerManager,
 }
 
-impl Stage {
+impl Testbed {
     /// Starts an API server of this version, and a cloud.
     ///
     /// # Errors
     /// There is no free port on loopback.
     pub async fn open(version: Version) -> io::Result<Self> {
-        let mut world = World::new(REGION).with_vpc(VPC, "192.168.0.0/16");
+        let mut account = Account::new(REGION).with_vpc(VPC, "192.168.0.0/16");
         for (id, zone, cidr) in VSWITCHES {
-            world = world.with_vswitch(id, VPC, zone, cidr);
+            account = account.with_vswitch(id, VPC, zone, cidr);
         }
-        world = world.with_key(ACCESS_KEY.0, ACCESS_KEY.1);
-        Self::with(version, world).await
+        account = account.with_key(ACCESS_KEY.0, ACCESS_KEY.1);
+        Self::with(version, account).await
     }
 
     /// Starts an API server of this version, and this cloud.
     ///
     /// # Errors
     /// There is no free port on loopback.
-    pub async fn with(version: Version, world: World) -> io::Result<Self> {
-        let cloud = Cloud::new(world);
+    pub async fn with(version: Version, account: Account) -> io::Result<Self> {
+        let cloud = Cloud::new(account);
         Self::around(cloud, Cluster::new(version)).await
     }
 
-    /// Another stage with the same objects in both worlds, on other addresses.
+    /// Another testbed with the same objects in both worlds, on other addresses.
     ///
     /// # Errors
     /// There is no free port on loopback.
     pub async fn fork(&self) -> io::Result<Self> {
-        Self::around(Cloud::new(self.cloud.look(World::clone)), self.cluster.fork()).await
+        Self::around(Cloud::new(self.cloud.look(Account::clone)), self.cluster.fork()).await
     }
 
     async fn around(cloud: Cloud, cluster: Cluster) -> io::Result<Self> {

@@ -10,7 +10,7 @@ use sim::cloud::{Backend, Group};
 use sim::cluster::{Effect, Endpoint, Failure, Match, NodeSpec};
 
 use crate::golden::{NAMESPACE, open, open_with};
-use crate::kit::{Ccm, World, address, free_port};
+use crate::harness::{Ccm, World, address, free_port};
 
 const FINALIZER: &str = "service.k8s.alibaba/resources";
 const CLASS: &str = "service.beta.kubernetes.io/class";
@@ -39,7 +39,7 @@ impl Stand {
 
     /// Makes a Service with TCP ports; those of the first have node ports that are 31000 more.
     pub(crate) fn make(&self, name: &str, ports: &[u16], annotations: &[(&str, &str)]) {
-        let cluster = &self.world.stage.cluster;
+        let cluster = &self.world.testbed.cluster;
         let ports: Vec<Value> = ports
             .iter()
             .map(|port| json!({"name": format!("p{port}"), "port": port, "targetPort": 8080}))
@@ -71,15 +71,15 @@ impl Stand {
             })
             .collect();
         let changes = json!({"metadata": {"annotations": annotations}});
-        self.world.stage.cluster.patch("Service", NAMESPACE, name, &changes).unwrap();
+        self.world.testbed.cluster.patch("Service", NAMESPACE, name, &changes).unwrap();
     }
 
     pub(crate) fn service(&self, name: &str) -> Value {
-        self.world.stage.cluster.get("Service", NAMESPACE, name).unwrap_or_default()
+        self.world.testbed.cluster.get("Service", NAMESPACE, name).unwrap_or_default()
     }
 
     pub(crate) fn delete(&self, name: &str) {
-        self.world.stage.cluster.delete("Service", NAMESPACE, name).unwrap();
+        self.world.testbed.cluster.delete("Service", NAMESPACE, name).unwrap();
     }
 
     /// Makes a Service, waits until it is served, and returns the id of its load balancer.
@@ -99,7 +99,7 @@ impl Stand {
     }
 
     pub(crate) fn lb(&self, id: &str) -> Value {
-        self.world.stage.cloud.load_balancer(id)
+        self.world.testbed.cloud.load_balancer(id)
     }
 
     /// Backends of a group, as `server:port=weight`.
@@ -113,7 +113,7 @@ impl Stand {
     }
 
     pub(crate) fn count(&self, action: &str) -> usize {
-        self.world.stage.cloud.count(action)
+        self.world.testbed.cloud.count(action)
     }
 
     pub(crate) async fn told(&self, name: &str, reason: &str, part: &str) {
@@ -132,7 +132,7 @@ pub(crate) fn nodes(port: u16) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_a_reused_ipv6_load_balancer_can_be_left() {
     let stand = Stand::new().await;
-    stand.world.stage.cloud.edit(|cloud| {
+    stand.world.testbed.cloud.edit(|cloud| {
         cloud.load_balancers.get_mut("lb-user-6").unwrap().ip_version = "ipv6".to_owned();
     });
     stand.served("six", &[80], &[("id", "lb-user-6"), ("ip-version", "ipv6"), ("name", "mine")]).await;
@@ -172,7 +172,7 @@ async fn d4_d5_domain_certificates_are_changed_and_cleared() {
     let https = [("protocol-port", "https:443"), ("cert-id", "cert-exam-1")];
     let annotations = [https[0], https[1], ("domain-extensions", "a.example.com:cert-exam-2")];
     let id = stand.served("tls", &[443], &annotations).await;
-    let domains = || stand.world.stage.cloud.snapshot()["domain_extensions"][format!("{id}/443")].clone();
+    let domains = || stand.world.testbed.cloud.snapshot()["domain_extensions"][format!("{id}/443")].clone();
     stand.annotate("tls", &[("domain-extensions", Some("a.example.com:cert-exam-3"))]);
     stand.world.until("the certificate is changed", |_| domains() == json!({"a.example.com": "cert-exam-3"})).await;
     // Without a moment in which the domain has no certificate.
@@ -197,7 +197,7 @@ async fn d6_a_mistake_is_told_and_takes_no_group_away() {
         stand.annotate("web", &[(key, None)]);
     }
     // A node that is none of the cloud is left out, and the others stay.
-    stand.world.stage.cluster.add_node(&NodeSpec::new("lost").provider_id("cn-hangzhou")).unwrap();
+    stand.world.testbed.cluster.add_node(&NodeSpec::new("lost").provider_id("cn-hangzhou")).unwrap();
     stand.told("web", "LoadBalancerSettings", "node lost").await;
     stand.quiet().await;
     assert_eq!(stand.backends("lb-user-1", &group), nodes(31080));
@@ -229,12 +229,12 @@ async fn d8_a_backend_of_a_user_stays_the_users() {
         kind: "ecs".to_owned(),
         description: "by hand".to_owned(),
     };
-    stand.world.stage.cloud.edit(|cloud| {
+    stand.world.testbed.cloud.edit(|cloud| {
         let lb = cloud.load_balancers.get_mut("lb-user-3").unwrap();
         lb.groups.get_mut("rsp-user-1").unwrap().backends.push(by_hand.clone());
     });
     let find = || {
-        stand.world.stage.cloud.look(|cloud| {
+        stand.world.testbed.cloud.look(|cloud| {
             let backends = &cloud.load_balancers["lb-user-3"].groups["rsp-user-1"].backends;
             backends.iter().filter(|it| it.server_id == "i-d-1").cloned().collect::<Vec<_>>()
         })
@@ -251,7 +251,7 @@ async fn d8_a_backend_of_a_user_stays_the_users() {
 #[tokio::test(flavor = "multi_thread")]
 async fn d9_backends_follow_to_another_group_and_two_ports_share_one() {
     let stand = Stand::new().await;
-    stand.world.stage.cloud.edit(|cloud| {
+    stand.world.testbed.cloud.edit(|cloud| {
         let lb = cloud.load_balancers.get_mut("lb-user-3").unwrap();
         lb.groups.insert("rsp-second".to_owned(), Group::new("second"));
     });
@@ -327,11 +327,11 @@ async fn d13_a_service_is_not_let_go_before_its_status_is_cleared() {
     stand.served("web", &[80], &[]).await;
     let refusal = Failure::internal_error();
     let status = Match::new("patch", "services/status");
-    stand.world.stage.cluster.trouble_times(status, Effect::Refuse(refusal), usize::MAX);
+    stand.world.testbed.cluster.trouble_times(status, Effect::Refuse(refusal), usize::MAX);
     stand.delete("web");
     stand.told("web", "CleanLoadBalancerFailed", "the Service could not be written").await;
     assert_eq!(stand.service("web")["metadata"]["finalizers"], json!([FINALIZER]));
-    stand.world.stage.cluster.calm();
+    stand.world.testbed.cluster.calm();
     stand.gone("web").await;
 }
 
@@ -339,7 +339,7 @@ async fn d13_a_service_is_not_let_go_before_its_status_is_cleared() {
 async fn d14_nothing_is_untagged_where_no_tag_is_ours() {
     let stand = Stand::new().await;
     let id = stand.served("kept", &[80], &[("preserve-lb-on-delete", "true")]).await;
-    stand.world.stage.cloud.edit(|cloud| cloud.load_balancers.get_mut(&id).unwrap().tags.clear());
+    stand.world.testbed.cloud.edit(|cloud| cloud.load_balancers.get_mut(&id).unwrap().tags.clear());
     stand.delete("kept");
     stand.gone("kept").await;
     assert_eq!(stand.count("UntagResources"), 0);

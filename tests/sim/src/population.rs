@@ -1,12 +1,12 @@
-//! More nodes and Services than a [`Stage`] has by itself, numbered from 0.
+//! More nodes and Services than a [`Testbed`] has by itself, numbered from 0.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::json;
 
-use crate::cloud::World;
+use crate::cloud::Account;
 use crate::cluster::{Endpoint, NodeSpec};
-use crate::stage::{ACCESS_KEY, REGION, Stage, VPC};
+use crate::testbed::{ACCESS_KEY, REGION, Testbed, VPC};
 
 /// The pod network of all nodes.
 pub const POD_NETWORK: &str = "10.64.0.0/10";
@@ -15,23 +15,23 @@ const VSWITCHES: [(&str, &str, &str); 2] =
 
 /// A cloud with room for so many nodes and load balancers together.
 #[must_use]
-pub fn world(most: usize) -> World {
-    let mut world = World::new(REGION).with_vpc(VPC, "172.16.0.0/12");
+pub fn account(most: usize) -> Account {
+    let mut account = Account::new(REGION).with_vpc(VPC, "172.16.0.0/12");
     for (id, zone, cidr) in VSWITCHES {
-        world = world.with_vswitch(id, VPC, zone, cidr);
+        account = account.with_vswitch(id, VPC, zone, cidr);
     }
-    world = world.with_key(ACCESS_KEY.0, ACCESS_KEY.1);
-    (world.limits.routes_per_table, world.limits.load_balancers, world.limits.backends) = (most, most, most);
-    world.dials.forgetful = true;
-    world
+    account = account.with_key(ACCESS_KEY.0, ACCESS_KEY.1);
+    (account.limits.routes_per_table, account.limits.load_balancers, account.limits.backends) = (most, most, most);
+    account.dials.forgetful = true;
+    account
 }
 
 /// Lets the kubelet of this instance join, tainted.
 ///
 /// # Errors
 /// The API server refuses the node.
-pub fn join(stage: &Stage, number: usize) -> Result<(), String> {
-    stage
+pub fn join(testbed: &Testbed, number: usize) -> Result<(), String> {
+    testbed
         .cluster
         .join_node(&spec(number))
         .map(drop)
@@ -42,8 +42,8 @@ pub fn join(stage: &Stage, number: usize) -> Result<(), String> {
 ///
 /// # Errors
 /// The API server refuses the node.
-pub fn stand(stage: &Stage, number: usize) -> Result<(), String> {
-    stage
+pub fn stand(testbed: &Testbed, number: usize) -> Result<(), String> {
+    testbed
         .cluster
         .add_node(&spec(number))
         .map(drop)
@@ -51,10 +51,10 @@ pub fn stand(stage: &Stage, number: usize) -> Result<(), String> {
 }
 
 /// Rents the instance with this number.
-pub fn rent(stage: &Stage, number: usize) {
+pub fn rent(testbed: &Testbed, number: usize) {
     let (vswitch, zone) = if number.is_multiple_of(2) { ("vsw-i", 16) } else { ("vsw-j", 17) };
     let (high, low) = (number / 250, number % 250 + 1);
-    stage.cloud.add_instance(&instance(number), &node(number), vswitch, &format!("172.{zone}.{high}.{low}"));
+    testbed.cloud.add_instance(&instance(number), &node(number), vswitch, &format!("172.{zone}.{high}.{low}"));
 }
 
 fn spec(number: usize) -> NodeSpec {
@@ -66,10 +66,10 @@ fn spec(number: usize) -> NodeSpec {
 ///
 /// # Errors
 /// There is no such node.
-pub fn heartbeat(stage: &Stage, number: usize, nth: usize) -> Result<(), String> {
+pub fn heartbeat(testbed: &Testbed, number: usize, nth: usize) -> Result<(), String> {
     let time = format!("2040-01-01T{:02}:{:02}:{:02}Z", nth / 3600 % 24, nth / 60 % 60, nth % 60);
     let status = json!({"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]});
-    let patched = stage.cluster.patch_status("Node", "", &node(number), &status);
+    let patched = testbed.cluster.patch_status("Node", "", &node(number), &status);
     patched.map(drop).map_err(|failure| format!("heartbeat of node {number}: {failure:?}"))
 }
 
@@ -77,14 +77,14 @@ pub fn heartbeat(stage: &Stage, number: usize, nth: usize) -> Result<(), String>
 ///
 /// # Errors
 /// The API server refuses it.
-pub fn serve(stage: &Stage, name: &str) -> Result<(), String> {
+pub fn serve(testbed: &Testbed, name: &str) -> Result<(), String> {
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"ports": [{"name": "web", "port": 80, "targetPort": 8080, "protocol": "TCP"}]},
     });
-    stage.cluster.create(service).map(drop).map_err(|failure| format!("{name} cannot be made: {failure:?}"))
+    testbed.cluster.create(service).map(drop).map_err(|failure| format!("{name} cannot be made: {failure:?}"))
 }
 
 /// Makes a Service of type `LoadBalancer` with one port and one endpoint, on the first node. A local one has as many
@@ -92,7 +92,7 @@ pub fn serve(stage: &Stage, name: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// The API server refuses it.
-pub fn expose(stage: &Stage, name: &str, local: bool) -> Result<(), String> {
+pub fn expose(testbed: &Testbed, name: &str, local: bool) -> Result<(), String> {
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -103,15 +103,15 @@ pub fn expose(stage: &Stage, name: &str, local: bool) -> Result<(), String> {
             "ports": [{"name": "web", "port": 80, "targetPort": 8080, "protocol": "TCP"}],
         },
     });
-    stage.cluster.create(service).map_err(|failure| format!("{name} cannot be made: {failure:?}"))?;
-    endpoints(stage, name, &[0])
+    testbed.cluster.create(service).map_err(|failure| format!("{name} cannot be made: {failure:?}"))?;
+    endpoints(testbed, name, &[0])
 }
 
 /// Puts the Service's endpoints onto these nodes.
 ///
 /// # Errors
 /// The API server refuses them.
-pub fn endpoints(stage: &Stage, name: &str, nodes: &[usize]) -> Result<(), String> {
+pub fn endpoints(testbed: &Testbed, name: &str, nodes: &[usize]) -> Result<(), String> {
     let at = |number: &usize| {
         let number = *number;
         let (second, third) = (u8::try_from(64 + number / 256), u8::try_from(number % 256));
@@ -119,7 +119,7 @@ pub fn endpoints(stage: &Stage, name: &str, nodes: &[usize]) -> Result<(), Strin
         Endpoint::ready(IpAddr::V4(ip), &node(number))
     };
     let all: Vec<Endpoint> = nodes.iter().map(at).collect();
-    stage.cluster.set_endpoints("default", name, &all).map_err(|failure| format!("endpoints of {name}: {failure:?}"))
+    testbed.cluster.set_endpoints("default", name, &all).map_err(|failure| format!("endpoints of {name}: {failure:?}"))
 }
 
 /// Name of the node with this number.

@@ -5,28 +5,28 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sim::cloud::Fault;
 use sim::cluster::{Effect, Match};
-use sim::stage::Stage;
+use sim::testbed::Testbed;
 
-use crate::kit::{ALL, Ccm, HASTE, World, address, is_ready};
+use crate::harness::{ALL, Ccm, HASTE, World, address, is_ready};
 
 /// An election that is quick enough for a test.
 const QUICK: &str = "\n[leader_election]\nlease_duration = \"8s\"\nrenew_deadline = \"4s\"\nretry_period = \"300ms\"\n";
 
-fn holder(stage: &Stage) -> String {
-    let lease = stage.cluster.get("Lease", "kube-system", "ccm").unwrap_or_default();
+fn holder(testbed: &Testbed) -> String {
+    let lease = testbed.cluster.get("Lease", "kube-system", "ccm").unwrap_or_default();
     lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
 }
 
 /// The lock of official controllers up to v1.9.3.
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
-fn record_on_endpoints(stage: &Stage) -> Value {
-    let object = stage.cluster.get("Endpoints", "kube-system", "ccm").unwrap_or_default();
+fn record_on_endpoints(testbed: &Testbed) -> Value {
+    let object = testbed.cluster.get("Endpoints", "kube-system", "ccm").unwrap_or_default();
     serde_json::from_str(object["metadata"]["annotations"][LEADER].as_str().unwrap_or_default()).unwrap_or_default()
 }
 
 async fn until_led(world: &World, ccm: &Ccm) {
-    world.until("a copy leads", |stage| !holder(stage).is_empty()).await;
+    world.until("a copy leads", |testbed| !holder(testbed).is_empty()).await;
     ccm.until_page("/readyz", |status, text| status == 200 && text.contains("this copy leads")).await;
 }
 
@@ -39,7 +39,7 @@ async fn two_copies_take_turns() {
     let world = World::new(ALL, &format!("{HASTE}{QUICK}")).await;
     let first = world.start_serving();
     until_led(&world, &first).await;
-    let first_holder = holder(&world.stage);
+    let first_holder = holder(&world.testbed);
     let second = world.start_serving();
     second.until_page("/readyz", |status, text| status == 200 && text.contains("standby")).await;
     assert_eq!(second.page("/livez").await.unwrap().0, 200);
@@ -48,63 +48,63 @@ async fn two_copies_take_turns() {
     assert!(metrics.contains("alicloud_ccm_leader 0"), "{metrics}");
 
     // Only the leader works.
-    let node = world.stage.join(1);
+    let node = world.testbed.join(1);
     world.until("the node is initialised", |_| is_ready(&world.node(&node))).await;
-    assert_eq!(holder(&world.stage), first_holder);
+    assert_eq!(holder(&world.testbed), first_holder);
     assert!(!second.log().contains("created route"), "{}", second.log());
 
     // An orderly end hands over at once.
     let began = Instant::now();
     assert!(first.stop().await.success());
-    world.until("the other copy leads", |stage| !holder(stage).is_empty() && holder(stage) != first_holder).await;
+    world.until("the other copy leads", |testbed| !holder(testbed).is_empty() && holder(testbed) != first_holder).await;
     assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
     until_led(&world, &second).await;
-    world.stage.expose("web", &[80], &["node-1"], &[]);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
     world.until("the new leader works", |_| address(&world.service("web")).is_some()).await;
 
     // A sudden end hands over when the lease has run out, and not before.
     let third = world.start_serving();
     third.until_page("/readyz", |status, text| status == 200 && text.contains("standby")).await;
-    let second_holder = holder(&world.stage);
+    let second_holder = holder(&world.testbed);
     let began = Instant::now();
     assert!(!second.kill().await.success());
-    world.until("the third copy leads", |stage| holder(stage) != second_holder).await;
+    world.until("the third copy leads", |testbed| holder(testbed) != second_holder).await;
     assert!(began.elapsed() > Duration::from_secs(7), "the lease was still good: {:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 
     // It finds everything as it should be.
     world.until_quiet(Duration::from_secs(1)).await;
-    let writes = world.stage.cloud.writes().len();
-    let node = world.stage.join(2);
+    let writes = world.testbed.cloud.writes().len();
+    let node = world.testbed.join(2);
     world.until("the third copy works", |_| is_ready(&world.node(&node))).await;
-    assert_eq!(world.stage.cloud.look(|cloud| cloud.load_balancers.len()), 1);
-    assert!(world.stage.cloud.writes().len() > writes);
+    assert_eq!(world.testbed.cloud.look(|cloud| cloud.load_balancers.len()), 1);
+    assert!(world.testbed.cloud.writes().len() > writes);
     assert!(third.stop().await.success());
-    assert_eq!(holder(&world.stage), "", "the lease is given back");
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(holder(&world.testbed), "", "the lease is given back");
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 async fn the_end_comes_within_seconds() {
     let world = World::new(ALL, HASTE).await;
     // With half a second for every call, twenty listeners with their groups take longer than anybody waits.
     let ports: Vec<u16> = (8001..=8020).collect();
-    world.stage.join(1);
+    world.testbed.join(1);
     let ccm = world.start();
     world.until("the node is initialised", |_| is_ready(&world.node("node-1"))).await;
     world.until_quiet(Duration::from_millis(500)).await;
-    world.stage.cloud.dials(|dials| dials.latency = Duration::from_millis(500));
-    world.stage.expose("web", &ports, &["node-1"], &[]);
-    world.until("work is under way", |stage| stage.cloud.count("CreateVServerGroup") > 2).await;
+    world.testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(500));
+    world.testbed.expose("web", &ports, &["node-1"], &[]);
+    world.until("work is under way", |testbed| testbed.cloud.count("CreateVServerGroup") > 2).await;
     let began = Instant::now();
     assert!(ccm.stop().await.success());
     assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
-    assert_eq!(holder(&world.stage), "", "the lease is given back");
+    assert_eq!(holder(&world.testbed), "", "the lease is given back");
 
     // The next one finishes without making anything twice.
-    world.stage.cloud.dials(|dials| dials.latency = Duration::ZERO);
+    world.testbed.cloud.dials(|dials| dials.latency = Duration::ZERO);
     let ccm = world.start();
     world.until("the Service has its address", |_| address(&world.service("web")).is_some()).await;
-    world.stage.cloud.look(|cloud| {
+    world.testbed.cloud.look(|cloud| {
         assert_eq!(cloud.load_balancers.len(), 1);
         let lb = cloud.load_balancers.values().next().unwrap();
         assert_eq!((lb.listeners.len(), lb.groups.len()), (20, 20));
@@ -118,23 +118,23 @@ async fn a_leader_that_cannot_renew_stops_writing() {
     until_led(&world, &ccm).await;
     let unreachable = || Effect::LoseRequest;
     for verb in ["get", "update", "patch", "create"] {
-        world.stage.cluster.trouble_times(Match::new(verb, "leases"), unreachable(), usize::MAX);
+        world.testbed.cluster.trouble_times(Match::new(verb, "leases"), unreachable(), usize::MAX);
     }
     ccm.until_page("/readyz", |_, text| text.contains("standby")).await;
-    let calls = world.stage.cloud.writes().len();
-    world.stage.join(1);
-    world.stage.expose("web", &[80], &["node-1"], &[]);
+    let calls = world.testbed.cloud.writes().len();
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(world.stage.cloud.writes().len(), calls);
+    assert_eq!(world.testbed.cloud.writes().len(), calls);
     assert_eq!(world.kubernetes_writes().iter().filter(|write| !write.contains("events")).count(), 0);
 
-    world.stage.cluster.calm();
+    world.testbed.cluster.calm();
     until_led(&world, &ccm).await;
     world.until("it goes on", |_| address(&world.service("web")).is_some()).await;
 
     // Being refused by the cloud does not cost the lead.
-    world.stage.cloud.faults().always("*", Fault::Throttle);
-    world.stage.join(2);
+    world.testbed.cloud.faults().always("*", Fault::Throttle);
+    world.testbed.join(2);
     tokio::time::sleep(Duration::from_secs(1)).await;
     until_led(&world, &ccm).await;
 }
@@ -148,26 +148,26 @@ async fn an_old_official_controller_and_this_one_never_lead_at_once() {
     // The old one sees no leases, and leads beside it until Endpoints are locked too.
     let object =
         json!({ "apiVersion": "v1", "kind": "Endpoints", "metadata": { "name": "ccm", "namespace": "kube-system" } });
-    world.stage.cluster.create(object).unwrap();
+    world.testbed.cluster.create(object).unwrap();
     let renew = |time: usize| {
         let record = json!({
             "holderIdentity": "ccm-master-1", "leaseDurationSeconds": 8, "leaderTransitions": 1,
             "acquireTime": "2019-01-02T03:04:05Z", "renewTime": format!("2019-01-02T03:04:05.{time:03}Z"),
         });
         let change = json!({ "metadata": { "annotations": { LEADER: record.to_string() } } });
-        world.stage.cluster.patch("Endpoints", "kube-system", "ccm", &change).unwrap();
+        world.testbed.cluster.patch("Endpoints", "kube-system", "ccm", &change).unwrap();
     };
     renew(0);
     world.edit(|text| format!("{text}resource_lock = \"endpointsleases\"\n"));
     ccm.until_page("/readyz", |_, text| text.contains("standby")).await;
-    let calls = world.stage.cloud.writes().len();
-    world.stage.join(1);
+    let calls = world.testbed.cloud.writes().len();
+    world.testbed.join(1);
     // Longer than the lock lasts, as long as it is renewed.
     for time in 1..=20 {
         renew(time);
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    assert_eq!(world.stage.cloud.writes().len(), calls);
+    assert_eq!(world.testbed.cloud.writes().len(), calls);
     let (status, text) = ccm.page("/readyz").await.unwrap();
     assert!(status == 200 && text.contains("standby"), "{text}");
 
@@ -176,12 +176,15 @@ async fn an_old_official_controller_and_this_one_never_lead_at_once() {
     until_led(&world, &ccm).await;
     assert!(began.elapsed() > Duration::from_secs(6), "{:?}", began.elapsed());
     world.until("it works", |_| is_ready(&world.node("node-1"))).await;
-    let record = record_on_endpoints(&world.stage);
-    assert_eq!((&record["holderIdentity"], &record["leaseDurationSeconds"]), (&json!(holder(&world.stage)), &json!(8)));
-    world.until("it is renewed", |stage| record_on_endpoints(stage)["renewTime"] != record["renewTime"]).await;
+    let record = record_on_endpoints(&world.testbed);
+    assert_eq!(
+        (&record["holderIdentity"], &record["leaseDurationSeconds"]),
+        (&json!(holder(&world.testbed)), &json!(8))
+    );
+    world.until("it is renewed", |testbed| record_on_endpoints(testbed)["renewTime"] != record["renewTime"]).await;
 
     assert!(ccm.stop().await.success());
-    assert_eq!(record_on_endpoints(&world.stage)["holderIdentity"], "", "both are given back");
-    assert_eq!(holder(&world.stage), "");
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(record_on_endpoints(&world.testbed)["holderIdentity"], "", "both are given back");
+    assert_eq!(holder(&world.testbed), "");
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }

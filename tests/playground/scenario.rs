@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sim::cloud::Call;
-use sim::stage::{ROUTE_TABLE, Stage, instance};
+use sim::testbed::{ROUTE_TABLE, Testbed, instance};
 
 use super::product::{self, Product};
 
@@ -35,87 +35,87 @@ fn indented(text: &str) {
     say(&text.trim_end().lines().map(|line| format!("   {line}")).collect::<Vec<_>>().join("\n"));
 }
 
-/// Tells the story on `stage`; with `serve` it then waits for Ctrl-C.
-pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<(), String> {
-    let config = stage.write_config(folder, &["node", "route", "service"], HASTE).map_err(super::anything)?;
+/// Tells the story on `testbed`; with `serve` it then waits for Ctrl-C.
+pub(crate) async fn tell(testbed: &Testbed, folder: &Path, serve: bool) -> Result<(), String> {
+    let config = testbed.write_config(folder, &["node", "route", "service"], HASTE).map_err(super::anything)?;
     let log = folder.join(LOG);
     say("A simulated Kubernetes API server and a simulated Alibaba Cloud run on loopback.");
     say(&format!("Configuration, kubeconfig and the product's log are in {}", folder.display()));
 
     chapter(1, "Three nodes join, uninitialised. What would alicloud-ccm do?");
-    let nodes: Vec<String> = (1..=3).map(|number| stage.join(number)).collect();
-    nodes_table(stage);
+    let nodes: Vec<String> = (1..=3).map(|number| testbed.join(number)).collect();
+    nodes_table(testbed);
     say("");
     let (plan, code) = product::plan(&config).await?;
     indented(&format!("$ alicloud-ccm plan\n{plan}(exit code {code})"));
-    forget(stage);
+    forget(testbed);
 
     chapter(2, "It is started.");
     let began = Instant::now();
     let product = Product::start(&config, &log)?;
     let ready = nodes.clone();
-    wait(stage, "the nodes become ready", move |stage| {
-        ready.iter().all(|name| node_is_ready(stage, name)) && event_count(stage, "CreatedRoute") >= ready.len()
+    wait(testbed, "the nodes become ready", move |testbed| {
+        ready.iter().all(|name| node_is_ready(testbed, name)) && event_count(testbed, "CreatedRoute") >= ready.len()
     })
     .await?;
-    nodes_table(stage);
-    routes_table(stage);
-    events(stage, "Node");
+    nodes_table(testbed);
+    routes_table(testbed);
+    events(testbed, "Node");
     say("");
-    calls(stage, began.elapsed());
+    calls(testbed, began.elapsed());
 
     chapter(3, "A Service of type LoadBalancer is made.");
     let began = Instant::now();
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-    stage.expose("web", &[80], &names[..2], &[]);
-    wait(stage, "the Service gets its address", |stage| {
-        address(stage, "web").is_some() && event_count(stage, "EnsuredLoadBalancer") > 0
+    testbed.expose("web", &[80], &names[..2], &[]);
+    wait(testbed, "the Service gets its address", |testbed| {
+        address(testbed, "web").is_some() && event_count(testbed, "EnsuredLoadBalancer") > 0
     })
     .await?;
-    load_balancers(stage);
-    say(&format!("   EXTERNAL-IP of default/web: {}\n", address(stage, "web").unwrap_or_default()));
-    events(stage, "Service");
+    load_balancers(testbed);
+    say(&format!("   EXTERNAL-IP of default/web: {}\n", address(testbed, "web").unwrap_or_default()));
+    events(testbed, "Service");
     say("");
-    calls(stage, began.elapsed());
+    calls(testbed, began.elapsed());
 
     chapter(4, "node-3 is released in the cloud, and its kubelet falls silent.");
     let began = Instant::now();
-    stage.cloud.release_instance(&instance(3));
-    stage.cluster.set_ready("node-3", "Unknown").map_err(|failure| format!("{failure:?}"))?;
-    wait(stage, "node-3 is gone everywhere", |stage| {
-        stage.cluster.get("Node", "", "node-3").is_none() && !mentions(&stage.cloud.snapshot(), &instance(3))
+    testbed.cloud.release_instance(&instance(3));
+    testbed.cluster.set_ready("node-3", "Unknown").map_err(|failure| format!("{failure:?}"))?;
+    wait(testbed, "node-3 is gone everywhere", |testbed| {
+        testbed.cluster.get("Node", "", "node-3").is_none() && !mentions(&testbed.cloud.snapshot(), &instance(3))
     })
     .await?;
-    nodes_table(stage);
-    routes_table(stage);
-    load_balancers(stage);
-    calls(stage, began.elapsed());
+    nodes_table(testbed);
+    routes_table(testbed);
+    load_balancers(testbed);
+    calls(testbed, began.elapsed());
 
     let (plan, code) = product::plan(&config).await?;
     indented(&format!("$ alicloud-ccm plan\n{plan}(exit code {code})"));
     if code != 0 {
         return Err("the plan should be empty now".to_owned());
     }
-    forget(stage);
+    forget(testbed);
 
     chapter(5, "Routes are switched off in the file, and on again, while everything runs.");
-    toggle_routes(stage, &config, &log).await?;
+    toggle_routes(testbed, &config, &log).await?;
 
     if serve {
-        serve_until_interrupted(stage, folder).await?;
-        forget(stage);
+        serve_until_interrupted(testbed, folder).await?;
+        forget(testbed);
     }
 
     chapter(6, "The Service is deleted.");
     let began = Instant::now();
-    stage.cluster.delete("Service", "default", "web").map_err(|failure| format!("{failure:?}"))?;
-    wait(stage, "the load balancer is gone", |stage| {
-        stage.cluster.get("Service", "default", "web").is_none()
-            && stage.cloud.look(|world| world.load_balancers.is_empty())
+    testbed.cluster.delete("Service", "default", "web").map_err(|failure| format!("{failure:?}"))?;
+    wait(testbed, "the load balancer is gone", |testbed| {
+        testbed.cluster.get("Service", "default", "web").is_none()
+            && testbed.cloud.look(|world| world.load_balancers.is_empty())
     })
     .await?;
     say("   No load balancer is left in the cloud.");
-    calls(stage, began.elapsed());
+    calls(testbed, began.elapsed());
 
     let resident = product.resident_mib();
     let began = Instant::now();
@@ -125,7 +125,7 @@ pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<()
     if let Some(mib) = resident {
         say(&format!("   Before, it used {mib:.1} MiB of memory."));
     }
-    match stage.cloud.complaints().as_slice() {
+    match testbed.cloud.complaints().as_slice() {
         [] => {
             say("   The cloud has nothing to complain about: every request was signed, and every parameter known.");
             Ok(())
@@ -135,7 +135,7 @@ pub(crate) async fn tell(stage: &Stage, folder: &Path, serve: bool) -> Result<()
 }
 
 /// An edit of the file ends the route controller, and another one starts it; nobody else notices.
-async fn toggle_routes(stage: &Stage, config: &Path, log: &Path) -> Result<(), String> {
+async fn toggle_routes(testbed: &Testbed, config: &Path, log: &Path) -> Result<(), String> {
     let on = std::fs::read_to_string(config).map_err(super::anything)?;
     let off = on.replace("\"route\", ", "");
     let lost = serde_json::json!({ "conditions": [{
@@ -145,21 +145,21 @@ async fn toggle_routes(stage: &Stage, config: &Path, log: &Path) -> Result<(), S
     for (text, title) in [(off, "off"), (on, "on")] {
         let (began, before) = (Instant::now(), told(log));
         replace(config, &text)?;
-        wait(stage, "the edit is seen", |_| told(log) > before).await?;
+        wait(testbed, "the edit is seen", |_| told(log) > before).await?;
         if title == "off" {
             // As if a route controller had said it last.
-            stage.cluster.patch_status("Node", "", "node-2", &lost).map_err(|failure| format!("{failure:?}"))?;
+            testbed.cluster.patch_status("Node", "", "node-2", &lost).map_err(|failure| format!("{failure:?}"))?;
         }
         let reason = if title == "off" { "RoutesDisabled" } else { "RouteCreated" };
-        wait(stage, "the condition follows", |stage| network_reason(stage, "node-2") == reason).await?;
+        wait(testbed, "the condition follows", |testbed| network_reason(testbed, "node-2") == reason).await?;
         say(&format!("   {title} after {:.1} s:\n", began.elapsed().as_secs_f64()));
-        routes_table(stage);
-        say(&format!("   node-2 says of its network: {}, {reason}", node_condition(stage, "node-2")));
+        routes_table(testbed);
+        say(&format!("   node-2 says of its network: {}, {reason}", node_condition(testbed, "node-2")));
         let lines = std::fs::read_to_string(log).map_err(super::anything)?;
         let line = lines.lines().rev().find(|line| line.contains("is used from now on"));
         say(&format!("   log: {}\n", line.and_then(|line| line.split_once("now on; ")).map_or("", |(_, what)| what)));
     }
-    forget(stage);
+    forget(testbed);
     Ok(())
 }
 
@@ -176,18 +176,18 @@ fn replace(path: &Path, text: &str) -> Result<(), String> {
     std::fs::rename(&beside, path).map_err(super::anything)
 }
 
-fn node_condition(stage: &Stage, node: &str) -> String {
-    condition(&stage.cluster.get("Node", "", node).unwrap_or_default(), "NetworkUnavailable")
+fn node_condition(testbed: &Testbed, node: &str) -> String {
+    condition(&testbed.cluster.get("Node", "", node).unwrap_or_default(), "NetworkUnavailable")
 }
 
-fn network_reason(stage: &Stage, node: &str) -> String {
-    let node = stage.cluster.get("Node", "", node).unwrap_or_default();
+fn network_reason(testbed: &Testbed, node: &str) -> String {
+    let node = testbed.cluster.get("Node", "", node).unwrap_or_default();
     let conditions = node["status"]["conditions"].as_array();
     let found = conditions.and_then(|all| all.iter().find(|it| it["type"] == "NetworkUnavailable"));
     found.and_then(|it| it["reason"].as_str()).unwrap_or_default().to_owned()
 }
 
-async fn serve_until_interrupted(stage: &Stage, folder: &Path) -> Result<(), String> {
+async fn serve_until_interrupted(testbed: &Testbed, folder: &Path) -> Result<(), String> {
     let kubeconfig = folder.join("kubeconfig");
     say("\nIt keeps running. In another terminal:\n");
     indented(&format!(
@@ -198,14 +198,14 @@ async fn serve_until_interrupted(stage: &Stage, folder: &Path) -> Result<(), Str
         folder.join("alicloud-ccm.toml").display()
     ));
     say("\nThe kubeconfig:\n");
-    indented(&stage.cluster.kubeconfig());
+    indented(&testbed.cluster.kubeconfig());
     say("\nCtrl-C tells the end of the story.");
     tokio::signal::ctrl_c().await.map_err(super::anything)
 }
 
-async fn wait(stage: &Stage, what: &str, is_so: impl Fn(&Stage) -> bool) -> Result<(), String> {
+async fn wait(testbed: &Testbed, what: &str, is_so: impl Fn(&Testbed) -> bool) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
-    while !is_so(stage) {
+    while !is_so(testbed) {
         if Instant::now() > deadline {
             return Err(format!("{what}: not within {} s", PATIENCE.as_secs()));
         }
@@ -214,8 +214,8 @@ async fn wait(stage: &Stage, what: &str, is_so: impl Fn(&Stage) -> bool) -> Resu
     Ok(())
 }
 
-fn node_is_ready(stage: &Stage, name: &str) -> bool {
-    let Some(node) = stage.cluster.get("Node", "", name) else { return false };
+fn node_is_ready(testbed: &Testbed, name: &str) -> bool {
+    let Some(node) = testbed.cluster.get("Node", "", name) else { return false };
     let tainted = node["spec"]["taints"].as_array().is_some_and(|taints| !taints.is_empty());
     !tainted && condition(&node, "NetworkUnavailable") == "False"
 }
@@ -226,8 +226,8 @@ fn condition(node: &Value, kind: &str) -> String {
     found.and_then(|condition| condition["status"].as_str()).unwrap_or("-").to_owned()
 }
 
-fn nodes_table(stage: &Stage) {
-    let rows = stage.cluster.list("Node").into_iter().map(|node| {
+fn nodes_table(testbed: &Testbed) {
+    let rows = testbed.cluster.list("Node").into_iter().map(|node| {
         let labels = &node["metadata"]["labels"];
         let label = |key: &str| labels[key].as_str().unwrap_or("-").to_owned();
         let addresses = node["status"]["addresses"].as_array().cloned().unwrap_or_default();
@@ -247,8 +247,8 @@ fn nodes_table(stage: &Stage) {
     table(&["NODE", "INTERNAL-IP", "ZONE", "TYPE", "NO NETWORK", "TAINTS"], rows.collect());
 }
 
-fn routes_table(stage: &Stage) {
-    let rows = stage.cloud.look(|world| {
+fn routes_table(testbed: &Testbed) {
+    let rows = testbed.cloud.look(|world| {
         let entries = world.route_tables.get(ROUTE_TABLE).map(|table| table.entries.clone()).unwrap_or_default();
         let row = |(cidr, entry): (&String, &sim::cloud::RouteEntry)| {
             vec![ROUTE_TABLE.to_owned(), cidr.clone(), entry.next_hops.join(" ")]
@@ -258,8 +258,8 @@ fn routes_table(stage: &Stage) {
     table(&["ROUTE TABLE", "DESTINATION", "NEXT HOP"], rows);
 }
 
-fn load_balancers(stage: &Stage) {
-    let snapshot = stage.cloud.snapshot();
+fn load_balancers(testbed: &Testbed) {
+    let snapshot = testbed.cloud.snapshot();
     let mut rows = Vec::new();
     for balancer in snapshot["load_balancers"].as_array().into_iter().flatten() {
         for (name, listener) in balancer["listeners"].as_object().into_iter().flatten() {
@@ -278,8 +278,8 @@ fn load_balancers(stage: &Stage) {
     table(&["ADDRESS", "LISTENER", "STATUS", "SERVER GROUP", "BACKENDS"], rows);
 }
 
-fn address(stage: &Stage, service: &str) -> Option<String> {
-    let service = stage.cluster.get("Service", "default", service)?;
+fn address(testbed: &Testbed, service: &str) -> Option<String> {
+    let service = testbed.cluster.get("Service", "default", service)?;
     Some(service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str()?.to_owned())
 }
 
@@ -292,12 +292,12 @@ fn mentions(value: &Value, text: &str) -> bool {
     }
 }
 
-fn event_count(stage: &Stage, reason: &str) -> usize {
-    stage.cluster.list("Event").iter().filter(|event| event["reason"] == reason).count()
+fn event_count(testbed: &Testbed, reason: &str) -> usize {
+    testbed.cluster.list("Event").iter().filter(|event| event["reason"] == reason).count()
 }
 
-fn events(stage: &Stage, kind: &str) {
-    for event in stage.cluster.list("Event") {
+fn events(testbed: &Testbed, kind: &str) {
+    for event in testbed.cluster.list("Event") {
         let about = &event["involvedObject"];
         if about["kind"] == kind {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -308,9 +308,9 @@ fn events(stage: &Stage, kind: &str) {
     }
 }
 
-fn calls(stage: &Stage, took: Duration) {
+fn calls(testbed: &Testbed, took: Duration) {
     let mut counts: BTreeMap<(bool, String), usize> = BTreeMap::new();
-    for Call { action, write, product, .. } in stage.cloud.take_calls() {
+    for Call { action, write, product, .. } in testbed.cloud.take_calls() {
         if product != "metadata" {
             *counts.entry((write, action)).or_default() += 1;
         }
@@ -327,8 +327,8 @@ fn calls(stage: &Stage, took: Duration) {
     say(&format!("   cloud reads:  {}\n   cloud writes: {}\n", list(false), list(true)));
 }
 
-fn forget(stage: &Stage) {
-    let _ = stage.cloud.take_calls();
+fn forget(testbed: &Testbed) {
+    let _ = testbed.cloud.take_calls();
 }
 
 fn table(heads: &[&str], rows: Vec<Vec<String>>) {

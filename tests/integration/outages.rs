@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sim::cloud::{Fault, Role};
 use sim::cluster::{Match, Moment};
-use sim::stage::{CLUSTER_ID, REGION, instance};
+use sim::testbed::{CLUSTER_ID, REGION, instance};
 
-use crate::kit::{ALL, Ccm, HASTE, World, address, is_ready};
+use crate::harness::{ALL, Ccm, HASTE, World, address, is_ready};
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
 
@@ -15,7 +15,7 @@ fn annotate(world: &World, service: &str, annotations: &[(&str, Value)]) {
     let annotations: serde_json::Map<_, _> =
         annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), value.clone())).collect();
     let changes = json!({"metadata": {"annotations": annotations}});
-    world.stage.cluster.patch("Service", "default", service, &changes).unwrap();
+    world.testbed.cluster.patch("Service", "default", service, &changes).unwrap();
 }
 
 async fn until_address(world: &World, service: &str) {
@@ -34,7 +34,7 @@ fn load_balancer(world: &World, service: &str) -> String {
 
 async fn finish(world: &World, ccm: Ccm) {
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,14 +44,14 @@ async fn the_api_server_is_away() {
 
 async fn no_api_server_yet() {
     let world = World::new(ALL, HASTE).await;
-    world.stage.cluster.go_away().await;
-    world.stage.join(1);
+    world.testbed.cluster.go_away().await;
+    world.testbed.join(1);
     let ccm = world.start_serving();
     ccm.until_page("/livez", |status, _| status == 200).await;
     let why = ccm.until_page("/readyz", |status, text| status == 503 && text.contains("[-]kubernetes")).await;
     assert!(why.contains("API server"), "{why}");
     world.until("the log says what is waited for", |_| ccm.log().contains("waiting for the API server")).await;
-    world.stage.cluster.come_back().await.unwrap();
+    world.testbed.cluster.come_back().await.unwrap();
     until_ready(&world, "node-1").await;
     ccm.until_page("/readyz", |status, _| status == 200).await;
     finish(&world, ccm).await;
@@ -60,22 +60,22 @@ async fn no_api_server_yet() {
 async fn the_api_server_goes_and_comes() {
     let world = World::new(ALL, HASTE).await;
     let ccm = world.start_serving();
-    world.stage.join(1);
+    world.testbed.join(1);
     until_ready(&world, "node-1").await;
-    let cluster = &world.stage.cluster;
+    let cluster = &world.testbed.cluster;
 
     cluster.go_away().await;
     ccm.until_page("/readyz", |status, text| status == 503 && text.contains("[-]kubernetes")).await;
-    world.stage.join(2);
+    world.testbed.join(2);
     cluster.come_back().await.unwrap();
     until_ready(&world, "node-2").await;
 
     cluster.drop_watches();
-    world.stage.join(3);
+    world.testbed.join(3);
     until_ready(&world, "node-3").await;
 
     cluster.break_watches();
-    world.stage.join(4);
+    world.testbed.join(4);
     until_ready(&world, "node-4").await;
 
     // What was deleted while nobody watched, and is no longer in the history, is seen all the same: its instance is gone.
@@ -83,15 +83,15 @@ async fn the_api_server_goes_and_comes() {
         let number = if refused { 6 } else { 5 };
         cluster.refuse_gone_watches(refused);
         cluster.go_away().await;
-        world.stage.join(number);
+        world.testbed.join(number);
         cluster.delete_node(&format!("node-{}", number - 4)).unwrap();
-        world.stage.cloud.release_instance(&instance(number - 4));
+        world.testbed.cloud.release_instance(&instance(number - 4));
         cluster.compact();
         cluster.come_back().await.unwrap();
         until_ready(&world, &format!("node-{number}")).await;
         let cidr = format!("10.98.{}.0/24", number - 4);
-        let routed = |cloud: &sim::cloud::World| cloud.route_tables["vtb-play"].entries.contains_key(&cidr);
-        world.until("the route of the node is gone", |stage| !stage.cloud.look(routed)).await;
+        let routed = |cloud: &sim::cloud::Account| cloud.route_tables["vtb-play"].entries.contains_key(&cidr);
+        world.until("the route of the node is gone", |testbed| !testbed.cloud.look(routed)).await;
     }
     ccm.until_page("/readyz", |status, _| status == 200).await;
     finish(&world, ccm).await;
@@ -107,8 +107,8 @@ async fn a_wrong_key() {
     let secret = world.folder().join("access-key-secret");
     let right = std::fs::read_to_string(&secret).unwrap();
     std::fs::write(&secret, "something-else").unwrap();
-    world.stage.join(1);
-    world.stage.expose("web", &[80], &["node-1"], &[]);
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
     let ccm = world.start_serving();
 
     let refused =
@@ -139,7 +139,7 @@ async fn a_wrong_key() {
 
 /// The file that is enough on an instance, but for the addresses of the two worlds.
 fn minimal(world: &World) -> String {
-    let address = world.stage.cloud_address();
+    let address = world.testbed.cloud_address();
     format!(
         "controllers = [\"node\", \"service\"]\n[cloud]\ncluster_id = \"{CLUSTER_ID}\"\n\
          [cloud.endpoints]\nscheme = \"http\"\necs = \"{address}\"\nvpc = \"{address}\"\nslb = \"{address}\"\n\
@@ -151,8 +151,8 @@ fn minimal(world: &World) -> String {
 async fn an_instance_role() {
     let world = World::new(ALL, "").await;
     world.rewrite(|_| minimal(&world));
-    world.stage.rent(9);
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.rent(9);
+    world.testbed.cloud.edit(|cloud| {
         cloud.keys.clear();
         cloud.roles.insert("ccm".into(), Role { max_session: 3600, denied: [].into() });
         cloud.metadata.instance = Some(instance(9));
@@ -160,36 +160,36 @@ async fn an_instance_role() {
         cloud.metadata.token_required = true;
         cloud.metadata.key_lifetime = Some(Duration::from_secs(4));
     });
-    world.stage.join(1);
-    world.stage.expose("web", &[80], &["node-1"], &[(&format!("{PREFIX}address-type"), "intranet")]);
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[(&format!("{PREFIX}address-type"), "intranet")]);
     let ccm = world.start_serving();
     until_ready(&world, "node-1").await;
     until_address(&world, "web").await;
     let log = ccm.log();
     assert!(log.contains(&format!("region=\"{REGION}\" vpc=\"vpc-play\"")), "{log}");
-    let vswitch = world.stage.cloud.look(|cloud| cloud.load_balancers.values().next().unwrap().vswitch.clone());
+    let vswitch = world.testbed.cloud.look(|cloud| cloud.load_balancers.values().next().unwrap().vswitch.clone());
     assert_eq!(vswitch, "vsw-i", "the vSwitch of the instance");
 
     // Keys end after seconds; the passes go on with new ones.
-    let passes = world.stage.cloud.count("DescribeInstances");
-    world.until("two more passes", |stage| stage.cloud.count("DescribeInstances") >= passes + 2).await;
-    let calls = world.stage.cloud.calls();
+    let passes = world.testbed.cloud.count("DescribeInstances");
+    world.until("two more passes", |testbed| testbed.cloud.count("DescribeInstances") >= passes + 2).await;
+    let calls = world.testbed.cloud.calls();
     let refused: Vec<_> = calls.iter().filter(|call| call.product != "metadata" && call.outcome != "OK").collect();
     assert!(refused.is_empty(), "{refused:?}");
     let keys = calls.iter().filter(|call| call.action.ends_with("security-credentials/ccm")).count();
     assert!(keys >= 2, "{keys} sets of keys");
 
     // Without a role there is one clear reason.
-    world.stage.cloud.edit(|cloud| cloud.metadata.role = None);
+    world.testbed.cloud.edit(|cloud| cloud.metadata.role = None);
     let why = ccm.until_page("/readyz", |status, text| status == 503 && text.contains("[-]cloud")).await;
     assert!(why.contains("role"), "{why}");
     finish(&world, ccm).await;
 }
 
 fn with_role(world: &World) -> String {
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         cloud.roles.insert("ccm".into(), Role { max_session: 3600, denied: [].into() });
-        format!("acs:ram::{}:role/ccm", cloud.account)
+        format!("acs:ram::{}:role/ccm", cloud.id)
     })
 }
 
@@ -198,10 +198,10 @@ async fn an_assumed_role() {
     let arn = with_role(&world);
     world
         .rewrite(|text| text.replace("[cloud.credentials]\n", &format!("[cloud.credentials]\nrole_arn = \"{arn}\"\n")));
-    world.stage.join(1);
+    world.testbed.join(1);
     let ccm = world.start();
     until_ready(&world, "node-1").await;
-    assert_eq!(world.stage.cloud.count("AssumeRole"), 1);
+    assert_eq!(world.testbed.cloud.count("AssumeRole"), 1);
     finish(&world, ccm).await;
 }
 
@@ -209,14 +209,14 @@ async fn an_oidc_role() {
     let world = World::new(ALL, HASTE).await;
     let arn = with_role(&world);
     let token = world.folder().join("token");
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         cloud.keys.clear();
         cloud.oidc_token = Some("the-token-of-the-pod".into());
     });
     world.rewrite(|text| text.lines().filter(|line| !line.starts_with("access_key")).collect::<Vec<_>>().join("\n"));
     std::fs::write(&token, "an-old-token").unwrap();
-    world.stage.join(1);
-    let provider = format!("acs:ram::{}:oidc-provider/cluster", world.stage.cloud.look(|cloud| cloud.account.clone()));
+    world.testbed.join(1);
+    let provider = format!("acs:ram::{}:oidc-provider/cluster", world.testbed.cloud.look(|cloud| cloud.id.clone()));
     let environment = [
         ("ALIBABA_CLOUD_ROLE_ARN", arn.as_str()),
         ("ALIBABA_CLOUD_OIDC_PROVIDER_ARN", &provider),
@@ -247,9 +247,9 @@ async fn services_in_trouble() {
 async fn with_services() -> (World, Ccm) {
     let world = World::new(&["service"], "").await;
     for number in [1, 2] {
-        world.stage.rent(number);
+        world.testbed.rent(number);
         let node = sim::cluster::NodeSpec::new(&format!("node-{number}"));
-        world.stage.cluster.add_node(&node.provider_id(&format!("{REGION}.{}", instance(number)))).unwrap();
+        world.testbed.cluster.add_node(&node.provider_id(&format!("{REGION}.{}", instance(number)))).unwrap();
     }
     let ccm = world.start_serving();
     (world, ccm)
@@ -258,7 +258,7 @@ async fn with_services() -> (World, Ccm) {
 /// The same with a Service `web` that has its address.
 async fn served() -> (World, Ccm) {
     let (world, ccm) = with_services().await;
-    world.stage.expose("web", &[80], &["node-1"], &[]);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
     until_address(&world, "web").await;
     world.until_quiet(Duration::from_millis(500)).await;
     (world, ccm)
@@ -266,7 +266,7 @@ async fn served() -> (World, Ccm) {
 
 async fn impossible_annotations() {
     let (world, ccm) = served().await;
-    let before = world.stage.cloud.snapshot();
+    let before = world.testbed.cloud.snapshot();
     let wrong = [
         ("scheduler", json!("fastest")),
         ("health-check-interval", json!("a minute")),
@@ -279,9 +279,9 @@ async fn impossible_annotations() {
         assert!(message.contains(given.as_str().unwrap()), "{given} is missing: {message}");
     }
     assert!(message.contains("wrr") && message.contains("tcp"), "what is allowed is missing: {message}");
-    assert_eq!(world.stage.cloud.snapshot(), before, "the load balancer is left as it is");
+    assert_eq!(world.testbed.cloud.snapshot(), before, "the load balancer is left as it is");
 
-    world.stage.expose("other", &[80], &["node-1"], &[]);
+    world.testbed.expose("other", &[80], &["node-1"], &[]);
     until_address(&world, "other").await;
     let warnings = |service: &str| world.events("Service", service).iter().filter(|event| event.0 == "Warning").count();
     assert_eq!((warnings("web"), warnings("other")), (1, 0));
@@ -289,45 +289,45 @@ async fn impossible_annotations() {
     annotate(&world, "web", &wrong.map(|(key, _)| (key, Value::Null)));
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
     let id = load_balancer(&world, "web");
-    let is_set = |stage: &sim::stage::Stage| stage.cloud.load_balancer(&id).to_string().contains("\"wlc\"");
+    let is_set = |testbed: &sim::testbed::Testbed| testbed.cloud.load_balancer(&id).to_string().contains("\"wlc\"");
     world.until("the corrected annotations are taken", is_set).await;
     finish(&world, ccm).await;
 }
 
 async fn an_answer_that_cannot_be_read() {
     let (world, ccm) = served().await;
-    world.stage.cloud.faults().always("DescribeLoadBalancerListeners", Fault::Garbled);
+    world.testbed.cloud.faults().always("DescribeLoadBalancerListeners", Fault::Garbled);
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
     let message = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
     assert!(message.contains("DescribeLoadBalancerListeners"), "the action is missing: {message}");
     let id = message.rsplit_once("request ").map(|(_, id)| id.trim_end_matches([']', '.']).len());
     assert_eq!(id, Some(36), "the request id is missing: {message}");
-    world.stage.expose("other", &[80], &["node-1"], &[]);
+    world.testbed.expose("other", &[80], &["node-1"], &[]);
     until_address(&world, "other").await;
 
-    world.stage.cloud.faults().clear();
+    world.testbed.cloud.faults().clear();
     annotate(&world, "web", &[("scheduler", json!("tch"))]);
     let id = load_balancer(&world, "web");
-    let is_set = |stage: &sim::stage::Stage| stage.cloud.load_balancer(&id).to_string().contains("\"tch\"");
+    let is_set = |testbed: &sim::testbed::Testbed| testbed.cloud.load_balancer(&id).to_string().contains("\"tch\"");
     world.until("it goes on", is_set).await;
     finish(&world, ccm).await;
 }
 
 async fn throttled() {
     let (world, ccm) = with_services().await;
-    world.stage.expose("old", &[80], &["node-1"], &[]);
+    world.testbed.expose("old", &[80], &["node-1"], &[]);
     until_address(&world, "old").await;
-    world.stage.cloud.faults().script("CreateVServerGroup", Fault::Throttle);
-    world.stage.expose("web", &[80], &["node-1"], &[]);
-    world.until("flow control has answered", |stage| stage.cloud.faults().is_spent()).await;
+    world.testbed.cloud.faults().script("CreateVServerGroup", Fault::Throttle);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    world.until("flow control has answered", |testbed| testbed.cloud.faults().is_spent()).await;
     // The quota's window is waited for, by this action only.
-    world.stage.cluster.delete("Service", "default", "old").unwrap();
+    world.testbed.cluster.delete("Service", "default", "old").unwrap();
     world.until("other work goes on", |_| world.service("old").is_null()).await;
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(world.stage.cloud.count("CreateVServerGroup"), 2, "one for the old Service, and the refused one");
+    assert_eq!(world.testbed.cloud.count("CreateVServerGroup"), 2, "one for the old Service, and the refused one");
     until_address(&world, "web").await;
-    assert_eq!(world.stage.cloud.count("CreateVServerGroup"), 3);
-    assert_eq!(world.stage.cloud.look(|cloud| cloud.load_balancers.len()), 1);
+    assert_eq!(world.testbed.cloud.count("CreateVServerGroup"), 3);
+    assert_eq!(world.testbed.cloud.look(|cloud| cloud.load_balancers.len()), 1);
     let metric = "alicloud_ccm_cloud_calls_total{action=\"CreateVServerGroup\",outcome=\"throttled\"} 1";
     ccm.until_page("/metrics", |_, text| text.contains(metric)).await;
     let warnings = world.events("Service", "web").into_iter().filter(|event| event.0 == "Warning").count();
@@ -338,62 +338,62 @@ async fn throttled() {
 async fn deleted_by_hand() {
     let (world, ccm) = served().await;
     let first = load_balancer(&world, "web");
-    world.stage.cloud.edit(|cloud| cloud.load_balancers.remove(&first));
+    world.testbed.cloud.edit(|cloud| cloud.load_balancers.remove(&first));
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
     let began = Instant::now();
     let message = world.until_event("Service", "web", "LoadBalancerRecreated").await;
     assert!(message.contains(&first) && message.contains("address may be another"), "{message}");
     assert!(began.elapsed() > Duration::from_secs(9), "one sighting is not enough: {:?}", began.elapsed());
-    let is_new = |stage: &sim::stage::Stage| {
+    let is_new = |testbed: &sim::testbed::Testbed| {
         let id = load_balancer(&world, "web");
         let address = address(&world.service("web")).map(str::to_owned);
-        id != first && stage.cloud.look(|cloud| cloud.load_balancers.get(&id).map(|lb| lb.address.clone())) == address
+        id != first && testbed.cloud.look(|cloud| cloud.load_balancers.get(&id).map(|lb| lb.address.clone())) == address
     };
     world.until("there is another one", is_new).await;
-    assert_eq!(world.stage.cloud.look(|cloud| cloud.load_balancers.len()), 1);
+    assert_eq!(world.testbed.cloud.look(|cloud| cloud.load_balancers.len()), 1);
     finish(&world, ccm).await;
 }
 
 async fn deleted_by_hand_but_named_by_id() {
     let (world, ccm) = with_services().await;
-    world.stage.expose("maker", &[80], &["node-1"], &[]);
+    world.testbed.expose("maker", &[80], &["node-1"], &[]);
     until_address(&world, "maker").await;
     // A load balancer of a user's own: what was made for a Service, without any mark.
     let id = load_balancer(&world, "maker");
-    let mut own = world.stage.cloud.look(|cloud| sim::cloud::LoadBalancer::clone(&cloud.load_balancers[&id]));
+    let mut own = world.testbed.cloud.look(|cloud| sim::cloud::LoadBalancer::clone(&cloud.load_balancers[&id]));
     own.tags.clear();
     own.groups.clear();
     own.listeners.clear();
     own.delete_protection = false;
     own.address = "47.98.9.9".into();
-    world.stage.cloud.edit(|cloud| cloud.load_balancers.insert("lb-own".into(), own.into()));
+    world.testbed.cloud.edit(|cloud| cloud.load_balancers.insert("lb-own".into(), own.into()));
     let reuse = [(&*format!("{PREFIX}id"), "lb-own"), (&*format!("{PREFIX}force-override-listeners"), "true")];
-    world.stage.expose("web", &[80], &["node-1"], &reuse);
+    world.testbed.expose("web", &[80], &["node-1"], &reuse);
     until_address(&world, "web").await;
     world.until_quiet(Duration::from_millis(500)).await;
     assert_eq!(address(&world.service("web")), Some("47.98.9.9"));
 
-    world.stage.cloud.edit(|cloud| cloud.load_balancers.remove("lb-own"));
+    world.testbed.cloud.edit(|cloud| cloud.load_balancers.remove("lb-own"));
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
-    let named = |_: &sim::stage::Stage| {
+    let named = |_: &sim::testbed::Testbed| {
         world.events("Service", "web").iter().any(|event| event.0 == "Warning" && event.2.contains("lb-own"))
     };
     world.until("the user is told which one is missing", named).await;
     tokio::time::sleep(Duration::from_secs(12)).await;
-    assert_eq!(world.stage.cloud.count("CreateLoadBalancer"), 1, "only the one for the other Service");
-    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    assert_eq!(world.testbed.cloud.count("CreateLoadBalancer"), 1, "only the one for the other Service");
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
     world.until("the Service can go", |_| world.service("web").is_null()).await;
     finish(&world, ccm).await;
 }
 
 async fn a_full_vswitch() {
     let (world, ccm) = with_services().await;
-    world.stage.cloud.edit(|cloud| cloud.vswitches.get_mut("vsw-i").unwrap().available_ips = 0);
-    world.stage.expose("web", &[80], &["node-1"], &[(&format!("{PREFIX}address-type"), "intranet")]);
+    world.testbed.cloud.edit(|cloud| cloud.vswitches.get_mut("vsw-i").unwrap().available_ips = 0);
+    world.testbed.expose("web", &[80], &["node-1"], &[(&format!("{PREFIX}address-type"), "intranet")]);
     until_address(&world, "web").await;
-    let vswitch = world.stage.cloud.look(|cloud| cloud.load_balancers.values().next().unwrap().vswitch.clone());
+    let vswitch = world.testbed.cloud.look(|cloud| cloud.load_balancers.values().next().unwrap().vswitch.clone());
     assert_eq!(vswitch, "vsw-j");
-    let told = |_: &sim::stage::Stage| {
+    let told = |_: &sim::testbed::Testbed| {
         let events = world.events("Service", "web").into_iter();
         let placed: Vec<_> = events.filter(|event| event.1 == "LoadBalancerPlaced").map(|event| event.2).collect();
         placed.iter().any(|text| text.starts_with("No load balancer can be made in vSwitch vsw-i"))
@@ -406,17 +406,17 @@ async fn a_full_vswitch() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_made_for_a_service_that_goes_before_its_finalizer_is_on() {
     let world = World::new(&["service"], "").await;
-    let cluster = &world.stage.cluster;
+    let cluster = &world.testbed.cluster;
     let ccm = world.start();
     let mut finalizer = cluster.hold(Match::new("patch", "services").named("web"), Moment::Before);
-    world.stage.expose("web", &[80], &[], &[]);
+    world.testbed.expose("web", &[80], &[], &[]);
     finalizer.arrived().await;
     cluster.delete("Service", "default", "web").unwrap();
     assert_eq!(cluster.get("Service", "default", "web"), None, "nobody holds it");
     finalizer.release();
-    world.stage.expose("shop", &[80], &[], &[]);
+    world.testbed.expose("shop", &[80], &[], &[]);
     until_address(&world, "shop").await;
     world.until_still(Duration::from_secs(1)).await;
-    assert_eq!(world.stage.cloud.look(|cloud| cloud.load_balancers.len()), 1, "one for shop, which is there");
+    assert_eq!(world.testbed.cloud.look(|cloud| cloud.load_balancers.len()), 1, "one for shop, which is there");
     finish(&world, ccm).await;
 }

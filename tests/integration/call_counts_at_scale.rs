@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use sim::cluster::{Endpoint, Version};
-use sim::crowd;
-use sim::stage::{Stage, instance};
+use sim::population;
+use sim::testbed::{Testbed, instance};
 
+use crate::harness::{ALL, World, address, is_ready};
 use crate::in_process::{Product, on_a_clock_of_its_own};
-use crate::kit::{ALL, World, address, is_ready};
 
 /// The periodic comparisons are for other tests.
 const NO_DRIFT_CHECK: &str = "[service]\ndrift_check = \"0s\"\n";
@@ -25,25 +25,25 @@ const ONE_NODE: &[(&str, usize)] = &[
 ];
 
 /// A world in which the first nodes are in service and nothing is left to do; the cloud enforces its quotas.
-async fn settled(nodes: u8) -> (World, crate::kit::Ccm) {
+async fn settled(nodes: u8) -> (World, crate::harness::Ccm) {
     let world = World::new(ALL, NO_DRIFT_CHECK).await;
-    world.stage.cloud.dials(|dials| {
+    world.testbed.cloud.dials(|dials| {
         dials.rate_quotas = true;
         dials.latency = Duration::from_millis(20);
     });
     let ccm = world.start();
-    let names: Vec<String> = (1..=nodes).map(|number| world.stage.join(number)).collect();
+    let names: Vec<String> = (1..=nodes).map(|number| world.testbed.join(number)).collect();
     world.until("nodes are ready", |_| names.iter().all(|name| is_ready(&world.node(name)))).await;
     // When a term begins, it looks once for load balancers without a Service, and whose the account is.
-    world.until("it has looked around", |stage| stage.cloud.count("DescribeLoadBalancers") > 0).await;
+    world.until("it has looked around", |testbed| testbed.cloud.count("DescribeLoadBalancers") > 0).await;
     world.until_quiet(QUIET).await;
-    forget(&world.stage);
+    forget(&world.testbed);
     (world, ccm)
 }
 
-fn forget(stage: &Stage) {
-    let _ = stage.cloud.take_calls();
-    stage.cluster.clear_calls();
+fn forget(testbed: &Testbed) {
+    let _ = testbed.cloud.take_calls();
+    testbed.cluster.clear_calls();
 }
 
 fn name(number: u8) -> String {
@@ -51,9 +51,9 @@ fn name(number: u8) -> String {
 }
 
 /// Cloud calls by action since the last look, none of which was refused for its number.
-fn calls(stage: &Stage) -> BTreeMap<String, usize> {
+fn calls(testbed: &Testbed) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for call in stage.cloud.take_calls() {
+    for call in testbed.cloud.take_calls() {
         assert!(!call.outcome.starts_with("Throttling"), "{call:?}");
         *counts.entry(call.action).or_default() += 1;
     }
@@ -65,8 +65,8 @@ fn counted(expected: &[(&str, usize)]) -> BTreeMap<String, usize> {
 }
 
 /// Groups that hold this instance.
-fn groups_with(stage: &Stage, id: &str) -> usize {
-    stage.cloud.look(|cloud| {
+fn groups_with(testbed: &Testbed, id: &str) -> usize {
+    testbed.cloud.look(|cloud| {
         let groups = cloud.load_balancers.values().flat_map(|balancer| balancer.groups.values());
         groups.filter(|group| group.backends.iter().any(|backend| backend.server_id == id)).count()
     })
@@ -75,15 +75,15 @@ fn groups_with(stage: &Stage, id: &str) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_takes_four_calls_and_is_written_three_times() {
     let (world, ccm) = settled(1).await;
-    let stage = &world.stage;
+    let testbed = &world.testbed;
     // Long enough for the watch to show the taint that follows the condition.
-    stage.cloud.dials(|dials| dials.latency = Duration::from_millis(100));
-    let node = stage.join(2);
+    testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(100));
+    let node = testbed.join(2);
     world.until("it is ready", |_| is_ready(&world.node(&node))).await;
     world.until_quiet(2 * QUIET).await;
-    assert_eq!(calls(stage), counted(ONE_NODE));
+    assert_eq!(calls(testbed), counted(ONE_NODE));
 
-    let writes: Vec<_> = stage.cluster.writes().into_iter().filter(|call| call.name == node).collect();
+    let writes: Vec<_> = testbed.cluster.writes().into_iter().filter(|call| call.name == node).collect();
     let shown = |call: &sim::cluster::Call| format!("{} {} {:?}", call.verb, call.target(), call.status);
     let expected = ["patch nodes/status Some(200)", "patch nodes Some(200)", "patch nodes/status Some(200)"];
     assert_eq!(writes.iter().map(shown).collect::<Vec<_>>(), expected, "{writes:#?}");
@@ -93,26 +93,26 @@ async fn a_node_takes_four_calls_and_is_written_three_times() {
     assert_eq!((reason(&body(0)), reason(&body(2))), ("NoRouteCreated".into(), "RouteCreated".into()));
     let spec = body(1)["spec"].clone();
     assert!(spec["taints"].is_array() && body(1)["metadata"]["labels"].is_object(), "{spec}");
-    assert_eq!(stage.cluster.count("get", "nodes"), 0, "nothing had to be read again");
+    assert_eq!(testbed.cluster.count("get", "nodes"), 0, "nothing had to be read again");
 
     // Of many at once, each is written as often; what somebody else was quicker with is refused, and looked at again.
-    stage.cluster.clear_calls();
-    let names: Vec<String> = (3..=32).map(|number| stage.join(number)).collect();
+    testbed.cluster.clear_calls();
+    let names: Vec<String> = (3..=32).map(|number| testbed.join(number)).collect();
     world.until("all are ready", |_| names.iter().all(|name| is_ready(&world.node(name)))).await;
     world.until_quiet(2 * QUIET).await;
-    let accepted = stage.cluster.writes().into_iter().filter(|call| call.status == Some(200));
+    let accepted = testbed.cluster.writes().into_iter().filter(|call| call.status == Some(200));
     let mut written = BTreeMap::<String, usize>::new();
     accepted.filter(|call| call.resource == "nodes").for_each(|call| *written.entry(call.name).or_default() += 1);
     assert_eq!(written, names.into_iter().map(|name| (name, 3)).collect());
     assert!(ccm.stop().await.success());
-    assert_eq!(stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_takes_four_writes_and_two_reads_and_moving_its_endpoints_few() {
     let (world, ccm) = settled(NODES).await;
-    let stage = &world.stage;
-    stage.expose("web", &[80], &["node-1"], &[]);
+    let testbed = &world.testbed;
+    testbed.expose("web", &[80], &["node-1"], &[]);
     world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
     world.until_quiet(QUIET).await;
     let expected = counted(&[
@@ -122,23 +122,25 @@ async fn a_service_takes_four_writes_and_two_reads_and_moving_its_endpoints_few(
         ("DescribeLoadBalancers", 2),
         ("StartLoadBalancerListener", 1),
     ]);
-    assert_eq!(calls(stage), expected);
+    assert_eq!(calls(testbed), expected);
 
     // From now on only nodes with endpoints serve it; the endpoint moves thirty times within three seconds.
     let local = serde_json::json!({"spec": {"externalTrafficPolicy": "Local"}});
-    stage.cluster.patch("Service", "default", "web", &local).unwrap();
-    world.until("only one backend", |stage| (2..=NODES).all(|number| groups_with(stage, &instance(number)) == 0)).await;
+    testbed.cluster.patch("Service", "default", "web", &local).unwrap();
+    world
+        .until("only one backend", |testbed| (2..=NODES).all(|number| groups_with(testbed, &instance(number)) == 0))
+        .await;
     world.until_quiet(QUIET).await;
-    forget(stage);
+    forget(testbed);
     for step in 1..=30u8 {
         let node = step % NODES + 1;
         let endpoint = Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, node, 10)), &format!("node-{node}"));
-        stage.cluster.set_endpoints("default", "web", &[endpoint]).unwrap();
+        testbed.cluster.set_endpoints("default", "web", &[endpoint]).unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     world.until_quiet(2 * QUIET).await;
-    assert_eq!(groups_with(stage, &instance(30 % NODES + 1)), 1, "the last change counts");
-    let counts = calls(stage);
+    assert_eq!(groups_with(testbed, &instance(30 % NODES + 1)), 1, "the last change counts");
+    let counts = calls(testbed);
     assert!(counts.keys().all(|action| action.ends_with("VServerGroupBackendServers")), "nothing is read: {counts:?}");
     assert!(counts.values().sum::<usize>() <= 16, "changes ride together: {counts:?}");
     assert!(ccm.stop().await.success());
@@ -147,49 +149,49 @@ async fn a_service_takes_four_writes_and_two_reads_and_moving_its_endpoints_few(
 #[tokio::test(flavor = "multi_thread")]
 async fn many_services_cost_no_more_than_they_must_from_the_first_to_the_last() {
     let (world, ccm) = settled(NODES).await;
-    let stage = &world.stage;
+    let testbed = &world.testbed;
     let services = usize::from(SERVICES);
     for number in 1..=SERVICES {
-        stage.expose(&name(number), &[80], &["node-1"], &[]);
+        testbed.expose(&name(number), &[80], &["node-1"], &[]);
     }
     let all = || (1..=SERVICES).all(|number| address(&world.service(&name(number))).is_some());
     world.until("all have addresses", |_| all()).await;
     world.until_quiet(QUIET).await;
-    assert_eq!(calls(stage).values().sum::<usize>(), 6 * services);
+    assert_eq!(calls(testbed).values().sum::<usize>(), 6 * services);
 
     // One node more: one write for each group, and what the node itself takes.
-    let node = stage.join(NODES + 1);
-    world.until("it is in every group", |stage| groups_with(stage, &instance(NODES + 1)) == services).await;
+    let node = testbed.join(NODES + 1);
+    world.until("it is in every group", |testbed| groups_with(testbed, &instance(NODES + 1)) == services).await;
     world.until("it is ready", |_| is_ready(&world.node(&node))).await;
     world.until_quiet(QUIET).await;
     let mut expected = counted(ONE_NODE);
     expected.insert("AddVServerGroupBackendServers".to_owned(), services);
-    assert_eq!(calls(stage), expected);
+    assert_eq!(calls(testbed), expected);
 
     // Nothing changes: heartbeats of kubelets cost nothing.
-    stage.cluster.clear_calls();
+    testbed.cluster.clear_calls();
     for second in 0..3 {
         let time = format!("2040-01-01T00:00:0{second}Z");
         let heartbeat =
             serde_json::json!({"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]});
         for number in 1..=NODES {
-            stage.cluster.patch_status("Node", "", &format!("node-{number}"), &heartbeat).unwrap();
+            testbed.cluster.patch_status("Node", "", &format!("node-{number}"), &heartbeat).unwrap();
         }
         tokio::time::sleep(QUIET).await;
     }
-    assert_eq!(calls(stage), BTreeMap::new());
-    let writes = stage.cluster.writes();
+    assert_eq!(calls(testbed), BTreeMap::new());
+    let writes = testbed.cluster.writes();
     let ours: Vec<_> = writes.iter().filter(|call| call.resource != "leases").collect();
     assert!(ours.is_empty(), "{ours:?}");
 
     // Whoever follows one that was killed reads everything, in bulk what can be had in bulk, and writes nothing.
     assert!(!ccm.kill().await.success());
-    forget(stage);
+    forget(testbed);
     let ccm = world.start();
-    world.until("it has looked", |stage| stage.cloud.count("DescribeVServerGroupAttribute") == services).await;
+    world.until("it has looked", |testbed| testbed.cloud.count("DescribeVServerGroupAttribute") == services).await;
     world.until_quiet(QUIET).await;
-    assert_eq!(stage.cloud.writes().len(), 0);
-    let counts = calls(stage);
+    assert_eq!(testbed.cloud.writes().len(), 0);
+    let counts = calls(testbed);
     assert_eq!(counts["DescribeVServerGroups"], services);
     let count = |action: &str| counts.get(action).copied().unwrap_or_default();
     assert!(count("DescribeLoadBalancers") + count("DescribeLoadBalancerAttribute") <= 3, "{counts:?}");
@@ -197,56 +199,56 @@ async fn many_services_cost_no_more_than_they_must_from_the_first_to_the_last() 
 
     // Deletion: protection off, delete, and lists that show many at once.
     for number in 1..=SERVICES {
-        stage.cluster.delete("Service", "default", &name(number)).unwrap();
+        testbed.cluster.delete("Service", "default", &name(number)).unwrap();
     }
     world.until("all are gone", |_| (1..=SERVICES).all(|number| world.service(&name(number)).is_null())).await;
-    assert!(stage.cloud.look(|cloud| cloud.load_balancers.is_empty()));
-    assert_eq!(stage.cloud.writes().len(), 2 * services);
-    let reads = calls(stage).values().sum::<usize>() - 2 * services;
+    assert!(testbed.cloud.look(|cloud| cloud.load_balancers.is_empty()));
+    assert_eq!(testbed.cloud.writes().len(), 2 * services);
+    let reads = calls(testbed).values().sum::<usize>() - 2 * services;
     assert!(reads <= services / 2, "{reads} reads");
     assert!(ccm.stop().await.success());
-    assert_eq!(stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_leader_reads_each_server_group_once_and_writes_only_what_differs() {
     let world = World::new(ALL, "").await;
     let ccm = world.start();
-    let stage = &world.stage;
-    let names: Vec<String> = (1..=3).map(|number| stage.join(number)).collect();
+    let testbed = &world.testbed;
+    let names: Vec<String> = (1..=3).map(|number| testbed.join(number)).collect();
     for number in 1..=SERVICES {
-        stage.expose(&name(number), &[80], &["node-1"], &[]);
+        testbed.expose(&name(number), &[80], &["node-1"], &[]);
     }
     // Only nodes with endpoints serve the first one.
     let local = serde_json::json!({"spec": {"externalTrafficPolicy": "Local"}});
-    stage.cluster.patch("Service", "default", &name(1), &local).unwrap();
+    testbed.cluster.patch("Service", "default", &name(1), &local).unwrap();
     world.until("nodes are ready", |_| names.iter().all(|name| is_ready(&world.node(name)))).await;
     let all = || (1..=SERVICES).all(|number| address(&world.service(&name(number))).is_some());
     world.until("all have addresses", |_| all()).await;
     world.until_quiet(2 * QUIET).await;
-    assert_eq!((groups_with(stage, &instance(1)), groups_with(stage, &instance(2))), (12, 11));
+    assert_eq!((groups_with(testbed, &instance(1)), groups_with(testbed, &instance(2))), (12, 11));
     assert!(ccm.stop().await.success());
 
     // While no replica runs, the endpoint of one Service moves.
-    forget(stage);
+    forget(testbed);
     let moved = Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, 2, 10)), "node-2");
-    stage.cluster.set_endpoints("default", &name(1), &[moved]).unwrap();
+    testbed.cluster.set_endpoints("default", &name(1), &[moved]).unwrap();
     let ccm = world.start();
-    world.until("the endpoint has followed", |stage| groups_with(stage, &instance(2)) == 12).await;
+    world.until("the endpoint has followed", |testbed| groups_with(testbed, &instance(2)) == 12).await;
     world.until_quiet(QUIET).await;
-    assert_eq!(groups_with(stage, &instance(1)), 11);
-    assert_eq!(stage.cloud.writes().len(), 2);
-    let counts = calls(stage);
+    assert_eq!(groups_with(testbed, &instance(1)), 11);
+    assert_eq!(testbed.cloud.writes().len(), 2);
+    let counts = calls(testbed);
     assert_eq!((counts["DescribeVServerGroups"], counts["DescribeVServerGroupAttribute"]), (12, 12), "{counts:?}");
 
     // A replica that was killed changes nothing about that.
     assert!(!ccm.kill().await.success());
-    forget(stage);
+    forget(testbed);
     let ccm = world.start();
-    world.until("it has looked", |stage| stage.cloud.count("DescribeVServerGroupAttribute") == 12).await;
-    assert_eq!(stage.cloud.writes().len(), 0);
+    world.until("it has looked", |testbed| testbed.cloud.count("DescribeVServerGroupAttribute") == 12).await;
+    assert_eq!(testbed.cloud.writes().len(), 0);
     assert!(ccm.stop().await.success());
-    assert_eq!(stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 /// A large cluster in which nothing happens.
@@ -256,32 +258,32 @@ fn an_idle_hour_costs_a_few_lists_with_hourly_comparisons_and_nothing_without() 
     const SERVICES: usize = 500;
     const HOUR: Duration = Duration::from_secs(3600);
     let ((with, without), log) = on_a_clock_of_its_own(0, async {
-        let stage = Stage::with(Version::NEWEST, crowd::world(NODES + SERVICES)).await.unwrap();
+        let testbed = Testbed::with(Version::NEWEST, population::account(NODES + SERVICES)).await.unwrap();
         for number in 0..NODES {
-            crowd::rent(&stage, number);
-            crowd::stand(&stage, number).unwrap();
+            population::rent(&testbed, number);
+            population::stand(&testbed, number).unwrap();
         }
         for number in 0..SERVICES {
             let name = format!("web-{number}");
-            crowd::expose(&stage, &name, false).unwrap();
+            population::expose(&testbed, &name, false).unwrap();
             let local = serde_json::json!({"spec": {"externalTrafficPolicy": "Local"}});
-            stage.cluster.patch("Service", "default", &name, &local).unwrap();
+            testbed.cluster.patch("Service", "default", &name, &local).unwrap();
         }
-        let pod_network = format!("route.cluster_cidrs=[\"{}\"]", crowd::POD_NETWORK);
+        let pod_network = format!("route.cluster_cidrs=[\"{}\"]", population::POD_NETWORK);
         let idle = async |periods: [&str; 3]| {
             let set: Vec<&str> = periods.into_iter().chain([pod_network.as_str()]).collect();
-            let product = Product::start_with(&stage, ALL, "", &set);
+            let product = Product::start_with(&testbed, ALL, "", &set);
             // With the published quotas, it takes a while until all is done.
             tokio::time::sleep(HOUR + HOUR / 2).await;
-            forget(&stage);
+            forget(&testbed);
             tokio::time::sleep(HOUR).await;
             drop(product);
-            let writes = stage.cluster.writes().iter().filter(|call| call.resource != "leases").count();
-            (calls(&stage), writes)
+            let writes = testbed.cluster.writes().iter().filter(|call| call.resource != "leases").count();
+            (calls(&testbed), writes)
         };
         let with = idle(["node.period=1h", "route.period=1h", "service.drift_check=1h"]).await;
-        let addressed = stage.cluster.list("Service").iter().filter(|it| address(it).is_some()).count();
-        assert_eq!((stage.cloud.look(|cloud| cloud.load_balancers.len()), addressed), (SERVICES, SERVICES));
+        let addressed = testbed.cluster.list("Service").iter().filter(|it| address(it).is_some()).count();
+        assert_eq!((testbed.cloud.look(|cloud| cloud.load_balancers.len()), addressed), (SERVICES, SERVICES));
         (with, idle(["node.period=0s", "route.period=0s", "service.drift_check=0s"]).await)
     });
     let (calls, writes) = with;

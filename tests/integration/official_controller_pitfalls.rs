@@ -8,9 +8,9 @@ use serde_json::json;
 use sim::cloud::{Fault, Listener, LoadBalancer, Protocol};
 use sim::cluster::{Endpoint, Moment, NodeSpec};
 
-use crate::defects::{Stand, nodes};
 use crate::golden::NAMESPACE;
-use crate::kit::{World, address};
+use crate::harness::{World, address};
+use crate::official_controller_defects::{Stand, nodes};
 
 const MARK: &str = "kubernetes.do.not.delete";
 const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
@@ -31,7 +31,7 @@ fn attach(stand: &Stand, addresses: &[&str]) {
         Endpoint::ready(address, if ip.contains(".64.1") { "node-1" } else { "node-2" })
     };
     let endpoints: Vec<Endpoint> = addresses.iter().map(endpoint).collect();
-    stand.world.stage.cluster.set_endpoints(NAMESPACE, "web", &endpoints).unwrap();
+    stand.world.testbed.cluster.set_endpoints(NAMESPACE, "web", &endpoints).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,7 +39,7 @@ async fn trap_1_a_cluster_has_an_id_of_its_own() {
     let stand = Stand::new().await;
     let mut listener = Listener::running(&format!("k8s/80/web/{NAMESPACE}/cother"), "rsp-own-2");
     listener.status = "stopped".to_owned();
-    stand.world.stage.cloud.edit(|cloud| {
+    stand.world.testbed.cloud.edit(|cloud| {
         let lb = cloud.load_balancers.get_mut("lb-user-2").unwrap();
         lb.listeners.insert((80, Protocol::Tcp), listener);
     });
@@ -75,7 +75,7 @@ async fn trap_2_a_port_that_another_service_holds_is_not_taken() {
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_7_backends_are_exchanged_where_there_is_no_room_for_both() {
     let stand = Stand::new().await;
-    stand.world.stage.cloud.edit(|cloud| cloud.limits.backends = 6);
+    stand.world.testbed.cloud.edit(|cloud| cloud.limits.backends = 6);
     stand.make("web", &[80], &[ENI]);
     attach(&stand, &["192.168.64.11", "192.168.64.12", "192.168.64.13", "192.168.64.14"]);
     let servers = |stand: &Stand| {
@@ -99,18 +99,18 @@ async fn trap_7_backends_are_exchanged_where_there_is_no_room_for_both() {
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_8_a_quota_is_named_and_holds_up_only_what_is_beyond_it() {
     let stand = Stand::new().await;
-    stand.world.stage.cloud.edit(|cloud| cloud.limits.listeners = 1);
+    stand.world.testbed.cloud.edit(|cloud| cloud.limits.listeners = 1);
     stand.make("web", &[80, 81], &[]);
     stand.told("web", "SyncLoadBalancerFailed", "create listener 81/tcp").await;
-    let running = stand.world.stage.cloud.look(|cloud| {
+    let running = stand.world.testbed.cloud.look(|cloud| {
         let lb = cloud.load_balancers.values().find(|lb| is_ours(lb)).unwrap();
         lb.listeners.iter().map(|((port, _), it)| (*port, it.status.clone())).collect::<Vec<_>>()
     });
     assert_eq!(running, [(80, "running".to_owned())]);
     let started =
         |call: &sim::cloud::Call| call.action == "StartLoadBalancerListener" && call.parameter("ListenerPort") == "81";
-    assert!(!stand.world.stage.cloud.calls().iter().any(started), "what is not there is not started");
-    stand.world.stage.cloud.edit(|cloud| cloud.limits.listeners = 50);
+    assert!(!stand.world.testbed.cloud.calls().iter().any(started), "what is not there is not started");
+    stand.world.testbed.cloud.edit(|cloud| cloud.limits.listeners = 50);
     stand.annotate("web", &[("scheduler", Some("wrr"))]);
     stand.world.until("with room it is served", |_| address(&stand.service("web")).is_some()).await;
 }
@@ -119,11 +119,11 @@ async fn trap_8_a_quota_is_named_and_holds_up_only_what_is_beyond_it() {
 async fn a_backend_that_is_refused_is_named_and_the_others_serve() {
     let stand = Stand::new().await;
     let stranger = NodeSpec::new("stranger").provider_id("cn-hangzhou.i-nowhere");
-    stand.world.stage.cluster.add_node(&stranger).unwrap();
+    stand.world.testbed.cluster.add_node(&stranger).unwrap();
     stand.make("web", &[80], &[("id", "lb-user-1")]);
     stand.told("web", "SyncLoadBalancerFailed", "i-nowhere").await;
     assert_eq!(stand.backends("lb-user-1", &group(80)), nodes(31080), "when their group is made");
-    stand.world.stage.cloud.edit(|cloud| {
+    stand.world.testbed.cloud.edit(|cloud| {
         for group in cloud.load_balancers.get_mut("lb-user-1").unwrap().groups.values_mut() {
             group.backends.clear();
         }
@@ -137,7 +137,7 @@ async fn a_backend_that_is_refused_is_named_and_the_others_serve() {
 async fn what_somebody_else_deletes_at_the_same_time_is_deleted() {
     let stand = Stand::new().await;
     let id = stand.served("web", &[80], &[]).await;
-    let cloud = &stand.world.stage.cloud;
+    let cloud = &stand.world.testbed.cloud;
     let mut deletion = cloud.faults().hold("DeleteLoadBalancer", 0, Moment::Before);
     stand.delete("web");
     deletion.arrived().await;
@@ -152,19 +152,19 @@ async fn what_somebody_else_deletes_at_the_same_time_is_deleted() {
 async fn trap_9_a_listener_of_a_user_that_holds_a_group_is_named() {
     let stand = Stand::new().await;
     stand.served("web", &[80], &[("id", "lb-user-1")]).await;
-    let id = stand.world.stage.cloud.look(|cloud| {
+    let id = stand.world.testbed.cloud.look(|cloud| {
         let groups = &cloud.load_balancers["lb-user-1"].groups;
         groups.iter().find(|(_, it)| it.name == group(80)).unwrap().0.clone()
     });
     let by_hand = Listener::running("by hand", &id);
-    stand.world.stage.cloud.edit(|cloud| {
+    stand.world.testbed.cloud.edit(|cloud| {
         let lb = cloud.load_balancers.get_mut("lb-user-1").unwrap();
         lb.listeners.insert((9000, Protocol::Tcp), by_hand);
     });
     stand.delete("web");
     stand.told("web", "CleanLoadBalancerFailed", "listener 9000/tcp").await;
     assert_eq!(stand.backends("lb-user-1", &group(80)), nodes(31080), "the user's listener is served as before");
-    stand.world.stage.cloud.edit(|cloud| {
+    stand.world.testbed.cloud.edit(|cloud| {
         cloud.load_balancers.get_mut("lb-user-1").unwrap().listeners.clear();
     });
     stand.annotate("web", &[("scheduler", Some("wrr"))]);
@@ -174,7 +174,7 @@ async fn trap_9_a_listener_of_a_user_that_holds_a_group_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_10_a_load_balancer_that_takes_no_pods_says_so() {
     let stand = Stand::new().await;
-    stand.world.stage.cloud.edit(|cloud| {
+    stand.world.testbed.cloud.edit(|cloud| {
         let lb = cloud.load_balancers.get_mut("lb-user-5").unwrap();
         (lb.instance_charge_type, lb.spec) = ("PayBySpec".to_owned(), String::new());
     });
@@ -189,7 +189,7 @@ async fn trap_11_a_node_that_is_about_to_go_leaves_at_once() {
     let stand = Stand::new().await;
     let id = stand.served("web", &[80], &[]).await;
     let taint = json!({"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}});
-    stand.world.stage.cluster.patch("Node", "", "node-3", &taint).unwrap();
+    stand.world.testbed.cluster.patch("Node", "", "node-3", &taint).unwrap();
     let group = format!("k8s/31080/web/{NAMESPACE}/cexam");
     let has_left = || !stand.backends(&id, &group).contains("i-d-3:31080=100");
     stand.world.until("it has left", |_| has_left()).await;
@@ -199,10 +199,10 @@ async fn trap_11_a_node_that_is_about_to_go_leaves_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_19_a_stated_zone_is_kept_and_its_lack_is_told() {
     let stand = Stand::new().await;
-    stand.world.stage.cloud.edit(|cloud| cloud.sold_out_zones.extend(["cn-hangzhou-j".to_owned()]));
+    stand.world.testbed.cloud.edit(|cloud| cloud.sold_out_zones.extend(["cn-hangzhou-j".to_owned()]));
     stand.make("web", &[80], &[("master-zoneid", "cn-hangzhou-j")]);
     stand.told("web", "SyncLoadBalancerFailed", "cn-hangzhou-j").await;
-    let made = stand.world.stage.cloud.look(|cloud| cloud.load_balancers.values().filter(|lb| is_ours(lb)).count());
+    let made = stand.world.testbed.cloud.look(|cloud| cloud.load_balancers.values().filter(|lb| is_ours(lb)).count());
     assert_eq!(made, 0, "no other zone is taken for the one that was asked for");
     stand.annotate("web", &[("master-zoneid", Some("cn-hangzhou-i"))]);
     stand.world.until("it is made in the other", |_| address(&stand.service("web")).is_some()).await;
@@ -211,19 +211,19 @@ async fn trap_19_a_stated_zone_is_kept_and_its_lack_is_told() {
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_20_another_vswitch_is_another_creation() {
     let world = World::new(&["service"], "").await;
-    let node = world.stage.join(1);
-    world.stage.cloud.faults().script("CreateLoadBalancer", Fault::code("VSwitchAvailableIpNotExist"));
+    let node = world.testbed.join(1);
+    world.testbed.cloud.faults().script("CreateLoadBalancer", Fault::code("VSwitchAvailableIpNotExist"));
     let intranet = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-address-type";
-    world.stage.expose("web", &[80], &[&node], &[(intranet, "intranet")]);
+    world.testbed.expose("web", &[80], &[&node], &[(intranet, "intranet")]);
     let ccm = world.start();
     world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
-    let calls = world.stage.cloud.calls().into_iter().filter(|call| call.action == "CreateLoadBalancer");
+    let calls = world.testbed.cloud.calls().into_iter().filter(|call| call.action == "CreateLoadBalancer");
     let tries: Vec<_> =
         calls.map(|call| (call.parameter("VSwitchId").to_owned(), call.parameter("ClientToken").to_owned())).collect();
     assert_eq!(tries.iter().map(|(vswitch, _)| vswitch.as_str()).collect::<Vec<_>>(), ["vsw-i", "vsw-j"]);
     assert_ne!(tries[0].1, tries[1].1);
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -244,7 +244,7 @@ async fn trap_26_a_charge_that_changes_at_midnight_is_asked_for_once() {
     let mut stand = Stand::new().await;
     let by_spec = ("instance-charge-type", "PayBySpec");
     let id = stand.served("web", &[80], &[by_spec, ("charge-type", "paybybandwidth"), ("bandwidth", "50")]).await;
-    stand.world.stage.cloud.edit(|cloud| cloud.dials.charge_changes_wait = true);
+    stand.world.testbed.cloud.edit(|cloud| cloud.dials.charge_changes_wait = true);
     stand.annotate("web", &[("charge-type", Some("paybytraffic")), ("bandwidth", None)]);
     let asked = |stand: &Stand| stand.count("ModifyLoadBalancerInternetSpec");
     stand.world.until("it is asked for", |_| asked(&stand) == 1).await;
@@ -264,17 +264,17 @@ async fn trap_28_a_load_balancer_of_the_same_name_in_another_cluster_is_not_take
     let stand = Stand::new().await;
     let id = stand.served("web", &[80], &[]).await;
     // Its mark, and the tag of another cluster.
-    stand.world.stage.cloud.edit(|cloud| {
+    stand.world.testbed.cloud.edit(|cloud| {
         let tags = &mut cloud.load_balancers.get_mut(&id).unwrap().tags;
         assert!(tags.contains_key(MARK));
         tags.insert("ack.aliyun.com".to_owned(), "cother".to_owned());
     });
-    let writes = stand.world.stage.cloud.writes().len();
+    let writes = stand.world.testbed.cloud.writes().len();
     stand.ccm.signal("KILL");
     let _next = stand.world.start();
     stand.annotate("web", &[("scheduler", Some("wrr"))]);
     stand.told("web", "SyncLoadBalancerFailed", "does not carry its mark").await;
-    assert_eq!(stand.world.stage.cloud.writes().len(), writes);
+    assert_eq!(stand.world.testbed.cloud.writes().len(), writes);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -282,19 +282,19 @@ async fn two_load_balancers_with_the_mark_of_one_service_are_named_and_left() {
     let stand = Stand::new().await;
     let id = stand.served("web", &[80], &[]).await;
     stand.ccm.signal("KILL");
-    stand.world.stage.cloud.edit(|cloud| {
+    stand.world.testbed.cloud.edit(|cloud| {
         let twin = LoadBalancer::clone(&cloud.load_balancers[&id]);
         cloud.load_balancers.insert("lb-twin".to_owned(), twin.into());
     });
     let label = json!({"metadata": {"labels": {"service.k8s.alibaba/loadbalancer-id": null}}});
-    stand.world.stage.cluster.patch("Service", NAMESPACE, "web", &label).unwrap();
+    stand.world.testbed.cluster.patch("Service", NAMESPACE, "web", &label).unwrap();
     stand.annotate("web", &[("scheduler", Some("wrr"))]);
-    let writes = stand.world.stage.cloud.writes().len();
+    let writes = stand.world.testbed.cloud.writes().len();
     let _next = stand.world.start();
     stand.told("web", "SyncLoadBalancerFailed", "several load balancers carry the mark of this Service").await;
     stand.told("web", "SyncLoadBalancerFailed", "lb-twin").await;
-    assert_eq!(stand.world.stage.cloud.writes().len(), writes, "nobody knows which is meant");
-    stand.world.stage.cloud.edit(|cloud| cloud.load_balancers.remove("lb-twin"));
+    assert_eq!(stand.world.testbed.cloud.writes().len(), writes, "nobody knows which is meant");
+    stand.world.testbed.cloud.edit(|cloud| cloud.load_balancers.remove("lb-twin"));
     stand.annotate("web", &[("scheduler", Some("wlc"))]);
     stand.world.until("it goes on", |_| stand.lb(&id)["listeners"]["80/tcp"]["scheduler"] == "wlc").await;
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use sim::cluster::{Effect, Failure, Match, Version};
-use sim::stage::{ACCESS_KEY, Stage, instance};
+use sim::testbed::{ACCESS_KEY, Testbed, instance};
 
-use crate::kit::{ALL, HASTE, World, address, is_ready};
+use crate::harness::{ALL, HASTE, World, address, is_ready};
 
 const USER: &str = "system:serviceaccount:kube-system:alicloud-ccm";
 
@@ -24,16 +24,16 @@ async fn printed(world: &World, arguments: &[&str]) -> String {
 
 /// A world in which the binary may do exactly what it says that it needs.
 async fn confined(version: Version, controllers: &[&str], more: &str) -> World {
-    let stage = Stage::open(version).await.unwrap();
-    stage.cluster.admit("token-of-the-ccm", USER);
-    let world = World::of(stage, controllers, more);
+    let testbed = Testbed::open(version).await.unwrap();
+    testbed.cluster.admit("token-of-the-ccm", USER);
+    let world = World::of(testbed, controllers, more);
     let kubernetes = format!("1.{}", version.minor());
     let manifests = documents(&printed(&world, &["rbac", "--kubernetes", &kubernetes]).await);
-    world.stage.cluster.grant_only(&manifests);
+    world.testbed.cluster.grant_only(&manifests);
     let policy: Value = serde_json::from_str(&printed(&world, &["ram-policy"]).await).unwrap();
     let actions = policy["Statement"][0]["Action"].as_array().cloned().unwrap_or_default();
     let permitted = actions.iter().filter_map(|action| action.as_str().map(str::to_owned)).collect();
-    world.stage.cloud.edit(|cloud| cloud.permit_only(ACCESS_KEY.0, &permitted));
+    world.testbed.cloud.edit(|cloud| cloud.permit_only(ACCESS_KEY.0, &permitted));
     world
 }
 
@@ -55,11 +55,11 @@ fn granted(manifests: &[Value]) -> BTreeSet<String> {
 
 /// Nothing was refused, and every right was made use of.
 fn judge(world: &World, manifests: &[Value]) {
-    let calls = world.stage.cluster.calls();
+    let calls = world.testbed.cluster.calls();
     let refused: Vec<_> = calls.iter().filter(|call| call.status == Some(403)).collect();
     assert!(refused.is_empty(), "refused: {refused:?}");
     let refused: Vec<_> =
-        world.stage.cloud.calls().into_iter().filter(|call| call.outcome.starts_with("Forbidden")).collect();
+        world.testbed.cloud.calls().into_iter().filter(|call| call.outcome.starts_with("Forbidden")).collect();
     assert!(refused.is_empty(), "refused: {refused:?}");
     let used = calls.iter().map(|call| format!("{} {}", call.verb, call.target())).collect();
     // Pods are read only where one waits for the load balancer, which `features` plays.
@@ -80,9 +80,9 @@ async fn live(version: Version, controllers: &[&str]) {
     let has = |name: &str| controllers.contains(&name);
     // Somebody else is quicker, so the node has to be read anew.
     let conflict = Failure::stale("nodes", "node-1");
-    world.stage.cluster.trouble(Match::new("patch", "nodes/status").from("alicloud-ccm"), Effect::Refuse(conflict));
+    world.testbed.cluster.trouble(Match::new("patch", "nodes/status").from("alicloud-ccm"), Effect::Refuse(conflict));
     let first = world.start();
-    let nodes: Vec<String> = (1..=3).map(|number| world.stage.join(number)).collect();
+    let nodes: Vec<String> = (1..=3).map(|number| world.testbed.join(number)).collect();
     if has("node") {
         world.until("the nodes are initialised", |_| nodes.iter().all(|name| is_ready(&world.node(name)))).await;
     } else if has("route") {
@@ -91,26 +91,26 @@ async fn live(version: Version, controllers: &[&str]) {
     } else {
         // What a route controller left behind is taken back.
         let condition = json!({ "type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated" });
-        world.stage.cluster.patch_status("Node", "", &nodes[0], &json!({ "conditions": [condition] })).unwrap();
+        world.testbed.cluster.patch_status("Node", "", &nodes[0], &json!({ "conditions": [condition] })).unwrap();
         world
-            .until("the condition is taken back", |stage| {
-                let writes = stage.cluster.writes();
+            .until("the condition is taken back", |testbed| {
+                let writes = testbed.cluster.writes();
                 writes.iter().any(|call| call.target() == "nodes/status" && call.status == Some(200))
             })
             .await;
     }
     if has("service") {
-        world.stage.expose("web", &[80], &["node-1", "node-2"], &[]);
+        world.testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
         world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
-        world.stage.expose("wrong", &[80], &["node-1"], &[(ADDRESS_TYPE, "nowhere")]);
+        world.testbed.expose("wrong", &[80], &["node-1"], &[(ADDRESS_TYPE, "nowhere")]);
         world.until("its user is told", |_| !world.events("Service", "wrong").is_empty()).await;
-        world.stage.cluster.delete("Service", "default", "web").unwrap();
+        world.testbed.cluster.delete("Service", "default", "web").unwrap();
         world.until("the Service is gone", |_| world.service("web").is_null()).await;
-        assert!(world.stage.cloud.look(|cloud| cloud.load_balancers.is_empty()));
+        assert!(world.testbed.cloud.look(|cloud| cloud.load_balancers.is_empty()));
     }
     if has("node") {
-        world.stage.cloud.release_instance(&instance(3));
-        world.stage.cluster.set_ready("node-3", "Unknown").unwrap();
+        world.testbed.cloud.release_instance(&instance(3));
+        world.testbed.cluster.set_ready("node-3", "Unknown").unwrap();
         world.until("the node is gone", |_| world.node("node-3").is_null()).await;
     }
     assert!(first.stop().await.success());
@@ -121,10 +121,10 @@ async fn live(version: Version, controllers: &[&str]) {
         for place in ["elsewhere", "nowhere", "elsewhere"] {
             let said = || second.log().matches(place).count();
             let before = said();
-            world.stage.cluster.patch("Service", "default", "wrong", &annotated(place)).unwrap();
+            world.testbed.cluster.patch("Service", "default", "wrong", &annotated(place)).unwrap();
             world.until("it is said", |_| said() > before).await;
         }
-        world.until("an event is counted", |stage| stage.cluster.count("patch", "events") > 0).await;
+        world.until("an event is counted", |testbed| testbed.cluster.count("patch", "events") > 0).await;
     }
     assert!(second.stop().await.success());
     let kubernetes = format!("1.{}", version.minor());
@@ -160,9 +160,9 @@ async fn a_missing_right_is_named_with_its_verb() {
             rule["verbs"] = json!([]);
         }
     }
-    world.stage.cluster.grant_only(&manifests);
+    world.testbed.cluster.grant_only(&manifests);
     let ccm = world.start();
-    world.stage.join(1);
+    world.testbed.join(1);
     world.until("the log names the right", |_| ccm.log().contains("needs the verb patch on nodes/status")).await;
     assert!(ccm.kill().await.code().is_none());
 }
@@ -170,9 +170,9 @@ async fn a_missing_right_is_named_with_its_verb() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubelet_is_told_what_the_metadata_service_knows() {
     let world = World::new(&["node"], "").await;
-    world.stage.rent(1);
-    world.stage.cloud.edit(|cloud| cloud.metadata.instance = Some(instance(1)));
-    let service = format!("http://{}", world.stage.cloud_address());
+    world.testbed.rent(1);
+    world.testbed.cloud.edit(|cloud| cloud.metadata.instance = Some(instance(1)));
+    let service = format!("http://{}", world.testbed.cloud_address());
     let told = |more: &'static [&'static str]| {
         let arguments = [&["kubelet-args", "--metadata", &service], more].concat();
         let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
@@ -191,7 +191,7 @@ async fn a_kubelet_is_told_what_the_metadata_service_knows() {
     let config = documents(&told(&["--output", "config"]).await);
     assert_eq!(config[0]["providerID"], "cn-hangzhou.i-play-1");
 
-    world.stage.cloud.edit(|cloud| cloud.metadata.disabled = true);
+    world.testbed.cloud.edit(|cloud| cloud.metadata.disabled = true);
     let output = world.run(&["kubelet-args", "--metadata", &service, "--timeout", "1"]).await;
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");

@@ -13,13 +13,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sim::cloud::Fault;
 use sim::cluster::{Chaos, Version};
-use sim::stage::{Stage, instance};
+use sim::testbed::{Testbed, instance};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::end_state::{Foreign, Row, difference, state};
+use crate::harness::{ALL, HASTE, World};
 use crate::in_process::{Product, on_a_clock_of_its_own};
-use crate::kit::{ALL, HASTE, World};
-use crate::proof::{Foreign, Row, difference, state};
 
 /// A list that is out of date or cut short without a word is believed until the next comparison, and so is what was before
 /// somebody changed it in the console.
@@ -130,9 +130,9 @@ const FINALLY: [(&str, Wish); 2] =
     [("web", Wish { ports: &[80, 443], unusual: false }), ("shop", Wish { ports: &[8080], unusual: true })];
 
 /// Brings the Service to what the user wishes now; false if that must wait until the one before is gone.
-fn wish(stage: &Stage, name: &str, wish: Wish) -> bool {
-    match stage.cluster.get("Service", "default", name) {
-        None => stage.expose(name, &[80], &["node-1", "node-2"], &[]),
+fn wish(testbed: &Testbed, name: &str, wish: Wish) -> bool {
+    match testbed.cluster.get("Service", "default", name) {
+        None => testbed.expose(name, &[80], &["node-1", "node-2"], &[]),
         Some(service) if !service["metadata"]["deletionTimestamp"].is_null() => return false,
         Some(_) => {}
     }
@@ -155,53 +155,53 @@ fn wish(stage: &Stage, name: &str, wish: Wish) -> bool {
     let annotations: serde_json::Map<String, Value> =
         settings.into_iter().map(|(name, value)| (format!("{PREFIX}-{name}"), value.into())).collect();
     let patch = json!({"metadata": {"annotations": annotations}, "spec": {"type": kind, "ports": ports}});
-    stage.cluster.patch("Service", "default", name, &patch).unwrap();
+    testbed.cluster.patch("Service", "default", name, &patch).unwrap();
     true
 }
 
 /// Something that a user, somebody in the console, or a machine does.
-fn change(stage: &Stage, dice: &mut Dice, meddling: bool) {
+fn change(testbed: &Testbed, dice: &mut Dice, meddling: bool) {
     let name = SERVICES[usize::from(dice.below(2) == 0)];
     match dice.below(10) {
         0..6 => {
-            wish(stage, name, WISHES[usize::try_from(dice.below(5)).unwrap()]);
+            wish(testbed, name, WISHES[usize::try_from(dice.below(5)).unwrap()]);
         }
-        6 => drop(stage.cluster.delete("Service", "default", name)),
+        6 => drop(testbed.cluster.delete("Service", "default", name)),
         7 => {
             let node = format!("node-{}", 1 + dice.below(3));
             let other = format!("node-{}", 1 + dice.below(3));
-            serve(stage, name, &[&node, &other]);
+            serve(testbed, name, &[&node, &other]);
         }
         8 => {
-            if stage.cluster.get("Node", "", "node-4").is_none()
-                && stage.cloud.look(|it| !it.instances.contains_key("i-play-4"))
+            if testbed.cluster.get("Node", "", "node-4").is_none()
+                && testbed.cloud.look(|it| !it.instances.contains_key("i-play-4"))
             {
-                stage.join(4);
+                testbed.join(4);
             } else {
-                stage.cloud.release_instance(&instance(4));
-                let _ = stage.cluster.set_ready("node-4", "Unknown");
+                testbed.cloud.release_instance(&instance(4));
+                let _ = testbed.cluster.set_ready("node-4", "Unknown");
             }
         }
-        _ if meddling => meddle(stage, dice.below(3)),
+        _ if meddling => meddle(testbed, dice.below(3)),
         _ => {}
     }
 }
 
-fn serve(stage: &Stage, name: &str, nodes: &[&str]) {
+fn serve(testbed: &Testbed, name: &str, nodes: &[&str]) {
     let endpoints: Vec<_> = (1u8..)
         .zip(nodes)
         .map(|(number, node)| sim::cluster::Endpoint::ready([10, 98, number, 10].into(), node))
         .collect();
     // A Service that is gone has none.
-    let _ = stage.cluster.set_endpoints("default", name, &endpoints);
+    let _ = testbed.cluster.set_endpoints("default", name, &endpoints);
 }
 
 /// Somebody changes in the console what is ours.
-fn meddle(stage: &Stage, what: u64) {
+fn meddle(testbed: &Testbed, what: u64) {
     let ours = |name: &String| name.starts_with('a') && name.len() == 32;
-    stage.cloud.edit(|cloud| {
+    testbed.cloud.edit(|cloud| {
         let cluster = |lb: &sim::cloud::LoadBalancer| {
-            lb.tags.get("ack.aliyun.com").is_some_and(|id| id == sim::stage::CLUSTER_ID)
+            lb.tags.get("ack.aliyun.com").is_some_and(|id| id == sim::testbed::CLUSTER_ID)
         };
         let Some((_, lb)) = cloud.load_balancers.iter_mut().find(|(_, lb)| ours(&lb.name) && cluster(lb)) else {
             return;
@@ -214,35 +214,35 @@ fn meddle(stage: &Stage, what: u64) {
     });
 }
 
-async fn start() -> (Stage, Foreign) {
-    let stage = Stage::open(Version::NEWEST).await.unwrap();
+async fn start() -> (Testbed, Foreign) {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
     for number in 1..=3 {
-        stage.join(number);
+        testbed.join(number);
     }
     for (name, _) in FINALLY {
-        stage.expose(name, &[80], &["node-1", "node-2"], &[]);
-        wish(&stage, name, WISHES[0]);
+        testbed.expose(name, &[80], &["node-1", "node-2"], &[]);
+        wish(&testbed, name, WISHES[0]);
     }
-    stage.cloud.dials(|dials| dials.latency = Duration::from_millis(5));
-    let foreign = Foreign::settle(&stage, &SERVICES);
-    (stage, foreign)
+    testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(5));
+    let foreign = Foreign::settle(&testbed, &SERVICES);
+    (testbed, foreign)
 }
 
 /// Whatever happened, this is what is wanted in the end; true if it could be said.
-fn finally(stage: &Stage) -> bool {
-    let all = FINALLY.map(|(name, last)| wish(stage, name, last));
-    SERVICES.iter().for_each(|name| serve(stage, name, &["node-1", "node-2"]));
-    if stage.cloud.look(|cloud| cloud.instances.contains_key("i-play-4")) {
-        stage.cloud.release_instance(&instance(4));
-        let _ = stage.cluster.set_ready("node-4", "Unknown");
+fn finally(testbed: &Testbed) -> bool {
+    let all = FINALLY.map(|(name, last)| wish(testbed, name, last));
+    SERVICES.iter().for_each(|name| serve(testbed, name, &["node-1", "node-2"]));
+    if testbed.cloud.look(|cloud| cloud.instances.contains_key("i-play-4")) {
+        testbed.cloud.release_instance(&instance(4));
+        let _ = testbed.cluster.set_ready("node-4", "Unknown");
     }
     all.iter().all(|said| *said)
 }
 
-fn troubled(stage: &Stage, seed: u64, menu: Vec<Fault>) {
-    stage.cloud.faults().random_from(seed, 0.2, menu);
+fn troubled(testbed: &Testbed, seed: u64, menu: Vec<Fault>) {
+    testbed.cloud.faults().random_from(seed, 0.2, menu);
     let each = 0.05;
-    stage.cluster.set_chaos(Some(Chaos {
+    testbed.cluster.set_chaos(Some(Chaos {
         seed,
         refuse: each,
         lose_request: each,
@@ -261,20 +261,20 @@ struct Played {
     took: Duration,
 }
 
-/// Plays one seed on this stage, with a process that `begin` starts and that dies when it is dropped.
+/// Plays one seed on this testbed, with a process that `begin` starts and that dies when it is dropped.
 async fn play<P>(
     seed: u64,
-    stage: &Stage,
+    testbed: &Testbed,
     foreign: &Foreign,
     end: &Value,
     begin: impl Fn() -> P,
     (pace, rules): (&Pace, Rules),
 ) -> Result<Played, String> {
-    troubled(stage, seed, (rules.menu)());
+    troubled(testbed, seed, (rules.menu)());
     let mut product = begin();
     let mut dice = Dice(seed);
     for _ in 0..pace.changes {
-        let calls = || *stage.cloud.changes().borrow();
+        let calls = || *testbed.cloud.changes().borrow();
         // As many calls as come, but no more than some, so that changes meet work in progress.
         let until = Instant::now() + pace.least + Duration::from_millis(dice.below(pace.more));
         let most = 10 + dice.below(pace.calls);
@@ -286,44 +286,44 @@ async fn play<P>(
             drop(product);
             product = begin();
         }
-        change(stage, &mut dice, rules.meddling);
+        change(testbed, &mut dice, rules.meddling);
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut said = false;
     if let Some(afterwards) = rules.afterwards {
-        said = finally(stage);
+        said = finally(testbed);
         tokio::time::sleep(afterwards).await;
     }
-    let wrong = stage.cloud.calls().iter().filter(|call| call.fault.is_some()).count();
-    stage.cloud.calm();
-    stage.cluster.calm();
+    let wrong = testbed.cloud.calls().iter().filter(|call| call.fault.is_some()).count();
+    testbed.cloud.calm();
+    testbed.cluster.calm();
     let began = Instant::now();
-    let moved = || (*stage.cloud.changes().borrow(), stage.cluster.resource_version());
-    said = said || finally(stage);
+    let moved = || (*testbed.cloud.changes().borrow(), testbed.cluster.resource_version());
+    said = said || finally(testbed);
     let (mut compared, mut same) = (None, false);
     while !said || !same {
         if began.elapsed() > LONG {
-            return Err(format!("not as it would have been:\n{}", difference(end, &state(stage))));
+            return Err(format!("not as it would have been:\n{}", difference(end, &state(testbed))));
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
-        said = said || finally(stage);
+        said = said || finally(testbed);
         if compared != Some(moved()) {
             compared = Some(moved());
-            same = state(stage) == *end;
+            same = state(testbed) == *end;
         }
     }
     let took = began.elapsed();
     let began = Instant::now();
-    let writes = stage.cloud.writes().len();
-    while began.elapsed() < pace.stays && stage.cloud.writes().len() == writes {
+    let writes = testbed.cloud.writes().len();
+    while began.elapsed() < pace.stays && testbed.cloud.writes().len() == writes {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    let foreign = foreign.changes(stage);
-    if state(stage) != *end || !foreign.is_empty() {
-        let wrong = difference(end, &state(stage));
+    let foreign = foreign.changes(testbed);
+    if state(testbed) != *end || !foreign.is_empty() {
+        let wrong = difference(end, &state(testbed));
         return Err(format!("it does not stay so:\n{wrong}\nforeign: {foreign:?}"));
     }
-    let complaints = stage.cloud.complaints();
+    let complaints = testbed.cloud.complaints();
     if complaints.is_empty() {
         Ok(Played { seed, faults: wrong, took })
     } else {
@@ -334,7 +334,7 @@ async fn play<P>(
 /// Both worlds before and after a play.
 struct Plot {
     rules: Rules,
-    start: Stage,
+    start: Testbed,
     foreign: Foreign,
     end: Value,
 }
@@ -344,14 +344,14 @@ impl Plot {
     async fn new(rules: Rules) -> Self {
         let (start, foreign) = start().await;
         let end = tokio::task::spawn_blocking({
-            let stage = start.fork().await.unwrap();
+            let testbed = start.fork().await.unwrap();
             move || {
                 on_a_clock_of_its_own(0, async {
-                    let stage = stage.fork().await.unwrap();
-                    finally(&stage);
-                    let _product = Product::start(&stage, ALL, &format!("{HASTE}{}", rules.more));
+                    let testbed = testbed.fork().await.unwrap();
+                    finally(&testbed);
+                    let _product = Product::start(&testbed, ALL, &format!("{HASTE}{}", rules.more));
                     tokio::time::sleep(LONG).await;
-                    state(&stage)
+                    state(&testbed)
                 })
                 .0
             }
@@ -366,12 +366,12 @@ impl Plot {
     /// Plays it in process; also gives every request to both worlds, in order.
     fn traced(&self, seed: u64) -> (Result<Played, String>, Vec<String>) {
         let ((result, trace), log) = on_a_clock_of_its_own(seed, async {
-            let stage = self.start.fork().await.unwrap();
-            let begin = || Product::start(&stage, ALL, &format!("{HASTE}{}", self.rules.more));
-            let result = play(seed, &stage, &self.foreign, &self.end, begin, (&LEISURE, self.rules)).await;
-            let cloud = stage.cloud.calls();
+            let testbed = self.start.fork().await.unwrap();
+            let begin = || Product::start(&testbed, ALL, &format!("{HASTE}{}", self.rules.more));
+            let result = play(seed, &testbed, &self.foreign, &self.end, begin, (&LEISURE, self.rules)).await;
+            let cloud = testbed.cloud.calls();
             let cloud = cloud.iter().map(|call| format!("{} {:?} {}", call.action, call.fault, call.outcome));
-            let cluster = stage.cluster.calls();
+            let cluster = testbed.cluster.calls();
             let cluster = cluster
                 .iter()
                 .filter(|call| call.resource != "events")
@@ -383,7 +383,7 @@ impl Plot {
 
     async fn with_binary(&self, seed: u64) -> Result<Played, String> {
         let world = World::of(self.start.fork().await.unwrap(), ALL, &format!("{HASTE}{}", self.rules.more));
-        let result = play(seed, &world.stage, &self.foreign, &self.end, || world.start(), (&HURRY, self.rules)).await;
+        let result = play(seed, &world.testbed, &self.foreign, &self.end, || world.start(), (&HURRY, self.rules)).await;
         result.map_err(|wrong| format!("seed {seed} (again: SAFETY_SEED={seed}): {wrong}\n{}", world.logs()))
     }
 }
@@ -438,7 +438,7 @@ async fn a_fifth_of_all_requests_goes_wrong() {
     let (played, faults) = judged(play_all(&plot).await);
     Row {
         tried: "a fifth of all requests goes wrong",
-        test: "faults::a_fifth_of_all_requests_goes_wrong",
+        test: "random_faults::a_fifth_of_all_requests_goes_wrong",
         numbers: vec![("seeds", played), ("faulty cloud calls", faults), ("foreign things", plot.foreign.count())],
         lost: 0,
     }
@@ -451,7 +451,7 @@ async fn answers_are_lost_and_lists_are_late_while_nothing_is_compared() {
     let (played, faults) = judged(play_all(&plot).await);
     Row {
         tried: "a fifth of all requests goes wrong, lists are late, and no comparison ever repairs it",
-        test: "faults::answers_are_lost_and_lists_are_late_while_nothing_is_compared",
+        test: "random_faults::answers_are_lost_and_lists_are_late_while_nothing_is_compared",
         numbers: vec![("seeds", played), ("faulty cloud calls", faults), ("foreign things", plot.foreign.count())],
         lost: 0,
     }
@@ -493,7 +493,7 @@ async fn a_fifth_of_all_requests_of_the_binary_goes_wrong() {
     let (played, faults) = judged(outcomes);
     Row {
         tried: "a fifth of all requests of the binary goes wrong",
-        test: "faults::a_fifth_of_all_requests_of_the_binary_goes_wrong",
+        test: "random_faults::a_fifth_of_all_requests_of_the_binary_goes_wrong",
         numbers: vec![("seeds", played), ("faulty cloud calls", faults), ("foreign things", plot.foreign.count())],
         lost: 0,
     }

@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use crate::kit::{ALL, HASTE, World, address, free_port, is_ready};
-use crate::proof::Row;
+use crate::end_state::Row;
+use crate::harness::{ALL, HASTE, World, address, free_port, is_ready};
 
 const ALONE: &str = "[leader_election]\nenabled = false\n";
 /// Whose owner may read the metrics, and nothing else.
@@ -68,8 +68,8 @@ async fn over_tls(connector: &TlsConnector, port: u16, path: &str, token: &str) 
 #[tokio::test(flavor = "multi_thread")]
 async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     let world = World::new(ALL, &format!("{HASTE}{ALONE}")).await;
-    world.stage.cluster.let_read(TOKEN, "scraper", &["/metrics"]);
-    world.stage.cluster.let_read(DOCTOR, "doctor", &["/readyz"]);
+    world.testbed.cluster.let_read(TOKEN, "scraper", &["/metrics"]);
+    world.testbed.cluster.let_read(DOCTOR, "doctor", &["/readyz"]);
     let connector_of = |roots| connector(roots);
     let first = connector_of(certify(&world));
     let port = free_port();
@@ -100,7 +100,7 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     }
     let (status, page) = over_tls(&first, port, "/readyz", DOCTOR).await.unwrap();
     assert!(status == 200 && page.contains("[+]leader ok: this copy leads"), "and what they are about: {page}");
-    let reviews = world.stage.cluster.count("create", "tokenreviews");
+    let reviews = world.testbed.cluster.count("create", "tokenreviews");
     assert!((1..=8).contains(&reviews), "{reviews} questions");
 
     // The key of another certificate is refused, and the one before goes on; a new pair is served at once.
@@ -118,12 +118,12 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
         ![TOKEN, DOCTOR].iter().any(|token| log.contains(token)) && !log.contains("PRIVATE KEY"),
         "a token or a key is in the log"
     );
-    let configz = format!("{:?}", world.stage.cluster.list("Event"));
+    let configz = format!("{:?}", world.testbed.cluster.list("Event"));
     assert!(!configz.contains(TOKEN) && !configz.contains("PRIVATE KEY"));
     assert!(ccm.stop().await.success());
     Row {
         tried: "the HTTP server opened: pages with and without token, with and without TLS, another certificate",
-        test: "exposure::opened_to_others_it_speaks_tls_and_asks_who_they_are",
+        test: "http_server::opened_to_others_it_speaks_tls_and_asks_who_they_are",
         numbers: vec![("pages", 6), ("pages given to somebody who may not have them", 0)],
         lost: 0,
     }
@@ -192,9 +192,9 @@ async fn slow_clients_and_floods_do_not_stop_the_work() {
         });
     }
     for number in 1..=3 {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
-    world.stage.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
+    world.testbed.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
     world
         .until("the work is done", |_| {
             (1..=3).all(|number| is_ready(&world.node(&format!("node-{number}"))))
@@ -217,7 +217,7 @@ async fn slow_clients_and_floods_do_not_stop_the_work() {
     assert!(ccm.stop().await.success());
     Row {
         tried: "clients of the HTTP server that hang on, or ask without end, while nodes join and a Service is exposed",
-        test: "exposure::slow_clients_and_floods_do_not_stop_the_work",
+        test: "http_server::slow_clients_and_floods_do_not_stop_the_work",
         numbers: vec![("clients", 300)],
         lost: 0,
     }

@@ -9,9 +9,9 @@ use alicloud_ccm::reload::{Takes, effect_of};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use serde_json::{Value, json};
 use sim::cluster::Version;
-use sim::stage::{Stage, instance};
+use sim::testbed::{Testbed, instance};
 
-use crate::kit::{ALL, Ccm, Gate, HASTE, World, address, free_port, get_from};
+use crate::harness::{ALL, Ccm, Gate, HASTE, World, address, free_port, get_from};
 
 /// What is seen of a change from outside.
 #[derive(Clone, Debug)]
@@ -314,17 +314,17 @@ struct Live {
 
 impl Live {
     async fn start() -> Self {
-        let stage = Stage::open(Version::NEWEST).await.unwrap();
-        stage.cloud.edit(|cloud| {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.cloud.edit(|cloud| {
             let changed =
                 std::mem::take(cloud).with_role("ccm").with_role("of-the-instance").with_key(SECOND.0, SECOND.1);
             *cloud = changed;
             cloud.oidc_token = Some("token".to_owned());
             cloud.metadata.role = Some("of-the-instance".to_owned());
         });
-        let account = stage.cloud.look(|cloud| cloud.account.clone());
+        let account = testbed.cloud.look(|cloud| cloud.id.clone());
         let more = format!("{HASTE}disable_source_dest_check = false\nshutdown_taint = false\n");
-        let world = World::of(stage, ALL, &more);
+        let world = World::of(testbed, ALL, &more);
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let (certificate, key) = (cert.pem(), signing_key.serialize_pem());
         for (name, text) in [
@@ -344,16 +344,16 @@ impl Live {
         let server = server.trim_matches(['"', '\'', ',', '}']).to_owned();
         let other = with_another_context(&kubeconfig);
         std::fs::write(world.folder().join("kubeconfig"), other).unwrap();
-        let mut gates = [(); 4].map(|()| Gate::closed(&world.stage.cloud_address()));
+        let mut gates = [(); 4].map(|()| Gate::closed(&world.testbed.cloud_address()));
         for gate in &mut gates {
             gate.open().await;
         }
         let port = world.serve_health();
         let settings = flat(&std::fs::read_to_string(world.config()).unwrap());
         let ccm = world.start();
-        world.stage.join(1);
-        world.stage.join(2);
-        world.stage.expose("first", &[80], &["node-1"], &[]);
+        world.testbed.join(1);
+        world.testbed.join(2);
+        world.testbed.expose("first", &[80], &["node-1"], &[]);
         world.until("it works", |_| address(&world.service("first")).is_some()).await;
         let jobs = (ccm.log().matches("started job=").count(), 0);
         let serving = ("127.0.0.1".to_owned(), port);
@@ -390,11 +390,11 @@ impl Live {
         let name = format!("s{number}");
         match after {
             After::Nothing => {}
-            After::Node => drop(self.world.stage.join(number)),
-            After::Service => self.world.stage.expose(&name, &[80], &["node-1"], &[]),
+            After::Node => drop(self.world.testbed.join(number)),
+            After::Service => self.world.testbed.expose(&name, &[80], &["node-1"], &[]),
             After::IntranetService => {
                 let intranet = ("service.beta.kubernetes.io/alibaba-cloud-loadbalancer-address-type", "intranet");
-                self.world.stage.expose(&name, &[80], &["node-1"], &[intranet]);
+                self.world.testbed.expose(&name, &[80], &["node-1"], &[intranet]);
             }
         }
         name
@@ -410,10 +410,10 @@ impl Live {
             self.set(name, value);
         }
         if matches!(seen, Seen::Node(_)) {
-            self.world.stage.cloud.stop_instance(&instance(2));
-            self.world.stage.cluster.set_ready("node-2", "Unknown").unwrap();
+            self.world.testbed.cloud.stop_instance(&instance(2));
+            self.world.testbed.cluster.set_ready("node-2", "Unknown").unwrap();
         }
-        let _ = self.world.stage.cloud.take_calls();
+        let _ = self.world.testbed.cloud.take_calls();
         let before_it = Before { logged: self.ccm.log().len(), passed: self.passed(), looks: self.looks().await };
         self.set(key, value);
         let last = self.write().await;
@@ -444,7 +444,8 @@ impl Live {
         match seen {
             Seen::Call(after, text) => {
                 self.happen(after).await;
-                let called = |stage: &Stage| stage.cloud.calls().iter().any(|call| format!("{call:?}").contains(text));
+                let called =
+                    |testbed: &Testbed| testbed.cloud.calls().iter().any(|call| format!("{call:?}").contains(text));
                 world.until(&what, called).await;
             }
             Seen::Gate(after) => {
@@ -460,8 +461,9 @@ impl Live {
             }
             Seen::Lease(namespace, name, text) | Seen::Endpoints(namespace, name, text) => {
                 let kind = if matches!(seen, Seen::Lease(..)) { "Lease" } else { "Endpoints" };
-                let lock = |stage: &Stage| stage.cluster.get(kind, namespace, name).unwrap_or_default().to_string();
-                world.until(&what, |stage| lock(stage).contains(text)).await;
+                let lock =
+                    |testbed: &Testbed| testbed.cluster.get(kind, namespace, name).unwrap_or_default().to_string();
+                world.until(&what, |testbed| lock(testbed).contains(text)).await;
             }
             Seen::Event(text) => {
                 let name = self.happen(After::Service).await;
@@ -502,7 +504,7 @@ impl Live {
 
 /// The same cluster and user under another name.
 fn with_another_context(kubeconfig: &str) -> String {
-    let mut read: Value = crate::rights::documents(kubeconfig).remove(0);
+    let mut read: Value = crate::permissions::documents(kubeconfig).remove(0);
     let mut other = read["contexts"][0].clone();
     other["name"] = json!("other");
     read["contexts"].as_array_mut().unwrap().push(other);

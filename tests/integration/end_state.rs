@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use sim::cloud::{LoadBalancer, RouteEntry, World as CloudWorld};
+use sim::cloud::{Account, LoadBalancer, RouteEntry};
 use sim::cluster::NodeSpec;
-use sim::stage::{CLUSTER_ID, ROUTE_TABLE, Stage};
+use sim::testbed::{CLUSTER_ID, ROUTE_TABLE, Testbed};
 
 /// Tag with which the product marks load balancers.
 const MARK: &str = "kubernetes.do.not.delete";
@@ -14,10 +14,10 @@ const MARK: &str = "kubernetes.do.not.delete";
 const CLUSTER: &str = "ack.aliyun.com";
 
 /// Both worlds without what differs from run to run: ids, addresses, versions and times.
-pub(crate) fn state(stage: &Stage) -> Value {
-    let mut cloud = stage.cloud.snapshot();
-    let mut nodes = stage.cluster.list("Node");
-    let mut services = stage.cluster.list("Service");
+pub(crate) fn state(testbed: &Testbed) -> Value {
+    let mut cloud = testbed.cloud.snapshot();
+    let mut nodes = testbed.cluster.list("Node");
+    let mut services = testbed.cluster.list("Service");
     let mut names = Vec::new();
     for lb in cloud["load_balancers"].as_array_mut().into_iter().flatten() {
         if lb["tags"].get(MARK).is_some() && lb["tags"][CLUSTER] == CLUSTER_ID {
@@ -133,14 +133,14 @@ impl Foreign {
     /// Puts things of others into both worlds that look like ours at a glance: load balancers of other clusters with the
     /// same names and tags, routes of other systems inside the cluster's range, nodes of other providers, and a person's
     /// load balancer with a listener and a group of their own.
-    pub(crate) fn settle(stage: &Stage, services: &[&str]) -> Self {
+    pub(crate) fn settle(testbed: &Testbed, services: &[&str]) -> Self {
         let mut load_balancers = vec![json!({
             "id": SHARED, "name": "shared", "address": "47.1.1.1",
             "vgroups": [{"id": "rsp-people", "name": "people", "backends": [{"server_id": "i-people", "port": 9}]}],
             "listeners": [{"port": 9000, "protocol": "tcp", "vgroup": "rsp-people", "description": "by hand"}],
         })];
         for (number, service) in (1..).zip(services) {
-            let name = match stage.cluster.get("Service", "default", service) {
+            let name = match testbed.cluster.get("Service", "default", service) {
                 Some(service) => default_name(&service),
                 None => format!("a{service}"),
             };
@@ -158,10 +158,10 @@ impl Foreign {
             }));
         }
         let world = json!({"region": "cn-hangzhou", "zones": ["cn-hangzhou-i", "cn-hangzhou-j"], "load_balancers": load_balancers});
-        let others = CloudWorld::from_json(&world).unwrap();
+        let others = Account::from_json(&world).unwrap();
         let ids: Vec<String> = others.load_balancers.keys().cloned().collect();
         let cidrs = ["10.98.200.0/24", "10.98.201.0/24", "172.30.0.0/16"];
-        stage.cloud.edit(|world| {
+        testbed.cloud.edit(|world| {
             world.add_instance("i-others", "others", "vsw-i", "192.168.0.200");
             world.add_instance("i-people", "people", "vsw-j", "192.168.16.200");
             world.load_balancers.extend(others.load_balancers.iter().map(|(id, it)| (id.clone(), it.clone())));
@@ -178,7 +178,7 @@ impl Foreign {
         let mut names = Vec::new();
         for (number, provider) in nodes.iter().enumerate() {
             let name = format!("other-{number}");
-            stage.cluster.add_node(&NodeSpec::new(&name).provider_id(provider)).unwrap();
+            testbed.cluster.add_node(&NodeSpec::new(&name).provider_id(provider)).unwrap();
             names.push(name);
         }
         let empty = BTreeMap::new();
@@ -187,30 +187,30 @@ impl Foreign {
         foreign.load_balancers = own(&ids);
         foreign.routes = cidrs.iter().map(|cidr| ((*cidr).to_owned(), Value::Null)).collect();
         foreign.nodes = own(&names);
-        foreign.look_again(stage)
+        foreign.look_again(testbed)
     }
 
     /// The same things, as they are now.
-    pub(crate) fn look_again(&self, stage: &Stage) -> Self {
+    pub(crate) fn look_again(&self, testbed: &Testbed) -> Self {
         let mut now = self.clone();
-        let cloud = stage.cloud.snapshot();
+        let cloud = testbed.cloud.snapshot();
         for (id, value) in &mut now.load_balancers {
-            *value = peoples_part(stage.cloud.load_balancer(id));
+            *value = peoples_part(testbed.cloud.load_balancer(id));
         }
         for (cidr, value) in &mut now.routes {
             let all = cloud["routes"][ROUTE_TABLE].as_array().cloned().unwrap_or_default();
             *value = all.into_iter().find(|entry| entry["cidr"] == *cidr).unwrap_or_default();
         }
         for (name, value) in &mut now.nodes {
-            *value = stage.cluster.get("Node", "", name).unwrap_or_default();
+            *value = testbed.cluster.get("Node", "", name).unwrap_or_default();
             timeless(value);
         }
         now
     }
 
     /// Somebody made more: all but this cluster's load balancers, and all routes to instances that are not its nodes'.
-    pub(crate) fn claim(&mut self, stage: &Stage) {
-        stage.cloud.look(|cloud| {
+    pub(crate) fn claim(&mut self, testbed: &Testbed) {
+        testbed.cloud.look(|cloud| {
             let theirs = cloud.load_balancers.iter().filter(|(_, lb)| !is_marked(lb));
             self.load_balancers.extend(theirs.map(|(id, _)| (id.clone(), Value::Null)));
             let entries = cloud.route_tables[ROUTE_TABLE].entries.iter();
@@ -230,8 +230,8 @@ impl Foreign {
     }
 
     /// What became of them since, if anything.
-    pub(crate) fn changes(&self, stage: &Stage) -> Vec<String> {
-        let now = self.look_again(stage);
+    pub(crate) fn changes(&self, testbed: &Testbed) -> Vec<String> {
+        let now = self.look_again(testbed);
         let parts =
             [(&self.load_balancers, &now.load_balancers), (&self.routes, &now.routes), (&self.nodes, &now.nodes)];
         let pairs = parts.into_iter().flat_map(|(before, now)| before.iter().zip(now.values()));
@@ -263,8 +263,8 @@ fn is_marked(lb: &LoadBalancer) -> bool {
 }
 
 /// Load balancers that carry this cluster's mark.
-pub(crate) fn marked(stage: &Stage) -> usize {
-    stage.cloud.look(|cloud| cloud.load_balancers.values().filter(|lb| is_marked(lb)).count())
+pub(crate) fn marked(testbed: &Testbed) -> usize {
+    testbed.cloud.look(|cloud| cloud.load_balancers.values().filter(|lb| is_marked(lb)).count())
 }
 
 /// The page with the table of what was tried.

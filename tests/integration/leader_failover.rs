@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use sim::cluster::Version;
-use sim::gate::Moment;
-use sim::stage::{ACCESS_KEY, Stage};
+use sim::request_hold::Moment;
+use sim::testbed::{ACCESS_KEY, Testbed};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::kit::{ALL, Ccm, HASTE, World, address, is_ready};
-use crate::proof::{Row, marked};
+use crate::end_state::{Row, marked};
+use crate::harness::{ALL, Ccm, HASTE, World, address, is_ready};
 
 /// `leader_election.lease_duration` where nothing is said.
 const LEASE: Duration = Duration::from_secs(15);
@@ -65,9 +65,9 @@ impl Link {
 
 impl Pair {
     async fn new() -> Self {
-        let stage = Stage::open(Version::NEWEST).await.unwrap();
-        stage.cloud.edit(|cloud| *cloud = cloud.clone().with_key(KEYS[1].0, KEYS[1].1));
-        let world = World::of(stage, ALL, HASTE);
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.cloud.edit(|cloud| *cloud = cloud.clone().with_key(KEYS[1].0, KEYS[1].1));
+        let world = World::of(testbed, ALL, HASTE);
         let server = server_of(world.folder());
         let links = [Link::to(server.clone()).await, Link::to(server).await];
         std::fs::write(world.folder().join("second-secret"), KEYS[1].1).unwrap();
@@ -112,14 +112,14 @@ impl Pair {
     }
 
     fn leader(&self) -> Option<usize> {
-        let lease = self.world.stage.cluster.get("Lease", "kube-system", "ccm")?;
+        let lease = self.world.testbed.cluster.get("Lease", "kube-system", "ccm")?;
         let holder = lease["spec"]["holderIdentity"].as_str()?;
         (0..2).find(|number| holder.contains(&format!("copy-{number}")))
     }
 
     async fn until_leads(&self, number: usize) -> Timestamp {
         self.world.until("the copy leads", |_| self.leader() == Some(number)).await;
-        self.world.stage.cloud.now()
+        self.world.testbed.cloud.now()
     }
 
     /// Two copies, of which the first leads and has made two nodes ready.
@@ -132,7 +132,7 @@ impl Pair {
         self.until_leads(0).await;
         let second = start(self, 1);
         for number in 1..=2 {
-            self.world.stage.join(number);
+            self.world.testbed.join(number);
         }
         self.world
             .until("the nodes are ready", |_| (1..=2).all(|n| is_ready(&self.world.node(&format!("node-{n}")))))
@@ -141,19 +141,19 @@ impl Pair {
     }
 
     fn expose(&self) {
-        self.world.stage.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
+        self.world.testbed.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
     }
 
     async fn until_exposed(&self) {
         self.world.until("the Service has an address", |_| address(&self.world.service("web")).is_some()).await;
         self.world.until_still(Duration::from_secs(2)).await;
-        assert_eq!(marked(&self.world.stage), 1, "{}", self.world.logs());
-        assert_eq!(self.world.stage.cloud.complaints(), Vec::<String>::new());
+        assert_eq!(marked(&self.world.testbed), 1, "{}", self.world.logs());
+        assert_eq!(self.world.testbed.cloud.complaints(), Vec::<String>::new());
     }
 
     /// No write of the copy that led before was still going on, or began, once the other could lead.
     fn nothing_outlasts(&self, before: usize, taken_over: Timestamp) {
-        for call in self.world.stage.cloud.writes() {
+        for call in self.world.testbed.cloud.writes() {
             let late = call.caller == KEYS[before].0 && call.ended > taken_over && call.effective;
             assert!(
                 !late,
@@ -193,7 +193,7 @@ async fn orderly() -> usize {
 async fn killed() -> usize {
     let pair = Pair::new().await;
     let [first, _second] = pair.settled().await;
-    let mut held = pair.world.stage.cloud.faults().hold("CreateLoadBalancerTCPListener", 0, Moment::After);
+    let mut held = pair.world.testbed.cloud.faults().hold("CreateLoadBalancerTCPListener", 0, Moment::After);
     pair.expose();
     held.arrived().await;
     first.kill().await;
@@ -210,7 +210,7 @@ async fn paused() {
     let pair = Pair::new().await;
     let [first, second] = pair.settled().await;
     // It stops in the middle of its work: a first write is under way, more are planned.
-    let mut held = pair.world.stage.cloud.faults().hold("CreateLoadBalancer", 0, Moment::After);
+    let mut held = pair.world.testbed.cloud.faults().hold("CreateLoadBalancer", 0, Moment::After);
     pair.expose();
     held.arrived().await;
     first.signal("STOP");
@@ -221,7 +221,7 @@ async fn paused() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(pair.leader(), Some(1), "{}", pair.world.logs());
     pair.nothing_outlasts(0, taken_over);
-    assert_eq!(marked(&pair.world.stage), 1, "{}", pair.world.logs());
+    assert_eq!(marked(&pair.world.testbed), 1, "{}", pair.world.logs());
     assert!(second.stop().await.success());
     pair.until_leads(0).await;
 }
@@ -231,7 +231,7 @@ async fn cut_off() {
     let [_first, _second] = pair.settled().await;
     pair.links[0].cut();
     // There is always something to do for a copy that believes it leads: a person keeps taking routes away.
-    let nodes = pair.world.stage.cloud.snapshot()["routes"].to_string().matches("i-play-").count();
+    let nodes = pair.world.testbed.cloud.snapshot()["routes"].to_string().matches("i-play-").count();
     assert_eq!(nodes, 2);
     pair.expose();
     let taken_over = pair.until_leads(1).await;
@@ -244,12 +244,12 @@ async fn slow() {
     let pair = Pair::new().await;
     let [first, _second] = pair.settled().await;
     // Each write takes long, and the leader loses the API server in the middle of a row of them.
-    pair.world.stage.cloud.dials(|dials| dials.latency = Duration::from_secs(3));
+    pair.world.testbed.cloud.dials(|dials| dials.latency = Duration::from_secs(3));
     pair.expose();
-    pair.world.until("the first write has been made", |stage| stage.cloud.count("CreateLoadBalancer") > 0).await;
+    pair.world.until("the first write has been made", |testbed| testbed.cloud.count("CreateLoadBalancer") > 0).await;
     pair.links[0].cut();
     let taken_over = pair.until_leads(1).await;
-    pair.world.stage.cloud.dials(|dials| dials.latency = Duration::ZERO);
+    pair.world.testbed.cloud.dials(|dials| dials.latency = Duration::ZERO);
     pair.until_exposed().await;
     pair.nothing_outlasts(0, taken_over);
     drop(first);
@@ -272,10 +272,10 @@ async fn clocks_jump() {
     // The one that takes over has a clock that is behind by an hour, the lease was renewed by one that is ahead.
     pair.jump(0, HOUR);
     pair.jump(1, -HOUR);
-    let ahead = |stage: &Stage| {
-        let lease = stage.cluster.get("Lease", "kube-system", "ccm").unwrap();
+    let ahead = |testbed: &Testbed| {
+        let lease = testbed.cluster.get("Lease", "kube-system", "ccm").unwrap();
         let renewed: Timestamp = lease["spec"]["renewTime"].as_str().unwrap().parse().unwrap();
-        (3500..3700).contains(&renewed.duration_since(stage.cloud.now()).as_secs())
+        (3500..3700).contains(&renewed.duration_since(testbed.cloud.now()).as_secs())
     };
     pair.world.until("the lease is renewed by a clock that is ahead", ahead).await;
     first.kill().await;
@@ -293,7 +293,7 @@ async fn clocks_jump() {
 async fn both_make_the_same() {
     let pair = Pair::new().await;
     let [first, second] = pair.settled().await;
-    let mut late = pair.world.stage.cloud.faults().hold("CreateLoadBalancer", 0, Moment::Before);
+    let mut late = pair.world.testbed.cloud.faults().hold("CreateLoadBalancer", 0, Moment::Before);
     pair.expose();
     late.arrived().await;
     first.signal("STOP");
@@ -301,12 +301,13 @@ async fn both_make_the_same() {
     pair.until_exposed().await;
     late.release();
     first.signal("CONT");
-    let both =
-        |stage: &Stage| stage.cloud.writes().iter().filter(|call| call.action == "CreateLoadBalancer").count() == 2;
+    let both = |testbed: &Testbed| {
+        testbed.cloud.writes().iter().filter(|call| call.action == "CreateLoadBalancer").count() == 2
+    };
     pair.world.until("both have asked for it", both).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let made = pair.world.stage.cloud.look(|cloud| cloud.load_balancers.len());
-    assert_eq!((made, marked(&pair.world.stage)), (1, 1), "{}", pair.world.logs());
+    let made = pair.world.testbed.cloud.look(|cloud| cloud.load_balancers.len());
+    assert_eq!((made, marked(&pair.world.testbed)), (1, 1), "{}", pair.world.logs());
     assert_eq!(pair.leader(), Some(1));
     drop(second);
 }
@@ -322,7 +323,7 @@ async fn of_two_copies_one_works() {
     println!("handed over in {orderly} ms when stopped, in {killed} ms when killed");
     Row {
         tried: "two copies: stopped, killed, paused, cut off, slow, clocks that jump, both creating the same",
-        test: "leaders::of_two_copies_one_works",
+        test: "leader_failover::of_two_copies_one_works",
         numbers: vec![("schedules", 7), ("writes that outlast a lead", 0)],
         lost: 0,
     }

@@ -13,7 +13,7 @@ use rustls::server::{ServerConfig, WebPkiClientVerifier};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use crate::kit::{HASTE, World, address, get, is_ready};
+use crate::harness::{HASTE, World, address, get, is_ready};
 
 /// Signs certificates.
 struct Authority {
@@ -161,7 +161,7 @@ async fn it_goes_on_with_new_certificates_when_the_old_ones_are_refused() {
     let port = world.serve_health();
     let ccm = world.start();
     let ready = async |number: u8, when: &str| {
-        let name = world.stage.join(number);
+        let name = world.testbed.join(number);
         world.until(&format!("{when}: the node is initialised"), |_| is_ready(&world.node(&name))).await;
     };
     let renewed = async |times: usize| {
@@ -223,7 +223,7 @@ async fn a_pod_goes_on_with_its_new_token_authority_and_configuration() {
     let world = World::new(&["node"], HASTE).await;
     let (servers, other_servers) = (Authority::new(), Authority::new());
     let server = servers.sign();
-    world.stage.cluster.admit("first-token", "ccm");
+    world.testbed.cluster.admit("first-token", "ccm");
     let front = Front::before(&address_of(&world), &server, None).await;
     let port = front.port.to_string();
     let variables = [("KUBERNETES_SERVICE_HOST", "127.0.0.1"), ("KUBERNETES_SERVICE_PORT", port.as_str())];
@@ -252,22 +252,22 @@ async fn a_pod_goes_on_with_its_new_token_authority_and_configuration() {
     );
     let ccm = world.start_after(&script, &mounted.join("alicloud-ccm.toml"), &variables);
     let ready = async |number: u8, when: &str| {
-        let name = world.stage.join(number);
+        let name = world.testbed.join(number);
         world.until(&format!("{when}: the node is initialised"), |_| is_ready(&world.node(&name))).await;
     };
     ready(1, "with the first token").await;
 
-    world.stage.cluster.admit("second-token", "ccm");
+    world.testbed.cluster.admit("second-token", "ccm");
     let authority = other_servers.certificate.pem();
     project(&account, &[("token", "second-token"), ("ca.crt", &authority), ("namespace", "kube-system")]);
     world.until("it is read anew", |_| ccm.log().contains("credentials were read anew")).await;
-    world.stage.cluster.revoke("first-token");
+    world.testbed.cluster.revoke("first-token");
     front.change(&other_servers.sign(), None);
     ready(2, "with the second token and authority").await;
 
     project(&mounted, &[("alicloud-ccm.toml", &config.replace("[\"node\"]", "[\"node\", \"service\"]"))]);
     world.until("the new configuration is used", |_| ccm.log().contains("started: service")).await;
-    world.stage.expose("web", &[80], &["node-1"], &[]);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
     world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
     assert_eq!(ccm.log().matches("starting anew").count(), 0);
     assert!(ccm.stop().await.success());

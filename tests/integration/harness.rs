@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sim::cluster::Version;
-use sim::stage::Stage;
+use sim::testbed::Testbed;
 
 /// How long anything may take before a test gives up; far more than it needs on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -22,24 +22,24 @@ pub(crate) const HASTE: &str = "period = \"10s\"\nremoval_grace = \"10s\"\nremov
 /// Every controller.
 pub(crate) const ALL: &[&str] = &["node", "route", "service"];
 
-/// A stage, and a folder with the configuration for it.
+/// A testbed, and a folder with the configuration for it.
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) stage: Stage,
+    pub(crate) testbed: Testbed,
     folder: tempfile::TempDir,
 }
 
 impl World {
-    /// A stage of the newest version, with the configuration for these controllers; `more` as in [`Stage::write_config`].
+    /// A testbed of the newest version, with the configuration for these controllers; `more` as in [`Testbed::write_config`].
     pub(crate) async fn new(controllers: &[&str], more: &str) -> Self {
-        Self::of(Stage::open(Version::NEWEST).await.unwrap(), controllers, more)
+        Self::of(Testbed::open(Version::NEWEST).await.unwrap(), controllers, more)
     }
 
-    /// This stage, with the configuration for these controllers.
-    pub(crate) fn of(stage: Stage, controllers: &[&str], more: &str) -> Self {
+    /// This testbed, with the configuration for these controllers.
+    pub(crate) fn of(testbed: Testbed, controllers: &[&str], more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        stage.write_config(folder.path(), controllers, more).unwrap();
-        Self { stage, folder }
+        testbed.write_config(folder.path(), controllers, more).unwrap();
+        Self { testbed, folder }
     }
 
     /// The folder that holds configuration, kubeconfig, key and logs.
@@ -141,15 +141,15 @@ impl World {
     }
 
     /// Waits until both worlds are so, looking again whenever something may have changed.
-    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Testbed) -> bool) {
         let began = Instant::now();
-        while !is_so(&self.stage) {
+        while !is_so(&self.testbed) {
             assert!(began.elapsed() < PATIENCE, "not so after {} s: {what}\n{}", PATIENCE.as_secs(), self.logs());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Waits until something other than the stage is so.
+    /// Waits until something other than the testbed is so.
     pub(crate) async fn until_so<F: Future<Output = bool>>(&self, what: &str, is_so: impl Fn() -> F) {
         let began = Instant::now();
         while !is_so().await {
@@ -161,8 +161,8 @@ impl World {
     /// Waits until no cloud call and no write to the API server (apart from the lease) has happened for `quiet`.
     pub(crate) async fn until_quiet(&self, quiet: Duration) {
         let count = || {
-            let writes = self.stage.cluster.writes();
-            self.stage.cloud.calls().len() + writes.iter().filter(|call| call.resource != "leases").count()
+            let writes = self.testbed.cluster.writes();
+            self.testbed.cloud.calls().len() + writes.iter().filter(|call| call.resource != "leases").count()
         };
         let (mut seen, mut since, began) = (count(), Instant::now(), Instant::now());
         while since.elapsed() < quiet {
@@ -178,7 +178,7 @@ impl World {
     /// The calls to the cloud's products since the last time this was asked, counted by action.
     pub(crate) fn take_calls(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
-        for call in self.stage.cloud.take_calls().into_iter().filter(|call| call.product != "metadata") {
+        for call in self.testbed.cloud.take_calls().into_iter().filter(|call| call.product != "metadata") {
             *counts.entry(call.action).or_default() += 1;
         }
         counts
@@ -186,15 +186,15 @@ impl World {
 
     /// The writes to the API server so far, without the lease.
     pub(crate) fn kubernetes_writes(&self) -> Vec<String> {
-        let writes = self.stage.cluster.writes().into_iter().filter(|call| call.resource != "leases");
+        let writes = self.testbed.cluster.writes().into_iter().filter(|call| call.resource != "leases");
         writes.map(|call| format!("{} {} {}", call.verb, call.target(), call.name)).collect()
     }
 
     /// Waits until nothing was written to either world (apart from the lease) for `still`; reads do not count.
     pub(crate) async fn until_still(&self, still: Duration) {
         let count = || {
-            let writes = self.stage.cluster.writes();
-            self.stage.cloud.writes().len() + writes.iter().filter(|call| call.resource != "leases").count()
+            let writes = self.testbed.cluster.writes();
+            self.testbed.cloud.writes().len() + writes.iter().filter(|call| call.resource != "leases").count()
         };
         let (mut seen, mut since, began) = (count(), Instant::now(), Instant::now());
         while since.elapsed() < still {
@@ -217,12 +217,12 @@ impl World {
 
     /// The Node as it is now.
     pub(crate) fn node(&self, name: &str) -> Value {
-        self.stage.cluster.get("Node", "", name).unwrap_or_default()
+        self.testbed.cluster.get("Node", "", name).unwrap_or_default()
     }
 
     /// The Service in namespace `default` as it is now.
     pub(crate) fn service(&self, name: &str) -> Value {
-        self.stage.cluster.get("Service", "default", name).unwrap_or_default()
+        self.testbed.cluster.get("Service", "default", name).unwrap_or_default()
     }
 
     /// Waits for an event with this reason about an object, and gives its message.
@@ -236,7 +236,7 @@ impl World {
     /// Events about an object, as (type, reason, message).
     pub(crate) fn events(&self, kind: &str, name: &str) -> Vec<(String, String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let all = self.stage.cluster.list("Event").into_iter();
+        let all = self.testbed.cluster.list("Event").into_iter();
         all.filter(|event| event["involvedObject"]["kind"] == kind && event["involvedObject"]["name"] == name)
             .map(|event| (text(&event["type"]), text(&event["reason"]), text(&event["message"])))
             .collect()

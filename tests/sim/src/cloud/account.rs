@@ -12,12 +12,12 @@ use serde_json::Value;
 
 pub use super::objects::*;
 
-/// The access key that [`World::new`] knows.
+/// The access key that [`Account::new`] knows.
 pub const KEY_ID: &str = "LTAI5tSimulatedCloud";
 /// The secret of [`KEY_ID`].
 pub const KEY_SECRET: &str = "simulated-secret";
 
-/// A value that earlier states of the world share until it is changed, so that remembering them costs next to nothing.
+/// A value that earlier states of the account share until it is changed, so that remembering them costs next to nothing.
 /// It can be used as what it holds.
 #[derive(Clone, Debug, Default)]
 pub struct Shared<T>(Arc<T>);
@@ -44,7 +44,7 @@ impl<T: Clone> DerefMut for Shared<T> {
 
 /// The whole cloud of one account in one region.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct Account {
     /// Such as `cn-hangzhou`.
     pub region: String,
     /// Regions that exist but hold nothing.
@@ -52,7 +52,7 @@ pub struct World {
     /// Zones of the region; load balancers take the first two by default.
     pub zones: Vec<String>,
     /// Account id.
-    pub account: String,
+    pub id: String,
     /// By id.
     pub vpcs: BTreeMap<String, Vpc>,
     /// By id.
@@ -127,7 +127,7 @@ pub struct Dials {
     pub show_server_ips: bool,
     /// Whether calls beyond the per-action rate get `Throttling.User`.
     pub rate_quotas: bool,
-    /// Whether no earlier state is remembered, which in a large world takes most of the time of a write:
+    /// Whether no earlier state is remembered, which in a large account takes most of the time of a write:
     /// [`Fault::Stale`](super::Fault::Stale) shows the present one then.
     pub forgetful: bool,
     /// Replaces the published rates: calls per 60 seconds, by action.
@@ -140,25 +140,25 @@ pub(crate) struct TokenUse {
     pub(crate) answer: Value,
 }
 
-/// A description of a world that cannot be read.
+/// A description of an account that cannot be read.
 #[derive(Debug)]
-pub struct BadWorld(pub String);
+pub struct InvalidAccount(pub String);
 
-impl std::fmt::Display for BadWorld {
+impl std::fmt::Display for InvalidAccount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "the description of the cloud cannot be used: {}", self.0)
     }
 }
 
-impl std::error::Error for BadWorld {}
+impl std::error::Error for InvalidAccount {}
 
-impl Default for World {
+impl Default for Account {
     fn default() -> Self {
         Self::new("cn-hangzhou")
     }
 }
 
-impl World {
+impl Account {
     /// An empty region with two zones and the access key [`KEY_ID`].
     #[must_use]
     pub fn new(region: &str) -> Self {
@@ -166,7 +166,7 @@ impl World {
             region: region.into(),
             other_regions: BTreeSet::from(["cn-beijing".into(), "cn-shanghai".into(), "cn-hangzhou".into()]),
             zones: vec![format!("{region}-i"), format!("{region}-j")],
-            account: "1234567890123456".into(),
+            id: "1234567890123456".into(),
             vpcs: BTreeMap::new(),
             vswitches: BTreeMap::new(),
             route_tables: Shared::default(),
@@ -340,7 +340,7 @@ impl World {
 
     /// Account id and role name to resource name.
     pub(crate) fn role_arn(&self, role: &str) -> String {
-        format!("acs:ram::{}:role/{role}", self.account)
+        format!("acs:ram::{}:role/{role}", self.id)
     }
 }
 

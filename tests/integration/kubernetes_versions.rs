@@ -5,38 +5,38 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sim::cluster::{Endpoint, Version};
-use sim::stage::{Stage, instance};
+use sim::testbed::{Testbed, instance};
 
-use crate::kit::{ALL, HASTE, World, address, is_ready};
+use crate::harness::{ALL, HASTE, World, address, is_ready};
 
 /// Quick to take a lock that is free.
 const ELECTION: &str = "\n[leader_election]\nretry_period = \"500ms\"\n";
 
 async fn world(version: Version) -> World {
-    World::of(Stage::open(version).await.unwrap(), ALL, &format!("{HASTE}{ELECTION}"))
+    World::of(Testbed::open(version).await.unwrap(), ALL, &format!("{HASTE}{ELECTION}"))
 }
 
 /// Who holds the lock, by the kind of lock that this version has.
-fn holder(stage: &Stage) -> Option<String> {
-    let holder = if stage.cluster.version().minor() >= 14 {
-        stage.cluster.get("Lease", "kube-system", "ccm")?["spec"]["holderIdentity"].as_str()?.to_owned()
+fn holder(testbed: &Testbed) -> Option<String> {
+    let holder = if testbed.cluster.version().minor() >= 14 {
+        testbed.cluster.get("Lease", "kube-system", "ccm")?["spec"]["holderIdentity"].as_str()?.to_owned()
     } else {
-        let lock = stage.cluster.get("ConfigMap", "kube-system", "ccm")?;
+        let lock = testbed.cluster.get("ConfigMap", "kube-system", "ccm")?;
         let record = lock["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"].as_str()?.to_owned();
         serde_json::from_str::<Value>(&record).ok()?["holderIdentity"].as_str()?.to_owned()
     };
     (!holder.is_empty()).then_some(holder)
 }
 
-fn backends(stage: &Stage) -> String {
-    let snapshot = stage.cloud.snapshot();
+fn backends(testbed: &Testbed) -> String {
+    let snapshot = testbed.cloud.snapshot();
     snapshot["load_balancers"].as_array().map(|all| Value::from(all.clone()).to_string()).unwrap_or_default()
 }
 
 async fn story(version: Version) {
     let world = world(version).await;
     let ccm = world.start();
-    let nodes: Vec<String> = (1..=2).map(|number| world.stage.join(number)).collect();
+    let nodes: Vec<String> = (1..=2).map(|number| world.testbed.join(number)).collect();
     world
         .until(&format!("{version}: the nodes are initialised"), |_| {
             nodes.iter().all(|name| is_ready(&world.node(name)) && !world.node(name)["spec"]["providerID"].is_null())
@@ -46,13 +46,13 @@ async fn story(version: Version) {
     for zone in ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"] {
         assert_eq!(labels[zone], "cn-hangzhou-i", "{version}: {labels}");
     }
-    assert!(holder(&world.stage).is_some(), "{version}: somebody leads");
+    assert!(holder(&world.testbed).is_some(), "{version}: somebody leads");
 
-    world.stage.expose("web", &[80], &["node-1"], &[]);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
     world.until(&format!("{version}: an address"), |_| address(&world.service("web")).is_some()).await;
-    world.until(&format!("{version}: a backend"), |stage| backends(stage).contains(&instance(1))).await;
+    world.until(&format!("{version}: a backend"), |testbed| backends(testbed).contains(&instance(1))).await;
     // A server that does not know a field forgets it, and would be told again and again.
-    let written = world.stage.cluster.writes().into_iter().find(|call| call.target() == "services/status").unwrap();
+    let written = world.testbed.cluster.writes().into_iter().find(|call| call.target() == "services/status").unwrap();
     let entry = &written.body.unwrap()["status"]["loadBalancer"]["ingress"][0];
     let told = (entry.get("ports").is_some(), entry.get("ipMode").is_some());
     assert_eq!(told, (version.minor() >= 24, version.minor() >= 30), "{version}: {entry}");
@@ -63,17 +63,17 @@ async fn story(version: Version) {
         })
         .await;
 
-    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
     world.until(&format!("{version}: the Service is gone"), |_| world.service("web").is_null()).await;
-    assert!(world.stage.cloud.look(|cloud| cloud.load_balancers.is_empty()), "{version}");
+    assert!(world.testbed.cloud.look(|cloud| cloud.load_balancers.is_empty()), "{version}");
 
     assert!(ccm.stop().await.success(), "{version}");
-    assert_eq!(holder(&world.stage), None, "{version}: the lead was given back");
+    assert_eq!(holder(&world.testbed), None, "{version}: the lead was given back");
     let about = if version.minor() >= 14 { "Lease" } else { "ConfigMap" };
     let told: Vec<_> = world.events(about, "ccm").into_iter().map(|event| event.2).collect();
     assert!(told.iter().any(|text| text.ends_with("became leader")), "{version}: {told:?}");
     assert!(told.iter().any(|text| text.ends_with("stopped leading")), "{version}: {told:?}");
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,30 +90,30 @@ async fn upgrade(before: Version, after: Version) {
     let world = world(before).await;
     let ccm = world.start();
     for number in 1..=2 {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
-    world.stage.expose("web", &[80], &["node-1"], &[]);
-    world.until(&what("a backend"), |stage| backends(stage).contains(&instance(1))).await;
-    let led = holder(&world.stage);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    world.until(&what("a backend"), |testbed| backends(testbed).contains(&instance(1))).await;
+    let led = holder(&world.testbed);
     assert!(led.is_some());
 
-    world.stage.cluster.go_away().await;
-    world.stage.cluster.play(after);
+    world.testbed.cluster.go_away().await;
+    world.testbed.cluster.play(after);
     let both = [
         Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, 1, 10)), "node-1"),
         Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, 2, 10)), "node-2"),
     ];
-    world.stage.cluster.set_endpoints("default", "web", &both).unwrap();
-    world.stage.cluster.come_back().await.unwrap();
-    world.until(&what("the same copy leads again"), |stage| holder(stage) == led).await;
-    world.until(&what("another backend"), |stage| backends(stage).contains(&instance(2))).await;
+    world.testbed.cluster.set_endpoints("default", "web", &both).unwrap();
+    world.testbed.cluster.come_back().await.unwrap();
+    world.until(&what("the same copy leads again"), |testbed| holder(testbed) == led).await;
+    world.until(&what("another backend"), |testbed| backends(testbed).contains(&instance(2))).await;
 
-    world.stage.join(3);
+    world.testbed.join(3);
     world.until(&what("a new node"), |_| is_ready(&world.node("node-3"))).await;
-    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
     world.until(&what("the Service is gone"), |_| world.service("web").is_null()).await;
     assert!(ccm.stop().await.success());
-    assert_eq!(holder(&world.stage), None);
+    assert_eq!(holder(&world.testbed), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,42 +132,42 @@ async fn backends_stay_while_slices_are_offered_but_not_made() {
     let world = world(Version::V1_16).await;
     let ccm = world.start();
     for number in 1..=3 {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
-    world.stage.expose("web", &[80], &["node-1"], &[]);
-    world.until("a backend", |stage| backends(stage).contains(&instance(1))).await;
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    world.until("a backend", |testbed| backends(testbed).contains(&instance(1))).await;
     world.until("an address", |_| address(&world.service("web")).is_some()).await;
-    world.until("the nodes are ready", |stage| stage.cluster.list("Node").iter().all(is_ready)).await;
+    world.until("the nodes are ready", |testbed| testbed.cluster.list("Node").iter().all(is_ready)).await;
     let set = |nodes: &[(u8, &str)]| {
         let endpoints: Vec<_> = nodes
             .iter()
             .map(|(number, name)| Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, *number, 10)), name))
             .collect();
-        world.stage.cluster.set_endpoints("default", "web", &endpoints).unwrap();
+        world.testbed.cluster.set_endpoints("default", "web", &endpoints).unwrap();
     };
 
-    world.stage.cluster.go_away().await;
-    world.stage.cluster.play(Version::V1_20);
-    world.stage.cluster.come_back().await.unwrap();
+    world.testbed.cluster.go_away().await;
+    world.testbed.cluster.play(Version::V1_20);
+    world.testbed.cluster.come_back().await.unwrap();
     world.until("it waits for slices", |_| ccm.log().contains("slices are offered but not made yet")).await;
     // Whoever starts now must not be taken in either.
     let (plan, code) = world.plan().await;
     assert_eq!(code, Some(0), "{plan}");
     world.until_quiet(Duration::from_secs(1)).await;
-    assert!(backends(&world.stage).contains(&instance(1)));
+    assert!(backends(&world.testbed).contains(&instance(1)));
 
     set(&[(1, "node-1"), (2, "node-2")]);
-    world.until("endpoints go on being read", |stage| backends(stage).contains(&instance(2))).await;
-    world.stage.cluster.drop_watches();
+    world.until("endpoints go on being read", |testbed| backends(testbed).contains(&instance(2))).await;
+    world.testbed.cluster.drop_watches();
     let watched = |resource: &str| {
-        let calls = world.stage.cluster.calls();
+        let calls = world.testbed.cluster.calls();
         calls.iter().any(|call| call.verb == "watch" && call.resource == resource)
     };
     world.until("slices are read", |_| watched("endpointslices")).await;
     set(&[(1, "node-1"), (2, "node-2"), (3, "node-3")]);
-    world.until("slices count", |stage| backends(stage).contains(&instance(3))).await;
+    world.until("slices count", |testbed| backends(testbed).contains(&instance(3))).await;
     let removed =
-        world.stage.cloud.calls().iter().filter(|call| call.action == "RemoveVServerGroupBackendServers").count();
+        world.testbed.cloud.calls().iter().filter(|call| call.action == "RemoveVServerGroupBackendServers").count();
     assert_eq!(removed, 0, "no backend was ever taken out");
     assert!(ccm.stop().await.success());
 }
@@ -177,20 +177,20 @@ async fn backends_stay_while_slices_are_offered_but_not_made() {
 async fn two_kinds_of_lock_never_have_two_leaders() {
     let world = world(Version::V1_11).await;
     let first = world.start();
-    world.until("the first copy leads", |stage| holder(stage).is_some()).await;
+    world.until("the first copy leads", |testbed| holder(testbed).is_some()).await;
     // Frozen, it cannot see that the server has changed, but it may wake up at any moment until its time is over.
     first.signal("STOP");
     let frozen = tokio::time::Instant::now();
-    world.stage.cluster.go_away().await;
-    world.stage.cluster.play(Version::NEWEST);
-    world.stage.cluster.come_back().await.unwrap();
+    world.testbed.cluster.go_away().await;
+    world.testbed.cluster.play(Version::NEWEST);
+    world.testbed.cluster.come_back().await.unwrap();
     let second = world.start();
-    world.until("the second copy leads", |stage| holder(stage).is_some()).await;
+    world.until("the second copy leads", |testbed| holder(testbed).is_some()).await;
     assert!(frozen.elapsed() >= Duration::from_secs(10), "the lock of the first copy had not run out yet");
     first.signal("CONT");
-    world.stage.join(1);
+    world.testbed.join(1);
     world.until("there is a leader that works", |_| is_ready(&world.node("node-1"))).await;
     assert!(second.stop().await.success());
-    world.until("the first copy takes over", |stage| holder(stage).is_some()).await;
+    world.until("the first copy takes over", |testbed| holder(testbed).is_some()).await;
     assert!(first.stop().await.success());
 }

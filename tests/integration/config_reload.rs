@@ -11,9 +11,9 @@ use alicloud_ccm::config::watch::{Pace, Reload, Watch};
 use alicloud_ccm::config::{Loaded, Origin, load};
 use serde_json::{Value, json};
 use sim::cluster::NodeSpec;
-use sim::stage::{ROUTE_TABLE, Stage, instance};
+use sim::testbed::{ROUTE_TABLE, Testbed, instance};
 
-use crate::kit::{ALL, Ccm, HASTE, PATIENCE, World, address, free_port, get, is_ready};
+use crate::harness::{ALL, Ccm, HASTE, PATIENCE, World, address, free_port, get, is_ready};
 
 /// Such as `used from now on`, so many times.
 fn told(ccm: &Ccm, text: &str) -> usize {
@@ -97,7 +97,7 @@ async fn each_outcome_is_told_in_every_place() {
 async fn without_a_pod_the_node_of_this_machine_gets_the_event() {
     let world = World::new(&["node"], HASTE).await;
     let ccm = world.start_with(&[], &[("NODE_NAME", "node-1")]);
-    world.stage.join(1);
+    world.testbed.join(1);
     world.until("the node is initialised", |_| is_ready(&world.node("node-1"))).await;
     ccm.signal("HUP");
     let has = |event: &(String, String, String)| event.1 == "ConfigUnchanged";
@@ -108,11 +108,11 @@ async fn without_a_pod_the_node_of_this_machine_gets_the_event() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_class_of_keys_takes_effect_in_the_running_process() {
     let world = World::new(&["node", "service"], HASTE).await;
-    world.stage.cluster.admit("first", "ccm");
-    fs::write(world.folder().join("kubeconfig"), world.stage.cluster.kubeconfig_with(Some("first"))).unwrap();
+    world.testbed.cluster.admit("first", "ccm");
+    fs::write(world.folder().join("kubeconfig"), world.testbed.cluster.kubeconfig_with(Some("first"))).unwrap();
     let port = world.serve_health();
     let ccm = world.start();
-    world.stage.join(1);
+    world.testbed.join(1);
     world.until("the node is initialised", |_| is_ready(&world.node("node-1"))).await;
     let mut applied = 0;
     let mut change = async |from: &str, to: &str| {
@@ -126,13 +126,13 @@ async fn every_class_of_keys_takes_effect_in_the_running_process() {
 
     // SLB defaults: the next load balancer has them.
     change("[node]", "[service.defaults.tags]\nteam = \"blue\"\n\n[node]").await;
-    world.stage.expose("web", &[80], &["node-1"], &[]);
-    world.until("the tag", |stage| stage.cloud.snapshot().to_string().contains("blue")).await;
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    world.until("the tag", |testbed| testbed.cloud.snapshot().to_string().contains("blue")).await;
     // Leader election.
     change("[server]", "[leader_election]\nlease_duration = \"21s\"\n\n[server]").await;
     world
-        .until("the lease says so", |stage| {
-            let lease = stage.cluster.get("Lease", "kube-system", "ccm").unwrap_or_default();
+        .until("the lease says so", |testbed| {
+            let lease = testbed.cluster.get("Lease", "kube-system", "ccm").unwrap_or_default();
             lease["spec"]["leaseDurationSeconds"] == 21
         })
         .await;
@@ -142,12 +142,12 @@ async fn every_class_of_keys_takes_effect_in_the_running_process() {
     world.until_so("it listens there", || async { get(other, "/livez").await.is_some() }).await;
     assert_eq!(get(port, "/livez").await, None);
     // A rotated key, in the file that the configuration names; the old one is dead.
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         let old = cloud.keys.remove("LTAIplayground").unwrap();
         cloud.keys.insert("LTAIrotated".to_owned(), old);
     });
     change("LTAIplayground", "LTAIrotated").await;
-    world.stage.join(2);
+    world.testbed.join(2);
     world.until("the next call uses it", |_| is_ready(&world.node("node-2"))).await;
     // Logs.
     change("[route]\n", "[log]\nlevel = \"debug\"\n\n[route]\n").await;
@@ -159,18 +159,18 @@ async fn every_class_of_keys_takes_effect_in_the_running_process() {
     assert_eq!(told(&ccm, "starting anew"), 0);
 
     // Certificates and tokens of the kubeconfig are re-read.
-    world.stage.cluster.admit("second", "ccm");
-    fs::write(world.folder().join("kubeconfig"), world.stage.cluster.kubeconfig_with(Some("second"))).unwrap();
+    world.testbed.cluster.admit("second", "ccm");
+    fs::write(world.folder().join("kubeconfig"), world.testbed.cluster.kubeconfig_with(Some("second"))).unwrap();
     until_told(&world, &ccm, "credentials were read anew", 1).await;
-    world.stage.cluster.revoke("first");
-    world.stage.join(3);
+    world.testbed.cluster.revoke("first");
+    world.testbed.join(3);
     world.until("the new token is used", |_| is_ready(&world.node("node-3"))).await;
     assert_eq!(told(&ccm, "starting anew"), 0);
 
     // The place: everything behind the health server starts anew, in the same process.
     change("region = \"cn-hangzhou\"", "region = \"cn-hangzhou\"\nzone_id = \"cn-hangzhou-j\"").await;
     until_told(&world, &ccm, "connected", 2).await;
-    world.stage.join(4);
+    world.testbed.join(4);
     world.until("it works as before", |_| is_ready(&world.node("node-4"))).await;
     assert_eq!(get(other, "/livez").await, Some((200, "ok".to_owned())));
     // The format of the log, last, as the lines above are looked for in the old one.
@@ -182,18 +182,18 @@ async fn every_class_of_keys_takes_effect_in_the_running_process() {
 
 const NODES: usize = 500;
 
-fn populate(stage: &Stage) {
-    stage.cloud.edit(|cloud| cloud.limits.routes_per_table = NODES + 10);
+fn populate(testbed: &Testbed) {
+    testbed.cloud.edit(|cloud| cloud.limits.routes_per_table = NODES + 10);
     for number in 0..NODES {
         let (name, id) = (format!("n{number}"), format!("i-n{number}"));
-        stage.cloud.add_instance(&id, &name, "vsw-i", &format!("192.168.{}.{}", 2 + number / 200, 2 + number % 200));
+        testbed.cloud.add_instance(&id, &name, "vsw-i", &format!("192.168.{}.{}", 2 + number / 200, 2 + number % 200));
         let cidr = format!("10.98.{}.{}/25", number / 2, number % 2 * 128);
         let spec = NodeSpec::new(&name).provider_id(&format!("cn-hangzhou.{id}")).pod_cidr(&cidr);
-        stage.cluster.add_node(&spec).unwrap();
+        testbed.cluster.add_node(&spec).unwrap();
         // What an earlier route controller left behind; on some, what a network plug-in says.
         let reason = if is_plugins(number) { "CalicoIsDown" } else { "NoRouteCreated" };
         let condition = json!({ "type": "NetworkUnavailable", "status": "True", "reason": reason });
-        stage.cluster.patch_status("Node", "", &name, &json!({ "conditions": [condition] })).unwrap();
+        testbed.cluster.patch_status("Node", "", &name, &json!({ "conditions": [condition] })).unwrap();
     }
 }
 
@@ -212,19 +212,19 @@ fn all_say(world: &World, status: &str, reasons: &[&str]) -> bool {
     })
 }
 
-fn routes(stage: &Stage) -> usize {
+fn routes(testbed: &Testbed) -> usize {
     let custom = |it: &&sim::cloud::RouteEntry| it.kind == "Custom";
-    stage.cloud.look(|cloud| cloud.route_tables[ROUTE_TABLE].entries.values().filter(custom).count())
+    testbed.cloud.look(|cloud| cloud.route_tables[ROUTE_TABLE].entries.values().filter(custom).count())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_toggles_of_routes_over_five_hundred_nodes_end_right() {
     let world = World::new(&["node"], &HASTE.replace("10s", "1h")).await;
     world.edit(|text| text.replace("qps = 1000.0\nburst = 1000", "qps = 10000.0\nburst = 10000"));
-    populate(&world.stage);
+    populate(&world.testbed);
     let ccm = world.start();
     world.until("off at the start", |_| all_say(&world, "False", &["RoutesDisabled"])).await;
-    assert_eq!(routes(&world.stage), 0);
+    assert_eq!(routes(&world.testbed), 0);
 
     let (off, on) = ("[\"node\"]", "[\"node\", \"route\"]");
     for round in 0..50 {
@@ -233,20 +233,20 @@ async fn a_hundred_toggles_of_routes_over_five_hundred_nodes_end_right() {
         world.edit(|text| text.replace(on, off));
         until_told(&world, &ccm, "is used from now on", 2 * round + 2).await;
     }
-    let kept = routes(&world.stage);
+    let kept = routes(&world.testbed);
     world.until("nobody waits for routes", |_| all_say(&world, "False", &["RoutesDisabled", "RouteCreated"])).await;
-    assert!(routes(&world.stage) >= kept, "no route is removed");
+    assert!(routes(&world.testbed) >= kept, "no route is removed");
 
     world.edit(|text| text.replace(off, on));
     until_told(&world, &ccm, "is used from now on", 101).await;
-    world.until("on", |stage| routes(stage) == NODES && all_say(&world, "False", &["RouteCreated"])).await;
+    world.until("on", |testbed| routes(testbed) == NODES && all_say(&world, "False", &["RouteCreated"])).await;
     // The controller is told that a node has lost its network, and routes are switched off before it can say otherwise.
     world.edit(|text| text.replace(on, off));
     until_told(&world, &ccm, "is used from now on", 102).await;
     let lost = json!({ "type": "NetworkUnavailable", "status": "True", "reason": "RouteCreated" });
-    world.stage.cluster.patch_status("Node", "", "n1", &json!({ "conditions": [lost] })).unwrap();
+    world.testbed.cluster.patch_status("Node", "", "n1", &json!({ "conditions": [lost] })).unwrap();
     world.until("off", |_| condition(&world.node("n1")) == ("False".to_owned(), "RoutesDisabled".to_owned())).await;
-    assert_eq!(routes(&world.stage), NODES);
+    assert_eq!(routes(&world.testbed), NODES);
     assert_eq!(told(&ccm, "stopped job=node"), 0, "the other controller does not notice");
     assert!(ccm.stop().await.success());
 }
@@ -367,11 +367,11 @@ async fn edits_while_nodes_and_services_change_lose_nothing() {
     for round in 1..=40_u64 {
         let number = u8::try_from(round).unwrap();
         match round % 4 {
-            0 => drop(world.stage.join(number)),
-            1 => world.stage.expose(&format!("s{round}"), &[80], &[], &[]),
+            0 => drop(world.testbed.join(number)),
+            1 => world.testbed.expose(&format!("s{round}"), &[80], &[], &[]),
             // The one of two rounds before.
             3 if round % 8 == 3 => {
-                world.stage.cluster.delete("Service", "default", &format!("s{}", round - 2)).unwrap();
+                world.testbed.cluster.delete("Service", "default", &format!("s{}", round - 2)).unwrap();
             }
             _ => {}
         }
@@ -400,17 +400,17 @@ async fn edits_while_nodes_and_services_change_lose_nothing() {
         .until("all that is there is served", |_| services.iter().all(|name| address(&world.service(name)).is_some()))
         .await;
     world
-        .until("the nodes are initialised and routed", |stage| {
-            (1..=10_u8).all(|step| is_ready(&world.node(&format!("node-{}", step * 4)))) && routes(stage) == 10
+        .until("the nodes are initialised and routed", |testbed| {
+            (1..=10_u8).all(|step| is_ready(&world.node(&format!("node-{}", step * 4)))) && routes(testbed) == 10
         })
         .await;
     world
-        .until("all that is gone is cleaned up", |stage| {
-            stage.cloud.look(|cloud| cloud.load_balancers.len()) == services.len()
-                && stage.cluster.list("Service").len() == services.len() + 1
+        .until("all that is gone is cleaned up", |testbed| {
+            testbed.cloud.look(|cloud| cloud.load_balancers.len()) == services.len()
+                && testbed.cluster.list("Service").len() == services.len() + 1
         })
         .await;
-    assert!(world.stage.cloud.snapshot().to_string().contains(&instance(4)));
+    assert!(world.testbed.cloud.snapshot().to_string().contains(&instance(4)));
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use alicloud_ccm::alibaba::actions;
 use serde_json::json;
 use sim::cluster::{Endpoint, NodeSpec};
-use sim::stage::{REGION, instance};
+use sim::testbed::{REGION, instance};
 
-use crate::kit::{ALL, Ccm, HASTE, World, address, counts, is_ready};
+use crate::harness::{ALL, Ccm, HASTE, World, address, counts, is_ready};
 
 /// Longer than anything that was begun takes to come back to; route entries are looked at again after two seconds.
 const QUIET: Duration = Duration::from_millis(2700);
@@ -156,9 +156,9 @@ async fn settle(world: &World, quiet: Duration) {
 }
 
 fn add_node(world: &World, number: u8) {
-    world.stage.rent(number);
+    world.testbed.rent(number);
     let node = NodeSpec::new(&format!("node-{number}")).provider_id(&format!("{REGION}.{}", instance(number)));
-    world.stage.cluster.add_node(&node).unwrap();
+    world.testbed.cluster.add_node(&node).unwrap();
 }
 
 fn endpoint(number: u8, node: &str) -> Endpoint {
@@ -173,13 +173,14 @@ async fn operations_cost_what_the_page_says() {
 
 async fn services() {
     let world = World::new(&["service"], "").await;
-    let stage = &world.stage;
+    let testbed = &world.testbed;
     add_node(&world, 1);
     add_node(&world, 2);
     let ccm = world.start();
-    world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
+    world.until("it leads", |testbed| testbed.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
     // When a term begins, it looks once for load balancers without a Service.
-    let looked = async || world.until("it looks around", |stage| stage.cloud.count("DescribeLoadBalancers") > 0).await;
+    let looked =
+        async || world.until("it looks around", |testbed| testbed.cloud.count("DescribeLoadBalancers") > 0).await;
     looked().await;
     settle(&world, SHORT).await;
     let measure = async |id: &str| {
@@ -187,14 +188,14 @@ async fn services() {
         check(id, &world.take_calls());
     };
 
-    stage.expose("web", &[80], &["node-1"], &[]);
+    testbed.expose("web", &[80], &["node-1"], &[]);
     measure("new").await;
-    stage.expose("api", &[80, 443], &["node-1"], &[]);
+    testbed.expose("api", &[80, 443], &["node-1"], &[]);
     measure("new-two").await;
-    let patch = |changes| stage.cluster.patch("Service", "default", "web", &changes).unwrap();
+    let patch = |changes| testbed.cluster.patch("Service", "default", "web", &changes).unwrap();
     patch(json!({"metadata": {"annotations": {"example.com/note": "seen"}}}));
     measure("touched").await;
-    stage.cluster.set_endpoints("default", "web", &[endpoint(1, "node-1"), endpoint(2, "node-2")]).unwrap();
+    testbed.cluster.set_endpoints("default", "web", &[endpoint(1, "node-1"), endpoint(2, "node-2")]).unwrap();
     measure("cluster-endpoints").await;
     let scheduler = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-scheduler";
     patch(json!({"metadata": {"annotations": {scheduler: "wrr"}}}));
@@ -206,9 +207,9 @@ async fn services() {
     measure("port-removed").await;
     add_node(&world, 3);
     measure("node-joins").await;
-    stage.cluster.delete_node("node-3").unwrap();
+    testbed.cluster.delete_node("node-3").unwrap();
     measure("node-leaves").await;
-    stage.cluster.delete("Service", "default", "api").unwrap();
+    testbed.cluster.delete("Service", "default", "api").unwrap();
     settle(&world, SHORT).await;
 
     assert!(ccm.stop().await.success());
@@ -216,44 +217,44 @@ async fn services() {
     looked().await;
     measure("service-restart").await;
 
-    stage.cluster.delete("Service", "default", "web").unwrap();
+    testbed.cluster.delete("Service", "default", "web").unwrap();
     measure("deleted").await;
-    assert!(stage.cloud.look(|cloud| cloud.load_balancers.is_empty()));
+    assert!(testbed.cloud.look(|cloud| cloud.load_balancers.is_empty()));
     finish(&world, ccm).await;
 }
 
 async fn local_services() {
     let world = World::new(&["service"], "").await;
-    let stage = &world.stage;
+    let testbed = &world.testbed;
     add_node(&world, 1);
     add_node(&world, 2);
-    stage.expose("web", &[80], &["node-1"], &[]);
+    testbed.expose("web", &[80], &["node-1"], &[]);
     let spec = json!({"spec": {"externalTrafficPolicy": "Local"}});
-    stage.cluster.patch("Service", "default", "web", &spec).unwrap();
+    testbed.cluster.patch("Service", "default", "web", &spec).unwrap();
     let ccm = world.start();
     world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
     // Two for the Service, and one for those that have none.
-    world.until("it has looked around", |stage| stage.cloud.count("DescribeLoadBalancers") > 2).await;
+    world.until("it has looked around", |testbed| testbed.cloud.count("DescribeLoadBalancers") > 2).await;
     settle(&world, SHORT).await;
-    stage.cluster.set_endpoints("default", "web", &[endpoint(2, "node-2")]).unwrap();
+    testbed.cluster.set_endpoints("default", "web", &[endpoint(2, "node-2")]).unwrap();
     world.until_quiet(SHORT).await;
     check("local-endpoints", &world.take_calls());
     let spec = json!({"type": "ClusterIP", "ports": [{"port": 80, "targetPort": 8080, "protocol": "TCP"}]});
     let metadata = json!({"name": "inner", "namespace": "default"});
     let inner = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
-    stage.cluster.create(inner).unwrap();
-    stage.cluster.set_endpoints("default", "inner", &[endpoint(2, "node-2")]).unwrap();
+    testbed.cluster.create(inner).unwrap();
+    testbed.cluster.set_endpoints("default", "inner", &[endpoint(2, "node-2")]).unwrap();
     settle(&world, SHORT).await;
     let spec = json!({"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}});
-    stage.cluster.patch("Service", "default", "inner", &spec).unwrap();
+    testbed.cluster.patch("Service", "default", "inner", &spec).unwrap();
     world.until("it has an address", |_| address(&world.service("inner")).is_some()).await;
     world.until_quiet(SHORT).await;
     check("becomes", &world.take_calls());
-    let one_each = |cloud: &sim::cloud::World| {
+    let one_each = |cloud: &sim::cloud::Account| {
         let groups = cloud.load_balancers.values().flat_map(|balancer| balancer.groups.values());
         groups.map(|group| group.backends.len()).collect::<Vec<_>>()
     };
-    assert_eq!(stage.cloud.look(one_each), [1, 1], "the one with the pod is there from the start");
+    assert_eq!(testbed.cloud.look(one_each), [1, 1], "the one with the pod is there from the start");
     finish(&world, ccm).await;
 }
 
@@ -261,23 +262,23 @@ async fn nodes() {
     // The periodic pass comes when all the rest is done.
     let world = World::new(&["node"], "period = \"30s\"\n").await;
     let ccm = world.start_with(&["--set", "node.aggregation=2s"], &[]);
-    world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
+    world.until("it leads", |testbed| testbed.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
     settle(&world, SHORT).await;
     for (number, id) in [(121, "first-node"), (122, "one-node")] {
-        let node = world.stage.join(number);
+        let node = world.testbed.join(number);
         world.until("the node is initialised", |_| is_ready(&world.node(&node))).await;
         check(id, &world.take_calls());
     }
     for number in 1..=120 {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
-    let all_ready = |stage: &sim::stage::Stage| stage.cluster.list("Node").iter().all(is_ready);
+    let all_ready = |testbed: &sim::testbed::Testbed| testbed.cluster.list("Node").iter().all(is_ready);
     world.until("all nodes are initialised", all_ready).await;
     check("many-nodes", &world.take_calls());
     world.until_quiet(SHORT).await;
     let writes = world.kubernetes_writes();
     world.take_calls();
-    world.until("the periodic pass comes", |stage| !stage.cloud.calls().is_empty()).await;
+    world.until("the periodic pass comes", |testbed| !testbed.cloud.calls().is_empty()).await;
     world.until_quiet(SHORT).await;
     check("node-period", &world.take_calls());
     assert_eq!(world.kubernetes_writes(), writes);
@@ -289,13 +290,13 @@ async fn routes() {
     // The periodic pass comes when all the rest is done.
     let more = ["--set", "route.aggregation=2s", "--set", "route.period=30s"];
     let ccm = world.start_with(&more, &[]);
-    world.until("it leads", |stage| stage.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
+    world.until("it leads", |testbed| testbed.cluster.get("Lease", "kube-system", "ccm").is_some()).await;
     settle(&world, QUIET).await;
     let add = |number: u8| {
-        world.stage.rent(number);
+        world.testbed.rent(number);
         let id = format!("{REGION}.{}", instance(number));
         let node = NodeSpec::new(&format!("node-{number}")).provider_id(&id).pod_cidr(&format!("10.98.{number}.0/24"));
-        world.stage.cluster.add_node(&node).unwrap();
+        world.testbed.cluster.add_node(&node).unwrap();
     };
     add(121);
     world.until_quiet(QUIET).await;
@@ -304,7 +305,7 @@ async fn routes() {
     world.until_quiet(QUIET).await;
     check("many-routes", &world.take_calls());
     let writes = world.kubernetes_writes();
-    world.until("the periodic pass comes", |stage| !stage.cloud.calls().is_empty()).await;
+    world.until("the periodic pass comes", |testbed| !testbed.cloud.calls().is_empty()).await;
     world.until_quiet(SHORT).await;
     check("route-period", &world.take_calls());
     assert_eq!(world.kubernetes_writes(), writes);
@@ -315,16 +316,16 @@ async fn routes() {
 async fn at_rest() {
     let world = World::new(ALL, HASTE).await;
     for number in 1..=3 {
-        world.stage.join(number);
+        world.testbed.join(number);
     }
-    world.stage.expose("web", &[80, 443], &["node-1"], &[]);
+    world.testbed.expose("web", &[80, 443], &["node-1"], &[]);
     let more = ["--set", "route.period=10s"];
     let ccm = world.start_with(&more, &[]);
     world.until("the Service has its address", |_| address(&world.service("web")).is_some()).await;
-    world.until("the nodes are ready", |stage| stage.cluster.list("Node").iter().all(is_ready)).await;
+    world.until("the nodes are ready", |testbed| testbed.cluster.list("Node").iter().all(is_ready)).await;
     world.until_quiet(QUIET).await;
 
-    let before = (world.kubernetes_writes(), world.stage.cloud.writes().len());
+    let before = (world.kubernetes_writes(), world.testbed.cloud.writes().len());
     world.take_calls();
     tokio::time::sleep(Duration::from_secs(11)).await;
     let calls = world.take_calls();
@@ -332,11 +333,11 @@ async fn at_rest() {
         assert!(calls.contains_key(action), "the periodic passes came: {calls:?}");
     }
     assert!(!calls.keys().any(|action| writes(action)), "{calls:?}");
-    assert_eq!((world.kubernetes_writes(), world.stage.cloud.writes().len()), (before.0.clone(), 0));
+    assert_eq!((world.kubernetes_writes(), world.testbed.cloud.writes().len()), (before.0.clone(), 0));
 
     assert!(ccm.stop().await.success());
     let ccm = world.start_with(&more, &[]);
-    world.until("it looks at Services", |stage| stage.cloud.count("DescribeLoadBalancerListeners") > 0).await;
+    world.until("it looks at Services", |testbed| testbed.cloud.count("DescribeLoadBalancerListeners") > 0).await;
     world.until_quiet(SHORT).await;
     let calls = world.take_calls();
     assert!(calls.contains_key("DescribeInstances") && calls.contains_key("DescribeRouteEntryList"), "{calls:?}");
@@ -350,7 +351,7 @@ async fn at_rest() {
 /// Ends the binary; nothing may have been called in a way that the real cloud would only tolerate.
 async fn finish(world: &World, ccm: Ccm) {
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 /// The table as people read it.

@@ -10,7 +10,7 @@ use sim::cloud::Eip;
 use sim::cluster::Endpoint;
 
 use crate::golden::{NAMESPACE, open};
-use crate::kit::{PATIENCE, World};
+use crate::harness::{PATIENCE, World};
 
 /// One annotation of a Service and what can be seen of it.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +50,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("type", "plan::clb::tests::wanted::which_services_are_handled"),
     ("tunnel-type", "plan::clb::tests::wanted::which_services_are_handled"),
     ("id", "golden case reuse-plain"),
-    ("manage", "features::edits_of_others_are_repaired_where_we_manage_and_told_by_name"),
+    ("manage", "service_features::edits_of_others_are_repaired_where_we_manage_and_told_by_name"),
     ("force-override-listeners", "golden case reuse-override"),
     ("preserve-lb-on-delete", "golden case preserve"),
-    ("external-ip-type", "conformance::elastic_addresses_are_published"),
+    ("external-ip-type", "annotations::elastic_addresses_are_published"),
     ("ignore-weight-update", "golden case ignore-weight"),
     ("backend-ip-version", "plan::clb::tests::wanted::ipv6_backends_need_everything_to_say_so"),
     ("graceful-shutdown", "plan::clb::tests::wanted::terminating_pods_that_serve_can_stay_without_new_traffic"),
@@ -372,7 +372,7 @@ impl Subject {
     }
 
     fn give(&self, world: &World, step: usize) {
-        let cluster = &world.stage.cluster;
+        let cluster = &world.testbed.cluster;
         let annotations = self.annotations(step);
         if step > 0 {
             let changes = json!({"metadata": {"annotations": annotations}});
@@ -398,10 +398,10 @@ impl Subject {
     /// What is seen at a place: of the load balancer (a JSON pointer), of a listener (its port and a pointer), or of
     /// all backends, domains, tags, or the status.
     fn look(&self, world: &World, at: &str) -> String {
-        let service = world.stage.cluster.get("Service", NAMESPACE, self.name).unwrap();
+        let service = world.testbed.cluster.get("Service", NAMESPACE, self.name).unwrap();
         let id = service["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"].as_str().unwrap_or_default();
-        let snapshot = world.stage.cloud.snapshot();
-        let lb = world.stage.cloud.load_balancer(id);
+        let snapshot = world.testbed.cloud.snapshot();
+        let lb = world.testbed.cloud.load_balancer(id);
         let mark = format!("/{}/{NAMESPACE}/cexam", self.name);
         let backends = || {
             let groups = lb["vgroups"].as_object().into_iter().flatten();
@@ -496,7 +496,7 @@ async fn every_annotation_does_what_the_page_says() {
         }
     }
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[test]
@@ -520,12 +520,12 @@ async fn elastic_addresses_are_published() {
     let (world, _ccm) = open().await;
     let subject = Subject { name: "eip", ports: TCP, base: &[], rows: &[] };
     subject.give(&world, 0);
-    let service = || world.stage.cluster.get("Service", NAMESPACE, "eip").unwrap();
+    let service = || world.testbed.cluster.get("Service", NAMESPACE, "eip").unwrap();
     let address = || service()["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().map(str::to_owned);
     world.until("it has an address", |_| address().is_some()).await;
     let own = address();
     let id = text(&service()["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"]);
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         let bound = |address: &str, instance: &str| Eip {
             address: address.to_owned(),
             instance_type: "SlbInstance".to_owned(),
@@ -536,11 +536,11 @@ async fn elastic_addresses_are_published() {
     });
     let annotate = |value: Value| {
         let changes = json!({"metadata": {"annotations": {whole("external-ip-type"): value}}});
-        world.stage.cluster.patch("Service", NAMESPACE, "eip", &changes).unwrap();
+        world.testbed.cluster.patch("Service", NAMESPACE, "eip", &changes).unwrap();
     };
     annotate(json!("eip"));
     world.until("the elastic address is published", |_| address().as_deref() == Some("8.8.4.4")).await;
-    world.stage.cloud.edit(|cloud| cloud.eips.clear());
+    world.testbed.cloud.edit(|cloud| cloud.eips.clear());
     annotate(Value::Null);
     world.until("its own address is published", |_| address() == own).await;
     annotate(json!("eip"));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sim::cloud::{Fault, Listener, LoadBalancer, Protocol};
 use sim::cluster::{Endpoint, NodeSpec};
 
-use crate::kit::{ALL, Ccm, World, address};
+use crate::harness::{ALL, Ccm, World, address};
 
 const SERVICE: &[&str] = &["service"];
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
@@ -20,14 +20,14 @@ pub(crate) fn key(suffix: &str) -> String {
 }
 
 fn patch(world: &World, name: &str, changes: &Value) {
-    world.stage.cluster.patch("Service", "default", name, changes).unwrap();
+    world.testbed.cluster.patch("Service", "default", name, changes).unwrap();
 }
 
 /// A world with more configuration, one node, and a Service `web` with annotations that has its address; and the binary.
 pub(crate) async fn served(more: &str, annotations: &[(&str, &str)]) -> (World, Ccm) {
     let world = World::new(SERVICE, more).await;
-    let node = world.stage.join(1);
-    world.stage.expose("web", &[80], &[&node], annotations);
+    let node = world.testbed.join(1);
+    world.testbed.expose("web", &[80], &[&node], annotations);
     let ccm = world.start();
     world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
     (world, ccm)
@@ -35,7 +35,7 @@ pub(crate) async fn served(more: &str, annotations: &[(&str, &str)]) -> (World, 
 
 /// The only load balancer of the cloud, if there is one.
 pub(crate) fn balancer(world: &World) -> Option<LoadBalancer> {
-    world.stage.cloud.look(|cloud| cloud.load_balancers.values().next().map(|it| LoadBalancer::clone(it)))
+    world.testbed.cloud.look(|cloud| cloud.load_balancers.values().next().map(|it| LoadBalancer::clone(it)))
 }
 
 fn listener(world: &World, port: u16) -> Option<Listener> {
@@ -69,11 +69,11 @@ fn pod(name: &str, gated: bool) -> Value {
 
 fn containers_ready(world: &World, name: &str) {
     let status = json!({ "conditions": [{ "type": "ContainersReady", "status": "True" }] });
-    world.stage.cluster.patch_status("Pod", "default", name, &status).unwrap();
+    world.testbed.cluster.patch_status("Pod", "default", name, &status).unwrap();
 }
 
 fn gate_condition(world: &World, name: &str) -> Option<(String, String)> {
-    let pod = world.stage.cluster.get("Pod", "default", name)?;
+    let pod = world.testbed.cluster.get("Pod", "default", name)?;
     let found = pod["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == GATE)?.clone();
     Some((found["status"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))
 }
@@ -86,9 +86,9 @@ fn pod_endpoint(last: u8, name: &str) -> Endpoint {
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_6_gated_pods_are_registered_told_and_leave_gracefully() {
     let world = World::new(SERVICE, "").await;
-    let cluster = &world.stage.cluster;
-    world.stage.join(1);
-    world.stage.cloud.edit(|cloud| {
+    let cluster = &world.testbed.cluster;
+    world.testbed.join(1);
+    world.testbed.cloud.edit(|cloud| {
         for last in [101_u8, 102] {
             cloud.add_interface(&format!("eni-{last}"), "i-play-1", "vsw-i", &[&format!("192.168.0.{last}")]);
         }
@@ -129,14 +129,14 @@ async fn trap_6_gated_pods_are_registered_told_and_leave_gracefully() {
     cluster.set_endpoints("default", "web", &ready[1..]).unwrap();
     world.until("it is gone", |_| !backends(&world).contains_key(&server)).await;
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_16_source_ranges_affinity_and_health_checks_reach_the_listeners() {
     let world = World::new(SERVICE, "\n[service]\nlocal_health_check = true\n").await;
-    let nodes = [world.stage.join(1)];
-    world.stage.expose("web", &[80], &[&nodes[0]], &[]);
+    let nodes = [world.testbed.join(1)];
+    world.testbed.expose("web", &[80], &[&nodes[0]], &[]);
     let spec = json!({ "spec": {
         "loadBalancerSourceRanges": ["10.0.0.0/8"], "sessionAffinity": "ClientIP", "externalTrafficPolicy": "Local",
     } });
@@ -147,7 +147,7 @@ async fn trap_16_source_ranges_affinity_and_health_checks_reach_the_listeners() 
     assert_eq!(ingress["ipMode"], "VIP");
     assert_eq!(ingress["ports"], json!([{ "port": 80, "protocol": "TCP" }]));
 
-    let lists = || world.stage.cloud.look(|cloud| cloud.acls.clone());
+    let lists = || world.testbed.cloud.look(|cloud| cloud.acls.clone());
     let entries = || lists().values().next().map(|list| list.entries.keys().cloned().collect::<Vec<_>>());
     let (id, list) = lists().pop_first().unwrap();
     assert_eq!(
@@ -186,11 +186,11 @@ async fn trap_16_source_ranges_affinity_and_health_checks_reach_the_listeners() 
     world.until("there is a list again", |_| entries().is_some_and(|entries| !entries.is_empty())).await;
     world.until_quiet(Duration::from_secs(1)).await;
     assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
-    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
     world.until("the Service is gone", |_| world.service("web").is_null()).await;
     assert!(lists().is_empty() && balancer(&world).is_none());
     assert!(before.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,7 +199,7 @@ async fn edits_of_others_are_repaired_where_we_manage_and_told_by_name() {
     let annotations = [(manage.as_str(), "listeners"), (&scheduler, "wlc"), (&protection, "on")];
     let (world, ccm) = served("\n[service]\ndrift_check = \"60s\"\n", &annotations).await;
     world.until_quiet(Duration::from_secs(1)).await;
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         for lb in cloud.load_balancers.values_mut() {
             lb.delete_protection = false;
             lb.groups.values_mut().for_each(|group| group.backends[0].weight = 1);
@@ -226,22 +226,22 @@ async fn edits_of_others_are_repaired_where_we_manage_and_told_by_name() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shared_load_balancer_has_one_owner_per_port_and_is_left_clean() {
     let world = World::new(ALL, "").await;
-    let nodes = [world.stage.join(1), world.stage.join(2)];
+    let nodes = [world.testbed.join(1), world.testbed.join(2)];
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         cloud.load_balancers.insert("lb-shared".into(), LoadBalancer::internet("shared", "47.1.1.1").into());
     });
     let (id, force) = (key("id"), key("force-override-listeners"));
     let annotations = [(id.as_str(), "lb-shared"), (force.as_str(), "true")];
-    world.stage.expose("first", &[80], &names, &annotations);
+    world.testbed.expose("first", &[80], &names, &annotations);
     let taint = json!({ "spec": { "taints": [
         { "key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule" },
         { "key": "maintenance", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z" },
     ] } });
-    world.stage.cluster.patch("Node", "", &nodes[1], &taint).unwrap();
+    world.testbed.cluster.patch("Node", "", &nodes[1], &taint).unwrap();
     let ccm = world.start();
     world.until("the first has an address", |_| address(&world.service("first")).is_some()).await;
-    world.stage.expose("second", &[80], &names, &annotations);
+    world.testbed.expose("second", &[80], &names, &annotations);
     world.until("the loser is told", |_| said(&world, "second", "80 is taken by the listener 80/tcp")).await;
     assert!(listener(&world, 80).unwrap().description.starts_with("k8s/80/first/"));
 
@@ -251,18 +251,18 @@ async fn a_shared_load_balancer_has_one_owner_per_port_and_is_left_clean() {
     assert!(taints.as_array().unwrap().contains(&kept), "when it was added decides about evictions: {taints}");
     let leaving =
         json!({ "spec": { "taints": [{ "key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule" }] } });
-    world.stage.cluster.patch("Node", "", &nodes[1], &leaving).unwrap();
+    world.testbed.cluster.patch("Node", "", &nodes[1], &leaving).unwrap();
     let is_backend = |id: &str| backends(&world).keys().any(|(server, _)| server == id);
     world.until("a node that is to go is no backend", |_| !is_backend("i-play-2")).await;
     let label = json!({ "metadata": { "labels": { "node.kubernetes.io/exclude-from-external-load-balancers": "" } } });
-    world.stage.cluster.patch("Node", "", &nodes[0], &label).unwrap();
+    world.testbed.cluster.patch("Node", "", &nodes[0], &label).unwrap();
     world.until("nor is an excluded one", |_| !is_backend("i-play-1")).await;
 
     patch(&world, "first", &json!({ "metadata": { "annotations": { id.as_str(): null, force.as_str(): null } } }));
     world.until("it is told what to do", |_| said(&world, "first", "no annotation names it")).await;
     assert!(listener(&world, 80).is_some(), "it goes on serving");
     for name in ["first", "second"] {
-        world.stage.cluster.delete("Service", "default", name).unwrap();
+        world.testbed.cluster.delete("Service", "default", name).unwrap();
     }
     world.until("both are gone", |_| ["first", "second"].iter().all(|name| world.service(name).is_null())).await;
     let left = balancer(&world).expect("a user's load balancer stays");
@@ -284,23 +284,23 @@ async fn what_is_paid_for_goes_one_way_only() {
         json!({ "metadata": { "annotations": { key("charge-type"): "paybybandwidth", key("bandwidth"): "50" } } });
     patch(&world, "web", &bought);
     world.until("so is another charge of traffic", |_| said(&world, "web", "does not change this")).await;
-    let asked = world.stage.cloud.writes().into_iter().filter(|call| call.action.starts_with("Modify")).count();
+    let asked = world.testbed.cloud.writes().into_iter().filter(|call| call.action.starts_with("Modify")).count();
     assert_eq!(asked, 0, "without asking");
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_on_virtual_nodes_are_attached_and_hybrid_nodes_are_not() {
     let world = World::new(SERVICE, "").await;
-    let (cluster, node) = (&world.stage.cluster, world.stage.join(1));
+    let (cluster, node) = (&world.testbed.cluster, world.testbed.join(1));
     cluster.add_node(&NodeSpec::new("virtual").label("type", "virtual-kubelet")).unwrap();
     cluster.add_node(&NodeSpec::new("hybrid").provider_id("ack-hybrid://x.y")).unwrap();
     world
-        .stage
+        .testbed
         .cloud
         .edit(|cloud| drop(cloud.add_interface("eni-eci", "i-play-1", "vsw-i", &["192.168.0.77"]).clone()));
-    world.stage.expose("web", &[80], &[&node], &[]);
+    world.testbed.expose("web", &[80], &[&node], &[]);
     let on = |node: &str, ip: [u8; 4]| Endpoint::ready(IpAddr::V4(Ipv4Addr::from(ip)), node);
     let pods = [on(&node, [10, 98, 1, 10]), on("virtual", [192, 168, 0, 77]), on("hybrid", [172, 30, 0, 1])];
     cluster.set_endpoints("default", "web", &pods).unwrap();
@@ -314,39 +314,39 @@ async fn pods_on_virtual_nodes_are_attached_and_hybrid_nodes_are_not() {
         .until("weights count pods", |_| backends(&world) == BTreeMap::from([(machine.clone(), 1), (alone.clone(), 1)]))
         .await;
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up() {
     const PODS: u8 = 130;
     let world = World::new(SERVICE, "").await;
-    let node = world.stage.join(1);
+    let node = world.testbed.join(1);
     let ip = |last: u8| Ipv4Addr::new(192, 168, 1, last);
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         for last in 1..=PODS {
             cloud.add_interface(&format!("eni-{last}"), "i-play-1", "vsw-i", &[&ip(last).to_string()]);
         }
     });
-    world.stage.expose("web", &[80], &[&node], &[("service.beta.kubernetes.io/backend-type", "eni")]);
+    world.testbed.expose("web", &[80], &[&node], &[("service.beta.kubernetes.io/backend-type", "eni")]);
     let on = |last: u8| Endpoint { pod: Some(format!("pod-{last}")), ..Endpoint::ready(IpAddr::V4(ip(last)), &node) };
     let all: Vec<Endpoint> = (1..=PODS).map(on).collect();
-    world.stage.cluster.set_endpoints("default", "web", &all).unwrap();
+    world.testbed.cluster.set_endpoints("default", "web", &all).unwrap();
     let ccm = world.start();
     world.until("all are there", |_| backends(&world).len() == usize::from(PODS)).await;
     world.until_quiet(Duration::from_secs(1)).await;
-    assert_eq!(world.stage.cloud.count("DescribeNetworkInterfaces"), 2, "a hundred addresses in a call");
+    assert_eq!(world.testbed.cloud.count("DescribeNetworkInterfaces"), 2, "a hundred addresses in a call");
 
     // One comes whose interface is not there yet, one is outside of the VPC, and one goes: it stays until all are known.
-    world.stage.cluster.create(pod("pod-200", true)).unwrap();
+    world.testbed.cluster.create(pod("pod-200", true)).unwrap();
     let mut some = all[1..].to_vec();
     let outside = Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 9, 9, 9)), &node);
     some.extend([on(131), on(200), outside]);
     world
-        .stage
+        .testbed
         .cloud
         .edit(|cloud| drop(cloud.add_interface("eni-131", "i-play-1", "vsw-i", &["192.168.1.131"]).clone()));
-    world.stage.cluster.set_endpoints("default", "web", &some).unwrap();
+    world.testbed.cluster.set_endpoints("default", "web", &some).unwrap();
     world.until("the new one is there", |_| backends(&world).keys().any(|(id, _)| id == "eni-131")).await;
     world
         .until("the other is told", |_| {
@@ -356,10 +356,10 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up
     let lost = || gate_condition(&world, "pod-200");
     world.until("its pod is told", |_| lost() == Some(("False".to_owned(), "ServerInvalidServer".to_owned()))).await;
     assert!(backends(&world).keys().any(|(id, _)| id == "eni-1"), "nobody is removed meanwhile");
-    let asked = |ip: &str| world.stage.cloud.calls().iter().any(|it| it.parameters.values().any(|value| value == ip));
+    let asked = |ip: &str| world.testbed.cloud.calls().iter().any(|it| it.parameters.values().any(|value| value == ip));
     assert!(asked("192.168.1.200") && !asked("10.9.9.9"), "no interface of the VPC has an address from outside");
     world
-        .stage
+        .testbed
         .cloud
         .edit(|cloud| drop(cloud.add_interface("eni-200", "i-play-1", "vsw-i", &["192.168.1.200"]).clone()));
     patch(&world, "web", &json!({ "metadata": { "annotations": { key("scheduler"): "wrr" } } }));
@@ -370,16 +370,16 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up
     world.until("then everything is as it should be", |_| settled(&world)).await;
 
     // An address that went to another pod can have gone to another interface.
-    world.stage.cloud.edit(|cloud| {
+    world.testbed.cloud.edit(|cloud| {
         cloud.interfaces.remove("eni-2");
         cloud.add_interface("eni-moved", "i-play-1", "vsw-i", &[&ip(2).to_string()]);
     });
     let moved = Endpoint { pod: Some("another".to_owned()), ..some[0].clone() };
-    world.stage.cluster.set_endpoints("default", "web", &[&[moved], &some[1..]].concat()).unwrap();
+    world.testbed.cluster.set_endpoints("default", "web", &[&[moved], &some[1..]].concat()).unwrap();
     let is_there = |id: &str| backends(&world).keys().any(|(server, _)| server == id);
     world.until("the address has moved", |_| is_there("eni-moved") && !is_there("eni-2")).await;
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -388,12 +388,12 @@ async fn a_service_that_becomes_a_cluster_ip_is_told_what_keeps_its_load_balance
     world.until_quiet(Duration::from_secs(1)).await;
     // As the official controller leaves it.
     patch(&world, "web", &json!({ "metadata": { "labels": { "service.beta.kubernetes.io/hash": "b10a8db1" } } }));
-    world.stage.cloud.faults().always("DeleteLoadBalancer", Fault::code("OperationDenied.Locked"));
+    world.testbed.cloud.faults().always("DeleteLoadBalancer", Fault::code("OperationDenied.Locked"));
     patch(&world, "web", &json!({ "spec": { "type": "ClusterIP" } }));
     let told = world.until_event("Service", "web", "CleanLoadBalancerFailed").await;
     assert!(told.starts_with("The load balancer could not be removed"), "{told}");
     assert!(!reasons(&world, "web").contains(&"SyncLoadBalancerFailed".to_owned()));
-    world.stage.cloud.faults().clear();
+    world.testbed.cloud.faults().clear();
     patch(&world, "web", &json!({ "metadata": { "annotations": { key("scheduler"): "wrr" } } }));
     world.until("it is gone", |_| balancer(&world).is_none() && address(&world.service("web")).is_none()).await;
     world.until("it is let go", |_| world.service("web")["metadata"].get("finalizers").is_none()).await;
@@ -407,12 +407,12 @@ async fn marks_that_somebody_removed_are_put_back() {
     world.until_quiet(Duration::from_secs(1)).await;
     assert!(ccm.kill().await.code().is_none());
     let before = balancer(&world).unwrap().tags;
-    world.stage.cloud.edit(|cloud| cloud.load_balancers.values_mut().for_each(|lb| lb.tags.clear()));
+    world.testbed.cloud.edit(|cloud| cloud.load_balancers.values_mut().for_each(|lb| lb.tags.clear()));
     // Without the label, too: it is found by its name.
     patch(&world, "web", &json!({ "metadata": { "labels": { "service.k8s.alibaba/loadbalancer-id": null } } }));
     let ccm = world.start();
     world.until("they are back", |_| balancer(&world).unwrap().tags == before).await;
-    assert_eq!(world.stage.cloud.count("CreateLoadBalancer"), 1);
+    assert_eq!(world.testbed.cloud.count("CreateLoadBalancer"), 1);
     assert!(ccm.stop().await.success());
 }
 
@@ -426,6 +426,6 @@ async fn a_load_balancer_with_a_name_of_the_users_choice_is_found_by_its_mark() 
     patch(&world, "web", &json!({ "metadata": { "labels": { "service.k8s.alibaba/loadbalancer-id": null } } }));
     let ccm = world.start();
     world.until("the label is back", |_| label() == before).await;
-    assert_eq!((world.stage.cloud.count("CreateLoadBalancer"), balancer(&world).unwrap().name.as_str()), (1, "mine"));
+    assert_eq!((world.testbed.cloud.count("CreateLoadBalancer"), balancer(&world).unwrap().name.as_str()), (1, "mine"));
     assert!(ccm.stop().await.success());
 }

@@ -1,4 +1,4 @@
-//! Holding a request at a chosen point, to see what happens to the rest of the world meanwhile.
+//! Holds a request at a chosen point, so that a test can see what the others do meanwhile.
 
 use tokio::sync::watch;
 
@@ -52,12 +52,12 @@ impl Held {
 
 /// The request's side of a hold.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct HoldPoint {
     arrived: watch::Sender<bool>,
     fate: watch::Receiver<Fate>,
 }
 
-impl Gate {
+impl HoldPoint {
     /// Waits; false if the request is lost.
     pub(crate) async fn pass(mut self) -> bool {
         self.arrived.send_replace(true);
@@ -68,8 +68,8 @@ impl Gate {
     }
 }
 
-pub(crate) fn gate() -> (Gate, Held) {
+pub(crate) fn hold_point() -> (HoldPoint, Held) {
     let (arrived, saw) = watch::channel(false);
     let (fate, wait) = watch::channel(Fate::Waits);
-    (Gate { arrived, fate: wait }, Held { arrived: saw, fate })
+    (HoldPoint { arrived, fate: wait }, Held { arrived: saw, fate })
 }

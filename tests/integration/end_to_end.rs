@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use sim::stage::instance;
+use sim::testbed::instance;
 
-use crate::kit::{ALL, HASTE, World, address, is_ready};
+use crate::harness::{ALL, HASTE, World, address, is_ready};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_a_service_a_loss_and_nothing_left() {
     let world = World::new(ALL, HASTE).await;
     let ccm = world.start();
-    let nodes: Vec<String> = (1..=3).map(|number| world.stage.join(number)).collect();
+    let nodes: Vec<String> = (1..=3).map(|number| world.testbed.join(number)).collect();
     world.until("the nodes are initialised and routed", |_| nodes.iter().all(|name| is_ready(&world.node(name)))).await;
     for (number, name) in (1..).zip(&nodes) {
         let node = world.node(name);
@@ -19,23 +19,23 @@ async fn nodes_a_service_a_loss_and_nothing_left() {
         assert_eq!(node["spec"]["providerID"], format!("cn-hangzhou.{}", instance(number)));
     }
 
-    world.stage.expose("web", &[80], &["node-1", "node-2"], &[]);
+    world.testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
     world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
     world.until_quiet(Duration::from_secs(1)).await;
     assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
 
-    world.stage.cloud.release_instance(&instance(3));
-    world.stage.cluster.set_ready("node-3", "Unknown").unwrap();
+    world.testbed.cloud.release_instance(&instance(3));
+    world.testbed.cluster.set_ready("node-3", "Unknown").unwrap();
     world
-        .until("the node is gone, with its route and backends", |stage| {
-            stage.cluster.get("Node", "", "node-3").is_none()
-                && !stage.cloud.snapshot().to_string().contains(&instance(3))
+        .until("the node is gone, with its route and backends", |testbed| {
+            testbed.cluster.get("Node", "", "node-3").is_none()
+                && !testbed.cloud.snapshot().to_string().contains(&instance(3))
         })
         .await;
 
-    world.stage.cluster.delete("Service", "default", "web").unwrap();
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
     world.until("the Service is gone", |_| world.service("web").is_null()).await;
-    assert!(world.stage.cloud.look(|cloud| cloud.load_balancers.is_empty()));
+    assert!(world.testbed.cloud.look(|cloud| cloud.load_balancers.is_empty()));
     assert!(ccm.stop().await.success());
-    assert_eq!(world.stage.cloud.complaints(), Vec::<String>::new());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }

@@ -1,0 +1,186 @@
+//! What was made a moment ago is not listed yet: it is made once all the same, or what was made twice goes soon. Nothing here is
+//! healed by the comparison that comes from time to time: it is off.
+
+use std::time::Duration;
+
+use serde_json::json;
+use sim::cloud::Fault;
+use sim::cluster::Version;
+use sim::testbed::Testbed;
+use tokio::time::Instant;
+
+use crate::end_state::{Foreign, SHARED};
+use crate::harness::{ALL, HASTE, address};
+use crate::in_process::{Product, on_a_clock_of_its_own};
+
+const MORE: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
+/// How long everything may take: the waits after a lost answer, and what is tried again.
+const LONG: Duration = Duration::from_secs(120);
+
+/// A Service with two ports, which nobody has looked at yet.
+async fn testbed() -> Testbed {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    for number in 1..=2 {
+        testbed.join(number);
+    }
+    testbed.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
+    testbed
+}
+
+fn start(testbed: &Testbed) -> Product {
+    Product::start(testbed, ALL, &format!("{HASTE}{MORE}"))
+}
+
+fn groups(testbed: &Testbed) -> usize {
+    testbed.cloud.look(|cloud| cloud.load_balancers.values().map(|lb| lb.groups.len()).sum())
+}
+
+fn listeners(testbed: &Testbed) -> Vec<u16> {
+    let mut ports = testbed.cloud.look(|cloud| {
+        let listeners = cloud.load_balancers.values().flat_map(|lb| lb.listeners.keys());
+        listeners.map(|(port, _)| *port).collect::<Vec<_>>()
+    });
+    ports.sort_unstable();
+    ports
+}
+
+/// Waits until the Service has its address; gives the largest number of server groups that there were on the way.
+async fn served(testbed: &Testbed) -> usize {
+    let began = Instant::now();
+    let mut most = 0;
+    while address(&testbed.cluster.get("Service", "default", "web").unwrap()).is_none() {
+        assert!(began.elapsed() < LONG, "it is not served");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        most = most.max(groups(testbed));
+    }
+    most
+}
+
+/// Lets everything settle that is going to.
+async fn settled() {
+    tokio::time::sleep(LONG).await;
+}
+
+#[test]
+fn a_group_that_was_perhaps_made_is_waited_for() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = testbed().await;
+        testbed.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(1));
+        let _product = start(&testbed);
+        assert_eq!(served(&testbed).await, 2);
+        settled().await;
+        assert_eq!((groups(&testbed), testbed.cloud.count("CreateVServerGroup")), (2, 2));
+    });
+}
+
+#[test]
+fn a_group_that_shows_up_after_all_does_not_stay_beside_the_other() {
+    let (_, log) = on_a_clock_of_its_own(0, async {
+        let testbed = testbed().await;
+        // It is looked for when the creation is tried again, when the nodes have their routes, and after the wait.
+        testbed.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(3));
+        let _product = start(&testbed);
+        assert_eq!(served(&testbed).await, 3, "made again after the wait");
+        settled().await;
+        assert_eq!((groups(&testbed), testbed.cloud.count("DeleteVServerGroup")), (2, 1));
+    });
+    assert!(!log.contains("changed by somebody else"), "{log}");
+}
+
+#[test]
+fn a_group_that_we_made_is_known_although_no_list_shows_it() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = testbed().await;
+        for _ in 0..2 {
+            testbed.cloud.faults().script("CreateVServerGroup", Fault::Hidden(9));
+        }
+        testbed.cloud.faults().script("CreateLoadBalancerTCPListener", Fault::AnswerLost);
+        let _product = start(&testbed);
+        assert_eq!(served(&testbed).await, 2);
+        assert!(testbed.cloud.count("DescribeVServerGroups") > 0, "it was looked for");
+        settled().await;
+        assert_eq!((groups(&testbed), testbed.cloud.count("CreateVServerGroup")), (2, 2));
+    });
+}
+
+#[test]
+fn a_load_balancer_that_we_made_is_known_although_no_list_shows_it() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = testbed().await;
+        testbed.cloud.faults().script("CreateLoadBalancer", Fault::Hidden(9));
+        testbed.cloud.faults().script("CreateLoadBalancerTCPListener", Fault::Throttle);
+        let _product = start(&testbed);
+        assert_eq!(served(&testbed).await, 2);
+        settled().await;
+        assert_eq!((groups(&testbed), testbed.cloud.count("CreateLoadBalancer")), (2, 1));
+    });
+}
+
+#[test]
+fn a_listener_that_shows_up_when_nobody_wants_it_any_more_goes() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = testbed().await;
+        testbed.cloud.faults().script("CreateLoadBalancerTCPListener", Fault::LostAndHidden(1));
+        let _product = start(&testbed);
+        let began = Instant::now();
+        while listeners(&testbed).is_empty() {
+            assert!(began.elapsed() < LONG, "no listener is made");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let ports =
+            json!({"spec": {"ports": [{"name": "p8443", "port": 8443, "targetPort": 8000, "protocol": "TCP"}]}});
+        testbed.cluster.patch("Service", "default", "web", &ports).unwrap();
+        served(&testbed).await;
+        assert_eq!(listeners(&testbed), [80, 8443], "nothing shows the one that nobody wants");
+        settled().await;
+        assert_eq!((listeners(&testbed), groups(&testbed)), (vec![8443], 1));
+    });
+}
+
+#[test]
+fn what_a_copy_made_that_was_killed_does_not_stay_beside_what_the_next_one_makes() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = testbed().await;
+        testbed.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(1));
+        let product = start(&testbed);
+        while groups(&testbed) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(product);
+        let _product = start(&testbed);
+        assert_eq!(served(&testbed).await, 3, "nobody knows of the first one");
+        settled().await;
+        assert_eq!(groups(&testbed), 2);
+    });
+}
+
+#[test]
+fn on_a_persons_load_balancer_a_service_leaves_nothing_that_shows_up_late() {
+    on_a_clock_of_its_own(0, async {
+        const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
+        let testbed = testbed().await;
+        let _foreign = Foreign::settle(&testbed, &["web"]);
+        let (id, force) = (format!("{PREFIX}-id"), format!("{PREFIX}-force-override-listeners"));
+        let shared = [(id.as_str(), SHARED), (force.as_str(), "true")];
+        testbed.expose("shop", &[8080], &["node-1", "node-2"], &shared);
+        let _product = start(&testbed);
+        served(&testbed).await;
+        settled().await;
+        let before = groups(&testbed);
+        testbed.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(1));
+        let ports = json!({"spec": {"ports": [
+            {"name": "p8080", "port": 8080, "targetPort": 8000, "protocol": "TCP"},
+            {"name": "p8081", "port": 8081, "targetPort": 8001, "protocol": "TCP"},
+        ]}});
+        testbed.cluster.patch("Service", "default", "shop", &ports).unwrap();
+        let began = Instant::now();
+        while groups(&testbed) == before {
+            assert!(began.elapsed() < LONG, "no group is made");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        testbed.cluster.delete("Service", "default", "shop").unwrap();
+        settled().await;
+        assert!(testbed.cluster.get("Service", "default", "shop").is_none());
+        assert_eq!(groups(&testbed), before - 1, "its groups, both of them, are gone");
+    });
+}
