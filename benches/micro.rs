@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use alicloud_ccm::alibaba::Cloud;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
+use alicloud_ccm::catalog::CATALOG;
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::{self, Config, Origin};
 use alicloud_ccm::plan::clb::apply::Made;
@@ -53,7 +54,7 @@ access_key_secret_file = "secret"
     std::fs::set_permissions(folder.path().join("secret"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
         .unwrap();
     let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
-    config::load(&origin).map(|loaded| loaded.config).map_err(|report| report.to_string()).unwrap()
+    config::load(&origin, &CATALOG).map(|loaded| loaded.config).map_err(|report| report.to_string()).unwrap()
 }
 
 fn settings(config: &Config) -> Settings {

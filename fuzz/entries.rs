@@ -13,6 +13,7 @@ use std::time::Duration;
 use alicloud_ccm::alibaba::Cloud;
 use alicloud_ccm::alibaba::ecs::InstanceFilter;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
+use alicloud_ccm::catalog::CATALOG;
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::checked::Kubernetes;
 use alicloud_ccm::config::{self, Config, Origin};
@@ -29,7 +30,7 @@ pub(crate) fn configuration(data: &[u8]) {
     let path = folder.path().join("alicloud-ccm.toml");
     std::fs::write(&path, data).expect("a file can be written");
     let origin = Origin { path, environment: std::iter::empty().collect(), overrides: Vec::new() };
-    if let Err(report) = config::load(&origin) {
+    if let Err(report) = config::load(&origin, &CATALOG) {
         assert!(!report.to_string().is_empty());
     }
 }
@@ -147,7 +148,7 @@ fn configured(credentials: &str) -> Config {
     std::fs::write(&path, text).expect("a file can be written");
     private(&path);
     let origin = Origin { path, environment: std::iter::empty().collect(), overrides: Vec::new() };
-    config::load(&origin).map_or_else(|report| panic!("{report}"), |loaded| loaded.config)
+    config::load(&origin, &CATALOG).map_or_else(|report| panic!("{report}"), |loaded| loaded.config)
 }
 
 fn private(path: &std::path::Path) {

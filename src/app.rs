@@ -19,6 +19,7 @@ use crate::alibaba::location;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::alibaba::{Cloud, CredentialState};
+use crate::catalog::CATALOG;
 use crate::cluster::{Cluster, Regarding, elect};
 use crate::config::tls::server_config;
 use crate::config::watch::{Pace, Reload, Watch};
@@ -69,7 +70,7 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
 
     let (outcomes, reports) = mpsc::channel(WAITING_REPORTS);
     let inner = tokio::spawn(inner(config, pages.clone(), reports, stop.clone()));
-    let mut watch = Watch::start(origin, loaded, Pace::default());
+    let mut watch = Watch::start(origin, &CATALOG, loaded, Pace::default());
     let mut hangup = signal(SignalKind::hangup())?;
     loop {
         let reload = tokio::select! {

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::alibaba::permissions;
+use crate::catalog::CATALOG;
 use crate::config::{self, Loaded, Origin, Report};
 use crate::kubelet::{self, Form, HostName};
 use crate::plan::inputs::ObjectKey;
@@ -182,8 +183,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Rbac(arguments) => rbac(&source, &arguments),
         Command::RamPolicy { to_assume } => ram_policy(&source, to_assume),
         Command::KubeletArgs(arguments) => kubelet_args(&arguments),
-        Command::Schema => say(&config::schema()),
-        Command::Reference => match config::reference() {
+        Command::Schema => say(&config::schema(&CATALOG)),
+        Command::Reference => match config::reference(&CATALOG) {
             Ok(text) => say(&text),
             Err(error) => fail(&error.to_string()),
         },
@@ -210,12 +211,12 @@ fn origin(source: &SourceArgs) -> Origin {
 }
 
 fn load(source: &SourceArgs) -> Result<Loaded, Report> {
-    config::load(&origin(source))
+    config::load(&origin(source), &CATALOG)
 }
 
 fn run(source: &SourceArgs) -> ExitCode {
     let origin = origin(source);
-    let loaded = match config::load(&origin) {
+    let loaded = match config::load(&origin, &CATALOG) {
         Ok(loaded) => loaded,
         Err(report) => return complain(&report),
     };

@@ -4,6 +4,7 @@
 //!
 //! [`check`] is pure: the text, the environment and the key files are handed to it. [`load`] reads them.
 
+mod catalog;
 mod check;
 pub mod checked;
 mod credentials;
@@ -21,8 +22,9 @@ pub mod tls;
 mod values;
 pub mod watch;
 
+pub use catalog::{Catalog, ControllerEntry, ControllerName};
 pub use check::{Referenced, check, referenced};
-pub use checked::{Config, ControllerName, Credentials};
+pub use checked::{Config, Credentials};
 pub use layers::{CREDENTIAL_VARIABLES, KNOWN_VARIABLES, Source, VARIABLE_PREFIX};
 pub use load::{FileFault, LARGEST_FILE, Loaded, Origin, SecretFile, load};
 pub use migration::migration_page;

@@ -274,7 +274,7 @@ mod tests {
         std::fs::write(&path, text).unwrap();
         let origin =
             crate::config::Origin { path, environment: Vec::new().into_iter().collect(), overrides: Vec::new() };
-        crate::config::load(&origin).unwrap().config
+        crate::config::load(&origin, &crate::catalog::CATALOG).unwrap().config
     }
 
     fn instance(id: &str, tags: &[(&str, &str)]) -> ObservedInstance {

@@ -40,6 +40,7 @@
 
 pub mod alibaba;
 pub mod app;
+pub mod catalog;
 pub mod cli;
 pub mod clock;
 pub mod cluster;

@@ -11,9 +11,10 @@ use crate::alibaba::Cloud;
 use crate::alibaba::location;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
+use crate::catalog::{NODE, ROUTE, SERVICE};
 use crate::cli::Only;
 use crate::cluster::Cluster;
-use crate::config::{Config, ControllerName};
+use crate::config::Config;
 use crate::controllers::{node, route, service};
 use crate::plan::PlanLine;
 use crate::plan::location::CloudLocation;
@@ -113,14 +114,14 @@ pub async fn plan(config: &Config, only: Option<&Only>) -> Result<Preview, PlanE
         Some(Only::Service(key)) => (None, Some(key)),
     };
     for controller in &config.controllers {
-        let lines = match controller {
-            ControllerName::Node if only_service.is_none() => {
+        let lines = match *controller {
+            NODE if only_service.is_none() => {
                 node::plan(&cluster, &cloud, &place, config).await.map_err(|fault| fault.to_string())
             }
-            ControllerName::Route if only_service.is_none() => {
+            ROUTE if only_service.is_none() => {
                 route::plan(&cluster, &cloud, &place, config).await.map_err(|fault| fault.to_string())
             }
-            ControllerName::Service if only_node.is_none() => {
+            SERVICE if only_node.is_none() => {
                 let lines = service::plan(&cluster, &cloud, &place, config, only_service).await;
                 lines.map_err(|fault| fault.to_string())
             }

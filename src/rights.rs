@@ -3,7 +3,8 @@
 
 pub mod cluster;
 
-use crate::config::{Config, ControllerName};
+use crate::catalog::{NODE, ROUTE, SERVICE};
+use crate::config::Config;
 
 /// Whether a configuration needs a line of a table.
 pub(crate) type Needed = fn(&Config) -> bool;
@@ -13,15 +14,15 @@ fn always(_: &Config) -> bool {
 }
 
 pub(crate) fn nodes(config: &Config) -> bool {
-    config.controllers.contains(&ControllerName::Node)
+    config.controllers.contains(&NODE)
 }
 
 pub(crate) fn routes(config: &Config) -> bool {
-    config.controllers.contains(&ControllerName::Route)
+    config.controllers.contains(&ROUTE)
 }
 
 pub(crate) fn services(config: &Config) -> bool {
-    config.controllers.contains(&ControllerName::Service)
+    config.controllers.contains(&SERVICE)
 }
 
 #[cfg(test)]

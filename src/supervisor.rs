@@ -11,6 +11,7 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use crate::catalog::{NODE, ROUTE};
 use crate::config::{Config, ControllerName};
 use crate::controllers::{Context, node, route, service};
 use crate::telemetry::metrics;
@@ -40,7 +41,7 @@ impl fmt::Display for Job {
 #[must_use]
 pub fn wanted(config: &Config) -> BTreeSet<Job> {
     let mut jobs: BTreeSet<_> = config.controllers.iter().copied().map(Job::Controller).collect();
-    if !config.controllers.contains(&ControllerName::Route) {
+    if !config.controllers.contains(&ROUTE) {
         jobs.insert(Job::RoutesOff);
     }
     jobs
@@ -149,9 +150,9 @@ impl Supervisor {
             info!(%job, "started");
             report_running(job, true);
             match job {
-                Job::Controller(ControllerName::Node) => node::run(context).await,
-                Job::Controller(ControllerName::Route) => route::run(context).await,
-                Job::Controller(ControllerName::Service) => service::run(context).await,
+                Job::Controller(NODE) => node::run(context).await,
+                Job::Controller(ROUTE) => route::run(context).await,
+                Job::Controller(_) => service::run(context).await,
                 Job::RoutesOff => route::run_off(context).await,
             }
             // A job that has nothing more to do is not restarted.
@@ -170,6 +171,7 @@ fn report_running(job: Job, running: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::SERVICE;
 
     fn controllers(names: &[ControllerName]) -> BTreeSet<Job> {
         names.iter().copied().map(Job::Controller).collect()
@@ -177,10 +179,9 @@ mod tests {
 
     #[test]
     fn only_the_difference_changes() {
-        use ControllerName::{Node, Route, Service};
-        let transitions = Transitions::between(&controllers(&[Node, Route]), &controllers(&[Node, Service]));
-        assert_eq!(transitions.stop, controllers(&[Route]));
-        assert_eq!(transitions.start, controllers(&[Service]));
-        assert_eq!(Transitions::between(&controllers(&[Node]), &controllers(&[Node])), Transitions::default());
+        let transitions = Transitions::between(&controllers(&[NODE, ROUTE]), &controllers(&[NODE, SERVICE]));
+        assert_eq!(transitions.stop, controllers(&[ROUTE]));
+        assert_eq!(transitions.start, controllers(&[SERVICE]));
+        assert_eq!(Transitions::between(&controllers(&[NODE]), &controllers(&[NODE])), Transitions::default());
     }
 }

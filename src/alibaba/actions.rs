@@ -77,6 +77,9 @@ macro_rules! actions {
 
         /// All of them.
         pub const ALL: &[&Action] = &[$($constant.0,)*];
+
+        /// The names of all of them.
+        pub const NAMES: &[&str] = &[$($name,)*];
     };
 }
 

@@ -90,7 +90,9 @@ mod tests {
         let text =
             "cloud.cluster_id = \"c\"\nroute.cluster_cidrs = [\"10.0.0.0/8\"]\nnode.disable_source_dest_check = true\n";
         std::fs::write(&path, text).unwrap();
-        let config = load(&Origin { path, environment: [].into(), overrides: Vec::new() }).unwrap().config;
+        let config = load(&Origin { path, environment: [].into(), overrides: Vec::new() }, &crate::catalog::CATALOG)
+            .unwrap()
+            .config;
         let all = permissions(&config);
         let unneeded: Vec<_> =
             actions::ALL.iter().filter(|action| !all.contains(&action.permission())).copied().collect();

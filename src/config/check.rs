@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use figment::error::Kind as Wrong;
 use figment::value::{Dict, Num, Value};
 
+use super::catalog::Catalog;
 use super::checked::Config;
 use super::file::FileConfig;
 use super::layers::{Early, KeyPath, Layers, Provenance, Source, resolve};
@@ -24,16 +25,16 @@ use super::{credentials, rules, tls};
 /// Reports say no more than this at once.
 pub(super) const MOST_PROBLEMS: usize = 100;
 
-/// Checks a configuration.
+/// Checks a configuration; `catalog` says which controllers and actions of the cloud there are.
 ///
 /// # Errors
 ///
 /// Everything that is wrong with it.
-pub fn check(source: &Source) -> Result<Config, Report> {
+pub fn check(source: &Source, catalog: &Catalog) -> Result<Config, Report> {
     let mut checker = Checker::new(source);
     if !checker.is_garbled {
         let file = checker.extract();
-        let config = rules::config(&mut checker, &file);
+        let config = rules::config(&mut checker, &file, catalog);
         if checker.problems.is_empty() {
             return Ok(config);
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 
+use super::catalog::ControllerName;
 use super::file::ResourceLock;
 use super::secret::Secret;
 
@@ -33,33 +34,6 @@ pub struct Config {
     pub route: Route,
     /// The service controller.
     pub service: Service,
-}
-
-/// A controller that this program has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ControllerName {
-    /// Initialises nodes, keeps them true, removes those whose instance is released.
-    Node,
-    /// Keeps route entries for pod CIDRs.
-    Route,
-    /// Keeps classic load balancers for Services.
-    Service,
-}
-
-impl ControllerName {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Node, Self::Route, Self::Service];
-
-    /// The name in the configuration, in logs and in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "node",
-            Self::Route => "route",
-            Self::Service => "service",
-        }
-    }
 }
 
 /// Section `[cloud]`. What is `None` comes from the instance's metadata service.

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::catalog::Catalog;
 use super::values::TimeSpan;
-use crate::alibaba::actions::CREATE_LOAD_BALANCER;
 
 /// Configuration of alicloud-ccm. A key that is left out has its default; `cloud.cluster_id` is the only one that must be
 /// there.
@@ -17,9 +17,8 @@ use crate::alibaba::actions::CREATE_LOAD_BALANCER;
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "alicloud-ccm")]
 pub struct FileConfig {
-    /// Controllers that run: `node`, `route`, `service`. `*` stands for all, `-name` leaves one out. The names of the
-    /// upstream framework are understood too (`cloud-node`, `cloud-node-lifecycle`, `node-route-controller`,
-    /// `service-lb-controller`). Leave `route` out if the pod network does not use VPC routes, as on OpenShift.
+    /// Controllers that run. `*` stands for all, `-name` leaves one out. Leave `route` out if the pod network does not use
+    /// VPC routes, as on OpenShift.
     pub controllers: Vec<String>,
     /// Where in the cloud the cluster lives, and how the cloud is reached.
     pub cloud: CloudSection,
@@ -42,7 +41,7 @@ pub struct FileConfig {
 impl Default for FileConfig {
     fn default() -> Self {
         Self {
-            controllers: ["node", "route", "service"].map(str::to_owned).to_vec(),
+            controllers: vec!["*".to_owned()],
             cloud: CloudSection::default(),
             kubernetes: KubernetesSection::default(),
             leader_election: LeaderElectionSection::default(),
@@ -644,17 +643,18 @@ pub enum SchedulerName {
 
 /// The defaults, with an example for every key that has none; what the reference file shows.
 #[must_use]
-pub fn example() -> FileConfig {
+pub fn example(catalog: &Catalog) -> FileConfig {
     let text = |text: &str| Some(text.to_owned());
     let path = |path: &str| Some(PathBuf::from(path));
-    let mut config = FileConfig::default();
+    let controllers = catalog.controllers.iter().map(|entry| entry.name.to_string()).collect();
+    let mut config = FileConfig { controllers, ..FileConfig::default() };
     let cloud = &mut config.cloud;
     cloud.cluster_id = text("my-cluster");
     cloud.region = text("cn-hangzhou");
     cloud.vpc_id = text("vpc-bp1example");
     cloud.zone_id = text("cn-hangzhou-i");
     cloud.resource_group_id = text("rg-example");
-    cloud.quotas = BTreeMap::from([(CREATE_LOAD_BALANCER.0.name.to_owned(), 120)]);
+    cloud.quotas = BTreeMap::from([(catalog.example_action.to_owned(), 120)]);
     cloud.credentials = CredentialsSection {
         access_key_id: text("LTAI-example"),
         access_key_secret: text("..."),

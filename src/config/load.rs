@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use sha1::{Digest, Sha1};
 
+use super::catalog::Catalog;
 use super::check::{Referenced, check, referenced};
 use super::checked::Config;
 use super::layers::Source;
@@ -116,11 +117,11 @@ pub(super) struct Attempt {
 /// # Errors
 ///
 /// Everything that is wrong with it, also if the file cannot be read.
-pub fn load(origin: &Origin) -> Result<Loaded, Report> {
-    attempt(origin).outcome
+pub fn load(origin: &Origin, catalog: &Catalog) -> Result<Loaded, Report> {
+    attempt(origin, catalog).outcome
 }
 
-pub(super) fn attempt(origin: &Origin) -> Attempt {
+pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
     let text = match read(&origin.path) {
         Ok((text, _)) => text,
         Err(fault) => {
@@ -140,7 +141,8 @@ pub(super) fn attempt(origin: &Origin) -> Attempt {
     };
     let referenced = referenced(&source);
     source.files = referenced.keys.iter().map(|path| (path.clone(), read_secret(path))).collect();
-    let outcome = check(&source).map(|config| Loaded { config, hash: hash.clone(), path: origin.path.clone() });
+    let outcome =
+        check(&source, catalog).map(|config| Loaded { config, hash: hash.clone(), path: origin.path.clone() });
     Attempt { outcome, hash: Some(hash), referenced }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use super::catalog::Catalog;
 use super::file::{FileConfig, example};
 use super::schema;
 
@@ -22,7 +23,7 @@ const WIDTH: usize = 100;
 /// # Errors
 ///
 /// If a default has no form in TOML, which is a mistake in this program.
-pub fn reference() -> Result<String, toml::ser::Error> {
+pub fn reference(catalog: &Catalog) -> Result<String, toml::ser::Error> {
     let defaults = keys(&toml::to_string(&FileConfig::default())?);
     let mut out = String::new();
     for paragraph in INTRODUCTION.split("\n\n") {
@@ -31,16 +32,16 @@ pub fn reference() -> Result<String, toml::ser::Error> {
     }
     comment(&mut out, "A length of time is a text such as \"15s\", \"5m\" or \"1h30m\".");
     let mut section = Vec::new();
-    for line in toml::to_string(&example())?.lines() {
+    for line in toml::to_string(&example(catalog))?.lines() {
         if let Some(name) = line.strip_prefix('[') {
             section = name.trim_end_matches(']').split('.').map(str::to_owned).collect();
             out.push('\n');
-            describe(&mut out, &section);
+            describe(&mut out, &section, catalog);
             _ = writeln!(out, "{line}");
         } else if let Some((key, _)) = line.split_once(" = ") {
             let path: Vec<String> = section.iter().cloned().chain([key.to_owned()]).collect();
             out.push('\n');
-            describe(&mut out, &path);
+            describe(&mut out, &path, catalog);
             let needed = defaults.contains(&path) || path.join(".") == "cloud.cluster_id";
             _ = writeln!(out, "{}{line}", if needed { "" } else { "#" });
         }
@@ -61,9 +62,9 @@ fn keys(text: &str) -> BTreeSet<Vec<String>> {
     found
 }
 
-fn describe(out: &mut String, path: &[String]) {
+fn describe(out: &mut String, path: &[String], catalog: &Catalog) {
     let Some(shape) = schema::at(path) else { return };
-    comment(out, shape.description());
+    comment(out, &schema::described(path, shape.description(), catalog));
     for (word, meaning) in shape.words() {
         comment(out, &format!("\"{word}\": {meaning}"));
     }

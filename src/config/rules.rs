@@ -6,9 +6,10 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tracing_subscriber::filter::Targets;
 
+use super::catalog::{Catalog, ControllerName};
 use super::check::{Checker, nearest};
 use super::checked::{
-    Cloud, Config, ControllerName, Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, Route, Server, Service,
+    Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, Route, Server, Service,
     ServiceDefaults, VSwitchChoice,
 };
 use super::credentials;
@@ -19,14 +20,13 @@ use super::file::{
 use super::layers::resolve;
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
-use crate::alibaba::actions;
 use crate::plan::clb::annotations::MOST_USER_TAGS;
 
 /// The whole configuration. Worthless if the checker has found a problem.
-pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig) -> Config {
+pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig, catalog: &Catalog) -> Config {
     Config {
-        controllers: controllers(c, &file.controllers),
-        cloud: cloud(c, &file.cloud),
+        controllers: controllers(c, &file.controllers, catalog),
+        cloud: cloud(c, &file.cloud, catalog),
         kubernetes: kubernetes(c, file),
         leader_election: leader_election(c, &file.leader_election),
         server: server(c, file),
@@ -37,23 +37,7 @@ pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig) -> Config {
     }
 }
 
-/// Names of controllers, ours first, then those of the upstream framework.
-const CONTROLLER_NAMES: [(&str, ControllerName); 9] = [
-    ("node", ControllerName::Node),
-    ("route", ControllerName::Route),
-    ("service", ControllerName::Service),
-    ("cloud-node", ControllerName::Node),
-    ("cloud-node-controller", ControllerName::Node),
-    ("cloud-node-lifecycle", ControllerName::Node),
-    ("cloud-node-lifecycle-controller", ControllerName::Node),
-    ("node-route-controller", ControllerName::Route),
-    ("service-lb-controller", ControllerName::Service),
-];
-
-/// Controllers of the official controller manager that are not part of this one.
-const OTHER_CONTROLLERS: [&str; 3] = ["nlb", "ingress", "pvtz"];
-
-fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<ControllerName> {
+fn controllers(c: &mut Checker<'_>, names: &[String], catalog: &Catalog) -> BTreeSet<ControllerName> {
     let mut all = false;
     let (mut on, mut off, mut seen) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for (index, written) in names.iter().enumerate() {
@@ -67,21 +51,18 @@ fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<ControllerName
             all = true;
             continue;
         }
-        let Some((_, controller)) = CONTROLLER_NAMES.iter().find(|(known, _)| *known == name) else {
-            unknown_controller(c, &key, name);
+        let Some(entry) = catalog.controllers.iter().find(|entry| entry.is_called(name)) else {
+            unknown_controller(c, &key, name, catalog);
             continue;
         };
         if !written.starts_with('-') {
-            on.insert(*controller);
-        } else if name.starts_with("cloud-node-lifecycle") {
-            let help = "set node.remove_released and node.shutdown_taint to false, or leave out \"node\" as a whole";
-            c.bad_with(
-                &key,
-                format!("cannot leave out {} alone: it is part of \"node\"", shown(name)),
-                Some(help.into()),
-            );
+            on.insert(entry.name);
+        } else if entry.parts.contains(&name) {
+            let whole = entry.name.as_str();
+            let help = format!("{}, or leave out {whole:?} as a whole", entry.instead_of_parts);
+            c.bad_with(&key, format!("cannot leave out {} alone: it is part of {whole:?}", shown(name)), Some(help));
         } else {
-            off.insert(*controller);
+            off.insert(entry.name);
         }
     }
     if let Some(both) = on.intersection(&off).next() {
@@ -91,23 +72,22 @@ fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<ControllerName
         c.bad_with("controllers", "only leaves controllers out", Some("put \"*\" first to have all the others".into()));
     }
     if all {
-        on.extend(ControllerName::ALL.into_iter().filter(|name| !off.contains(name)));
+        on.extend(catalog.controllers.iter().map(|entry| entry.name).filter(|name| !off.contains(name)));
     }
     on
 }
 
-fn unknown_controller(c: &mut Checker<'_>, key: &str, name: &str) {
-    let known = "\"node\", \"route\", \"service\", \"*\" or one of these after \"-\"";
-    if OTHER_CONTROLLERS.contains(&name) {
+fn unknown_controller(c: &mut Checker<'_>, key: &str, name: &str, catalog: &Catalog) {
+    let known = format!("{}, \"*\" or one of these after \"-\"", catalog.quoted_controllers());
+    if catalog.absent_controllers.contains(&name) {
         let help = format!("leave it out; what runs here is {known}");
         return c.bad_with(key, format!("names {}, which is not part of this program", shown(name)), Some(help));
     }
-    let help =
-        nearest(name, CONTROLLER_NAMES.iter().map(|(known, _)| *known)).map(|near| format!("did you mean {near:?}?"));
+    let help = nearest(name, catalog.controller_names()).map(|near| format!("did you mean {near:?}?"));
     c.bad_with(key, format!("names the unknown controller {}; allowed are {known}", shown(name)), help);
 }
 
-fn cloud(c: &mut Checker<'_>, section: &CloudSection) -> Cloud {
+fn cloud(c: &mut Checker<'_>, section: &CloudSection, catalog: &Catalog) -> Cloud {
     region(c, section.region.as_deref());
     ids(c, "cloud.vpc_id", section.vpc_id.as_deref(), "vpc-");
     ids(c, "cloud.resource_group_id", section.resource_group_id.as_deref(), "rg-");
@@ -125,7 +105,7 @@ fn cloud(c: &mut Checker<'_>, section: &CloudSection) -> Cloud {
         credentials: credentials::credentials(c, &section.credentials),
         endpoints: endpoints(c, section),
         budget_share: section.budget_share,
-        quotas: quotas(c, &section.quotas),
+        quotas: quotas(c, &section.quotas, catalog),
         timeout: section.timeout.0,
     }
 }
@@ -133,15 +113,15 @@ fn cloud(c: &mut Checker<'_>, section: &CloudSection) -> Cloud {
 /// Stands for every action without an entry of its own.
 const ALL_ACTIONS: &str = "*";
 
-fn quotas(c: &mut Checker<'_>, quotas: &BTreeMap<String, u32>) -> BTreeMap<String, u32> {
+fn quotas(c: &mut Checker<'_>, quotas: &BTreeMap<String, u32>, catalog: &Catalog) -> BTreeMap<String, u32> {
     const SECTION: &str = "cloud.quotas";
-    let known = || actions::ALL.iter().map(|action| action.name);
     for (name, quota) in quotas {
-        if name != ALL_ACTIONS && !known().any(|action| action == name) {
-            let near = nearest(name, known()).map_or_else(
+        if name != ALL_ACTIONS && !catalog.actions.contains(&name.as_str()) {
+            let near = nearest(name, catalog.actions.iter().copied()).map_or_else(
                 || {
                     format!(
-                        "allowed are {ALL_ACTIONS:?} and the actions that are called, such as \"CreateLoadBalancer\""
+                        "allowed are {ALL_ACTIONS:?} and the actions that are called, such as {:?}",
+                        catalog.example_action
                     )
                 },
                 |near| format!("did you mean {near:?}?"),

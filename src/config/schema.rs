@@ -7,6 +7,7 @@ use figment::value::{Dict, Empty, Value};
 use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
 
+use super::catalog::Catalog;
 use super::file::FileConfig;
 use crate::plan::clb::annotations::{self, MOST_USER_TAGS, Name};
 
@@ -28,10 +29,22 @@ pub(super) const DEFAULTS_OF: &[(&str, Name)] = &[
 
 /// The JSON schema of the configuration file (draft 7, which editors know best).
 #[must_use]
-pub fn schema() -> String {
-    let mut text = serde_json::to_string_pretty(root()).unwrap_or_default();
+pub fn schema(catalog: &Catalog) -> String {
+    let mut root = root().clone();
+    if let Some(Json::String(text)) = root.pointer_mut("/properties/controllers/description") {
+        *text = described(&["controllers"], text, catalog);
+    }
+    let mut text = serde_json::to_string_pretty(&root).unwrap_or_default();
     text.push('\n');
     text
+}
+
+/// The manual's text about a key, with what the catalog adds to it.
+pub(super) fn described<S: AsRef<str>>(path: &[S], text: &str, catalog: &Catalog) -> String {
+    match path {
+        [key] if key.as_ref() == "controllers" => format!("{text} {}", catalog.described_controllers()),
+        _ => text.to_owned(),
+    }
 }
 
 fn root() -> &'static Json {

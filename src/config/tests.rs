@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use super::checked::AccessKey;
 use super::secret::Secret;
 use super::*;
+use crate::catalog::CATALOG;
 
 fn source(text: &str) -> Source {
     Source { path: PathBuf::from("/etc/ccm/ccm.toml"), text: text.to_owned(), ..Source::default() }
@@ -28,11 +29,11 @@ fn right(more: &str) -> String {
 }
 
 fn good(source: &Source) -> Config {
-    check(source).unwrap_or_else(|report| panic!("{report}"))
+    check(source, &CATALOG).unwrap_or_else(|report| panic!("{report}"))
 }
 
 fn bad(source: &Source) -> Report {
-    check(source).expect_err("the configuration was accepted")
+    check(source, &CATALOG).expect_err("the configuration was accepted")
 }
 
 /// The messages and their help, without the excerpts.

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
+use super::catalog::Catalog;
 use super::load::{Attempt, Loaded, Origin, attempt};
 use super::report::Report;
 
@@ -76,15 +77,15 @@ pub struct Watch {
 impl Watch {
     /// Watches everything that `current` was loaded from.
     #[must_use]
-    pub fn start(origin: Origin, current: Loaded, pace: Pace) -> Self {
+    pub fn start(origin: Origin, catalog: &'static Catalog, current: Loaded, pace: Pace) -> Self {
         let (changed, changes) = mpsc::channel(1);
-        Self::start_with(origin, current, pace, Folders::new(changed), changes)
+        let folders = Some(Folders::new(changed));
+        Self::spawn(Look { origin, catalog, current, rejected: None, pace, folders }, changes)
     }
 
-    fn start_with(origin: Origin, current: Loaded, pace: Pace, folders: Folders, changes: mpsc::Receiver<()>) -> Self {
+    fn spawn(look: Look, changes: mpsc::Receiver<()>) -> Self {
         let trigger = Trigger::default();
         let (sender, outcomes) = mpsc::channel(1);
-        let look = Look { origin, current, rejected: None, pace, folders: Some(folders) };
         let task = tokio::spawn(look.run(changes, trigger.clone(), sender));
         Self { trigger, outcomes, _task: AbortOnDropHandle::new(task) }
     }
@@ -110,6 +111,7 @@ enum Cause {
 
 struct Look {
     origin: Origin,
+    catalog: &'static Catalog,
     current: Loaded,
     /// What was last said to be wrong; `None` if all was well.
     rejected: Option<Report>,
@@ -171,12 +173,12 @@ impl Look {
 
     /// `None` if the program is about to end.
     async fn read(&mut self) -> Option<(Result<Loaded, Report>, Option<String>)> {
-        let origin = self.origin.clone();
+        let (origin, catalog) = (self.origin.clone(), self.catalog);
         let mut folders = self.folders.take()?;
         let reading = tokio::task::spawn_blocking(move || {
             // Once before reading, so that no change after it is missed, and once after, for files newly named.
             folders.cover(std::slice::from_ref(&origin.path));
-            let Attempt { outcome, hash, referenced } = attempt(&origin);
+            let Attempt { outcome, hash, referenced } = attempt(&origin, catalog);
             let files = [vec![origin.path.clone()], referenced.keys, referenced.others].concat();
             folders.cover_only(&files);
             ((outcome, hash), folders)
@@ -328,6 +330,7 @@ mod tests {
 
     use super::super::{Credentials, load};
     use super::*;
+    use crate::catalog::CATALOG;
 
     const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -355,8 +358,10 @@ mod tests {
         prepare(dir.path());
         let origin = origin(dir.path().join("ccm.toml"));
         let (changed, changes) = mpsc::channel(1);
-        let folders = Folders { watcher: None, watched: BTreeSet::new(), files: Arc::default() };
-        let watch = Watch::start_with(origin.clone(), load(&origin).unwrap(), pace, folders, changes);
+        let folders = Some(Folders { watcher: None, watched: BTreeSet::new(), files: Arc::default() });
+        let current = load(&origin, &CATALOG).unwrap();
+        let look = Look { origin, catalog: &CATALOG, current, rejected: None, pace, folders };
+        let watch = Watch::spawn(look, changes);
         World { dir, changed, watch }
     }
 
@@ -471,7 +476,7 @@ mod tests {
     async fn watched(dir: &Path, change: impl FnOnce()) -> Reload {
         let origin = origin(dir.join("ccm.toml"));
         let pace = Pace { quiet: Duration::from_millis(20), poll: NEVER };
-        let mut watch = Watch::start(origin.clone(), load(&origin).unwrap(), pace);
+        let mut watch = Watch::start(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);
         watch.trigger().reload();
         assert_eq!(watch.next().await, Some(Reload::Unchanged));
         change();

@@ -3,8 +3,9 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use super::*;
+use crate::catalog::{CATALOG, NODE, ROUTE};
 use crate::config::secret::Secret;
-use crate::config::{ControllerName, SecretFile, Source, check, keys};
+use crate::config::{SecretFile, Source, check, keys};
 
 /// Two certificates for one key, and that key twice: each fits each.
 static PAIRS: LazyLock<[(&str, String); 4]> = LazyLock::new(|| {
@@ -29,7 +30,7 @@ fn config(settings: &[String]) -> Config {
         overrides: settings.to_vec(),
         files: ["one", "two", "one.crt", "two.crt", "one.key", "two.key"].map(file).into(),
     };
-    check(&source).unwrap_or_else(|report| panic!("{settings:?}: {report}"))
+    check(&source, &CATALOG).unwrap_or_else(|report| panic!("{settings:?}: {report}"))
 }
 
 /// Two values for a key (an empty one leaves it out), and what else has to be set for them.
@@ -182,15 +183,14 @@ fn every_row_is_about_a_key() {
 
 #[test]
 fn what_starts_and_stops_is_told() {
-    use ControllerName::{Node, Route};
     let with = |list: &str| config(&[format!("controllers={list}")]);
     let change = Change::between(&with(r#"["node"]"#), &with(r#"["node", "route"]"#));
-    assert_eq!(change.started, [Job::Controller(Route)].into());
+    assert_eq!(change.started, [Job::Controller(ROUTE)].into());
     assert_eq!(change.stopped, [Job::RoutesOff].into());
     assert_eq!(change.to_string(), "changed: controllers; started: route; stopped: routes-off");
     let moved = config(&[r#"controllers=["node", "route"]"#.into(), "cloud.region=cn-beijing".into()]);
     let change = Change::between(&with(r#"["node", "route"]"#), &moved);
-    assert_eq!(change.restarted, [Job::Controller(Node), Job::Controller(Route)].into());
+    assert_eq!(change.restarted, [Job::Controller(NODE), Job::Controller(ROUTE)].into());
     let event = Outcome::Applied(change).event();
     assert_eq!((event.0, event.1), (false, "ConfigApplied"));
 }

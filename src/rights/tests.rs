@@ -2,13 +2,14 @@ use std::collections::BTreeSet;
 
 use super::cluster::{ServerVersion, Subject, manifests, rules};
 use crate::alibaba::permissions::{permissions, policy, policy_to_assume};
+use crate::catalog::CATALOG;
 use crate::config::{Config, Origin, load};
 
 fn config(text: &str) -> Config {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("alicloud-ccm.toml");
     std::fs::write(&path, text).unwrap();
-    load(&Origin { path, environment: [].into(), overrides: Vec::new() }).unwrap().config
+    load(&Origin { path, environment: [].into(), overrides: Vec::new() }, &CATALOG).unwrap().config
 }
 
 const ALL: &str = "[cloud]\ncluster_id = \"c\"\n[route]\ncluster_cidrs = [\"10.0.0.0/8\"]\n";

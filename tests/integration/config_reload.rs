@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use alicloud_ccm::catalog::CATALOG;
 use alicloud_ccm::config::watch::{Pace, Reload, Watch};
 use alicloud_ccm::config::{Loaded, Origin, load};
 use serde_json::{Value, json};
@@ -322,7 +323,7 @@ async fn ten_thousand_edits_without_a_mixture_and_without_a_loss() {
     let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
     // Nothing but the watch finds changes.
     let pace = Pace { quiet: Duration::from_millis(5), poll: Duration::from_secs(3600) };
-    let mut watch = Watch::start(origin.clone(), load(&origin).unwrap(), pace);
+    let mut watch = Watch::start(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);
     watch.trigger().reload();
     assert_eq!(watch.next().await, Some(Reload::Unchanged));
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use alicloud_ccm::alibaba::metadata::Metadata;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::alibaba::{Cloud, location};
+use alicloud_ccm::catalog::CATALOG;
 use alicloud_ccm::cluster::{Cluster, elect};
 use alicloud_ccm::config::{Origin, checked, load};
 use alicloud_ccm::controllers::Context;
@@ -128,7 +129,7 @@ fn config(testbed: &Testbed, controllers: &[&str], more: &str, set: &[&str]) -> 
     let folder = tempfile::tempdir().unwrap();
     let path = testbed.write_config(folder.path(), controllers, more).unwrap();
     let overrides = set.iter().map(|set| (*set).to_owned()).collect();
-    load(&Origin { path, environment: BTreeMap::new(), overrides }).unwrap().config
+    load(&Origin { path, environment: BTreeMap::new(), overrides }, &CATALOG).unwrap().config
 }
 
 /// The simulated cloud without a network in between.

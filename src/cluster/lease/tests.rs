@@ -491,7 +491,7 @@ fn configured(leader_election: LeaderElection) -> Arc<Config> {
         overrides: Vec::new(),
         files: std::collections::BTreeMap::new(),
     };
-    Arc::new(Config { leader_election, ..crate::config::check(&source).unwrap() })
+    Arc::new(Config { leader_election, ..crate::config::check(&source, &crate::catalog::CATALOG).unwrap() })
 }
 
 #[tokio::test(start_paused = true)]

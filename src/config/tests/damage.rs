@@ -25,7 +25,7 @@ proptest! {
         edits in prop::collection::vec((any::<prop::sample::Index>(), 0..40usize, ".{0,6}|[\\[\\]{}=\"'#.,\n0-9a-z]{0,8}"), 1..6),
         uncomment in any::<bool>(),
     ) {
-        let mut text = reference().unwrap();
+        let mut text = reference(&CATALOG).unwrap();
         if uncomment {
             text = text.replace("\n#", "\n").replace("\n ", "\n# ");
         }
@@ -35,7 +35,7 @@ proptest! {
             let end = (start + length).min(chars.len());
             text = chars[..start].iter().copied().chain(new.chars()).chain(chars[end..].iter().copied()).collect();
         }
-        if let Err(report) = check(&source(&text)) {
+        if let Err(report) = check(&source(&text), &CATALOG) {
             prop_assert!(!report.problems().is_empty());
             prop_assert!(!report.to_string().is_empty());
             for problem in report.problems() {
@@ -48,7 +48,7 @@ proptest! {
     fn any_text_is_survived(text in ".{0,200}", name in "[A-Z_]{0,20}", value in ".{0,20}", argument in ".{0,30}") {
         let mut source = with_environment(&text, &[(&format!("ALICLOUD_CCM__{name}"), &value)]);
         source.overrides = vec![argument];
-        if let Err(report) = check(&source) {
+        if let Err(report) = check(&source, &CATALOG) {
             prop_assert!(!report.to_string().is_empty());
         }
     }

@@ -16,20 +16,20 @@ fn committed(name: &str, current: &str) {
 
 #[test]
 fn committed_files_are_current() {
-    committed("alicloud-ccm.reference.toml", &reference().unwrap());
-    committed("schema.json", &schema());
+    committed("alicloud-ccm.reference.toml", &reference(&CATALOG).unwrap());
+    committed("schema.json", &schema(&CATALOG));
     committed("migration.md", &migration_page());
 }
 
 #[test]
 fn the_reference_file_says_what_holds_without_it() {
     let bare = good(&source("cloud.cluster_id = \"my-cluster\""));
-    assert_eq!(good(&source(&reference().unwrap())), bare);
+    assert_eq!(good(&source(&reference(&CATALOG).unwrap())), bare);
 }
 
 #[test]
 fn the_reference_file_shows_every_key() {
-    let text = reference().unwrap();
+    let text = reference(&CATALOG).unwrap();
     let shown = text.lines().map(|line| line.trim_start_matches('#'));
     let shown: Vec<&str> = shown.filter_map(|line| line.split_once(" = ").map(|(key, _)| key)).collect();
     let chosen_by_users = ["service.defaults.tags", "cloud.quotas"];
@@ -41,7 +41,7 @@ fn the_reference_file_shows_every_key() {
 
 #[test]
 fn every_example_of_the_reference_file_is_accepted() {
-    let text = reference().unwrap();
+    let text = reference(&CATALOG).unwrap();
     for key in ["access_key_id_file", "access_key_secret_file", "security_token_file", "oidc_", "instance_role"] {
         assert!(text.contains(&format!("#{key}")));
     }
@@ -72,7 +72,7 @@ fn files_that_cannot_be_used_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ccm.toml");
     let origin = Origin { path: path.clone(), environment: BTreeMap::new(), overrides: Vec::new() };
-    let message = || load(&origin).unwrap_err().problems()[0].message.replace(path.to_str().unwrap(), "FILE");
+    let message = || load(&origin, &CATALOG).unwrap_err().problems()[0].message.replace(path.to_str().unwrap(), "FILE");
     assert_eq!(message(), "the configuration file FILE does not exist");
     std::fs::write(&path, vec![b'#'; usize::try_from(LARGEST_FILE).unwrap() + 1]).unwrap();
     assert_eq!(message(), "the configuration file FILE is larger than 1 MiB");
@@ -94,10 +94,13 @@ fn key_files_that_others_may_read_are_refused_unless_that_is_allowed() {
     let mut origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
     for (mode, accepted) in [(0o400, true), (0o600, true), (0o440, false), (0o604, false)] {
         std::fs::set_permissions(dir.path().join("s"), std::fs::Permissions::from_mode(mode)).unwrap();
-        assert_eq!(load(&origin).is_ok(), accepted, "{mode:o}");
+        assert_eq!(load(&origin, &CATALOG).is_ok(), accepted, "{mode:o}");
     }
     origin.overrides.push("cloud.credentials.allow_readable_files=true".to_owned());
-    assert_eq!(load(&origin).unwrap().config.cloud.credentials, Credentials::AccessKey(key("A", "hush", None)));
+    assert_eq!(
+        load(&origin, &CATALOG).unwrap().config.cloud.credentials,
+        Credentials::AccessKey(key("A", "hush", None))
+    );
 }
 
 #[test]
@@ -112,12 +115,15 @@ fn credentials_of_systemd_are_found_by_name() {
     // How the mode looks where an access list lets the service read.
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o440)).unwrap();
     let mut origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
-    let report = load(&origin).unwrap_err().to_string();
+    let report = load(&origin, &CATALOG).unwrap_err().to_string();
     assert!(report.contains("names credential:s, but systemd has given none"), "{report}");
     assert!(report.contains("LoadCredential="), "{report}");
     let folder = credentials.path().to_str().unwrap().to_owned();
     origin.environment.insert("CREDENTIALS_DIRECTORY".to_owned(), folder);
-    assert_eq!(load(&origin).unwrap().config.cloud.credentials, Credentials::AccessKey(key("A", "hush", None)));
+    assert_eq!(
+        load(&origin, &CATALOG).unwrap().config.cloud.credentials,
+        Credentials::AccessKey(key("A", "hush", None))
+    );
 }
 
 #[test]
@@ -125,6 +131,7 @@ fn what_is_loaded_has_the_hash_of_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ccm.toml");
     std::fs::write(&path, "cloud.cluster_id = \"one\"\n").unwrap();
-    let loaded = load(&Origin { path: path.clone(), environment: BTreeMap::new(), overrides: Vec::new() }).unwrap();
+    let loaded =
+        load(&Origin { path: path.clone(), environment: BTreeMap::new(), overrides: Vec::new() }, &CATALOG).unwrap();
     assert_eq!((loaded.path, loaded.hash.as_str()), (path, "b30fc69945407c1ead6240c4c050a900e32711c4"));
 }

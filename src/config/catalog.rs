@@ -1,0 +1,89 @@
+//! Names that the file may mention and that other parts of the program define: controllers and actions of the cloud.
+//!
+//! The configuration is handed a [`Catalog`] and imports none of those parts, so a new controller or a new action needs no
+//! change here.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What the rest of the program defines.
+#[derive(Clone, Copy, Debug)]
+pub struct Catalog {
+    /// The controllers that this program has.
+    pub controllers: &'static [ControllerEntry],
+    /// Controllers of the official controller manager that this program does not have.
+    pub absent_controllers: &'static [&'static str],
+    /// The actions of the cloud that are called: the keys of `cloud.quotas`.
+    pub actions: &'static [&'static str],
+    /// One of `actions`, as the example in messages and in the reference file.
+    pub example_action: &'static str,
+}
+
+/// A controller, as the key `controllers` names it.
+#[derive(Clone, Copy, Debug)]
+pub struct ControllerEntry {
+    /// Its name.
+    pub name: ControllerName,
+    /// Names that mean the same, such as those of the upstream framework.
+    pub aliases: &'static [&'static str],
+    /// Names of controllers elsewhere that are one part of this one. They mean the whole controller, and cannot be left out
+    /// alone.
+    pub parts: &'static [&'static str],
+    /// What to do instead of leaving a part out.
+    pub instead_of_parts: &'static str,
+}
+
+/// The name of a controller in the configuration, in logs and in metrics. Each row of the catalog makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct ControllerName(&'static str);
+
+impl ControllerName {
+    /// For the row of a controller; everything else takes the name from there.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self(name)
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+impl fmt::Display for ControllerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl ControllerEntry {
+    /// Whether a name in the file means this controller.
+    pub(super) fn is_called(&self, name: &str) -> bool {
+        self.name.as_str() == name || self.aliases.contains(&name) || self.parts.contains(&name)
+    }
+}
+
+impl Catalog {
+    /// The names of the controllers, as they are written in messages.
+    pub(super) fn quoted_controllers(&self) -> String {
+        self.controllers.iter().map(|entry| format!("{:?}", entry.name.as_str())).collect::<Vec<_>>().join(", ")
+    }
+
+    /// All names that mean a controller.
+    pub(super) fn controller_names(&self) -> impl Iterator<Item = &'static str> {
+        self.controllers
+            .iter()
+            .flat_map(|entry| [entry.name.as_str()].into_iter().chain(entry.aliases.iter().chain(entry.parts).copied()))
+    }
+
+    /// The text about the key `controllers` in the manual, after what holds for any catalog.
+    pub(super) fn described_controllers(&self) -> String {
+        let code = |name: &str| format!("`{name}`");
+        let own: Vec<_> = self.controllers.iter().map(|entry| code(entry.name.as_str())).collect();
+        let aliases = self.controllers.iter().flat_map(|entry| entry.aliases.iter().chain(entry.parts));
+        let aliases: Vec<_> = aliases.map(|name| code(name)).collect();
+        format!("Controllers: {}. Also understood: {}.", own.join(", "), aliases.join(", "))
+    }
+}
