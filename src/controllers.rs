@@ -1,5 +1,6 @@
 //! The loops that keep the cluster and the cloud in agreement.
 
+mod backoff;
 pub mod batch;
 pub mod node;
 pub mod route;
@@ -7,16 +8,19 @@ pub mod service;
 pub mod workqueue;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
+use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::{Span, error_span, field};
 
+pub use self::backoff::Backoff;
 use crate::alibaba::Cloud;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::fence::Fence;
+use crate::plan::inputs::ObjectKey;
 use crate::plan::location::CloudLocation;
 use crate::telemetry::alarms::Alarms;
 
@@ -40,22 +44,23 @@ pub struct Context {
     pub stop: CancellationToken,
 }
 
-/// Runs `run` for each item, at most `limit` at once, and gives what came of each, in the order in which they ended.
+/// The span that every log line of a reconcile carries: the controller, the object if it is one, and an id of this
+/// reconcile that is unique in this process. At level ERROR, as what is filtered by level must not lose it.
+fn reconcile_span(controller: &'static str, object: Option<&ObjectKey>) -> Span {
+    static RECONCILES: AtomicU64 = AtomicU64::new(1);
+    let reconcile_id = RECONCILES.fetch_add(1, Ordering::Relaxed);
+    error_span!("reconcile", controller, object = object.map(field::display), reconcile_id)
+}
+
+/// Runs `run` for each item, at most `limit` at a time, and gives the results in the order in which they came.
 ///
-/// One begins when another ends: futures of thousands of nodes would take megabytes if they were all made first.
-async fn at_once<T, R: Future>(
+/// One is made when another ends: futures of thousands of nodes take megabytes.
+async fn for_each_limited<T, R: Future>(
     limit: usize,
     items: impl IntoIterator<Item = T>,
-    run: impl Fn(T) -> R,
+    run: impl FnMut(T) -> R,
 ) -> Vec<R::Output> {
-    let mut items = items.into_iter();
-    let mut running: FuturesUnordered<R> = items.by_ref().take(limit).map(&run).collect();
-    let mut ended = Vec::new();
-    while let Some(output) = running.next().await {
-        ended.push(output);
-        running.extend(items.next().map(&run));
-    }
-    ended
+    stream::iter(items).map(run).buffer_unordered(limit).collect().await
 }
 
 #[cfg(test)]
@@ -63,13 +68,17 @@ mod tests {
     use std::cell::Cell;
     use std::time::Duration;
 
+    use serde_json::json;
+    use tracing_subscriber::filter::LevelFilter;
+    use tracing_subscriber::layer::SubscriberExt;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn all_are_run_and_never_more_than_allowed_at_once() {
         let (running, most) = (Cell::new(0), Cell::new(0));
         let (running, most) = (&running, &most);
-        let mut ended = at_once(3, 0..10, |number| {
+        let mut ended = for_each_limited(3, 0..10, |number| {
             running.set(running.get() + 1);
             most.set(most.get().max(running.get()));
             async move {
@@ -82,5 +91,45 @@ mod tests {
         assert_eq!(ended[0], 2, "the shortest of the first three");
         ended.sort_unstable();
         assert_eq!((ended, most.get()), ((0..10).collect(), 3));
+    }
+
+    /// What a line is written to.
+    #[derive(Clone, Debug, Default)]
+    struct Lines(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend(line);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_line_of_a_reconcile_carries_controller_object_and_id() {
+        let lines = Lines::default();
+        let (text, json) = (lines.clone(), lines.clone());
+        let text = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || text.clone());
+        let json = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(move || json.clone());
+        let subscriber = tracing_subscriber::registry().with(LevelFilter::WARN).with(text).with(json);
+        tracing::subscriber::with_default(subscriber, || {
+            let one = reconcile_span("service", Some(&ObjectKey::new("shop", "web")));
+            one.in_scope(|| tracing::warn!("one"));
+            reconcile_span("node", None).in_scope(|| tracing::warn!("two"));
+        });
+        let written = String::from_utf8(lines.0.lock().clone()).unwrap();
+        let written: Vec<&str> = written.lines().collect();
+        assert!(
+            written[0].contains("reconcile{controller=\"service\" object=shop/web reconcile_id="),
+            "{}",
+            written[0]
+        );
+        assert!(written[2].contains("reconcile{controller=\"node\" reconcile_id="), "{}", written[2]);
+        let [one, two] = [written[1], written[3]].map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        assert_eq!((&one["span"]["controller"], &one["span"]["object"]), (&json!("service"), &json!("shop/web")));
+        assert_ne!(one["span"]["reconcile_id"], two["span"]["reconcile_id"]);
     }
 }

@@ -1,45 +1,43 @@
 //! The driver for controllers that compare a whole set with the cloud: nodes, routes.
 //!
-//! Changes are collected for a while and handed to one pass, so that calls to the cloud go in batches. One pass runs at a
-//! time. Everything is looked at when leadership begins, once per period, when the configuration changes, and as long as
-//! something is not well; keys that failed are tried again with growing pauses, each on its own clock. Passes run only while
-//! this process leads, and are cut off when it stops or loses the lead: what a pass leaves undone, the next one finds.
+//! Changes are collected for a while and handed to one reconcile, so that calls to the cloud go in batches. One reconcile
+//! runs at a time. All objects are reconciled when leadership begins, once per period, when the configuration changes, and
+//! as long as something is out of sync; keys that failed are retried, each with its own backoff. Reconciles run only while
+//! this process leads, and are cancelled when it stops or loses the lease: the next one finds what was left undone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error};
+use tracing::{Instrument, debug, error};
 
-use crate::cluster::Dirty;
+use super::backoff::Backoff;
+use super::{Context, reconcile_span};
+use crate::cluster::{Dirty, Store};
 use crate::fence::Fence;
-use crate::jitter;
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::telemetry::metrics;
 
-/// Pause after the first failure; doubles with each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause between tries.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Time between passes over everything while something is not well, whatever the period.
-pub const UNWELL: Duration = Duration::from_secs(300);
+/// Time between reconciles of all objects while something is out of sync, whatever the period.
+pub const RESYNC_WHILE_OUT_OF_SYNC: Duration = Duration::from_secs(300);
 
-/// What a pass must look at.
+/// What a reconcile covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Everything.
+pub enum BatchScope {
+    /// All objects.
     All,
     /// These objects; some may not exist any more.
     Keys(BTreeSet<ObjectKey>),
 }
 
-impl Scope {
-    /// Whether a key is to be looked at.
+impl BatchScope {
+    /// Whether a key is covered.
     #[must_use]
     pub fn contains(&self, key: &ObjectKey) -> bool {
         match self {
@@ -53,79 +51,73 @@ impl Scope {
             keys.extend(more);
         }
     }
-
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Keys(keys) if keys.is_empty())
-    }
-
-    fn nothing() -> Self {
-        Self::Keys(BTreeSet::new())
-    }
 }
 
-/// What a pass came to.
+/// What a reconcile of several objects came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Objects that failed, and the least time to wait if the cloud named one.
+pub struct BatchResult {
+    /// Objects that failed, and the least delay of the retry if the cloud named one.
     pub failed: BTreeMap<ObjectKey, Option<Duration>>,
-    /// Objects that are well so far, and when there is more to do.
-    pub again: BTreeMap<ObjectKey, Duration>,
-    /// The pass could not do its work at all; all of its scope is tried again.
+    /// Objects that are reconciled again after this time, although nothing failed.
+    pub requeue: BTreeMap<ObjectKey, Duration>,
+    /// Nothing could be reconciled; the whole scope is retried.
     pub aborted: bool,
-    /// The least time before an aborted pass is tried again, if the cloud named one.
-    pub wait: Option<Duration>,
-    /// Everything is to be looked at again by then, however long the period: something is held back, or not well.
-    pub sweep: Option<Duration>,
+    /// The least delay of the retry of an aborted reconcile, if the cloud named one.
+    pub retry_after: Option<Duration>,
+    /// All objects are reconciled again by then, however long the period: something is withheld or out of sync.
+    pub resync_after: Option<Duration>,
 }
 
-/// How passes are timed.
+/// When reconciles start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
-    /// How long the first change waits for company.
+pub struct BatchTiming {
+    /// How long the first change waits for others.
     pub aggregation: Duration,
-    /// Time between passes over everything; `None` if there are none but those that are asked for.
+    /// Time between reconciles of all objects; `None` if nothing but changes and retries starts one.
     pub period: Option<Duration>,
 }
 
-/// A controller's work.
-pub trait Pass: Send {
+/// A controller's work on sets of objects.
+pub trait BatchReconciler: Send {
     /// The controller's name in logs and metrics.
     const NAME: &'static str;
 
-    /// Current timing; asked before every wait.
-    fn pace(&self) -> Pace;
+    /// Current timing; read before every wait.
+    fn timing(&self) -> BatchTiming;
 
-    /// Whether a change of this object is worth a pass. Asked once per change.
-    fn concerns(&mut self, key: &ObjectKey) -> bool;
+    /// Whether a change of this object needs a reconcile. Called once per change.
+    fn is_relevant(&mut self, key: &ObjectKey) -> bool;
 
-    /// This process does not lead any more: what the pass showed of the state of things is another one's to show.
-    fn rest(&mut self) {}
+    /// The controller stops, or this process has lost the lease: alarms are now the next leader's to raise.
+    fn lease_lost(&mut self) {}
 
     /// Observes, plans, executes, reports. May be dropped at any await.
-    fn run(&mut self, scope: Scope) -> impl Future<Output = Outcome> + Send;
+    fn reconcile(&mut self, scope: BatchScope) -> impl Future<Output = BatchResult> + Send;
 }
 
-/// Where changed keys come from.
-pub trait Changes: Send {
-    /// Waits until some key changed, then gives all that did. Nothing is lost if the future is dropped.
-    fn next(&mut self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send;
-}
-
-impl Changes for Dirty {
-    fn next(&mut self) -> impl Future<Output = BTreeSet<ObjectKey>> + Send {
-        Dirty::next(self)
+/// Runs a controller of nodes until `context.stop` is cancelled.
+pub async fn run<R: BatchReconciler>(context: Context, new: impl FnOnce(Context, Arc<Store<NodeView>>) -> R) {
+    let nodes = context.cluster.nodes();
+    tokio::select! {
+        () = context.stop.cancelled() => return,
+        () = nodes.store.synced() => {}
     }
+    let mut changes = nodes.store.subscribe();
+    let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
+    let mut reconciler = new(context, nodes.store.clone());
+    drive(&mut reconciler, &mut changes, config, fence, stop).await;
+    reconciler.lease_lost();
 }
 
-/// Drives `pass` until `stop` is cancelled.
-pub async fn drive<P: Pass, C: Send + Sync>(
-    pass: &mut P,
-    changes: &mut impl Changes,
+/// Drives `reconciler` until `stop` is cancelled.
+async fn drive<R: BatchReconciler, C: Send + Sync>(
+    reconciler: &mut R,
+    changes: &mut Dirty,
     mut config: watch::Receiver<C>,
     fence: Fence,
     stop: CancellationToken,
 ) {
-    // Two handles, as both are waited for while a pass runs.
+    // Two handles, as both are waited for while a reconcile runs.
     let (mut gaining, mut losing) = (fence.clone(), fence);
     loop {
         tokio::select! {
@@ -136,21 +128,25 @@ pub async fn drive<P: Pass, C: Send + Sync>(
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = losing.lost() => debug!(controller = P::NAME, "leadership is lost; passes pause"),
-            () = lead(pass, changes, &mut config) => {}
+            () = losing.lost() => debug!(controller = R::NAME, "the lease is lost; reconciles pause"),
+            () = drive_as_leader(reconciler, changes, &mut config) => {}
         }
-        metrics::queue_length(P::NAME, 0);
-        pass.rest();
+        metrics::queue_length(R::NAME, 0);
+        reconciler.lease_lost();
     }
 }
 
-/// Passes, one after another, as long as this process leads.
-async fn lead<P: Pass, C>(pass: &mut P, changes: &mut impl Changes, config: &mut watch::Receiver<C>) {
-    let mut agenda = Agenda::everything(Instant::now());
+/// One reconcile after another. Never returns.
+async fn drive_as_leader<R: BatchReconciler, C>(
+    reconciler: &mut R,
+    changes: &mut Dirty,
+    config: &mut watch::Receiver<C>,
+) {
+    let mut schedule = Schedule::all_due(Instant::now());
     let mut configured = true;
     loop {
-        metrics::queue_length(P::NAME, agenda.waiting());
-        let due = agenda.due(pass.pace());
+        metrics::queue_length(R::NAME, schedule.waiting());
+        let due = schedule.due(reconciler.timing());
         let due = async {
             match due {
                 Some(due) => tokio::time::sleep_until(due).await,
@@ -160,156 +156,141 @@ async fn lead<P: Pass, C>(pass: &mut P, changes: &mut impl Changes, config: &mut
         tokio::select! {
             biased;
             changed = config.changed(), if configured => match changed {
-                Ok(()) => agenda.add_everything(Instant::now()),
+                Ok(()) => schedule.add_all(Instant::now()),
                 Err(_) => configured = false,
             },
             keys = changes.next() => {
-                let keys: BTreeSet<_> = keys.into_iter().filter(|key| pass.concerns(key)).collect();
-                agenda.add(keys, Instant::now());
+                let keys = keys.into_iter().filter(|key| reconciler.is_relevant(key)).collect();
+                schedule.add(keys, Instant::now());
             }
             () = due => {
-                let scope = agenda.take(Instant::now(), pass.pace());
-                let outcome = guarded(pass, scope.clone()).await;
-                agenda.end(&scope, outcome, Instant::now());
+                let scope = schedule.take(Instant::now(), reconciler.timing());
+                let result = reconcile(reconciler, scope.clone()).instrument(reconcile_span(R::NAME, None)).await;
+                schedule.end(&scope, result, Instant::now());
             }
         }
     }
 }
 
-/// One pass; a panic is a failure of the pass, not the end of the controller.
-async fn guarded<P: Pass>(pass: &mut P, scope: Scope) -> Outcome {
+/// One reconcile; a panic is its failure, not the end of the controller.
+async fn reconcile<R: BatchReconciler>(reconciler: &mut R, scope: BatchScope) -> BatchResult {
     let started = Instant::now();
-    let (outcome, label) = match AssertUnwindSafe(pass.run(scope)).catch_unwind().await {
-        Ok(outcome) if outcome.aborted || !outcome.failed.is_empty() => (outcome, "failed"),
-        Ok(outcome) => (outcome, "ok"),
+    let (result, label) = match AssertUnwindSafe(reconciler.reconcile(scope)).catch_unwind().await {
+        Ok(result) if result.aborted || !result.failed.is_empty() => (result, "failed"),
+        Ok(result) => (result, "ok"),
         Err(_) => {
-            error!(controller = P::NAME, "a pass ended abnormally; it is tried again");
-            (Outcome { aborted: true, ..Outcome::default() }, "panicked")
+            error!("the reconcile panicked; the controller retries it");
+            (BatchResult { aborted: true, ..BatchResult::default() }, "panicked")
         }
     };
-    metrics::reconcile(P::NAME, label, started.elapsed());
-    outcome
+    metrics::reconcile(R::NAME, label, started.elapsed());
+    result
 }
 
-/// What is to be looked at, and when.
+/// What is to be reconciled, and when.
 #[derive(Debug)]
-struct Agenda {
-    /// Waits for company until the aggregation time after `since`.
-    dirty: Scope,
+struct Schedule {
+    /// Starts at the end of the aggregation time after `since`.
+    dirty: BatchScope,
     since: Option<Instant>,
-    /// When everything was last looked at.
-    swept: Option<Instant>,
-    /// Keys that are to be looked at again, none of which is dirty, and the failures in a row behind that.
+    /// When a reconcile of all objects last started.
+    resynced: Option<Instant>,
+    /// Keys that are reconciled at a later time, none of which is dirty, and their failures in a row.
     later: BTreeMap<ObjectKey, Instant>,
     failures: BTreeMap<ObjectKey, u32>,
-    /// The same for passes over everything.
-    sweep_failures: u32,
-    sweep_later: Option<Instant>,
+    /// The same for all objects together.
+    resync_later: Option<Instant>,
+    resync_failures: u32,
 }
 
-impl Agenda {
-    fn everything(now: Instant) -> Self {
+impl Schedule {
+    fn all_due(now: Instant) -> Self {
         Self {
-            dirty: Scope::All,
+            dirty: BatchScope::All,
             since: Some(now),
-            swept: None,
+            resynced: None,
             later: BTreeMap::new(),
             failures: BTreeMap::new(),
-            sweep_failures: 0,
-            sweep_later: None,
+            resync_later: None,
+            resync_failures: 0,
         }
     }
 
     fn add(&mut self, keys: BTreeSet<ObjectKey>, now: Instant) {
         if !keys.is_empty() {
-            for key in &keys {
-                self.later.remove(key);
-            }
+            self.later.retain(|key, _| !keys.contains(key));
             self.dirty.add(keys);
             self.since.get_or_insert(now);
         }
     }
 
-    fn add_everything(&mut self, now: Instant) {
-        self.dirty = Scope::All;
+    fn add_all(&mut self, now: Instant) {
+        self.dirty = BatchScope::All;
         self.since.get_or_insert(now);
     }
 
     fn waiting(&self) -> usize {
         match &self.dirty {
-            Scope::All => 1,
-            Scope::Keys(keys) => keys.len() + self.later.len(),
+            BatchScope::All => 1,
+            BatchScope::Keys(keys) => keys.len() + self.later.len(),
         }
     }
 
-    /// When the next pass starts; `None` if nothing is due until something changes.
-    fn due(&self, pace: Pace) -> Option<Instant> {
-        let collected = self.since.map(|since| match self.swept {
-            Some(_) => since + pace.aggregation,
-            None => since,
-        });
-        self.sweep_due(pace).into_iter().chain(collected).chain(self.later.values().copied()).min()
+    /// When the next reconcile starts; `None` if nothing is due until something changes.
+    fn due(&self, timing: BatchTiming) -> Option<Instant> {
+        let aggregated = self.since.map(|since| since + self.resynced.map_or(Duration::ZERO, |_| timing.aggregation));
+        self.resync_due(timing).into_iter().chain(aggregated).chain(self.later.values().copied()).min()
     }
 
-    /// When everything is due; the first time it is so from the beginning.
-    fn sweep_due(&self, pace: Pace) -> Option<Instant> {
-        let periodic = match self.swept {
-            Some(swept) => pace.period.map(|period| swept + period),
+    /// When all objects are due; the first time at once.
+    fn resync_due(&self, timing: BatchTiming) -> Option<Instant> {
+        let periodic = match self.resynced {
+            Some(resynced) => timing.period.map(|period| resynced + period),
             None => self.since,
         };
-        periodic.into_iter().chain(self.sweep_later).min()
+        periodic.into_iter().chain(self.resync_later).min()
     }
 
-    /// All that is due now, and what changed meanwhile: once a pass runs, nothing has to wait for company.
-    fn take(&mut self, now: Instant, pace: Pace) -> Scope {
-        let mut scope = std::mem::replace(&mut self.dirty, Scope::nothing());
+    /// All that is due now, with all that changed: what is dirty does not wait once a reconcile starts.
+    fn take(&mut self, now: Instant, timing: BatchTiming) -> BatchScope {
+        let mut scope = std::mem::replace(&mut self.dirty, BatchScope::Keys(BTreeSet::new()));
         self.since = None;
-        if self.sweep_due(pace).is_some_and(|due| due <= now) {
-            scope = Scope::All;
+        if self.resync_due(timing).is_some_and(|due| due <= now) {
+            scope = BatchScope::All;
         }
         scope.add(self.later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()));
         self.later.retain(|key, _| !scope.contains(key));
-        if scope == Scope::All {
-            self.swept = Some(now);
-            self.sweep_later = None;
+        if scope == BatchScope::All {
+            self.resynced = Some(now);
+            self.resync_later = None;
         }
         scope
     }
 
-    fn end(&mut self, scope: &Scope, outcome: Outcome, now: Instant) {
-        let Outcome { mut failed, again, aborted, wait, sweep } = outcome;
+    fn end(&mut self, scope: &BatchScope, result: BatchResult, now: Instant) {
+        let BatchResult { mut failed, requeue, aborted, retry_after, resync_after } = result;
         match scope {
-            Scope::All if aborted => {
-                self.sweep_failures += 1;
-                self.sweep_later = Some(now + pause(self.sweep_failures).max(wait.unwrap_or_default()));
+            BatchScope::All if aborted => {
+                self.resync_failures += 1;
+                let delay = Backoff::SHORT.delay(self.resync_failures);
+                self.resync_later = Some(now + delay.max(retry_after.unwrap_or_default()));
             }
-            Scope::All => self.sweep_failures = 0,
-            Scope::Keys(keys) if aborted => failed.extend(keys.iter().map(|key| (key.clone(), wait))),
-            Scope::Keys(_) => {}
+            BatchScope::All => self.resync_failures = 0,
+            BatchScope::Keys(keys) if aborted => failed.extend(keys.iter().map(|key| (key.clone(), retry_after))),
+            BatchScope::Keys(_) => {}
         }
-        if let Some(sweep) = sweep {
-            let at = now + sweep;
-            self.sweep_later = Some(self.sweep_later.map_or(at, |later| later.min(at)));
-        }
+        self.resync_later = self.resync_later.into_iter().chain(resync_after.map(|delay| now + delay)).min();
         self.failures.retain(|key, _| !scope.contains(key) || failed.contains_key(key));
         for (key, at_least) in failed {
-            let count = self.failures.entry(key.clone()).or_insert(0);
-            *count += 1;
-            let wait = pause(*count).max(at_least.unwrap_or_default());
-            self.later.insert(key, now + wait);
+            let failures = self.failures.entry(key.clone()).or_insert(0);
+            *failures += 1;
+            self.later.insert(key, now + Backoff::SHORT.delay(*failures).max(at_least.unwrap_or_default()));
         }
-        for (key, wait) in again {
-            let at = now + wait;
+        for (key, delay) in requeue {
+            let at = now + delay;
             self.later.entry(key).and_modify(|known| *known = at.min(*known)).or_insert(at);
         }
-        debug_assert!(!scope.is_empty() || self.since.is_none());
     }
-}
-
-/// The pause after this many failures in a row, a little different each time so that many do not come back together.
-fn pause(failures: u32) -> Duration {
-    let doubled = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16));
-    doubled.mul_f64(1.0 + jitter::share() / 4.0).min(LONGEST_PAUSE)
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ use tracing::{info, warn};
 use self::execute::Executor;
 use self::observe::{Survey, is_new, policy, survey};
 use self::write::regarding;
-use super::batch::{self, Outcome, Pace, Pass, Scope};
-use super::{Context, at_once};
+use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
+use super::{Context, for_each_limited};
 use crate::alibaba::{Cloud, Fault};
 use crate::clock;
-use crate::cluster::{Cluster, Regarding, Watched, WriteFault};
+use crate::cluster::{Cluster, Regarding, Store, WriteFault};
 use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
@@ -41,14 +41,7 @@ const LATE: Duration = Duration::from_secs(1);
 
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
-    let nodes = context.cluster.nodes();
-    tokio::select! {
-        () = context.stop.cancelled() => return,
-        () = nodes.store.synced() => {}
-    }
-    let mut changes = nodes.store.subscribe();
-    let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
-    let mut pass = NodePass {
+    batch::run(context, |context, nodes| NodePass {
         context,
         nodes,
         settled: BTreeMap::new(),
@@ -59,9 +52,8 @@ pub async fn run(context: Context) {
         unproven: BTreeMap::new(),
         elsewhere: BTreeMap::new(),
         started: Instant::now(),
-    };
-    batch::drive(&mut pass, &mut changes, config, fence, stop).await;
-    pass.rest();
+    })
+    .await;
 }
 
 /// What [`run`] would do now. Writes nothing.
@@ -109,7 +101,7 @@ fn rules(config: &Config, place: &CloudLocation) -> Rules {
 
 struct NodePass {
     context: Context,
-    nodes: Watched<NodeView>,
+    nodes: Arc<Store<NodeView>>,
     /// Nodes that are as wanted, as they were then; what we wrote ourselves is no change that has to be looked at.
     settled: BTreeMap<String, Arc<NodeView>>,
     /// Those of which the watch still showed something older when it was looked at.
@@ -125,16 +117,16 @@ struct NodePass {
     started: Instant,
 }
 
-impl Pass for NodePass {
+impl BatchReconciler for NodePass {
     const NAME: &'static str = "node";
 
-    fn pace(&self) -> Pace {
+    fn timing(&self) -> BatchTiming {
         let config = self.context.config.borrow();
-        Pace { aggregation: config.node.aggregation, period: config.node.period }
+        BatchTiming { aggregation: config.node.aggregation, period: config.node.period }
     }
 
-    fn concerns(&mut self, key: &ObjectKey) -> bool {
-        let Some(view) = self.nodes.store.get(key) else {
+    fn is_relevant(&mut self, key: &ObjectKey) -> bool {
+        let Some(view) = self.nodes.get(key) else {
             self.settled.remove(&key.name);
             return false;
         };
@@ -146,12 +138,12 @@ impl Pass for NodePass {
         !matches!(node::classify(&view), Class::Excluded(_))
     }
 
-    async fn run(&mut self, scope: Scope) -> Outcome {
+    async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {
         let config = self.context.config.borrow().clone();
-        let all = self.nodes.store.all();
+        let all = self.nodes.all();
         let (settled, late) = match scope {
-            Scope::All => (BTreeSet::new(), BTreeSet::new()),
-            Scope::Keys(_) => self.unchanged(&all, &scope),
+            BatchScope::All => (BTreeSet::new(), BTreeSet::new()),
+            BatchScope::Keys(_) => self.unchanged(&all, &scope),
         };
         let chosen = |key: &ObjectKey| scope.contains(key) && !settled.contains(&key.name);
         let Context { cloud, place, .. } = &self.context;
@@ -165,7 +157,7 @@ impl Pass for NodePass {
         self.held_back.retain(|name, _| names.contains(name.as_str()));
         self.unproven.retain(|name, _| names.contains(name.as_str()));
         self.elsewhere.retain(|name, _| names.contains(name.as_str()));
-        let mut outcome = Outcome::default();
+        let mut outcome = BatchResult::default();
         self.apply(&config, &mut found, &mut outcome).await;
         self.remove(&config, &found, &mut outcome).await;
         self.raise_alarms();
@@ -175,19 +167,19 @@ impl Pass for NodePass {
             let key = ObjectKey::cluster(&view.name);
             if scope.contains(&key) && !outcome.failed.contains_key(&key) {
                 // An instance that was stopped can be released later, which no watch tells.
-                outcome.again.entry(key).or_insert(batch::UNWELL);
+                outcome.requeue.entry(key).or_insert(batch::RESYNC_WHILE_OUT_OF_SYNC);
             }
         }
-        for key in outcome.failed.keys().chain(outcome.again.keys()) {
+        for key in outcome.failed.keys().chain(outcome.requeue.keys()) {
             self.settled.remove(&key.name);
         }
-        outcome.again.extend(late.iter().map(|name| (ObjectKey::cluster(name), LATE)));
+        outcome.requeue.extend(late.iter().map(|name| (ObjectKey::cluster(name), LATE)));
         self.late.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
         self.late.extend(late);
         outcome
     }
 
-    fn rest(&mut self) {
+    fn lease_lost(&mut self) {
         self.context.alarms.clear(Self::NAME);
     }
 }
@@ -200,7 +192,7 @@ impl NodePass {
     /// Of these nodes, those that need no look: as they were left, and those of which the watch, late as it can be, has
     /// shown only some of our own writes. For the latter it is not waited twice, as nothing says that it is only late: an
     /// API server that was restored from a backup shows older versions from then on.
-    fn unchanged(&self, all: &[Arc<NodeView>], scope: &Scope) -> (BTreeSet<String>, BTreeSet<String>) {
+    fn unchanged(&self, all: &[Arc<NodeView>], scope: &BatchScope) -> (BTreeSet<String>, BTreeSet<String>) {
         let (mut unchanged, mut late) = (BTreeSet::new(), BTreeSet::new());
         for view in all.iter().filter(|view| scope.contains(&ObjectKey::cluster(&view.name))) {
             let is_late = || self.settled.get(&view.name).is_some_and(|settled| write::is_later(settled, view));
@@ -214,7 +206,7 @@ impl NodePass {
         (unchanged, late)
     }
 
-    async fn apply(&mut self, config: &Config, found: &mut Survey, outcome: &mut Outcome) {
+    async fn apply(&mut self, config: &Config, found: &mut Survey, outcome: &mut BatchResult) {
         let Context { cluster, cloud, fence, .. } = &self.context;
         for (view, fault) in &found.faults {
             warn!(node = %view.name, %fault, "the instance could not be looked up; it is tried again");
@@ -224,11 +216,11 @@ impl NodePass {
                 cluster.events().warning(COMPONENT, &regarding(view), "SyncNodeFailed", message);
             }
         }
-        let executor = Executor { cluster, nodes: &self.nodes.store, cloud, fence, policy: policy(config) };
+        let executor = Executor { cluster, nodes: &self.nodes, cloud, fence, policy: policy(config) };
         let plans = std::mem::take(&mut found.plans);
         let limit = (plans.len() / 16).clamp(FEWEST_AT_ONCE, MOST_AT_ONCE);
         let apply = |(view, plan)| self.apply_one(executor, view, plan);
-        for (now, whole) in at_once(limit, plans, apply).await {
+        for (now, whole) in for_each_limited(limit, plans, apply).await {
             if !whole {
                 outcome.failed.insert(ObjectKey::cluster(&now.name), None);
             }
@@ -247,7 +239,7 @@ impl NodePass {
         (now, applied && !plan.problems.iter().any(Problem::blocks))
     }
 
-    async fn remove(&mut self, config: &Config, found: &Survey, outcome: &mut Outcome) {
+    async fn remove(&mut self, config: &Config, found: &Survey, outcome: &mut BatchResult) {
         for (view, here) in &found.present {
             self.ledger.present(&view.uid, *here);
             self.held_back.remove(&view.name);
@@ -270,11 +262,11 @@ impl NodePass {
             match decision {
                 Decision::Keep => {}
                 Decision::Wait(again) => {
-                    outcome.again.insert(key, again);
+                    outcome.requeue.insert(key, again);
                 }
                 Decision::HeldBack { reason, again } => {
                     self.report_held_back(view, id, &reason);
-                    outcome.again.insert(key, again);
+                    outcome.requeue.insert(key, again);
                 }
                 Decision::Remove => {
                     if !self.remove_one(view, id, listing).await {

@@ -11,12 +11,12 @@ use tracing::{error, info, warn};
 use self::execute::{Fates, ItemTrouble};
 pub use self::observe::TablesFault;
 pub use self::off::run_off;
-use super::batch::{self, Outcome, Pace, Pass, Scope};
+use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::node::observe::presence;
 use super::node::write::{self, Target, regarding};
-use super::{Context, at_once};
+use super::{Context, for_each_limited};
 use crate::alibaba::{Cloud, FaultKind};
-use crate::cluster::{Cluster, Regarding, Store, Watched, WriteFault};
+use crate::cluster::{Cluster, Regarding, Store, WriteFault};
 use crate::config::Config;
 use crate::fence::Fence;
 use crate::plan::PlanLine;
@@ -41,14 +41,7 @@ const CONCURRENCY: usize = 16;
 
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
-    let nodes = context.cluster.nodes();
-    tokio::select! {
-        () = context.stop.cancelled() => return,
-        () = nodes.store.synced() => {}
-    }
-    let mut changes = nodes.store.subscribe();
-    let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
-    let mut pass = RoutePass {
+    batch::run(context, |context, nodes| RoutePass {
         context,
         nodes,
         seen: BTreeMap::new(),
@@ -59,9 +52,8 @@ pub async fn run(context: Context) {
         pending: BTreeMap::new(),
         unseen: BTreeSet::new(),
         started: Instant::now(),
-    };
-    batch::drive(&mut pass, &mut changes, config, fence, stop).await;
-    pass.rest();
+    })
+    .await;
 }
 
 /// What [`run`] would do now. Writes nothing.
@@ -99,7 +91,7 @@ pub async fn clear_conditions(cluster: &Cluster, fence: &Fence) -> Result<usize,
         let ended = write::patch_fresh(cluster, fence, &view, Target::Conditions, change).await;
         (view.name.clone(), ended)
     };
-    let ended = at_once(CONCURRENCY, due, clear).await;
+    let ended = for_each_limited(CONCURRENCY, due, clear).await;
     let (mut cleared, mut failure) = (0, None);
     for (node, ended) in ended {
         match ended {
@@ -159,7 +151,7 @@ fn reduced(views: &[Arc<NodeView>]) -> Vec<RouteNode> {
 
 struct RoutePass {
     context: Context,
-    nodes: Watched<NodeView>,
+    nodes: Arc<Store<NodeView>>,
     /// As they were when a change was last asked about.
     seen: BTreeMap<String, RouteNode>,
     memory: Memory,
@@ -176,16 +168,16 @@ struct RoutePass {
     started: Instant,
 }
 
-impl Pass for RoutePass {
+impl BatchReconciler for RoutePass {
     const NAME: &'static str = "route";
 
-    fn pace(&self) -> Pace {
+    fn timing(&self) -> BatchTiming {
         let config = self.context.config.borrow();
-        Pace { aggregation: config.route.aggregation, period: config.route.period }
+        BatchTiming { aggregation: config.route.aggregation, period: config.route.period }
     }
 
-    fn concerns(&mut self, key: &ObjectKey) -> bool {
-        let Some(view) = self.nodes.store.get(key) else {
+    fn is_relevant(&mut self, key: &ObjectKey) -> bool {
+        let Some(view) = self.nodes.get(key) else {
             return self.seen.remove(&key.name).is_some();
         };
         let now = RouteNode::of(&view);
@@ -193,7 +185,7 @@ impl Pass for RoutePass {
         before.map_or(!view.pod_cidrs.is_empty(), |before| before != now)
     }
 
-    async fn run(&mut self, scope: Scope) -> Outcome {
+    async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {
         let started = Instant::now();
         let config = self.context.config.borrow().clone();
         let known = self.foresee(&config, &scope);
@@ -205,18 +197,18 @@ impl Pass for RoutePass {
             Ok(seen) => seen,
             Err(fault) => return self.aborted(fault),
         };
-        let mut work = Work { views: &views, outcome: Outcome::default(), told: BTreeMap::new() };
+        let mut work = Work { views: &views, outcome: BatchResult::default(), told: BTreeMap::new() };
         self.report_plan(&plan, &scope, &mut work);
         if self.remove(&plan, &config, started, &mut work).await {
             self.create(&plan, &tables, &config, &mut work).await;
         }
         self.tell(&plan, &mut work).await;
         let well = plan.held_back.is_empty() && plan.kept.is_empty();
-        work.outcome.sweep = (!well).then_some(batch::UNWELL);
+        work.outcome.resync_after = (!well).then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
         work.outcome
     }
 
-    fn rest(&mut self) {
+    fn lease_lost(&mut self) {
         self.context.alarms.clear(Self::NAME);
         // Another one may write from now on.
         self.sight = Sight::default();
@@ -235,7 +227,7 @@ struct Seen {
 struct Work<'a> {
     /// In the order of their names.
     views: &'a [Arc<NodeView>],
-    outcome: Outcome,
+    outcome: BatchResult,
     /// What nodes are told beyond the plan.
     told: BTreeMap<String, bool>,
 }
@@ -246,7 +238,7 @@ impl Work<'_> {
     }
 
     fn again(&mut self, node: &str, wait: Duration) {
-        self.outcome.again.insert(ObjectKey::cluster(node), wait);
+        self.outcome.requeue.insert(ObjectKey::cluster(node), wait);
     }
 
     fn failed(&mut self, node: &str, wait: Option<Duration>) {
@@ -256,34 +248,34 @@ impl Work<'_> {
 
 impl RoutePass {
     /// A plan for which the tables need not be read, see [`route::sight`].
-    fn foresee(&mut self, config: &Config, scope: &Scope) -> Option<Seen> {
+    fn foresee(&mut self, config: &Config, scope: &BatchScope) -> Option<Seen> {
         let now = self.started.elapsed();
-        let tables = self.sight.recall(now).filter(|_| *scope != Scope::All)?;
-        let views = self.nodes.store.all();
+        let tables = self.sight.recall(now).filter(|_| *scope != BatchScope::All)?;
+        let views = self.nodes.all();
         // Nobody is asked about owners: entries without one need a look anyway.
         let rules = rules(config, self.removals_left(config), now);
         let plan = route::plan(&reduced(&views), &tables, &mut self.memory.clone(), &rules);
         self.sight.suffices(&plan).then_some(Seen { views, tables, plan })
     }
 
-    async fn look(&mut self, config: &Config, scope: &Scope) -> Result<Seen, TablesFault> {
+    async fn look(&mut self, config: &Config, scope: &BatchScope) -> Result<Seen, TablesFault> {
         let tables = self.tables(config, scope).await?;
         self.context.alarms.set(Self::NAME, "SyncRouteFailed", 0, "");
         let tables = self.sight.look(tables, self.started.elapsed());
-        let views = self.nodes.store.all();
+        let views = self.nodes.all();
         let nodes = reduced(&views);
         let rules = rules(config, self.removals_left(config), self.started.elapsed());
         let Context { cloud, place, .. } = &self.context;
-        let rules = with_owners(rules, cloud, place, &self.nodes.store, &nodes, &tables, &self.memory).await;
+        let rules = with_owners(rules, cloud, place, &self.nodes, &nodes, &tables, &self.memory).await;
         let plan = route::plan(&nodes, &tables, &mut self.memory, &rules);
         Ok(Seen { views, tables, plan })
     }
 
     /// Which tables there are is looked at with everything else; their entries whenever it matters what they are.
-    async fn tables(&mut self, config: &Config, scope: &Scope) -> Result<Vec<Table>, TablesFault> {
+    async fn tables(&mut self, config: &Config, scope: &BatchScope) -> Result<Vec<Table>, TablesFault> {
         let Context { cloud, place, .. } = &self.context;
         self.sight.forget();
-        if *scope == Scope::All || self.tables.is_empty() {
+        if *scope == BatchScope::All || self.tables.is_empty() {
             self.tables.clear();
             self.tables = observe::table_ids(cloud, place, config).await?;
         }
@@ -294,22 +286,22 @@ impl RoutePass {
         Ok(read?)
     }
 
-    fn aborted(&self, fault: TablesFault) -> Outcome {
+    fn aborted(&self, fault: TablesFault) -> BatchResult {
         error!(%fault, "route tables cannot be looked at; no route is changed");
         self.report("SyncRouteFailed", format!("Reconciling route error: {fault}"));
         let text = format!("all routes: the route tables cannot be looked at, so no route is changed: {fault}");
         self.context.alarms.set(Self::NAME, "SyncRouteFailed", 1, text);
-        let wait = match fault {
+        let retry_after = match fault {
             TablesFault::Cloud(fault) => fault.retry_after,
             TablesFault::None { .. } | TablesFault::Several { .. } => None,
         };
-        Outcome { aborted: true, wait, ..Outcome::default() }
+        BatchResult { aborted: true, retry_after, ..BatchResult::default() }
     }
 
     /// How many entries may still be removed within this period.
     fn removals_left(&mut self, config: &Config) -> usize {
         // A little less than a period, so that the next periodic pass surely finds room.
-        let window = config.route.period.unwrap_or(batch::UNWELL) * 9 / 10;
+        let window = config.route.period.unwrap_or(batch::RESYNC_WHILE_OUT_OF_SYNC) * 9 / 10;
         while self.removed.front().is_some_and(|at| at.elapsed() >= window) {
             self.removed.pop_front();
         }
@@ -327,7 +319,7 @@ impl RoutePass {
         }
     }
 
-    fn report_plan(&mut self, plan: &RoutePlan, scope: &Scope, work: &mut Work<'_>) {
+    fn report_plan(&mut self, plan: &RoutePlan, scope: &BatchScope, work: &mut Work<'_>) {
         for (node, problem) in plan.problems.iter().filter(|(node, _)| scope.contains(&ObjectKey::cluster(node))) {
             warn!(node, %problem, "not as wanted");
             self.warn_node(work, node, "CreateRouteFailed", problem.to_string());
@@ -474,7 +466,7 @@ impl RoutePass {
         }
         let due: Vec<_> =
             due.into_iter().filter_map(|(node, routed)| Some((work.view(&node)?.clone(), routed))).collect();
-        let ended = at_once(CONCURRENCY, due, |(view, routed)| self.tell_one(view, routed)).await;
+        let ended = for_each_limited(CONCURRENCY, due, |(view, routed)| self.tell_one(view, routed)).await;
         for (node, told) in ended {
             match told {
                 // What we wrote ourselves is no change that has to be looked at.
@@ -493,7 +485,7 @@ impl RoutePass {
         let Context { cluster, fence, .. } = &self.context;
         let change = |fresh: &NodeView| condition::tell(fresh.network_unavailable.as_ref(), routed).map(body);
         // Much may have been written to the node since the pass began.
-        let view = write::watched_since(&self.nodes.store, &view).unwrap_or(view);
+        let view = write::watched_since(&self.nodes, &view).unwrap_or(view);
         match write::patch_fresh(cluster, fence, &view, Target::Conditions, change).await {
             Ok(Some(now)) => (now.name, Told::Now(now.network_unavailable)),
             Ok(None) | Err(WriteFault::Gone) => (view.name.clone(), Told::Gone),

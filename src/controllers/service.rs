@@ -75,20 +75,8 @@ pub async fn run(context: Context) {
         let memory = Memory::new(context.alarms.clone(), vanished.clone());
         let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), memory));
         let starting = reconciler.clone();
-        let served = reconciler.clone();
         let (sender, keys) = mpsc::unbounded_channel();
-        let config = context.config.clone();
-        let driver = workqueue::drive(
-            CONTROLLER,
-            keys,
-            move || config.borrow().service.concurrency,
-            move |key| served.is_served(key),
-            term.clone(),
-            move |key| {
-                let reconciler = reconciler.clone();
-                async move { reconciler.reconcile(&key).await }
-            },
-        );
+        let driver = workqueue::drive(reconciler, keys, term.clone());
         let lost = async {
             tokio::select! {
                 biased;

@@ -1,108 +1,95 @@
-//! The driver for controllers that work on one object at a time.
+//! The driver for controllers that reconcile one object at a time.
 //!
-//! Keys that change are worked on once each, however often they changed; one run per key at a time, many keys at once.
-//! The first change is worked on at once, those that follow within a second together.
-//! A key that changes while it is worked on is worked on again afterwards. A failure is repeated with growing pauses,
-//! per key. A run that panics counts as a failure of its key and of nothing else.
+//! Keys that change are reconciled once each, however often they changed; one reconcile per key at a time, many keys in
+//! parallel. The first change starts a reconcile at once, those that follow within a second share the next one. A key that
+//! changes during its reconcile is reconciled again afterwards. A failure is retried with backoff, per key. A panic is a
+//! failure of its key and of nothing else.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::mpsc;
-use tokio::task::{Id, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::time::{DelayQueue, delay_queue};
-use tracing::{error, warn};
+use tracing::{Instrument, error, warn};
 
-use crate::jitter;
+use super::backoff::Backoff;
+use super::reconcile_span;
 use crate::plan::inputs::ObjectKey;
 use crate::telemetry::metrics;
 
-/// An object that keeps changing is worked on no more often than this, so that many changes ride on one run.
+/// The least time between two starts for one object, so that many changes share a reconcile.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Urgent objects that go before others in a row.
+/// Urgent objects that overtake others in a row.
 const MOST_OVERTAKING: usize = 3;
 
-/// How long runs under way may take to end after a stop.
+/// How long reconciles that run may take to end after a stop.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// What a run came to.
+/// What a reconcile of one object came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
-    /// The object is as wanted.
+    /// The object is in sync.
     Done,
-    /// All is well so far, and there is more to do at this time from now.
-    Again(Duration),
-    /// It failed; try again after a pause that grows with each failure, at least this long.
-    Failed(Pause),
+    /// Nothing failed, and the object is reconciled again after this time.
+    RequeueAfter(Duration),
+    /// It failed and is retried with this backoff.
+    Failed(Backoff),
 }
 
-/// Bounds of the pause after a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pause {
-    /// After the first failure; doubles with each further one.
-    pub first: Duration,
-    /// Never longer than this.
-    pub longest: Duration,
-}
-
-impl Pause {
-    /// For trouble that passes by itself.
-    pub const SHORT: Self = Self { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
-    /// For what somebody has to change first.
-    pub const LONG: Self = Self { first: Duration::from_secs(30), longest: Duration::from_secs(300) };
-
-    /// The pause after `failures` failures in a row, 1 or more; `spread` from 0 to 1 moves it by up to a quarter.
-    fn after(self, failures: u32, spread: f64) -> Duration {
-        let doubled = self.first.saturating_mul(1 << (failures.saturating_sub(1)).min(16));
-        doubled.min(self.longest).mul_f64(1.0 - 0.25 * spread)
+impl ReconcileResult {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Done => "ok",
+            Self::RequeueAfter(_) => "again",
+            Self::Failed(_) => "failed",
+        }
     }
 }
 
-/// Runs `reconcile` for every key that arrives until `stop`, with at most `concurrency()` at once. Where more wait, those
-/// that are `urgent` go before others, of which every fourth run is one nevertheless.
-pub async fn drive<F, R>(
-    controller: &'static str,
+/// A controller's work on single objects.
+pub trait ObjectReconciler: Send + Sync + 'static {
+    /// The controller's name in logs and metrics.
+    const NAME: &'static str;
+
+    /// The most reconciles at a time; read before each start.
+    fn concurrency(&self) -> usize;
+
+    /// Whether an object that waits overtakes others. Every fourth start is not urgent nevertheless.
+    fn is_urgent(&self, key: &ObjectKey) -> bool;
+
+    /// Observes, plans, executes, reports.
+    fn reconcile(&self, key: &ObjectKey) -> impl Future<Output = ReconcileResult> + Send;
+}
+
+/// Runs `reconciler` for every key that arrives, until `stop` is cancelled.
+pub async fn drive<R: ObjectReconciler>(
+    reconciler: Arc<R>,
     mut keys: mpsc::UnboundedReceiver<Vec<ObjectKey>>,
-    concurrency: impl Fn() -> usize,
-    urgent: impl Fn(&ObjectKey) -> bool,
     stop: CancellationToken,
-    reconcile: F,
-) where
-    F: Fn(ObjectKey) -> R,
-    R: Future<Output = ReconcileResult> + Send + 'static,
-{
+) {
     let mut queue = Queue::default();
-    let mut runs = JoinSet::new();
-    let mut running: HashMap<Id, (ObjectKey, Instant)> = HashMap::new();
+    let mut running = JoinSet::new();
+    let urgent = |key: &ObjectKey| reconciler.is_urgent(key);
     loop {
-        while running.len() < concurrency().max(1) {
+        while running.len() < reconciler.concurrency().max(1) {
             let Some(key) = queue.start() else { break };
-            let handle = runs.spawn(reconcile(key.clone()));
-            running.insert(handle.id(), (key, Instant::now()));
+            let span = reconcile_span(R::NAME, Some(&key));
+            running.spawn(reconcile(reconciler.clone(), key).instrument(span));
         }
-        metrics::queue_length(controller, queue.waiting());
-        // In the order in which they are never starved: what ends is bounded by what runs, what is due by what ended.
+        metrics::queue_length(R::NAME, queue.waiting());
+        // The order starves none: what ends is bounded by what runs, what is due by what ended.
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(ended) = runs.join_next_with_id() => {
-                let (id, verdict) = match ended {
-                    Ok((id, verdict)) => (id, verdict),
-                    Err(failure) => {
-                        let object = running.get(&failure.id()).map(|(key, _)| key.to_string()).unwrap_or_default();
-                        error!(controller, object, "a reconcile ended abnormally; its object is tried again");
-                        (failure.id(), ReconcileResult::Failed(Pause::LONG))
-                    }
-                };
-                if let Some((key, started)) = running.remove(&id) {
-                    metrics::reconcile(controller, outcome(verdict), started.elapsed());
-                    queue.end(key, verdict, &urgent);
-                }
-            }
+            Some(Ok((key, result))) = running.join_next() => queue.end(key, result, &urgent),
             key = queue.due() => queue.enqueue(key, &urgent),
             batch = keys.recv() => match batch {
                 Some(batch) => batch.into_iter().for_each(|key| queue.add(key, &urgent)),
@@ -110,39 +97,42 @@ pub async fn drive<F, R>(
             },
         }
     }
-    metrics::queue_length(controller, 0);
-    let ended = tokio::time::timeout(GRACE, async { while runs.join_next().await.is_some() {} }).await;
+    metrics::queue_length(R::NAME, 0);
+    let ended = tokio::time::timeout(GRACE, async { while running.join_next().await.is_some() {} }).await;
     if ended.is_err() {
+        let count = running.len();
         warn!(
-            controller,
-            count = runs.len(),
-            "reconciles did not end in time and are cut off; the next run repairs what they left"
+            controller = R::NAME,
+            count, "reconciles that did not end in time are cancelled; the next run repairs them"
         );
-        runs.abort_all();
+        running.abort_all();
     }
 }
 
-const fn outcome(verdict: ReconcileResult) -> &'static str {
-    match verdict {
-        ReconcileResult::Done => "ok",
-        ReconcileResult::Again(_) => "again",
-        ReconcileResult::Failed(_) => "failed",
-    }
+/// One reconcile; a panic is a failure of its object, not the end of the controller.
+async fn reconcile<R: ObjectReconciler>(reconciler: Arc<R>, key: ObjectKey) -> (ObjectKey, ReconcileResult) {
+    let started = Instant::now();
+    let result = AssertUnwindSafe(reconciler.reconcile(&key)).catch_unwind().await.unwrap_or_else(|_| {
+        error!("the reconcile panicked; the controller retries the object");
+        ReconcileResult::Failed(Backoff::LONG)
+    });
+    metrics::reconcile(R::NAME, result.label(), started.elapsed());
+    (key, result)
 }
 
-/// Which keys wait, which are worked on, and which wait for their time.
+/// Which keys wait, which are being reconciled, and which wait for their time.
 #[derive(Debug, Default)]
 struct Queue {
-    order: VecDeque<ObjectKey>,
-    /// Those that go before others.
+    normal: VecDeque<ObjectKey>,
     urgent: VecDeque<ObjectKey>,
-    /// How many urgent ones went before others since one of those went.
+    /// How many urgent keys overtook normal ones since one of those started.
     overtaken: usize,
+    /// What is in one of the queues.
     waiting: HashSet<ObjectKey>,
-    /// Worked on now; true if the key changed meanwhile.
+    /// Being reconciled; true if the key changed meanwhile.
     active: HashMap<ObjectKey, bool>,
-    /// When runs for a key began, for as long as that matters. In order.
-    begun: VecDeque<(Instant, ObjectKey)>,
+    /// Starts within the last [`INTERVAL`], in order.
+    started: VecDeque<(Instant, ObjectKey)>,
     failures: BTreeMap<ObjectKey, u32>,
     timers: DelayQueue<ObjectKey>,
     timer_of: HashMap<ObjectKey, delay_queue::Key>,
@@ -153,23 +143,22 @@ impl Queue {
         if let Some(changed) = self.active.get_mut(&key) {
             *changed = true;
         } else if !self.waiting.contains(&key) {
-            self.cancel_timer(&key);
-            self.forget_begun();
-            match self.begun.iter().rev().find(|(_, begun)| *begun == key) {
-                Some((begun, _)) => self.start_timer(key, *begun + INTERVAL),
+            if let Some(timer) = self.timer_of.remove(&key) {
+                self.timers.remove(&timer);
+            }
+            self.forget_starts();
+            match self.started.iter().rev().find(|(_, started)| *started == key) {
+                Some((started, _)) => self.start_timer(key, *started + INTERVAL),
                 None => self.enqueue(key, urgent),
             }
         }
     }
 
-    /// Its time has come.
+    /// Its time has come; a key with a timer is neither waiting nor active.
     fn enqueue(&mut self, key: ObjectKey, urgent: &impl Fn(&ObjectKey) -> bool) {
-        if let Some(changed) = self.active.get_mut(&key) {
-            *changed = true;
-        } else if self.waiting.insert(key.clone()) {
-            let lane = if urgent(&key) { &mut self.urgent } else { &mut self.order };
-            lane.push_back(key);
-        }
+        self.waiting.insert(key.clone());
+        let lane = if urgent(&key) { &mut self.urgent } else { &mut self.normal };
+        lane.push_back(key);
     }
 
     fn start_timer(&mut self, key: ObjectKey, at: Instant) {
@@ -177,53 +166,46 @@ impl Queue {
         self.timer_of.insert(key, timer);
     }
 
-    fn forget_begun(&mut self) {
+    fn forget_starts(&mut self) {
         let now = Instant::now();
-        while self.begun.front().is_some_and(|(begun, _)| *begun + INTERVAL <= now) {
-            self.begun.pop_front();
+        while self.started.front().is_some_and(|(started, _)| *started + INTERVAL <= now) {
+            self.started.pop_front();
         }
     }
 
     fn start(&mut self) -> Option<ObjectKey> {
-        let overtakes = !self.urgent.is_empty() && (self.order.is_empty() || self.overtaken < MOST_OVERTAKING);
-        self.overtaken = if overtakes && !self.order.is_empty() { self.overtaken + 1 } else { 0 };
-        let key = if overtakes { self.urgent.pop_front() } else { self.order.pop_front() }?;
+        let overtakes = !self.urgent.is_empty() && (self.normal.is_empty() || self.overtaken < MOST_OVERTAKING);
+        self.overtaken = if overtakes && !self.normal.is_empty() { self.overtaken + 1 } else { 0 };
+        let key = if overtakes { self.urgent.pop_front() } else { self.normal.pop_front() }?;
         self.waiting.remove(&key);
         self.active.insert(key.clone(), false);
-        self.forget_begun();
-        self.begun.push_back((Instant::now(), key.clone()));
+        self.forget_starts();
+        self.started.push_back((Instant::now(), key.clone()));
         Some(key)
     }
 
-    fn end(&mut self, key: ObjectKey, verdict: ReconcileResult, urgent: &impl Fn(&ObjectKey) -> bool) {
+    fn end(&mut self, key: ObjectKey, result: ReconcileResult, urgent: &impl Fn(&ObjectKey) -> bool) {
         let changed = self.active.remove(&key).unwrap_or(false);
-        let again = match verdict {
-            ReconcileResult::Done => {
-                self.failures.remove(&key);
-                None
-            }
-            ReconcileResult::Again(pause) => {
-                self.failures.remove(&key);
-                Some(pause)
-            }
-            ReconcileResult::Failed(pause) => {
-                let failures = self.failures.entry(key.clone()).or_insert(0);
-                *failures += 1;
-                Some(pause.after(*failures, jitter::share()))
-            }
+        let delay = if let ReconcileResult::Failed(backoff) = result {
+            let failures = self.failures.entry(key.clone()).or_insert(0);
+            *failures += 1;
+            Some(backoff.delay(*failures))
+        } else {
+            self.failures.remove(&key);
+            if let ReconcileResult::RequeueAfter(delay) = result { Some(delay) } else { None }
         };
         if changed {
             self.add(key, urgent);
-        } else if let Some(pause) = again {
-            self.start_timer(key, Instant::now() + pause);
+        } else if let Some(delay) = delay {
+            self.start_timer(key, Instant::now() + delay);
         }
     }
 
     fn waiting(&self) -> usize {
-        self.order.len() + self.urgent.len()
+        self.normal.len() + self.urgent.len()
     }
 
-    /// The next key whose pause is over; never ready if no key waits for its time.
+    /// The next key whose time has come; never ready if none waits for its time.
     async fn due(&mut self) -> ObjectKey {
         match std::future::poll_fn(|context| self.timers.poll_expired(context)).await {
             Some(expired) => {
@@ -234,55 +216,55 @@ impl Queue {
             None => std::future::pending().await,
         }
     }
-
-    fn cancel_timer(&mut self, key: &ObjectKey) {
-        if let Some(timer) = self.timer_of.remove(key) {
-            self.timers.remove(&timer);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use parking_lot::Mutex;
 
     use super::*;
 
-    /// Every start of a run: which key, and how long after the test began.
+    /// Every start: which key, and how long after the test began.
     type Log = Arc<Mutex<Vec<(String, Duration)>>>;
+
+    struct Scripted<F> {
+        concurrency: usize,
+        log: Log,
+        began: Instant,
+        script: F,
+    }
+
+    impl<F: Fn(&ObjectKey, usize) -> (Duration, ReconcileResult) + Send + Sync + 'static> ObjectReconciler for Scripted<F> {
+        const NAME: &'static str = "test";
+
+        fn concurrency(&self) -> usize {
+            self.concurrency
+        }
+
+        fn is_urgent(&self, key: &ObjectKey) -> bool {
+            key.name.starts_with("urgent")
+        }
+
+        async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
+            let nth = {
+                let mut log = self.log.lock();
+                log.push((key.name.clone(), self.began.elapsed()));
+                log.iter().filter(|(name, _)| *name == key.name).count()
+            };
+            let (takes, result) = (self.script)(key, nth);
+            tokio::time::sleep(takes).await;
+            result
+        }
+    }
 
     fn start(
         concurrency: usize,
-        run: impl Fn(ObjectKey, usize) -> (Duration, ReconcileResult) + Send + Sync + 'static,
+        script: impl Fn(&ObjectKey, usize) -> (Duration, ReconcileResult) + Send + Sync + 'static,
     ) -> (mpsc::UnboundedSender<Vec<ObjectKey>>, Log, CancellationToken, tokio::task::JoinHandle<()>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let log: Log = Log::default();
-        let stop = CancellationToken::new();
-        let began = Instant::now();
-        let run = Arc::new(run);
-        let (seen, token) = (log.clone(), stop.clone());
-        let task = tokio::spawn(drive(
-            "test",
-            receiver,
-            move || concurrency,
-            |key| key.name.starts_with("urgent"),
-            token,
-            move |key| {
-                let (seen, run) = (seen.clone(), run.clone());
-                async move {
-                    let nth = {
-                        let mut seen = seen.lock();
-                        seen.push((key.name.clone(), began.elapsed()));
-                        seen.iter().filter(|(name, _)| *name == key.name).count()
-                    };
-                    let (takes, verdict) = run(key, nth);
-                    tokio::time::sleep(takes).await;
-                    verdict
-                }
-            },
-        ));
+        let (log, stop) = (Log::default(), CancellationToken::new());
+        let reconciler = Scripted { concurrency, log: log.clone(), began: Instant::now(), script };
+        let task = tokio::spawn(drive(Arc::new(reconciler), receiver, stop.clone()));
         (sender, log, stop, task)
     }
 
@@ -297,7 +279,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_changes_while_worked_on_runs_once_more() {
+    async fn a_key_that_changes_during_its_reconcile_is_reconciled_once_more() {
         let (sender, log, stop, task) = start(4, |_, _| (SECOND, ReconcileResult::Done));
         sender.send(vec![key("a")]).unwrap();
         tokio::time::sleep(SECOND / 2).await;
@@ -311,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_changes_in_a_short_time_ride_on_few_runs() {
+    async fn many_changes_in_a_short_time_share_few_reconciles() {
         let (sender, log, stop, task) = start(4, |_, _| (SECOND / 20, ReconcileResult::Done));
         for _ in 0..30 {
             sender.send(vec![key("a")]).unwrap();
@@ -325,24 +307,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_pause_longer_each_time_and_success_forgets_them() {
+    async fn failures_back_off_and_success_forgets_them() {
         let (sender, log, stop, task) = start(1, |_, nth| {
-            (Duration::ZERO, if nth < 4 { ReconcileResult::Failed(Pause::SHORT) } else { ReconcileResult::Done })
+            (Duration::ZERO, if nth < 4 { ReconcileResult::Failed(Backoff::SHORT) } else { ReconcileResult::Done })
         });
         sender.send(vec![key("a")]).unwrap();
         tokio::time::sleep(60 * SECOND).await;
         let times: Vec<_> = log.lock().iter().map(|(_, at)| *at).collect();
         assert_eq!(times.len(), 4, "three failures, then done: {times:?}");
-        for (pause, most) in times.windows(2).map(|pair| pair[1] - pair[0]).zip([1, 2, 4]) {
-            assert!(pause <= most * SECOND + SECOND / 10 && pause >= most * SECOND * 3 / 4, "{times:?}");
+        for (delay, most) in times.windows(2).map(|pair| pair[1] - pair[0]).zip([1, 2, 4]) {
+            assert!(delay <= most * SECOND + SECOND / 10 && delay >= most * SECOND * 3 / 4, "{times:?}");
         }
         stop.cancel();
         task.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_does_not_wait_for_the_pause() {
-        let (sender, log, stop, task) = start(1, |_, _| (Duration::ZERO, ReconcileResult::Failed(Pause::LONG)));
+    async fn a_change_does_not_wait_for_the_backoff() {
+        let (sender, log, stop, task) = start(1, |_, _| (Duration::ZERO, ReconcileResult::Failed(Backoff::LONG)));
         sender.send(vec![key("a")]).unwrap();
         tokio::time::sleep(SECOND).await;
         sender.send(vec![key("a")]).unwrap();
@@ -366,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn concurrency_bounds_what_runs_at_once() {
+    async fn concurrency_limits_parallel_reconciles() {
         let (sender, log, stop, task) = start(2, |_, _| (10 * SECOND, ReconcileResult::Done));
         sender.send((0..6).map(|n| key(&n.to_string())).collect()).unwrap();
         tokio::time::sleep(5 * SECOND).await;
@@ -378,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_urgent_goes_first_and_starves_nobody() {
+    async fn urgent_keys_go_first_and_starve_no_other() {
         let (sender, log, stop, task) = start(1, |_, _| (SECOND, ReconcileResult::Done));
         sender.send((0..3).map(|n| key(&n.to_string())).collect()).unwrap();
         tokio::time::sleep(SECOND / 2).await;

@@ -16,10 +16,10 @@ use super::references::{Leaving, Reader, settings_of};
 use super::report::{self, Trouble};
 use super::rounds::{Rounds, cycle};
 use super::status::{self, label};
-use super::{Context, Views};
+use super::{CONTROLLER, Context, Views};
 use crate::alibaba::{Fault, FaultKind};
 use crate::config::checked as config;
-use crate::controllers::workqueue::ReconcileResult;
+use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::clb::naming::{FINALIZER, LABEL_HASH};
 use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::{Part, Plan};
@@ -66,6 +66,23 @@ pub(super) fn settings(context: &Context) -> Settings {
     settings_of(&context.config.borrow(), &context.place)
 }
 
+impl ObjectReconciler for Reconciler {
+    const NAME: &'static str = CONTROLLER;
+
+    fn concurrency(&self) -> usize {
+        self.context.config.borrow().service.concurrency
+    }
+
+    /// A load balancer is known to serve the Service: a change of it is likely one of its backends.
+    fn is_urgent(&self, key: &ObjectKey) -> bool {
+        self.memory.knows(key)
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
+        self.reconcile_one(key).await
+    }
+}
+
 impl Reconciler {
     pub(super) fn new(context: Context, views: Views, memory: Memory) -> Self {
         let reader = Reader::new(context.cluster.clone(), context.cloud.clone(), context.place.clone(), views);
@@ -84,13 +101,8 @@ impl Reconciler {
         }
     }
 
-    /// Whether a load balancer is known to serve the Service: a change of it is likely one of its backends.
-    pub(super) fn is_served(&self, key: &ObjectKey) -> bool {
-        self.memory.knows(key)
-    }
-
     /// One look at one Service, with everything that follows from it.
-    pub(super) async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
+    async fn reconcile_one(&self, key: &ObjectKey) -> ReconcileResult {
         let Some(service) = self.reader.views().services.get(key) else {
             self.memory.gone(key);
             return ReconcileResult::Done;
@@ -158,7 +170,7 @@ impl Reconciler {
         // A Service that now names another load balancer needs to be read anew.
         let remembered = remembered.filter(|remembered| is_of(&remembered.observed, &wanted.desired));
         if !status::add_finalizer(cluster, fence, service).await? {
-            return Ok(ReconcileResult::Again(SECOND_SIGHTING));
+            return Ok(ReconcileResult::RequeueAfter(SECOND_SIGHTING));
         }
 
         let desired = &wanted.desired;
@@ -248,7 +260,7 @@ impl Reconciler {
         let drift = drift_check.map(|period| self.rounds.until_next(period));
         let unsettled = self.memory.creations.look_again(&service.key);
         let soonest = drift.into_iter().chain(readiness::look_again(&wanted.readiness)).chain(unsettled).min();
-        Ok(soonest.map_or(ReconcileResult::Done, ReconcileResult::Again))
+        Ok(soonest.map_or(ReconcileResult::Done, ReconcileResult::RequeueAfter))
     }
 
     /// Why no backend is removed, whatever the Service says.
@@ -445,7 +457,7 @@ impl Reconciler {
             // empty because a permission is missing.
             let left = SECOND_SIGHTING.saturating_sub(self.memory.missing_since(&service.key).elapsed());
             if !left.is_zero() {
-                return Ok(ReconcileResult::Again(left));
+                return Ok(ReconcileResult::RequeueAfter(left));
             }
             if !label(service).is_empty() {
                 report::left_behind(cluster.events(), service, label(service));
@@ -478,7 +490,7 @@ impl Reconciler {
             && !left.is_zero()
         {
             // Something of ours may still show up on a load balancer that stays.
-            return Ok(ReconcileResult::Again(left));
+            return Ok(ReconcileResult::RequeueAfter(left));
         }
         let done = execution.done;
         let kept = leaving.keeps().then(|| observed.instance.map(|instance| instance.id)).flatten();

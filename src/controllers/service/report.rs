@@ -12,7 +12,8 @@ use super::observe::FindError;
 use super::{COMPONENT, CONTROLLER};
 use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::{Events, Regarding, WriteFault};
-use crate::controllers::workqueue::{Pause, ReconcileResult};
+use crate::controllers::Backoff;
+use crate::controllers::workqueue::ReconcileResult;
 use crate::plan::clb::Problem;
 use crate::plan::clb::annotations::PREFIX;
 use crate::plan::clb::desired::Desired;
@@ -117,25 +118,27 @@ impl Trouble {
     /// When to try again.
     pub(super) fn verdict(&self) -> ReconcileResult {
         match self {
-            Self::Missing { again, .. } | Self::Unsettled(again) => ReconcileResult::Again(*again),
-            Self::EndpointsUnread => ReconcileResult::Again(UNREAD),
+            Self::Missing { again, .. } | Self::Unsettled(again) => ReconcileResult::RequeueAfter(*again),
+            Self::EndpointsUnread => ReconcileResult::RequeueAfter(UNREAD),
             Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
-                ReconcileResult::Failed(Pause::LONG)
+                ReconcileResult::Failed(Backoff::LONG)
             }
             // Somebody is about to correct it.
             Self::Doubt(_) => {
-                ReconcileResult::Failed(Pause { first: Duration::from_secs(5), longest: Duration::from_secs(20) })
+                ReconcileResult::Failed(Backoff { first: Duration::from_secs(5), longest: Duration::from_secs(20) })
             }
             Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) => pause(fault),
-            Self::Find(_) => ReconcileResult::Failed(Pause::LONG),
+            Self::Find(_) => ReconcileResult::Failed(Backoff::LONG),
             Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading)
-            | Self::Gates(WriteFault::Unavailable(_) | WriteFault::NotLeading) => ReconcileResult::Failed(Pause::SHORT),
-            Self::Kubernetes(_) | Self::Gates(_) => ReconcileResult::Failed(Pause::LONG),
+            | Self::Gates(WriteFault::Unavailable(_) | WriteFault::NotLeading) => {
+                ReconcileResult::Failed(Backoff::SHORT)
+            }
+            Self::Kubernetes(_) | Self::Gates(_) => ReconcileResult::Failed(Backoff::LONG),
             Self::Execution(execution) => match (&execution.stopped, execution.refused.first()) {
                 (Some((_, fault)), _) | (None, Some((_, fault))) => pause(fault),
-                (None, None) => ReconcileResult::Failed(Pause::SHORT),
+                (None, None) => ReconcileResult::Failed(Backoff::SHORT),
             },
-            Self::Unresolved(_) => ReconcileResult::Failed(Pause { first: Duration::from_secs(5), ..Pause::LONG }),
+            Self::Unresolved(_) => ReconcileResult::Failed(Backoff { first: Duration::from_secs(5), ..Backoff::LONG }),
         }
     }
 
@@ -164,21 +167,22 @@ impl Trouble {
 /// How long to leave an object alone after a fault.
 fn pause(fault: &Fault) -> ReconcileResult {
     if fault.held_back() {
-        return ReconcileResult::Again(fault.retry_after.unwrap_or_default());
+        return ReconcileResult::RequeueAfter(fault.retry_after.unwrap_or_default());
     }
-    let at_least = |pause: Pause| Pause { first: fault.retry_after.unwrap_or(pause.first).max(pause.first), ..pause };
+    let at_least =
+        |backoff: Backoff| Backoff { first: fault.retry_after.unwrap_or(backoff.first).max(backoff.first), ..backoff };
     ReconcileResult::Failed(match fault.kind {
         FaultKind::Busy | FaultKind::Exists | FaultKind::Gone | FaultKind::Ambiguous | FaultKind::NotLeading => {
-            Pause::SHORT
+            Backoff::SHORT
         }
-        FaultKind::Transient | FaultKind::InUse => Pause { first: Duration::from_secs(3), ..Pause::SHORT },
-        FaultKind::Throttled => at_least(Pause { first: Duration::from_secs(10), longest: Duration::from_secs(120) }),
+        FaultKind::Transient | FaultKind::InUse => Backoff { first: Duration::from_secs(3), ..Backoff::SHORT },
+        FaultKind::Throttled => at_least(Backoff { first: Duration::from_secs(10), longest: Duration::from_secs(120) }),
         FaultKind::Quota
         | FaultKind::Capacity
         | FaultKind::Credential
         | FaultKind::Denied
         | FaultKind::Rejected
-        | FaultKind::Bug => at_least(Pause::LONG),
+        | FaultKind::Bug => at_least(Backoff::LONG),
     })
 }
 
