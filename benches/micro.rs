@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alicloud_ccm::alibaba::Cloud;
+use alicloud_ccm::alibaba::CloudClient;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::catalog::CATALOG;
 use alicloud_ccm::cluster::Cluster;
@@ -163,7 +163,7 @@ fn calls(criterion: &mut Criterion) {
     for count in [1, 100] {
         let list: Vec<Value> = (0..count).map(balancer).collect();
         let body = json!({"RequestId": "r", "TotalCount": count, "LoadBalancers": {"LoadBalancer": list}});
-        let cloud = Cloud::new(Arc::new(Prepared(body.to_string().into())), &config.cloud, "cn-hangzhou");
+        let cloud = CloudClient::new(Arc::new(Prepared(body.to_string().into())), &config.cloud, "cn-hangzhou");
         criterion.bench_function(&format!("signed call, {count} load balancers in the answer"), |bencher| {
             bencher.iter(|| runtime.block_on(cloud.slb.find_by_tag("k", "v")).unwrap());
         });

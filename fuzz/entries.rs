@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use alicloud_ccm::alibaba::Cloud;
+use alicloud_ccm::alibaba::CloudClient;
 use alicloud_ccm::alibaba::ecs::InstanceFilter;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::catalog::CATALOG;
@@ -73,10 +73,10 @@ pub(crate) fn cloud_answers(data: &[u8]) {
         configured("access_key_id = \"i\"\naccess_key_secret = \"s\"\nrole_arn = \"acs:ram::1:role/ccm\"\n")
     });
     let answer = Bytes::copy_from_slice(data);
-    let cloud = |config: &Config| Cloud::new(Arc::new(Always(answer.clone())), &config.cloud, "cn-hangzhou");
+    let cloud = |config: &Config| CloudClient::new(Arc::new(Always(answer.clone())), &config.cloud, "cn-hangzhou");
     let (by_key, by_role, assumed) = (cloud(&KEY), cloud(&ROLE), cloud(&ASSUMED));
     within_an_hour(async {
-        let Cloud { slb, vpc, ecs, .. } = &by_key;
+        let CloudClient { slb, vpc, ecs, .. } = &by_key;
         let _ = slb.describe_instance("lb-1").await;
         let _ = slb.find_by_tag("k", "v").await;
         let _ = slb.find_by_name("a").await;

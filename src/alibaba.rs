@@ -7,7 +7,7 @@
 //! Nothing here waits for the cloud to finish something, and nothing is tried again except as `wire` and `call` say.
 
 pub mod actions;
-mod call;
+mod client;
 mod credentials;
 mod decode;
 pub mod ecs;
@@ -27,60 +27,58 @@ pub mod transport;
 pub mod vpc;
 
 #[cfg(test)]
-mod script;
-#[cfg(test)]
-pub(crate) mod simulated;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 
-pub use call::Call;
+use client::SigningClient;
 pub use credentials::CredentialState;
 pub use fault::{Fault, FaultKind};
 pub use rate_limit::Priority;
 
 use crate::config::checked;
 
-/// The cloud, product by product. Cheap to clone; clones share connections, credentials and budgets.
+/// The cloud, product by product. Cheap to clone; clones share connections, credentials and rate_limiter.
 #[derive(Clone, Debug)]
-pub struct Cloud {
+pub struct CloudClient {
     /// Instances and network interfaces.
     pub ecs: ecs::Ecs,
     /// Routes, vSwitches, EIPs.
     pub vpc: vpc::Vpc,
     /// Classic load balancers.
     pub slb: slb::Slb,
-    call: Call,
+    signing: SigningClient,
 }
 
-impl Cloud {
+impl CloudClient {
     /// The cloud as seen from `region`. Makes no call yet.
     #[must_use]
     pub fn new(transport: Arc<dyn transport::Transport>, config: &checked::Cloud, region: &str) -> Self {
-        let call = Call::new(transport, config, region);
-        Self { ecs: ecs::Ecs(call.clone()), vpc: vpc::Vpc(call.clone()), slb: slb::Slb(call.clone()), call }
+        let signing = SigningClient::new(transport, config, region);
+        Self { ecs: ecs::Ecs(signing.clone()), vpc: vpc::Vpc(signing.clone()), slb: slb::Slb(signing.clone()), signing }
     }
 
-    /// From the next call on, all clones use these credentials, endpoints, budgets and timeouts. The region changes only
+    /// From the next call on, all clones use these credentials, endpoints, rate_limiter and timeouts. The region changes only
     /// if the configuration states one.
     pub fn reconfigure(&self, config: &checked::Cloud) {
-        self.call.reconfigure(config);
+        self.signing.reconfigure(config);
     }
 
     /// The region that calls go to unless they name another.
     #[must_use]
     pub fn region(&self) -> String {
-        self.call.region()
+        self.signing.region()
     }
 
     /// Grows whenever other credentials are configured: as long as it is the same, so is the account.
     #[must_use]
     pub fn credentials_version(&self) -> u64 {
-        self.call.credentials_version()
+        self.signing.credentials_version()
     }
 
     /// Whether calls can be signed, for readiness.
     #[must_use]
     pub fn credential_state(&self) -> CredentialState {
-        self.call.credential_state()
+        self.signing.credential_state()
     }
 }

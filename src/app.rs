@@ -18,7 +18,7 @@ use tracing::{error, info, warn};
 use crate::alibaba::location;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
-use crate::alibaba::{Cloud, CredentialState};
+use crate::alibaba::{CloudClient, CredentialState};
 use crate::catalog::CATALOG;
 use crate::cluster::{Cluster, Regarding, elect};
 use crate::config::tls::server_config;
@@ -279,7 +279,7 @@ async fn host(cluster: &Cluster, place: &CloudLocation) -> Option<Regarding> {
 }
 
 /// Waits for the API server and for what the metadata service must tell, side by side.
-async fn connect(config: &Config, health: &Health) -> (Cluster, Cloud, CloudLocation) {
+async fn connect(config: &Config, health: &Health) -> (Cluster, CloudClient, CloudLocation) {
     // Neither is fine merely because nothing was heard of it yet.
     health.not_ready("kubernetes", "waiting for the API server to answer");
     health.not_ready("cloud", "where this process runs is not known yet");
@@ -298,7 +298,7 @@ async fn connect(config: &Config, health: &Health) -> (Cluster, Cloud, CloudLoca
         .await;
         let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
         let place = patiently(health, "cloud", || location::resolve(&config.cloud, &metadata)).await;
-        let cloud = Cloud::new(transport, &config.cloud, &place.region);
+        let cloud = CloudClient::new(transport, &config.cloud, &place.region);
         health.ready("cloud", "");
         (cloud, place)
     };
@@ -327,7 +327,7 @@ async fn patiently<T, E: std::fmt::Display, F: Future<Output = Result<T, E>>>(
 }
 
 /// Keeps the readiness checks true. Never returns.
-async fn watch_health(health: &Health, cluster: &Cluster, cloud: &Cloud, fence: &Fence) {
+async fn watch_health(health: &Health, cluster: &Cluster, cloud: &CloudClient, fence: &Fence) {
     let mut ticks = tokio::time::interval(HEALTH_PERIOD);
     loop {
         ticks.tick().await;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Span, error_span, field};
 
 pub use self::backoff::Backoff;
-use crate::alibaba::Cloud;
+use crate::alibaba::CloudClient;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::fence::Fence;
@@ -31,7 +31,7 @@ pub struct Context {
     /// The API server: watches, patches, events.
     pub cluster: Cluster,
     /// The cloud's products.
-    pub cloud: Cloud,
+    pub cloud: CloudClient,
     /// Asked for a permit before every write.
     pub fence: Fence,
     /// Where the cluster lives.

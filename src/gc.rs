@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::alibaba::{Cloud, Fault};
+use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
 use crate::fence::{Permit, fence};
 use crate::plan::clb::annotations::{Name, raw};
@@ -240,7 +240,7 @@ fn orphaned_routes(
         .collect()
 }
 
-async fn remove(cloud: &Cloud, permit: &Permit, orphan: &Orphan) -> Result<(), String> {
+async fn remove(cloud: &CloudClient, permit: &Permit, orphan: &Orphan) -> Result<(), String> {
     let told = |fault: Fault| fault.to_string();
     match orphan {
         Orphan::LoadBalancer { id, .. } => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::alibaba::Cloud;
+use crate::alibaba::CloudClient;
 use crate::alibaba::location;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
@@ -84,7 +84,7 @@ impl Preview {
 /// What commands look at.
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
-    pub(crate) cloud: Cloud,
+    pub(crate) cloud: CloudClient,
     pub(crate) place: CloudLocation,
 }
 
@@ -97,7 +97,7 @@ pub(crate) async fn connect(config: &Config) -> Result<World, PlanError> {
     let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new().map_err(|error| failed(&error))?);
     let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
     let place = location::resolve(&config.cloud, &metadata).await.map_err(|error| failed(&error))?;
-    let cloud = Cloud::new(transport, &config.cloud, &place.region);
+    let cloud = CloudClient::new(transport, &config.cloud, &place.region);
     Ok(World { cluster, cloud, place })
 }
 

@@ -1,4 +1,4 @@
-//! Every action that this program can call: budgets, metrics, error meaning and permissions come from this table.
+//! Every action that this program can call: rate limits, metrics, error meaning and permissions come from this table.
 
 use super::endpoints::Product;
 
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn every_action_is_listed_once_with_a_quota_and_a_permission() {
         let names: BTreeSet<_> = ALL.iter().map(|action| action.name).collect();
-        assert_eq!(names.len(), ALL.len(), "budgets are kept by name");
+        assert_eq!(names.len(), ALL.len(), "rate limits are kept by name");
         assert!(ALL.iter().all(|action| action.per_minute > 0));
         assert_eq!(CREATE_LOAD_BALANCER.0.permission(), "slb:CreateLoadBalancer");
         assert_eq!(DESCRIBE_VSWITCHES.0.permission(), "vpc:DescribeVSwitches");

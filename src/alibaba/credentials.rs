@@ -15,9 +15,9 @@ use tokio::time::Instant;
 use super::actions::Action;
 use super::endpoints::{self, Product};
 use super::metadata::{Metadata, MetadataError};
-use super::rpc::{Manner, Wire, fault};
+use super::rpc::{CallSettings, RpcClient, fault};
 use super::signing::KeyPair;
-use super::sts::{self, Issued, RoleRequest, Sts};
+use super::sts::{self, IssuedCredentials, RoleRequest, Sts};
 use super::{Fault, FaultKind};
 use crate::config::checked::{AccessKey, Credentials, Endpoints};
 use crate::config::secret::Secret;
@@ -97,39 +97,39 @@ impl CredentialError {
 /// What new keys are got from.
 #[derive(Debug)]
 pub(super) struct Source<'a> {
-    pub(super) wire: &'a Wire,
+    pub(super) rpc: &'a RpcClient,
     pub(super) metadata: &'a Metadata,
     pub(super) endpoints: &'a Endpoints,
     pub(super) region: &'a str,
-    pub(super) manner: &'a Manner,
+    pub(super) call_settings: &'a CallSettings,
 }
 
 /// Keys of one kind of credentials.
 #[derive(Debug)]
-pub(super) struct Provider {
+pub(super) struct CredentialProvider {
     config: Credentials,
     state: Mutex<State>,
-    /// Held while renewing: one at a time.
+    /// CachedKey while renewing: one at a time.
     renewing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    held: Option<Held>,
+    held: Option<CachedKey>,
     failed: Option<(Instant, CredentialError)>,
     forced_at: Option<Instant>,
     refusal: Option<String>,
 }
 
 #[derive(Clone, Debug)]
-struct Held {
+struct CachedKey {
     key: Arc<KeyPair>,
     /// `None` for keys without an end.
     until: Option<Instant>,
     renew_at: Option<Instant>,
 }
 
-impl Held {
+impl CachedKey {
     fn valid(&self) -> bool {
         self.until.is_none_or(|until| Instant::now() < until)
     }
@@ -139,10 +139,12 @@ impl Held {
     }
 }
 
-impl Provider {
+impl CredentialProvider {
     pub(super) fn new(config: Credentials) -> Self {
         let held = match &config {
-            Credentials::AccessKey(key) => Some(Held { key: Arc::new(key_pair(key)), until: None, renew_at: None }),
+            Credentials::AccessKey(key) => {
+                Some(CachedKey { key: Arc::new(key_pair(key)), until: None, renew_at: None })
+            }
             _ => None,
         };
         Self { config, state: Mutex::new(State { held, ..State::default() }), renewing: tokio::sync::Mutex::default() }
@@ -156,7 +158,8 @@ impl Provider {
         let state = self.state.lock();
         let failure = state.failed.as_ref().map(|(_, error)| error.to_string());
         // Keys that ended while nobody needed them are no failure: the next call gets new ones.
-        let usable = state.refusal.is_none() && (failure.is_none() || state.held.as_ref().is_some_and(Held::valid));
+        let usable =
+            state.refusal.is_none() && (failure.is_none() || state.held.as_ref().is_some_and(CachedKey::valid));
         CredentialState { usable, last_error: state.refusal.clone().or(failure) }
     }
 
@@ -198,7 +201,7 @@ impl Provider {
             return Err(error.clone());
         }
         match self.renew(source).await {
-            None => self.held().map(|held| held.key).ok_or(CredentialError::Expired(source.wire.now())),
+            None => self.held().map(|held| held.key).ok_or(CredentialError::Expired(source.rpc.now())),
             Some(error) => Err(error),
         }
     }
@@ -225,8 +228,8 @@ impl Provider {
     }
 
     /// What is held, unless its time is over.
-    fn held(&self) -> Option<Held> {
-        self.state.lock().held.clone().filter(Held::valid)
+    fn held(&self) -> Option<CachedKey> {
+        self.state.lock().held.clone().filter(CachedKey::valid)
     }
 
     fn may_try(&self, gap: Duration) -> bool {
@@ -236,7 +239,7 @@ impl Provider {
     /// Gets new keys; on failure the old ones stay.
     async fn renew(&self, source: &Source<'_>) -> Option<CredentialError> {
         let issued = self.issue(source).await.and_then(|issued| {
-            let left = issued.expires.duration_since(source.wire.now());
+            let left = issued.expires.duration_since(source.rpc.now());
             match Duration::try_from(left) {
                 Ok(left) if !left.is_zero() => Ok((issued.key, left)),
                 _ => Err(CredentialError::Expired(issued.expires)),
@@ -248,7 +251,8 @@ impl Provider {
                 let now = Instant::now();
                 let ahead = left.saturating_sub(MARGIN.max(left / 10)).max(SHORTEST_USE);
                 tracing::info!(seconds = left.as_secs(), "got temporary credentials");
-                state.held = Some(Held { key: Arc::new(key), until: Some(now + left), renew_at: Some(now + ahead) });
+                state.held =
+                    Some(CachedKey { key: Arc::new(key), until: Some(now + left), renew_at: Some(now + ahead) });
                 state.failed = None;
                 None
             }
@@ -260,7 +264,7 @@ impl Provider {
         }
     }
 
-    async fn issue(&self, source: &Source<'_>) -> Result<Issued, CredentialError> {
+    async fn issue(&self, source: &Source<'_>) -> Result<IssuedCredentials, CredentialError> {
         match &self.config {
             Credentials::AccessKey(_) => Err(CredentialError::Fixed),
             Credentials::AssumeRole { source: key, role_arn, session_name, duration, external_id } => {
@@ -296,7 +300,7 @@ impl Source<'_> {
     }
 
     fn sts<'a>(&'a self, url: &'a str) -> Sts<'a> {
-        Sts { wire: self.wire, url, manner: self.manner }
+        Sts { rpc: self.rpc, url, call_settings: self.call_settings }
     }
 }
 
@@ -313,7 +317,7 @@ async fn read_token(path: &Path) -> Result<Secret, CredentialError> {
     }
 }
 
-async fn from_instance(metadata: &Metadata, role: Option<&str>) -> Result<Issued, CredentialError> {
+async fn from_instance(metadata: &Metadata, role: Option<&str>) -> Result<IssuedCredentials, CredentialError> {
     let role = match role {
         Some(role) => role.to_owned(),
         None => match metadata.get(ROLE_KEY).await {

@@ -7,10 +7,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::actions::{DESCRIBE_INSTANCES, DESCRIBE_NETWORK_INTERFACES, MODIFY_NETWORK_INTERFACE};
+use super::client::SigningClient;
 use super::decode::{Flag, List, Nested, Tag, Text, tags, texts};
 use super::paging::{by_token, unique};
 use super::signing::Params;
-use super::{Call, Fault, FaultKind};
+use super::{Fault, FaultKind};
 use crate::fence::Permit;
 use crate::plan::node::instance::{Instance, NetworkInterface};
 
@@ -37,7 +38,7 @@ pub enum InstanceFilter {
 
 /// Calls to ECS.
 #[derive(Clone, Debug)]
-pub struct Ecs(pub(super) Call);
+pub struct Ecs(pub(super) SigningClient);
 
 impl Ecs {
     /// Instances in `region`. Ids that do not exist are absent from the result, which proves nothing by itself: a missing

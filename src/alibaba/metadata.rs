@@ -80,7 +80,7 @@ impl Metadata {
         }
     }
 
-    /// Whether these settings lead to the same service in the same manner.
+    /// Whether these settings lead to the same service in the same way.
     pub(super) fn serves(&self, endpoints: &Endpoints) -> bool {
         self.base == endpoints.metadata && self.without_token_allowed == endpoints.metadata_v1_fallback
     }

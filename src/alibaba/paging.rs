@@ -12,7 +12,7 @@ const MOST_PAGES: usize = 1000;
 const MOST_ENTRIES: usize = 200_000;
 
 /// Why there is no complete list.
-pub(super) enum Incomplete {
+pub(super) enum PagingError {
     /// A page could not be read.
     Fault(Fault),
     /// Pages never end.
@@ -21,13 +21,13 @@ pub(super) enum Incomplete {
     Moved,
 }
 
-impl From<Fault> for Incomplete {
+impl From<Fault> for PagingError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl Incomplete {
+impl PagingError {
     pub(super) fn into_fault(self, action: &Action) -> Fault {
         match self {
             Self::Fault(fault) => fault,
@@ -38,7 +38,7 @@ impl Incomplete {
 }
 
 /// Reads pages that name the next one. `page` is given the token, empty at first, and returns entries and the next token.
-pub(super) async fn by_token<T, F>(page: impl Fn(String) -> F) -> Result<Vec<T>, Incomplete>
+pub(super) async fn by_token<T, F>(page: impl Fn(String) -> F) -> Result<Vec<T>, PagingError>
 where
     F: Future<Output = Result<(Vec<T>, String), Fault>>,
 {
@@ -52,24 +52,24 @@ where
         }
         // A page that names itself as the next one would be read for ever.
         if next == token || all.len() > MOST_ENTRIES {
-            return Err(Incomplete::Endless);
+            return Err(PagingError::Endless);
         }
         token = next;
     }
-    Err(Incomplete::Endless)
+    Err(PagingError::Endless)
 }
 
 /// Reads numbered pages of `size` entries. `page` is given the number, 1 at first, and returns entries and the total.
-pub(super) async fn by_number<T, F>(size: usize, page: impl Fn(usize) -> F) -> Result<Vec<T>, Incomplete>
+pub(super) async fn by_number<T, F>(size: usize, page: impl Fn(usize) -> F) -> Result<Vec<T>, PagingError>
 where
     F: Future<Output = Result<(Vec<T>, i64), Fault>>,
 {
     let (entries, whole) = shown_by_number(size, page).await?;
-    if whole { Ok(entries) } else { Err(Incomplete::Moved) }
+    if whole { Ok(entries) } else { Err(PagingError::Moved) }
 }
 
 /// The same, but of a list that gets longer or shorter while it is read, what was read until then; and whether it is all.
-pub(super) async fn shown_by_number<T, F>(size: usize, page: impl Fn(usize) -> F) -> Result<(Vec<T>, bool), Incomplete>
+pub(super) async fn shown_by_number<T, F>(size: usize, page: impl Fn(usize) -> F) -> Result<(Vec<T>, bool), PagingError>
 where
     F: Future<Output = Result<(Vec<T>, i64), Fault>>,
 {
@@ -91,7 +91,7 @@ where
             return Ok((all, true));
         }
     }
-    Err(Incomplete::Endless)
+    Err(PagingError::Endless)
 }
 
 /// Each entry once: an entry that moves between pages while they are read comes twice. Entries without an id all stay.

@@ -49,14 +49,14 @@ pub struct Priority {
 
 /// How much may be called.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Allowance {
+pub(super) struct QuotaShare {
     /// Of each quota, above 0, at most 1.
     pub(super) share: f64,
     /// Quotas that are not the published ones, by the action's name or `*`.
     pub(super) quotas: Arc<BTreeMap<String, u32>>,
 }
 
-impl Allowance {
+impl QuotaShare {
     /// Calls in one window.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn of(&self, action: &Action) -> usize {
@@ -67,11 +67,11 @@ impl Allowance {
 
 /// Calls in hand, by action.
 #[derive(Debug, Default)]
-pub(super) struct Budgets(Mutex<HashMap<&'static str, Arc<Budget>>>);
+pub(super) struct RateLimiter(Mutex<HashMap<&'static str, Arc<ActionLimiter>>>);
 
 /// One quota.
 #[derive(Debug, Default)]
-struct Budget {
+struct ActionLimiter {
     state: Mutex<State>,
     /// Told when somebody leaves the line, so that those behind look at their place again.
     moved: Notify,
@@ -102,7 +102,7 @@ struct Claim {
     kept_until: Option<Instant>,
 }
 
-impl Budgets {
+impl RateLimiter {
     /// Takes one call of the action and waits for its turn.
     ///
     /// # Errors
@@ -110,16 +110,16 @@ impl Budgets {
     pub(super) async fn wait(
         &self,
         action: &'static Action,
-        allowance: &Allowance,
-        errand: Priority,
+        allowance: &QuotaShare,
+        priority: Priority,
         limit: Duration,
     ) -> Result<(), Duration> {
         let budget = self.of(action);
         let allowed = allowance.of(action);
-        let comes_back = action.writes && errand.object != 0;
+        let comes_back = action.writes && priority.object != 0;
         let longest = if comes_back { LONGEST_ERRAND } else { LONGEST_TURN }.min(limit);
         let latest = Instant::now() + longest;
-        let waiting = Waiting { place: budget.state.lock().arrive(errand), budget: &budget };
+        let waiting = Waiting { place: budget.state.lock().arrive(priority), budget: &budget };
         loop {
             let moved = budget.moved.notified();
             let turn = {
@@ -147,7 +147,7 @@ impl Budgets {
     /// The cloud refused a call: nobody calls the action before the quota's window has passed. Returns how long that is.
     ///
     /// `hint` is what the answer said, if it did.
-    pub(super) fn pause(&self, action: &'static Action, allowance: &Allowance, hint: Option<Duration>) -> Duration {
+    pub(super) fn pause(&self, action: &'static Action, allowance: &QuotaShare, hint: Option<Duration>) -> Duration {
         let pause = hint.unwrap_or_else(|| WINDOW.mul_f64(0.5 + jitter::share() / 2.0)).min(WINDOW);
         let now = Instant::now();
         let budget = self.of(action);
@@ -164,7 +164,7 @@ impl Budgets {
         until - now
     }
 
-    fn of(&self, action: &'static Action) -> Arc<Budget> {
+    fn of(&self, action: &'static Action) -> Arc<ActionLimiter> {
         self.0.lock().entry(action.name).or_default().clone()
     }
 }
@@ -172,7 +172,7 @@ impl Budgets {
 /// A call in the line; leaves it when it goes out, and when nobody waits for it any more.
 struct Waiting<'a> {
     place: Place,
-    budget: &'a Budget,
+    budget: &'a ActionLimiter,
 }
 
 impl Drop for Waiting<'_> {
@@ -187,8 +187,8 @@ impl Drop for Waiting<'_> {
 
 impl State {
     /// Takes a place in the line: the one that is kept for the object, or one behind those that come before it.
-    fn arrive(&mut self, errand: Priority) -> Place {
-        let Priority { object, serving } = errand;
+    fn arrive(&mut self, priority: Priority) -> Place {
+        let Priority { object, serving } = priority;
         self.forget(Instant::now());
         let kept = self.line.iter().find(|(place, claim)| {
             object != 0

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::actions::Action;
 use super::errors::{self, DRY_RUN_PASSED};
-use super::rate_limit::{Allowance, Budgets, Priority};
+use super::rate_limit::{Priority, QuotaShare, RateLimiter};
 use super::signing::{KeyPair, Params};
 use super::transport::{Transport, TransportError};
 use super::{Fault, FaultKind};
@@ -31,31 +31,31 @@ const NONCE_IS_TAKEN: &str = "SignatureNonceUsed";
 
 /// What all calls of a process share, whatever its configuration.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct RpcClient {
     pub(super) transport: Arc<dyn Transport>,
-    budgets: Budgets,
+    rate_limiter: RateLimiter,
     /// Seconds by which the server's clock is ahead of ours.
     clock_offset: AtomicI64,
 }
 
 /// How calls are made; changes with the configuration.
 #[derive(Clone, Debug)]
-pub(super) struct Manner {
+pub(super) struct CallSettings {
     pub(super) user_agent: HeaderValue,
     pub(super) timeout: Duration,
-    pub(super) allowance: Allowance,
+    pub(super) allowance: QuotaShare,
 }
 
 /// One call. Without a key it is not signed.
 #[derive(Debug)]
-pub(super) struct Exchange<'a> {
+pub(super) struct RpcCall<'a> {
     pub(super) action: &'static Action,
     pub(super) url: &'a str,
     pub(super) params: Params,
     pub(super) key: Option<&'a KeyPair>,
     pub(super) permit: Option<&'a Permit>,
-    pub(super) errand: Priority,
-    pub(super) manner: &'a Manner,
+    pub(super) priority: Priority,
+    pub(super) call_settings: &'a CallSettings,
 }
 
 /// Names the request where the body does not.
@@ -115,9 +115,9 @@ impl From<Fault> for Failure {
     }
 }
 
-impl Wire {
+impl RpcClient {
     pub(super) fn new(transport: Arc<dyn Transport>) -> Self {
-        Self { transport, budgets: Budgets::default(), clock_offset: AtomicI64::new(0) }
+        Self { transport, rate_limiter: RateLimiter::default(), clock_offset: AtomicI64::new(0) }
     }
 
     /// The time as the server sees it, as far as it is known.
@@ -128,7 +128,7 @@ impl Wire {
     }
 
     /// Makes the call.
-    pub(super) async fn exchange(&self, exchange: &Exchange<'_>) -> Result<Answer, Fault> {
+    pub(super) async fn exchange(&self, exchange: &RpcCall<'_>) -> Result<Answer, Fault> {
         let (mut clock_corrected, mut nonce_replaced) = (false, false);
         loop {
             let Failure { fault, server_time } = match self.attempt(exchange).await {
@@ -150,21 +150,21 @@ impl Wire {
         }
     }
 
-    async fn attempt(&self, exchange: &Exchange<'_>) -> Result<Answer, Failure> {
-        let Exchange { action, manner, errand, .. } = *exchange;
+    async fn attempt(&self, exchange: &RpcCall<'_>) -> Result<Answer, Failure> {
+        let RpcCall { action, call_settings, priority, .. } = *exchange;
         if exchange.permit.is_some_and(|permit| permit.remaining().is_zero()) {
             return Err(not_leading(action).into());
         }
         // The other half of the permit is for the call itself.
         let patience = exchange.permit.map_or(Duration::MAX, |permit| permit.remaining() / 2);
-        self.budgets.wait(action, &manner.allowance, errand, patience).await.map_err(|wait| Fault {
+        self.rate_limiter.wait(action, &call_settings.allowance, priority, patience).await.map_err(|wait| Fault {
             retry_after: Some(wait),
             ..fault(action, FaultKind::Throttled, "the share of the API quota that this process may use is spent")
         })?;
         let timeout = match exchange.permit {
             Some(permit) if permit.remaining().is_zero() => return Err(not_leading(action).into()),
-            Some(permit) => permit.remaining().min(manner.timeout),
-            None => manner.timeout,
+            Some(permit) => permit.remaining().min(call_settings.timeout),
+            None => call_settings.timeout,
         };
         let request = self.request(exchange)?;
         let started = Instant::now();
@@ -187,14 +187,14 @@ impl Wire {
         result.map_err(|mut failure| {
             if failure.fault.kind == FaultKind::Throttled {
                 failure.fault.retry_after =
-                    Some(self.budgets.pause(action, &manner.allowance, failure.fault.retry_after));
+                    Some(self.rate_limiter.pause(action, &call_settings.allowance, failure.fault.retry_after));
             }
             failure
         })
     }
 
-    fn request(&self, exchange: &Exchange<'_>) -> Result<Request<Bytes>, Fault> {
-        let Exchange { action, key, .. } = *exchange;
+    fn request(&self, exchange: &RpcCall<'_>) -> Result<Request<Bytes>, Fault> {
+        let RpcCall { action, key, .. } = *exchange;
         let params = exchange
             .params
             .clone()
@@ -215,7 +215,7 @@ impl Wire {
         Request::post(exchange.url)
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .header(ACCEPT, "application/json")
-            .header(USER_AGENT, exchange.manner.user_agent.clone())
+            .header(USER_AGENT, exchange.call_settings.user_agent.clone())
             .body(Bytes::from(body))
             .map_err(|error| {
                 fault(action, FaultKind::Rejected, format!("{} is not a usable address: {error}", exchange.url))

@@ -13,7 +13,8 @@ mod tests;
 
 pub use instance::PAGE as LISTED_INSTANCES;
 
-use super::{Call, Priority};
+use super::Priority;
+use super::client::SigningClient;
 use crate::plan::clb::model::{ListenerFields, ListenerKey, Protocol};
 
 /// Answer to the creation of an instance.
@@ -55,13 +56,13 @@ pub struct ListenerRequest<'a> {
 
 /// Calls to CLB.
 #[derive(Clone, Debug)]
-pub struct Slb(pub(super) Call);
+pub struct Slb(pub(super) SigningClient);
 
 impl Slb {
     /// The same, for calls on behalf of one object.
     #[must_use]
-    pub fn on(&self, errand: Priority) -> Self {
-        Self(self.0.on(errand))
+    pub fn on(&self, priority: Priority) -> Self {
+        Self(self.0.on(priority))
     }
 }
 

@@ -9,7 +9,7 @@ use super::Fault;
 use super::actions::{ASSUME_ROLE, ASSUME_ROLE_WITH_OIDC};
 use super::decode::{Nested, Text};
 use super::rate_limit::Priority;
-use super::rpc::{Answer, Exchange, Manner, Wire};
+use super::rpc::{Answer, CallSettings, RpcCall, RpcClient};
 use super::signing::{KeyPair, Params};
 use crate::config::secret::Secret;
 
@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Temporary credentials as issued.
 #[derive(Clone, Debug)]
-pub(super) struct Issued {
+pub(super) struct IssuedCredentials {
     pub(super) key: KeyPair,
     pub(super) expires: Timestamp,
 }
@@ -43,9 +43,9 @@ impl RoleRequest<'_> {
 /// How STS is reached.
 #[derive(Debug)]
 pub(super) struct Sts<'a> {
-    pub(super) wire: &'a Wire,
+    pub(super) rpc: &'a RpcClient,
     pub(super) url: &'a str,
-    pub(super) manner: &'a Manner,
+    pub(super) call_settings: &'a CallSettings,
 }
 
 impl Sts<'_> {
@@ -55,17 +55,17 @@ impl Sts<'_> {
         key: &KeyPair,
         role: &RoleRequest<'_>,
         external_id: Option<&str>,
-    ) -> Result<Issued, Fault> {
-        let exchange = Exchange {
+    ) -> Result<IssuedCredentials, Fault> {
+        let exchange = RpcCall {
             action: ASSUME_ROLE.0,
             url: self.url,
             params: role.params().maybe("ExternalId", external_id),
             key: Some(key),
             permit: None,
-            errand: Priority::default(),
-            manner: &self.manner(),
+            priority: Priority::default(),
+            call_settings: &self.call_settings(),
         };
-        issued(self.wire.exchange(&exchange).await?)
+        issued(self.rpc.exchange(&exchange).await?)
     }
 
     /// Credentials for the holder of an identity token. The call itself is anonymous.
@@ -74,21 +74,21 @@ impl Sts<'_> {
         provider_arn: &str,
         token: &Secret,
         role: &RoleRequest<'_>,
-    ) -> Result<Issued, Fault> {
-        let exchange = Exchange {
+    ) -> Result<IssuedCredentials, Fault> {
+        let exchange = RpcCall {
             action: ASSUME_ROLE_WITH_OIDC.0,
             url: self.url,
             params: role.params().with("OIDCProviderArn", provider_arn).with("OIDCToken", token.expose()),
             key: None,
             permit: None,
-            errand: Priority::default(),
-            manner: &self.manner(),
+            priority: Priority::default(),
+            call_settings: &self.call_settings(),
         };
-        issued(self.wire.exchange(&exchange).await?)
+        issued(self.rpc.exchange(&exchange).await?)
     }
 
-    fn manner(&self) -> Manner {
-        Manner { timeout: self.manner.timeout.min(TIMEOUT), ..self.manner.clone() }
+    fn call_settings(&self) -> CallSettings {
+        CallSettings { timeout: self.call_settings.timeout.min(TIMEOUT), ..self.call_settings.clone() }
     }
 }
 
@@ -112,11 +112,11 @@ pub(super) struct Credentials {
 
 impl Credentials {
     /// `None` if something is missing.
-    pub(super) fn issued(self) -> Option<Issued> {
+    pub(super) fn issued(self) -> Option<IssuedCredentials> {
         let expires = self.expiration.0.parse().ok()?;
         let complete =
             ![&self.access_key_id, &self.access_key_secret, &self.security_token].iter().any(|text| text.0.is_empty());
-        complete.then(|| Issued {
+        complete.then(|| IssuedCredentials {
             key: KeyPair {
                 id: self.access_key_id.0,
                 secret: Secret::new(self.access_key_secret.0),
@@ -127,7 +127,7 @@ impl Credentials {
     }
 }
 
-fn issued(answer: Answer) -> Result<Issued, Fault> {
+fn issued(answer: Answer) -> Result<IssuedCredentials, Fault> {
     let incomplete = answer.bug("the answer has no complete credentials");
     answer.decode::<Body>()?.credentials.0.issued().ok_or(incomplete)
 }

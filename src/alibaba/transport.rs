@@ -1,6 +1,6 @@
 //! The one seam to the network: an HTTP request in, an HTTP response out.
 //!
-//! Everything above it (signing, credentials, budgets, paging, errors) runs unchanged in tests; below it is reqwest.
+//! Everything above it (signing, credentials, rate_limiter, paging, errors) runs unchanged in tests; below it is reqwest.
 
 use std::fmt;
 use std::sync::OnceLock;

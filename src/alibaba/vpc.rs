@@ -10,12 +10,13 @@ use super::actions::{
     Action, CREATE_ROUTE_ENTRIES, DELETE_ROUTE_ENTRIES, DESCRIBE_EIPS, DESCRIBE_ROUTE_ENTRIES, DESCRIBE_ROUTE_TABLES,
     DESCRIBE_VPC, DESCRIBE_VSWITCHES, Write,
 };
+use super::client::SigningClient;
 use super::decode::{Int, List, Text};
 use super::errors;
 use super::paging::{by_number, by_token, unique};
 use super::rpc::fault;
 use super::signing::Params;
-use super::{Call, Fault, FaultKind};
+use super::{Fault, FaultKind};
 use crate::fence::Permit;
 use crate::plan::route::entry::{RouteEntry, RouteItem};
 
@@ -69,7 +70,7 @@ pub struct VpcAttributes {
 
 /// Calls to VPC.
 #[derive(Clone, Debug)]
-pub struct Vpc(pub(super) Call);
+pub struct Vpc(pub(super) SigningClient);
 
 impl Vpc {
     /// All route tables of a VPC, every page.

@@ -13,7 +13,7 @@ use self::observe::{Survey, is_new, policy, survey};
 use self::write::regarding;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::{Context, for_each_limited};
-use crate::alibaba::{Cloud, Fault};
+use crate::alibaba::{CloudClient, Fault};
 use crate::clock;
 use crate::cluster::{Cluster, Regarding, Store, WriteFault};
 use crate::config::Config;
@@ -62,7 +62,7 @@ pub async fn run(context: Context) {
 /// The first fault of the cloud, if it gave no answer about some node.
 pub async fn plan(
     cluster: &Cluster,
-    cloud: &Cloud,
+    cloud: &CloudClient,
     place: &CloudLocation,
     config: &Config,
 ) -> Result<Vec<PlanLine>, Fault> {

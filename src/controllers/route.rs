@@ -15,7 +15,7 @@ use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::node::observe::presence;
 use super::node::write::{self, Target, regarding};
 use super::{Context, for_each_limited};
-use crate::alibaba::{Cloud, FaultKind};
+use crate::alibaba::{CloudClient, FaultKind};
 use crate::cluster::{Cluster, Regarding, Store, WriteFault};
 use crate::config::Config;
 use crate::fence::Fence;
@@ -62,7 +62,7 @@ pub async fn run(context: Context) {
 /// [`TablesFault`] if the route tables cannot be looked at.
 pub async fn plan(
     cluster: &Cluster,
-    cloud: &Cloud,
+    cloud: &CloudClient,
     place: &CloudLocation,
     config: &Config,
 ) -> Result<Vec<PlanLine>, TablesFault> {
@@ -127,7 +127,7 @@ fn rules(config: &Config, removals: usize, now: Duration) -> Rules {
 /// The rules, with what can be found out about nodes that are not there.
 async fn with_owners(
     rules: Rules,
-    cloud: &Cloud,
+    cloud: &CloudClient,
     place: &CloudLocation,
     store: &Store<NodeView>,
     nodes: &[RouteNode],

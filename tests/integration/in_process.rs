@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use alicloud_ccm::alibaba::metadata::Metadata;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
-use alicloud_ccm::alibaba::{Cloud, location};
+use alicloud_ccm::alibaba::{CloudClient, location};
 use alicloud_ccm::catalog::CATALOG;
 use alicloud_ccm::cluster::{Cluster, elect};
 use alicloud_ccm::config::{Origin, checked, load};
@@ -108,7 +108,7 @@ impl Product {
             cluster.wait_ready().await;
             let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
             let place = Arc::new(location::resolve(&config.cloud, &metadata).await.unwrap());
-            let cloud = Cloud::new(transport, &config.cloud, &place.region);
+            let cloud = CloudClient::new(transport, &config.cloud, &place.region);
             let jobs = wanted(&config);
             let (_sender, config) = watch::channel(Arc::new(config));
             let (keeper, fence) = fence();

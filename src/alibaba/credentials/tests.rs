@@ -4,8 +4,8 @@ use std::fs;
 use serde_json::json;
 
 use super::*;
-use crate::alibaba::Cloud;
-use crate::alibaba::script::{Reply, Script, access_key, config, permit};
+use crate::alibaba::CloudClient;
+use crate::alibaba::tests::script::{Reply, Script, access_key, config, permit};
 use crate::config::checked;
 
 /// Temporary keys that last this long.
@@ -33,13 +33,13 @@ fn assume_role() -> Credentials {
     }
 }
 
-fn cloud_with(credentials: Credentials, replies: impl IntoIterator<Item = Reply>) -> (Cloud, Arc<Script>) {
+fn cloud_with(credentials: Credentials, replies: impl IntoIterator<Item = Reply>) -> (CloudClient, Arc<Script>) {
     let script = Script::new(replies);
     let config = checked::Cloud { credentials, ..config() };
-    (Cloud::new(script.clone(), &config, "cn-hangzhou"), script)
+    (CloudClient::new(script.clone(), &config, "cn-hangzhou"), script)
 }
 
-async fn call(cloud: &Cloud) -> Result<(), Fault> {
+async fn call(cloud: &CloudClient) -> Result<(), Fault> {
     cloud.slb.set_name(&permit(), "lb-1", "n").await
 }
 

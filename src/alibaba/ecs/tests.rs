@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::alibaba::script::{Reply, cloud, permit};
+use crate::alibaba::tests::script::{Reply, cloud, permit};
 
 const REGION: &str = "cn-shanghai";
 

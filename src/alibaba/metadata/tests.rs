@@ -1,6 +1,6 @@
 use super::*;
 use crate::alibaba::location::resolve;
-use crate::alibaba::script::{Reply, Script, config};
+use crate::alibaba::tests::script::{Reply, Script, config};
 use crate::alibaba::transport::TransportError;
 use crate::plan::location::CloudLocation;
 

@@ -2,7 +2,7 @@ use jiff::ToSpan;
 use serde_json::json;
 
 use super::*;
-use crate::alibaba::script::{Reply, cloud, config, permit, permit_for};
+use crate::alibaba::tests::script::{Reply, cloud, config, permit, permit_for};
 use crate::alibaba::transport::TransportError;
 
 #[tokio::test]
@@ -168,7 +168,8 @@ async fn a_new_configuration_holds_for_all_clones_from_the_next_call_on() {
     changed.cluster_id = "c2".into();
     changed.timeout = Duration::from_secs(3);
     changed.endpoints.vpc_network = false;
-    changed.credentials = crate::config::checked::Credentials::AccessKey(crate::alibaba::script::access_key("other"));
+    changed.credentials =
+        crate::config::checked::Credentials::AccessKey(crate::alibaba::tests::script::access_key("other"));
     clone.slb.set_name(&permit(), "lb-1", "n").await.unwrap();
     cloud.reconfigure(&changed);
     clone.slb.set_name(&permit(), "lb-1", "n").await.unwrap();

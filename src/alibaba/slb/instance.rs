@@ -13,7 +13,7 @@ use crate::alibaba::actions::{
     UNTAG_RESOURCES, Write,
 };
 use crate::alibaba::decode::{Int, List, Tag, Text, tags};
-use crate::alibaba::paging::{Incomplete, shown_by_number, unique};
+use crate::alibaba::paging::{PagingError, shown_by_number, unique};
 use crate::alibaba::signing::Params;
 use crate::fence::Permit;
 use crate::plan::clb::observed::{ObservedInstance, PendingCharge};
@@ -219,7 +219,7 @@ impl Slb {
 
     async fn list(&self, filter: Params) -> Result<Vec<ObservedInstance>, Fault> {
         let (found, whole) = self.list_shown(filter).await?;
-        if whole { Ok(found) } else { Err(Incomplete::Moved.into_fault(DESCRIBE_LOAD_BALANCERS.0)) }
+        if whole { Ok(found) } else { Err(PagingError::Moved.into_fault(DESCRIBE_LOAD_BALANCERS.0)) }
     }
 
     /// What pages show, and whether it is all.

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::alibaba::FaultKind;
-use crate::alibaba::script::{Reply, cloud, permit};
+use crate::alibaba::tests::script::{Reply, cloud, permit};
 use crate::plan::clb::model::{Backend, BackendKey, BackendKind, ListenerField};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::CreateInstance;
@@ -38,7 +38,7 @@ fn eni(id: &str, ip: &str, port: u16) -> Backend {
     Backend { key, weight: 0, description: "".into() }
 }
 
-fn json_param(seen: &crate::alibaba::script::Seen, name: &str) -> Value {
+fn json_param(seen: &crate::alibaba::tests::script::Seen, name: &str) -> Value {
     serde_json::from_str(seen.param(name).unwrap()).unwrap()
 }
 

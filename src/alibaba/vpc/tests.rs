@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::alibaba::script::{Reply, cloud, permit};
+use crate::alibaba::tests::script::{Reply, cloud, permit};
 
 fn item(destination: &str, instance: &str) -> RouteItem {
     RouteItem {

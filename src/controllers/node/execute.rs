@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::write::{self, Target, regarding};
 use super::{COMPONENT, LONGEST_CLOUD_WRITE};
-use crate::alibaba::{Cloud, Fault, FaultKind};
+use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cluster::{Cluster, Store, WriteFault};
 use crate::fence::{Fence, NotLeading};
 use crate::plan::inputs::{NodeView, Taint};
@@ -51,7 +51,7 @@ impl Trouble {
 pub(super) struct Executor<'a> {
     pub cluster: &'a Cluster,
     pub nodes: &'a Store<NodeView>,
-    pub cloud: &'a Cloud,
+    pub cloud: &'a CloudClient,
     pub fence: &'a Fence,
     pub policy: Policy,
 }

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
 use crate::alibaba::ecs::{Ecs, InstanceFilter};
-use crate::alibaba::{Cloud, Fault, FaultKind};
+use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::config::Config;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::location::CloudLocation;
@@ -48,7 +48,7 @@ pub(super) fn policy(config: &Config) -> Policy {
 
 /// Looks at those of `all` nodes that are `chosen`, and plans them. Reads only.
 pub(super) async fn survey(
-    cloud: &Cloud,
+    cloud: &CloudClient,
     place: &CloudLocation,
     config: &Config,
     all: &[Arc<NodeView>],
@@ -238,7 +238,7 @@ fn settle(sighted: &mut Sighted, batch: &[&ProviderId], instances: Vec<Instance>
 
 /// Finds the instances of nodes without providerID; what stays unknown goes into the survey.
 async fn discover(
-    cloud: &Cloud,
+    cloud: &CloudClient,
     place: &CloudLocation,
     config: &Config,
     nodes: Vec<Arc<NodeView>>,

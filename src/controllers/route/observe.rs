@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::alibaba::vpc::{RouteTable, Vpc};
-use crate::alibaba::{Cloud, Fault};
+use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
 use crate::plan::location::CloudLocation;
 use crate::plan::route::Table;
@@ -34,14 +34,18 @@ pub enum TablesFault {
 }
 
 /// The tables that routes go into, with their entries.
-pub(super) async fn tables(cloud: &Cloud, place: &CloudLocation, config: &Config) -> Result<Vec<Table>, TablesFault> {
+pub(super) async fn tables(
+    cloud: &CloudClient,
+    place: &CloudLocation,
+    config: &Config,
+) -> Result<Vec<Table>, TablesFault> {
     let ids = table_ids(cloud, place, config).await?;
     Ok(read(cloud, &ids).await?)
 }
 
 /// The tables that routes go into.
 pub(super) async fn table_ids(
-    cloud: &Cloud,
+    cloud: &CloudClient,
     place: &CloudLocation,
     config: &Config,
 ) -> Result<Vec<String>, TablesFault> {
@@ -52,7 +56,7 @@ pub(super) async fn table_ids(
 }
 
 /// These tables with their entries.
-pub(super) async fn read(cloud: &Cloud, ids: &[String]) -> Result<Vec<Table>, Fault> {
+pub(super) async fn read(cloud: &CloudClient, ids: &[String]) -> Result<Vec<Table>, Fault> {
     let mut tables = Vec::new();
     for id in ids {
         tables.push(table(&cloud.vpc, id.clone()).await?);

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use super::status::label;
 use crate::alibaba::ecs::InstanceFilter;
-use crate::alibaba::{Cloud, Fault, FaultKind};
+use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::node::{Class, classify};
@@ -34,14 +34,14 @@ enum Account {
 /// Asks the account to prove itself. Remembers only that it did, until other credentials are configured.
 #[derive(Debug)]
 pub(super) struct Sight {
-    cloud: Cloud,
+    cloud: CloudClient,
     place: Arc<CloudLocation>,
     /// With which version of the credentials it did.
     proven: Mutex<Option<u64>>,
 }
 
 impl Sight {
-    pub(super) fn new(cloud: Cloud, place: Arc<CloudLocation>) -> Self {
+    pub(super) fn new(cloud: CloudClient, place: Arc<CloudLocation>) -> Self {
         Self { cloud, place, proven: Mutex::default() }
     }
 

@@ -9,7 +9,7 @@ use super::references::{Leaving, Reader, settings_of};
 use super::report::Trouble;
 use super::status::{self, label};
 use super::{CONTROLLER, Views};
-use crate::alibaba::{Cloud, Fault};
+use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::plan::PlanLine;
@@ -27,7 +27,7 @@ use crate::plan::location::CloudLocation;
 /// The cloud did not answer.
 pub async fn plan(
     cluster: &Cluster,
-    cloud: &Cloud,
+    cloud: &CloudClient,
     place: &CloudLocation,
     config: &Config,
     only: Option<&ObjectKey>,
@@ -56,7 +56,7 @@ type Lines = Vec<(bool, String)>;
 
 async fn plan_one(
     reader: &Reader,
-    cloud: &Cloud,
+    cloud: &CloudClient,
     settings: &Settings,
     service: &ServiceView,
 ) -> Result<Lines, Trouble> {
@@ -70,7 +70,12 @@ async fn plan_one(
     }
 }
 
-async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Result<Lines, Trouble> {
+async fn ensure(
+    reader: &Reader,
+    cloud: &CloudClient,
+    settings: &Settings,
+    service: &ServiceView,
+) -> Result<Lines, Trouble> {
     let mut desired = reader.wanted(service, settings, None).await?.desired;
     let mut lines = Lines::new();
     if !service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
@@ -123,13 +128,18 @@ async fn ensure(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &S
 }
 
 /// There is no load balancer; something that goes with one may be left.
-async fn absent(cloud: &Cloud, bulk: &Bulk, desired: &Desired) -> Result<Observed, Trouble> {
+async fn absent(cloud: &CloudClient, bulk: &Bulk, desired: &Desired) -> Result<Observed, Trouble> {
     let mut observed = Observed::default();
     complete(&cloud.slb, bulk, &mut observed, |observed| desired.needs(observed)).await?;
     Ok(observed)
 }
 
-async fn clean(reader: &Reader, cloud: &Cloud, settings: &Settings, service: &ServiceView) -> Result<Lines, Trouble> {
+async fn clean(
+    reader: &Reader,
+    cloud: &CloudClient,
+    settings: &Settings,
+    service: &ServiceView,
+) -> Result<Lines, Trouble> {
     let mut leaving = Leaving::of(service, settings);
     let mut lines = Lines::new();
     let bulk = Bulk::new(cloud.slb.clone());

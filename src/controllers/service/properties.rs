@@ -21,9 +21,9 @@ use super::creations::Made;
 use super::execute::{Execution, Token, execute};
 use super::observe::{Found, complete, find, find_access_list, read};
 use super::references::resolve;
-use crate::alibaba::simulated::{REGION, client_by};
+use crate::alibaba::tests::simulated::{REGION, client_by};
 use crate::alibaba::transport::{Transport, TransportError};
-use crate::alibaba::{Cloud, actions};
+use crate::alibaba::{CloudClient, actions};
 use crate::config::checked::VSwitchChoice;
 use crate::fence::fence;
 use crate::plan::clb::annotations::{Entry, Kind, Name, TABLE, entry};
@@ -103,12 +103,12 @@ impl Side {
         Self { cloud: sim::cloud::Cloud::new(account()), label: String::new(), ingress: Vec::new() }
     }
 
-    fn client(&self, writes: usize, answered: bool) -> Cloud {
+    fn client(&self, writes: usize, answered: bool) -> CloudClient {
         client_by(Mortal::new(&self.cloud, writes, answered))
     }
 
     /// The world as the API server would show it here.
-    async fn seen(&self, world: &World, cloud: &Cloud) -> World {
+    async fn seen(&self, world: &World, cloud: &CloudClient) -> World {
         let mut world = world.clone();
         world.service.ingress.clone_from(&self.ingress);
         if !self.label.is_empty() {
@@ -167,7 +167,7 @@ impl Side {
         }
     }
 
-    async fn execute(&self, cloud: &Cloud, world: &World, plan: Plan, observed: &mut Observed) -> Execution {
+    async fn execute(&self, cloud: &CloudClient, world: &World, plan: Plan, observed: &mut Observed) -> Execution {
         let (keeper, fence) = fence();
         keeper.lead_unbounded();
         let token = Token::new(&world.settings.cluster_id, &world.service.uid, &self.label);

@@ -19,7 +19,7 @@ use super::report::Trouble;
 use super::{CONTROLLER, Views};
 use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::VSwitch;
-use crate::alibaba::{Cloud, Fault, FaultKind};
+use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cluster::{Cluster, Known, WriteFault};
 use crate::config::Config;
 use crate::config::checked::VSwitchChoice;
@@ -85,7 +85,7 @@ const PODS_AT_ONCE: usize = 8;
 #[derive(Debug)]
 pub(super) struct Reader {
     cluster: Cluster,
-    cloud: Cloud,
+    cloud: CloudClient,
     place: Arc<CloudLocation>,
     views: Views,
     sight: Sight,
@@ -98,7 +98,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(cluster: Cluster, cloud: Cloud, place: Arc<CloudLocation>, views: Views) -> Self {
+    pub(super) fn new(cluster: Cluster, cloud: CloudClient, place: Arc<CloudLocation>, views: Views) -> Self {
         let sight = Sight::new(cloud.clone(), place.clone());
         Self {
             cluster,
@@ -387,7 +387,7 @@ fn near_nodes(mut vswitches: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<Strin
 
 /// Interfaces that hold the addresses; an address without one is absent from the result.
 pub(super) async fn resolve(
-    cloud: &Cloud,
+    cloud: &CloudClient,
     place: &CloudLocation,
     ips: &[IpAddr],
 ) -> Result<Vec<(IpAddr, String)>, Fault> {
@@ -403,6 +403,6 @@ pub(super) async fn resolve(
     Ok(ips.iter().filter_map(|ip| by_address.get(ip).map(|eni| (*ip, eni.clone()))).collect())
 }
 
-async fn vpc_cidrs_of(cloud: &Cloud, place: &CloudLocation) -> Result<Vec<IpNet>, Fault> {
+async fn vpc_cidrs_of(cloud: &CloudClient, place: &CloudLocation) -> Result<Vec<IpNet>, Fault> {
     Ok(cloud.vpc.describe_vpc(&place.vpc_id).await?.map(|vpc| vpc.cidrs).unwrap_or_default())
 }

@@ -9,12 +9,12 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use sim::cloud::{Account, Fault, KEY_ID, KEY_SECRET};
 
-use super::ecs::InstanceFilter;
-use super::metadata::Metadata;
 use super::script::{config, permit};
-use super::slb::ListenerRequest;
-use super::transport::{Transport, TransportError};
-use super::{Cloud, FaultKind, actions, location};
+use crate::alibaba::ecs::InstanceFilter;
+use crate::alibaba::metadata::Metadata;
+use crate::alibaba::slb::ListenerRequest;
+use crate::alibaba::transport::{Transport, TransportError};
+use crate::alibaba::{CloudClient, FaultKind, actions, location};
 use crate::config::checked::{AccessKey, Credentials, VSwitchChoice};
 use crate::config::secret::Secret;
 use crate::plan::clb::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerFields, ListenerKey, Protocol};
@@ -50,14 +50,14 @@ fn key() -> AccessKey {
 }
 
 /// A client of a simulated cloud, by whatever way.
-pub(crate) fn client_by(transport: Arc<dyn Transport>) -> Cloud {
+pub(crate) fn client_by(transport: Arc<dyn Transport>) -> CloudClient {
     let config = crate::config::checked::Cloud { credentials: Credentials::AccessKey(key()), ..config() };
-    Cloud::new(transport, &config, REGION)
+    CloudClient::new(transport, &config, REGION)
 }
 
-fn client(simulated: &sim::cloud::Cloud, credentials: Credentials) -> Cloud {
+fn client(simulated: &sim::cloud::Cloud, credentials: Credentials) -> CloudClient {
     let config = crate::config::checked::Cloud { credentials, ..config() };
-    Cloud::new(Arc::new(InProcess(simulated.clone())), &config, REGION)
+    CloudClient::new(Arc::new(InProcess(simulated.clone())), &config, REGION)
 }
 
 fn backend(instance: &str, port: u16) -> Backend {
@@ -69,7 +69,7 @@ fn fields(pairs: &[(ListenerField, &str)]) -> ListenerFields {
     pairs.iter().map(|(field, value)| (*field, (*value).to_owned())).collect()
 }
 
-async fn instances_and_interfaces(cloud: &Cloud) {
+async fn instances_and_interfaces(cloud: &CloudClient) {
     cloud.ecs.may_describe_instances(REGION).await.unwrap();
     let ids = InstanceFilter::Ids(vec!["i-1".into(), "i-missing".into()]);
     let found = cloud.ecs.describe_instances(REGION, &ids).await.unwrap();
@@ -82,7 +82,7 @@ async fn instances_and_interfaces(cloud: &Cloud) {
     assert_eq!(interfaces[0].source_dest_check, Some(false));
 }
 
-async fn routes(cloud: &Cloud) {
+async fn routes(cloud: &CloudClient) {
     let vpc = cloud.vpc.describe_vpc("vpc-1").await.unwrap().unwrap();
     assert_eq!(vpc.cidrs, ["192.168.0.0/16".parse().unwrap()]);
     assert_eq!(cloud.vpc.describe_vpc("vpc-missing").await.unwrap(), None);
@@ -106,7 +106,7 @@ async fn routes(cloud: &Cloud) {
     assert!(cloud.vpc.describe_route_entries(&table).await.unwrap().is_empty());
 }
 
-async fn load_balancer(cloud: &Cloud) -> String {
+async fn load_balancer(cloud: &CloudClient) -> String {
     let (slb, permit) = (&cloud.slb, permit());
     let wanted = CreateInstance {
         name: "first".into(),
@@ -139,7 +139,7 @@ async fn load_balancer(cloud: &Cloud) -> String {
     id
 }
 
-async fn groups(cloud: &Cloud, id: &str) -> String {
+async fn groups(cloud: &CloudClient, id: &str) -> String {
     let (slb, permit) = (&cloud.slb, permit());
     let group = slb.create_group(&permit, id, "k8s/80/a/b/c", &[backend("i-1", 80)]).await.unwrap();
     slb.add_backends(&permit, &group, &[backend("i-2", 80)]).await.unwrap();
@@ -151,7 +151,7 @@ async fn groups(cloud: &Cloud, id: &str) -> String {
     group
 }
 
-async fn listeners(cloud: &Cloud, id: &str, group: &str) {
+async fn listeners(cloud: &CloudClient, id: &str, group: &str) {
     let (slb, permit) = (&cloud.slb, permit());
     let common = [(ListenerField::Bandwidth, "-1"), (ListenerField::HealthCheckInterval, "7")];
     let layer7 = [(ListenerField::HealthCheck, "on"), (ListenerField::StickySession, "off")];
@@ -202,7 +202,7 @@ async fn listeners(cloud: &Cloud, id: &str, group: &str) {
     }
 }
 
-async fn access_lists(cloud: &Cloud) {
+async fn access_lists(cloud: &CloudClient) {
     let (slb, permit) = (&cloud.slb, permit());
     let wanted = |name: &str| CreateAccessList {
         name: name.into(),

@@ -11,14 +11,14 @@ use http::{HeaderMap, Method, Request, Response};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::Cloud;
-use super::transport::{Direct, Transport, TransportError};
+use crate::alibaba::CloudClient;
+use crate::alibaba::transport::{Direct, Transport, TransportError};
 use crate::config::checked;
 use crate::config::secret::Secret;
 use crate::fence::{Permit, fence};
 
 /// What the next request gets.
-pub(super) enum Reply {
+pub(in crate::alibaba) enum Reply {
     Answer {
         status: u16,
         headers: Vec<(&'static str, String)>,
@@ -31,28 +31,28 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    pub(super) fn ok(body: Value) -> Self {
+    pub(in crate::alibaba) fn ok(body: Value) -> Self {
         Self::Answer { status: 200, headers: Vec::new(), body: body.to_string() }
     }
 
-    pub(super) fn done() -> Self {
+    pub(in crate::alibaba) fn done() -> Self {
         Self::ok(json!({"RequestId": "R"}))
     }
 
-    pub(super) fn text(body: &str) -> Self {
+    pub(in crate::alibaba) fn text(body: &str) -> Self {
         Self::Answer { status: 200, headers: Vec::new(), body: body.to_owned() }
     }
 
-    pub(super) fn status(status: u16) -> Self {
+    pub(in crate::alibaba) fn status(status: u16) -> Self {
         Self::Answer { status, headers: Vec::new(), body: String::new() }
     }
 
-    pub(super) fn error(status: u16, code: &str, message: &str) -> Self {
+    pub(in crate::alibaba) fn error(status: u16, code: &str, message: &str) -> Self {
         let body = json!({"RequestId": "R", "Code": code, "Message": message}).to_string();
         Self::Answer { status, headers: Vec::new(), body }
     }
 
-    pub(super) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+    pub(in crate::alibaba) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         if let Self::Answer { headers, .. } = &mut self {
             headers.push((name, value.into()));
         }
@@ -62,26 +62,26 @@ impl Reply {
 
 /// A request that was sent.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) method: Method,
-    pub(super) url: String,
-    pub(super) headers: HeaderMap,
-    pub(super) params: BTreeMap<String, String>,
-    pub(super) timeout: Duration,
-    pub(super) direct: bool,
+pub(in crate::alibaba) struct Seen {
+    pub(in crate::alibaba) method: Method,
+    pub(in crate::alibaba) url: String,
+    pub(in crate::alibaba) headers: HeaderMap,
+    pub(in crate::alibaba) params: BTreeMap<String, String>,
+    pub(in crate::alibaba) timeout: Duration,
+    pub(in crate::alibaba) direct: bool,
 }
 
 impl Seen {
-    pub(super) fn param(&self, name: &str) -> Option<&str> {
+    pub(in crate::alibaba) fn param(&self, name: &str) -> Option<&str> {
         self.params.get(name).map(String::as_str)
     }
 
-    pub(super) fn action(&self) -> &str {
+    pub(in crate::alibaba) fn action(&self) -> &str {
         self.param("Action").unwrap_or_default()
     }
 
     /// Only what the action itself takes.
-    pub(super) fn own_params(&self) -> BTreeMap<&str, &str> {
+    pub(in crate::alibaba) fn own_params(&self) -> BTreeMap<&str, &str> {
         const COMMON: [&str; 11] = [
             "AccessKeyId",
             "Action",
@@ -101,7 +101,7 @@ impl Seen {
 }
 
 #[derive(Default)]
-pub(super) struct Script {
+pub(in crate::alibaba) struct Script {
     replies: Mutex<VecDeque<Reply>>,
     seen: Mutex<Vec<Seen>>,
 }
@@ -114,23 +114,23 @@ impl fmt::Debug for Script {
 }
 
 impl Script {
-    pub(super) fn new(replies: impl IntoIterator<Item = Reply>) -> Arc<Self> {
+    pub(in crate::alibaba) fn new(replies: impl IntoIterator<Item = Reply>) -> Arc<Self> {
         Arc::new(Self { replies: Mutex::new(replies.into_iter().collect()), seen: Mutex::default() })
     }
 
-    pub(super) fn add(&self, reply: Reply) {
+    pub(in crate::alibaba) fn add(&self, reply: Reply) {
         self.replies.lock().push_back(reply);
     }
 
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(in crate::alibaba) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().clone()
     }
 
-    pub(super) fn actions(&self) -> Vec<String> {
+    pub(in crate::alibaba) fn actions(&self) -> Vec<String> {
         self.seen.lock().iter().map(|seen| seen.action().to_owned()).collect()
     }
 
-    pub(super) fn only(&self) -> Seen {
+    pub(in crate::alibaba) fn only(&self) -> Seen {
         let seen = self.seen.lock();
         assert_eq!(seen.len(), 1, "{seen:?}");
         seen[0].clone()
@@ -175,11 +175,11 @@ impl Transport for Script {
     }
 }
 
-pub(super) fn access_key(id: &str) -> checked::AccessKey {
+pub(in crate::alibaba) fn access_key(id: &str) -> checked::AccessKey {
     checked::AccessKey { id: id.into(), secret: Secret::new("testsecret".into()), token: None }
 }
 
-pub(super) fn config() -> checked::Cloud {
+pub(in crate::alibaba) fn config() -> checked::Cloud {
     checked::Cloud {
         region: Some("cn-hangzhou".into()),
         vpc_id: None,
@@ -202,20 +202,20 @@ pub(super) fn config() -> checked::Cloud {
     }
 }
 
-pub(super) fn cloud(replies: impl IntoIterator<Item = Reply>) -> (Cloud, Arc<Script>) {
+pub(in crate::alibaba) fn cloud(replies: impl IntoIterator<Item = Reply>) -> (CloudClient, Arc<Script>) {
     let script = Script::new(replies);
-    (Cloud::new(script.clone(), &config(), "cn-hangzhou"), script)
+    (CloudClient::new(script.clone(), &config(), "cn-hangzhou"), script)
 }
 
 /// A permit without an end.
-pub(super) fn permit() -> Permit {
+pub(in crate::alibaba) fn permit() -> Permit {
     let (keeper, fence) = fence();
     keeper.lead_unbounded();
     fence.permit(Duration::ZERO).unwrap()
 }
 
 /// A permit that ends after this time.
-pub(super) fn permit_for(time: Duration) -> Permit {
+pub(in crate::alibaba) fn permit_for(time: Duration) -> Permit {
     let (keeper, fence) = fence();
     keeper.lead_until(tokio::time::Instant::now() + time);
     fence.permit(Duration::ZERO).unwrap()

@@ -6,12 +6,12 @@ use http::HeaderValue;
 use parking_lot::RwLock;
 
 use super::actions::{Action, Read, Write};
-use super::credentials::{CredentialState, Provider, Source};
+use super::credentials::{CredentialProvider, CredentialState, Source};
 use super::endpoints;
 use super::errors;
 use super::metadata::Metadata;
-use super::rate_limit::{Allowance, Priority};
-use super::rpc::{Answer, Exchange, Manner, Wire, fault};
+use super::rate_limit::{Priority, QuotaShare};
+use super::rpc::{Answer, CallSettings, RpcCall, RpcClient, fault};
 use super::signing::Params;
 use super::transport::Transport;
 use super::{Fault, FaultKind};
@@ -20,14 +20,14 @@ use crate::fence::Permit;
 
 /// The way to the cloud that all products share. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub(super) struct SigningClient {
     client: Arc<Client>,
-    errand: Priority,
+    priority: Priority,
 }
 
 #[derive(Debug)]
 struct Client {
-    wire: Wire,
+    rpc: RpcClient,
     settings: RwLock<Arc<Settings>>,
 }
 
@@ -36,42 +36,42 @@ struct Client {
 struct Settings {
     region: String,
     endpoints: checked::Endpoints,
-    manner: Manner,
+    call_settings: CallSettings,
     metadata: Metadata,
-    provider: Arc<Provider>,
+    provider: Arc<CredentialProvider>,
     /// Grows whenever the credentials are others.
     credentials_version: u64,
 }
 
 impl Settings {
-    fn source<'a>(&'a self, wire: &'a Wire) -> Source<'a> {
+    fn source<'a>(&'a self, rpc: &'a RpcClient) -> Source<'a> {
         Source {
-            wire,
+            rpc,
             metadata: &self.metadata,
             endpoints: &self.endpoints,
             region: &self.region,
-            manner: &self.manner,
+            call_settings: &self.call_settings,
         }
     }
 }
 
-impl Call {
+impl SigningClient {
     pub(super) fn new(transport: Arc<dyn Transport>, config: &checked::Cloud, region: &str) -> Self {
         let settings = Settings {
             region: region.to_owned(),
             endpoints: config.endpoints.clone(),
-            manner: manner(config),
+            call_settings: call_settings(config),
             metadata: Metadata::new(Arc::clone(&transport), &config.endpoints),
-            provider: Arc::new(Provider::new(config.credentials.clone())),
+            provider: Arc::new(CredentialProvider::new(config.credentials.clone())),
             credentials_version: 0,
         };
-        let client = Client { wire: Wire::new(transport), settings: RwLock::new(Arc::new(settings)) };
-        Self { client: Arc::new(client), errand: Priority::default() }
+        let client = Client { rpc: RpcClient::new(transport), settings: RwLock::new(Arc::new(settings)) };
+        Self { client: Arc::new(client), priority: Priority::default() }
     }
 
     /// The same, for calls on behalf of one object.
-    pub(super) fn on(&self, errand: Priority) -> Self {
-        Self { client: self.client.clone(), errand }
+    pub(super) fn on(&self, priority: Priority) -> Self {
+        Self { client: self.client.clone(), priority }
     }
 
     /// Keys and the metadata session outlive a change that does not concern them.
@@ -80,17 +80,17 @@ impl Call {
         let (provider, credentials_version) = if settings.provider.serves(&config.credentials) {
             (Arc::clone(&settings.provider), settings.credentials_version)
         } else {
-            (Arc::new(Provider::new(config.credentials.clone())), settings.credentials_version + 1)
+            (Arc::new(CredentialProvider::new(config.credentials.clone())), settings.credentials_version + 1)
         };
         let metadata = if settings.metadata.serves(&config.endpoints) {
             settings.metadata.clone()
         } else {
-            Metadata::new(Arc::clone(&self.client.wire.transport), &config.endpoints)
+            Metadata::new(Arc::clone(&self.client.rpc.transport), &config.endpoints)
         };
         *settings = Arc::new(Settings {
             region: config.region.clone().unwrap_or_else(|| settings.region.clone()),
             endpoints: config.endpoints.clone(),
-            manner: manner(config),
+            call_settings: call_settings(config),
             metadata,
             provider,
             credentials_version,
@@ -144,7 +144,7 @@ impl Call {
         permit: Option<&Permit>,
     ) -> Result<Answer, Fault> {
         let settings = self.settings();
-        let source = settings.source(&self.client.wire);
+        let source = settings.source(&self.client.rpc);
         let provider = &settings.provider;
         let region = region.unwrap_or(&settings.region);
         let url = endpoints::url(&settings.endpoints, action.product, region).ok_or_else(|| {
@@ -154,16 +154,16 @@ impl Call {
         let mut key = provider.key(&source).await.map_err(|error| error.into_fault(action))?;
         let mut replaced = false;
         loop {
-            let exchange = Exchange {
+            let exchange = RpcCall {
                 action,
                 url: &url,
                 params: params.clone(),
                 key: Some(&*key),
                 permit,
-                errand: self.errand,
-                manner: &settings.manner,
+                priority: self.priority,
+                call_settings: &settings.call_settings,
             };
-            let fault = match self.client.wire.exchange(&exchange).await {
+            let fault = match self.client.rpc.exchange(&exchange).await {
                 Ok(answer) => {
                     provider.accepted();
                     return Ok(answer);
@@ -214,10 +214,10 @@ const fn shows_that_keys_are_good(kind: FaultKind) -> bool {
     }
 }
 
-fn manner(config: &checked::Cloud) -> Manner {
+fn call_settings(config: &checked::Cloud) -> CallSettings {
     let cluster: String = config.cluster_id.chars().filter(|character| character.is_ascii_graphic()).collect();
     let text = format!("alicloud-ccm/{} ClusterId/{cluster}", env!("CARGO_PKG_VERSION"));
     let user_agent = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("alicloud-ccm"));
-    let allowance = Allowance { share: config.budget_share, quotas: Arc::new(config.quotas.clone()) };
-    Manner { user_agent, timeout: config.timeout, allowance }
+    let allowance = QuotaShare { share: config.budget_share, quotas: Arc::new(config.quotas.clone()) };
+    CallSettings { user_agent, timeout: config.timeout, allowance }
 }
