@@ -18,12 +18,15 @@ use alicloud_ccm::catalog::CATALOG;
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::{self, Config, Origin};
 use alicloud_ccm::plan::clb::apply::Made;
-use alicloud_ccm::plan::clb::naming::CLUSTER_TAG;
+use alicloud_ccm::plan::clb::desired::desire;
+use alicloud_ccm::plan::clb::diff::diff;
 use alicloud_ccm::plan::clb::observed::Observed;
-use alicloud_ccm::plan::clb::{Inputs, Settings, desire, diff};
 use alicloud_ccm::plan::inputs::{
     EndpointsView, NodeAddress, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView, TargetPort,
 };
+use alicloud_ccm::plan::service::model::Inputs;
+use alicloud_ccm::plan::service::ownership::CLUSTER_TAG;
+use alicloud_ccm::plan::service::settings::Settings;
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;

@@ -17,10 +17,11 @@ use alicloud_ccm::catalog::CATALOG;
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::checked::Kubernetes;
 use alicloud_ccm::config::{self, Config, Origin};
-use alicloud_ccm::plan::clb::annotations;
+use alicloud_ccm::plan::clb::annotations::Name;
 use alicloud_ccm::plan::inputs::{NodeView, ServiceView};
 use alicloud_ccm::plan::provider_id::ProviderId;
 use alicloud_ccm::plan::route::RouteNode;
+use alicloud_ccm::plan::service::annotations;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
@@ -45,7 +46,7 @@ pub(crate) fn service_annotations(data: &[u8]) {
         service.annotations.insert(format!("{prefix}{name}"), value.to_owned());
         service.annotations.insert(name.to_owned(), value.to_owned());
     }
-    let _ = annotations::parse(&service);
+    let _ = annotations::parse::<Name>(&service);
 }
 
 /// `spec.providerID` of a node.
@@ -127,7 +128,7 @@ pub(crate) fn watch_streams(data: &[u8]) {
             let _ = RouteNode::of(view);
         }
         for service in services.store.all().iter() {
-            let _ = annotations::parse(service);
+            let _ = annotations::parse::<Name>(service);
         }
         assert!(endpoints.store.len() <= data.len());
     });

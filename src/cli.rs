@@ -13,7 +13,9 @@ use crate::alibaba::permissions;
 use crate::catalog::CATALOG;
 use crate::config::{self, Loaded, Origin, Report};
 use crate::kubelet::{self, Form, HostName};
+use crate::plan::clb::annotations::Name;
 use crate::plan::inputs::ObjectKey;
+use crate::plan::service::annotations::reference_page;
 use crate::rights::cluster::{ServerVersion, Subject};
 use crate::telemetry::panics;
 use crate::{app, gc, preview, rights};
@@ -188,7 +190,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(text) => say(&text),
             Err(error) => fail(&error.to_string()),
         },
-        Command::Annotations => say(&crate::plan::clb::annotations::reference_page()),
+        Command::Annotations => say(&reference_page::<Name>()),
         Command::Version => say(&format!("alicloud-ccm {}\n", env!("CARGO_PKG_VERSION"))),
     }
 }

@@ -14,10 +14,8 @@ use serde::Serialize;
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
 use crate::fence::{Permit, fence};
-use crate::plan::clb::annotations::{Name, raw};
-use crate::plan::clb::naming::{LABEL_LB_ID, MARK_TAG, REUSE_TAG, default_name};
-use crate::plan::clb::observed::ObservedInstance;
-use crate::plan::inputs::{NodeView, ServiceView};
+use crate::plan::clb::orphans::{OrphanedInstance, orphaned_instances};
+use crate::plan::inputs::NodeView;
 use crate::plan::provider_id::ProviderId;
 use crate::plan::route::entry::{RouteEntry, RouteItem};
 use crate::plan::route::mark;
@@ -52,6 +50,12 @@ pub enum Orphan {
         /// The node that it was made for.
         node: String,
     },
+}
+
+impl From<OrphanedInstance> for Orphan {
+    fn from(OrphanedInstance { id, name, address, mark }: OrphanedInstance) -> Self {
+        Self::LoadBalancer { id, name, address, mark }
+    }
 }
 
 impl Orphan {
@@ -155,7 +159,11 @@ async fn look(world: &World, config: &Config) -> Findings {
         findings.problems.push("the API server shows no Service at all; no load balancer is judged".to_owned());
     } else {
         match world.cloud.slb.find_by_tag(&config.cloud.cluster_tag, &config.cloud.cluster_id).await {
-            Ok(instances) => findings.orphans.extend(orphaned_instances(&instances, &services, config)),
+            Ok(instances) => {
+                let (tag, cluster) = (&config.cloud.cluster_tag, &config.cloud.cluster_id);
+                let orphans = orphaned_instances(&instances, &services, (tag, cluster));
+                findings.orphans.extend(orphans.into_iter().map(Orphan::from));
+            }
             Err(fault) => findings.problems.push(format!("load balancers could not be listed: {fault}")),
         }
     }
@@ -182,32 +190,6 @@ async fn routes(world: &World, config: &Config) -> Result<BTreeMap<String, Vec<R
         tables.insert(id, entries);
     }
     Ok(tables)
-}
-
-/// Instances with both our tags that no Service has, had, or names.
-pub(crate) fn orphaned_instances(
-    instances: &[ObservedInstance],
-    services: &[Arc<ServiceView>],
-    config: &Config,
-) -> Vec<Orphan> {
-    let owned = |instance: &ObservedInstance, mark: &str| {
-        services.iter().any(|service| {
-            default_name(&service.uid) == mark
-                || service.labels.get(LABEL_LB_ID) == Some(&instance.id)
-                || raw(service, Name::Id) == Some(instance.id.as_str())
-                || service.ingress.iter().any(|ingress| !ingress.ip.is_empty() && ingress.ip == instance.address)
-        })
-    };
-    let ours = instances.iter().filter(|instance| {
-        instance.tags.get(&config.cloud.cluster_tag) == Some(&config.cloud.cluster_id)
-            && !instance.tags.contains_key(REUSE_TAG)
-    });
-    ours.filter_map(|instance| {
-        let mark = instance.tags.get(MARK_TAG).filter(|mark| !owned(instance, mark))?;
-        let ObservedInstance { id, name, address, .. } = instance.clone();
-        Some(Orphan::LoadBalancer { id, name, address, mark: mark.clone() })
-    })
-    .collect()
 }
 
 /// Entries with our mark that no node needs, and whose node is gone.
@@ -259,60 +241,5 @@ async fn remove(cloud: &CloudClient, permit: &Permit, orphan: &Orphan) -> Result
             let failed = cloud.vpc.delete_route_entries(permit, &[item]).await.map_err(told)?;
             failed.first().map_or(Ok(()), |item| Err(format!("{} [{}]", item.message, item.code)))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::inputs::ObjectKey;
-
-    fn config() -> Config {
-        let text = "[cloud]\ncluster_id = \"mine\"\n";
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("c.toml");
-        std::fs::write(&path, text).unwrap();
-        let origin =
-            crate::config::Origin { path, environment: Vec::new().into_iter().collect(), overrides: Vec::new() };
-        crate::config::load(&origin, &crate::catalog::CATALOG).unwrap().config
-    }
-
-    fn instance(id: &str, tags: &[(&str, &str)]) -> ObservedInstance {
-        ObservedInstance {
-            id: id.to_owned(),
-            name: default_name("1-2-3"),
-            tags: tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-            ..ObservedInstance::default()
-        }
-    }
-
-    #[test]
-    fn both_tags_and_no_service_make_an_orphan() {
-        let config = config();
-        let (cluster, gone) = (config.cloud.cluster_tag.as_str(), default_name("1-2-3"));
-        let living = ServiceView { key: ObjectKey::new("a", "b"), uid: "4-5-6".into(), ..ServiceView::default() };
-        let alive = default_name("4-5-6");
-        let instances = [
-            instance("lb-gone", &[(cluster, "mine"), (MARK_TAG, &gone)]),
-            instance("lb-alive", &[(cluster, "mine"), (MARK_TAG, &alive)]),
-            instance("lb-other", &[(cluster, "other"), (MARK_TAG, &gone)]),
-            instance("lb-untagged", &[(MARK_TAG, &gone)]),
-            instance("lb-by-hand", &[(cluster, "mine")]),
-            instance("lb-used", &[(cluster, "mine"), (MARK_TAG, &gone), (REUSE_TAG, "true")]),
-            instance("lb-name-only", &[]),
-        ];
-        let found = orphaned_instances(&instances, &[Arc::new(living)], &config);
-        assert!(matches!(found.as_slice(), [Orphan::LoadBalancer { id, .. }] if id == "lb-gone"), "{found:?}");
-    }
-
-    #[test]
-    fn a_service_that_names_a_load_balancer_owns_it() {
-        let config = config();
-        let gone = default_name("1-2-3");
-        let instances = [instance("lb-1", &[(&config.cloud.cluster_tag, "mine"), (MARK_TAG, &gone)])];
-        let mut service = ServiceView { uid: "4-5-6".into(), ..ServiceView::default() };
-        assert_eq!(orphaned_instances(&instances, &[Arc::new(service.clone())], &config).len(), 1);
-        service.labels.insert(LABEL_LB_ID.to_owned(), "lb-1".to_owned());
-        assert_eq!(orphaned_instances(&instances, &[Arc::new(service)], &config).len(), 0);
     }
 }

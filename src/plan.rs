@@ -10,6 +10,7 @@ pub mod location;
 pub mod node;
 pub mod provider_id;
 pub mod route;
+pub mod service;
 
 /// One line of what a controller would do, as people read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

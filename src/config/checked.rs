@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::catalog::ControllerName;
 use super::file::ResourceLock;
 use super::secret::Secret;
+use crate::plan::service::settings::{ServiceOptions, VSwitchChoice};
 
 /// The whole configuration. Two equal values mean the same behaviour.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,7 +34,7 @@ pub struct Config {
     /// The route controller.
     pub route: Route,
     /// The service controller.
-    pub service: Service,
+    pub service: ServiceOptions,
 }
 
 /// Section `[cloud]`. What is `None` comes from the instance's metadata service.
@@ -63,15 +64,6 @@ pub struct Cloud {
     pub quotas: BTreeMap<String, u32>,
     /// Longest time that one call may take.
     pub timeout: Duration,
-}
-
-/// One vSwitch of `cloud.vswitches`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct VSwitchChoice {
-    /// Stated as `zone:vsw-id`.
-    pub zone: Option<String>,
-    /// `vsw-...`
-    pub id: String,
 }
 
 /// Where credentials come from.
@@ -255,58 +247,4 @@ pub struct Route {
     pub aggregation: Duration,
     /// How many entries may be removed in one pass; more are held back and reported.
     pub removal_limit: u32,
-}
-
-/// Section `[service]`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Service {
-    /// Services worked on at once.
-    pub concurrency: usize,
-    /// Time between comparisons with the cloud; `None` for none.
-    pub drift_check: Option<Duration>,
-    /// Calls an hour for what no list shows.
-    pub drift_reads: u32,
-    /// Whether pods are attached directly (`eni`) where no annotation says otherwise.
-    pub eni_backends: bool,
-    /// Refuse load balancers with a public address.
-    pub disable_public: bool,
-    /// Backends in one call, 1 to 40.
-    pub backend_batch_size: usize,
-    /// Leave nodes with the master label out of load balancers, as the official controller does.
-    pub exclude_masters: bool,
-    /// Whether Services with local traffic are checked at their health check node port.
-    pub local_health_check: bool,
-    /// Whether IPv6 backends are allowed.
-    pub ipv6: bool,
-    /// Whether the annotation `...-loadbalancer-type` chooses the kind of load balancer.
-    pub type_annotation: bool,
-    /// What holds for new load balancers where no annotation speaks.
-    pub defaults: ServiceDefaults,
-}
-
-/// Section `[service.defaults]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ServiceDefaults {
-    /// `internet` or `intranet`
-    pub address_type: String,
-    /// `PayBySpec` or `PayByCLCU`
-    pub instance_charge_type: String,
-    /// Used with `PayBySpec`.
-    pub spec: String,
-    /// `paybytraffic` or `paybybandwidth`; the API's default if absent.
-    pub internet_charge_type: Option<String>,
-    /// Mbit/s, 1 to 5120; with `paybybandwidth`.
-    pub bandwidth: Option<i64>,
-    /// Primary zone.
-    pub master_zone: Option<String>,
-    /// Secondary zone.
-    pub slave_zone: Option<String>,
-    /// Delete protection of new instances.
-    pub delete_protection: bool,
-    /// Modification protection of new instances.
-    pub modification_protection: bool,
-    /// Scheduler of new listeners.
-    pub scheduler: String,
-    /// Tags of every load balancer that is made.
-    pub tags: BTreeMap<String, String>,
 }

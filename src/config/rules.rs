@@ -8,10 +8,7 @@ use tracing_subscriber::filter::Targets;
 
 use super::catalog::{Catalog, ControllerName};
 use super::check::{Checker, nearest};
-use super::checked::{
-    Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, Route, Server, Service,
-    ServiceDefaults, VSwitchChoice,
-};
+use super::checked::{Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, Route, Server};
 use super::credentials;
 use super::file::{
     CloudSection, FileConfig, InternetChargeType, LeaderElectionSection, LogFormatName, Network, RouteSection, Scheme,
@@ -20,7 +17,8 @@ use super::file::{
 use super::layers::resolve;
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
-use crate::plan::clb::annotations::MOST_USER_TAGS;
+use crate::plan::service::annotations::MOST_USER_TAGS;
+use crate::plan::service::settings::{LoadBalancerDefaults, ServiceOptions, VSwitchChoice};
 
 /// The whole configuration. Worthless if the checker has found a problem.
 pub(super) fn config(c: &mut Checker<'_>, file: &FileConfig, catalog: &Catalog) -> Config {
@@ -492,10 +490,10 @@ fn cluster_cidrs(c: &mut Checker<'_>, written: &[String]) -> Vec<IpNet> {
     nets
 }
 
-fn service(c: &mut Checker<'_>, file: &FileConfig) -> Service {
+fn service(c: &mut Checker<'_>, file: &FileConfig) -> ServiceOptions {
     let section = &file.service;
     let drift_check = or_never(c, "service.drift_check", section.drift_check, Duration::from_secs(60));
-    Service {
+    ServiceOptions {
         concurrency: section.concurrency,
         drift_check,
         drift_reads: section.drift_reads,
@@ -510,7 +508,7 @@ fn service(c: &mut Checker<'_>, file: &FileConfig) -> Service {
     }
 }
 
-fn service_defaults(c: &mut Checker<'_>, section: &ServiceDefaultsSection) -> ServiceDefaults {
+fn service_defaults(c: &mut Checker<'_>, section: &ServiceDefaultsSection) -> LoadBalancerDefaults {
     const BANDWIDTH: &str = "service.defaults.bandwidth";
     const SLAVE: &str = "service.defaults.slave_zone";
     if !section.spec.starts_with("slb.") || section.spec.contains(char::is_whitespace) {
@@ -532,7 +530,7 @@ fn service_defaults(c: &mut Checker<'_>, section: &ServiceDefaultsSection) -> Se
         }
     }
     tags(c, &section.tags);
-    ServiceDefaults {
+    LoadBalancerDefaults {
         address_type: word(section.address_type),
         instance_charge_type: word(section.instance_charge_type),
         spec: section.spec.clone(),

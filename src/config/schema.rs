@@ -9,7 +9,8 @@ use serde_json::Value as Json;
 
 use super::catalog::Catalog;
 use super::file::FileConfig;
-use crate::plan::clb::annotations::{self, MOST_USER_TAGS, Name};
+use crate::plan::clb::annotations::Name;
+use crate::plan::service::annotations::{self, AnnotationName, MOST_USER_TAGS};
 
 /// Keys of `[service.defaults]`, and the annotations that have the last word over them. What either may say is in the one
 /// table of annotations.
@@ -64,7 +65,7 @@ fn limit(root: &mut Json) {
     for (key, name) in DEFAULTS_OF {
         let node = root.pointer_mut(&format!("/properties/service/properties/defaults/properties/{key}"));
         let Some(Json::Object(node)) = node else { continue };
-        match annotations::entry(*name).kind {
+        match name.entry().kind {
             annotations::Kind::Integer { min, max, .. } => {
                 node.insert("minimum".to_owned(), min.into());
                 node.insert("maximum".to_owned(), max.into());
@@ -332,7 +333,7 @@ mod tests {
     fn defaults_have_the_ranges_and_choices_of_their_annotations() {
         for (key, name) in DEFAULTS_OF {
             let shape = defaults(key);
-            match annotations::entry(*name).kind {
+            match name.entry().kind {
                 Values::Integer { min, max, .. } => {
                     assert_eq!(
                         (shape.0["minimum"].as_i64(), shape.0["maximum"].as_i64()),
@@ -356,7 +357,7 @@ mod tests {
     #[test]
     fn what_holds_without_a_word_is_what_the_page_of_annotations_says() {
         for (key, name) in DEFAULTS_OF {
-            let entry = annotations::entry(*name);
+            let entry = name.entry();
             let stated = match &defaults(key).0["default"] {
                 Json::Bool(on) => match entry.kind {
                     Values::OneOf(["on", "off"]) => if *on { "on" } else { "off" }.to_owned(),

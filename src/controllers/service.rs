@@ -31,8 +31,8 @@ use self::reconcile::Reconciler;
 use super::Context;
 use super::workqueue;
 use crate::cluster::{Dirty, Store};
-use crate::plan::clb::{Handling, handling};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
+use crate::plan::service::handling::{Handling, handling};
 
 pub use self::preview::plan;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use alicloud_ccm::plan::clb::annotations::{Key, PREFIX, TABLE};
+use alicloud_ccm::plan::clb::annotations::Name;
+use alicloud_ccm::plan::service::annotations::{AnnotationName, Key, PREFIX};
 use serde_json::{Map, Value, json};
 use sim::cloud::Eip;
 use sim::cluster::Endpoint;
@@ -503,10 +504,10 @@ async fn every_annotation_does_what_the_page_says() {
 fn no_annotation_is_left_out() {
     let tried = SUBJECTS.iter().flat_map(|subject| subject.rows).map(|row| row.key);
     let tried: BTreeSet<&str> = tried.chain(ELSEWHERE.iter().map(|(key, _)| *key)).collect();
-    let known: BTreeSet<&str> = TABLE
+    let known: BTreeSet<&str> = Name::TABLE
         .iter()
         .map(|entry| match entry.key {
-            Key::Suffix(key) | Key::Whole(key) => key,
+            Key::Suffix(key) | Key::CurrentSuffix(key) | Key::Whole(key) => key,
         })
         .collect();
     assert_eq!(tried, known);

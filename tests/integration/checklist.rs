@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 const CHECKS: &[(&str, &[&str])] = &[
     (
         "1: the default name is made of the UID",
-        &["plan::clb::naming::tests::the_default_name_is_the_uid_with_a_letter_in_front"],
+        &["plan::service::ownership::tests::the_default_name_is_the_uid_with_a_letter_in_front"],
     ),
     (
         "2: an empty current key wins over the legacy one",
         &["plan::clb::annotations::tests::the_current_prefix_wins_whenever_it_is_present", "golden case legacy-prefix"],
     ),
-    ("3: marks of listeners and groups are told apart", &["plan::clb::naming::tests::marks_are_recognised"]),
+    ("3: marks of listeners and groups are told apart", &["plan::service::ownership::tests::marks_are_recognised"]),
     (
         "4: pods share a weight, or have the default one each",
         &["plan::clb::tests::wanted::weights_of_pods", "golden case default-weight"],

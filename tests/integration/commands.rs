@@ -2,6 +2,8 @@
 
 use std::process::Output;
 
+use alicloud_ccm::plan::clb::annotations::Name;
+use alicloud_ccm::plan::service::annotations::AnnotationName;
 use serde_json::Value;
 use sim::testbed::instance;
 
@@ -171,7 +173,7 @@ async fn what_the_binary_prints_of_itself_is_what_is_committed() {
     let annotations = world.run(&["annotations"]).await;
     assert_eq!(annotations.status.code(), Some(0));
     let page = out(&annotations);
-    for entry in alicloud_ccm::plan::clb::annotations::TABLE {
+    for entry in Name::TABLE {
         assert!(page.contains(entry.help), "{:?} is missing:\n{page}", entry.name);
     }
     let version = world.run(&["version"]).await;

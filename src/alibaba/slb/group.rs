@@ -11,7 +11,7 @@ use crate::alibaba::actions::{
 use crate::alibaba::decode::{Int, List, Text};
 use crate::alibaba::signing::Params;
 use crate::fence::Permit;
-use crate::plan::clb::model::{Backend, BackendKey, BackendKind};
+use crate::plan::service::model::{Backend, BackendKey, BackendKind};
 
 impl Slb {
     /// All server groups of an instance.

@@ -15,12 +15,14 @@ use crate::alibaba::metadata::Metadata;
 use crate::alibaba::slb::ListenerRequest;
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, FaultKind, actions, location};
-use crate::config::checked::{AccessKey, Credentials, VSwitchChoice};
+use crate::config::checked::{AccessKey, Credentials};
 use crate::config::secret::Secret;
-use crate::plan::clb::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerFields, ListenerKey, Protocol};
+use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::{CreateAccessList, CreateInstance};
 use crate::plan::route::entry::RouteItem;
+use crate::plan::service::model::{Backend, BackendKey, BackendKind};
+use crate::plan::service::settings::VSwitchChoice;
 
 pub(crate) const REGION: &str = "cn-hangzhou";
 

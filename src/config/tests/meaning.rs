@@ -7,8 +7,8 @@ use insta::assert_snapshot;
 
 use super::super::*;
 use super::*;
-use crate::config::checked::VSwitchChoice;
 use crate::config::secret::Secret;
+use crate::plan::service::settings::VSwitchChoice;
 
 #[test]
 fn defaults_are_the_ones_that_clusters_of_the_official_controller_expect() {

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use crate::alibaba::Fault;
 use crate::alibaba::slb::{LISTED_INSTANCES, Slb};
 use crate::plan::clb::model::ListenerKey;
-use crate::plan::clb::naming::Owner;
 use crate::plan::clb::observed::{ObservedInstance, ObservedListener};
+use crate::plan::service::ownership::Owner;
 
 /// How old a list may be, see [`Look`].
 const RECENT: Duration = Duration::from_secs(10);

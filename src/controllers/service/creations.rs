@@ -16,6 +16,7 @@ use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::{Operation, Step};
 use crate::plan::inputs::ObjectKey;
+use crate::plan::service::steps::Operation as _;
 
 /// How long what was perhaps made is waited for.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
@@ -221,8 +222,9 @@ impl Before {
 mod tests {
     use super::*;
     use crate::plan::clb::model::Protocol;
-    use crate::plan::clb::observed::{ObservedGroup, ObservedInstance, ObservedListener};
-    use crate::plan::clb::operation::Target;
+    use crate::plan::clb::observed::{ObservedInstance, ObservedListener};
+    use crate::plan::service::model::ObservedGroup;
+    use crate::plan::service::steps::Target;
 
     fn balancer(groups: &[(&str, &str)]) -> Observed {
         let group = |name: &str| ObservedGroup { name: name.to_owned(), backends: None };
@@ -240,7 +242,7 @@ mod tests {
     fn step(name: &str) -> Step {
         Step {
             operation: creation(name),
-            target: Target::Instance,
+            target: Target::LoadBalancer,
             needs: Vec::new(),
             reason: String::new(),
             destroys: false,

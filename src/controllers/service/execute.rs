@@ -12,9 +12,10 @@ use crate::alibaba::slb::{ListenerRequest, Slb};
 use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::fence::Fence;
 use crate::plan::clb::apply::Made;
-use crate::plan::clb::model::GroupRef;
 use crate::plan::clb::observed::{AccessList, Observed};
-use crate::plan::clb::operation::{CreateInstance, Operation, Plan, Step, Target};
+use crate::plan::clb::operation::{CreateInstance, Operation, Plan, Step};
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::steps::{Operation as _, Target};
 
 /// A write must be able to last this long before the lease could be lost, or it does not start.
 pub(crate) const SHORTEST_WRITE: Duration = Duration::from_secs(5);

@@ -13,9 +13,9 @@ use super::change::{change, restates};
 use super::creations::Creations;
 use super::owners::Vanished;
 use super::references::Enis;
-use crate::plan::clb::model::Backend;
 use crate::plan::clb::observed::Observed;
 use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::service::model::Backend;
 use crate::telemetry::alarms::{Alarms, named};
 
 /// Reason of what is told when backends are kept although they would have to go.
@@ -319,8 +319,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::clb::model::{BackendKey, BackendKind};
-    use crate::plan::clb::observed::ObservedGroup;
+    use crate::plan::service::model::{BackendKey, BackendKind, ObservedGroup};
 
     #[test]
     fn texts_are_kept_once_and_only_while_they_are_used() {

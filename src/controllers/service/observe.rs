@@ -8,11 +8,13 @@ use super::bulk::{Bulk, Look};
 use super::creations::Made;
 use crate::alibaba::slb::Slb;
 use crate::alibaba::{Fault, FaultKind};
-use crate::plan::clb::desired::{Desired, Needs};
-use crate::plan::clb::naming::{LABEL_LB_ID, MARK_TAG, Owner};
-use crate::plan::clb::observed::{AccessList, Observed, ObservedGroup, ObservedInstance};
+use crate::plan::clb::desired::Desired;
+use crate::plan::clb::diff::needs::Needs;
+use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance};
 use crate::plan::clb::operation::{Part, Plan};
 use crate::plan::inputs::ServiceView;
+use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::ownership::{LABEL_LB_ID, MARK_TAG, Owner};
 
 /// What the search for a Service's load balancer came to.
 #[derive(Debug)]
@@ -71,7 +73,9 @@ pub(super) async fn find(
     let mut unmarked = None;
     if let Some(id) = remembered {
         match bulk.instance(owner, id, look).await {
-            Ok(instance) if owner.owns_instance(&instance) => return Ok(Found::Instance(Box::new(instance))),
+            Ok(instance) if owner.owns_load_balancer(&instance.name, &instance.tags) => {
+                return Ok(Found::Instance(Box::new(instance)));
+            }
             Ok(instance) => unmarked = Some(instance),
             Err(fault) if fault.kind == FaultKind::Gone => proven = true,
             Err(fault) => return Err(fault.into()),
@@ -80,7 +84,7 @@ pub(super) async fn find(
     // Side by side, as it is nearly always neither: a load balancer with the mark also has the label, and is found by it.
     let (marked, named) = tokio::try_join!(slb.find_by_tag(MARK_TAG, &name), slb.find_by_name(&name))?;
     let mut candidates = if marked.is_empty() { named } else { marked };
-    candidates.retain(|candidate| owner.owns_instance(candidate));
+    candidates.retain(|candidate| owner.owns_load_balancer(&candidate.name, &candidate.tags));
     match candidates.len() {
         0 => Ok(unmarked.map_or(Found::Absent { proven }, |instance| Found::Unmarked(Box::new(instance)))),
         1 => Ok(Found::Instance(Box::new(candidates.swap_remove(0)))),

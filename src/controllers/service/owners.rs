@@ -13,7 +13,8 @@ use tracing::warn;
 
 use super::{COMPONENT, CONTROLLER, Context, Views};
 use crate::cluster::Regarding;
-use crate::gc::{Orphan, orphaned_instances};
+use crate::gc::Orphan;
+use crate::plan::clb::orphans::orphaned_instances;
 use crate::telemetry::alarms::named;
 
 /// The first look leaves the first reconciles of a term alone.
@@ -70,8 +71,9 @@ async fn look(context: &Context, views: &Views) -> Option<(BTreeSet<Orphan>, usi
             return None;
         }
     };
-    let orphans = orphaned_instances(&instances, &views.services.all(), &config);
-    Some((orphans.into_iter().collect(), instances.len()))
+    let orphans =
+        orphaned_instances(&instances, &views.services.all(), (&config.cloud.cluster_tag, &config.cloud.cluster_id));
+    Some((orphans.into_iter().map(Orphan::from).collect(), instances.len()))
 }
 
 fn tell(context: &Context, orphans: &BTreeSet<Orphan>) {

@@ -13,12 +13,15 @@ use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::plan::PlanLine;
-use crate::plan::clb::naming::FINALIZER;
+use crate::plan::clb::desired::{Desired, expected_ingress};
+use crate::plan::clb::diff::diff;
 use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::Plan;
-use crate::plan::clb::{Desired, Handling, Settings, diff, expected_ingress, handed_over, handling};
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
+use crate::plan::service::handling::{Handling, handed_over, handling};
+use crate::plan::service::ownership::FINALIZER;
+use crate::plan::service::settings::Settings;
 
 /// The steps for all Services, or for one; waits until the watches are filled. A Service that asks for what cannot be is a
 /// line of its own.

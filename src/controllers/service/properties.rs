@@ -24,18 +24,20 @@ use super::references::resolve;
 use crate::alibaba::tests::simulated::{REGION, client_by};
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, actions};
-use crate::config::checked::VSwitchChoice;
 use crate::fence::fence;
-use crate::plan::clb::annotations::{Entry, Kind, Name, TABLE, entry};
-use crate::plan::clb::naming::{LABEL_LB_ID, MARK_TAG, Owner};
+use crate::plan::clb::annotations::{Entry, Name};
+use crate::plan::clb::desired::{Desired, addresses_to_resolve, expected_ingress};
+use crate::plan::clb::diff::diff;
 use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::Plan;
-use crate::plan::clb::teardown::Departure;
+use crate::plan::clb::teardown::{Departure, teardown, teardown_needs};
 use crate::plan::clb::tests::properties::some_ports;
 use crate::plan::clb::tests::{World, edited, node, pod};
-use crate::plan::clb::{Desired, diff, expected_ingress, teardown, teardown_needs, wanted_enis};
 use crate::plan::inputs::{EndpointsView, Ingress};
 use crate::plan::location::CloudLocation;
+use crate::plan::service::annotations::{AnnotationName, Kind};
+use crate::plan::service::ownership::{LABEL_LB_ID, MARK_TAG, Owner};
+use crate::plan::service::settings::VSwitchChoice;
 
 const CASES: u32 = 96;
 const USERS: &str = "lb-user";
@@ -114,7 +116,7 @@ impl Side {
         if !self.label.is_empty() {
             world.service.labels.insert(LABEL_LB_ID.to_owned(), self.label.clone());
         }
-        let ips = wanted_enis(&world.service, &world.nodes, &world.endpoints, &world.settings);
+        let ips = addresses_to_resolve(&world.service, &world.nodes, &world.endpoints, &world.settings);
         let ips: Vec<IpAddr> = ips.into_iter().collect();
         let place = CloudLocation { region: REGION.to_owned(), vpc_id: "vpc-1".to_owned(), ..CloudLocation::default() };
         world.enis = resolve(cloud, &place, &ips).await.unwrap().into_iter().collect();
@@ -351,7 +353,7 @@ fn values(entry: &Entry) -> Vec<String> {
         (Kind::HttpCodes, _) => list(&["http_2xx", "http_2xx,http_3xx"]),
         (Kind::Tags, _) => list(&["a=1", "a=2,b=1", "c"]),
         (Kind::Labels, _) => list(&["color=blue"]),
-        (Kind::ProtocolPorts, _) => list(&["http:80,https:443", "https:443", "http:80,http:443", "https:80"]),
+        (Kind::ProtocolPorts(_), _) => list(&["http:80,https:443", "https:443", "http:80,http:443", "https:80"]),
         (Kind::ForwardPorts, _) => list(&["80:443", "443:80"]),
         (Kind::ServerGroupPorts, _) => list(&["rsp-user:80", "rsp-user:80,rsp-user:443"]),
         (Kind::DomainExtensions, _) => list(&["", "a.example.com:cert-2", "a.example.com:cert-3,b.example.com:cert-2"]),
@@ -359,8 +361,11 @@ fn values(entry: &Entry) -> Vec<String> {
 }
 
 fn some_annotations() -> impl Strategy<Value = Vec<(String, String)>> {
-    let all: Vec<(String, Vec<String>)> =
-        TABLE.iter().map(|entry| (entry.full_key(), values(entry))).filter(|(_, values)| !values.is_empty()).collect();
+    let all: Vec<(String, Vec<String>)> = Name::TABLE
+        .iter()
+        .map(|entry| (entry.key.full(), values(entry)))
+        .filter(|(_, values)| !values.is_empty())
+        .collect();
     subsequence(all, 0..20).prop_flat_map(|chosen| {
         chosen
             .into_iter()
@@ -457,7 +462,7 @@ async fn tell(story: Vec<(World, usize, bool)>) -> Result<(), TestCaseError> {
         assert!(killed.remove(&world, usize::MAX, true).await, "killed once only");
     }
     // What was told is mended by letting us.
-    world.service.annotations.insert(entry(Name::ForceOverrideListeners).full_key(), "true".to_owned());
+    world.service.annotations.insert(Name::ForceOverrideListeners.key(), "true".to_owned());
     assert!(killed.remove(&world, usize::MAX, true).await, "killed once only");
     prop_assert_eq!(killed.foreign(&owner, true), before);
     let left = killed.cloud.look(|cloud| {

@@ -10,10 +10,11 @@ use super::execute::SHORTEST_WRITE;
 use super::references::Readiness;
 use crate::cluster::{Cluster, Kind, PatchKind, WriteFault};
 use crate::fence::Fence;
-use crate::plan::clb::Desired;
-use crate::plan::clb::gates::{self, GateCondition, Outcome};
+use crate::plan::clb::desired::Desired;
 use crate::plan::clb::observed::Observed;
 use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::service::gates;
+use crate::plan::service::gates::GateCondition;
 
 /// Shortest time between looks at pods whose containers are not ready yet: nothing else tells when they are.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
@@ -35,8 +36,8 @@ pub(super) async fn write(
     (desired, observed, complete): (&Desired, &Observed, bool),
 ) -> Result<(), WriteFault> {
     let gate = gates::gate_of(service);
-    let outcome = Outcome { desired, observed, attached: &readiness.attached, complete };
-    for condition in gates::conditions(&gate, &readiness.endpoints, &readiness.pods, outcome) {
+    let registration = desired.registration(observed, &readiness.attached, complete);
+    for condition in gates::conditions(&gate, &readiness.endpoints, &readiness.pods, registration) {
         let permit = fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
         let key = ObjectKey::new(&service.key.namespace, &condition.pod);
         let body = body(&gate, &condition);

@@ -18,15 +18,16 @@ use super::rounds::{Rounds, cycle};
 use super::status::{self, label};
 use super::{CONTROLLER, Context, Views};
 use crate::alibaba::{Fault, FaultKind};
-use crate::config::checked as config;
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
-use crate::plan::clb::naming::{FINALIZER, LABEL_HASH};
+use crate::plan::clb::desired::{Desired, expected_ingress};
+use crate::plan::clb::diff::diff;
 use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::{Part, Plan};
-use crate::plan::clb::{
-    Desired, Handling, Problem, Settings, diff, expected_ingress, handed_over, handling, is_inherited,
-};
 use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::service::handling::{Handling, handed_over, handling, is_inherited};
+use crate::plan::service::ownership::{FINALIZER, LABEL_HASH};
+use crate::plan::service::problem::Problem;
+use crate::plan::service::settings::{ServiceOptions, Settings};
 
 /// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service whose
 /// load balancer was perhaps just being made is let go.
@@ -329,13 +330,13 @@ impl Reconciler {
     }
 
     /// How often what no list shows is read again; `None` if never.
-    fn cycle(&self, settings: &config::Service) -> Option<Duration> {
+    fn cycle(&self, settings: &ServiceOptions) -> Option<Duration> {
         let reads = self.memory.unlisted_reads();
         settings.drift_check.map(|period| cycle(reads, settings.drift_reads, period))
     }
 
     /// Whether the server groups that are believed to be so are to be read again.
-    fn was_turn(&self, settings: &config::Service, believed: &Remembered) -> bool {
+    fn was_turn(&self, settings: &ServiceOptions, believed: &Remembered) -> bool {
         let turn = |cycle| self.rounds.was_turn(cycle, &believed.uid, believed.groups_read_at);
         self.cycle(settings).is_some_and(turn)
     }
@@ -521,7 +522,7 @@ fn is_of(observed: &Observed, desired: &Desired) -> bool {
     match (&observed.instance, &desired.reuse) {
         (None, _) => false,
         (Some(instance), Some(id)) => instance.id == *id,
-        (Some(instance), None) => desired.owner.owns_instance(instance),
+        (Some(instance), None) => desired.owner.owns_load_balancer(&instance.name, &instance.tags),
     }
 }
 

@@ -22,17 +22,18 @@ use crate::alibaba::vpc::VSwitch;
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cluster::{Cluster, Known, WriteFault};
 use crate::config::Config;
-use crate::config::checked::VSwitchChoice;
-use crate::plan::clb::annotations::{Name, raw};
-use crate::plan::clb::desired::zones;
-use crate::plan::clb::gates;
-use crate::plan::clb::naming::Owner;
+use crate::plan::clb::annotations::Name;
+use crate::plan::clb::desired::{Desired, addresses_to_resolve, desire};
 use crate::plan::clb::observed::{Observed, ObservedInstance};
 use crate::plan::clb::operation::Plan;
-use crate::plan::clb::teardown::{Departure, reversible};
-use crate::plan::clb::{Desired, Inputs, Settings, desire, teardown, teardown_needs, wanted_enis};
+use crate::plan::clb::teardown::{Departure, reversible, teardown, teardown_needs};
 use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
 use crate::plan::location::CloudLocation;
+use crate::plan::service::annotations::{AnnotationName, raw};
+use crate::plan::service::model::Inputs;
+use crate::plan::service::ownership::Owner;
+use crate::plan::service::settings::{Settings, VSwitchChoice};
+use crate::plan::service::{gates, zones};
 
 /// Interfaces of directly attached pods: by address, the pod it belonged to when it was looked up, and the interface.
 pub(super) type Enis = BTreeMap<IpAddr, (Option<String>, String)>;
@@ -162,7 +163,7 @@ impl Reader {
         let gate = gates::gate_of(service);
         let mut waiting_pods = self.gated_pods(service, &gate, &endpoints).await?;
         let (endpoints, waiting) = gates::admitted(&gate, &endpoints, &waiting_pods);
-        let asked = wanted_enis(service, &nodes, &endpoints, settings);
+        let asked = addresses_to_resolve(service, &nodes, &endpoints, settings);
         let pod = |endpoint: &Endpoint| endpoint.pod.as_deref().map(str::to_owned);
         let pods: BTreeMap<IpAddr, Option<String>> =
             endpoints.endpoints.iter().map(|endpoint| (endpoint.address, pod(endpoint))).collect();
@@ -228,8 +229,8 @@ impl Reader {
     /// more nodes first, in a zone those with more free addresses, at last the one that this instance is in.
     pub(super) async fn place(&self, service: &ServiceView, settings: &Settings, desired: &mut Desired) {
         desired.choose_zones(&self.views.nodes.all());
-        let set = |name| raw(service, name).is_some_and(|value| !value.is_empty());
-        let classic = raw(service, Name::NetworkType) == Some("classic");
+        let set = |name: Name| raw(service, name.entry().key).is_some_and(|value| !value.is_empty());
+        let classic = raw(service, Name::NetworkType.entry().key) == Some("classic");
         let create = &mut desired.instance.create;
         let open = settings.place_near_nodes && create.address_type == "intranet" && !classic && !set(Name::VswitchId);
         if !open {

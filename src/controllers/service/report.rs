@@ -14,10 +14,10 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::{Events, Regarding, WriteFault};
 use crate::controllers::Backoff;
 use crate::controllers::workqueue::ReconcileResult;
-use crate::plan::clb::Problem;
-use crate::plan::clb::annotations::PREFIX;
 use crate::plan::clb::desired::Desired;
 use crate::plan::inputs::ServiceView;
+use crate::plan::service::annotations::PREFIX;
+use crate::plan::service::problem::Problem;
 
 /// The watch tells when endpoints have been read; this only makes sure.
 const UNREAD: Duration = Duration::from_secs(5);

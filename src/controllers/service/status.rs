@@ -4,11 +4,10 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Kind, PatchKind, WriteFault};
 use crate::fence::Fence;
-use crate::plan::clb::Desired;
-use crate::plan::clb::desired::expected_details;
-use crate::plan::clb::naming::{FINALIZER, LABEL_HASH, LABEL_LB_ID};
+use crate::plan::clb::desired::{Desired, expected_details};
 use crate::plan::clb::observed::Observed;
 use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
+use crate::plan::service::ownership::{FINALIZER, LABEL_HASH, LABEL_LB_ID};
 
 use super::execute::SHORTEST_WRITE;
 

@@ -1,358 +1,268 @@
-//! Annotations of Services: what they mean, whether they are right, and the page that documents them.
-//!
-//! Start with [`parse`]. Everything follows from [`TABLE`]. An empty value means that the annotation is not set.
+//! Annotations of classic load balancers: the one table, from which parsing, validation and the reference page follow.
 
-mod reference;
-mod table;
 #[cfg(test)]
 mod tests;
-mod values;
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use table::NLB_ONLY;
-pub use table::{Name, TABLE};
-use values::Parsed;
-
-pub use self::reference::reference_page;
-use super::Problem;
-use super::model::{ListenerField, ListenerFields, Protocol};
-use crate::plan::inputs::ServiceView;
-
-/// Start of the keys that are in use today.
-pub const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
-/// Start of the keys that were in use before September 2019 and still count where the current one is absent.
-pub const LEGACY_PREFIX: &str = "service.beta.kubernetes.io/alicloud-loadbalancer-";
-
-/// Most tags that a user may ask for: a load balancer has 20 at most, of which two mark the owner.
-pub const MOST_USER_TAGS: usize = 18;
-
-/// How an annotation is spelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
-    /// After [`PREFIX`], or [`LEGACY_PREFIX`].
-    Suffix(&'static str),
-    /// All of it.
-    Whole(&'static str),
-}
-
-/// What values an annotation takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Anything; that it is set decides.
-    AnyValue,
-    /// Up to 255 characters without spaces at the ends.
-    Text,
-    /// A name of a load balancer.
-    LoadBalancerName,
-    /// An IP address.
-    Address,
-    /// A host name as the API server takes it in a status.
-    HostName,
-    /// Path of a health check.
-    HealthPath,
-    /// Host header of a health check.
-    HealthDomain,
-    /// Exactly this value; any other counts as not set.
-    Exactly(&'static str),
-    /// `on`; any other value is off.
-    Switch,
-    /// One of these.
-    OneOf(&'static [&'static str]),
-    /// One of these, in upper or lower case.
-    AnyCase(&'static [&'static str]),
-    /// A whole number.
-    Integer {
-        /// Smallest.
-        min: i64,
-        /// Largest.
-        max: i64,
-        /// What 0 means.
-        zero: Zero,
-    },
-    /// `acl-a,acl-b`
-    AclIds,
-    /// 1 to 200 letters, digits and the like.
-    Cookie,
-    /// `http_2xx,http_3xx`
-    HttpCodes,
-    /// `key=value,key=value`, keys and values of cloud tags.
-    Tags,
-    /// `key=value,key=value`, labels of nodes.
-    Labels,
-    /// `https:443,http:80`
-    ProtocolPorts,
-    /// `80:443`
-    ForwardPorts,
-    /// `rsp-a:443,rsp-b:80`
-    ServerGroupPorts,
-    /// `domain:certificate,domain:certificate`
-    DomainExtensions,
-}
-
-/// What 0 means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Zero {
-    /// Not set.
-    Unset,
-    /// A value like others.
-    Value,
-    /// Not set; and -520 is the backend's port.
-    BackendPort,
-}
-
-/// What an annotation is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applies {
-    /// Which controller looks after the Service.
-    Routing,
-    /// The instance.
-    Instance,
-    /// Listeners.
-    Listeners,
-    /// One attribute of listeners; see [`ListenerField::protocols`].
-    Field(ListenerField),
-    /// Server groups and backends.
-    Backends,
-}
-
-/// When an annotation has an effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// It decides whether the Service is ours at all.
-    Routing,
-    /// Always, on load balancers of ours and of users.
-    Always,
-    /// Only when the load balancer is made.
-    Creation,
-    /// When the load balancer is made; later it is only compared.
-    Immutable,
-    /// On load balancers of ours, and on those of users with `force-override-listeners`.
-    Listener,
-    /// Always, with every change of nodes and endpoints.
-    Backend,
-}
-
-impl Scope {
-    /// The letter of the reference page.
-    #[must_use]
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::Routing => "-",
-            Self::Always => "A",
-            Self::Creation => "C",
-            Self::Immutable => "I",
-            Self::Listener => "L",
-            Self::Backend => "B",
-        }
-    }
-}
-
-/// One annotation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Which.
-    pub name: Name,
-    /// How it is spelled.
-    pub key: Key,
-    /// What values it takes.
-    pub kind: Kind,
-    /// What holds without it; empty if nothing is sent.
-    pub default: &'static str,
-    /// What it is about.
-    pub applies: Applies,
-    /// When it has an effect.
-    pub scope: Scope,
-    /// What a change does to a load balancer that exists.
-    pub update: &'static str,
-    /// What it does.
-    pub help: &'static str,
-}
-
-impl Entry {
-    /// The whole key in its current spelling.
-    #[must_use]
-    pub fn full_key(&self) -> String {
-        match self.key {
-            Key::Suffix(suffix) => format!("{PREFIX}{suffix}"),
-            Key::Whole(key) => key.to_owned(),
-        }
-    }
-
-    /// Key and value as given. The current spelling wins whenever it is present, even if it is empty.
-    fn find<'a>(&self, service: &'a ServiceView) -> Option<(&'a str, &'a str)> {
-        let get = |key: &str| service.annotations.get_key_value(key).map(|(k, v)| (k.as_str(), v.as_str()));
-        get(&self.full_key()).or_else(|| match (self.key, self.name) {
-            (Key::Whole(_), _) | (_, Name::Type | Name::TunnelType) => None,
-            (Key::Suffix(suffix), _) => get(&format!("{LEGACY_PREFIX}{suffix}")),
-        })
-    }
-}
+use super::model::{ListenerField as Field, ListenerFields, Protocol};
+use crate::plan::service::annotations::Kind::{
+    AclIds, Address, AnyCase, AnyValue, Cookie, DomainExtensions, Exactly, ForwardPorts, HealthDomain, HealthPath,
+    HostName, HttpCodes, Integer, Labels, LoadBalancerName, OneOf, ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
+};
+use crate::plan::service::annotations::{self, AnnotationName, Applies, Key, Kind, Scope, Zero};
+use crate::plan::service::handling;
+use crate::plan::service::management::Manage;
 
 /// The annotations of one Service.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Annotations {
-    /// Valid values that are not empty, spelled as the API spells them.
-    values: BTreeMap<Name, String>,
-    /// Keys as given, for messages; also of those with an empty value.
-    keys: BTreeMap<Name, String>,
-    /// Protocols of ports; the first entry of a port wins.
-    pub protocol_ports: BTreeMap<u16, Protocol>,
-    /// HTTP ports and the HTTPS ports to which they redirect.
-    pub forward_ports: BTreeMap<u16, u16>,
-    /// Server groups of users, by port.
-    pub group_ports: BTreeMap<u16, String>,
-    /// Certificates by domain; `None` if the annotation is absent.
-    pub domain_extensions: Option<BTreeMap<String, String>>,
-    /// Tags of users.
-    pub tags: BTreeMap<String, String>,
-    /// Labels that a node must have.
-    pub backend_labels: BTreeMap<String, String>,
-    /// What is wrong.
-    pub problems: Vec<Problem>,
-    /// What has no effect.
-    pub warnings: Vec<Problem>,
+pub type Annotations = annotations::Annotations<Name>;
+/// One annotation of the table.
+pub type Entry = annotations::Entry<Name>;
+
+const ON_OFF: &[&str] = &["on", "off"];
+
+const fn suffix(text: &'static str) -> Key {
+    Key::Suffix(text)
 }
 
-impl Annotations {
-    /// A value, unless it is unset, empty or wrong.
-    #[must_use]
-    pub fn get(&self, name: Name) -> Option<&str> {
-        self.values.get(&name).map(String::as_str)
-    }
+const fn number(min: i64, max: i64) -> Kind {
+    Integer { min, max, zero: Zero::Unset }
+}
 
-    /// A value, as [`Annotations::get`].
-    #[must_use]
-    pub fn text(&self, name: Name) -> Option<String> {
-        self.get(name).map(str::to_owned)
-    }
+const fn number_or_zero(max: i64) -> Kind {
+    Integer { min: 0, max, zero: Zero::Value }
+}
 
-    /// The value of a number, as [`Annotations::get`].
-    #[must_use]
-    pub fn integer(&self, name: Name) -> Option<i64> {
-        self.get(name).and_then(|value| value.parse().ok())
-    }
-
-    /// Whether an annotation has this value.
-    #[must_use]
-    pub fn is(&self, name: Name, value: &str) -> bool {
-        self.get(name) == Some(value)
-    }
-
-    /// Whether an annotation is there and says something.
-    #[must_use]
-    pub fn is_stated(&self, name: Name) -> bool {
-        match name {
-            Name::ProtocolPort => !self.protocol_ports.is_empty(),
-            Name::ForwardPort => !self.forward_ports.is_empty(),
-            Name::VgroupPort => !self.group_ports.is_empty(),
-            Name::BackendLabel => !self.backend_labels.is_empty(),
-            Name::AdditionalResourceTags => !self.tags.is_empty(),
-            Name::DomainExtensions => self.domain_extensions.is_some(),
-            _ => self.values.contains_key(&name),
+macro_rules! table {
+    ($($name:ident: $key:expr, $kind:expr, $default:literal, $applies:expr, $scope:ident, $update:literal, $help:literal;)*) => {
+        /// An annotation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Name {
+            $(#[doc = $help] $name,)*
         }
-    }
 
-    /// The key as the user wrote it, or else its current spelling.
-    #[must_use]
-    pub fn key(&self, name: Name) -> String {
-        self.keys.get(&name).cloned().unwrap_or_else(|| entry(name).full_key())
-    }
+        impl AnnotationName for Name {
+            type Field = Field;
+            const TABLE: &'static [Entry] = &[$(Entry {
+                name: Name::$name,
+                key: $key,
+                kind: $kind,
+                default: $default,
+                applies: $applies,
+                scope: Scope::$scope,
+                update: $update,
+                help: $help,
+            },)*];
+            const OTHER_PRODUCTS: (&'static [&'static str], &'static str) = (NLB_ONLY, "network load balancers");
 
-    /// Attributes of listeners of this protocol, as far as annotations set them.
-    #[must_use]
-    pub fn listener_fields(&self, protocol: Protocol) -> ListenerFields {
-        TABLE
-            .iter()
-            .filter_map(|entry| match entry.applies {
-                Applies::Field(field) if field.protocols().contains(&protocol) => Some((field, self.text(entry.name)?)),
-                _ => None,
-            })
-            .collect()
-    }
-
-    /// A message about one of them.
-    pub(crate) fn complaint(&self, name: Name, allowed: impl Into<String>) -> Problem {
-        Problem {
-            field: self.key(name),
-            given: self.text(name).unwrap_or_else(|| "set".to_owned()),
-            allowed: allowed.into(),
-        }
-    }
-
-    fn keep(&mut self, name: Name, parsed: Parsed) {
-        match parsed {
-            Parsed::Unset => {}
-            Parsed::Text(text) => {
-                self.values.insert(name, text);
+            fn index(self) -> usize {
+                // The names are made by the table, in its order.
+                self as usize
             }
-            Parsed::Protocols(ports) => self.protocol_ports = ports,
-            Parsed::Forwards(ports) => self.forward_ports = ports,
-            Parsed::Groups(ports) => self.group_ports = ports,
-            Parsed::Pairs(pairs) if name == Name::BackendLabel => self.backend_labels = pairs,
-            Parsed::Pairs(pairs) if name == Name::DomainExtensions => self.domain_extensions = Some(pairs),
-            Parsed::Pairs(pairs) => self.tags = pairs,
-        }
-    }
-}
 
-/// The table's entry of an annotation.
-#[must_use]
-pub fn entry(name: Name) -> &'static Entry {
-    // Names are made by the table, in its order.
-    &TABLE[name as usize]
-}
-
-/// The value of an annotation as given, unless it is absent.
-#[must_use]
-pub fn raw(service: &ServiceView, name: Name) -> Option<&str> {
-    entry(name).find(service).map(|(_, value)| value)
-}
-
-/// Reads all annotations, and says everything that is wrong with them.
-#[must_use]
-pub fn parse(service: &ServiceView) -> Annotations {
-    let mut annotations = Annotations::default();
-    for entry in TABLE {
-        let Some((key, given)) = entry.find(service) else { continue };
-        annotations.keys.insert(entry.name, key.to_owned());
-        match values::parse(entry.kind, given) {
-            Ok(parsed) => annotations.keep(entry.name, parsed),
-            Err(allowed) => {
-                annotations.problems.push(Problem { field: key.to_owned(), given: given.to_owned(), allowed });
+            fn protocols(field: Field) -> Vec<&'static str> {
+                field.protocols().iter().map(|protocol| protocol.as_str()).collect()
             }
         }
-    }
-    annotations.warnings = unknown(service);
-    annotations
-}
-
-/// Keys under our prefixes that nobody, or only network load balancers, know.
-fn unknown(service: &ServiceView) -> Vec<Problem> {
-    let known: BTreeSet<&str> = TABLE
-        .iter()
-        .filter_map(|entry| match entry.key {
-            Key::Suffix(suffix) => Some(suffix),
-            Key::Whole(_) => None,
-        })
-        .collect();
-    let ours = |key: &'_ str| -> Option<String> {
-        [PREFIX, LEGACY_PREFIX].iter().find_map(|prefix| key.strip_prefix(prefix)).map(str::to_owned)
     };
-    service
-        .annotations
-        .iter()
-        .filter_map(|(key, given)| {
-            let suffix = ours(key)?;
-            if known.contains(suffix.as_str()) {
-                return None;
-            }
-            let allowed = if NLB_ONLY.contains(&suffix.as_str()) {
-                "only network load balancers have this; it has no effect here"
-            } else {
-                "no such annotation is known; it has no effect"
-            };
-            Some(Problem { field: key.clone(), given: given.clone(), allowed: allowed.to_owned() })
-        })
-        .collect()
 }
+
+table! {
+    Class: handling::CLASS, AnyValue, "", Applies::Routing, Routing,
+        "the load balancer is kept, but no longer looked after", "Any value hands the Service to another controller.";
+    Type: handling::TYPE, AnyValue, "", Applies::Routing, Routing,
+        "the load balancer is kept, but no longer looked after",
+        "Any value hands the Service to another controller, if `service.type_annotation` is on in the configuration.";
+    TunnelType: handling::TUNNEL_TYPE, AnyValue, "", Applies::Routing, Routing,
+        "the load balancer is kept, but no longer looked after",
+        "Its presence, even with an empty value, hands the Service to another controller.";
+    BackendType: Key::Whole("service.beta.kubernetes.io/backend-type"), AnyValue, "`service.eni_backends`", Applies::Backends,
+        Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.";
+
+    AddressType: suffix("address-type"), OneOf(&["internet", "intranet"]), "internet", Applies::Instance, Immutable,
+        "a different value is a problem: delete the Service and make it again", "Whether the address is public or private.";
+    Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
+        "Uses this load balancer, made by a user, instead of making one. It is never deleted.";
+    ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
+        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never touched.";
+    Manage: suffix("manage"), OneOf(Manage::VALUES), "all", Applies::Instance, Always,
+        "takes effect at once", "What is kept as the Service says, each including the next: the attributes of the load balancer \
+        (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
+        never changed; a load balancer that does not exist is made in any case.";
+    LbName: suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
+        "changed in place when set and different", "Visible name of the load balancer. It is never looked up by it.";
+    ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
+        "a different value is a problem", "Resource group of a new load balancer.";
+    AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
+        "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.";
+    DeleteProtection: suffix("delete-protection"), OneOf(ON_OFF), "on", Applies::Instance, Always,
+        "changed in place when set and different", "Protection against deletion by others.";
+    ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
+        "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
+        "Protection against changes in the console.";
+    VswitchId: suffix("vswitch-id"), Text, "`cloud.vswitches`", Applies::Instance, Creation,
+        "told, and left as it is: delete the Service and make it again",
+        "vSwitch of a new intranet load balancer.";
+    NetworkType: suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
+        "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.";
+    Ip: suffix("ip"), Address, "", Applies::Instance, Immutable, "a different value is a problem",
+        "Private address of a new intranet load balancer.";
+    IpVersion: suffix("ip-version"), OneOf(&["ipv4", "ipv6"]), "ipv4", Applies::Instance, Immutable,
+        "a different value is a problem; unset counts as `ipv4`", "Version of the address.";
+    MasterZoneid: suffix("master-zoneid"), Text, "`service.defaults.master_zone`, or where most nodes are", Applies::Instance, Immutable, "a different value is a problem",
+        "Primary zone.";
+    SlaveZoneid: suffix("slave-zoneid"), Text, "`service.defaults.slave_zone`, or where the second most nodes are", Applies::Instance, Immutable, "a different value is a problem",
+        "Secondary zone.";
+    ChargeType: suffix("charge-type"), OneOf(&["paybytraffic", "paybybandwidth"]), "", Applies::Instance, Always,
+        "changed in place on internet load balancers that are not `PayByCLCU`", "How internet traffic is charged.";
+    Bandwidth: suffix("bandwidth"), number(1, 5120), "", Applies::Instance, Always,
+        "changed in place with `charge-type` `paybybandwidth`", "Peak bandwidth in Mbit/s.";
+    InstanceChargeType: suffix("instance-charge-type"), AnyCase(&["PayBySpec", "PayByCLCU"]), "PayByCLCU",
+        Applies::Instance, Always, "`PayBySpec` can become `PayByCLCU`, not the other way", "How the instance is charged.";
+    Spec: suffix("spec"), Text, "`slb.s1.small` with `PayBySpec`", Applies::Instance, Always,
+        "changed in place with `PayBySpec`", "Specification, such as `slb.s2.small`. Without effect with `PayByCLCU`.";
+    PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, AnyValue, "off", Applies::Instance, Always,
+        "decides when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service goes.";
+    ExternalIpType: suffix("external-ip-type"), OneOf(&["eip"]), "", Applies::Instance, Always, "changes the status",
+        "`eip` publishes the elastic addresses bound to the load balancer.";
+    Hostname: suffix("hostname"), HostName, "", Applies::Instance, Always, "changes the status",
+        "Published in the status instead of an address.";
+
+    ProtocolPort: suffix("protocol-port"), ProtocolPorts(&["tcp", "udp", "http", "https"]), "the port's protocol", Applies::Listeners, Listener,
+        "the listener is deleted and made again", "Protocols of listeners: `https:443,http:80`.";
+    ForwardPort: suffix("forward-port"), ForwardPorts, "", Applies::Listeners, Listener,
+        "the listener is deleted and made again", "HTTP ports that redirect to HTTPS ports: `80:443`.";
+    DomainExtensions: suffix("domain-extensions"), DomainExtensions, "", Applies::Listeners, Listener,
+        "certificates are added, changed and removed; an empty value removes all, no annotation leaves them",
+        "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.";
+    Scheduler: suffix("scheduler"), OneOf(&["rr", "wrr", "wlc", "sch", "tch", "qch"]), "rr", Applies::Field(Field::Scheduler),
+        Listener, "changed in place; to `sch`, `tch` and `qch` by deleting and making the listener again",
+        "How connections are spread. Weights count with `wrr` and `wlc`, so `externalTrafficPolicy: Local` is best with one of them. `sch` and `tch` need TCP or UDP, `qch` needs UDP.";
+    PersistenceTimeout: suffix("persistence-timeout"), number_or_zero(3600), "", Applies::Field(Field::PersistenceTimeout),
+        Listener, "changed in place when set and different", "Seconds for which a source address keeps its backend; 0 switches it off.";
+    EstablishedTimeout: suffix("established-timeout"), number(10, 900), "", Applies::Field(Field::EstablishedTimeout), Listener,
+        "changed in place when set and different", "Idle timeout of established connections in seconds.";
+    IdleTimeout: suffix("idle-timeout"), number(1, 60), "", Applies::Field(Field::IdleTimeout), Listener,
+        "changed in place when set and different", "Idle timeout in seconds.";
+    RequestTimeout: suffix("request-timeout"), number(1, 180), "", Applies::Field(Field::RequestTimeout), Listener,
+        "changed in place when set and different", "Seconds after which a request is answered with 504.";
+    CertId: suffix("cert-id"), Text, "", Applies::Field(Field::ServerCertificateId), Listener,
+        "changed in place if the new certificate exists and is valid; removing the annotation keeps the certificate",
+        "Server certificate. Needed for new HTTPS listeners.";
+    TlsCipherPolicy: suffix("tls-cipher-policy"), OneOf(&["tls_cipher_policy_1_0", "tls_cipher_policy_1_1", "tls_cipher_policy_1_2",
+        "tls_cipher_policy_1_2_strict", "tls_cipher_policy_1_2_strict_with_1_3"]), "", Applies::Field(Field::TlsCipherPolicy), Listener,
+        "changed in place when set and different", "TLS versions and ciphers.";
+    Http2Enabled: suffix("http2-enabled"), OneOf(ON_OFF), "", Applies::Field(Field::EnableHttp2), Listener,
+        "changed in place when set and different", "HTTP/2 towards clients.";
+    ProxyProtocol: suffix("proxy-protocol"), Switch, "", Applies::Field(Field::ProxyProtocolV2Enabled), Listener,
+        "changed in place when set and different", "PROXY protocol version 2 towards backends. Any other value than `on` is off.";
+    AclStatus: suffix("acl-status"), OneOf(ON_OFF), "", Applies::Field(Field::AclStatus), Listener,
+        "changed in place when set and different", "Access control. `on` needs `acl-id` and `acl-type`.";
+    AclId: suffix("acl-id"), AclIds, "", Applies::Field(Field::AclId), Listener,
+        "changed in place while `acl-status` is `on`; the order does not matter", "Access control lists, separated by commas.";
+    AclType: suffix("acl-type"), OneOf(&["white", "black"]), "", Applies::Field(Field::AclType), Listener,
+        "changed in place while `acl-status` is `on`", "Whether the lists allow or deny.";
+    ConnectionDrain: suffix("connection-drain"), OneOf(ON_OFF), "", Applies::Field(Field::ConnectionDrain), Listener,
+        "changed in place when set and different", "Lets connections of removed backends end. `on` needs `connection-drain-timeout`.";
+    ConnectionDrainTimeout: suffix("connection-drain-timeout"), number(10, 900), "", Applies::Field(Field::ConnectionDrainTimeout),
+        Listener, "changed in place while `connection-drain` is `on`", "Seconds.";
+    StickySession: suffix("sticky-session"), OneOf(ON_OFF), "off", Applies::Field(Field::StickySession), Listener,
+        "changed in place when set and different", "Session persistence by cookie. `on` needs `sticky-session-type`.";
+    StickySessionType: suffix("sticky-session-type"), OneOf(&["insert", "server"]), "", Applies::Field(Field::StickySessionType),
+        Listener, "changed in place while sessions are sticky", "`insert` needs `cookie-timeout`, `server` needs `cookie`.";
+    Cookie: suffix("cookie"), Cookie, "", Applies::Field(Field::Cookie), Listener,
+        "changed in place with `sticky-session-type` `server`", "Name of the backend's own cookie.";
+    CookieTimeout: suffix("cookie-timeout"), number(1, 86_400), "", Applies::Field(Field::CookieTimeout), Listener,
+        "changed in place with `sticky-session-type` `insert`", "Life of the inserted cookie in seconds.";
+    XForwardedForProto: suffix("xforwardedfor-proto"), OneOf(ON_OFF), "", Applies::Field(Field::XForwardedForProto), Listener,
+        "changed in place when set and different", "Header `X-Forwarded-Proto`.";
+    XForwardedForSlbPort: suffix("xforwardedfor-slbport"), OneOf(ON_OFF), "", Applies::Field(Field::XForwardedForSlbPort),
+        Listener, "changed in place when set and different", "Header `X-Forwarded-Port`.";
+    XForwardedForClientSrcPort: suffix("xforwardedfor-clientsrcport"), OneOf(ON_OFF), "",
+        Applies::Field(Field::XForwardedForClientSrcPort), Listener, "changed in place when set and different",
+        "Header `X-Forwarded-Client-srcport`.";
+    HealthCheckSwitch: suffix("health-check-switch"), OneOf(ON_OFF), "", Applies::Field(Field::HealthCheckSwitch), Listener,
+        "changed in place when set and different", "Health checks of TCP and UDP listeners.";
+    HealthCheckFlag: suffix("health-check-flag"), OneOf(ON_OFF), "off", Applies::Field(Field::HealthCheck), Listener,
+        "changed in place when set and different", "Health checks of HTTP and HTTPS listeners.";
+    HealthCheckType: suffix("health-check-type"), OneOf(&["tcp", "http"]), "", Applies::Field(Field::HealthCheckType), Listener,
+        "changed in place when set and different", "How TCP listeners check.";
+    HealthCheckUri: suffix("health-check-uri"), HealthPath, "", Applies::Field(Field::HealthCheckUri), Listener,
+        "changed in place while checks are by HTTP", "Path of HTTP checks.";
+    HealthCheckConnectPort: suffix("health-check-connect-port"), Integer { min: 1, max: 65_535, zero: Zero::BackendPort }, "",
+        Applies::Field(Field::HealthCheckConnectPort), Listener, "changed in place when set and different",
+        "Port of checks; -520 is the backend's own.";
+    HealthyThreshold: suffix("healthy-threshold"), number(2, 10), "", Applies::Field(Field::HealthyThreshold), Listener,
+        "changed in place when set and different", "Successes after which a backend is healthy.";
+    UnhealthyThreshold: suffix("unhealthy-threshold"), number(2, 10), "", Applies::Field(Field::UnhealthyThreshold), Listener,
+        "changed in place when set and different", "Failures after which a backend is unhealthy.";
+    HealthCheckInterval: suffix("health-check-interval"), number(1, 50), "", Applies::Field(Field::HealthCheckInterval), Listener,
+        "changed in place when set and different", "Seconds between checks.";
+    HealthCheckConnectTimeout: suffix("health-check-connect-timeout"), number(1, 300), "",
+        Applies::Field(Field::HealthCheckConnectTimeout), Listener, "changed in place when set and different",
+        "Timeout of checks of TCP and UDP listeners in seconds.";
+    HealthCheckTimeout: suffix("health-check-timeout"), number(1, 300), "", Applies::Field(Field::HealthCheckTimeout), Listener,
+        "changed in place when set and different", "Timeout of checks of HTTP and HTTPS listeners in seconds.";
+    HealthCheckDomain: suffix("health-check-domain"), HealthDomain, "", Applies::Field(Field::HealthCheckDomain), Listener,
+        "changed in place while checks are by HTTP", "Host header of HTTP checks; `$_ip` is the backend's address.";
+    HealthCheckHttpCode: suffix("health-check-httpcode"), HttpCodes, "", Applies::Field(Field::HealthCheckHttpCode), Listener,
+        "changed in place while checks are by HTTP", "Answers that count as healthy: `http_2xx,http_3xx`.";
+    HealthCheckMethod: suffix("health-check-method"), OneOf(&["get", "head"]), "", Applies::Field(Field::HealthCheckMethod), Listener,
+        "changed in place while checks are on", "Method of HTTP checks.";
+
+    BackendLabel: suffix("backend-label"), Labels, "all nodes", Applies::Backends, Backend, "backends are added and removed",
+        "Only nodes with all of these labels: `key=value,key=value`.";
+    RemoveUnscheduledBackend: suffix("remove-unscheduled-backend"), OneOf(ON_OFF), "off", Applies::Backends, Backend,
+        "backends are added and removed", "`on` leaves cordoned nodes out.";
+    BackendIpVersion: suffix("backend-ip-version"), AnyCase(&["ipv4", "ipv6"]), "ipv4", Applies::Backends, Backend,
+        "backends are replaced", "`ipv6` attaches IPv6 addresses; needs `ip-version` `ipv6` and `service.ipv6`.";
+    VgroupPort: suffix("vgroup-port"), ServerGroupPorts, "", Applies::Backends, Backend, "backends move to the other group",
+        "Existing server groups for ports: `rsp-id:443,rsp-id:80`; only with `id`.";
+    Weight: suffix("weight"), number_or_zero(100), "", Applies::Backends, Backend, "weights are changed",
+        "Weight shared by the group's backends; only with `id` and `vgroup-port`.";
+    DefaultWeight: suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
+        "Weight of each backend, except with `externalTrafficPolicy: Local`.";
+    IgnoreWeightUpdate: suffix("ignore-weight-update"), AnyCase(&["on", "off"]), "off", Applies::Backends, Backend,
+        "weights are left as they are", "`on` leaves the weights of existing backends as they are.";
+    GracefulShutdown: suffix("graceful-shutdown"), Exactly("true"), "off", Applies::Backends, Backend,
+        "takes effect with the next termination",
+        "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.";
+}
+
+/// Attributes of listeners of this protocol, as far as annotations set them.
+pub(super) fn listener_fields(annotations: &Annotations, protocol: Protocol) -> ListenerFields {
+    let stated = |entry: &Entry| match entry.applies {
+        Applies::Field(field) if field.protocols().contains(&protocol) => Some((field, annotations.text(entry.name)?)),
+        _ => None,
+    };
+    Name::TABLE.iter().filter_map(stated).collect()
+}
+
+/// The protocol that the annotation states for the listener on a port.
+pub(super) fn stated_protocol(annotations: &Annotations, port: u16) -> Option<Protocol> {
+    annotations.at_port(Name::ProtocolPort, port).and_then(Protocol::parse)
+}
+
+/// The HTTPS port to which the annotation redirects an HTTP port.
+pub(super) fn stated_forward(annotations: &Annotations, port: u16) -> Option<u16> {
+    annotations.at_port(Name::ForwardPort, port)?.parse().ok()
+}
+
+/// Keys of network load balancers; ignored here, with a warning.
+const NLB_ONLY: &[&str] = &[
+    "zone-maps",
+    "security-group-ids",
+    "bandwidth-package-id",
+    "ipv6-address-type",
+    "cross-zone-enabled",
+    "cacert",
+    "cacert-id",
+    "cps",
+    "preserve-client-ip",
+    "server-group-type",
+    "alpn",
+    "alpn-policy",
+    "listener-port-range",
+    "additional-cert-ids",
+    "ppv2-pvl-ep-id-enabled",
+    "ppv2-pvl-eps-id-enabled",
+    "ppv2-pvl-vpc-id-enabled",
+];

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::model::{GroupRef, ListenerField, ListenerFields, ListenerKey, Protocol};
+use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{
-    AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedGroup, ObservedInstance,
-    ObservedListener, PendingCharge,
+    AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedInstance, ObservedListener,
+    PendingCharge,
 };
 use super::operation::{CreateInstance, Operation, Part};
+use crate::plan::service::model::{GroupRef, ObservedGroup};
 
 /// What the cloud answered to a creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use serde::Serialize;
+
+use crate::plan::service::model::ListenerRef;
+use crate::plan::service::steps::Target;
 
 /// Protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -62,6 +64,12 @@ impl ListenerKey {
     #[must_use]
     pub fn collides(self, other: Self) -> bool {
         self.port == other.port && (self.protocol == Protocol::Udp) == (other.protocol == Protocol::Udp)
+    }
+}
+
+impl From<ListenerKey> for Target {
+    fn from(key: ListenerKey) -> Self {
+        Self::Listener(ListenerRef { port: key.port, protocol: key.protocol.as_str() })
     }
 }
 
@@ -228,55 +236,41 @@ impl Serialize for ListenerField {
 /// Values of listener attributes, all as text, spelled as the API spells them.
 pub type ListenerFields = BTreeMap<ListenerField, String>;
 
-/// How a backend is attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum BackendKind {
-    /// An ECS instance; identified by instance and port.
-    Ecs,
-    /// An address of a network interface; identified by interface, address and port.
-    Eni,
-}
-
-/// Identity of a backend within its group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct BackendKey {
-    /// How it is attached.
-    pub kind: BackendKind,
-    /// `i-...` or `eni-...`
-    pub server_id: Arc<str>,
-    /// Empty for ECS instances.
-    pub server_ip: Box<str>,
-    /// 1 to 65535
-    pub port: u16,
-}
-
-/// A backend server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Backend {
-    /// What it is.
-    #[serde(flatten)]
-    pub key: BackendKey,
-    /// 0 to 100; 0 gets no new connections.
-    pub weight: u8,
-    /// The ownership mark of the group's owner, at most 80 characters.
-    pub description: Arc<str>,
-}
-
-/// How a plan names a server group before it has an id.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GroupRef {
-    /// A group of ours, by its name `k8s/...`; the id is looked up among the observed and the newly made.
-    Named(String),
-    /// A group that the user made and named by id.
-    Id(String),
-}
-
-impl fmt::Display for GroupRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Named(text) | Self::Id(text) => f.write_str(text),
+/// Whether an attribute counts: those of a feature that is off do not, as the API forgets them. `effective` is what
+/// holds where nothing is stated, too.
+pub(super) fn field_counts<'a>(
+    protocol: Protocol,
+    field: ListenerField,
+    stated: &ListenerFields,
+    effective: impl Fn(ListenerField) -> Option<&'a String>,
+) -> bool {
+    let effective = |field: ListenerField| effective(field).map_or("", String::as_str);
+    let stated = |field: ListenerField| stated.get(&field).map_or("", String::as_str);
+    let checked = || match protocol {
+        Protocol::Tcp | Protocol::Udp => effective(ListenerField::HealthCheckSwitch) != "off",
+        Protocol::Http | Protocol::Https => effective(ListenerField::HealthCheck) == "on",
+    };
+    let by_http = || checked() && (protocol != Protocol::Tcp || effective(ListenerField::HealthCheckType) == "http");
+    let sticky_by = |kind: &str| {
+        effective(ListenerField::StickySession) == "on" && effective(ListenerField::StickySessionType) == kind
+    };
+    match field {
+        ListenerField::AclId | ListenerField::AclType => stated(ListenerField::AclStatus) == "on",
+        ListenerField::ConnectionDrainTimeout => stated(ListenerField::ConnectionDrain) == "on",
+        ListenerField::StickySessionType => effective(ListenerField::StickySession) == "on",
+        ListenerField::Cookie => sticky_by("server"),
+        ListenerField::CookieTimeout => sticky_by("insert"),
+        ListenerField::HealthCheckUri | ListenerField::HealthCheckDomain | ListenerField::HealthCheckHttpCode => {
+            by_http()
         }
+        ListenerField::HealthCheckType
+        | ListenerField::HealthCheckMethod
+        | ListenerField::HealthCheckConnectPort
+        | ListenerField::HealthyThreshold
+        | ListenerField::UnhealthyThreshold
+        | ListenerField::HealthCheckInterval
+        | ListenerField::HealthCheckConnectTimeout
+        | ListenerField::HealthCheckTimeout => checked(),
+        _ => true,
     }
 }

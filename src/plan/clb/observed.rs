@@ -4,11 +4,11 @@
 //! that succeeded ([`Observed::apply`](super::operation)), so that the next change can be planned without reading again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::model::{Backend, ListenerFields, ListenerKey};
+use super::model::{ListenerFields, ListenerKey};
+use crate::plan::service::model::ObservedGroup;
 
 /// Everything that planning needs to know of one load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,23 +119,6 @@ pub enum PendingCharge {
     None,
     /// Something changes at this time, as the cloud writes it.
     From(String),
-}
-
-/// A server group (VServerGroup).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObservedGroup {
-    /// Its name; ours are `k8s/<port>/<service>/<namespace>/<cluster id>`.
-    pub name: String,
-    /// `None` if the backends were not read: the group is none of our business.
-    pub backends: Option<Arc<Vec<Backend>>>,
-}
-
-impl ObservedGroup {
-    /// Its backends; none if they were not read.
-    #[must_use]
-    pub fn members(&self) -> &[Backend] {
-        self.backends.as_deref().map_or(&[], Vec::as_slice)
-    }
 }
 
 /// A listener.

@@ -1,11 +1,15 @@
 //! What can be done to a classic load balancer, as data.
 
+mod line;
+
 use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::model::{Backend, BackendKey, GroupRef, ListenerFields, ListenerKey};
+use super::model::{ListenerFields, ListenerKey};
+use crate::plan::service::model::{Backend, BackendKey, GroupRef};
+use crate::plan::service::steps::{self, RefusedBackends, Room};
 
 /// Most tags of one instance, the vendor's included.
 pub const MOST_TAGS: usize = 20;
@@ -203,20 +207,27 @@ pub enum Part {
     AccessList,
 }
 
-impl Operation {
-    /// The name of what it makes, where the cloud would make it again if it is told so again.
-    #[must_use]
-    pub fn makes(&self) -> Option<&str> {
-        match self {
-            Self::CreateGroup { name, .. } => Some(name),
-            Self::CreateAccessList(wanted) => Some(&wanted.name),
-            _ => None,
-        }
+/// The steps to the desired state of a load balancer.
+pub type Plan = steps::Plan<Operation>;
+/// One step of a plan.
+pub type Step = steps::Step<Operation>;
+
+impl steps::Operation for Operation {
+    fn destroys(&self) -> bool {
+        matches!(
+            self,
+            Self::DeleteInstance { .. }
+                | Self::Untag { .. }
+                | Self::RemoveBackends { .. }
+                | Self::DeleteGroup { .. }
+                | Self::RemoveAccessEntries { .. }
+                | Self::DeleteAccessList { .. }
+                | Self::DeleteListener { .. }
+                | Self::DeleteDomainExtension { .. }
+        )
     }
 
-    /// Whether it makes a thing of its own.
-    #[must_use]
-    pub const fn creates(&self) -> bool {
+    fn creates(&self) -> bool {
         matches!(
             self,
             Self::CreateInstance(_)
@@ -227,6 +238,57 @@ impl Operation {
         )
     }
 
+    fn makes(&self) -> Option<&str> {
+        match self {
+            Self::CreateGroup { name, .. } => Some(name),
+            Self::CreateAccessList(wanted) => Some(&wanted.name),
+            _ => None,
+        }
+    }
+
+    fn backends_of(&self) -> Option<&GroupRef> {
+        match self {
+            Self::AddBackends { group, .. } | Self::RemoveBackends { group, .. } | Self::SetBackends { group, .. } => {
+                Some(group)
+            }
+            _ => None,
+        }
+    }
+
+    fn refused_backends(&self) -> RefusedBackends<Self> {
+        let (group, backends, add) = match self {
+            Self::AddBackends { group, backends } => (group, backends, true),
+            Self::SetBackends { group, backends } => (group, backends, false),
+            // The group itself is rarely refused; its backends are.
+            Self::CreateGroup { name, backends } if !backends.is_empty() => {
+                let group = GroupRef::Named(name.clone());
+                return RefusedBackends::TryParts([
+                    Self::CreateGroup { name: name.clone(), backends: Vec::new() },
+                    Self::AddBackends { group, backends: backends.clone() },
+                ]);
+            }
+            _ => return RefusedBackends::None,
+        };
+        if backends.len() < 2 {
+            return RefusedBackends::One;
+        }
+        let (left, right) = backends.split_at(backends.len() / 2);
+        RefusedBackends::TryParts([left, right].map(|half| {
+            let (group, backends) = (group.clone(), half.to_vec());
+            if add { Self::AddBackends { group, backends } } else { Self::SetBackends { group, backends } }
+        }))
+    }
+
+    fn room(&self) -> Room {
+        match self {
+            Self::AddBackends { .. } => Room::Takes,
+            Self::RemoveBackends { .. } | Self::DeleteGroup { .. } => Room::Makes,
+            _ => Room::Neither,
+        }
+    }
+}
+
+impl Operation {
     /// What it changes.
     #[must_use]
     pub const fn part(&self) -> Part {
@@ -308,50 +370,4 @@ pub struct CreateInstance {
     pub resource_group_id: Option<String>,
     /// All tags, the ownership marks included.
     pub tags: BTreeMap<String, String>,
-}
-
-/// What an operation is about; a failed one keeps back the later ones that need the same target.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Target {
-    /// The instance: everything else needs it.
-    Instance,
-    /// An attribute of the instance that nothing else waits for.
-    Attribute(&'static str),
-    /// A server group.
-    Group(GroupRef),
-    /// The access control list.
-    AccessList,
-    /// A listener.
-    Listener(ListenerKey),
-}
-
-/// One step of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Step {
-    /// What to do.
-    #[serde(flatten)]
-    pub operation: Operation,
-    /// What it is about.
-    pub target: Target,
-    /// Earlier targets that must not have failed.
-    pub needs: Vec<Target>,
-    /// Why, in words for the operator: the field, the value found and the value wanted.
-    pub reason: String,
-    /// Whether something that exists goes away.
-    pub destroys: bool,
-}
-
-/// Steps in the order in which they must start. Empty if nothing is to be done.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Plan {
-    /// The writes.
-    pub steps: Vec<Step>,
-    /// What stands in the way of the desired state and cannot be planned around, in words for the user.
-    pub problems: Vec<super::Problem>,
-    /// What the Service says and what has no effect on its load balancer as it is.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub warnings: Vec<super::Problem>,
-    /// Observations that change nothing but that the user should see, such as unmanaged or foreign things in the way.
-    pub notes: Vec<String>,
 }

@@ -3,15 +3,18 @@
 //! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
 //! kind can still be left.
 
-use super::access;
-use super::annotations::{Name, entry, raw};
-use super::desired::{Needs, groups_to_read};
-use super::diff::{Draft, clear_all, forwards_to, listener_target};
-use super::model::ListenerKey;
-use super::naming::{MARK_TAG, Owner, UNPROTECTED_TAG};
+use super::diff::access;
+use super::diff::groups::clear_all;
+use super::diff::listeners::forwards_to;
+use super::diff::needs::{Needs, groups_to_read};
+use super::model::{ListenerKey, Protocol};
 use super::observed::{Observed, ObservedInstance};
-use super::operation::{Operation, Plan, Step, Target};
+use super::operation::{Operation, Plan, Step};
 use crate::plan::inputs::ServiceView;
+use crate::plan::service::annotations::{FORCE_OVERRIDE_LISTENERS, ID, PRESERVE_ON_DELETE, raw};
+use crate::plan::service::management::MARKS;
+use crate::plan::service::ownership::{MARK_TAG, Owner, UNPROTECTED_TAG};
+use crate::plan::service::steps::Target;
 
 /// What a Service says about being cleaned up after. It is read leniently: a Service with mistakes can be deleted too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,9 +33,9 @@ impl Departure {
     pub fn of(service: &ServiceView) -> Self {
         let set = |name| raw(service, name).filter(|value| !value.is_empty());
         Self {
-            reuse: set(Name::Id).map(str::to_owned),
-            preserve: set(Name::PreserveLbOnDelete).is_some(),
-            override_listeners: set(Name::ForceOverrideListeners) == Some("true"),
+            reuse: set(ID).map(str::to_owned),
+            preserve: set(PRESERVE_ON_DELETE).is_some(),
+            override_listeners: set(FORCE_OVERRIDE_LISTENERS) == Some("true"),
         }
     }
 }
@@ -61,20 +64,20 @@ pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed)
 #[must_use]
 pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Plan {
     let (reuse, preserve) = (departure.reuse.as_deref(), departure.preserve);
-    let mut draft = Draft::default();
+    let mut plan = Plan::default();
     match (&observed.instance, reuse) {
         (None, _) => {}
         (Some(instance), Some(id)) if instance.id != id => {
-            draft.problem("load balancer", &instance.id, format!("{id}; nothing is removed from another one"));
+            plan.problem("load balancer", &instance.id, format!("{id}; nothing is removed from another one"));
         }
-        (Some(instance), Some(id)) if instance.tags.get(MARK_TAG) == Some(&owner.default_name()) => draft.problem(
-            entry(Name::Id).full_key(),
+        (Some(instance), Some(id)) if instance.tags.get(MARK_TAG) == Some(&owner.default_name()) => plan.problem(
+            ID.full(),
             id,
             "the id of a load balancer of a user: this one was made for this Service; remove the annotation to have it \
              removed with the Service",
         ),
-        (Some(_), Some(_)) => leave(owner, departure, observed, &mut draft),
-        (Some(instance), None) if !owner.owns_instance(instance) => draft.problem(
+        (Some(_), Some(_)) => leave(owner, departure, observed, &mut plan),
+        (Some(instance), None) if !owner.owns_load_balancer(&instance.name, &instance.tags) => plan.problem(
             format!("load balancer {}", instance.id),
             format!("name {}", instance.name),
             format!(
@@ -84,13 +87,13 @@ pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Pl
                 owner.cluster_id
             ),
         ),
-        (Some(instance), None) if preserve => release(owner, instance, &mut draft),
-        (Some(instance), None) => delete(instance, &mut draft),
+        (Some(instance), None) if preserve => release(owner, instance, &mut plan),
+        (Some(instance), None) => delete(instance, &mut plan),
     }
-    if draft.plan.problems.is_empty() {
-        access::teardown(owner, observed, preserve && reuse.is_none(), &mut draft);
+    if plan.problems.is_empty() {
+        access::teardown(owner, observed, preserve && reuse.is_none(), &mut plan);
     }
-    draft.plan
+    plan
 }
 
 /// The same steps for a Service that stays: as long as the load balancer is there, its user can want it back, and with
@@ -113,19 +116,19 @@ pub fn reversible(mut plan: Plan) -> Plan {
     plan
 }
 
-fn delete(instance: &ObservedInstance, draft: &mut Draft) {
-    unprotect(instance, draft);
-    draft.step(
+fn delete(instance: &ObservedInstance, plan: &mut Plan) {
+    unprotect(instance, plan);
+    plan.step(
         Operation::DeleteInstance { id: instance.id.clone() },
-        Target::Instance,
+        Target::LoadBalancer,
         [Target::Attribute("delete protection")],
         "the Service no longer needs it",
     );
 }
 
-fn unprotect(instance: &ObservedInstance, draft: &mut Draft) {
+fn unprotect(instance: &ObservedInstance, plan: &mut Plan) {
     if instance.delete_protection {
-        draft.step(
+        plan.step(
             Operation::SetDeleteProtection { on: false },
             Target::Attribute("delete protection"),
             [],
@@ -135,10 +138,10 @@ fn unprotect(instance: &ObservedInstance, draft: &mut Draft) {
 }
 
 /// Hands the instance to the user.
-fn release(owner: &Owner, instance: &ObservedInstance, draft: &mut Draft) {
-    unprotect(instance, draft);
+fn release(owner: &Owner, instance: &ObservedInstance, plan: &mut Plan) {
+    unprotect(instance, plan);
     if instance.modification_protection == "ConsoleProtection" {
-        draft.step(
+        plan.step(
             Operation::SetModificationProtection { status: "NonProtection".to_owned(), reason: None },
             Target::Attribute("modification protection"),
             [],
@@ -152,12 +155,12 @@ fn release(owner: &Owner, instance: &ObservedInstance, draft: &mut Draft) {
         .map(|(key, _)| key.to_owned())
         .collect();
     if !keys.is_empty() {
-        draft.step(Operation::Untag { keys }, Target::Attribute("marks"), [], "the load balancer is kept for the user");
+        plan.step(Operation::Untag { keys }, Target::Attribute(MARKS), [], "the load balancer is kept for the user");
     }
 }
 
 /// Takes what is ours off a user's load balancer.
-fn leave(owner: &Owner, departure: &Departure, observed: &Observed, draft: &mut Draft) {
+fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut Plan) {
     let mut ours: Vec<ListenerKey> = observed
         .listeners
         .iter()
@@ -170,24 +173,24 @@ fn leave(owner: &Owner, departure: &Departure, observed: &Observed, draft: &mut 
     let mut deleted: Vec<ListenerKey> = Vec::new();
     for key in ours {
         let sources = observed.listeners.iter().flatten().filter(|(other, listener)| {
-            key.protocol == super::model::Protocol::Https && forwards_to(**other, listener) == Some(key.port)
+            key.protocol == Protocol::Https && forwards_to(**other, listener) == Some(key.port)
         });
         let sources: Vec<ListenerKey> = sources.map(|(other, _)| *other).collect();
         if let Some(source) = sources.iter().find(|source| !deleted.contains(source)) {
-            draft.problem(
+            plan.problem(
                 format!("listener {key}"),
                 "our listener",
                 format!("listener {source}, which is not ours, redirects to it; it is deleted once that is changed"),
             );
             continue;
         }
-        draft.step(
+        plan.step(
             Operation::DeleteListener { listener: key },
-            listener_target(key),
-            sources.into_iter().map(listener_target),
+            key.into(),
+            sources.into_iter().map(Target::from),
             "the Service no longer needs it",
         );
         deleted.push(key);
     }
-    clear_all(owner, observed, &deleted, departure.override_listeners, draft);
+    clear_all(owner, observed, &deleted, departure.override_listeners, plan);
 }

@@ -18,19 +18,21 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::apply::Made;
-use super::desired::{Desired, Inputs, Settings, desire};
+use super::desired::{Desired, desire};
 use super::diff::diff;
-use super::model::{Backend, BackendKey, BackendKind, ListenerField, ListenerKey, Protocol};
-use super::naming::CLUSTER_TAG;
-use super::observed::{Observed, ObservedGroup, ObservedInstance, ObservedListener};
+use super::model::{ListenerField, ListenerKey, Protocol};
+use super::observed::{Observed, ObservedInstance, ObservedListener};
 use super::operation::{Operation, Plan};
 use super::teardown::Departure;
-use super::{Problem, annotations};
-use crate::config::checked::{self, ServiceDefaults, VSwitchChoice};
 use crate::plan::inputs::{
     Condition, ConditionStatus, Endpoint, EndpointsView, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView,
     TargetPort,
 };
+use crate::plan::service::annotations;
+use crate::plan::service::model::{Backend, BackendKey, BackendKind, Inputs, ObservedGroup};
+use crate::plan::service::ownership::CLUSTER_TAG;
+use crate::plan::service::problem::Problem;
+use crate::plan::service::settings::{LoadBalancerDefaults, ServiceOptions, Settings, VSwitchChoice};
 
 pub(crate) const UID: &str = "5e4dbfc9-c2ae-4642-b033-5607860aef6a";
 pub(crate) const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
@@ -137,7 +139,7 @@ pub(crate) fn settings() -> Settings {
         ],
         place_near_nodes: false,
         resource_group_id: None,
-        service: checked::Service {
+        service: ServiceOptions {
             concurrency: 1,
             drift_check: None,
             drift_reads: 60,
@@ -148,7 +150,7 @@ pub(crate) fn settings() -> Settings {
             local_health_check: false,
             ipv6: true,
             type_annotation: false,
-            defaults: ServiceDefaults {
+            defaults: LoadBalancerDefaults {
                 address_type: "internet".to_owned(),
                 instance_charge_type: "PayByCLCU".to_owned(),
                 spec: "slb.s1.small".to_owned(),

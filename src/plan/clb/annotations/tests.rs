@@ -1,6 +1,9 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
+use crate::plan::clb::model::ListenerField;
+use crate::plan::inputs::ServiceView;
+use crate::plan::service::annotations::{LEGACY_PREFIX, MOST_USER_TAGS, PREFIX, parse, raw, reference_page};
 
 fn service(list: &[(&str, &str)]) -> ServiceView {
     ServiceView {
@@ -9,24 +12,28 @@ fn service(list: &[(&str, &str)]) -> ServiceView {
     }
 }
 
+fn read(list: &[(&str, &str)]) -> Annotations {
+    parse(&service(list))
+}
+
 fn with(list: &[(&str, &str)]) -> Annotations {
     let list: Vec<_> = list.iter().map(|(suffix, value)| (format!("{PREFIX}{suffix}"), *value)).collect();
-    parse(&service(&list.iter().map(|(key, value)| (key.as_str(), *value)).collect::<Vec<_>>()))
+    read(&list.iter().map(|(key, value)| (key.as_str(), *value)).collect::<Vec<_>>())
 }
 
 #[test]
 fn names_are_in_the_tables_order_and_keys_are_unique() {
     let mut keys = BTreeSet::new();
-    for (index, entry) in TABLE.iter().enumerate() {
+    for (index, entry) in Name::TABLE.iter().enumerate() {
         assert_eq!(entry.name as usize, index);
-        assert!(keys.insert(entry.full_key()), "{:?}", entry.key);
+        assert!(keys.insert(entry.key.full()), "{:?}", entry.key);
         assert!(!entry.help.is_empty() && !entry.update.is_empty(), "{:?}", entry.key);
     }
 }
 
 #[test]
 fn every_listener_attribute_has_at_most_one_annotation() {
-    let fields: Vec<_> = TABLE
+    let fields: Vec<_> = Name::TABLE
         .iter()
         .filter_map(|entry| match entry.applies {
             Applies::Field(field) => Some(field),
@@ -42,16 +49,16 @@ fn every_listener_attribute_has_at_most_one_annotation() {
 fn the_current_prefix_wins_whenever_it_is_present() {
     let legacy = format!("{LEGACY_PREFIX}spec");
     let current = format!("{PREFIX}spec");
-    assert_eq!(parse(&service(&[(&legacy, "x")])).get(Name::Spec), Some("x"));
-    assert_eq!(parse(&service(&[(&legacy, "x"), (&current, "y")])).get(Name::Spec), Some("y"));
-    assert_eq!(parse(&service(&[(&legacy, "x"), (&current, "")])).get(Name::Spec), None);
+    assert_eq!(read(&[(&legacy, "x")]).get(Name::Spec), Some("x"));
+    assert_eq!(read(&[(&legacy, "x"), (&current, "y")]).get(Name::Spec), Some("y"));
+    assert_eq!(read(&[(&legacy, "x"), (&current, "")]).get(Name::Spec), None);
     let tunnel = format!("{LEGACY_PREFIX}tunnel-type");
-    assert_eq!(raw(&service(&[(&tunnel, "")]), Name::TunnelType), None);
+    assert_eq!(raw(&service(&[(&tunnel, "")]), Name::TunnelType.entry().key), None);
 }
 
 #[test]
 fn every_number_is_held_to_its_range() {
-    for entry in TABLE {
+    for entry in Name::TABLE {
         let (Kind::Integer { min, max, zero }, Key::Suffix(suffix)) = (entry.kind, entry.key) else { continue };
         for good in [min, max] {
             let good = good.to_string();
@@ -74,7 +81,7 @@ fn every_number_is_held_to_its_range() {
 
 #[test]
 fn every_choice_is_held_to_its_list() {
-    for entry in TABLE {
+    for entry in Name::TABLE {
         let (Kind::OneOf(values) | Kind::AnyCase(values), Key::Suffix(suffix)) = (entry.kind, entry.key) else {
             continue;
         };
@@ -97,26 +104,30 @@ fn all_problems_come_at_once() {
 
 #[test]
 fn an_empty_value_is_not_set() {
-    for entry in TABLE {
+    for entry in Name::TABLE {
         let Key::Suffix(suffix) = entry.key else { continue };
         let found = with(&[(suffix, "")]);
         assert_eq!((found.get(entry.name), found.problems.len()), (None, 0), "{suffix}");
     }
-    assert_eq!(with(&[("domain-extensions", "")]).domain_extensions, Some(BTreeMap::new()));
-    assert_eq!(with(&[]).domain_extensions, None);
+    assert_eq!(with(&[("domain-extensions", "")]).pairs(Name::DomainExtensions), Some(&BTreeMap::new()));
+    assert_eq!(with(&[]).pairs(Name::DomainExtensions), None);
 }
 
 #[test]
 fn lists_follow_their_grammar() {
     let found = with(&[("protocol-port", "https:443, http:80,tcp:80,")]);
-    assert_eq!(found.protocol_ports, BTreeMap::from([(443, Protocol::Https), (80, Protocol::Http)]));
-    assert_eq!(with(&[("forward-port", "80:443,88:6443")]).forward_ports, BTreeMap::from([(80, 443), (88, 6443)]));
-    assert_eq!(with(&[("vgroup-port", "rsp-a:443")]).group_ports, BTreeMap::from([(443, "rsp-a".to_owned())]));
+    assert_eq!(found.ports(Name::ProtocolPort).collect::<Vec<_>>(), [(80, "http"), (443, "https")]);
+    assert_eq!((stated_protocol(&found, 80), stated_protocol(&found, 81)), (Some(Protocol::Http), None));
+    let found = with(&[("forward-port", "80:443,88:6443")]);
+    assert_eq!(found.ports(Name::ForwardPort).collect::<Vec<_>>(), [(80, "443"), (88, "6443")]);
+    assert_eq!((stated_forward(&found, 80), stated_forward(&found, 443)), (Some(443), None));
+    let found = with(&[("vgroup-port", "rsp-a:443")]);
+    assert_eq!(found.ports(Name::VgroupPort).collect::<Vec<_>>(), [(443, "rsp-a")]);
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-    let tags = with(&[("additional-resource-tags", " a=b=c , d, a=e, =x")]).tags;
-    assert_eq!(tags, BTreeMap::from([pair("a", "e"), pair("d", "")]));
-    let labels = with(&[("backend-label", "k1=v1,k2=v2=v3")]).backend_labels;
-    assert_eq!(labels, BTreeMap::from([pair("k1", "v1"), pair("k2", "v2")]));
+    let tags = with(&[("additional-resource-tags", " a=b=c , d, a=e, =x")]);
+    assert_eq!(*tags.pairs(Name::AdditionalResourceTags).unwrap(), BTreeMap::from([pair("a", "e"), pair("d", "")]));
+    let labels = with(&[("backend-label", "k1=v1,k2=v2=v3")]);
+    assert_eq!(*labels.pairs(Name::BackendLabel).unwrap(), BTreeMap::from([pair("k1", "v1"), pair("k2", "v2")]));
     for (suffix, bad) in [
         ("protocol-port", "HTTPS:443"),
         ("protocol-port", "https:0"),
@@ -202,9 +213,9 @@ fn values_are_spelled_as_the_api_spells_them() {
 
 #[test]
 fn the_reference_page_has_every_annotation_once() {
-    let page = reference_page();
-    for entry in TABLE {
-        let (Key::Suffix(key) | Key::Whole(key)) = entry.key;
+    let page = reference_page::<Name>();
+    for entry in Name::TABLE {
+        let (Key::Suffix(key) | Key::CurrentSuffix(key) | Key::Whole(key)) = entry.key;
         assert_eq!(page.matches(&format!("| `{key}` |")).count(), 1, "{key}");
     }
     assert!(page.contains("a whole number from 10 to 900"));
@@ -213,7 +224,7 @@ fn the_reference_page_has_every_annotation_once() {
 #[test]
 fn the_committed_page_is_current() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/annotations.md");
-    let current = reference_page();
+    let current = reference_page::<Name>();
     if std::env::var_os("UPDATE_CONFIG_FILES").is_some() {
         std::fs::write(&path, &current).unwrap();
     }
@@ -225,12 +236,12 @@ fn the_committed_page_is_current() {
 fn every_annotation_counts_in_both_prefixes() {
     // What hands a Service to another controller was never read by its old name.
     let only_current = [Name::Type, Name::TunnelType];
-    for entry in TABLE.iter().filter(|entry| !only_current.contains(&entry.name)) {
+    for entry in Name::TABLE.iter().filter(|entry| !only_current.contains(&entry.name)) {
         let Key::Suffix(suffix) = entry.key else { continue };
         for prefix in [PREFIX, LEGACY_PREFIX] {
             let key = format!("{prefix}{suffix}");
-            assert_eq!(raw(&service(&[(&key, "x")]), entry.name), Some("x"), "{key}");
-            assert_eq!(parse(&service(&[(&key, "x")])).warnings, [], "{key}");
+            assert_eq!(raw(&service(&[(&key, "x")]), entry.key), Some("x"), "{key}");
+            assert_eq!(read(&[(&key, "x")]).warnings, [], "{key}");
         }
     }
 }

@@ -1,19 +1,24 @@
 //! From a Service to its desired state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::backends::{Mode, Reach, Sources, mode};
-use super::ineffective::idle;
-use super::{Desired, DesiredGroup, DesiredInstance, DesiredListener, FixedAttribute, Inputs, Settings, is_inherited};
-use crate::plan::clb::Problem;
-use crate::plan::clb::access;
+use super::access;
+use super::ineffective::ineffective;
+use super::{Desired, DesiredInstance, DesiredListener, FixedAttribute};
 use crate::plan::clb::annotations::{self, Annotations, Name};
-use crate::plan::clb::manage::Manage;
-use crate::plan::clb::model::{Backend, GroupRef, ListenerField, ListenerFields, ListenerKey, Protocol};
-use crate::plan::clb::naming::{MARK_TAG, Owner};
+use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::operation::{CreateInstance, MOST_TAGS};
-use crate::plan::inputs::{ServicePort, ServiceView};
+use crate::plan::inputs::{EndpointsView, NodeView, ServicePort, ServiceView};
+use crate::plan::service::annotations::parse;
+use crate::plan::service::backends::{self, BackendRules, Mode, Reach, Sources};
+use crate::plan::service::handling::is_inherited;
+use crate::plan::service::management::Manage;
+use crate::plan::service::model::{Backend, DesiredGroup, GroupRef, Inputs};
+use crate::plan::service::ownership::{MARK_TAG, Owner};
+use crate::plan::service::problem::Problem;
+use crate::plan::service::settings::Settings;
 
 /// Reason that the console shows for the modification protection of new load balancers.
 const PROTECTION_REASON: &str = "managed.by.ack";
@@ -24,7 +29,7 @@ const PROTECTION_REASON: &str = "managed.by.ack";
 /// Everything that is wrong with the Service. Nothing should be done about its load balancer until that is mended.
 pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
     let Inputs { service, settings, .. } = *inputs;
-    let annotations = annotations::parse(service);
+    let annotations: Annotations = parse(service);
     let owner = Owner::of(service, settings);
     let mut problems = annotations.problems.clone();
     let mut warnings = annotations.warnings.clone();
@@ -42,7 +47,8 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
         affinity_warnings(service, &annotations, &mut warnings);
     }
 
-    let mut sources = Sources::new(service, &annotations, inputs.nodes, inputs.endpoints, settings, Reach::All);
+    let rules = backend_rules(service, &annotations, settings);
+    let mut sources = Sources::new(&rules, inputs.nodes, inputs.endpoints, Reach::All);
     warnings.append(&mut sources.warnings);
     let manage = annotations.get(Name::Manage).and_then(Manage::parse).unwrap_or_default();
     let manage_listeners = reuse.is_none() || override_listeners;
@@ -80,9 +86,47 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
         }
     }
     problems.extend(schedulers(&desired, &annotations));
-    warnings.extend(idle(service, inputs.endpoints, &annotations, settings, &desired));
+    warnings.extend(ineffective(inputs, &annotations, rules.mode, &desired));
     desired.warnings = warnings;
     if problems.is_empty() { Ok(desired) } else { Err(problems) }
+}
+
+/// Addresses of pods whose network interfaces must be looked up before [`desire`] can attach them.
+#[must_use]
+pub fn addresses_to_resolve(
+    service: &ServiceView,
+    nodes: &[Arc<NodeView>],
+    endpoints: &EndpointsView,
+    settings: &Settings,
+) -> BTreeSet<IpAddr> {
+    let rules = backend_rules(service, &parse(service), settings);
+    backends::addresses_to_resolve(&rules, &service.ports, nodes, endpoints)
+}
+
+/// What the annotations say of backends.
+fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &Settings) -> BackendRules {
+    let eni = annotations.get(Name::BackendType).map_or(settings.service.eni_backends, |kind| kind == "eni");
+    let mode = match (eni, service.local_traffic) {
+        (true, _) => Mode::Eni,
+        (false, true) => Mode::Local,
+        (false, false) => Mode::Cluster,
+    };
+    let shared = annotations.get(Name::Id).is_some() && annotations.is_stated(Name::VgroupPort);
+    let number = |name| annotations.integer(name).and_then(|value| u8::try_from(value).ok());
+    BackendRules {
+        mode,
+        ipv6: annotations.is(Name::BackendIpVersion, "ipv6")
+            && annotations.is(Name::IpVersion, "ipv6")
+            && settings.service.ipv6,
+        graceful: mode == Mode::Eni
+            && annotations.get(Name::GracefulShutdown).is_some()
+            && !annotations.is(Name::IgnoreWeightUpdate, "on"),
+        total_weight: number(Name::Weight).filter(|_| shared),
+        default_weight: number(Name::DefaultWeight).unwrap_or(100),
+        labels: annotations.pairs(Name::BackendLabel).cloned().unwrap_or_default(),
+        exclude_masters: settings.service.exclude_masters,
+        exclude_cordoned: annotations.is(Name::RemoveUnscheduledBackend, "on"),
+    }
 }
 
 /// One entry of `spec.ports`: a listener, its group, and the group's backends.
@@ -107,7 +151,7 @@ fn add_port(
             ),
         });
     }
-    let eni = mode(inputs.service, annotations, inputs.settings) == Mode::Eni;
+    let eni = sources.mode() == Mode::Eni;
     if !eni && port.node_port == 0 {
         return Err(Problem {
             field: format!("{source}.nodePort"),
@@ -119,8 +163,8 @@ fn add_port(
     }
     let part = if eni { port.target_port.to_string() } else { port.node_port.to_string() };
     let mark = desired.owner.group_key(&part);
-    let group = match annotations.group_ports.get(&port.port) {
-        Some(id) if desired.reuse.is_some() => GroupRef::Id(id.clone()),
+    let group = match annotations.at_port(Name::VgroupPort, port.port) {
+        Some(id) if desired.reuse.is_some() => GroupRef::Id(id.to_owned()),
         _ => GroupRef::Named(mark.clone()),
     };
 
@@ -143,9 +187,10 @@ fn add_port(
         entry.backends.entry(backend.clone()).or_insert(Backend { key: backend, weight, description: mark.clone() });
     }
 
-    let forward_to = (protocol == Protocol::Http).then(|| annotations.forward_ports.get(&port.port).copied()).flatten();
+    let forward_to =
+        (protocol == Protocol::Http).then(|| annotations::stated_forward(annotations, port.port)).flatten();
     let mut defaults = defaults(protocol, inputs.settings);
-    let mut fields = listener_fields(desired, annotations, protocol, forward_to.is_some(), inputs);
+    let mut fields = listener_fields(desired, annotations, protocol, forward_to.is_some(), inputs, sources.mode());
     if let Some(seconds) = inputs.service.client_ip_affinity.filter(|_| protocol == Protocol::Tcp) {
         let seconds = seconds.min(MOST_PERSISTENCE).to_string();
         // Listeners that are made from now on have it in any case.
@@ -159,7 +204,9 @@ fn add_port(
         fields,
         defaults,
         forward_to,
-        domain_extensions: (protocol == Protocol::Https).then(|| annotations.domain_extensions.clone()).flatten(),
+        domain_extensions: (protocol == Protocol::Https)
+            .then(|| annotations.pairs(Name::DomainExtensions).cloned())
+            .flatten(),
     };
     desired.listeners.insert(key, listener);
     Ok(())
@@ -185,7 +232,7 @@ fn protocol(
         }
     };
     let shared = service.ports.iter().filter(|other| other.port == port.port).count() > 1;
-    let stated = annotations.protocol_ports.get(&port.port).copied();
+    let stated = annotations::stated_protocol(annotations, port.port);
     Ok(stated.filter(|stated| !shared || (*stated == Protocol::Udp) == (own == Protocol::Udp)).unwrap_or(own))
 }
 
@@ -254,11 +301,12 @@ fn instance(
     };
 
     let mut tags = defaults.tags.clone();
-    tags.extend(annotations.tags.clone());
-    let wanted_tags = match (annotations.tags.is_empty(), annotations.get(Name::Id)) {
-        (true, _) => BTreeMap::new(),
-        (false, None) => tags.clone(),
-        (false, Some(_)) => annotations.tags.clone(),
+    let stated_tags = annotations.pairs(Name::AdditionalResourceTags);
+    tags.extend(stated_tags.cloned().unwrap_or_default());
+    let wanted_tags = match (stated_tags, annotations.get(Name::Id)) {
+        (None, _) => BTreeMap::new(),
+        (Some(_), None) => tags.clone(),
+        (Some(stated), Some(_)) => stated.clone(),
     };
     tags.insert(MARK_TAG.to_owned(), owner.default_name());
     tags.insert(owner.cluster_tag.clone(), owner.cluster_id.clone());
@@ -373,13 +421,14 @@ fn listener_fields(
     protocol: Protocol,
     redirects: bool,
     inputs: &Inputs<'_>,
+    mode: Mode,
 ) -> ListenerFields {
     let service = inputs.service;
-    let mut fields = annotations.listener_fields(protocol);
+    let mut fields = annotations::listener_fields(annotations, protocol);
     if let Some(access) = desired.access.as_ref().filter(|_| !redirects) {
         fields.extend(access::fields(access));
     }
-    let local = mode(service, annotations, inputs.settings) == Mode::Local && service.health_check_node_port != 0;
+    let local = mode == Mode::Local && service.health_check_node_port != 0;
     if inputs.settings.service.local_health_check && local {
         node_health_check(service.health_check_node_port, protocol, &mut fields);
     }

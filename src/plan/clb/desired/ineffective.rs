@@ -1,25 +1,26 @@
 //! What a Service says and what has no effect as things are. It is told, once, instead of being ignored silently.
 
-use super::backends::{Mode, mode};
-use super::{Desired, Settings};
-use crate::plan::clb::Problem;
-use crate::plan::clb::annotations::{Annotations, Applies, Name, TABLE};
-use crate::plan::clb::diff::field_counts;
-use crate::plan::clb::model::{ListenerField as Field, ListenerKey, Protocol};
+use super::Desired;
+use crate::plan::clb::annotations::{Annotations, Name};
+use crate::plan::clb::model::{ListenerField as Field, ListenerKey, Protocol, field_counts};
 use crate::plan::inputs::{EndpointsView, ServiceView};
+use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::backends::Mode;
+use crate::plan::service::model::Inputs;
+use crate::plan::service::problem::Problem;
+use crate::plan::service::settings::Settings;
 
 /// Most endpoints that one warning names.
 const NAMED: usize = 5;
 
 /// The settings without effect, and endpoints that get no traffic for what they do not say.
-pub(super) fn idle(
-    service: &ServiceView,
-    endpoints: &EndpointsView,
+pub(super) fn ineffective(
+    inputs: &Inputs<'_>,
     annotations: &Annotations,
-    settings: &Settings,
+    mode: Mode,
     desired: &Desired,
 ) -> Vec<Problem> {
-    let mode = mode(service, annotations, settings);
+    let Inputs { service, endpoints, settings, .. } = *inputs;
     let mut found = listeners(annotations, desired);
     found.extend(ports(service, annotations, desired));
     found.extend(instance(annotations, desired));
@@ -34,7 +35,7 @@ fn no_effect(annotations: &Annotations, name: Name, why: &str) -> Problem {
 
 /// Attributes of listeners that no listener has, or that belong to a feature that is off.
 fn listeners(annotations: &Annotations, desired: &Desired) -> Vec<Problem> {
-    let stated = TABLE.iter().filter(|entry| annotations.is_stated(entry.name));
+    let stated = Name::TABLE.iter().filter(|entry| annotations.is_stated(entry.name));
     let mut found = Vec::new();
     for entry in stated {
         let field = match entry.applies {
@@ -111,19 +112,19 @@ fn ports(service: &ServiceView, annotations: &Annotations, desired: &Desired) ->
     };
     let missing = "the Service has no such port";
     let mut found = Vec::new();
-    let protocols = annotations.protocol_ports.iter().filter(|(port, _)| !known(**port));
+    let protocols = annotations.ports(Name::ProtocolPort).filter(|(port, _)| !known(*port));
     found.extend(protocols.map(|(port, protocol)| about(Name::ProtocolPort, format!("{protocol}:{port}"), missing)));
-    for (from, to) in &annotations.forward_ports {
-        if !desired.listeners.contains_key(&ListenerKey { port: *from, protocol: Protocol::Http }) {
+    for (from, to) in annotations.ports(Name::ForwardPort) {
+        if !desired.listeners.contains_key(&ListenerKey { port: from, protocol: Protocol::Http }) {
             let why = format!("{from} is no HTTP port; see {}", annotations.key(Name::ProtocolPort));
             found.push(about(Name::ForwardPort, format!("{from}:{to}"), &why));
         }
     }
     let reused = desired.reuse.is_some();
-    let groups = annotations.group_ports.iter().filter(|(port, _)| reused && !known(**port));
+    let groups = annotations.ports(Name::VgroupPort).filter(|(port, _)| reused && !known(*port));
     found.extend(groups.map(|(port, id)| about(Name::VgroupPort, format!("{id}:{port}"), missing)));
     let https = desired.listeners.keys().any(|key| key.protocol == Protocol::Https);
-    if annotations.domain_extensions.as_ref().is_some_and(|domains| !domains.is_empty()) && !https {
+    if annotations.pairs(Name::DomainExtensions).is_some_and(|domains| !domains.is_empty()) && !https {
         found.push(about(Name::DomainExtensions, "set".to_owned(), "no listener is https"));
     }
     found
@@ -177,7 +178,7 @@ fn backends(annotations: &Annotations, settings: &Settings, mode: Mode) -> Vec<P
     }
     let (id, groups) = (annotations.key(Name::Id), annotations.key(Name::VgroupPort));
     let reused = set(Name::Id);
-    let shared = reused && !annotations.group_ports.is_empty();
+    let shared = reused && annotations.is_stated(Name::VgroupPort);
     if !reused && annotations.is_stated(Name::VgroupPort) {
         let field = annotations.key(Name::VgroupPort);
         found.push(Problem { field, given: "set".to_owned(), allowed: format!("no effect: it needs {id}") });

@@ -1,6 +1,6 @@
 //! Attributes of listeners: which differ, and what is sent.
 
-use crate::plan::clb::model::{ListenerField as Field, ListenerFields, Protocol};
+use crate::plan::clb::model::{ListenerField as Field, ListenerFields, Protocol, field_counts};
 
 /// Attributes for a request that makes a listener.
 pub(super) fn for_creation(
@@ -75,41 +75,6 @@ pub(super) fn lacking(protocol: Protocol, fields: &ListenerFields) -> Option<(Fi
         .into_iter()
         .find(|(needed, field, _)| *needed && !fields.contains_key(field))
         .map(|(_, field, why)| (field, why))
-}
-
-/// Whether an attribute counts: those of a feature that is off do not, as the API forgets them. `effective` is what
-/// holds where nothing is stated, too.
-pub(in crate::plan::clb) fn field_counts<'a>(
-    protocol: Protocol,
-    field: Field,
-    stated: &ListenerFields,
-    effective: impl Fn(Field) -> Option<&'a String>,
-) -> bool {
-    let effective = |field: Field| effective(field).map_or("", String::as_str);
-    let stated = |field: Field| stated.get(&field).map_or("", String::as_str);
-    let checked = || match protocol {
-        Protocol::Tcp | Protocol::Udp => effective(Field::HealthCheckSwitch) != "off",
-        Protocol::Http | Protocol::Https => effective(Field::HealthCheck) == "on",
-    };
-    let by_http = || checked() && (protocol != Protocol::Tcp || effective(Field::HealthCheckType) == "http");
-    let sticky_by = |kind: &str| effective(Field::StickySession) == "on" && effective(Field::StickySessionType) == kind;
-    match field {
-        Field::AclId | Field::AclType => stated(Field::AclStatus) == "on",
-        Field::ConnectionDrainTimeout => stated(Field::ConnectionDrain) == "on",
-        Field::StickySessionType => effective(Field::StickySession) == "on",
-        Field::Cookie => sticky_by("server"),
-        Field::CookieTimeout => sticky_by("insert"),
-        Field::HealthCheckUri | Field::HealthCheckDomain | Field::HealthCheckHttpCode => by_http(),
-        Field::HealthCheckType
-        | Field::HealthCheckMethod
-        | Field::HealthCheckConnectPort
-        | Field::HealthyThreshold
-        | Field::UnhealthyThreshold
-        | Field::HealthCheckInterval
-        | Field::HealthCheckConnectTimeout
-        | Field::HealthCheckTimeout => checked(),
-        _ => true,
-    }
 }
 
 /// Wanted attributes that differ and count.

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Draft, group_target, listener_target};
-use crate::plan::clb::annotations::{Name, entry};
-use crate::plan::clb::desired::{Desired, DesiredGroup};
-use crate::plan::clb::model::{Backend, BackendKey, GroupRef, ListenerKey};
-use crate::plan::clb::naming::{Owner, is_mark};
-use crate::plan::clb::observed::{Observed, ObservedGroup};
-use crate::plan::clb::operation::{Operation, Target};
+use crate::plan::clb::annotations::Name;
+use crate::plan::clb::desired::Desired;
+use crate::plan::clb::model::ListenerKey;
+use crate::plan::clb::observed::Observed;
+use crate::plan::clb::operation::{Operation, Plan};
+use crate::plan::service::annotations::AnnotationName;
+use crate::plan::service::model::{Backend, BackendKey, DesiredGroup, GroupRef, ObservedGroup};
+use crate::plan::service::ownership::{Owner, is_mark};
+use crate::plan::service::steps::Target;
 
 /// Where a desired group is, once the plan has run.
 #[derive(Clone, Debug)]
@@ -32,25 +34,25 @@ pub(super) struct References {
 }
 
 /// Makes and fills the groups that are wanted.
-pub(super) fn ensure(desired: &Desired, observed: &Observed, draft: &mut Draft) -> Places {
+pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Places {
     let mut places = Places::new();
     for (key, wanted) in &desired.groups {
         let place = match find(desired, wanted, observed) {
             Ok(None) => {
-                create(wanted, desired.batch_size, draft);
+                create(wanted, desired.batch_size, plan);
                 Place { group: wanted.group.clone(), id: None }
             }
             Ok(Some((id, group))) => {
                 let place = Place { group: reference(observed, &wanted.group, id), id: Some(id.clone()) };
                 let Some(backends) = &group.backends else {
-                    draft.problem(key, id, "its backends could not be read; nothing is changed in it");
+                    plan.problem(key, id, "its backends could not be read; nothing is changed in it");
                     continue;
                 };
-                change(desired, wanted, &place.group, backends, draft);
+                change(desired, wanted, &place.group, backends, plan);
                 place
             }
             Err(reason) => {
-                draft.problem(entry(Name::VgroupPort).full_key(), key, reason);
+                plan.problem(Name::VgroupPort.key(), key, reason);
                 continue;
             }
         };
@@ -89,11 +91,11 @@ fn reference(observed: &Observed, wanted: &GroupRef, id: &str) -> GroupRef {
     if observed.group_id(wanted) == Some(id) { wanted.clone() } else { GroupRef::Id(id.to_owned()) }
 }
 
-fn create(wanted: &DesiredGroup, batch_size: usize, draft: &mut Draft) {
+fn create(wanted: &DesiredGroup, batch_size: usize, plan: &mut Plan) {
     let backends: Vec<Backend> = wanted.backends.values().cloned().collect();
     let mut batches = backends.chunks(batch_size);
-    let target = group_target(&wanted.group);
-    draft.step(
+    let target = Target::Group(wanted.group.clone());
+    plan.step(
         Operation::CreateGroup {
             name: wanted.group.to_string(),
             backends: batches.next().map(<[Backend]>::to_vec).unwrap_or_default(),
@@ -104,28 +106,28 @@ fn create(wanted: &DesiredGroup, batch_size: usize, draft: &mut Draft) {
     );
     for batch in batches {
         let operation = Operation::AddBackends { group: wanted.group.clone(), backends: batch.to_vec() };
-        draft.step(operation, target.clone(), [target.clone()], wanted.source.clone());
+        plan.step(operation, target.clone(), [target.clone()], wanted.source.clone());
     }
 }
 
 /// Adds, then removes, then changes, so that the group never runs dry.
-fn change(desired: &Desired, wanted: &DesiredGroup, group: &GroupRef, remote: &[Backend], draft: &mut Draft) {
+fn change(desired: &Desired, wanted: &DesiredGroup, group: &GroupRef, remote: &[Backend], plan: &mut Plan) {
     let owner = &desired.owner;
-    let target = group_target(group);
+    let target = Target::Group(group.clone());
     let there: BTreeSet<&BackendKey> = remote.iter().map(|backend| &backend.key).collect();
     let add: Vec<Backend> = wanted.backends.values().filter(|backend| !there.contains(&backend.key)).cloned().collect();
     for batch in add.chunks(desired.batch_size) {
         let operation = Operation::AddBackends { group: group.clone(), backends: batch.to_vec() };
-        draft.step(operation, target.clone(), [], wanted.source.clone());
+        plan.step(operation, target.clone(), [], wanted.source.clone());
     }
     if wanted.incomplete {
-        draft.note(format!("nothing is removed from {group}, because some of its backends could not be determined"));
+        plan.note(format!("nothing is removed from {group}, because some of its backends could not be determined"));
         return;
     }
     let ours = || remote.iter().filter(|backend| owner.owns_backend(&backend.description));
     let stale: Vec<BackendKey> =
         ours().filter(|backend| !wanted.backends.contains_key(&backend.key)).map(|b| b.key.clone()).collect();
-    remove(group, &stale, desired.batch_size, &format!("{}: no longer a backend", wanted.source), draft);
+    remove(group, &stale, desired.batch_size, &format!("{}: no longer a backend", wanted.source), plan);
     let changed: Vec<(Backend, u8)> = ours()
         .filter_map(|remote| {
             let mut backend = wanted.backends.get(&remote.key)?.clone();
@@ -140,7 +142,7 @@ fn change(desired: &Desired, wanted: &DesiredGroup, group: &GroupRef, remote: &[
         let reason = format!("{}: {}", wanted.source, found(batch));
         let backends = batch.iter().map(|(backend, _)| backend.clone()).collect();
         let operation = Operation::SetBackends { group: group.clone(), backends };
-        draft.step(operation, target.clone(), [target.clone()], reason);
+        plan.step(operation, target.clone(), [target.clone()], reason);
     }
 }
 
@@ -156,22 +158,16 @@ fn found(changed: &[(Backend, u8)]) -> String {
     differences.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-fn remove(group: &GroupRef, backends: &[BackendKey], batch_size: usize, reason: &str, draft: &mut Draft) {
-    let target = group_target(group);
+fn remove(group: &GroupRef, backends: &[BackendKey], batch_size: usize, reason: &str, plan: &mut Plan) {
+    let target = Target::Group(group.clone());
     for batch in backends.chunks(batch_size) {
         let operation = Operation::RemoveBackends { group: group.clone(), backends: batch.to_vec() };
-        draft.step(operation, target.clone(), [target.clone()], reason);
+        plan.step(operation, target.clone(), [target.clone()], reason);
     }
 }
 
 /// Takes what is ours out of groups that are no longer wanted.
-pub(super) fn sweep(
-    desired: &Desired,
-    observed: &Observed,
-    places: &Places,
-    references: &References,
-    draft: &mut Draft,
-) {
+pub(super) fn sweep(desired: &Desired, observed: &Observed, places: &Places, references: &References, plan: &mut Plan) {
     let named = |id: &str| {
         // A group that is wanted but cannot be used now is not stale.
         desired.groups.values().any(|wanted| match &wanted.group {
@@ -191,7 +187,7 @@ pub(super) fn sweep(
     if unusable || desired.groups.values().any(|wanted| wanted.incomplete) {
         return;
     }
-    clear(&desired.owner, observed, &stale, references, desired.batch_size, draft);
+    clear(&desired.owner, observed, &stale, references, desired.batch_size, plan);
 }
 
 /// Deletes those of the groups that are ours alone, and takes our backends out of the others.
@@ -201,7 +197,7 @@ pub(in crate::plan::clb) fn clear_all(
     observed: &Observed,
     deleted: &[ListenerKey],
     managed: bool,
-    draft: &mut Draft,
+    plan: &mut Plan,
 ) {
     let mut references = References::default();
     for (key, listener) in observed.listeners.iter().flatten() {
@@ -214,7 +210,7 @@ pub(in crate::plan::clb) fn clear_all(
     }
     let ids: Vec<_> = observed.groups.keys().map(String::as_str).collect();
     // The smallest batch that every release of the API takes.
-    clear(owner, observed, &ids, &references, 20, draft);
+    clear(owner, observed, &ids, &references, 20, plan);
 }
 
 fn clear(
@@ -223,31 +219,31 @@ fn clear(
     ids: &[&str],
     references: &References,
     batch_size: usize,
-    draft: &mut Draft,
+    plan: &mut Plan,
 ) {
     for id in ids {
         let Some(group) = observed.groups.get(*id) else { continue };
         let Some(backends) = &group.backends else {
             if owner.owns_group(&group.name) {
-                draft.problem(&group.name, *id, "its backends could not be read; it is kept for now");
+                plan.problem(&group.name, *id, "its backends could not be read; it is kept for now");
             }
             continue;
         };
         let (ours, foreign): (Vec<_>, Vec<_>) =
             backends.iter().partition(|backend| owner.owns_backend(&backend.description));
         let needs: Vec<Target> =
-            references.dropped.get(*id).into_iter().flatten().map(|key| listener_target(*key)).collect();
+            references.dropped.get(*id).into_iter().flatten().map(|key| Target::from(*key)).collect();
         let kept = references.kept.get(*id);
         if owner.owns_group(&group.name) && foreign.is_empty() {
             match kept.and_then(|kept| kept.first()) {
                 None => {
                     let operation = Operation::DeleteGroup { id: (*id).to_owned(), name: group.name.clone() };
-                    draft.step(operation, Target::Group(GroupRef::Id((*id).to_owned())), needs, "no longer wanted");
+                    plan.step(operation, Target::Group(GroupRef::Id((*id).to_owned())), needs, "no longer wanted");
                 }
                 Some((listener, true)) => {
-                    draft.note(format!("group {} is kept: listener {listener} still uses it", group.name));
+                    plan.note(format!("group {} is kept: listener {listener} still uses it", group.name));
                 }
-                Some((listener, false)) => draft.problem(
+                Some((listener, false)) => plan.problem(
                     format!("listener {listener}"),
                     &group.name,
                     "another server group: this one is no longer wanted, and is deleted once no listener uses it",
@@ -256,7 +252,7 @@ fn clear(
             continue;
         }
         if owner.owns_group(&group.name) {
-            draft.note(format!("group {} is kept: it holds backends of others", group.name));
+            plan.note(format!("group {} is kept: it holds backends of others", group.name));
         }
         if kept.is_some_and(|kept| kept.iter().any(|(_, ours)| *ours)) {
             continue;
@@ -265,7 +261,12 @@ fn clear(
         let reference = GroupRef::Id((*id).to_owned());
         for batch in keys.chunks(batch_size) {
             let operation = Operation::RemoveBackends { group: reference.clone(), backends: batch.to_vec() };
-            draft.step(operation, group_target(&reference), needs.clone(), "our backends, no longer wanted here");
+            plan.step(
+                operation,
+                Target::Group(reference.clone()),
+                needs.clone(),
+                "our backends, no longer wanted here",
+            );
         }
     }
 }

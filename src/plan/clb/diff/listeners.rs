@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::fields;
 use super::groups::{Place, Places, References};
-use super::{Draft, fields, group_target, listener_target};
-use crate::plan::clb::annotations::{Applies, Entry, Name, TABLE, entry};
+use crate::plan::clb::annotations::{Entry, Name};
 use crate::plan::clb::desired::{Desired, DesiredListener};
-use crate::plan::clb::model::{GroupRef, ListenerField as Field, ListenerFields, ListenerKey, Protocol};
+use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::{CertificateState, Observed, ObservedListener};
-use crate::plan::clb::operation::{Operation, Target};
+use crate::plan::clb::operation::{Operation, Plan};
+use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::management::DOMAIN_EXTENSIONS;
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::steps::Target;
 
 /// The HTTPS port to which a listener redirects.
 pub(in crate::plan::clb) fn forwards_to(key: ListenerKey, listener: &ObservedListener) -> Option<u16> {
@@ -32,21 +36,21 @@ struct Pass<'a> {
     observed: &'a Observed,
     remote: &'a BTreeMap<ListenerKey, ObservedListener>,
     places: &'a Places,
-    draft: &'a mut Draft,
+    plan: &'a mut Plan,
     deleted: BTreeSet<ListenerKey>,
     /// Listeners that now send traffic to another group.
     moved: BTreeSet<ListenerKey>,
 }
 
 /// Brings listeners about, and says what refers to which group then.
-pub(super) fn diff(desired: &Desired, observed: &Observed, places: &Places, draft: &mut Draft) -> References {
+pub(super) fn diff(desired: &Desired, observed: &Observed, places: &Places, plan: &mut Plan) -> References {
     let none = BTreeMap::new();
     let remote = match (&observed.listeners, &observed.instance) {
         _ if !desired.manage_listeners => return as_they_are(observed),
         (Some(listeners), _) => listeners,
         (None, None) => &none,
         (None, Some(instance)) => {
-            draft.problem(
+            plan.problem(
                 format!("listeners of {}", instance.id),
                 "",
                 "they could not be read; none is changed, and no group is removed",
@@ -54,7 +58,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, places: &Places, draf
             return everything_kept(observed);
         }
     };
-    let mut pass = Pass { desired, observed, remote, places, draft, deleted: BTreeSet::new(), moved: BTreeSet::new() };
+    let mut pass = Pass { desired, observed, remote, places, plan, deleted: BTreeSet::new(), moved: BTreeSet::new() };
     pass.run();
     let (deleted, moved) = (pass.deleted, pass.moved);
     let mut references = References::default();
@@ -101,8 +105,8 @@ impl Pass<'_> {
         for (key, wanted) in &self.desired.listeners {
             if wanted.forward_to.is_some_and(|port| !self.target_exists(port, &verdicts)) {
                 let port = wanted.forward_to.unwrap_or_default();
-                self.draft.problem(
-                    entry(Name::ForwardPort).full_key(),
+                self.plan.problem(
+                    Name::ForwardPort.key(),
                     format!("{}:{port}", key.port),
                     format!("a port with an HTTPS listener: {port} has none, so listener {key} stays as it is"),
                 );
@@ -164,7 +168,7 @@ impl Pass<'_> {
             .iter()
             .find(|(other, listener)| other.collides(key) && !is_ours(self.desired, self.observed, listener));
         if let Some((other, listener)) = foreign {
-            self.draft.problem(
+            self.plan.problem(
                 &wanted.source,
                 key.to_string(),
                 format!(
@@ -200,9 +204,9 @@ impl Pass<'_> {
     /// Reports the first attribute that is missing for a request.
     fn lacks(&mut self, key: ListenerKey, wanted: &DesiredListener, sent: &ListenerFields) -> bool {
         let Some((field, why)) = fields::lacking(key.protocol, sent) else { return false };
-        let annotation = TABLE.iter().find(|entry| entry.applies == Applies::Field(field));
-        let name = annotation.map_or_else(|| field.to_string(), Entry::full_key);
-        self.draft.problem(name, "", format!("{why}; listener {key} ({}) stays as it is", wanted.source));
+        let annotation = Name::TABLE.iter().find(|entry| entry.applies == Applies::Field(field));
+        let name = annotation.map_or_else(|| field.to_string(), |entry: &Entry| entry.key.full());
+        self.plan.problem(name, "", format!("{why}; listener {key} ({}) stays as it is", wanted.source));
         true
     }
 
@@ -212,13 +216,13 @@ impl Pass<'_> {
 
     fn update(&mut self, key: ListenerKey) {
         let (wanted, listener) = (&self.desired.listeners[&key], &self.remote[&key]);
-        let target = listener_target(key);
+        let target = Target::from(key);
         if wanted.forward_to.is_none() {
             self.set(key, wanted, listener);
         }
         self.domain_extensions(key, wanted, listener);
         if listener.status == "stopped" {
-            self.draft.step(
+            self.plan.step(
                 Operation::StartListener { listener: key },
                 target.clone(),
                 [target],
@@ -246,7 +250,7 @@ impl Pass<'_> {
         }
         let moves = place.id.as_deref() != Some(listener.group_id.as_str());
         if moves && self.would_empty(wanted) && !listener.group_id.is_empty() {
-            self.draft.note(format!(
+            self.plan.note(format!(
                 "listener {key} keeps its server group {}, because the backends of {} could not be determined",
                 listener.group_id, wanted.group
             ));
@@ -264,15 +268,15 @@ impl Pass<'_> {
         }
         let group =
             if self.moved.contains(&key) || !moves { place.group } else { GroupRef::Id(listener.group_id.clone()) };
-        let needs = [group_target(&group)];
-        self.draft.step(
+        let needs = [Target::Group(group.clone())];
+        self.plan.step(
             Operation::SetListener {
                 listener: key,
                 description: wanted.description.clone(),
                 group: Some(group),
                 fields: sent,
             },
-            listener_target(key),
+            Target::from(key),
             needs,
             format!("{}: {}", wanted.source, reasons.join(", ")),
         );
@@ -298,8 +302,8 @@ impl Pass<'_> {
             Some(CertificateState::Expired) => "has expired",
             Some(CertificateState::Valid) | None => return true,
         };
-        self.draft.problem(
-            entry(Name::CertId).full_key(),
+        self.plan.problem(
+            Name::CertId.key(),
             new,
             format!("a valid certificate: this one {fault}, so listener {key} keeps {old}"),
         );
@@ -325,12 +329,12 @@ impl Pass<'_> {
             Some(_) => None,
             None => self.place(wanted).map(|place| place.group.clone()),
         };
-        let target = listener_target(key);
-        let mut needs: Vec<Target> = in_the_way.into_iter().map(listener_target).collect();
-        needs.extend(group.as_ref().map(group_target));
+        let target = Target::from(key);
+        let mut needs: Vec<Target> = in_the_way.into_iter().map(Target::from).collect();
+        needs.extend(group.clone().map(Target::Group));
         let forward = wanted.forward_to.map(|port| ListenerKey { port, protocol: Protocol::Https });
-        needs.extend(forward.filter(|target| self.desired.listeners.contains_key(target)).map(listener_target));
-        self.draft.step(
+        needs.extend(forward.filter(|target| self.desired.listeners.contains_key(target)).map(Target::from));
+        self.plan.step(
             Operation::CreateListener {
                 listener: key,
                 description: wanted.description.clone(),
@@ -342,18 +346,18 @@ impl Pass<'_> {
             wanted.source.clone(),
         );
         for (domain, certificate_id) in wanted.domain_extensions.iter().flatten() {
-            self.draft.step(
+            self.plan.step(
                 Operation::CreateDomainExtension {
                     listener: key,
                     domain: domain.clone(),
                     certificate_id: certificate_id.clone(),
                 },
-                Target::Attribute("domain extensions"),
+                Target::Attribute(DOMAIN_EXTENSIONS),
                 [target.clone()],
                 wanted.source.clone(),
             );
         }
-        self.draft.step(
+        self.plan.step(
             Operation::StartListener { listener: key },
             target.clone(),
             [target],
@@ -380,7 +384,7 @@ impl Pass<'_> {
                     None => self.desired.owner.owns_listener(&self.remote[&source].description),
                 };
                 if !goes && !self.deleted.contains(&source) {
-                    self.draft.problem(
+                    self.plan.problem(
                         format!("listener {key}"),
                         reason,
                         format!("listener {source} redirects to it and stays; it is deleted once that is changed"),
@@ -388,11 +392,11 @@ impl Pass<'_> {
                     return false;
                 }
                 self.delete(source, verdicts, reason);
-                needs.push(listener_target(source));
+                needs.push(Target::from(source));
             }
         }
         self.deleted.insert(key);
-        self.draft.step(Operation::DeleteListener { listener: key }, listener_target(key), needs, reason);
+        self.plan.step(Operation::DeleteListener { listener: key }, Target::from(key), needs, reason);
         true
     }
 
@@ -422,11 +426,11 @@ impl Pass<'_> {
         });
         let operations: Vec<_> = set.into_iter().chain(add).chain(gone).collect();
         for (operation, found) in operations {
-            self.draft.step(
+            self.plan.step(
                 operation,
-                Target::Attribute("domain extensions"),
-                [listener_target(key)],
-                format!("{}: {}: {found} now", wanted.source, entry(Name::DomainExtensions).full_key()),
+                Target::Attribute(DOMAIN_EXTENSIONS),
+                [Target::from(key)],
+                format!("{}: {}: {found} now", wanted.source, Name::DomainExtensions.key()),
             );
         }
     }

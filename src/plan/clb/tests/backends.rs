@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{ENI, World, edited, node, pod, port};
-use crate::plan::clb::diff;
+use crate::plan::clb::diff::diff;
 use crate::plan::inputs::{ConditionStatus, TargetPort};
 
 /// Backends of all groups: (server, port, weight).

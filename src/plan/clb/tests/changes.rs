@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Cloud, ENI, NAME, World, key, leaving, lines, node, pod, port};
+use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerField, Protocol};
-use crate::plan::clb::naming::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
-use crate::plan::clb::observed::{CertificateState, ObservedGroup};
+use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::Operation;
-use crate::plan::clb::teardown::reversible;
-use crate::plan::clb::{Departure, diff, teardown};
+use crate::plan::clb::teardown::{Departure, reversible, teardown};
 use crate::plan::inputs::Ingress;
+use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
 
 fn ingress(ip: &str) -> Ingress {
     Ingress { ip: ip.to_owned(), hostname: String::new() }

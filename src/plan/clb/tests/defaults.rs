@@ -1,15 +1,16 @@
 //! What the configuration says holds where a Service is silent, and only there.
 
 use super::{Cloud, ENI, World, edited, node, port, settings};
-use crate::config::checked::ServiceDefaults;
-use crate::plan::clb::desired::Settings;
-use crate::plan::clb::model::{BackendKind, ListenerField};
+use crate::plan::clb::diff::diff;
+use crate::plan::clb::model::ListenerField;
 use crate::plan::clb::operation::{CreateInstance, MOST_TAGS};
-use crate::plan::clb::{annotations, diff};
+use crate::plan::service::annotations;
+use crate::plan::service::model::BackendKind;
+use crate::plan::service::settings::{LoadBalancerDefaults, Settings};
 
 /// Another default, the annotation that has the last word, and what is sent with each.
 struct Default {
-    set: fn(&mut ServiceDefaults),
+    set: fn(&mut LoadBalancerDefaults),
     sent: fn(&CreateInstance) -> String,
     by_default: &'static str,
     annotations: &'static [(&'static str, &'static str)],

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::plan::clb::desired::expected_details;
-use crate::plan::clb::naming::{LABEL_HASH, Owner};
 use crate::plan::clb::observed::AccessList;
-use crate::plan::clb::teardown;
+use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{Ingress, Taint};
+use crate::plan::service::ownership::{LABEL_HASH, Owner};
 
 const TCP: ListenerKey = ListenerKey { port: 80, protocol: Protocol::Tcp };
 

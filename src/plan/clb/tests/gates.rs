@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::{ENI, World, pod};
-use crate::plan::clb::gates::{GateCondition, Outcome, admitted, conditions, gate_of, pods_to_read};
 use crate::plan::clb::observed::Observed;
 use crate::plan::inputs::{Condition, ConditionStatus, ObjectKey, PodView};
+use crate::plan::service::gates::{GateCondition, admitted, conditions, gate_of, pods_to_read};
 
 /// A world with one gated pod at 192.168.64.11 whose endpoint is not ready.
 fn gated(containers_ready: bool) -> (World, BTreeMap<String, PodView>) {
@@ -34,8 +34,8 @@ fn a_pod_that_waits_only_for_the_load_balancer_is_registered_and_then_told() {
     world.endpoints = endpoints;
     let (desired, attached) = (world.desired(), world.enis.keys().copied().collect());
     let told = |observed: &Observed, pods: &BTreeMap<String, PodView>| {
-        let outcome = Outcome { desired: &desired, observed, attached: &attached, complete: false };
-        conditions(&gate, &world.endpoints, pods, outcome)
+        let registration = desired.registration(observed, &attached, false);
+        conditions(&gate, &world.endpoints, pods, registration)
     };
     assert_eq!(told(&Observed::default(), &pods), [], "not before it is a backend");
     let served = world.served().observed;
@@ -66,8 +66,8 @@ fn a_pod_without_interface_is_told_so() {
     world.enis.remove(&"192.168.64.11".parse().unwrap());
     let (desired, attached) = (world.desired(), BTreeSet::new());
     let observed = Observed::default();
-    let outcome = Outcome { desired: &desired, observed: &observed, attached: &attached, complete: true };
-    let condition = conditions(&gate, &world.endpoints, &pods, outcome).remove(0);
+    let registration = desired.registration(&observed, &attached, true);
+    let condition = conditions(&gate, &world.endpoints, &pods, registration).remove(0);
     assert_eq!((condition.registered, condition.reason()), (false, "ServerInvalidServer"));
 }
 
@@ -81,8 +81,8 @@ fn written(
 ) -> Vec<GateCondition> {
     let desired = world.desired();
     let attached: BTreeSet<IpAddr> = attached.iter().map(|ip| ip.parse().unwrap()).collect();
-    let outcome = Outcome { desired: &desired, observed, attached: &attached, complete };
-    conditions(&gate_of(&world.service), &world.endpoints, pods, outcome)
+    let registration = desired.registration(observed, &attached, complete);
+    conditions(&gate_of(&world.service), &world.endpoints, pods, registration)
 }
 
 #[test]

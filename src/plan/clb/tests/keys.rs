@@ -2,10 +2,11 @@
 //! one. What decides about backends, the status, or who looks after a Service is in [`super::wanted`].
 
 use super::{Cloud, World};
-use crate::plan::clb::annotations::{self, Applies, Key, LEGACY_PREFIX, TABLE};
-use crate::plan::clb::diff;
+use crate::plan::clb::annotations::Name;
+use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerField, ListenerFields};
 use crate::plan::clb::operation::{CreateInstance, Operation, Plan};
+use crate::plan::service::annotations::{AnnotationName, Applies, Key, LEGACY_PREFIX, PREFIX};
 
 type Annotations = &'static [(&'static str, &'static str)];
 
@@ -85,10 +86,10 @@ fn created(plan: &Plan) -> &ListenerFields {
 
 #[test]
 fn each_attribute_of_listeners_is_set_changed_and_left() {
-    for prefix in [annotations::PREFIX, LEGACY_PREFIX] {
+    for prefix in [PREFIX, LEGACY_PREFIX] {
         for (key, beside, values, sent) in ATTRIBUTES {
             let sent = sent.unwrap_or(*values);
-            let entry = TABLE.iter().find(|entry| entry.key == Key::Suffix(key)).unwrap();
+            let entry = Name::TABLE.iter().find(|entry| entry.key == Key::Suffix(key)).unwrap();
             let Applies::Field(field) = entry.applies else { panic!("{key} is no attribute of listeners") };
             let mut cloud = Cloud::default();
             let plan = world(beside, key, Some(values[0]), prefix).bring(&mut cloud);
@@ -110,7 +111,7 @@ fn protocol(beside: Annotations) -> Option<&'static str> {
 
 #[test]
 fn no_attribute_of_listeners_is_forgotten_here() {
-    let known: Vec<ListenerField> = TABLE
+    let known: Vec<ListenerField> = Name::TABLE
         .iter()
         .filter(|entry| ATTRIBUTES.iter().any(|(key, ..)| entry.key == Key::Suffix(key)))
         .filter_map(|entry| match entry.applies {
@@ -118,7 +119,7 @@ fn no_attribute_of_listeners_is_forgotten_here() {
             _ => None,
         })
         .collect();
-    let all = TABLE.iter().filter(|entry| matches!(entry.applies, Applies::Field(_))).count();
+    let all = Name::TABLE.iter().filter(|entry| matches!(entry.applies, Applies::Field(_))).count();
     assert_eq!((known.len(), ATTRIBUTES.len()), (all, all));
 }
 
@@ -219,7 +220,7 @@ const WISHES: &[Wish] = &[
 
 #[test]
 fn each_wish_about_the_load_balancer_is_met_changed_and_left() {
-    for prefix in [annotations::PREFIX, LEGACY_PREFIX] {
+    for prefix in [PREFIX, LEGACY_PREFIX] {
         for wish in WISHES {
             let (key, world) = (wish.key, |value| world(wish.beside, wish.key, value, prefix));
             let first = world(Some(wish.made.0));

@@ -3,9 +3,10 @@
 use insta::assert_snapshot;
 
 use super::{Cloud, World, leaving, port};
+use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::Protocol;
-use crate::plan::clb::naming::Owner;
-use crate::plan::clb::{diff, teardown};
+use crate::plan::clb::teardown::teardown;
+use crate::plan::service::ownership::Owner;
 
 const FORWARDING: &[(&str, &str)] =
     &[("protocol-port", "http:80,https:443"), ("forward-port", "80:443"), ("cert-id", "cert-1")];

@@ -7,12 +7,15 @@ use proptest::sample::{select, subsequence};
 
 use super::{Cloud, World, edited, leaving, node, pod, port};
 use crate::plan::clb::desired::Desired;
-use crate::plan::clb::model::{BackendKey, GroupRef, ListenerKey, Protocol};
-use crate::plan::clb::naming::Owner;
+use crate::plan::clb::diff::diff;
+use crate::plan::clb::model::{ListenerKey, Protocol};
 use crate::plan::clb::observed::{Observed, ObservedInstance};
-use crate::plan::clb::operation::{Operation, Plan, Step, Target};
-use crate::plan::clb::{diff, teardown};
+use crate::plan::clb::operation::{Operation, Plan, Step};
+use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{EndpointsView, ServicePort};
+use crate::plan::service::model::{BackendKey, GroupRef};
+use crate::plan::service::ownership::Owner;
+use crate::plan::service::steps::Target;
 
 const ANNOTATIONS: &[(&str, &[&str])] = &[
     ("scheduler", &["rr", "wrr", "wlc"]),
@@ -246,7 +249,7 @@ fn check_possible(observed: &Observed, operation: &Operation) {
             assert!(there(listener), "{operation}");
             let forwarded = observed.listeners.iter().flatten().any(|(other, found)| {
                 listener.protocol == Protocol::Https
-                    && crate::plan::clb::diff::forwards_to(*other, found) == Some(listener.port)
+                    && crate::plan::clb::diff::listeners::forwards_to(*other, found) == Some(listener.port)
             });
             assert!(!forwarded, "still the target of a redirection: {operation}");
         }
@@ -362,6 +365,6 @@ proptest! {
         } else {
             prop_assert_eq!(cloud.observed.instance, None);
         }
-        prop_assert!(plan.steps.iter().all(|step| step.target != Target::Instance || !reuse));
+        prop_assert!(plan.steps.iter().all(|step| step.target != Target::LoadBalancer || !reuse));
     }
 }

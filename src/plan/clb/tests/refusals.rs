@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Cloud, ENI, World, key, leaving, lines, port};
-use crate::plan::clb::model::{GroupRef, ListenerField, Protocol};
-use crate::plan::clb::naming::{CLUSTER_TAG, MARK_TAG, Owner};
-use crate::plan::clb::observed::{AccessList, CertificateState, ObservedGroup};
+use crate::plan::clb::diff::diff;
+use crate::plan::clb::model::{ListenerField, Protocol};
+use crate::plan::clb::observed::{AccessList, CertificateState};
 use crate::plan::clb::operation::{Operation, Plan};
-use crate::plan::clb::{diff, teardown};
+use crate::plan::clb::teardown::teardown;
+use crate::plan::service::model::{GroupRef, ObservedGroup};
+use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner};
 
 const OVERRIDE: [(&str, &str); 2] = [("id", "lb-user"), ("force-override-listeners", "true")];
 
@@ -311,7 +313,7 @@ fn listeners_wait_for_their_list() {
     let mut world = World::new(&[]);
     world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
     let plan = plan(&world, &Cloud::default());
-    let list = crate::plan::clb::operation::Target::AccessList;
+    let list = crate::plan::service::steps::Target::AccessList;
     let protected = |it: &Operation| matches!(it, Operation::CreateListener { .. });
     assert!(plan.steps.iter().filter(|it| protected(&it.operation)).all(|it| it.needs.contains(&list)), "{plan}");
     let mut known = World::new(&[]).desired();

@@ -4,13 +4,16 @@
 use std::collections::BTreeSet;
 
 use super::{Cloud, ENI, World, edited, leaving, lines, port};
+use crate::plan::clb::annotations::Name;
 use crate::plan::clb::diff::diff;
-use crate::plan::clb::model::{BackendKind, GroupRef, ListenerField, Protocol};
-use crate::plan::clb::naming::{Owner, SHORT_MARK};
+use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::PendingCharge;
 use crate::plan::clb::operation::Operation;
-use crate::plan::clb::teardown;
+use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::TargetPort;
+use crate::plan::service::annotations::reference_page;
+use crate::plan::service::model::{BackendKind, GroupRef};
+use crate::plan::service::ownership::{Owner, SHORT_MARK};
 
 /// Everything that is told of a Service that has nothing yet.
 fn told(world: &World) -> Vec<String> {
@@ -56,7 +59,7 @@ fn trap_5_weights_need_a_scheduler_that_reads_them() {
     assert_eq!(scheduler(&world), "rr", "as the official controller");
     world.settings.service.defaults.scheduler = "wrr".to_owned();
     assert_eq!(scheduler(&world), "wrr");
-    assert!(crate::plan::clb::annotations::reference_page().contains("Weights count with `wrr` and `wlc`"));
+    assert!(reference_page::<Name>().contains("Weights count with `wrr` and `wlc`"));
     // A default that a protocol does not know gives way.
     world.settings.service.defaults.scheduler = "sch".to_owned();
     let mixed = world.with(&[("protocol-port", "http:81")]).served();
@@ -258,7 +261,8 @@ fn trap_33_two_services_share_pods_and_nothing_else() {
     other.service.uid = "00000000-c2ae-4642-b033-5607860aef6a".to_owned();
     other.service.key.name = "web-inside".to_owned();
     let (owner, cloud) = (Owner::of(&other.service, &other.settings), one.served());
-    assert!(!owner.owns_instance(cloud.observed.instance.as_ref().unwrap()));
+    let instance = cloud.observed.instance.as_ref().unwrap();
+    assert!(!owner.owns_load_balancer(&instance.name, &instance.tags));
     assert!(cloud.observed.groups.values().all(|group| !owner.owns_group(&group.name)));
     let there = other.served();
     let pods = |cloud: &Cloud| {

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cloud, ENI, World, edited, key, leaving, pod, port};
-use crate::plan::clb::desired::{Desired, Needs};
-use crate::plan::clb::model::{BackendKind, Protocol};
-use crate::plan::clb::naming::{FINALIZER, Owner};
-use crate::plan::clb::observed::ObservedGroup;
-use crate::plan::clb::{Handling, diff, expected_ingress, handed_over, handling, teardown_needs, wanted_enis};
+use crate::plan::clb::desired::{Desired, addresses_to_resolve, expected_ingress};
+use crate::plan::clb::diff::diff;
+use crate::plan::clb::diff::needs::Needs;
+use crate::plan::clb::model::Protocol;
+use crate::plan::clb::teardown::teardown_needs;
 use crate::plan::inputs::{Ingress, Taint, TargetPort};
+use crate::plan::service::handling::{Handling, handed_over, handling};
+use crate::plan::service::model::{BackendKind, ObservedGroup};
+use crate::plan::service::ownership::{FINALIZER, Owner};
 
 /// Weights of the only group, in order of its backends.
 fn weights(desired: &Desired) -> Vec<u8> {
@@ -101,7 +104,7 @@ fn pods_on_virtual_nodes_are_attached_by_their_interfaces() {
         node.labels.insert("type".to_owned(), "virtual-kubelet".to_owned());
         node.provider_id.clear();
     });
-    let wanted = wanted_enis(&world.service, &world.nodes, &world.endpoints, &world.settings);
+    let wanted = addresses_to_resolve(&world.service, &world.nodes, &world.endpoints, &world.settings);
     assert_eq!(wanted, BTreeSet::from(["192.168.64.21".parse().unwrap()]));
     for local in [false, true] {
         world.service.local_traffic = local;
@@ -110,7 +113,10 @@ fn pods_on_virtual_nodes_are_attached_by_their_interfaces() {
         assert_eq!(weights(&desired), if local { [2, 1] } else { [100, 100] });
         assert_eq!(desired.warnings, []);
     }
-    assert_eq!(wanted_enis(&world.service, &world.nodes[..1], &world.endpoints, &world.settings), BTreeSet::new());
+    assert_eq!(
+        addresses_to_resolve(&world.service, &world.nodes[..1], &world.endpoints, &world.settings),
+        BTreeSet::new()
+    );
 }
 
 #[test]

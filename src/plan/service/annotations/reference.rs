@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::values::allowed;
-use super::{Applies, Entry, Key, LEGACY_PREFIX, PREFIX, TABLE};
+use super::{AnnotationName, Applies, Entry, Key, LEGACY_PREFIX, PREFIX};
 
 const SECTIONS: [(Section, &str); 4] = [
     (Section::Routing, "Which controller"),
@@ -21,9 +21,9 @@ enum Section {
     Backends,
 }
 
-/// The page, from the table.
+/// The page, from a product's table.
 #[must_use]
-pub fn reference_page() -> String {
+pub fn reference_page<N: AnnotationName>() -> String {
     let mut page = format!(
         "# Annotations of Services\n\n\
          Keys start with `{PREFIX}` unless they are written out. `{LEGACY_PREFIX}` counts where the current key is absent.\n\
@@ -37,7 +37,7 @@ pub fn reference_page() -> String {
             page,
             "\n## {title}\n\n| Key | Values | Default | For | When | What it does | A change |\n|---|---|---|---|---|---|---|\n"
         );
-        for entry in TABLE.iter().filter(|entry| section_of(entry) == section) {
+        for entry in N::TABLE.iter().filter(|entry| section_of(entry) == section) {
             let _ = writeln!(
                 page,
                 "| `{}` | {} | {} | {} | {} | {} | {} |",
@@ -54,7 +54,7 @@ pub fn reference_page() -> String {
     page
 }
 
-fn section_of(entry: &Entry) -> Section {
+fn section_of<N: AnnotationName>(entry: &Entry<N>) -> Section {
     match entry.applies {
         Applies::Routing => Section::Routing,
         Applies::Instance => Section::Instance,
@@ -63,15 +63,15 @@ fn section_of(entry: &Entry) -> Section {
     }
 }
 
-fn key(entry: &Entry) -> &'static str {
+fn key<N: AnnotationName>(entry: &Entry<N>) -> &'static str {
     match entry.key {
-        Key::Suffix(key) | Key::Whole(key) => key,
+        Key::Suffix(key) | Key::CurrentSuffix(key) | Key::Whole(key) => key,
     }
 }
 
-fn protocols(entry: &Entry) -> String {
+fn protocols<N: AnnotationName>(entry: &Entry<N>) -> String {
     match entry.applies {
-        Applies::Field(field) => field.protocols().iter().map(|p| p.as_str()).collect::<Vec<_>>().join(" "),
+        Applies::Field(field) => N::protocols(field).join(" "),
         Applies::Listeners => "listeners".to_owned(),
         Applies::Routing => "-".to_owned(),
         Applies::Instance => "instance".to_owned(),

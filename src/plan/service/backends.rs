@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Inputs, Settings};
-use crate::plan::clb::Problem;
-use crate::plan::clb::annotations::{self, Annotations, Name};
-use crate::plan::clb::model::{BackendKey, BackendKind};
-use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ServicePort, ServiceView, TargetPort, node_of};
+use super::model::{BackendKey, BackendKind, Inputs};
+use super::problem::Problem;
+use crate::plan::inputs::{
+    Condition, ConditionStatus, Endpoint, EndpointsView, NodeView, ServicePort, TargetPort, node_of,
+};
 use crate::plan::provider_id::{NotEcs, ProviderId};
 
 /// How backends are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub enum Mode {
     /// Pods, by their network interfaces.
     Eni,
     /// Nodes that run pods of the Service, weighted by their number.
@@ -22,13 +22,25 @@ pub(super) enum Mode {
     Cluster,
 }
 
-pub(super) fn mode(service: &ServiceView, annotations: &Annotations, settings: &Settings) -> Mode {
-    let eni = annotations.get(Name::BackendType).map_or(settings.service.eni_backends, |kind| kind == "eni");
-    match (eni, service.local_traffic) {
-        (true, _) => Mode::Eni,
-        (false, true) => Mode::Local,
-        (false, false) => Mode::Cluster,
-    }
+/// What a Service and the configuration say of backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendRules {
+    /// How they are found.
+    pub mode: Mode,
+    /// Whether IPv6 addresses are attached instead of IPv4 addresses.
+    pub ipv6: bool,
+    /// Whether terminating pods that still serve stay, without new traffic.
+    pub graceful: bool,
+    /// Weight that the backends of a group share.
+    pub total_weight: Option<u8>,
+    /// Weight of each backend where no other rule decides.
+    pub default_weight: u8,
+    /// Labels that a node must have.
+    pub labels: BTreeMap<String, String>,
+    /// Whether nodes with the master label are left out.
+    pub exclude_masters: bool,
+    /// Whether cordoned nodes are left out.
+    pub exclude_cordoned: bool,
 }
 
 /// A node that may receive traffic.
@@ -44,7 +56,7 @@ enum Candidate {
 
 /// Which nodes are looked at where every node may be a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(crate) enum Reach {
     /// All.
     All,
     /// Those that run pods of the Service.
@@ -52,97 +64,79 @@ pub(super) enum Reach {
 }
 
 /// Everything that the backends of all ports have in common.
-pub(super) struct Sources<'a> {
-    mode: Mode,
+pub(crate) struct Sources<'a> {
+    rules: &'a BackendRules,
     endpoints: Vec<&'a Endpoint>,
     candidates: BTreeMap<&'a str, Candidate>,
-    graceful: bool,
-    total_weight: Option<u64>,
-    default_weight: u8,
     /// Whether nodes are missing altogether, which no cluster with pods has.
     no_nodes: bool,
     /// Whether nothing is known of endpoints.
     no_endpoints: bool,
     /// Whether there are nodes that may serve, but not one of them is ready. That looks the same whether they all failed
     /// or only the way between them and the API server did, and in the second case they still serve.
-    pub(super) blackout: bool,
-    pub(super) warnings: Vec<Problem>,
+    pub(crate) blackout: bool,
+    pub(crate) warnings: Vec<Problem>,
 }
 
 /// Backends of one port.
 #[derive(Debug, Default)]
-pub(super) struct PortBackends {
+pub(crate) struct PortBackends {
     /// Identity and weight, in order; possibly the same twice.
-    pub(super) backends: Vec<(BackendKey, u8)>,
+    pub(crate) backends: Vec<(BackendKey, u8)>,
     /// Inside the VPC, but without an interface.
-    pub(super) unresolved: BTreeSet<IpAddr>,
+    pub(crate) unresolved: BTreeSet<IpAddr>,
     /// Outside the VPC.
-    pub(super) outside: BTreeSet<IpAddr>,
+    pub(crate) outside: BTreeSet<IpAddr>,
     /// Whether backends may be missing.
-    pub(super) incomplete: bool,
+    pub(crate) incomplete: bool,
 }
 
 /// Addresses whose network interfaces must be looked up: of all pods in ENI mode, otherwise of those on virtual nodes.
 /// `nodes` are in the order of their names.
 #[must_use]
-pub fn wanted_enis(
-    service: &ServiceView,
+pub fn addresses_to_resolve(
+    rules: &BackendRules,
+    ports: &[ServicePort],
     nodes: &[Arc<NodeView>],
     endpoints: &EndpointsView,
-    settings: &Settings,
 ) -> BTreeSet<IpAddr> {
-    let annotations = annotations::parse(service);
-    let sources = Sources::new(service, &annotations, nodes, endpoints, settings, Reach::Endpoints);
-    service
-        .ports
+    let sources = Sources::new(rules, nodes, endpoints, Reach::Endpoints);
+    ports
         .iter()
         .flat_map(|port| sources.selected(port).into_iter().map(|(endpoint, _)| endpoint))
-        .filter(|endpoint| sources.mode == Mode::Eni || sources.is_virtual(endpoint))
+        .filter(|endpoint| rules.mode == Mode::Eni || sources.is_virtual(endpoint))
         .map(|endpoint| endpoint.address)
         .collect()
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(
-        service: &ServiceView,
-        annotations: &Annotations,
+    pub(crate) fn new(
+        rules: &'a BackendRules,
         nodes: &'a [Arc<NodeView>],
         endpoints: &'a EndpointsView,
-        settings: &Settings,
         reach: Reach,
     ) -> Self {
-        let mode = mode(service, annotations, settings);
-        let ipv6 = annotations.is(Name::BackendIpVersion, "ipv6")
-            && annotations.is(Name::IpVersion, "ipv6")
-            && settings.service.ipv6;
-        let shared = annotations.get(Name::Id).is_some() && !annotations.group_ports.is_empty();
-        let number = |name| annotations.integer(name).and_then(|value| u8::try_from(value).ok());
         let mut sources = Self {
-            mode,
-            endpoints: endpoints.endpoints.iter().filter(|endpoint| endpoint.address.is_ipv6() == ipv6).collect(),
+            rules,
+            endpoints: endpoints.endpoints.iter().filter(|endpoint| endpoint.address.is_ipv6() == rules.ipv6).collect(),
             candidates: BTreeMap::new(),
-            graceful: mode == Mode::Eni
-                && annotations.get(Name::GracefulShutdown).is_some()
-                && !annotations.is(Name::IgnoreWeightUpdate, "on"),
-            total_weight: number(Name::Weight).filter(|_| shared).map(u64::from),
-            default_weight: number(Name::DefaultWeight).unwrap_or(100),
             no_nodes: nodes.is_empty(),
             no_endpoints: endpoints.unknown,
-            blackout: is_blackout(nodes, annotations, settings),
+            blackout: is_blackout(nodes, rules),
             warnings: Vec::new(),
         };
         // Of thousands of nodes, most Services run on few.
-        let concerned: Vec<&'a Arc<NodeView>> = if mode != Mode::Cluster || reach == Reach::Endpoints {
+        let concerned: Vec<&'a Arc<NodeView>> = if rules.mode != Mode::Cluster || reach == Reach::Endpoints {
             let named: BTreeSet<&str> =
                 sources.endpoints.iter().filter_map(|endpoint| endpoint.node.as_deref()).collect();
             named.into_iter().filter_map(|name| node_of(nodes, name)).collect()
         } else {
             nodes.iter().collect()
         };
-        for node in concerned.into_iter().filter(|node| accepts(node, annotations, settings)) {
+        for node in concerned.into_iter().filter(|node| accepts(node, rules)) {
             let candidate = if is_virtual(node) {
                 Candidate::Virtual
-            } else if mode == Mode::Eni || is_excluded(node) {
+            } else if rules.mode == Mode::Eni || is_excluded(node) {
                 Candidate::Excluded
             } else {
                 match ProviderId::parse(&node.provider_id) {
@@ -158,8 +152,13 @@ impl<'a> Sources<'a> {
         sources
     }
 
+    /// How backends are found.
+    pub(crate) const fn mode(&self) -> Mode {
+        self.rules.mode
+    }
+
     /// Backends of a port.
-    pub(super) fn of(&self, port: &ServicePort, inputs: &Inputs<'_>) -> PortBackends {
+    pub(crate) fn of(&self, port: &ServicePort, inputs: &Inputs<'_>) -> PortBackends {
         let mut found =
             PortBackends { incomplete: self.no_nodes || self.no_endpoints || self.blackout, ..PortBackends::default() };
         let selected = self.selected(port);
@@ -169,12 +168,12 @@ impl<'a> Sources<'a> {
             server_ip: Box::default(),
             port: port.node_port,
         };
-        match self.mode {
+        match self.rules.mode {
             Mode::Eni => {
                 let pods: Vec<_> =
                     selected.iter().filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).collect();
                 let n = pods.iter().filter(|(_, ending)| !ending).count();
-                let weight = self.total_weight.map_or(self.default_weight, |total| share(total, 1, n, 1));
+                let weight = self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, n, 1));
                 found.backends = pods.into_iter().map(|(key, ending)| (key, if ending { 0 } else { weight })).collect();
             }
             Mode::Cluster => {
@@ -187,7 +186,8 @@ impl<'a> Sources<'a> {
                 keys.extend(
                     pods.filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).map(|(k, _)| k),
                 );
-                let weight = self.total_weight.map_or(self.default_weight, |total| share(total, 1, keys.len(), 1));
+                let weight =
+                    self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, keys.len(), 1));
                 found.backends = keys.into_iter().map(|key| (key, weight)).collect();
             }
             Mode::Local => {
@@ -207,7 +207,7 @@ impl<'a> Sources<'a> {
                     }
                 }
                 let n = nodes.values().sum::<usize>() + pods.len();
-                let total = self.total_weight;
+                let total = self.rules.total_weight;
                 found.backends.extend(nodes.into_iter().map(|(instance, count)| {
                     let own = u8::try_from(count.min(100)).unwrap_or(100);
                     (ecs(instance), total.map_or(own, |total| share(total, count, n, 1)))
@@ -226,7 +226,7 @@ impl<'a> Sources<'a> {
         self.endpoints
             .iter()
             .filter(|endpoint| match endpoint.terminating {
-                true => self.graceful && endpoint.serving == Some(true),
+                true => self.rules.graceful && endpoint.serving == Some(true),
                 // An endpoint that does not say whether it is ready is not, as with the official controller.
                 false => endpoint.ready == Some(true),
             })
@@ -273,26 +273,26 @@ impl PortBackends {
 }
 
 /// `count` of `n` parts of a total weight, at least `least` unless the total is 0.
-fn share(total: u64, count: usize, n: usize, least: u64) -> u8 {
+fn share(total: u8, count: usize, n: usize, least: u64) -> u8 {
     if total == 0 {
         return 0;
     }
-    let part = total * count as u64 / (n.max(1) as u64);
+    let part = u64::from(total) * count as u64 / (n.max(1) as u64);
     u8::try_from(part.max(least).min(100)).unwrap_or(100)
 }
 
 /// Whether nodes that may serve exist, and none of them is ready.
-fn is_blackout(nodes: &[Arc<NodeView>], annotations: &Annotations, settings: &Settings) -> bool {
+fn is_blackout(nodes: &[Arc<NodeView>], rules: &BackendRules) -> bool {
     let mut may_serve = nodes.iter().filter(|node| {
         // Without conditions a node was never ready.
-        permits(node, annotations, settings) && !is_excluded(node) && node.has_conditions
+        permits(node, rules) && !is_excluded(node) && node.has_conditions
     });
     may_serve.clone().next().is_some() && !may_serve.any(|node| is_healthy(node))
 }
 
 /// The tests that hold for nodes in every mode.
-fn accepts(node: &NodeView, annotations: &Annotations, settings: &Settings) -> bool {
-    permits(node, annotations, settings) && is_healthy(node)
+fn accepts(node: &NodeView, rules: &BackendRules) -> bool {
+    permits(node, rules) && is_healthy(node)
 }
 
 fn is_healthy(node: &NodeView) -> bool {
@@ -300,16 +300,16 @@ fn is_healthy(node: &NodeView) -> bool {
 }
 
 /// Whether people and annotations let a node serve.
-fn permits(node: &NodeView, annotations: &Annotations, settings: &Settings) -> bool {
-    let labelled = annotations.backend_labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
-    let master = settings.service.exclude_masters && node.labels.contains_key("node-role.kubernetes.io/master");
+fn permits(node: &NodeView, rules: &BackendRules) -> bool {
+    let labelled = rules.labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+    let master = rules.exclude_masters && node.labels.contains_key("node-role.kubernetes.io/master");
     let going = node.taints.iter().any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
-    let cordoned = node.unschedulable && annotations.is(Name::RemoveUnscheduledBackend, "on");
+    let cordoned = node.unschedulable && rules.exclude_cordoned;
     labelled && !master && !going && !cordoned
 }
 
-fn is_true(condition: &crate::plan::inputs::Condition) -> bool {
-    condition.status == crate::plan::inputs::ConditionStatus::True
+fn is_true(condition: &Condition) -> bool {
+    condition.status == ConditionStatus::True
 }
 
 fn is_virtual(node: &NodeView) -> bool {

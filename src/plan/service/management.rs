@@ -4,8 +4,12 @@
 //! itself is made in every mode, because without it there is nothing to look after, and its ownership marks are kept; when
 //! the Service goes, what we made goes in every mode.
 
-use super::diff::Draft;
-use super::operation::{Operation, Target};
+use super::steps::{Operation, Plan, Target};
+
+/// The attribute of the ownership marks.
+pub const MARKS: &str = "marks";
+/// The attribute of additional certificates.
+pub const DOMAIN_EXTENSIONS: &str = "domain extensions";
 
 /// What is kept, each including what follows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +27,7 @@ pub enum Manage {
 
 impl Manage {
     /// The values of the annotation.
-    pub(super) const VALUES: &'static [&'static str] = &["all", "listeners", "backends", "none"];
+    pub(crate) const VALUES: &'static [&'static str] = &["all", "listeners", "backends", "none"];
 
     /// Reads the annotation's value.
     #[must_use]
@@ -49,12 +53,13 @@ impl Manage {
         self >= part
     }
 
-    fn part(target: &Target, operation: &Operation) -> Option<Self> {
+    /// What must be kept for a step to be done; `None` if it is done in any case.
+    fn needed(target: &Target, operation: &impl Operation) -> Option<Self> {
         match target {
-            _ if matches!(operation, Operation::CreateInstance(_)) => None,
-            Target::Attribute("marks") => None,
-            Target::Attribute("domain extensions") | Target::Listener(_) | Target::AccessList => Some(Self::Listeners),
-            Target::Instance | Target::Attribute(_) => Some(Self::All),
+            Target::LoadBalancer if operation.creates() => None,
+            Target::Attribute(MARKS) => None,
+            Target::Attribute(DOMAIN_EXTENSIONS) | Target::Listener(_) | Target::AccessList => Some(Self::Listeners),
+            Target::LoadBalancer | Target::Attribute(_) => Some(Self::All),
             Target::Group(_) => Some(Self::Backends),
         }
     }
@@ -62,37 +67,37 @@ impl Manage {
 
 /// Where a phase of a plan began.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark(usize);
+pub(crate) struct Mark(usize);
 
 /// Before a phase.
-pub(super) fn mark(draft: &Draft) -> Mark {
-    Mark(draft.plan.problems.len())
+pub(crate) fn mark(plan: &Plan<impl Operation>) -> Mark {
+    Mark(plan.problems.len())
 }
 
 /// After a phase about `part`: what stands in its way is only noted, if nothing is done about it anyway.
-pub(super) fn excuse(manage: Manage, part: Manage, mark: Mark, draft: &mut Draft) {
+pub(crate) fn excuse(manage: Manage, part: Manage, mark: Mark, plan: &mut Plan<impl Operation>) {
     if !manage.keeps(part) {
-        for problem in draft.plan.problems.split_off(mark.0.min(draft.plan.problems.len())) {
-            draft.note(format!("not managed: {problem}"));
+        for problem in plan.problems.split_off(mark.0.min(plan.problems.len())) {
+            plan.note(format!("not managed: {problem}"));
         }
     }
 }
 
 /// Turns steps about what is not kept into notes, and those that cannot be without them.
-pub(super) fn withhold(manage: Manage, draft: &mut Draft) {
+pub(crate) fn withhold(manage: Manage, plan: &mut Plan<impl Operation>) {
     if manage == Manage::All {
         return;
     }
     let mut withheld: Vec<Target> = Vec::new();
-    for step in std::mem::take(&mut draft.plan.steps) {
-        let kept = Manage::part(&step.target, &step.operation).is_none_or(|part| manage.keeps(part));
-        let possible = !matches!(step.operation, Operation::DeleteGroup { .. } | Operation::RemoveBackends { .. })
-            || step.needs.iter().all(|need| !withheld.contains(need));
+    for step in std::mem::take(&mut plan.steps) {
+        let kept = Manage::needed(&step.target, &step.operation).is_none_or(|part| manage.keeps(part));
+        let takes_from_group = step.destroys && matches!(step.target, Target::Group(_));
+        let possible = !takes_from_group || step.needs.iter().all(|need| !withheld.contains(need));
         if kept && possible {
-            draft.plan.steps.push(step);
+            plan.steps.push(step);
         } else {
             withheld.push(step.target.clone());
-            draft.note(format!("not managed: {step}"));
+            plan.note(format!("not managed: {step}"));
         }
     }
 }

@@ -7,9 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::desired::Desired;
-use super::model::{BackendKey, GroupRef};
-use super::observed::Observed;
+use super::model::{BackendKey, DesiredGroup, GroupRef, ObservedGroup};
+use super::ownership::Owner;
 use crate::plan::inputs::{Condition, ConditionStatus, Endpoint, EndpointsView, PodView, ServiceView};
 
 /// Start of the gate's name; the name of the Service follows.
@@ -86,13 +85,19 @@ impl GateCondition {
     }
 }
 
-/// What the load balancer has come to.
+/// What the load balancer knows of its backends after the plan was carried out.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome<'a> {
-    /// What was wanted.
-    pub desired: &'a Desired,
-    /// The load balancer after the plan was carried out.
-    pub observed: &'a Observed,
+pub struct Registration<'a> {
+    /// Whose load balancer it is.
+    pub owner: &'a Owner,
+    /// Server groups that were wanted.
+    pub desired: &'a BTreeMap<String, DesiredGroup>,
+    /// Server groups that are there, by id.
+    pub observed: &'a BTreeMap<String, ObservedGroup>,
+    /// Addresses of pods inside the VPC for which no network interface was found.
+    pub unresolved: &'a BTreeSet<IpAddr>,
+    /// Addresses of pods outside the VPC.
+    pub outside: &'a BTreeSet<IpAddr>,
     /// Addresses of pods that are backends themselves; the others are reached through nodes.
     pub attached: &'a BTreeSet<IpAddr>,
     /// Whether every step was done.
@@ -105,12 +110,12 @@ pub fn conditions(
     gate: &str,
     endpoints: &EndpointsView,
     pods: &BTreeMap<String, PodView>,
-    outcome: Outcome<'_>,
+    registration: Registration<'_>,
 ) -> Vec<GateCondition> {
     let mut verdicts: BTreeMap<&str, bool> = BTreeMap::new();
     for endpoint in &endpoints.endpoints {
         let Some(pod) = gated(gate, endpoint, pods) else { continue };
-        if let Some(registered) = outcome.of(endpoint) {
+        if let Some(registered) = registration.of(endpoint) {
             // A pod with two addresses is registered only with both.
             verdicts.entry(&pod.key.name).and_modify(|all| *all &= registered).or_insert(registered);
         }
@@ -131,13 +136,13 @@ pub fn conditions(
     changes.collect()
 }
 
-impl Outcome<'_> {
+impl Registration<'_> {
     /// Whether an endpoint is registered; `None` while that is open.
     fn of(&self, endpoint: &Endpoint) -> Option<bool> {
-        if self.desired.unresolved.contains(&endpoint.address) {
+        if self.unresolved.contains(&endpoint.address) {
             return Some(false);
         }
-        if endpoint.terminating || endpoint.ready != Some(true) || self.desired.outside.contains(&endpoint.address) {
+        if endpoint.terminating || endpoint.ready != Some(true) || self.outside.contains(&endpoint.address) {
             return None;
         }
         if !self.attached.contains(&endpoint.address) {
@@ -145,7 +150,7 @@ impl Outcome<'_> {
         }
         let address = endpoint.address.to_string();
         let mut found = false;
-        for wanted in self.desired.groups.values() {
+        for wanted in self.desired.values() {
             for key in wanted.backends.keys().filter(|key| *key.server_ip == *address) {
                 if !self.holds(&wanted.group, key) {
                     return None;
@@ -159,10 +164,9 @@ impl Outcome<'_> {
     fn holds(&self, group: &GroupRef, key: &BackendKey) -> bool {
         let meant = |id: &str, name: &str| match group {
             GroupRef::Id(wanted) => wanted == id,
-            GroupRef::Named(wanted) => self.desired.owner.same_mark(wanted, name),
+            GroupRef::Named(wanted) => self.owner.same_mark(wanted, name),
         };
         self.observed
-            .groups
             .iter()
             .filter(|(id, found)| meant(id, &found.name))
             .any(|(_, found)| found.members().iter().any(|backend| backend.key == *key))

@@ -4,78 +4,72 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::{Kind, MOST_USER_TAGS, Zero};
-use crate::plan::clb::model::Protocol;
 
 /// A value that is right.
-pub(super) enum Parsed {
-    /// As good as absent.
-    Unset,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
     /// Spelled as the API spells it.
     Text(String),
-    /// `protocol-port`
-    Protocols(BTreeMap<u16, Protocol>),
-    /// `forward-port`
-    Forwards(BTreeMap<u16, u16>),
-    /// `vgroup-port`
-    Groups(BTreeMap<u16, String>),
+    /// A list by port.
+    Ports(BTreeMap<u16, String>),
     /// Tags, labels, domains.
     Pairs(BTreeMap<String, String>),
 }
 
-pub(super) fn parse(kind: Kind, given: &str) -> Result<Parsed, String> {
-    if given.is_empty() {
+/// A value, or `None` if it is as good as absent. The error says what is allowed.
+pub(super) fn parse(kind: Kind, given: &str) -> Result<Option<Value>, String> {
+    match (given, kind) {
         // An empty list of domains is a list: it removes them all.
-        return Ok(if kind == Kind::DomainExtensions { Parsed::Pairs(BTreeMap::new()) } else { Parsed::Unset });
-    }
-    let text = |text: &str| Ok(Parsed::Text(text.to_owned()));
-    match kind {
-        Kind::AnyValue => text(given),
-        Kind::Text if given.trim() == given && given.chars().count() <= 255 => text(given),
-        Kind::Text => Err(allowed(kind)),
-        Kind::LoadBalancerName if is_load_balancer_name(given) => text(given),
-        Kind::Address => {
-            given.parse::<IpAddr>().map_or_else(|_| Err(allowed(kind)), |address| text(&address.to_string()))
-        }
-        Kind::HostName if is_host_name(given) => text(given),
-        Kind::HealthPath if given.starts_with('/') && short(given) => text(given),
-        Kind::HealthDomain if given == "$_ip" || (short(given) && given.bytes().all(is_of_domain)) => text(given),
-        Kind::LoadBalancerName | Kind::HostName | Kind::HealthPath | Kind::HealthDomain => Err(allowed(kind)),
-        Kind::Exactly(value) if given == value => text(value),
-        Kind::Exactly(_) => Ok(Parsed::Unset),
-        Kind::Switch => text(if given == "on" { "true" } else { "false" }),
-        Kind::OneOf(values) if values.contains(&given) => text(given),
-        Kind::OneOf(_) => Err(allowed(kind)),
-        Kind::AnyCase(values) => values
-            .iter()
-            .find(|value| value.eq_ignore_ascii_case(given))
-            .map_or_else(|| Err(allowed(kind)), |v| text(v)),
-        Kind::Integer { min, max, zero } => integer(given, min, max, zero).ok_or_else(|| allowed(kind)),
-        Kind::AclIds => match items(given).as_slice() {
-            [] => Err(allowed(kind)),
-            ids => text(&ids.join(",")),
-        },
-        Kind::Cookie if given.chars().count() <= 200 && given.chars().all(|c| c.is_ascii_graphic()) => text(given),
-        Kind::Cookie => Err(allowed(kind)),
-        Kind::HttpCodes => {
-            let known = ["http_2xx", "http_3xx", "http_4xx", "http_5xx"];
-            if given.split(',').all(|code| known.contains(&code)) { text(given) } else { Err(allowed(kind)) }
-        }
-        Kind::Tags => tags(given),
-        Kind::Labels => labels(given).map(Parsed::Pairs).ok_or_else(|| allowed(kind)),
-        Kind::ProtocolPorts => pairs(given, |protocol, number| Some((port(number)?, Protocol::parse(protocol)?)))
-            .map(Parsed::Protocols)
-            .ok_or_else(|| allowed(kind)),
-        Kind::ForwardPorts => {
-            pairs(given, |from, to| Some((port(from)?, port(to)?))).map(Parsed::Forwards).ok_or_else(|| allowed(kind))
-        }
-        Kind::ServerGroupPorts => pairs(given, |id, number| Some((port(number)?, id.to_owned())))
-            .map(Parsed::Groups)
-            .ok_or_else(|| allowed(kind)),
-        Kind::DomainExtensions => pairs(given, |domain, certificate| Some((domain.to_owned(), certificate.to_owned())))
-            .map(Parsed::Pairs)
-            .ok_or_else(|| allowed(kind)),
+        ("", Kind::DomainExtensions) => Ok(Some(Value::Pairs(BTreeMap::new()))),
+        ("", _) => Ok(None),
+        (_, Kind::Integer { zero: Zero::Unset | Zero::BackendPort, .. }) if given.parse() == Ok(0) => Ok(None),
+        (_, Kind::Exactly(value)) => Ok((given == value).then(|| Value::Text(value.to_owned()))),
+        (_, Kind::Tags) => tags(given).map(some_pairs),
+        (_, Kind::Labels) => labels(given).map(some_pairs).ok_or_else(|| allowed(kind)),
+        _ => read(kind, given).map(Some).ok_or_else(|| allowed(kind)),
     }
 }
+
+/// A value that is not empty, as the kind's grammar has it.
+fn read(kind: Kind, given: &str) -> Option<Value> {
+    let one_of = |values: &[&str], same: fn(&str, &str) -> bool| {
+        values.iter().find(|value| same(value, given)).map(|value| (*value).to_owned())
+    };
+    let if_it = |fits: bool| fits.then(|| given.to_owned());
+    let text = match kind {
+        Kind::ProtocolPorts(known) => return ports(given, |protocol| known.contains(&protocol)),
+        Kind::ServerGroupPorts => return ports(given, |_| true),
+        Kind::ForwardPorts => {
+            return pairs(given, |from, to| Some((port(from)?, port(to)?.to_string()))).map(Value::Ports);
+        }
+        Kind::DomainExtensions => {
+            return pairs(given, |domain, certificate| Some((domain.to_owned(), certificate.to_owned())))
+                .map(Value::Pairs);
+        }
+        Kind::AnyValue | Kind::Exactly(_) | Kind::Tags | Kind::Labels => if_it(true),
+        Kind::Text => if_it(fits(given, 255)),
+        Kind::LoadBalancerName => if_it(is_load_balancer_name(given)),
+        Kind::Address => given.parse::<IpAddr>().ok().map(|address| address.to_string()),
+        Kind::HostName => if_it(is_host_name(given)),
+        Kind::HealthPath => if_it(given.starts_with('/') && fits(given, 80)),
+        Kind::HealthDomain => if_it(given == "$_ip" || (fits(given, 80) && given.bytes().all(is_of_domain))),
+        Kind::Switch => Some((given == "on").to_string()),
+        Kind::OneOf(values) => one_of(values, |value, given| value == given),
+        Kind::AnyCase(values) => one_of(values, str::eq_ignore_ascii_case),
+        Kind::Integer { min, max, zero } => integer(given, min, max, zero),
+        Kind::AclIds => Some(items(given).join(",")).filter(|ids| !ids.is_empty()),
+        Kind::Cookie => if_it(given.chars().count() <= 200 && given.chars().all(|c| c.is_ascii_graphic())),
+        Kind::HttpCodes => if_it(given.split(',').all(|code| HTTP_CODES.contains(&code))),
+    };
+    text.map(Value::Text)
+}
+
+/// A list by name; one without items is as good as absent.
+fn some_pairs(pairs: BTreeMap<String, String>) -> Option<Value> {
+    (!pairs.is_empty()).then_some(Value::Pairs(pairs))
+}
+
+const HTTP_CODES: [&str; 4] = ["http_2xx", "http_3xx", "http_4xx", "http_5xx"];
 
 /// What a kind allows, in words.
 pub(super) fn allowed(kind: Kind) -> String {
@@ -96,21 +90,27 @@ pub(super) fn allowed(kind: Kind) -> String {
         Kind::Integer { min, max, zero: Zero::BackendPort } => format!("a whole number from {min} to {max}, or -520"),
         Kind::AclIds => "ids separated by commas".to_owned(),
         Kind::Cookie => "1 to 200 visible ASCII characters".to_owned(),
-        Kind::HttpCodes => "a list of `http_2xx`, `http_3xx`, `http_4xx`, `http_5xx`, separated by commas".to_owned(),
+        Kind::HttpCodes => format!("a list of {}, separated by commas", list(&HTTP_CODES)),
         Kind::Tags => format!(
             "`key=value,key=value`: keys of 1 to 64, values of at most 128 characters, keys not starting with `aliyun` or \
              `acs:`, no `http://`; at most {MOST_USER_TAGS} tags"
         ),
         Kind::Labels => "`key=value,key=value`".to_owned(),
-        Kind::ProtocolPorts => "`protocol:port,protocol:port`, with `tcp`, `udp`, `http` or `https`".to_owned(),
+        Kind::ProtocolPorts(known) => {
+            let known: Vec<_> = known.iter().map(|protocol| format!("`{protocol}`")).collect();
+            let (last, others) =
+                known.split_last().map_or((String::new(), String::new()), |(l, o)| (l.clone(), o.join(", ")));
+            format!("`protocol:port,protocol:port`, with {others} or {last}")
+        }
         Kind::ForwardPorts => "`port:port,port:port`".to_owned(),
         Kind::ServerGroupPorts => "`group:port,group:port`".to_owned(),
         Kind::DomainExtensions => "`domain:certificate,domain:certificate`".to_owned(),
     }
 }
 
-fn short(given: &str) -> bool {
-    given.trim() == given && given.chars().count() <= 80
+/// Whether a text has no spaces around it and at most so many characters.
+fn fits(given: &str, most: usize) -> bool {
+    given.trim() == given && given.chars().count() <= most
 }
 
 fn is_of_domain(byte: u8) -> bool {
@@ -119,7 +119,7 @@ fn is_of_domain(byte: u8) -> bool {
 
 fn is_load_balancer_name(given: &str) -> bool {
     let may_follow = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
-    short(given) && given.starts_with(char::is_alphabetic) && given.chars().all(may_follow)
+    fits(given, 80) && given.starts_with(char::is_alphabetic) && given.chars().all(may_follow)
 }
 
 /// Labels of small letters, digits and dashes, as in RFC 1123; the API server refuses anything else.
@@ -131,13 +131,10 @@ fn is_host_name(given: &str) -> bool {
     given.len() <= 253 && given.split('.').all(is_label)
 }
 
-fn integer(given: &str, min: i64, max: i64, zero: Zero) -> Option<Parsed> {
+fn integer(given: &str, min: i64, max: i64, zero: Zero) -> Option<String> {
     let number: i64 = given.parse().ok()?;
-    match (number, zero) {
-        (0, Zero::Unset | Zero::BackendPort) => Some(Parsed::Unset),
-        (-520, Zero::BackendPort) => Some(Parsed::Text("-520".to_owned())),
-        _ => (min..=max).contains(&number).then(|| Parsed::Text(number.to_string())),
-    }
+    let backend_port = zero == Zero::BackendPort && number == -520;
+    ((min..=max).contains(&number) || backend_port).then(|| number.to_string())
 }
 
 /// Items of a list; empty ones, as after a last comma, are nothing.
@@ -147,6 +144,11 @@ fn items(given: &str) -> Vec<&str> {
 
 fn port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port != 0)
+}
+
+/// Ports with what is stated of each, before a colon.
+fn ports(given: &str, known: impl Fn(&str) -> bool) -> Option<Value> {
+    pairs(given, |text, number| known(text).then_some((port(number)?, text.to_owned()))).map(Value::Ports)
 }
 
 /// Items of two parts each; the first item with a key wins.
@@ -176,7 +178,7 @@ fn labels(given: &str) -> Option<BTreeMap<String, String>> {
 }
 
 /// Text after a second `=` is dropped, a missing `=` means an empty value, the last of several equal keys wins.
-fn tags(given: &str) -> Result<Parsed, String> {
+fn tags(given: &str) -> Result<BTreeMap<String, String>, String> {
     let mut tags = BTreeMap::new();
     for item in items(given) {
         let mut parts = item.split('=');
@@ -195,5 +197,5 @@ fn tags(given: &str) -> Result<Parsed, String> {
         }
         tags.insert(key.to_owned(), value.to_owned());
     }
-    if tags.len() > MOST_USER_TAGS { Err(allowed(Kind::Tags)) } else { Ok(Parsed::Pairs(tags)) }
+    if tags.len() > MOST_USER_TAGS { Err(allowed(Kind::Tags)) } else { Ok(tags) }
 }

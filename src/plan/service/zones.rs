@@ -22,7 +22,8 @@ pub fn by_nodes(nodes: &[Arc<NodeView>]) -> Vec<(&str, usize)> {
 
 /// Primary and secondary zone near the nodes. While a node is still being initialised nobody knows where most will be, and
 /// zones cannot be changed later: the cloud chooses.
-pub(super) fn near(nodes: &[Arc<NodeView>]) -> (Option<String>, Option<String>) {
+#[must_use]
+pub fn near(nodes: &[Arc<NodeView>]) -> (Option<String>, Option<String>) {
     let coming = |node: &NodeView| node.taints.iter().any(|taint| taint.key == UNINITIALIZED);
     if nodes.iter().any(|node| coming(node)) {
         return (None, None);

@@ -10,12 +10,12 @@
 //! recognised when read, so a group that carries a long mark is still ours. To the official controller the short form
 //! is somebody else's, which it leaves alone.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use sha1::{Digest, Sha1};
 
-use super::desired::Settings;
-use super::observed::{ObservedAccessList, ObservedInstance};
+use super::settings::Settings;
 use crate::plan::inputs::ServiceView;
 
 /// Tag of load balancers that we made; its value is the default name.
@@ -113,8 +113,8 @@ impl Owner {
 
     /// Whether an access control list is ours: it carries our name and the tag of our cluster.
     #[must_use]
-    pub fn owns_access_list(&self, list: &ObservedAccessList) -> bool {
-        list.name == self.access_list_name() && list.tags.get(&self.cluster_tag) == Some(&self.cluster_id)
+    pub fn owns_access_list(&self, name: &str, tags: &BTreeMap<String, String>) -> bool {
+        name == self.access_list_name() && tags.get(&self.cluster_tag) == Some(&self.cluster_id)
     }
 
     /// Whether a listener with this description is ours. The port in the mark need not be the listener's.
@@ -141,18 +141,18 @@ impl Owner {
         one == other || matches!((self.part(one), self.part(other)), (Some(a), Some(b)) if a == b)
     }
 
-    /// Whether an instance that was found by tag or name is one that we made for this Service.
+    /// Whether a load balancer that was found by tag or name is one that we made for this Service.
     ///
-    /// The tag decides; without it, the name. An instance of another cluster is never ours: a cluster restored from
+    /// The tag decides; without it, the name. A load balancer of another cluster is never ours: a cluster restored from
     /// another's backup has Services with the same UIDs.
     #[must_use]
-    pub fn owns_instance(&self, instance: &ObservedInstance) -> bool {
-        let name = self.default_name();
-        let marked = match instance.tags.get(MARK_TAG) {
-            Some(value) => *value == name,
-            None => instance.name == name,
+    pub fn owns_load_balancer(&self, name: &str, tags: &BTreeMap<String, String>) -> bool {
+        let default = self.default_name();
+        let marked = match tags.get(MARK_TAG) {
+            Some(value) => *value == default,
+            None => name == default,
         };
-        marked && instance.tags.get(&self.cluster_tag).is_none_or(|cluster| *cluster == self.cluster_id)
+        marked && tags.get(&self.cluster_tag).is_none_or(|cluster| *cluster == self.cluster_id)
     }
 
     /// The part of a mark of ours that tells one from another.
@@ -246,16 +246,15 @@ mod tests {
     #[test]
     fn an_instance_is_ours_by_tag_or_name_and_cluster() {
         let owner = owner("svc");
-        let instance = |name: &str, tags: &[(&str, &str)]| ObservedInstance {
-            name: name.to_owned(),
-            tags: tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-            ..ObservedInstance::default()
+        let owns = |name: &str, tags: &[(&str, &str)]| {
+            let tags = tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            owner.owns_load_balancer(name, &tags)
         };
         let name = owner.default_name();
-        assert!(owner.owns_instance(&instance("renamed", &[(MARK_TAG, &name), (CLUSTER_TAG, "cid")])));
-        assert!(owner.owns_instance(&instance(&name, &[])));
-        assert!(!owner.owns_instance(&instance("renamed", &[])));
-        assert!(!owner.owns_instance(&instance(&name, &[(MARK_TAG, "a-other")])));
-        assert!(!owner.owns_instance(&instance(&name, &[(MARK_TAG, &name), (CLUSTER_TAG, "other")])));
+        assert!(owns("renamed", &[(MARK_TAG, &name), (CLUSTER_TAG, "cid")]));
+        assert!(owns(&name, &[]));
+        assert!(!owns("renamed", &[]));
+        assert!(!owns(&name, &[(MARK_TAG, "a-other")]));
+        assert!(!owns(&name, &[(MARK_TAG, &name), (CLUSTER_TAG, "other")]));
     }
 }

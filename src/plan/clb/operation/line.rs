@@ -1,41 +1,13 @@
-//! Steps as text: one line each, the same for the same step, for plans that people and tests read.
+//! Operations as text: one line each, the same for the same operation, for plans that people and tests read.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
 use ipnet::IpNet;
 
-use super::model::{Backend, BackendKey, BackendKind, GroupRef, ListenerFields};
-use super::operation::{Operation, Plan, Step};
-
-impl Operation {
-    /// The server group whose backends it changes, if it does nothing else.
-    #[must_use]
-    pub const fn backends_of(&self) -> Option<&GroupRef> {
-        match self {
-            Self::AddBackends { group, .. } | Self::RemoveBackends { group, .. } | Self::SetBackends { group, .. } => {
-                Some(group)
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether something that exists goes away.
-    #[must_use]
-    pub const fn destroys(&self) -> bool {
-        matches!(
-            self,
-            Self::DeleteInstance { .. }
-                | Self::Untag { .. }
-                | Self::RemoveBackends { .. }
-                | Self::DeleteGroup { .. }
-                | Self::RemoveAccessEntries { .. }
-                | Self::DeleteAccessList { .. }
-                | Self::DeleteListener { .. }
-                | Self::DeleteDomainExtension { .. }
-        )
-    }
-}
+use super::Operation;
+use crate::plan::clb::model::ListenerFields;
+use crate::plan::service::model::{Backend, BackendKey, BackendKind, GroupRef};
 
 impl Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,42 +65,6 @@ impl Display for Operation {
                 write!(f, "remove certificate for {domain} from listener {listener}")
             }
         }
-    }
-}
-
-impl Step {
-    /// The step as one line; `! ` in front says that something goes away.
-    #[must_use]
-    pub fn line(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mark = if self.destroys { "! " } else { "" };
-        write!(f, "{mark}{}  # {}", self.operation, self.reason)
-    }
-}
-
-impl Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for step in &self.steps {
-            writeln!(f, "{step}")?;
-        }
-        for problem in &self.problems {
-            writeln!(f, "problem: {problem}")?;
-        }
-        for note in &self.notes {
-            writeln!(f, "note: {note}")?;
-        }
-        Ok(())
-    }
-}
-
-impl Display for super::Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {:?} was given; {}", self.field, self.given, self.allowed)
     }
 }
 

@@ -1,0 +1,94 @@
+//! What the status of a Service should say.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::Desired;
+use crate::plan::clb::model::{ListenerField, ListenerKey};
+use crate::plan::clb::observed::{Observed, ObservedInstance};
+use crate::plan::inputs::{Ingress, IngressDetails, PortStatus, ServiceView};
+use crate::plan::service::gates::Registration;
+use crate::plan::service::management::Manage;
+
+impl Desired {
+    /// What readiness gates wait for. `attached` are addresses of pods that are backends themselves; `complete` says whether
+    /// every step of the plan was done.
+    #[must_use]
+    pub const fn registration<'a>(
+        &'a self,
+        observed: &'a Observed,
+        attached: &'a BTreeSet<IpAddr>,
+        complete: bool,
+    ) -> Registration<'a> {
+        Registration {
+            owner: &self.owner,
+            desired: &self.groups,
+            observed: &observed.groups,
+            unresolved: &self.unresolved,
+            outside: &self.outside,
+            attached,
+            complete,
+        }
+    }
+}
+
+/// What the Service's status should say. `eips` are the elastic addresses bound to the load balancer, if they were asked
+/// for; without any, the load balancer's own address counts.
+#[must_use]
+pub fn expected_ingress(desired: &Desired, instance: &ObservedInstance, eips: &[String]) -> Vec<Ingress> {
+    let ip = |ip: &String| Ingress { ip: ip.clone(), hostname: String::new() };
+    match &desired.hostname {
+        Some(hostname) => vec![Ingress { ip: String::new(), hostname: hostname.clone() }],
+        None if desired.eip && !eips.is_empty() => eips.iter().map(ip).collect(),
+        None if instance.address.is_empty() => Vec::new(),
+        None => vec![ip(&instance.address)],
+    }
+}
+
+/// What newer API servers hold of each entry besides: `ipMode`, if `ip_mode` says that the server knows it, and how the
+/// ports are doing.
+///
+/// With PROXY protocol, connections that do not pass the load balancer would lack the header that backends wait for, so
+/// that nodes must not take the short way: `Proxy`. Otherwise they may: `VIP`.
+#[must_use]
+pub fn expected_details(
+    service: &ServiceView,
+    desired: &Desired,
+    observed: &Observed,
+    ingress: &[Ingress],
+    ip_mode: bool,
+) -> Vec<IngressDetails> {
+    let proxy = desired
+        .listeners
+        .values()
+        .any(|listener| listener.fields.get(&ListenerField::ProxyProtocolV2Enabled).is_some_and(|on| on == "true"));
+    let served = |index: usize| {
+        let source = format!("spec.ports[{index}]");
+        let wanted = desired.listeners.iter().find(|(_, listener)| listener.source == source);
+        let ours = |key: &ListenerKey| {
+            let there = observed.listeners.as_ref().is_none_or(|all| {
+                all.get(key).is_some_and(|listener| desired.owner.owns_listener(&listener.description))
+            });
+            there || !desired.manage_listeners || !desired.manage.keeps(Manage::Listeners)
+        };
+        wanted.is_some_and(|(key, _)| ours(key))
+    };
+    let ports: Vec<PortStatus> = (0..)
+        .zip(&service.ports)
+        .map(|(index, port)| PortStatus {
+            port: port.port,
+            protocol: port.protocol.clone(),
+            error: if served(index) { String::new() } else { PORT_NOT_SERVED.to_owned() },
+        })
+        .collect();
+    let mode = |entry: &Ingress| match entry.ip.as_str() {
+        _ if !ip_mode => "",
+        "" => "",
+        _ if proxy => "Proxy",
+        _ => "VIP",
+    };
+    ingress.iter().map(|entry| IngressDetails { ip_mode: mode(entry).to_owned(), ports: ports.clone() }).collect()
+}
+
+/// The error of a port that has no listener of ours.
+const PORT_NOT_SERVED: &str = "alibabacloud.com/ListenerMissing";

@@ -1,0 +1,96 @@
+//! What must be read before a diff means anything.
+
+use super::access;
+use super::instance::charge_differs;
+use crate::plan::clb::desired::Desired;
+use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
+use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::ownership::{Owner, is_mark};
+
+/// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Whether the instance must be read by itself: a list does not say everything.
+    pub instance: bool,
+    /// Whether all listeners must be listed.
+    pub listeners: bool,
+    /// HTTPS listeners whose domain extensions must be listed.
+    pub domain_extensions: Vec<ListenerKey>,
+    /// Ids of server groups whose backends must be listed.
+    pub group_backends: Vec<String>,
+    /// Ids of certificates that must be looked up.
+    pub certificates: Vec<String>,
+    /// Name of the access control list that must be looked up.
+    pub access_list: Option<String>,
+}
+
+impl Needs {
+    /// Whether nothing is missing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Desired {
+    /// What must still be read. Ask again after reading: which certificates matter depends on the listeners.
+    ///
+    /// On a user's load balancer the groups that users made are read as well, so that backends of ours in a group that
+    /// the Service no longer names are found; groups of other Services are not.
+    #[must_use]
+    pub fn needs(&self, observed: &Observed) -> Needs {
+        if observed.instance.is_none() {
+            return Needs {
+                access_list: access::unread(self, observed).then(|| self.owner.access_list_name()),
+                ..Needs::default()
+            };
+        }
+        let unsure = |it: &ObservedInstance| it.pending_charge == PendingCharge::Unread && charge_differs(self, it);
+        let mut needs = Needs {
+            instance: observed.instance.as_ref().is_some_and(unsure),
+            listeners: (self.manage_listeners || self.has_stale_group(observed)) && observed.listeners.is_none(),
+            group_backends: groups_to_read(&self.owner, self.reuse.is_some(), observed),
+            access_list: access::unread(self, observed).then(|| self.owner.access_list_name()),
+            ..Needs::default()
+        };
+        let https = self.listeners.iter().filter(|(key, _)| self.manage_listeners && key.protocol == Protocol::Https);
+        for (key, listener) in https {
+            let Some(remote) = observed.listeners.as_ref().and_then(|listeners| listeners.get(key)) else { continue };
+            if listener.domain_extensions.is_some() && remote.domain_extensions.is_none() {
+                needs.domain_extensions.push(*key);
+            }
+            let certificate = |fields: &ListenerFields| fields.get(&ListenerField::ServerCertificateId).cloned();
+            if let (Some(new), Some(old)) = (certificate(&listener.fields), certificate(&remote.fields))
+                && new != old
+            {
+                needs.certificates.extend([new, old].into_iter().filter(|id| !observed.certificates.contains_key(id)));
+            }
+        }
+        needs.certificates.sort_unstable();
+        needs.certificates.dedup();
+        needs
+    }
+
+    /// Whether a group of ours is no longer wanted: what refers to it decides whether it can go.
+    fn has_stale_group(&self, observed: &Observed) -> bool {
+        let wanted = |name: &str| {
+            self.groups.values().any(|wanted| match &wanted.group {
+                GroupRef::Named(named) => self.owner.same_mark(named, name),
+                GroupRef::Id(_) => false,
+            })
+        };
+        observed.groups.values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
+    }
+}
+
+/// Groups whose backends decide something: ours, and on a user's load balancer the users'.
+pub(in crate::plan::clb) fn groups_to_read(owner: &Owner, reused: bool, observed: &Observed) -> Vec<String> {
+    observed
+        .groups
+        .iter()
+        .filter(|(_, group)| group.backends.is_none())
+        .filter(|(_, group)| owner.owns_group(&group.name) || (reused && !is_mark(&group.name)))
+        .map(|(id, _)| id.clone())
+        .collect()
+}

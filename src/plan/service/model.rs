@@ -1,0 +1,123 @@
+//! The nouns that all load balancer products share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::settings::Settings;
+use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
+
+/// Everything that `desire` looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// The Service.
+    pub service: &'a ServiceView,
+    /// All nodes, in the order of their names.
+    pub nodes: &'a [Arc<NodeView>],
+    /// The Service's endpoints.
+    pub endpoints: &'a EndpointsView,
+    /// Network interfaces by address, for those of [`addresses_to_resolve`](super::backends::addresses_to_resolve) that were found.
+    pub enis: &'a BTreeMap<IpAddr, String>,
+    /// Blocks of the VPC; if empty, every address counts as inside.
+    pub vpc_cidrs: &'a [IpNet],
+    /// From the configuration.
+    pub settings: &'a Settings,
+}
+
+/// How a backend is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    /// An ECS instance; identified by instance and port.
+    Ecs,
+    /// An address of a network interface; identified by interface, address and port.
+    Eni,
+}
+
+/// Identity of a backend within its group.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct BackendKey {
+    /// How it is attached.
+    pub kind: BackendKind,
+    /// `i-...` or `eni-...`
+    pub server_id: Arc<str>,
+    /// Empty for ECS instances.
+    pub server_ip: Box<str>,
+    /// 1 to 65535
+    pub port: u16,
+}
+
+/// A backend server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Backend {
+    /// What it is.
+    #[serde(flatten)]
+    pub key: BackendKey,
+    /// 0 to 100; 0 gets no new connections.
+    pub weight: u8,
+    /// The ownership mark of the group's owner, at most 80 characters.
+    pub description: Arc<str>,
+}
+
+/// How a plan names a server group before it has an id.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupRef {
+    /// A group of ours, by its name `k8s/...`; the id is looked up among the observed and the newly made.
+    Named(String),
+    /// A group that the user made and named by id.
+    Id(String),
+}
+
+impl fmt::Display for GroupRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(text) | Self::Id(text) => f.write_str(text),
+        }
+    }
+}
+
+/// A server group as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredGroup {
+    /// By name if it is ours, by id if a user made it.
+    pub group: GroupRef,
+    /// Where it comes from, such as `spec.ports[0]`.
+    pub source: String,
+    /// Its backends, as far as they are ours.
+    pub backends: BTreeMap<BackendKey, Backend>,
+    /// Whether backends may be missing here that should be there, so that none is removed or changed.
+    pub incomplete: bool,
+    /// Whether weights of backends that are there are left as they are.
+    pub ignore_weights: bool,
+}
+
+/// A server group (VServerGroup).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedGroup {
+    /// Its name; ours are `k8s/<port>/<service>/<namespace>/<cluster id>`.
+    pub name: String,
+    /// `None` if the backends were not read: the group is none of our business.
+    pub backends: Option<Arc<Vec<Backend>>>,
+}
+
+impl ObservedGroup {
+    /// Its backends; none if they were not read.
+    #[must_use]
+    pub fn members(&self) -> &[Backend] {
+        self.backends.as_deref().map_or(&[], Vec::as_slice)
+    }
+}
+
+/// How a plan names a listener, whatever the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerRef {
+    /// 1 to 65535
+    pub port: u16,
+    /// As the product's API spells it.
+    pub protocol: &'static str,
+}

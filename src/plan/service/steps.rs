@@ -1,0 +1,160 @@
+//! The steps to the desired state of a load balancer, whatever the product.
+
+use std::fmt::{self, Display};
+
+use super::model::{GroupRef, ListenerRef};
+use super::problem::Problem;
+
+/// What the engine must know of a product's operations.
+pub trait Operation: Clone + Display + PartialEq {
+    /// Whether something that exists goes away.
+    fn destroys(&self) -> bool;
+
+    /// Whether it makes a thing of its own.
+    fn creates(&self) -> bool;
+
+    /// The name of what it makes, where the cloud would make it again if it is told so again.
+    fn makes(&self) -> Option<&str>;
+
+    /// The server group whose backends it changes, if it does nothing else.
+    fn backends_of(&self) -> Option<&GroupRef>;
+
+    /// What to do when the cloud refuses its backends.
+    fn refused_backends(&self) -> RefusedBackends<Self>;
+
+    /// Whether it takes room for backends on the load balancer, or makes some.
+    fn room(&self) -> Room;
+}
+
+/// What to do when the cloud refuses the backends of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RefusedBackends<O> {
+    /// It has none: the operation as a whole is refused.
+    None,
+    /// Exactly this backend is to blame; the others of its group go on.
+    One,
+    /// One of several is to blame: the operation goes on in parts.
+    TryParts([O; 2]),
+}
+
+/// What an operation means for the number of backends, which is limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// It adds backends.
+    Takes,
+    /// It removes backends.
+    Makes,
+    /// Neither.
+    Neither,
+}
+
+/// What an operation is about; a failed one keeps back the later ones that need the same target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// The load balancer: everything else needs it.
+    LoadBalancer,
+    /// An attribute of the load balancer that nothing else waits for.
+    Attribute(&'static str),
+    /// A server group.
+    Group(GroupRef),
+    /// The access control list.
+    AccessList,
+    /// A listener.
+    Listener(ListenerRef),
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step<O> {
+    /// What to do.
+    pub operation: O,
+    /// What it is about.
+    pub target: Target,
+    /// Earlier targets that must not have failed.
+    pub needs: Vec<Target>,
+    /// Why, in words for the operator: the field, the value found and the value wanted.
+    pub reason: String,
+    /// Whether something that exists goes away.
+    pub destroys: bool,
+}
+
+/// Steps in the order in which they must start. Empty if nothing is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan<O> {
+    /// The writes.
+    pub steps: Vec<Step<O>>,
+    /// What stands in the way of the desired state and cannot be planned around, in words for the user.
+    pub problems: Vec<Problem>,
+    /// What the Service says and what has no effect on its load balancer as it is.
+    pub warnings: Vec<Problem>,
+    /// Observations that change nothing but that the user should see, such as unmanaged or foreign things in the way.
+    pub notes: Vec<String>,
+}
+
+impl<O> Default for Plan<O> {
+    fn default() -> Self {
+        Self { steps: Vec::new(), problems: Vec::new(), warnings: Vec::new(), notes: Vec::new() }
+    }
+}
+
+impl<O: Operation> Plan<O> {
+    /// Adds a step; everything needs the load balancer.
+    pub(crate) fn step(
+        &mut self,
+        operation: O,
+        target: Target,
+        needs: impl IntoIterator<Item = Target>,
+        reason: impl Into<String>,
+    ) {
+        let mut all: Vec<Target> = match target {
+            Target::LoadBalancer => Vec::new(),
+            _ => vec![Target::LoadBalancer],
+        };
+        for need in needs {
+            let earlier = need != target || self.steps.iter().any(|step| step.target == target);
+            if earlier && !all.contains(&need) {
+                all.push(need);
+            }
+        }
+        let destroys = operation.destroys();
+        self.steps.push(Step { operation, target, needs: all, reason: reason.into(), destroys });
+    }
+
+    pub(crate) fn problem(&mut self, field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) {
+        let problem = Problem { field: field.into(), given: given.into(), allowed: allowed.into() };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    pub(crate) fn warning(&mut self, field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) {
+        self.warnings.push(Problem { field: field.into(), given: given.into(), allowed: allowed.into() });
+    }
+
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+}
+
+impl<O: Display> Display for Step<O> {
+    /// One line; `! ` in front says that something goes away.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = if self.destroys { "! " } else { "" };
+        write!(f, "{mark}{}  # {}", self.operation, self.reason)
+    }
+}
+
+impl<O: Display> Display for Plan<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.steps {
+            writeln!(f, "{step}")?;
+        }
+        for problem in &self.problems {
+            writeln!(f, "problem: {problem}")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        Ok(())
+    }
+}
