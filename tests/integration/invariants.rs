@@ -137,8 +137,9 @@ fn the_top_level_is_what_people_look_for() {
 
 /// Names at the top that are neither hidden nor expected.
 fn unexpected(names: impl Iterator<Item = String>) -> Vec<String> {
-    const EXPECTED: [&str; 17] = [
+    const EXPECTED: [&str; 19] = [
         "CHANGELOG.md",
+        "CONTRIBUTING.md",
         "Dockerfile",
         "Cargo.lock",
         "Cargo.toml",
@@ -151,6 +152,7 @@ fn unexpected(names: impl Iterator<Item = String>) -> Vec<String> {
         "deploy",
         "docs",
         "fuzz",
+        "rust-toolchain.toml",
         "rustfmt.toml",
         "src",
         "systemd",

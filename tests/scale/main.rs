@@ -3,7 +3,7 @@
 //! ```console
 //! cargo run --release --example scale                                      # 200 nodes, 100 Services, 20 ms a call
 //! cargo run --release --example scale -- --nodes 50 --services 300 --latency-ms 50 --quotas
-//! cargo run --release --example scale -- --binary target/x86_64-unknown-linux-musl/release/alicloud-ccm
+//! cargo run --release --example scale -- --binary target/x86_64-unknown-linux-musl/dist/alicloud-ccm
 //! cargo run --release --example scale -- --size 15 --nodes 5000 --services 2000 --others 8000 --events 100000
 //! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}
 //! ```
