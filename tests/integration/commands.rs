@@ -4,6 +4,7 @@ use std::process::Output;
 
 use alicloud_ccm::plan::clb::annotations::Name;
 use alicloud_ccm::plan::service::annotations::AnnotationName;
+use expect_test::expect_file;
 use serde_json::Value;
 use sim::testbed::instance;
 
@@ -164,11 +165,14 @@ fn text_steps(text: &str, heading: &str) -> usize {
 #[tokio::test]
 async fn what_the_binary_prints_of_itself_is_what_is_committed() {
     let world = World::new(ALL, "").await;
-    let committed = |path: &str| std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-    for (command, file) in [("schema", "config/schema.json"), ("reference", "config/alicloud-ccm.reference.toml")] {
+    let files = [
+        ("schema", expect_file!["../../config/schema.json"]),
+        ("reference", expect_file!["../../config/alicloud-ccm.reference.toml"]),
+    ];
+    for (command, file) in files {
         let output = world.run(&[command]).await;
         assert_eq!(output.status.code(), Some(0));
-        assert_eq!(out(&output), committed(file), "{command}");
+        file.assert_eq(&out(&output));
     }
     let annotations = world.run(&["annotations"]).await;
     assert_eq!(annotations.status.code(), Some(0));

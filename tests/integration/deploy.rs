@@ -7,6 +7,7 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use expect_test::expect_file;
 use serde_json::{Value, json};
 use sim::testbed::instance;
 
@@ -140,7 +141,7 @@ fn the_roles_are_those_that_the_program_prints() {
     let path = folder.path().join("all.toml");
     std::fs::write(&path, "cloud.cluster_id = \"c\"\nroute.cluster_cidrs = [\"10.0.0.0/8\"]\n").unwrap();
     let (_, printed) = binary(&["rbac", "--config", path.to_str().unwrap()]);
-    assert_eq!(read("base/rbac.yaml"), printed, "print deploy/base/rbac.yaml anew with: alicloud-ccm rbac");
+    expect_file!["../../deploy/base/rbac.yaml"].assert_eq(&printed);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use expect_test::expect_file;
 use serde_json::{Value, json};
 use sim::cloud::Account;
 use sim::cluster::{Endpoint, NodeSpec, Version};
@@ -391,7 +392,7 @@ fn differences_are_of_cases_that_exist_and_the_page_is_current() {
         let case = cases.iter().find(|case| case.name == it.case);
         assert!(case.is_some_and(|case| it.step < case.steps.len()), "{it:?}");
     }
-    crate::harness::committed("docs/differences.md", &page());
+    expect_file!["../../docs/differences.md"].assert_eq(&page());
 }
 
 /// The table as a page for operators.

@@ -354,17 +354,6 @@ pub(crate) fn address(service: &Value) -> Option<&str> {
     service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str()
 }
 
-/// Compares a committed file, named from the root of the package, with what it must be, and writes it anew if
-/// `UPDATE_CONFIG_FILES` is set.
-pub(crate) fn committed(name: &str, current: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-    if std::env::var_os("UPDATE_CONFIG_FILES").is_some() {
-        std::fs::write(&path, current).unwrap();
-    }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == current, "{name} is not current; run the tests with UPDATE_CONFIG_FILES=1");
-}
-
 /// Status and body of a page of the health server; `None` if nobody answers.
 pub(crate) async fn get(port: u16, path: &str) -> Option<(u16, String)> {
     get_from("127.0.0.1", port, path).await

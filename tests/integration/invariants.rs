@@ -198,7 +198,7 @@ fn one_tls_stack_one_toml_parser_and_nothing_of_the_tests() {
         "toml_edit",
         "boring",
         "sim",
-        "insta",
+        "expect-test",
         "proptest",
     ] {
         assert_eq!(versions(none), 0, "{none}");

@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use insta::assert_snapshot;
+use expect_test::expect;
 
 use super::super::*;
 use super::*;
@@ -175,15 +175,14 @@ fn key_files_are_read_beside_the_file() {
         (keys[0].clone(), SecretFile::Failed(FileFault::Missing)),
         (keys[1].clone(), file("hush", true)),
     ]);
-    assert_snapshot!(messages(&source), @r###"
-cloud.credentials.access_key_id_file names /etc/ccm/id, which does not exist
-cloud.credentials.access_key_secret_file names /s, which group or others may read (take the rights away with mode 0400 (in a Kubernetes volume: defaultMode), or set cloud.credentials.allow_readable_files to true)
-"###);
+    expect![[r#"
+        cloud.credentials.access_key_id_file names /etc/ccm/id, which does not exist
+        cloud.credentials.access_key_secret_file names /s, which group or others may read (take the rights away with mode 0400 (in a Kubernetes volume: defaultMode), or set cloud.credentials.allow_readable_files to true)"#]].assert_eq(&messages(&source));
     source.files = BTreeMap::from([(keys[0].clone(), file(" \n", false)), (keys[1].clone(), file("two words", false))]);
-    assert_snapshot!(messages(&source), @r###"
-cloud.credentials.access_key_id_file names /etc/ccm/id, whose content is empty
-cloud.credentials.access_key_secret_file names /s, whose content has spaces or line breaks inside, which a key never has
-"###);
+    expect![[r#"
+        cloud.credentials.access_key_id_file names /etc/ccm/id, whose content is empty
+        cloud.credentials.access_key_secret_file names /s, whose content has spaces or line breaks inside, which a key never has"#]]
+    .assert_eq(&messages(&source));
     source.files.insert(keys[0].clone(), file("LTAI", true));
     source.files.insert(keys[1].clone(), file("hush", true));
     source.overrides = vec!["cloud.credentials.allow_readable_files=true".to_owned()];

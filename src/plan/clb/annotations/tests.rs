@@ -1,5 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use expect_test::expect_file;
+
 use super::*;
 use crate::plan::clb::model::ListenerField;
 use crate::plan::inputs::ServiceView;
@@ -223,13 +225,7 @@ fn the_reference_page_has_every_annotation_once() {
 
 #[test]
 fn the_committed_page_is_current() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/annotations.md");
-    let current = reference_page::<Name>();
-    if std::env::var_os("UPDATE_CONFIG_FILES").is_some() {
-        std::fs::write(&path, &current).unwrap();
-    }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == current, "docs/annotations.md is not current; run the tests with UPDATE_CONFIG_FILES=1");
+    expect_file!["../../../../docs/annotations.md"].assert_eq(&reference_page::<Name>());
 }
 
 #[test]
