@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use alicloud_ccm::alibaba::CloudClient;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
-use alicloud_ccm::catalog::CATALOG;
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::{self, Config, Origin};
+use alicloud_ccm::controllers::registry::CATALOG;
 use alicloud_ccm::plan::clb::apply::Made;
 use alicloud_ccm::plan::clb::desired::desire;
 use alicloud_ccm::plan::clb::diff::diff;

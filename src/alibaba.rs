@@ -17,7 +17,6 @@ mod fault;
 pub mod location;
 pub mod metadata;
 mod paging;
-pub mod permissions;
 mod rate_limit;
 mod rpc;
 mod signing;

@@ -3,6 +3,7 @@
 mod backoff;
 pub mod batch;
 pub mod node;
+pub mod registry;
 pub mod route;
 pub mod service;
 pub mod workqueue;
@@ -18,11 +19,29 @@ use tracing::{Span, error_span, field};
 pub use self::backoff::Backoff;
 use crate::alibaba::CloudClient;
 use crate::cluster::Cluster;
-use crate::config::Config;
+use crate::config::{Config, ControllerName};
 use crate::fence::Fence;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::location::CloudLocation;
 use crate::telemetry::alarms::Alarms;
+
+/// Initialises nodes, updates them, removes those whose instance is released.
+pub const NODE: ControllerName = ControllerName::new("node");
+/// Keeps route entries for pod CIDRs.
+pub const ROUTE: ControllerName = ControllerName::new("route");
+/// Keeps classic load balancers for Services.
+pub const SERVICE: ControllerName = ControllerName::new("service");
+
+/// What the plan of a controller reads.
+#[derive(Clone, Debug)]
+pub struct Clients {
+    /// The API server.
+    pub cluster: Cluster,
+    /// The cloud's products.
+    pub cloud: CloudClient,
+    /// Where the cluster lives.
+    pub location: CloudLocation,
+}
 
 /// What a controller is given. Each runs as `async fn run(context: Context)` until `stop` is cancelled, and then ends
 /// within a second, leaving nothing half-remembered: all it knows can be observed again.

@@ -40,19 +40,15 @@
 
 pub mod alibaba;
 pub mod app;
-pub mod catalog;
 pub mod cli;
 pub mod clock;
 pub mod cluster;
+pub mod commands;
 pub mod config;
 pub mod controllers;
 pub mod fence;
-pub mod gc;
 pub mod jitter;
-pub mod kubelet;
 pub mod plan;
-pub mod preview;
 pub mod reload;
-pub mod rights;
 pub mod supervisor;
 pub mod telemetry;

@@ -8,5 +8,5 @@ use std::process::ExitCode;
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> ExitCode {
-    alicloud_ccm::cli::main(std::env::args_os())
+    alicloud_ccm::commands::main(std::env::args_os())
 }

@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use serde_json::{Value, json};
 
 use crate::config::{Config, Report};
-use crate::supervisor::{Job, Transitions, wanted};
+use crate::supervisor::{JobName, Transitions, wanted};
 
 /// How a changed key takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,11 +75,11 @@ pub struct Change {
     /// Keys that differ, as they are called in the file.
     pub keys: BTreeSet<String>,
     /// What starts.
-    pub started: BTreeSet<Job>,
+    pub started: BTreeSet<JobName>,
     /// What ends.
-    pub stopped: BTreeSet<Job>,
+    pub stopped: BTreeSet<JobName>,
     /// What ends and starts again.
-    pub restarted: BTreeSet<Job>,
+    pub restarted: BTreeSet<JobName>,
 }
 
 impl Change {
@@ -88,7 +88,7 @@ impl Change {
     pub fn between(before: &Config, after: &Config) -> Self {
         let keys = changed_keys(before, after);
         let Transitions { stop, start } = Transitions::between(&wanted(before), &wanted(after));
-        let kept = || wanted(before).intersection(&wanted(after)).copied().collect();
+        let kept = || wanted(before).into_keys().filter(|job| !stop.contains(job)).collect();
         let restarted = if reconnects(&keys) { kept() } else { BTreeSet::new() };
         Self { keys, started: start, stopped: stop, restarted }
     }
@@ -159,15 +159,11 @@ impl fmt::Display for Change {
         }
         for (verb, jobs) in [("started", &self.started), ("stopped", &self.stopped), ("restarted", &self.restarted)] {
             if !jobs.is_empty() {
-                write!(f, "; {verb}: {}", names(jobs).join(", "))?;
+                write!(f, "; {verb}: {}", jobs.iter().copied().collect::<Vec<_>>().join(", "))?;
             }
         }
         Ok(())
     }
-}
-
-fn names(jobs: &BTreeSet<Job>) -> Vec<String> {
-    jobs.iter().map(ToString::to_string).collect()
 }
 
 /// What came of looking at the configuration again.
@@ -200,9 +196,9 @@ impl Outcome {
             Self::Unchanged => {}
             Self::Applied(change) => {
                 page["changed"] = json!(change.keys);
-                page["started"] = json!(names(&change.started));
-                page["stopped"] = json!(names(&change.stopped));
-                page["restarted"] = json!(names(&change.restarted));
+                page["started"] = json!(change.started);
+                page["stopped"] = json!(change.stopped);
+                page["restarted"] = json!(change.restarted);
             }
             Self::Rejected(report) => page["problems"] = json!(report.problems()),
         }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::checked::AccessKey;
 use super::secret::Secret;
 use super::*;
-use crate::catalog::CATALOG;
+use crate::controllers::registry::CATALOG;
 
 fn source(text: &str) -> Source {
     Source { path: PathBuf::from("/etc/ccm/ccm.toml"), text: text.to_owned(), ..Source::default() }

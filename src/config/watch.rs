@@ -330,7 +330,7 @@ mod tests {
 
     use super::super::{Credentials, load};
     use super::*;
-    use crate::catalog::CATALOG;
+    use crate::controllers::registry::CATALOG;
 
     const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 

@@ -25,6 +25,7 @@ pub mod condition;
 pub mod entry;
 mod index;
 pub mod mark;
+pub mod orphans;
 pub mod owners;
 pub mod table_cache;
 

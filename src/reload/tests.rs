@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use expect_test::expect_file;
 
 use super::*;
-use crate::catalog::{CATALOG, NODE, ROUTE};
 use crate::config::secret::Secret;
 use crate::config::{SecretFile, Source, check, keys};
+use crate::controllers::registry::CATALOG;
 
 /// Two certificates for one key, and that key twice: each fits each.
 static PAIRS: LazyLock<[(&str, String); 4]> = LazyLock::new(|| {
@@ -187,12 +187,12 @@ fn every_row_is_about_a_key() {
 fn what_starts_and_stops_is_told() {
     let with = |list: &str| config(&[format!("controllers={list}")]);
     let change = Change::between(&with(r#"["node"]"#), &with(r#"["node", "route"]"#));
-    assert_eq!(change.started, [Job::Controller(ROUTE)].into());
-    assert_eq!(change.stopped, [Job::RoutesOff].into());
+    assert_eq!(change.started, ["route"].into());
+    assert_eq!(change.stopped, ["routes-off"].into());
     assert_eq!(change.to_string(), "changed: controllers; started: route; stopped: routes-off");
     let moved = config(&[r#"controllers=["node", "route"]"#.into(), "cloud.region=cn-beijing".into()]);
     let change = Change::between(&with(r#"["node", "route"]"#), &moved);
-    assert_eq!(change.restarted, [Job::Controller(NODE), Job::Controller(ROUTE)].into());
+    assert_eq!(change.restarted, ["node", "route"].into());
     let event = Outcome::Applied(change).event();
     assert_eq!((event.0, event.1), (false, "ConfigApplied"));
 }

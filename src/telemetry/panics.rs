@@ -12,7 +12,7 @@ use std::panic;
 use tracing::error;
 
 /// From now on, panics are told so; in the log, where there is one.
-pub fn tell() {
+pub fn report() {
     panic::set_hook(Box::new(|info| {
         let thread = std::thread::current();
         let text = text(thread.name(), info.location(), info.payload());

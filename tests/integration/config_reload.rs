@@ -7,9 +7,9 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use alicloud_ccm::catalog::CATALOG;
 use alicloud_ccm::config::watch::{Pace, Reload, Watch};
 use alicloud_ccm::config::{Loaded, Origin, load};
+use alicloud_ccm::controllers::registry::CATALOG;
 use serde_json::{Value, json};
 use sim::cluster::NodeSpec;
 use sim::testbed::{ROUTE_TABLE, Testbed, instance};

@@ -19,7 +19,7 @@ use sim::testbed::Testbed;
 
 fn main() -> ExitCode {
     if std::env::var_os(product::ROLE).is_some() {
-        return alicloud_ccm::cli::main(std::env::args_os());
+        return alicloud_ccm::commands::main(std::env::args_os());
     }
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let serve = match arguments.as_slice() {

@@ -85,7 +85,7 @@ impl Options {
 
 fn main() -> ExitCode {
     if std::env::var_os(controller::ROLE).is_some() {
-        return alicloud_ccm::cli::main(std::env::args_os());
+        return alicloud_ccm::commands::main(std::env::args_os());
     }
     let options = Options::parse();
     let result = tokio::runtime::Builder::new_multi_thread()

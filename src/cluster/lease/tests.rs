@@ -491,7 +491,10 @@ fn configured(leader_election: LeaderElection) -> Arc<Config> {
         overrides: Vec::new(),
         files: std::collections::BTreeMap::new(),
     };
-    Arc::new(Config { leader_election, ..crate::config::check(&source, &crate::catalog::CATALOG).unwrap() })
+    Arc::new(Config {
+        leader_election,
+        ..crate::config::check(&source, &crate::controllers::registry::CATALOG).unwrap()
+    })
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,7 +42,7 @@ pub(super) fn policy(config: &Config) -> Policy {
     Policy {
         ipv6: config.node.ipv6,
         shutdown_taint: config.node.shutdown_taint,
-        routes: config.controllers.contains(&crate::catalog::ROUTE),
+        routes: config.controllers.contains(&crate::controllers::ROUTE),
     }
 }
 

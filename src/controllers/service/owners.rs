@@ -13,8 +13,7 @@ use tracing::warn;
 
 use super::{COMPONENT, CONTROLLER, Context, Views};
 use crate::cluster::Regarding;
-use crate::gc::Orphan;
-use crate::plan::clb::orphans::orphaned_instances;
+use crate::plan::clb::orphans::{OrphanedInstance, orphaned_instances};
 use crate::telemetry::alarms::named;
 
 /// The first look leaves the first reconciles of a term alone.
@@ -40,7 +39,7 @@ pub(super) async fn watch(context: &Context, views: &Views, vanished: &Notify) {
                 None
             }
             Some((found, listed)) => {
-                let confirmed: BTreeSet<Orphan> = found.intersection(&before).cloned().collect();
+                let confirmed: BTreeSet<OrphanedInstance> = found.intersection(&before).cloned().collect();
                 let settled = confirmed == found;
                 tell(context, &confirmed);
                 before = found;
@@ -62,22 +61,22 @@ pub(super) async fn watch(context: &Context, views: &Views, vanished: &Notify) {
 }
 
 /// Load balancers without a Service, and how many were listed; `None` if the cloud did not answer.
-async fn look(context: &Context, views: &Views) -> Option<(BTreeSet<Orphan>, usize)> {
+async fn look(context: &Context, views: &Views) -> Option<(BTreeSet<OrphanedInstance>, usize)> {
     let config = context.config.borrow().clone();
-    let instances = match context.cloud.slb.find_by_tag(&config.cloud.cluster_tag, &config.cloud.cluster_id).await {
+    let tag = (config.cloud.cluster_tag.as_str(), config.cloud.cluster_id.as_str());
+    let instances = match context.cloud.slb.find_by_tag(tag.0, tag.1).await {
         Ok(instances) => instances,
         Err(fault) => {
             warn!(controller = CONTROLLER, %fault, "load balancers could not be listed to see whether all have a Service");
             return None;
         }
     };
-    let orphans =
-        orphaned_instances(&instances, &views.services.all(), (&config.cloud.cluster_tag, &config.cloud.cluster_id));
-    Some((orphans.into_iter().map(Orphan::from).collect(), instances.len()))
+    let orphans = orphaned_instances(&instances, &views.services.all(), tag);
+    Some((orphans.into_iter().collect(), instances.len()))
 }
 
-fn tell(context: &Context, orphans: &BTreeSet<Orphan>) {
-    let ids: Vec<&str> = orphans.iter().map(Orphan::id).collect();
+fn tell(context: &Context, orphans: &BTreeSet<OrphanedInstance>) {
+    let ids: Vec<&str> = orphans.iter().map(|orphan| orphan.id.as_str()).collect();
     let text = format!(
         "the API server shows no Service for {}, which bear the mark of this cluster; they are kept as they are. If the \
          Services are lost, restore them; to remove the load balancers on purpose, run alicloud-ccm gc --delete",

@@ -3,7 +3,10 @@
 //! Proof is what only this program and the official controller write: the tag with the cluster's id together with the mark
 //! tag. A name alone proves nothing.
 
+use std::fmt;
 use std::sync::Arc;
+
+use serde::Serialize;
 
 use super::observed::ObservedInstance;
 use crate::plan::inputs::ServiceView;
@@ -11,7 +14,7 @@ use crate::plan::service::annotations::{ID, raw};
 use crate::plan::service::ownership::{LABEL_LB_ID, MARK_TAG, REUSE_TAG, default_name};
 
 /// A load balancer whose Service is gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct OrphanedInstance {
     /// `lb-...`
     pub id: String,
@@ -21,6 +24,13 @@ pub struct OrphanedInstance {
     pub address: String,
     /// Value of the mark tag: the default name, made of the UID of the Service that is gone.
     pub mark: String,
+}
+
+impl fmt::Display for OrphanedInstance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, name, address, mark } = self;
+        write!(f, "load balancer {id} ({name}, {address}): no Service with the mark {mark}")
+    }
 }
 
 /// Instances with both our tags that no Service has, had, or names. The cluster is given as its tag and its id.

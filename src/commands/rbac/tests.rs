@@ -1,9 +1,8 @@
 use std::collections::BTreeSet;
 
-use super::cluster::{ServerVersion, Subject, manifests, rules};
-use crate::alibaba::permissions::{permissions, policy, policy_to_assume};
-use crate::catalog::CATALOG;
-use crate::config::{Config, Origin, load};
+use super::*;
+use crate::config::{Origin, load};
+use crate::controllers::registry::CATALOG;
 
 fn config(text: &str) -> Config {
     let folder = tempfile::tempdir().unwrap();
@@ -15,9 +14,9 @@ fn config(text: &str) -> Config {
 const ALL: &str = "[cloud]\ncluster_id = \"c\"\n[route]\ncluster_cidrs = [\"10.0.0.0/8\"]\n";
 
 fn may(config: &Config, version: u32) -> BTreeSet<String> {
-    let rules = rules(config, ServerVersion(version));
-    let all = rules.cluster.iter().chain(&rules.lock);
-    all.flat_map(|rule| rule.verbs.iter().map(move |verb| format!("{verb} {}", rule.resource))).collect()
+    let version = ServerVersion(version);
+    let all = cluster_rules(config, version).into_iter().chain(lock_rules(config, version));
+    all.flat_map(|rule| rule.verbs.into_iter().map(move |verb| format!("{verb} {}", rule.resource))).collect()
 }
 
 #[test]
@@ -30,6 +29,15 @@ fn what_is_switched_off_needs_no_right() {
     assert!(!alone.iter().any(|right| right.contains("leases")), "{alone:?}");
     let routes = may(&config(&format!("controllers = [\"route\"]\n{ALL}")), 34);
     assert!(!routes.iter().any(|right| right.contains("services") || right.contains("delete")), "{routes:?}");
+    let nothing = may(&config(&format!("controllers = []\n{ALL}")), 34);
+    assert!(nothing.contains("patch nodes/status"), "the conditions of a route controller are cleared: {nothing:?}");
+}
+
+#[test]
+fn every_verb_is_printed() {
+    for access in PROCESS.iter().chain(REPORTS).chain(LOCK).chain(registry::kubernetes_access(&config(ALL))) {
+        assert!(access.verbs.iter().all(|verb| VERBS.contains(verb)), "{access:?}");
+    }
 }
 
 #[test]
@@ -46,32 +54,13 @@ fn old_servers_have_other_locks_and_endpoints() {
     let old = may(&config(ALL), 11);
     assert!(old.contains("update configmaps") && old.contains("watch endpoints"), "{old:?}");
     assert!(!old.iter().any(|right| right.contains("leases") || right.contains("slices")), "{old:?}");
-    for (text, minor) in [("1.11", 11), ("v1.11.0+d4cacc0", 11), ("1.34", 34)] {
-        assert_eq!(text.parse(), Ok(ServerVersion(minor)));
-    }
-    for text in ["3.11", "1", "latest", "1.x"] {
-        assert!(text.parse::<ServerVersion>().is_err(), "{text}");
-    }
 }
 
 #[test]
-fn manifests_bind_who_is_asked_for() {
-    let config = config(ALL);
-    let user = manifests(&config, ServerVersion::NEWEST, &Subject::User("ccm on masters".into()));
+fn manifests_bind_the_subject_of_the_arguments() {
+    let service_account = "kube-system/alicloud-ccm".parse().unwrap();
+    let arguments = RbacArgs { kubernetes: None, service_account, user: Some("ccm on masters".into()) };
+    let user = manifests(&config(ALL), arguments);
     assert!(user.contains("kind: User\n    name: \"ccm on masters\""), "{user}");
     assert!(user.contains("    resourceNames: [\"ccm\"]\n    verbs: [get, update]"), "{user}");
-}
-
-#[test]
-fn policies_follow_the_configuration() {
-    let none = policy(&config("controllers = []\n[cloud]\ncluster_id = \"c\"\n"));
-    assert_eq!(none["Statement"].as_array().map(Vec::len), Some(0));
-    let tables = config(&format!("{ALL}table_ids = [\"vtb-1\"]\n"));
-    assert!(!permissions(&tables).contains("vpc:DescribeRouteTableList"));
-    assert_eq!(policy_to_assume(&tables), None);
-    let key =
-        "[cloud.credentials]\naccess_key_id = \"LTAI1\"\naccess_key_secret = \"s\"\nrole_arn = \"acs:ram::1:role/r\"\n";
-    let assumed = policy_to_assume(&config(&format!("{ALL}{key}"))).unwrap();
-    assert_eq!(assumed["Statement"][0]["Action"][0], "sts:AssumeRole");
-    assert_eq!(assumed["Statement"][0]["Resource"], "acs:ram::1:role/r");
 }

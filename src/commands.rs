@@ -1,0 +1,150 @@
+//! The subcommands: one file for each that does more than print.
+//!
+//! `connect` is the one way in which a command reaches the cluster and the cloud.
+
+mod connect;
+mod gc;
+mod kubelet_args;
+mod plan;
+mod ram_policy;
+mod rbac;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use rustix::process::{Resource, Rlimit, setrlimit};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::app;
+use crate::cli::{Cli, Command, Output, SourceArgs};
+use crate::config::{self, Loaded, Origin, Report};
+use crate::controllers::registry::CATALOG;
+use crate::plan::clb::annotations::Name;
+use crate::plan::service::annotations::reference_page;
+use crate::telemetry::panics;
+
+/// How a command ended.
+enum Ended {
+    /// Code 0: done, and nothing is left to do.
+    Done,
+    /// Code 1: only a part could be done; what was printed says which part is missing.
+    Incomplete,
+    /// Code 2: `plan` found something to do, or `gc` an orphan.
+    SomethingToDo,
+}
+
+/// Why a command did not do what was asked for: text for people. Code 1.
+#[derive(Debug)]
+struct CommandError(String);
+
+impl CommandError {
+    fn new(reason: impl fmt::Display) -> Self {
+        Self(reason.to_string())
+    }
+}
+
+impl From<io::Error> for CommandError {
+    fn from(error: io::Error) -> Self {
+        Self::new(error)
+    }
+}
+
+impl From<Report> for CommandError {
+    fn from(report: Report) -> Self {
+        Self::new(report)
+    }
+}
+
+type CommandResult = Result<Ended, CommandError>;
+
+/// `EX_USAGE` of sysexits.h for a wrong command line, because 2 means that there is something to do.
+const USAGE: u8 = 64;
+
+/// Runs the program with `arguments`, of which the first is its own name, and gives the exit code.
+#[must_use]
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Without the stream, the exit code is all that is left to say.
+            let _ = error.print();
+            return if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    keep_secrets_from_core_dumps();
+    panics::report();
+    match execute(cli) {
+        Ok(Ended::Done) => ExitCode::SUCCESS,
+        Ok(Ended::Incomplete) => 1.into(),
+        Ok(Ended::SomethingToDo) => 2.into(),
+        Err(CommandError(reason)) => {
+            let _ = writeln!(io::stderr().lock(), "{}", reason.trim_end());
+            1.into()
+        }
+    }
+}
+
+fn execute(cli: Cli) -> CommandResult {
+    let source = &cli.source;
+    match cli.command.unwrap_or(Command::Run) {
+        Command::Run => {
+            let origin = origin(source);
+            let loaded = config::load(&origin, &CATALOG)?;
+            runtime()?.block_on(app::run(origin, loaded))?;
+            Ok(Ended::Done)
+        }
+        Command::Check => print(&format!("{}: no problems\n", load(source)?.path.display())),
+        Command::Plan { object, output } => plan::run(&load(source)?.config, object.as_ref(), output),
+        Command::Gc { delete, after, output } => gc::run(&load(source)?.config, delete.then_some(after), output),
+        Command::Rbac(arguments) => print(&rbac::manifests(&load(source)?.config, arguments)),
+        Command::RamPolicy { to_assume } => ram_policy::run(&load(source)?.config, to_assume),
+        Command::KubeletArgs(arguments) => kubelet_args::run(&arguments),
+        Command::Schema => print(&config::schema(&CATALOG)),
+        Command::Reference => print(&config::reference(&CATALOG).map_err(CommandError::new)?),
+        Command::Annotations => print(&reference_page::<Name>()),
+        Command::Version => print(&format!("alicloud-ccm {}\n", env!("CARGO_PKG_VERSION"))),
+    }
+}
+
+/// A core dump would hold keys and tokens. Where the limit cannot be lowered, the system decides.
+fn keep_secrets_from_core_dumps() {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = setrlimit(Resource::Core, none);
+}
+
+fn origin(source: &SourceArgs) -> Origin {
+    Origin {
+        path: source.config.clone(),
+        // Variables that are not UTF-8 cannot be meant for this program.
+        environment: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        overrides: source.set.clone(),
+    }
+}
+
+fn load(source: &SourceArgs) -> Result<Loaded, Report> {
+    config::load(&origin(source), &CATALOG)
+}
+
+fn runtime() -> io::Result<Runtime> {
+    // Two threads are enough for what mostly waits, and keep the memory small on machines with many cores.
+    Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
+fn print(text: &str) -> CommandResult {
+    io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(Ended::Done)
+}
+
+/// Prints what `plan` or `gc` found.
+fn print_findings(output: Output, text: &str, findings: &impl serde::Serialize) -> Result<(), CommandError> {
+    match output {
+        Output::Text => print(text)?,
+        Output::Json => print(&(serde_json::to_string_pretty(findings).map_err(CommandError::new)? + "\n"))?,
+    };
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! `rbac`: manifests with the least permissions in the cluster.
+
+use std::fmt::Write as _;
+
+use crate::cli::{RbacArgs, ServerVersion, ServiceAccount};
+use crate::config::Config;
+use crate::config::file::ResourceLock;
+use crate::controllers::registry::{self, KubernetesAccess};
+
+/// What every process reads of the cluster: the node that it runs on, to write events about it.
+const PROCESS: &[KubernetesAccess] = &[KubernetesAccess::core("nodes", &["get", "list", "watch"])];
+
+/// What it writes besides its controllers.
+const REPORTS: &[KubernetesAccess] = &[
+    KubernetesAccess::core("events", &["create", "patch"]),
+    KubernetesAccess {
+        group: "authentication.k8s.io",
+        when: |config| config.server.authorization,
+        ..KubernetesAccess::core("tokenreviews", &["create"])
+    },
+    KubernetesAccess {
+        group: "authorization.k8s.io",
+        when: |config| config.server.authorization,
+        ..KubernetesAccess::core("subjectaccessreviews", &["create"])
+    },
+];
+
+/// The lock of the leader election. Creating cannot be limited to a name.
+const LOCK: &[KubernetesAccess] = &[
+    lease(&["create"]),
+    lease(&["get", "update"]),
+    KubernetesAccess { versions: 0..=13, ..config_map(&["create"]) },
+    KubernetesAccess { versions: 0..=13, ..config_map(&["update"]) },
+    // A replica from before an upgrade of the API server may still hold the older lock.
+    config_map(&["get"]),
+    endpoints(&["create"]),
+    endpoints(&["get", "update"]),
+];
+
+const fn lease(verbs: &'static [&'static str]) -> KubernetesAccess {
+    let group = "coordination.k8s.io";
+    let versions = 14..=u32::MAX;
+    KubernetesAccess { group, versions, when: elects, ..KubernetesAccess::core("leases", verbs) }
+}
+
+const fn config_map(verbs: &'static [&'static str]) -> KubernetesAccess {
+    KubernetesAccess { when: elects, ..KubernetesAccess::core("configmaps", verbs) }
+}
+
+const fn endpoints(verbs: &'static [&'static str]) -> KubernetesAccess {
+    let when =
+        |config: &Config| elects(config) && config.leader_election.resource_lock == ResourceLock::EndpointsLeases;
+    KubernetesAccess { when, ..KubernetesAccess::core("endpoints", verbs) }
+}
+
+fn elects(config: &Config) -> bool {
+    config.leader_election.enabled
+}
+
+/// In which order verbs are printed.
+const VERBS: [&str; 7] = ["get", "list", "watch", "create", "update", "patch", "delete"];
+
+/// One rule of a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RoleRule {
+    group: &'static str,
+    resource: &'static str,
+    /// The only name that it is about; all if absent.
+    name: Option<String>,
+    verbs: Vec<&'static str>,
+}
+
+/// In all namespaces.
+fn cluster_rules(config: &Config, version: ServerVersion) -> Vec<RoleRule> {
+    let reports = REPORTS.iter().filter(|access| (access.when)(config));
+    rules(PROCESS.iter().chain(registry::kubernetes_access(config)).chain(reports), version, None)
+}
+
+/// In the namespace of the lock.
+fn lock_rules(config: &Config, version: ServerVersion) -> Vec<RoleRule> {
+    let needed = LOCK.iter().filter(|access| (access.when)(config));
+    rules(needed, version, Some(&config.leader_election.name))
+}
+
+/// One rule for each resource, in the order of the first permission on it; where `name` is given, apart from creating, only
+/// for the object of this name.
+fn rules<'a>(
+    accesses: impl Iterator<Item = &'a KubernetesAccess>,
+    version: ServerVersion,
+    name: Option<&String>,
+) -> Vec<RoleRule> {
+    let mut rules: Vec<RoleRule> = Vec::new();
+    for access in accesses.filter(|access| access.versions.contains(&version.0)) {
+        let KubernetesAccess { group, resource, verbs, .. } = *access;
+        let name = name.filter(|_| !verbs.contains(&"create"));
+        let same = |rule: &&mut RoleRule| (rule.group, rule.resource, rule.name.as_ref()) == (group, resource, name);
+        match rules.iter_mut().find(same) {
+            Some(rule) => rule.verbs.extend(verbs),
+            None => rules.push(RoleRule { group, resource, name: name.cloned(), verbs: verbs.to_vec() }),
+        }
+    }
+    for rule in &mut rules {
+        rule.verbs = VERBS.into_iter().filter(|verb| rule.verbs.contains(verb)).collect();
+    }
+    rules
+}
+
+/// Who gets the permissions.
+enum Subject {
+    ServiceAccount(ServiceAccount),
+    /// The common name of a client certificate, or the user of a token.
+    User(String),
+}
+
+/// Name of the role in the namespace of the lock, and of its binding.
+const ROLE: &str = "alicloud-ccm";
+/// As roles of system components are called.
+const CLUSTER_ROLE: &str = "system:alicloud-ccm";
+
+/// The roles and their bindings.
+pub(super) fn manifests(config: &Config, arguments: RbacArgs) -> String {
+    let version = arguments.kubernetes.unwrap_or(ServerVersion::NEWEST);
+    let subject = arguments.user.map_or(Subject::ServiceAccount(arguments.service_account), Subject::User);
+    let mut text = "# Least rights, as printed by: alicloud-ccm rbac\n".to_owned();
+    let metadata = format!("metadata:\n  name: {CLUSTER_ROLE}\n");
+    push_role(&mut text, ("ClusterRole", CLUSTER_ROLE), &metadata, &cluster_rules(config, version), &subject);
+    let lock = lock_rules(config, version);
+    if !lock.is_empty() {
+        text.push_str("---\n");
+        let metadata = format!("metadata:\n  name: {ROLE}\n  namespace: {:?}\n", config.leader_election.namespace);
+        push_role(&mut text, ("Role", ROLE), &metadata, &lock, &subject);
+    }
+    text
+}
+
+fn push_role(text: &mut String, role: (&str, &str), metadata: &str, rules: &[RoleRule], subject: &Subject) {
+    let (kind, name) = role;
+    let _ = write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n{metadata}rules:\n");
+    for RoleRule { group, resource, name, verbs } in rules {
+        let _ = write!(text, "  - apiGroups: [{group:?}]\n    resources: [{resource}]\n");
+        if let Some(name) = name {
+            let _ = writeln!(text, "    resourceNames: [{name:?}]");
+        }
+        let _ = writeln!(text, "    verbs: [{}]", verbs.join(", "));
+    }
+    let _ = write!(
+        text,
+        "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}Binding\n{metadata}roleRef:\n  \
+         apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\nsubjects:\n"
+    );
+    let _ = match subject {
+        Subject::ServiceAccount(ServiceAccount { namespace, name }) => {
+            write!(text, "  - kind: ServiceAccount\n    name: {name:?}\n    namespace: {namespace:?}\n")
+        }
+        Subject::User(name) => {
+            write!(text, "  - apiGroup: rbac.authorization.k8s.io\n    kind: User\n    name: {name:?}\n")
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,227 @@
+//! One row per controller. The supervisor, `plan`, `rbac`, `ram-policy` and the names that the configuration accepts all
+//! follow from it.
+//!
+//! A new controller touches four places outside its own folder:
+//!
+//! 1. its `mod` line and its name in `controllers.rs`,
+//! 2. its row in [`CONTROLLERS`],
+//! 3. its section in `config/file.rs` and `config/checked.rs`, and what a change of that section does in `reload.rs`,
+//! 4. its actions in `alibaba/actions.rs`, where it calls new ones.
+//!
+//! The tests below fail when a row is incomplete; `tests/integration/rights.rs` runs each controller with exactly what its
+//! row grants, so a call or a request that the row does not list fails there.
+
+mod access;
+
+pub use self::access::{CloudAccess, Condition, EVERY_VERSION, KubernetesAccess, Minors, WatchedKind};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::{Clients, Context, NODE, ROUTE, SERVICE, node, route, service};
+use crate::alibaba::actions;
+use crate::alibaba::endpoints::Product;
+use crate::config::{Catalog, Config, ControllerEntry};
+use crate::plan::PlanLine;
+use crate::plan::inputs::ObjectKey;
+
+/// Runs until `context.stop` is cancelled.
+pub type Run = fn(Context) -> BoxFuture<'static, ()>;
+
+/// What a reconcile would do now, for all objects or for one; the error is for people.
+pub type Preview =
+    for<'a> fn(&'a Clients, &'a Config, Option<&'a ObjectKey>) -> BoxFuture<'a, Result<Vec<PlanLine>, String>>;
+
+/// A controller.
+#[derive(Debug)]
+pub struct Controller {
+    /// Its name in the configuration, in logs and in metrics, and the other names that the configuration accepts.
+    pub entry: ControllerEntry,
+    /// The section of the configuration that only this controller reads.
+    pub section: &'static str,
+    /// The kind of object that its plan lines are about.
+    pub object: ObjectKind,
+    /// Its loop.
+    pub run: Run,
+    /// What runs instead while the controller is switched off.
+    pub when_off: Option<Fallback>,
+    /// Its plan; writes nothing.
+    pub preview: Preview,
+    /// The kinds of objects that it watches.
+    pub watches: &'static [WatchedKind],
+    /// What it reads and writes in the cluster besides.
+    pub kubernetes: &'static [KubernetesAccess],
+    /// What it calls in the cloud.
+    pub cloud: &'static [CloudAccess],
+}
+
+/// What runs while a controller is switched off.
+#[derive(Debug)]
+pub struct Fallback {
+    /// Its name in logs and in `/configz`.
+    pub name: &'static str,
+    /// Its loop.
+    pub run: Run,
+    /// The kinds of objects that it watches.
+    pub watches: &'static [WatchedKind],
+    /// What it reads and writes in the cluster besides.
+    pub kubernetes: &'static [KubernetesAccess],
+}
+
+/// A kind of object that a plan can be limited to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// By name.
+    Node,
+    /// By namespace and name.
+    Service,
+}
+
+/// Every controller, in the order in which `plan` prints them.
+pub static CONTROLLERS: [Controller; 3] = [
+    Controller {
+        entry: ControllerEntry {
+            name: NODE,
+            aliases: &["cloud-node", "cloud-node-controller"],
+            parts: &["cloud-node-lifecycle", "cloud-node-lifecycle-controller"],
+            instead_of_parts: "set node.remove_released and node.shutdown_taint to false",
+        },
+        section: "node",
+        object: ObjectKind::Node,
+        run: |context| node::run(context).boxed(),
+        when_off: None,
+        preview: |clients, config, _| {
+            let Clients { cluster, cloud, location } = clients;
+            async move { node::plan(cluster, cloud, location, config).await.map_err(|fault| fault.to_string()) }.boxed()
+        },
+        watches: &[WatchedKind::Nodes],
+        kubernetes: &[
+            KubernetesAccess::core("nodes", &["get", "patch"]),
+            KubernetesAccess {
+                when: |config| config.node.remove_released,
+                ..KubernetesAccess::core("nodes", &["delete"])
+            },
+            KubernetesAccess::core("nodes/status", &["patch"]),
+        ],
+        cloud: &[
+            CloudAccess::always(actions::DESCRIBE_INSTANCES.0),
+            CloudAccess::Action(actions::DESCRIBE_NETWORK_INTERFACES.0, |config| config.node.disable_source_dest_check),
+            CloudAccess::Action(actions::MODIFY_NETWORK_INTERFACE.0, |config| config.node.disable_source_dest_check),
+        ],
+    },
+    Controller {
+        entry: ControllerEntry { name: ROUTE, aliases: &["node-route-controller"], parts: &[], instead_of_parts: "" },
+        section: "route",
+        object: ObjectKind::Node,
+        run: |context| route::run(context).boxed(),
+        when_off: Some(Fallback {
+            name: "routes-off",
+            run: |context| route::run_off(context).boxed(),
+            watches: &[WatchedKind::Nodes],
+            kubernetes: NODE_STATUS,
+        }),
+        preview: |clients, config, _| {
+            let Clients { cluster, cloud, location } = clients;
+            async move { route::plan(cluster, cloud, location, config).await.map_err(|fault| fault.to_string()) }
+                .boxed()
+        },
+        watches: &[WatchedKind::Nodes],
+        kubernetes: NODE_STATUS,
+        cloud: &[
+            // Whether the instance of a missing node is released.
+            CloudAccess::always(actions::DESCRIBE_INSTANCES.0),
+            CloudAccess::Action(actions::DESCRIBE_ROUTE_TABLES.0, |config| config.route.table_ids.is_empty()),
+            CloudAccess::always(actions::DESCRIBE_ROUTE_ENTRIES.0),
+            CloudAccess::always(actions::CREATE_ROUTE_ENTRIES.0),
+            CloudAccess::always(actions::DELETE_ROUTE_ENTRIES.0),
+        ],
+    },
+    Controller {
+        entry: ControllerEntry { name: SERVICE, aliases: &["service-lb-controller"], parts: &[], instead_of_parts: "" },
+        section: "service",
+        object: ObjectKind::Service,
+        run: |context| service::run(context).boxed(),
+        when_off: None,
+        preview: |clients, config, only| {
+            let Clients { cluster, cloud, location } = clients;
+            async move { service::plan(cluster, cloud, location, config, only).await.map_err(|fault| fault.to_string()) }
+                .boxed()
+        },
+        watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
+        kubernetes: &[
+            KubernetesAccess::core("services", &["get", "patch"]),
+            KubernetesAccess::core("services/status", &["patch"]),
+            // For readiness gates: single pods, or those of one Service.
+            KubernetesAccess::core("pods", &["get", "list"]),
+            KubernetesAccess::core("pods/status", &["patch"]),
+        ],
+        cloud: &[
+            CloudAccess::Product(Product::Slb),
+            // Whether the account is the cluster's.
+            CloudAccess::always(actions::DESCRIBE_INSTANCES.0),
+            // Any Service can ask for directly attached pods, or for an EIP.
+            CloudAccess::always(actions::DESCRIBE_NETWORK_INTERFACES.0),
+            CloudAccess::always(actions::DESCRIBE_VPC.0),
+            CloudAccess::always(actions::DESCRIBE_EIPS.0),
+            CloudAccess::Action(actions::DESCRIBE_VSWITCHES.0, |config| config.cloud.vswitches.is_empty()),
+        ],
+    },
+];
+
+/// The names that a configuration may use.
+pub static CATALOG: Catalog = Catalog {
+    controllers: &ENTRIES,
+    absent_controllers: &["nlb", "ingress", "pvtz"],
+    actions: actions::NAMES,
+    example_action: actions::CREATE_LOAD_BALANCER.0.name,
+};
+
+static ENTRIES: [ControllerEntry; CONTROLLERS.len()] = {
+    let mut entries = [CONTROLLERS[0].entry; CONTROLLERS.len()];
+    let mut row = 1;
+    while row < entries.len() {
+        entries[row] = CONTROLLERS[row].entry;
+        row += 1;
+    }
+    entries
+};
+
+const NODE_STATUS: &[KubernetesAccess] =
+    &[KubernetesAccess::core("nodes", &["get"]), KubernetesAccess::core("nodes/status", &["patch"])];
+
+/// The rows that a configuration runs.
+pub fn running(config: &Config) -> impl Iterator<Item = &'static Controller> {
+    CONTROLLERS.iter().filter(|row| config.controllers.contains(&row.entry.name))
+}
+
+/// The fallbacks that a configuration runs.
+pub fn fallbacks(config: &Config) -> impl Iterator<Item = &'static Fallback> {
+    let off = CONTROLLERS.iter().filter(|row| !config.controllers.contains(&row.entry.name));
+    off.filter_map(|row| row.when_off.as_ref())
+}
+
+impl Controller {
+    /// Its name in the configuration, in logs and in metrics.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.entry.name.as_str()
+    }
+}
+
+/// What the controllers of a configuration must be allowed to do in the cluster.
+pub fn kubernetes_access(config: &Config) -> impl Iterator<Item = &'static KubernetesAccess> {
+    let controllers = running(config).map(|row| (row.watches, row.kubernetes));
+    let fallbacks = fallbacks(config).map(|fallback| (fallback.watches, fallback.kubernetes));
+    controllers
+        .chain(fallbacks)
+        .flat_map(|(watches, more)| watches.iter().flat_map(|kind| kind.access()).chain(more))
+        .filter(|access| (access.when)(config))
+}
+
+/// What the controllers of a configuration call in the cloud.
+pub fn cloud_actions(config: &Config) -> impl Iterator<Item = &'static actions::Action> {
+    running(config).flat_map(|row| row.cloud).flat_map(|access| access.actions(config))
+}
+
+#[cfg(test)]
+mod tests;
