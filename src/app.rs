@@ -19,7 +19,7 @@ use crate::alibaba::location;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::alibaba::{CloudClient, CredentialState};
-use crate::cluster::{Cluster, Regarding, elect};
+use crate::cluster::{Cluster, Regarding};
 use crate::config::tls::server_config;
 use crate::config::watch::{Pace, Reload, Watch};
 use crate::config::{Config, Loaded, Origin, checked};
@@ -201,7 +201,7 @@ async fn world(
     let (keeper, fence) = fence();
     // The election outlives the controllers: they may write until they have ended.
     let election_stop = CancellationToken::new();
-    let election = tokio::spawn(elect(cluster.clone(), config.clone(), keeper, election_stop.clone()));
+    let election = tokio::spawn(cluster.clone().elect(config.clone(), keeper, election_stop.clone()));
     let context = Context {
         cluster: cluster.clone(),
         cloud: cloud.clone(),

@@ -1,45 +1,51 @@
 //! Everything that talks to Kubernetes.
 //!
 //! Start with [`Cluster::connect`]. Reading goes through [`Watched`] stores, which never wait for the API server;
-//! writing takes a [`Permit`] and is bounded by it; [`Events`] are written in the background; [`elect`] decides who leads.
-//! Nothing here fails because no API server is there yet: requests report it, watches go on trying.
+//! writing takes a [`Permit`] and is bounded by it; [`Events`] are written in the background; [`Cluster::elect`] takes part in
+//! the leader election. An API server that does not answer yet is no error: requests report it, watches retry.
 
 mod connect;
+mod decode;
 mod events;
-#[cfg(test)]
-mod fake;
+mod faults;
 mod lease;
-mod limits;
+mod objects;
 mod reflector;
 mod requests;
 mod reviews;
 mod status;
 mod store;
-mod views;
 mod watch;
-mod writes;
+mod watched;
 
 pub use connect::ConnectError;
 pub use events::{Events, Regarding};
-pub use lease::elect;
+pub use faults::WriteFault;
+pub use objects::{ObjectKind, Patch, PatchFormat};
 pub use status::{ClusterStatus, WatchStatus};
-pub use store::{Dirty, Known, Store, View};
-pub use writes::{Kind, PatchKind, WriteFault};
+pub use store::{DirtyKeys, Store, StoreEntry, StoredView};
+pub use watched::Watched;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::task::AbortHandle;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use tokio::sync::watch::Receiver;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
+use crate::config::Config;
 use crate::config::checked::Kubernetes;
-use crate::fence::Permit;
+use crate::config::secret::Secret;
+use crate::fence::{Keeper, Permit};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
-use reflector::{ByService, Intake, SLICES, Single, WHOLE};
+use crate::telemetry::auth::{Judge, Verdict};
+use reflector::{ENDPOINTS, EndpointsReflector, ObjectReflector, Reflector, SLICES};
 use requests::Requests;
-use status::Health;
-use watch::Resource;
+use watch::{ListWatch, WatchedCollection};
+use watched::SharedWatch;
 
 /// A connection to the API server, with its watches. Cheap to clone; the last clone ends everything in the background.
 #[derive(Clone, Debug)]
@@ -51,86 +57,13 @@ pub struct Cluster {
 struct Inner {
     requests: Requests,
     events: Events,
-    nodes: Slot<NodeView>,
-    services: Slot<ServiceView>,
-    endpoints: Slot<EndpointsView>,
-    /// The API server is of version 1.this, once it has said so.
+    nodes: SharedWatch<NodeView>,
+    services: SharedWatch<ServiceView>,
+    endpoints: SharedWatch<EndpointsView>,
+    /// The API server is of version 1.this, once it has answered.
     minor: OnceLock<u32>,
     /// Ends with this value.
-    _background: Vec<Task>,
-}
-
-/// A store that is kept filled by a watch as long as any clone of this handle lives.
-#[derive(Clone, Debug)]
-pub struct Watched<V> {
-    /// The objects.
-    pub store: Arc<Store<V>>,
-    _watch: Arc<Watch<V>>,
-}
-
-/// Closes the watch when the last handle goes.
-#[derive(Debug)]
-struct Watch<V> {
-    kind: &'static str,
-    store: Arc<Store<V>>,
-    health: Arc<Health>,
-    _task: Task,
-}
-
-impl<V> Drop for Watch<V> {
-    fn drop(&mut self) {
-        self.health.watch_closed(self.kind);
-    }
-}
-
-/// A task in the background that ends when this is dropped.
-#[derive(Debug)]
-struct Task(AbortHandle);
-
-impl Task {
-    fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Self {
-        Self(tokio::spawn(future).abort_handle())
-    }
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// At most one open watch of a kind.
-#[derive(Debug)]
-struct Slot<V> {
-    kind: &'static str,
-    open: Mutex<Weak<Watch<V>>>,
-}
-
-impl<V: View> Slot<V> {
-    fn new(kind: &'static str) -> Self {
-        Self { kind, open: Mutex::new(Weak::new()) }
-    }
-
-    /// `scope` are the Services on which it depends what is kept.
-    fn handle(
-        &self,
-        requests: &Requests,
-        scope: Option<Watched<ServiceView>>,
-        resources: impl FnOnce(&Arc<Store<V>>) -> Vec<Resource>,
-    ) -> Watched<V> {
-        let mut open = self.open.lock();
-        let watch = open.upgrade().unwrap_or_else(|| {
-            let store = Arc::new(Store::new());
-            let health = requests.health().clone();
-            health.watch_opened(self.kind);
-            let resources = resources(&store);
-            let task = Task::spawn(watch::keep_filled(self.kind, requests.clone(), resources, scope));
-            let watch = Arc::new(Watch { kind: self.kind, store, health, _task: task });
-            *open = Arc::downgrade(&watch);
-            watch
-        });
-        Watched { store: watch.store.clone(), _watch: watch }
-    }
+    _background: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Cluster {
@@ -139,31 +72,30 @@ impl Cluster {
     /// # Errors
     /// [`ConnectError`] if no or no usable configuration is found; its text says where it was looked for.
     pub async fn connect(config: &Kubernetes) -> Result<Self, ConnectError> {
-        connect::connect(config).await
+        let (requests, refresh) = connect::connect(config).await?;
+        Ok(Self::assemble(requests, vec![AbortOnDropHandle::new(tokio::spawn(refresh))]))
     }
 
-    /// Over a client that exists already, such as one to a simulated API server; only pace and timeout of `config` count.
+    /// Over a client that exists already, such as one to a simulated API server; only rate limit and timeout of `config`
+    /// count.
     #[must_use]
     pub fn with_client(client: kube::Client, config: &Kubernetes) -> Self {
-        let requests = Requests::new(client, config.qps, config.burst, config.timeout, Arc::new(Health::default()));
-        Self::assemble(requests, Vec::new())
+        Self::assemble(Requests::new(client, config), Vec::new())
     }
 
-    fn assemble(requests: Requests, mut background: Vec<Task>) -> Self {
+    fn assemble(requests: Requests, mut background: Vec<AbortOnDropHandle<()>>) -> Self {
         let events = Events::new();
-        background.push(Task::spawn(events::write_all(events.clone(), requests.clone())));
-        let (nodes, services, endpoints) = (Slot::new("Node"), Slot::new("Service"), Slot::new("Endpoints"));
-        Self {
-            inner: Arc::new(Inner {
-                requests,
-                events,
-                nodes,
-                services,
-                endpoints,
-                minor: OnceLock::new(),
-                _background: background,
-            }),
-        }
+        background.push(AbortOnDropHandle::new(tokio::spawn(events::write_all(events.clone(), requests.clone()))));
+        let inner = Inner {
+            requests,
+            events,
+            nodes: SharedWatch::new("Node"),
+            services: SharedWatch::new("Service"),
+            endpoints: SharedWatch::new("Endpoints"),
+            minor: OnceLock::new(),
+            _background: background,
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Waits until the API server answers, however long that takes; gives its version, such as `v1.34.1`.
@@ -181,7 +113,7 @@ impl Cluster {
         self.inner.minor.get().is_some_and(|is| *is >= minor)
     }
 
-    /// Later requests go at this pace and within this time. Where the API server is stays as it is.
+    /// Later requests use this rate limit and this timeout. The address of the API server stays.
     pub fn reconfigure(&self, config: &Kubernetes) {
         self.inner.requests.reconfigure(config);
     }
@@ -195,116 +127,95 @@ impl Cluster {
     /// Nodes, watched from the first handle to the last.
     #[must_use]
     pub fn nodes(&self) -> Watched<NodeView> {
-        self.inner.nodes.handle(&self.inner.requests, None, |store| {
-            let intake = Single::new(store.clone(), |object| views::node(object).map(Some));
-            vec![resource("/api/v1/nodes", "nodes", intake)]
+        let requests = &self.inner.requests;
+        self.inner.nodes.handle(requests.health(), |kind, store| {
+            let reflector = ObjectReflector::new(store.clone(), |object| decode::node(object).map(Some));
+            let candidates = vec![collection("/api/v1/nodes", "nodes", reflector)];
+            ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
         })
     }
 
     /// Services of type `LoadBalancer`, or that carry a finalizer or label of ours; watched from the first handle to the last.
     #[must_use]
     pub fn services(&self) -> Watched<ServiceView> {
-        self.inner.services.handle(&self.inner.requests, None, |store| {
-            let intake =
-                Single::new(store.clone(), |object| Ok(Some(views::service(object)?).filter(views::concerns_us)));
-            vec![resource("/api/v1/services", "services", intake)]
+        let requests = &self.inner.requests;
+        self.inner.services.handle(requests.health(), |kind, store| {
+            let decode = |object| Ok(Some(decode::service(object)?).filter(decode::concerns_us));
+            let reflector = ObjectReflector::new(store.clone(), decode);
+            let candidates = vec![collection("/api/v1/services", "services", reflector)];
+            ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
         })
     }
 
-    /// Endpoints of the Services that [`services`](Self::services) gives, by Service, from whatever the server offers
-    /// (EndpointSlice v1, v1beta1, Endpoints).
+    /// Endpoints of the Services that [`services`](Self::services) gives, by Service, from the first of EndpointSlice v1,
+    /// v1beta1 and Endpoints that the server offers.
     #[must_use]
     pub fn endpoints(&self) -> Watched<EndpointsView> {
-        let services = self.services();
-        let scope = services.store.clone();
-        self.inner.endpoints.handle(&self.inner.requests, Some(services), |store| {
-            let intake = |shape| ByService::new(store.clone(), scope.clone(), shape);
-            let plural = "endpointslices.discovery.k8s.io";
-            vec![
-                resource("/apis/discovery.k8s.io/v1/endpointslices", plural, intake(SLICES)),
-                resource("/apis/discovery.k8s.io/v1beta1/endpointslices", plural, intake(SLICES)),
-                resource("/api/v1/endpoints", "endpoints", intake(WHOLE)),
-            ]
+        let requests = &self.inner.requests;
+        self.inner.endpoints.handle(requests.health(), |kind, store| {
+            let services = self.services();
+            let reflector = |format| EndpointsReflector::new(store.clone(), services.store.clone(), format);
+            let slices = "endpointslices.discovery.k8s.io";
+            let candidates = vec![
+                collection("/apis/discovery.k8s.io/v1/endpointslices", slices, reflector(SLICES)),
+                collection("/apis/discovery.k8s.io/v1beta1/endpointslices", slices, reflector(SLICES)),
+                collection("/api/v1/endpoints", "endpoints", reflector(ENDPOINTS)),
+            ];
+            ListWatch { kind, requests: requests.clone(), candidates, scope: Some(services) }.run()
         })
     }
 
     /// Reads one Service from the API server itself, not from the watch; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`WriteFault`], also for a Service that cannot be understood.
+    /// [`WriteFault`], also for a Service that cannot be decoded.
     pub async fn read_service(&self, key: &ObjectKey) -> Result<Option<ServiceView>, WriteFault> {
-        let object = writes::read(&self.inner.requests, Kind::Service, key).await?;
-        object.map(views::service).transpose().map_err(|error| unreadable(&error))
+        objects::read(&self.inner.requests, ObjectKind::Service, key, decode::service).await
     }
 
     /// Reads one node from the API server itself, not from the watch; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`WriteFault`], also for a node that cannot be understood.
+    /// [`WriteFault`], also for a node that cannot be decoded.
     pub async fn read_node(&self, name: &str) -> Result<Option<NodeView>, WriteFault> {
-        let object = writes::read(&self.inner.requests, Kind::Node, &ObjectKey::cluster(name)).await?;
-        object.map(views::node).transpose().map_err(|error| unreadable(&error))
+        objects::read(&self.inner.requests, ObjectKind::Node, &ObjectKey::cluster(name), decode::node).await
     }
 
     /// Reads one pod from the API server itself; pods are never watched. `None` if it does not exist.
     ///
     /// # Errors
-    /// [`WriteFault`], also for a pod that cannot be understood.
+    /// [`WriteFault`], also for a pod that cannot be decoded.
     pub async fn read_pod(&self, key: &ObjectKey) -> Result<Option<PodView>, WriteFault> {
-        let object = writes::read(&self.inner.requests, Kind::Pod, key).await?;
-        object.map(views::pod).transpose().map_err(|error| unreadable(&error))
+        objects::read(&self.inner.requests, ObjectKind::Pod, key, decode::pod).await
     }
 
     /// Reads the pods of a namespace that have all of these labels, page by page, keeping only what decides.
     ///
     /// # Errors
-    /// [`WriteFault`], also for a pod that cannot be understood.
+    /// [`WriteFault`], also for a pod that cannot be decoded.
     pub async fn list_pods(
         &self,
         namespace: &str,
         labels: &BTreeMap<String, String>,
     ) -> Result<Vec<PodView>, WriteFault> {
-        let mut pods = Vec::new();
-        writes::list_pods(&self.inner.requests, namespace, labels, |object| {
-            pods.push(views::pod(object).map_err(|error| unreadable(&error))?);
-            Ok(())
-        })
-        .await?;
-        Ok(pods)
+        objects::list_pods(&self.inner.requests, namespace, labels, decode::pod).await
     }
 
-    /// Patches an object or its `status`. Put `metadata.resourceVersion` into the body to fail on concurrent change.
+    /// Patches an object or its `status`.
     ///
     /// # Errors
     /// [`WriteFault`]; after [`WriteFault::Unavailable`] the patch may have taken effect.
-    pub async fn patch(
-        &self,
-        permit: &Permit,
-        kind: Kind,
-        key: &ObjectKey,
-        subresource: Option<&'static str>,
-        patch: PatchKind,
-        body: &serde_json::Value,
-    ) -> Result<(), WriteFault> {
-        writes::patch(&self.inner.requests, permit, kind, key, subresource, patch, body).await.map(drop)
+    pub async fn patch(&self, permit: &Permit, patch: Patch<'_>) -> Result<(), WriteFault> {
+        objects::patch(&self.inner.requests, permit, patch).await.map(drop)
     }
 
-    /// Patches a node or its `status`, as [`Self::patch`] does; gives the node as it is then, `None` if the answer does
-    /// not say.
+    /// Patches a node, as [`Self::patch`] does; gives the node as it is afterwards, `None` if the answer does not say.
     ///
     /// # Errors
     /// [`WriteFault`]; after [`WriteFault::Unavailable`] the patch may have taken effect.
-    pub async fn patch_node(
-        &self,
-        permit: &Permit,
-        name: &str,
-        subresource: Option<&'static str>,
-        patch: PatchKind,
-        body: &serde_json::Value,
-    ) -> Result<Option<NodeView>, WriteFault> {
-        let key = ObjectKey::cluster(name);
-        let node = writes::patch(&self.inner.requests, permit, Kind::Node, &key, subresource, patch, body).await?;
-        Ok(views::node(node).ok().filter(|node| node.name == name))
+    pub async fn patch_node(&self, permit: &Permit, patch: Patch<'_>) -> Result<Option<NodeView>, WriteFault> {
+        let node = objects::patch(&self.inner.requests, permit, patch).await?;
+        Ok(decode::node(node).ok().filter(|node| node.name == patch.key.name))
     }
 
     /// Replaces the finalizers of a Service as it was at `resource_version`; a conflict if it has changed since.
@@ -318,10 +229,11 @@ impl Cluster {
         resource_version: &str,
         finalizers: Vec<String>,
     ) -> Result<(), WriteFault> {
-        let body = serde_json::json!({
+        let body = &serde_json::json!({
             "metadata": { "resourceVersion": resource_version, "finalizers": finalizers }
         });
-        self.patch(permit, Kind::Service, key, None, PatchKind::Merge, &body).await
+        let (kind, format) = (ObjectKind::Service, PatchFormat::Merge);
+        self.patch(permit, Patch { kind, key, subresource: None, format, body }).await
     }
 
     /// Deletes a node, only if it still has this UID.
@@ -329,7 +241,7 @@ impl Cluster {
     /// # Errors
     /// [`WriteFault`]; [`WriteFault::Conflict`] if another node has taken the name.
     pub async fn delete_node(&self, permit: &Permit, name: &str, uid: &str) -> Result<(), WriteFault> {
-        writes::delete(&self.inner.requests, permit, Kind::Node, &ObjectKey::cluster(name), uid).await
+        objects::delete(&self.inner.requests, permit, ObjectKind::Node, &ObjectKey::cluster(name), uid).await
     }
 
     /// Where to report to users.
@@ -342,20 +254,32 @@ impl Cluster {
     pub async fn flush_events(&self, limit: Duration) {
         self.inner.events.flush(limit).await;
     }
+
+    /// Takes part in the leader election until `stop` is cancelled, then releases the lease so that another replica need not
+    /// wait for it. Writes of this process must have ended by then. After a lost election it goes on as a standby.
+    ///
+    /// A changed `leader_election` section takes effect at once, and the election starts anew. The lease is not released
+    /// then: writes may be in flight. If it is still the same lease, this process finds itself as its holder.
+    pub async fn elect(self, config: Receiver<Arc<Config>>, keeper: Keeper, stop: CancellationToken) {
+        let Inner { requests, events, .. } = &*self.inner;
+        lease::elect((requests, events), config, keeper, stop).await;
+    }
 }
 
-fn resource(path: &'static str, plural: &'static str, intake: impl Intake + 'static) -> Resource {
-    Resource { path, plural, intake: Box::new(intake) }
+impl Judge for Cluster {
+    fn judge(self: Arc<Self>, token: Secret, path: String) -> BoxFuture<'static, Result<Verdict, String>> {
+        async move { reviews::review(&self.inner.requests, &token, &path).await }.boxed()
+    }
+}
+
+fn collection(path: &'static str, plural: &'static str, reflector: impl Reflector + 'static) -> WatchedCollection {
+    WatchedCollection { path, plural, reflector: Box::new(reflector) }
 }
 
 /// `34` of `v1.34.1-aliyun.1`.
 fn minor(version: &str) -> Option<u32> {
     let rest = version.strip_prefix("v1.")?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-}
-
-fn unreadable(error: &serde_json::Error) -> WriteFault {
-    WriteFault::Unavailable(format!("the object cannot be read: {error}"))
 }
 
 #[cfg(test)]

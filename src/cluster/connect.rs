@@ -2,29 +2,30 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
+use backon::BackoffBuilder as _;
 use http::{HeaderValue, Uri, header};
 use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::limits::Bounds;
-use super::requests::{Pauses, Requests, with_causes};
-use super::status::Health;
-use super::{Cluster, Task};
+use super::faults::with_causes;
+use super::requests::{Requests, backoff};
 use crate::config::checked::Kubernetes;
 
-/// How often files with credentials are looked at.
+/// How often files with credentials are checked.
 const CREDENTIALS_PERIOD: Duration = Duration::from_secs(5);
 /// Where the kubelet puts the certificate authority of the API server; the token beside it is read by kube itself.
 const POD_AUTHORITY: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
-/// While waiting for the API server, how often that is said.
+/// While waiting for the API server, how often that is logged.
 const REMINDER: Duration = Duration::from_secs(30);
+const FIRST_DELAY: Duration = Duration::from_millis(300);
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// Why no connection could be prepared.
 #[derive(Debug, Error)]
@@ -43,7 +44,7 @@ pub enum ConnectError {
     Kubeconfig {
         /// One path, or several as in `KUBECONFIG`.
         path: String,
-        /// Who named the path.
+        /// What named the path.
         origin: &'static str,
         /// What is wrong with it.
         reason: String,
@@ -67,10 +68,10 @@ pub enum ConnectError {
     },
 }
 
-/// Who says how the API server is reached.
+/// Where it is configured how to reach the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
-    /// Files, merged in this order, and who named them.
+    /// Files, merged in this order, and what named them.
     Kubeconfig { files: Vec<PathBuf>, origin: &'static str },
     /// The service account of this pod.
     InCluster,
@@ -133,7 +134,7 @@ impl Source {
             loaded.cluster_url = server;
         }
         loaded.connect_timeout = Some(config.timeout);
-        // A write that was refused or throttled is judged by whoever sent it; a silent repetition would outlive a permit.
+        // The sender of a request decides whether to retry; a silent retry would outlive a permit.
         loaded.default_retry = false;
         let agent = HeaderValue::from_static(concat!("alicloud-ccm/", env!("CARGO_PKG_VERSION")));
         loaded.headers.push((header::USER_AGENT, agent));
@@ -219,20 +220,21 @@ fn client(config: Config) -> Result<Client, ConnectError> {
     let server = address(&config.cluster_url);
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ConnectError::Client { server, reason: with_causes(&error) })?;
-    Ok(builder.with_layer(&Bounds::USUAL).build())
+    Ok(builder.build())
 }
 
-pub(super) async fn connect(config: &Kubernetes) -> Result<Cluster, ConnectError> {
-    // Whoever comes first installs it; both are the same one.
+/// Prepares requests to the API server, and a task that never ends by itself and keeps the credentials fresh.
+pub(super) async fn connect(
+    config: &Kubernetes,
+) -> Result<(Requests, impl Future<Output = ()> + Send + 'static), ConnectError> {
+    // The first caller of the process installs it; all install the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let source = source(config, |name| std::env::var(name).ok(), Path::exists)?;
     let fingerprint = source.fingerprint();
     let loaded = source.load(config).await?;
     info!(server = address(&loaded.cluster_url), from = source.describe(), "using this API server");
-    let client = client(loaded)?;
-    let requests = Requests::new(client, config.qps, config.burst, config.timeout, Arc::new(Health::default()));
-    let refresh = Task::spawn(keep_fresh(source, fingerprint, config.clone(), requests.clone()));
-    Ok(Cluster::assemble(requests, vec![refresh]))
+    let requests = Requests::new(client(loaded)?, config);
+    Ok((requests.clone(), keep_fresh(source, fingerprint, config.clone(), requests)))
 }
 
 /// kube reads client certificates once, when a client is made. So a new client is made when files have changed, or when
@@ -245,7 +247,7 @@ async fn keep_fresh(source: Source, mut fingerprint: Option<u64>, config: Kubern
             .client()
             .valid_until()
             .is_some_and(|until| until.duration_since(crate::clock::now()).as_secs() < 120);
-        // A file that cannot be read is probably being replaced at this moment.
+        // A file that cannot be read is probably just being replaced.
         if !ends_soon && (current.is_none() || current == fingerprint) {
             continue;
         }
@@ -262,24 +264,24 @@ async fn keep_fresh(source: Source, mut fingerprint: Option<u64>, config: Kubern
 
 /// Asks for the version until there is an answer.
 pub(super) async fn wait_ready(requests: &Requests) -> String {
-    let mut pauses = Pauses::new(Duration::from_millis(500), Duration::from_secs(10));
-    let mut said: Option<Instant> = None;
+    let mut delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
+    let mut logged: Option<Instant> = None;
     loop {
-        let reason = match requests.get("/version").await {
+        let fault = match requests.get::<Value>("/version").await {
             Ok(version) => {
                 let version = version["gitVersion"].as_str().unwrap_or("unknown").to_owned();
                 info!(version, "the API server answers");
                 return version;
             }
-            // Whoever is refused here by permission may still be allowed all that is needed.
+            // What is needed may be permitted all the same.
             Err(fault) if fault.code() == Some(403) => return "unknown".into(),
-            Err(fault) => fault.to_string(),
+            Err(fault) => fault,
         };
-        if said.is_none_or(|said| said.elapsed() >= REMINDER) {
-            warn!(reason, "waiting for the API server");
-            said = Some(Instant::now());
+        if logged.is_none_or(|logged| logged.elapsed() >= REMINDER) {
+            warn!(reason = %fault, "waiting for the API server");
+            logged = Some(Instant::now());
         }
-        sleep(pauses.next()).await;
+        sleep(delays.next().unwrap_or(LONGEST_DELAY)).await;
     }
 }
 
@@ -387,7 +389,7 @@ current-context: first
 
     #[tokio::test(start_paused = true)]
     async fn an_api_server_that_is_not_there_yet_is_waited_for() {
-        use crate::cluster::fake::{Answer, cluster};
+        use crate::cluster::tests::fake::{Answer, cluster};
         let tries = std::sync::atomic::AtomicU32::new(0);
         let cluster = cluster(move |asked| {
             assert_eq!(asked.path, "/version");
@@ -418,7 +420,7 @@ current-context: first
         ] {
             std::fs::write(&file, text).unwrap();
             let stated = Kubernetes { kubeconfig: Some(file.clone()), ..config() };
-            let error = connect(&stated).await.unwrap_err();
+            let error = connect(&stated).await.map(drop).unwrap_err();
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
         }
     }
@@ -426,7 +428,7 @@ current-context: first
     #[tokio::test]
     async fn a_missing_kubeconfig_is_named() {
         let stated = Kubernetes { kubeconfig: Some("/does/not/exist".into()), ..config() };
-        let error = connect(&stated).await.unwrap_err().to_string();
+        let error = connect(&stated).await.map(drop).unwrap_err().to_string();
         assert!(error.contains("/does/not/exist") && error.contains("kubernetes.kubeconfig"), "{error}");
     }
 }

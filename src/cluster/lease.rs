@@ -1,7 +1,7 @@
-//! Leader election: many copies may run, one of them writes.
+//! Leader election: many replicas may run, one of them writes.
 //!
-//! The rules are client-go's, so that copies of other programs and of other versions can take part. What is won is not a
-//! state but time: after a renewal that was sent at `t`, nobody else can hold the lock before `t + lease_duration`, and
+//! The rules are client-go's, so that replicas of other programs and of other versions can take part. The winner gets
+//! time, not a state: after a renewal that was sent at `t`, nobody else can hold the lock before `t + lease_duration`, and
 //! the [`Keeper`] is told so (a little less, since clocks of machines run at different speeds).
 //!
 //! There is one lock, or two where programs take part that know another kind only; then who leads holds both.
@@ -15,20 +15,17 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::Cluster;
+use super::events::Events;
+use super::requests::Requests;
 use crate::config::Config;
 use crate::config::checked::LeaderElection;
 use crate::fence::Keeper;
 use crate::telemetry::metrics;
 use candidate::Candidate;
 
-/// Takes part in the election until `stop` is cancelled, then gives the lock back so that another copy need not wait.
-/// Writes of this process must have ended by then. After a lost election it goes on as a standby.
-///
-/// A changed `leader_election` section takes effect at once, and the election starts anew. The lock is not given back then:
-/// writes may be under way. If it is still the same lock, this process finds itself as its holder.
-pub async fn elect(
-    cluster: Cluster,
+/// Takes part in the election until `stop` is cancelled, see [`Cluster::elect`](super::Cluster::elect).
+pub(super) async fn elect(
+    (requests, events): (&Requests, &Events),
     mut config: watch::Receiver<Arc<Config>>,
     keeper: Keeper,
     stop: CancellationToken,
@@ -43,23 +40,20 @@ pub async fn elect(
             }
         };
         if section.enabled {
-            let requests = cluster.inner.requests.clone();
             let identity = section.identity.clone().unwrap_or_else(|| own_identity.clone());
-            let mut candidate = Candidate::new(requests, cluster.events().clone(), section.clone(), identity, &keeper);
+            let mut candidate = Candidate::new(requests.clone(), events.clone(), section.clone(), identity, &keeper);
             candidate.run(over).await;
             if stop.is_cancelled() {
                 candidate.release().await;
             }
-            keeper.withdraw();
-            metrics::leader(false);
         } else {
             keeper.lead_unbounded();
             metrics::leader(true);
-            info!("leader election is switched off; this must be the only copy");
+            info!("leader election is switched off; this must be the only replica");
             over.await;
-            keeper.withdraw();
-            metrics::leader(false);
         }
+        keeper.withdraw();
+        metrics::leader(false);
     }
 }
 

@@ -1,81 +1,41 @@
-//! One way out to the API server: paced, bounded in time, with every failure sorted once.
+//! Every request to the API server: rate limited, bounded in time and size.
 //!
-//! kube's client has no read timeout on plain requests (watches need none), so each request here carries its own.
+//! kube's client has no read timeout on plain requests (watches need none) and reads bodies and lines of any size, so each
+//! request here carries its own limits.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::ExponentialBuilder;
+use bytes::Bytes;
+use futures::{Stream, TryStreamExt as _};
 use http::{Method, Request, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use kube::Client;
+use kube::client::Body;
 use parking_lot::{Mutex, RwLock};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use thiserror::Error;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::io::StreamReader;
 
-use super::status::Health;
+use super::faults::{RequestFault, with_causes};
+use super::status::ConnectionHealth;
 use crate::config::checked::Kubernetes;
 use crate::jitter;
 use crate::telemetry::metrics;
 
-/// Why a request did not do what it was sent for.
-#[derive(Clone, Debug, Error)]
-pub(super) enum RequestFault {
-    /// The API server answered with an error.
-    #[error("{message} [HTTP {code}]")]
-    Answered { code: u16, message: String },
-    /// Nothing readable came back; the request may have taken effect.
-    #[error("{0}")]
-    Unanswered(String),
-}
+/// Requests in flight at once, watches and the lease aside: each has a connection of its own, which stays open for a while.
+const IN_FLIGHT: usize = 32;
+/// Largest answer, in bytes. A list in one piece can hold all objects of a kind.
+const ANSWER_BYTES: usize = 256 << 20;
+/// Largest event of a watch, in bytes. etcd stores no object that is larger than a tenth of it.
+const EVENT_BYTES: usize = 16 << 20;
 
-impl RequestFault {
-    /// The HTTP status, if there was an answer.
-    pub(super) fn code(&self) -> Option<u16> {
-        match self {
-            Self::Answered { code, .. } => Some(*code),
-            Self::Unanswered(_) => None,
-        }
-    }
-}
-
-impl From<kube::Error> for RequestFault {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) if status.code != 0 => {
-                Self::Answered { code: status.code, message: shortened(&status.message).to_owned() }
-            }
-            kube::Error::Api(status) => Self::Unanswered(shortened(&status.message).to_owned()),
-            other => Self::Unanswered(with_causes(&other)),
-        }
-    }
-}
-
-/// Error pages of proxies can be long; the start says enough.
-fn shortened(message: &str) -> &str {
-    super::events::cut(message, 512)
-}
-
-/// An error with what caused it, since the outermost text is often only "client error".
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text.push_str(": ");
-            text.push_str(&inner_text);
-        }
-        cause = inner.source();
-    }
-    shortened(&text).to_owned()
-}
-
-/// Requests under way at once, watches and the lease aside: each has a connection of its own, which stays open for a while.
-const LINES: usize = 32;
-
-/// Sends requests. Cheap to clone; all clones share the pace and the connection.
+/// Sends requests. Cheap to clone; all clones share the rate limit and the client.
 #[derive(Clone)]
 pub(super) struct Requests {
     shared: Arc<Shared>,
@@ -83,11 +43,10 @@ pub(super) struct Requests {
 
 struct Shared {
     client: RwLock<Client>,
-    pace: RwLock<Arc<Pace>>,
-    /// Held by what is under way.
-    lines: Semaphore,
+    rate_limit: RwLock<Arc<RateLimit>>,
+    in_flight: Semaphore,
     timeout: RwLock<Duration>,
-    health: Arc<Health>,
+    health: Arc<ConnectionHealth>,
 }
 
 impl std::fmt::Debug for Requests {
@@ -96,20 +55,29 @@ impl std::fmt::Debug for Requests {
     }
 }
 
-/// How urgent a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pacing {
-    /// Waits for its turn, and for a free line.
-    Shared,
-    /// Not held up by others: renewing the lease must not wait behind a burst of patches.
-    Immediate,
+/// A request other than a watch.
+pub(super) struct Exchange<'a> {
+    pub(super) method: Method,
+    /// Path and query.
+    pub(super) path: &'a str,
+    /// Content type and content.
+    pub(super) body: Option<(&'static str, &'a Value)>,
+    /// Longest time, the wait for the rate limit included.
+    pub(super) timeout: Duration,
+    /// Whether the rate limit applies: renewing the lease must not wait behind a burst of patches.
+    pub(super) rate_limited: bool,
 }
 
 impl Requests {
-    pub(super) fn new(client: Client, qps: f64, burst: u32, timeout: Duration, health: Arc<Health>) -> Self {
-        let (pace, timeout) = (RwLock::new(Arc::new(Pace::new(qps, burst))), RwLock::new(timeout));
-        let (client, lines) = (RwLock::new(client), Semaphore::new(LINES));
-        Self { shared: Arc::new(Shared { client, pace, lines, timeout, health }) }
+    pub(super) fn new(client: Client, config: &Kubernetes) -> Self {
+        let shared = Shared {
+            client: RwLock::new(client),
+            rate_limit: RwLock::new(Arc::new(RateLimit::new(config.qps, config.burst))),
+            in_flight: Semaphore::new(IN_FLIGHT),
+            timeout: RwLock::new(config.timeout),
+            health: Arc::default(),
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Longest time that a request other than a watch may take.
@@ -117,21 +85,21 @@ impl Requests {
         *self.shared.timeout.read()
     }
 
-    /// Later requests go at this pace and within this time.
+    /// Later requests use this rate limit and this timeout.
     pub(super) fn reconfigure(&self, config: &Kubernetes) {
         *self.shared.timeout.write() = config.timeout;
-        let fresh = Pace::new(config.qps, config.burst);
-        let mut pace = self.shared.pace.write();
-        if (pace.interval, pace.burst) != (fresh.interval, fresh.burst) {
-            *pace = Arc::new(fresh);
+        let new = RateLimit::new(config.qps, config.burst);
+        let mut rate_limit = self.shared.rate_limit.write();
+        if (rate_limit.interval, rate_limit.burst) != (new.interval, new.burst) {
+            *rate_limit = Arc::new(new);
         }
     }
 
-    pub(super) fn health(&self) -> &Arc<Health> {
+    pub(super) fn health(&self) -> &Arc<ConnectionHealth> {
         &self.shared.health
     }
 
-    /// Later requests use this client; those under way keep theirs.
+    /// Later requests use this client; those in flight keep theirs.
     pub(super) fn replace_client(&self, client: Client) {
         *self.shared.client.write() = client;
     }
@@ -140,60 +108,94 @@ impl Requests {
         self.shared.client.read().clone()
     }
 
-    /// Reads JSON.
-    pub(super) async fn get(&self, path: &str) -> Result<Value, RequestFault> {
-        self.send(Method::GET, path, None, self.timeout(), Pacing::Shared).await
+    /// Reads JSON at a path with a query.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, RequestFault> {
+        self.send(Exchange { method: Method::GET, path, body: None, timeout: self.timeout(), rate_limited: true }).await
     }
 
-    /// Sends one request; the wait for its turn counts against `limit` too.
-    pub(super) async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<(&'static str, &Value)>,
-        limit: Duration,
-        pacing: Pacing,
-    ) -> Result<Value, RequestFault> {
+    /// Sends one request.
+    pub(super) async fn send<T: DeserializeOwned>(&self, exchange: Exchange<'_>) -> Result<T, RequestFault> {
+        let Exchange { method, path, body, timeout, rate_limited } = exchange;
         let reads = method == Method::GET;
         let mut request = Request::builder().method(method).uri(path).header(header::ACCEPT, "application/json");
         if let Some((content_type, _)) = body {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
-        let bytes = body.map(|(_, content)| content.to_string().into_bytes()).unwrap_or_default();
-        let request = request.body(bytes).map_err(|error| RequestFault::Unanswered(error.to_string()))?;
-        let exchange = async {
-            let _line = match pacing {
-                Pacing::Shared => {
-                    let pace = self.shared.pace.read().clone();
-                    pace.turn().await;
-                    Some(self.shared.lines.acquire().await)
-                }
-                Pacing::Immediate => None,
+        let content = body.map(|(_, content)| content.to_string().into_bytes()).unwrap_or_default();
+        let answered = within(timeout, async {
+            let _in_flight = if rate_limited {
+                let rate_limit = self.shared.rate_limit.read().clone();
+                rate_limit.wait().await;
+                Some(self.shared.in_flight.acquire().await)
+            } else {
+                None
             };
-            let client = self.client();
-            let text = client.request_text(request).await?;
-            serde_json::from_str(&text)
-                .map_err(|error| RequestFault::Unanswered(format!("the answer is not JSON: {error}")))
-        };
-        let outcome = match tokio::time::timeout(limit, exchange).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(RequestFault::Unanswered(format!("no answer within {limit:?}"))),
-        };
-        if reads {
-            count_read("get", outcome.as_ref().err());
+            let body = self.answer(request.body(Body::from(content))).await?;
+            let content = read_whole(body, ANSWER_BYTES).await?;
+            serde_json::from_slice(&content)
+                .map_err(|error| RequestFault::Unanswered(format!("the answer is not as expected: {error}")))
+        });
+        let answered = answered.await;
+        self.record(reads.then_some("get"), answered.as_ref().err());
+        answered
+    }
+
+    /// Opens a watch; gives its lines, each an event.
+    pub(super) async fn watch(
+        &self,
+        path: &str,
+    ) -> Result<impl Stream<Item = Result<String, String>> + use<>, RequestFault> {
+        let request = Request::get(path)
+            .header(header::ACCEPT, "application/json")
+            // API servers since 1.37 compress each event by itself, which decoders of whole bodies do not read to the end.
+            .header(header::ACCEPT_ENCODING, "identity");
+        let opened = within(self.timeout(), self.answer(request.body(Body::empty()))).await;
+        self.record(Some("watch"), opened.as_ref().err());
+        opened.map(|body| lines(body, EVENT_BYTES))
+    }
+
+    /// The body of a successful answer.
+    async fn answer(&self, request: http::Result<Request<Body>>) -> Result<Body, RequestFault> {
+        let request = request.map_err(|error| RequestFault::unanswered(&error))?;
+        let response = self.client().send(request).await.map_err(|error| RequestFault::unanswered(&error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response.into_body());
         }
-        self.shared.health.request_ended(outcome.as_ref().err());
-        outcome
+        let content = read_whole(response.into_body(), ANSWER_BYTES).await?;
+        Err(RequestFault::answered(status.as_u16(), &content))
+    }
+
+    /// Counts a read, or the opening of a watch, and notes how the connection is doing.
+    fn record(&self, read: Option<&str>, fault: Option<&RequestFault>) {
+        if let Some(verb) = read {
+            let outcome = match fault {
+                None => "ok".to_owned(),
+                Some(fault) => fault.code().map_or_else(|| "unanswered".to_owned(), |code| code.to_string()),
+            };
+            metrics::kubernetes_read(verb, &outcome);
+        }
+        self.shared.health.request_ended(fault);
     }
 }
 
-/// Counts a read, or the opening of a watch.
-pub(super) fn count_read(verb: &str, fault: Option<&RequestFault>) {
-    match fault.map(RequestFault::code) {
-        None => metrics::kubernetes_read(verb, "ok"),
-        Some(None) => metrics::kubernetes_read(verb, "unanswered"),
-        Some(Some(code)) => metrics::kubernetes_read(verb, &code.to_string()),
-    }
+async fn within<T>(limit: Duration, answer: impl Future<Output = Result<T, RequestFault>>) -> Result<T, RequestFault> {
+    let late = |_| Err(RequestFault::Unanswered(format!("no answer within {limit:?}")));
+    timeout(limit, answer).await.unwrap_or_else(late)
+}
+
+async fn read_whole(body: Body, limit: usize) -> Result<Bytes, RequestFault> {
+    let read = Limited::new(body, limit).collect().await;
+    let content = read.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+        Some(_) => RequestFault::Unanswered(format!("the answer is larger than {limit} bytes")),
+        None => RequestFault::unanswered(&*error),
+    });
+    Ok(content?.to_bytes())
+}
+
+fn lines(body: Body, limit: usize) -> impl Stream<Item = Result<String, String>> {
+    let content = StreamReader::new(body.into_data_stream().map_err(std::io::Error::other));
+    FramedRead::new(content, LinesCodec::new_with_max_length(limit)).map_err(|error| with_causes(&error))
 }
 
 /// What may stand in a path segment as it is.
@@ -205,21 +207,21 @@ pub(super) fn segment(text: &str) -> impl std::fmt::Display + '_ {
 }
 
 /// A token bucket: `burst` requests at once, `qps` on average.
-struct Pace {
+struct RateLimit {
     interval: Duration,
     burst: u32,
     /// When the bucket will be full again.
     full_at: Mutex<Instant>,
 }
 
-impl Pace {
+impl RateLimit {
     fn new(qps: f64, burst: u32) -> Self {
         let interval = Duration::try_from_secs_f64(1.0 / qps).unwrap_or(Duration::ZERO);
         Self { interval, burst: burst.max(1), full_at: Mutex::new(Instant::now()) }
     }
 
-    /// Completes when one more request may go. A turn that is not waited for stays spent, which only slows down.
-    async fn turn(&self) {
+    /// Completes when one more request may go. A token whose wait is given up stays spent.
+    async fn wait(&self) {
         let start = {
             let now = Instant::now();
             let mut full_at = self.full_at.lock();
@@ -231,45 +233,33 @@ impl Pace {
     }
 }
 
-/// Growing pauses between tries, with jitter so that many clients do not come back at the same moment.
-#[derive(Debug)]
-pub(super) struct Pauses {
-    first: Duration,
-    longest: Duration,
-    next: Duration,
-}
-
-impl Pauses {
-    pub(super) fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest, next: first }
-    }
-
-    /// The next pause: between half and the whole of a doubling duration.
-    pub(super) fn next(&mut self) -> Duration {
-        let base = self.next;
-        self.next = (base * 2).min(self.longest);
-        base.mul_f64(0.5 + 0.5 * jitter::share())
-    }
-
-    pub(super) fn reset(&mut self) {
-        self.next = self.first;
-    }
+/// Retries after delays that double from `first` to `longest`, with up to as much jitter, without an end.
+pub(super) fn backoff(first: Duration, longest: Duration) -> ExponentialBuilder {
+    ExponentialBuilder::new()
+        .with_min_delay(first)
+        .with_max_delay(longest)
+        .without_max_times()
+        .with_jitter()
+        .with_jitter_seed(jitter::share().to_bits())
 }
 
 #[cfg(test)]
 mod tests {
+    use backon::BackoffBuilder as _;
+    use futures::StreamExt as _;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_goes_at_once_and_the_rest_at_the_stated_rate() {
-        let pace = Pace::new(10.0, 5);
+        let rate_limit = RateLimit::new(10.0, 5);
         let start = Instant::now();
         for _ in 0..5 {
-            pace.turn().await;
+            rate_limit.wait().await;
         }
         assert!(start.elapsed() < Duration::from_millis(10), "{:?}", start.elapsed());
         for _ in 0..10 {
-            pace.turn().await;
+            rate_limit.wait().await;
         }
         let took = start.elapsed();
         assert!(took >= Duration::from_millis(950) && took <= Duration::from_millis(1100), "{took:?}");
@@ -277,23 +267,42 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn idle_time_fills_the_bucket_no_further_than_the_burst() {
-        let pace = Pace::new(10.0, 5);
+        let rate_limit = RateLimit::new(10.0, 5);
         tokio::time::sleep(Duration::from_secs(60)).await;
         let start = Instant::now();
         for _ in 0..6 {
-            pace.turn().await;
+            rate_limit.wait().await;
         }
         assert!(start.elapsed() >= Duration::from_millis(90), "{:?}", start.elapsed());
     }
 
     #[test]
-    fn pauses_grow_to_their_limit() {
-        let mut pauses = Pauses::new(Duration::from_secs(1), Duration::from_secs(4));
-        let taken: Vec<_> = (0..5).map(|_| pauses.next()).collect();
-        assert!(taken[0] <= Duration::from_secs(1));
-        assert!(taken[4] >= Duration::from_secs(2) && taken[4] <= Duration::from_secs(4), "{taken:?}");
-        pauses.reset();
-        assert!(pauses.next() <= Duration::from_secs(1));
+    fn delays_grow_to_their_limit_and_differ() {
+        let delays: Vec<_> = backoff(Duration::from_secs(1), Duration::from_secs(4)).build().take(5).collect();
+        assert!(delays[0] >= Duration::from_secs(1) && delays[0] < Duration::from_secs(2), "{delays:?}");
+        assert!(delays[4] >= Duration::from_secs(4) && delays[4] < Duration::from_secs(8), "{delays:?}");
+        let others: Vec<_> = backoff(Duration::from_secs(1), Duration::from_secs(4)).build().take(5).collect();
+        assert_ne!(delays, others);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_large_is_an_error() {
+        let content = "{\"items\": []}";
+        assert_eq!(read_whole(Body::from(content.as_bytes().to_vec()), 40).await.unwrap(), content);
+        let refused = read_whole(Body::from(content.repeat(4).into_bytes()), 40).await.unwrap_err();
+        assert!(refused.to_string().contains("larger than 40 bytes"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_watch_may_go_on_for_ever_but_not_one_of_its_events() {
+        let read = async |content: String| {
+            let lines: Vec<_> = lines(Body::from(content.into_bytes()), 30).collect().await;
+            lines.into_iter().map(|line| line.is_ok()).collect::<Vec<bool>>()
+        };
+        let event = "{\"type\":\"ADDED\",\"object\":1}\n";
+        assert_eq!(read(event.repeat(3)).await, [true, true, true], "longer than any limit together");
+        let long = "{\"type\":\"ADDED\",\"object\":\"a long story without an end of the line";
+        assert_eq!(read(long.to_owned()).await, [false]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::requests::RequestFault;
+use super::faults::RequestFault;
 
 /// How the connection to the API server is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -21,7 +21,7 @@ pub struct ClusterStatus {
 }
 
 impl ClusterStatus {
-    /// Whether the API server answers and every open watch has seen its first list whole.
+    /// Whether the API server answers and the first list of every open watch has arrived whole.
     #[must_use]
     pub fn ready(&self) -> bool {
         self.reachable && self.watches.values().all(|watch| watch.synced)
@@ -52,31 +52,27 @@ impl fmt::Display for ClusterStatus {
 pub struct WatchStatus {
     /// Whether the first list has arrived whole.
     pub synced: bool,
-    /// Why the watch is interrupted at this moment, if it is.
+    /// Why the watch is interrupted now, if it is.
     pub interrupted: Option<String>,
+    /// How many there are. For a moment there can be two: the old one closes while a new one is open already.
+    #[serde(skip)]
+    open: u32,
 }
 
 /// Collects the status.
 #[derive(Debug, Default)]
-pub(super) struct Health {
-    facts: Mutex<Facts>,
+pub(super) struct ConnectionHealth {
+    status: Mutex<ClusterStatus>,
 }
 
-#[derive(Debug, Default)]
-struct Facts {
-    status: ClusterStatus,
-    /// Open watches by kind. For a moment there can be two: the old one closes while a new one is opened already.
-    open: BTreeMap<&'static str, u32>,
-}
-
-impl Health {
+impl ConnectionHealth {
     pub(super) fn snapshot(&self) -> ClusterStatus {
-        self.facts.lock().status.clone()
+        self.status.lock().clone()
     }
 
     /// A request ended. An answer with an error is still an answer.
     pub(super) fn request_ended(&self, fault: Option<&RequestFault>) {
-        let status = &mut self.facts.lock().status;
+        let mut status = self.status.lock();
         status.reachable = fault.is_none_or(|fault| fault.code().is_some());
         // Absence and conflicts are everyday answers, not errors of the connection.
         if let Some(fault) = fault
@@ -87,36 +83,34 @@ impl Health {
     }
 
     pub(super) fn watch_opened(&self, kind: &'static str) {
-        let mut facts = self.facts.lock();
-        *facts.open.entry(kind).or_default() += 1;
-        facts.status.watches.insert(kind, WatchStatus::default());
+        let mut status = self.status.lock();
+        let watch = status.watches.entry(kind).or_default();
+        *watch = WatchStatus { open: watch.open + 1, ..WatchStatus::default() };
     }
 
     pub(super) fn watch_closed(&self, kind: &'static str) {
-        let mut facts = self.facts.lock();
-        let open = facts.open.get(kind).copied().unwrap_or_default();
-        if open > 1 {
-            facts.open.insert(kind, open - 1);
-        } else {
-            facts.open.remove(kind);
-            facts.status.watches.remove(kind);
+        let mut status = self.status.lock();
+        if let Some(watch) = status.watches.get_mut(kind) {
+            watch.open -= 1;
         }
+        status.watches.retain(|_, watch| watch.open > 0);
     }
 
     pub(super) fn watch_synced(&self, kind: &'static str) {
-        if let Some(watch) = self.facts.lock().status.watches.get_mut(kind) {
-            *watch = WatchStatus { synced: true, interrupted: None };
+        if let Some(watch) = self.status.lock().watches.get_mut(kind) {
+            watch.synced = true;
+            watch.interrupted = None;
         }
     }
 
     pub(super) fn watch_resumed(&self, kind: &'static str) {
-        if let Some(watch) = self.facts.lock().status.watches.get_mut(kind) {
+        if let Some(watch) = self.status.lock().watches.get_mut(kind) {
             watch.interrupted = None;
         }
     }
 
     pub(super) fn watch_interrupted(&self, kind: &'static str, reason: &str) {
-        let status = &mut self.facts.lock().status;
+        let mut status = self.status.lock();
         status.last_error = Some((crate::clock::now(), format!("watch of {kind}: {reason}")));
         if let Some(watch) = status.watches.get_mut(kind) {
             watch.interrupted = Some(reason.to_owned());

@@ -1,121 +1,98 @@
-//! Objects as a watch last saw them, and who must look again.
+//! Objects as a watch last saw them, and the keys that changed since each reader last looked.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 
+/// Deletions that are remembered at most; a forgotten one only makes a reader ask the API server.
+const MAX_DELETED: usize = 5000;
+
 /// An object as a store keeps it.
-pub trait View: PartialEq + Send + Sync + 'static {
-    /// `metadata.resourceVersion`, if it is kept. It changes with every write, also with those that change nothing that we
-    /// look at.
-    fn version(&self) -> Option<&String>;
-    /// The same, to be changed.
-    fn version_mut(&mut self) -> Option<&mut String>;
+pub trait StoredView: PartialEq + Send + Sync + 'static {
+    /// `metadata.resourceVersion` of both, if it is kept. It changes with every write, also with those that change nothing
+    /// that is decoded.
+    fn versions<'a>(new: &'a mut Self, old: &'a Self) -> Option<(&'a mut String, &'a String)>;
 }
 
-impl View for NodeView {
-    fn version(&self) -> Option<&String> {
-        Some(&self.resource_version)
-    }
-
-    fn version_mut(&mut self) -> Option<&mut String> {
-        Some(&mut self.resource_version)
+impl StoredView for NodeView {
+    fn versions<'a>(new: &'a mut Self, old: &'a Self) -> Option<(&'a mut String, &'a String)> {
+        Some((&mut new.resource_version, &old.resource_version))
     }
 }
 
-impl View for ServiceView {
-    fn version(&self) -> Option<&String> {
-        Some(&self.resource_version)
-    }
-
-    fn version_mut(&mut self) -> Option<&mut String> {
-        Some(&mut self.resource_version)
+impl StoredView for ServiceView {
+    fn versions<'a>(new: &'a mut Self, old: &'a Self) -> Option<(&'a mut String, &'a String)> {
+        Some((&mut new.resource_version, &old.resource_version))
     }
 }
 
-impl View for EndpointsView {
-    fn version(&self) -> Option<&String> {
-        None
-    }
-
-    fn version_mut(&mut self) -> Option<&mut String> {
+impl StoredView for EndpointsView {
+    fn versions<'a>(_: &'a mut Self, _: &'a Self) -> Option<(&'a mut String, &'a String)> {
         None
     }
 }
 
-/// Whether something other than the version differs.
-fn differs<V: View>(new: &mut Arc<V>, old: &V) -> bool {
-    let Some((version, old_version)) = Arc::get_mut(new).and_then(View::version_mut).zip(old.version()) else {
-        return **new != *old;
-    };
-    // Made the same for the comparison: cheaper than a copy of all the rest.
-    let own = std::mem::replace(version, old_version.clone());
+/// Whether something other than the resourceVersion differs.
+fn differs<V: StoredView>(new: &mut Arc<V>, old: &V) -> bool {
+    let versions = Arc::get_mut(new).and_then(|new| V::versions(new, old));
+    // Made equal for the comparison: cheaper than a copy of all the rest.
+    let own = versions.map(|(version, old)| std::mem::replace(version, old.clone()));
     let differs = **new != *old;
-    if let Some(version) = Arc::get_mut(new).and_then(View::version_mut) {
+    if let Some(own) = own
+        && let Some((version, _)) = Arc::get_mut(new).and_then(|new| V::versions(new, old))
+    {
         *version = own;
     }
     differs
 }
 
-/// Deletions that are remembered at most; forgetting one only makes somebody ask again.
-const REMEMBERED: usize = 5000;
-
 /// The objects of one kind. Reading never waits for the API server.
 #[derive(Debug)]
 pub struct Store<V> {
-    content: RwLock<Content<V>>,
-    readers: Mutex<Vec<Weak<Reader>>>,
-    synced: AtomicBool,
-    first_list: Notify,
-    /// What the API server said was deleted, and is not there again; what a list lacked is not in it.
-    deleted: Mutex<BTreeSet<ObjectKey>>,
+    objects: RwLock<Objects<V>>,
+    readers: Mutex<Vec<Weak<ChangedKeys>>>,
+    synced: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
-struct Content<V> {
+struct Objects<V> {
     views: BTreeMap<ObjectKey, Arc<V>>,
-    /// Objects that are there, and of which nothing is kept. None of them is among the views.
-    left_out: HashSet<ObjectKey>,
-    /// All views, once somebody wanted them all, until something changes.
+    /// Objects that exist, and of which no view is kept.
+    skipped: HashSet<ObjectKey>,
+    /// All views, once a reader wanted them all, until something changes.
     all: Option<Arc<[Arc<V>]>>,
+    /// What the API server reported as deleted, and does not exist again. What a list lacked is not in it.
+    deleted: BTreeSet<ObjectKey>,
 }
 
-impl<V> Default for Content<V> {
-    fn default() -> Self {
-        Self { views: BTreeMap::new(), left_out: HashSet::new(), all: None }
-    }
-}
-
-/// What a store knows of an object.
+/// What a store has of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known<V> {
-    /// This.
+pub enum StoreEntry<V> {
+    /// Its view.
     Kept(Arc<V>),
-    /// That it is there; what it holds is still to be read.
-    LeftOut,
-    /// That it is not there.
+    /// It exists, and is still to be read.
+    Skipped,
+    /// It does not exist.
     Absent,
 }
 
-/// One reader's set of keys that changed since it last asked; deletions and what a relist found missing included.
+/// One reader's set of keys that changed since it last asked; deletions and what a new list lacked included.
 #[derive(Debug)]
-pub struct Dirty {
-    reader: Arc<Reader>,
+pub struct DirtyKeys {
+    changed: Arc<ChangedKeys>,
 }
 
 #[derive(Debug, Default)]
-struct Reader {
+struct ChangedKeys {
     keys: Mutex<BTreeSet<ObjectKey>>,
     arrived: Notify,
 }
 
-impl Reader {
+impl ChangedKeys {
     fn add<'a>(&self, keys: impl IntoIterator<Item = &'a ObjectKey>) {
         self.keys.lock().extend(keys.into_iter().cloned());
         self.arrived.notify_one();
@@ -123,107 +100,91 @@ impl Reader {
 }
 
 impl<V> Store<V> {
+    /// An empty store whose first list is still to come.
+    #[must_use]
+    pub fn new() -> Self {
+        let objects = Objects { views: BTreeMap::new(), skipped: HashSet::new(), all: None, deleted: BTreeSet::new() };
+        Self { objects: RwLock::new(objects), readers: Mutex::default(), synced: watch::Sender::new(false) }
+    }
+
     /// One object.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
-        self.content.read().views.get(key).cloned()
+        self.objects.read().views.get(key).cloned()
     }
 
     /// What is known of an object, for a kind of which not all are kept.
     #[must_use]
-    pub fn look_up(&self, key: &ObjectKey) -> Known<V> {
-        let content = self.content.read();
-        match content.views.get(key) {
-            Some(view) => Known::Kept(view.clone()),
-            None if content.left_out.contains(key) => Known::LeftOut,
-            None => Known::Absent,
+    pub fn look_up(&self, key: &ObjectKey) -> StoreEntry<V> {
+        let objects = self.objects.read();
+        match objects.views.get(key) {
+            Some(view) => StoreEntry::Kept(view.clone()),
+            None if objects.skipped.contains(key) => StoreEntry::Skipped,
+            None => StoreEntry::Absent,
         }
     }
 
     /// All objects, in the order of their keys.
     #[must_use]
     pub fn all(&self) -> Arc<[Arc<V>]> {
-        if let Some(all) = &self.content.read().all {
+        if let Some(all) = &self.objects.read().all {
             return all.clone();
         }
-        let mut content = self.content.write();
-        let Content { views, all, .. } = &mut *content;
+        let mut objects = self.objects.write();
+        let Objects { views, all, .. } = &mut *objects;
         all.get_or_insert_with(|| views.values().cloned().collect()).clone()
     }
 
     /// How many objects are kept.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.content.read().views.len()
+        self.objects.read().views.len()
     }
 
-    /// Whether there are none, not even some that are left out.
+    /// Whether no object exists, not even one that was skipped.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let content = self.content.read();
-        content.views.is_empty() && content.left_out.is_empty()
+        let objects = self.objects.read();
+        objects.views.is_empty() && objects.skipped.is_empty()
     }
 
     /// Completes when the first list has arrived whole.
     pub async fn synced(&self) {
-        let mut first_list = pin!(self.first_list.notified());
-        // From here on it is not missed.
-        first_list.as_mut().enable();
-        if !self.is_synced() {
-            first_list.await;
-        }
+        // The sender lives in `self`.
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
     /// Whether the first list has arrived whole.
     #[must_use]
     pub fn is_synced(&self) -> bool {
-        self.synced.load(Ordering::Acquire)
+        *self.synced.borrow()
     }
 
     /// From now on, keys that change; all present keys count as changed at first.
     #[must_use]
-    pub fn subscribe(&self) -> Dirty {
-        let reader = Arc::new(Reader::default());
+    pub fn subscribe(&self) -> DirtyKeys {
+        let changed = Arc::new(ChangedKeys::default());
         // Registered before reading: a change in between is then reported twice rather than never.
-        self.readers.lock().push(Arc::downgrade(&reader));
-        let content = self.content.read();
-        if !content.views.is_empty() {
-            reader.add(content.views.keys());
+        self.readers.lock().push(Arc::downgrade(&changed));
+        let objects = self.objects.read();
+        if !objects.views.is_empty() {
+            changed.add(objects.views.keys());
         }
-        drop(content);
-        Dirty { reader }
+        DirtyKeys { changed }
     }
 
-    /// An empty store whose first list is still to come.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            content: RwLock::default(),
-            readers: Mutex::default(),
-            synced: AtomicBool::new(false),
-            first_list: Notify::new(),
-            deleted: Mutex::default(),
-        }
-    }
-
-    /// Names of the objects whose deletion was watched, as far as they are remembered. What merely is not there may
-    /// have been lost by the API server, as by one that was restored from a backup.
+    /// Names of the objects whose deletion was watched, as far as they are remembered. An object that is merely absent may
+    /// have been lost by the API server, such as one that was restored from a backup.
     #[must_use]
     pub fn deleted(&self) -> BTreeSet<String> {
-        self.deleted.lock().iter().map(|key| key.name.clone()).collect()
+        self.objects.read().deleted.iter().map(|key| key.name.clone()).collect()
     }
 
     fn notify(&self, keys: &[ObjectKey]) {
         if keys.is_empty() {
             return;
         }
-        self.readers.lock().retain(|reader| match reader.upgrade() {
-            Some(reader) => {
-                reader.add(keys);
-                true
-            }
-            None => false,
-        });
+        self.readers.lock().retain(|reader| reader.upgrade().inspect(|reader| reader.add(keys)).is_some());
     }
 }
 
@@ -233,81 +194,66 @@ impl<V> Default for Store<V> {
     }
 }
 
-impl<V: View> Store<V> {
+impl<V: StoredView> Store<V> {
     /// An object was added or changed.
     pub fn apply(&self, key: ObjectKey, view: impl Into<Arc<V>>) {
-        self.deleted.lock().remove(&key);
-        let changed = self.content.write().put(&key, view.into());
+        let changed = self.objects.write().put(&key, view.into());
         if changed {
             self.notify(&[key]);
         }
     }
 
-    /// An object is there, and is not kept (any more).
-    pub fn leave_out(&self, key: ObjectKey) {
-        let mut content = self.content.write();
-        let was_kept = content.remove(&key);
-        content.left_out.insert(key.clone());
-        drop(content);
+    /// An object exists, and is not kept (any more).
+    pub fn skip(&self, key: ObjectKey) {
+        let mut objects = self.objects.write();
+        let was_kept = objects.remove(&key);
+        objects.skipped.insert(key.clone());
+        drop(objects);
         if was_kept {
             self.notify(&[key]);
         }
     }
 
-    /// An object is gone.
+    /// An object was deleted.
     pub fn delete(&self, key: &ObjectKey) {
-        let mut content = self.content.write();
-        let existed = content.remove(key) | content.left_out.remove(key);
-        drop(content);
-        if existed {
-            let mut deleted = self.deleted.lock();
-            if deleted.len() >= REMEMBERED {
-                deleted.pop_first();
+        let mut objects = self.objects.write();
+        if objects.remove(key) | objects.skipped.remove(key) {
+            if objects.deleted.len() >= MAX_DELETED {
+                objects.deleted.pop_first();
             }
-            deleted.insert(key.clone());
-            drop(deleted);
+            objects.deleted.insert(key.clone());
+            drop(objects);
             self.notify(std::slice::from_ref(key));
         }
     }
 
-    /// A whole list arrived: what is neither in `listed` nor in `keep` is gone. `keep` names objects that were listed
-    /// but could not be read, `left_out` those of which nothing is kept.
+    /// A whole list arrived: what is neither in `listed` nor in `unreadable` does not exist. `unreadable` names objects that
+    /// were listed but could not be decoded, `skipped` those of which no view is kept.
     pub fn reset(
         &self,
         listed: Vec<(ObjectKey, impl Into<Arc<V>>)>,
-        keep: &HashSet<ObjectKey>,
-        left_out: HashSet<ObjectKey>,
+        unreadable: &HashSet<ObjectKey>,
+        skipped: HashSet<ObjectKey>,
     ) {
-        let mut changed = Vec::new();
-        let mut content = self.content.write();
-        content.all = None;
-        let present: HashSet<&ObjectKey> = listed.iter().map(|(key, _)| key).chain(keep).collect();
-        content.views.retain(|key, _| {
-            let stays = present.contains(key);
-            if !stays {
-                changed.push(key.clone());
-            }
-            stays
-        });
-        let before = std::mem::replace(&mut content.left_out, left_out);
-        changed.extend(before.into_iter().filter(|key| !content.left_out.contains(key) && !present.contains(key)));
-        drop(present);
-        let mut deleted = self.deleted.lock();
-        listed.iter().for_each(|(key, _)| drop(deleted.take(key)));
-        drop(deleted);
+        let mut objects = self.objects.write();
+        objects.all = None;
+        let present: HashSet<&ObjectKey> = listed.iter().map(|(key, _)| key).chain(unreadable).collect();
+        let mut changed: Vec<ObjectKey> = objects.views.keys().filter(|key| !present.contains(key)).cloned().collect();
+        changed.iter().for_each(|key| drop(objects.views.remove(key)));
+        let before = std::mem::replace(&mut objects.skipped, skipped);
+        changed.extend(before.into_iter().filter(|key| !objects.skipped.contains(key) && !present.contains(key)));
         for (key, view) in listed {
-            if content.put(&key, view.into()) {
+            if objects.put(&key, view.into()) {
                 changed.push(key);
             }
         }
-        drop(content);
+        drop(objects);
         self.notify(&changed);
-        self.synced.store(true, Ordering::Release);
-        self.first_list.notify_waiters();
+        self.synced.send_replace(true);
     }
 }
 
-impl<V> Content<V> {
+impl<V> Objects<V> {
     /// Returns whether it was kept.
     fn remove(&mut self, key: &ObjectKey) -> bool {
         self.all = None;
@@ -315,34 +261,27 @@ impl<V> Content<V> {
     }
 }
 
-impl<V: View> Content<V> {
+impl<V: StoredView> Objects<V> {
     /// Stores a view; returns whether readers must look again.
     fn put(&mut self, key: &ObjectKey, mut view: Arc<V>) -> bool {
-        self.left_out.remove(key);
+        self.skipped.remove(key);
+        self.deleted.remove(key);
         self.all = None;
-        match self.views.get_mut(key) {
-            Some(old) => {
-                let differs = differs(&mut view, old);
-                *old = view;
-                differs
-            }
-            None => {
-                self.views.insert(key.clone(), view);
-                true
-            }
-        }
+        let changed = self.views.get(key).is_none_or(|old| differs(&mut view, old));
+        self.views.insert(key.clone(), view);
+        changed
     }
 }
 
-impl Dirty {
+impl DirtyKeys {
     /// Waits until some key changed, then gives all that did. Nothing is lost if the future is dropped.
     pub async fn next(&mut self) -> BTreeSet<ObjectKey> {
         loop {
-            let keys = std::mem::take(&mut *self.reader.keys.lock());
+            let keys = std::mem::take(&mut *self.changed.keys.lock());
             if !keys.is_empty() {
                 return keys;
             }
-            self.reader.arrived.notified().await;
+            self.changed.arrived.notified().await;
         }
     }
 }
@@ -368,7 +307,7 @@ mod tests {
     }
 
     /// What the reader has to look at now; empty if nothing.
-    async fn pending(dirty: &mut Dirty) -> BTreeSet<ObjectKey> {
+    async fn pending(dirty: &mut DirtyKeys) -> BTreeSet<ObjectKey> {
         tokio::time::timeout(Duration::from_millis(1), dirty.next()).await.unwrap_or_default()
     }
 
@@ -416,19 +355,19 @@ mod tests {
         store.reset(vec![node("a", "1", "")], &HashSet::new(), HashSet::from([b.clone()]));
         let mut dirty = store.subscribe();
         assert_eq!(pending(&mut dirty).await, keys(&["a"]), "nobody can use b yet");
-        assert_eq!((store.look_up(&b), store.len()), (Known::LeftOut, 1));
-        store.leave_out(a.clone());
-        assert_eq!((pending(&mut dirty).await, store.look_up(&a)), (keys(&["a"]), Known::LeftOut));
+        assert_eq!((store.look_up(&b), store.len()), (StoreEntry::Skipped, 1));
+        store.skip(a.clone());
+        assert_eq!((pending(&mut dirty).await, store.look_up(&a)), (keys(&["a"]), StoreEntry::Skipped));
         assert!(!store.is_empty());
         let (key, view) = node("b", "1", "");
         store.apply(key, view);
         assert_eq!(pending(&mut dirty).await, keys(&["b"]));
-        assert!(matches!(store.look_up(&b), Known::Kept(_)));
+        assert!(matches!(store.look_up(&b), StoreEntry::Kept(_)));
         store.delete(&a);
-        assert_eq!((pending(&mut dirty).await, store.look_up(&a)), (keys(&["a"]), Known::Absent));
-        store.leave_out(b.clone());
+        assert_eq!((pending(&mut dirty).await, store.look_up(&a)), (keys(&["a"]), StoreEntry::Absent));
+        store.skip(b.clone());
         store.reset(Vec::<(ObjectKey, NodeView)>::new(), &HashSet::new(), HashSet::new());
-        assert_eq!((pending(&mut dirty).await, store.look_up(&b)), (keys(&["b"]), Known::Absent));
+        assert_eq!((pending(&mut dirty).await, store.look_up(&b)), (keys(&["b"]), StoreEntry::Absent));
     }
 
     #[test]

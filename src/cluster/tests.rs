@@ -1,5 +1,7 @@
 //! The whole of it against a simulated API server over loopback, old and new.
 
+pub(in crate::cluster) mod fake;
+
 use serde_json::json;
 use sim::cluster::{Cluster as Server, NodeSpec, Version};
 use tokio::time::{Instant, timeout};
@@ -23,7 +25,7 @@ async fn connected(version: Version) -> (Server, Cluster, tempfile::TempDir) {
 }
 
 /// Waits until the store holds what `holds` looks for.
-async fn until<V: View>(watched: &Watched<V>, mut holds: impl FnMut(&Store<V>) -> bool) {
+async fn until<V: StoredView>(watched: &Watched<V>, mut holds: impl FnMut(&Store<V>) -> bool) {
     let mut dirty = watched.store.subscribe();
     timeout(LONG, async {
         while !holds(&watched.store) {
@@ -64,7 +66,14 @@ async fn every_version_is_read_written_and_reported_to() {
         assert!(matches!(stale, Err(WriteFault::Conflict(_))), "{version:?} {stale:?}");
 
         let status = json!({ "status": { "conditions": [{ "type": "NetworkUnavailable", "status": "False" }] } });
-        cluster.patch(&permit, Kind::Node, &node, Some("status"), PatchKind::Strategic, &status).await.unwrap();
+        let change = Patch {
+            kind: ObjectKind::Node,
+            key: &node,
+            subresource: Some("status"),
+            format: PatchFormat::Strategic,
+            body: &status,
+        };
+        cluster.patch(&permit, change).await.unwrap();
         until(&nodes, |store| store.get(&node).is_some_and(|node| node.network_unavailable.is_some())).await;
 
         let view = nodes.store.get(&node).unwrap();

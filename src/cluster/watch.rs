@@ -1,432 +1,354 @@
-//! Keeps a store filled: list, then watch from there, for ever.
+//! Keeps a store filled: list, then watch from there.
 //!
 //! ```text
-//!            +-- list fails: pause --+
-//!            v                       |
-//!  open --> list --> watch --+-------+
+//!            +-- list fails: backoff --+
+//!            v                         |
+//!  open --> list --> watch --+---------+
 //!   ^                  ^     |
-//!   |                  +-----+  ended in time, or dropped fewer than RELIST_AFTER times in a row: watch on
-//!   +------------------------+  version too old or ahead of the server's, stream unreadable, dropped again and again:
-//!                               list anew
+//!   |                  +-----+  ended, or connection lost: resume from the last resourceVersion
+//!   +------------------------+  resourceVersion expired (410 Gone) or regressed, another API is to be read, event unreadable:
+//!                               list again
 //! ```
 //!
-//! Lists come in pages instead of as a stream, since streaming lists need a recent API server and fail without a way
-//! back on others. Objects become views one by one as they arrive, and are dropped.
+//! This is not `kube::runtime::watcher`, because that resumes a watch without a look at the server (a resourceVersion that
+//! regressed after a restore would stay unnoticed), resumes without a pause where a server ends every watch at once, and
+//! does not end where the answer to a watch is 410 itself or a list names itself as its next page.
+//!
+//! Lists come in pages instead of as a stream, since streaming lists need a recent API server and fail without a fallback
+//! on others. Objects become views one by one as they arrive, and are dropped.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::TryStreamExt;
-use http::Request;
-use kube::core::WatchEvent;
+use backon::BackoffBuilder as _;
+use futures::TryStreamExt as _;
+use serde::Deserialize;
 use serde_json::Value;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{debug, info, warn};
 
-use super::Watched;
-use super::reflector::Intake;
-use super::requests::{Pauses, RequestFault, Requests, count_read, segment};
-use super::store::Dirty;
-use super::writes::denied;
+use super::faults::RequestFault;
+use super::objects::{self, Listed};
+use super::reflector::Reflector;
+use super::requests::{Requests, backoff, segment};
+use super::store::DirtyKeys;
+use super::watched::Watched;
+use crate::jitter;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 
-/// Objects in one page of a list: nodes are large, and a page is in memory as a whole.
-const PAGE: u32 = 100;
-/// More pages than any cluster has; a list that does not end is not a list.
-const MOST_PAGES: usize = 2000;
-/// The API server ends a watch after this time and up to half more. Short enough that a connection that died without
-/// a sign is noticed soon; continuing a watch costs one request.
+/// The API server ends a watch after this time and up to half more. Short enough that a connection that died silently is
+/// noticed soon; continuing a watch costs one request.
 const WATCH_SECONDS: f64 = 120.0;
 /// How much later than that the end of a watch may be noticed.
 const WATCH_GRACE: Duration = Duration::from_secs(15);
-/// So many watches in a row that could not be kept open lead to a new list: the server may be a different one.
-const RELIST_AFTER: u32 = 3;
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// A watch that lasted this long was a good one: what ended it is not the same as what ended the one before.
+/// A watch that ends sooner was refused, in effect; reopening it at once would be a tight loop.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// A watch that lasted this long was a good one: its end has another cause than the one before, and backoff starts anew.
 const LASTING: Duration = Duration::from_secs(10);
+const FIRST_DELAY: Duration = Duration::from_millis(300);
+const LONGEST_DELAY: Duration = Duration::from_secs(15);
 
-/// A collection of objects, and what to do with them.
-pub(super) struct Resource {
+/// A collection of objects at the API server, and where they go.
+pub(super) struct WatchedCollection {
     /// Such as `/api/v1/nodes`.
     pub(super) path: &'static str,
     /// Such as `nodes`, for messages about permissions.
     pub(super) plural: &'static str,
-    pub(super) intake: Box<dyn Intake>,
+    pub(super) reflector: Box<dyn Reflector>,
 }
 
-/// Why a watch ended.
-enum End {
-    /// The server ended it in time.
-    InTime,
-    /// It cannot go on from where it was.
-    ListAnew(String),
-    /// It could not be opened, or broke.
-    Dropped(String),
+/// Why a watch cannot just go on.
+enum Interruption {
+    /// It can be resumed, after a pause.
+    Resume(String),
+    /// Only a new list helps.
+    ListAgain(String),
 }
 
-/// Lists and watches the first of `candidates` that the server offers and lets us read. Never ends by itself.
-///
-/// Where `scope` decides what is kept, its list comes first.
-pub(super) async fn keep_filled(
-    kind: &'static str,
-    requests: Requests,
-    mut candidates: Vec<Resource>,
-    scope: Option<Watched<ServiceView>>,
-) {
-    let health = requests.health().clone();
-    if let Some(scope) = &scope {
-        scope.store.synced().await;
-    }
-    let mut rescoped = scope.as_ref().map(|scope| scope.store.subscribe());
-    let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
-    let mut before = None;
-    loop {
-        match list_first(kind, &requests, &mut candidates, before).await {
-            Ok((chosen, version)) => {
-                before = Some(chosen);
-                debug!(kind, path = candidates[chosen].path, version, "listed");
-                health.watch_synced(kind);
-                let started = Instant::now();
-                let reason = follow(kind, &requests, &mut candidates, chosen, version, &mut rescoped).await;
-                info!(kind, reason, "listing anew");
-                if started.elapsed() >= LASTING {
-                    pauses.reset();
-                }
-            }
-            Err(reason) => {
-                warn!(kind, reason, "the list failed; trying again");
-                health.watch_interrupted(kind, &reason);
-            }
-        }
-        sleep(pauses.next()).await;
-    }
+/// Lists and watches the first of `candidates` that the server offers and permits.
+pub(super) struct ListWatch {
+    pub(super) kind: &'static str,
+    pub(super) requests: Requests,
+    pub(super) candidates: Vec<WatchedCollection>,
+    /// Services on which it depends what is kept.
+    pub(super) scope: Option<Watched<ServiceView>>,
 }
 
-/// Lists the first candidate that can be listed; gives its index and the version of the list. `before` is the one that
-/// was listed last.
-async fn list_first(
-    kind: &'static str,
-    requests: &Requests,
-    candidates: &mut [Resource],
-    before: Option<usize>,
-) -> Result<(usize, String), String> {
-    let mut refusal = None;
-    for index in 0..candidates.len() {
-        match list(requests, &mut candidates[index]).await {
-            Ok(version) => {
-                if let Some(reason) = refusal {
-                    warn!(reason, instead = candidates[index].path, "reading an older kind of object instead");
-                }
-                let ahead = older_is_ahead(kind, requests, candidates, index, before).await?;
-                let (chosen, version) = ahead.unwrap_or((index, version));
-                candidates[chosen].intake.finish();
-                return Ok((chosen, version));
-            }
-            Err(fault) => match fault.code() {
-                Some(404) => debug!(path = candidates[index].path, "not offered by this API server"),
-                Some(401 | 403) => {
-                    let plural = candidates[index].plural;
-                    refusal.get_or_insert_with(|| denied("list", plural, &fault.to_string()));
-                }
-                _ => return Err(fault.to_string()),
-            },
-        }
-    }
-    Err(refusal.unwrap_or_else(|| "the API server does not offer this kind of object".into()))
-}
-
-/// After an upgrade the API server offers slices before its controllers have made them. Whoever took them at their word
-/// then would see Services without endpoints. So Endpoints are read until each that has addresses has a slice with some:
-/// whenever the kind changes, and at the start if nobody has a slice. Gives what [`list_first`] should use instead.
-async fn older_is_ahead(
-    kind: &'static str,
-    requests: &Requests,
-    candidates: &mut [Resource],
-    newer: usize,
-    before: Option<usize>,
-) -> Result<Option<(usize, String)>, String> {
-    let Some(filled) = candidates[newer].intake.with_addresses() else { return Ok(None) };
-    // The API server itself makes this one, without any controller.
-    let counts =
-        |service: &&ObjectKey| (service.namespace.as_str(), service.name.as_str()) != ("default", "kubernetes");
-    let changes = match before {
-        None => newer > 0 && !filled.iter().any(|service| counts(&service)),
-        Some(before) => candidates[before].plural != candidates[newer].plural,
-    };
-    let plural = candidates[newer].plural;
-    let Some(older) = (newer + 1..candidates.len()).find(|index| changes && candidates[*index].plural != plural) else {
-        return Ok(None);
-    };
-    let version = match list(requests, &mut candidates[older]).await {
-        Ok(version) => version,
-        Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => return Ok(None),
-        Err(fault) => return Err(fault.to_string()),
-    };
-    let needed = candidates[older].intake.with_addresses().unwrap_or_default();
-    let missing: Vec<_> = needed.difference(&filled).filter(counts).collect();
-    let Some(first) = missing.first() else { return Ok(None) };
-    info!(kind, missing = missing.len(), %first, "slices are offered but not made yet; reading Endpoints until they are");
-    Ok(Some((older, version)))
-}
-
-/// Lists one resource, page by page; it is used once its intake is told to finish.
-async fn list(requests: &Requests, resource: &mut Resource) -> Result<String, RequestFault> {
-    let mut query = format!("?limit={PAGE}");
-    let mut before = String::new();
-    resource.intake.begin();
-    for _ in 0..MOST_PAGES {
-        let page = match requests.get(&format!("{}{query}", resource.path)).await {
-            // The list took so long that its version is forgotten: once more, in one piece.
-            Err(fault) if fault.code() == Some(410) && query.contains("&continue=") => {
-                query.clear();
-                resource.intake.begin();
-                continue;
-            }
-            page => Page::read(page?)?,
-        };
-        for object in page.items {
-            resource.intake.listed(object);
-        }
-        if page.continuation.is_empty() {
-            return Ok(page.version);
-        }
-        // A page that names itself as the next one would be read for ever.
-        if page.continuation == before {
-            break;
-        }
-        query = format!("?limit={PAGE}&continue={}", segment(&page.continuation));
-        before = page.continuation;
-    }
-    resource.intake.begin();
-    Err(RequestFault::Unanswered(format!("the list does not end, or has more than {MOST_PAGES} pages")))
-}
-
-struct Page {
-    version: String,
-    continuation: String,
-    items: Vec<Value>,
-}
-
-impl Page {
-    /// Strict, because a thing that is no list must not look like an empty one.
-    fn read(mut answer: Value) -> Result<Self, RequestFault> {
-        let metadata = |field: &str| {
-            let text = answer.pointer(&format!("/metadata/{field}")).and_then(Value::as_str);
-            text.unwrap_or_default().to_owned()
-        };
-        let (version, continuation) = (metadata("resourceVersion"), metadata("continue"));
-        let items = match answer.get_mut("items").map(Value::take) {
-            Some(Value::Array(items)) => items,
-            // How Go writes an empty list.
-            Some(Value::Null) => Vec::new(),
-            _ => return Err(RequestFault::Unanswered("the answer to a list has no items".into())),
-        };
-        if version.is_empty() {
-            return Err(RequestFault::Unanswered("the answer to a list has no resourceVersion".into()));
-        }
-        Ok(Self { version, continuation, items })
-    }
-}
-
-/// Watches from `version` on for as long as that is possible; tells why it no longer is.
-async fn follow(
-    kind: &'static str,
-    requests: &Requests,
-    candidates: &mut [Resource],
+/// The collection that is read, and the resourceVersion that is known of it.
+struct Position {
     chosen: usize,
-    mut version: String,
-    rescoped: &mut Option<Dirty>,
-) -> String {
-    let health = requests.health();
-    let mut pauses = Pauses::new(FIRST_PAUSE, LONGEST_PAUSE);
-    let mut drops = 0;
-    loop {
-        let started = Instant::now();
-        match watch_once(kind, requests, &mut candidates[chosen], &mut version, rescoped).await {
-            End::InTime => {
-                drops = 0;
-                pauses.reset();
-                if let Some(reason) = became_another(requests, candidates, chosen, &version).await {
-                    return reason;
+    version: String,
+}
+
+impl ListWatch {
+    /// Never ends by itself. Where a scope decides what is kept, its list comes first.
+    pub(super) async fn run(mut self) {
+        let health = self.requests.health().clone();
+        let mut changed_scope = None;
+        if let Some(scope) = &self.scope {
+            scope.store.synced().await;
+            changed_scope = Some(scope.store.subscribe());
+        }
+        let mut delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
+        let mut before = None;
+        loop {
+            match self.list_first(before).await {
+                Ok(position) => {
+                    before = Some(position.chosen);
+                    debug!(kind = self.kind, path = self.candidates[position.chosen].path, "listed");
+                    health.watch_synced(self.kind);
+                    let started = Instant::now();
+                    let reason = self.follow(position, &mut changed_scope).await;
+                    info!(kind = self.kind, reason, "listing again");
+                    if started.elapsed() >= LASTING {
+                        delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
+                    }
+                }
+                Err(reason) => {
+                    warn!(kind = self.kind, reason, "the list failed; retrying");
+                    health.watch_interrupted(self.kind, &reason);
                 }
             }
-            End::ListAnew(reason) => return reason,
-            End::Dropped(reason) => {
-                if started.elapsed() >= LASTING {
-                    drops = 0;
-                    pauses.reset();
-                }
-                drops += 1;
-                debug!(kind, reason, drops, "watch dropped");
-                health.watch_interrupted(kind, &reason);
-                if drops >= RELIST_AFTER {
-                    return reason;
-                }
-                sleep(pauses.next()).await;
-                if let Some(reason) = became_another(requests, candidates, chosen, &version).await {
-                    return reason;
-                }
-            }
+            // Replicas lose their watches together; the jitter keeps their lists apart.
+            sleep(delays.next().unwrap_or(LONGEST_DELAY)).await;
         }
     }
-}
 
-/// Why a watch cannot simply be opened again after it has ended: there may be a newer server now, or one with older objects.
-/// As long as nobody says whether it is newer, it counts as such, since a watch that was opened would hide it for minutes.
-async fn became_another(requests: &Requests, candidates: &[Resource], chosen: usize, version: &str) -> Option<String> {
-    match readable(requests, &candidates[..chosen]).await {
-        Ok(Some(better)) => Some(format!("{better} can be read now")),
-        Ok(None) => went_back(requests, candidates[chosen].path, version).await,
-        Err(fault) => Some(fault.to_string()),
-    }
-}
-
-/// The first of `resources` that can be read; a fault if nobody says whether one can.
-async fn readable(requests: &Requests, resources: &[Resource]) -> Result<Option<&'static str>, RequestFault> {
-    for resource in resources {
-        match requests.get(&format!("{}?limit=1", resource.path)).await {
-            Ok(_) => return Ok(Some(resource.path)),
-            Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => {}
-            Err(fault) => return Err(fault),
-        }
-    }
-    Ok(None)
-}
-
-/// One object of the newest list; only the version of the list matters.
-const NEWEST: &str = "resourceVersion=&limit=1";
-
-/// Whether the server is at an earlier version than the one that was watched from: its objects were restored from a
-/// backup. A watch from there would stay silent until it has caught up, and miss all that happens until then.
-async fn went_back(requests: &Requests, path: &'static str, watched: &str) -> Option<String> {
-    // An empty version asks for the newest that there is.
-    let answer = requests.get(&format!("{path}?{NEWEST}")).await.ok()?;
-    let now = Page::read(answer).ok()?.version;
-    // Versions are to be compared for equality only; where they are no numbers, nothing can be said.
-    let (before, after) = (watched.parse::<u64>().ok()?, now.parse::<u64>().ok()?);
-    if after >= before {
-        return None;
-    }
-    let reason = format!("the API server went back from version {before} to {after}, as after a restore from a backup");
-    warn!(path, "{reason}; everything is looked at anew");
-    Some(reason)
-}
-
-/// One watch; moves `version` forward with what arrives.
-async fn watch_once(
-    kind: &'static str,
-    requests: &Requests,
-    resource: &mut Resource,
-    version: &mut String,
-    rescoped: &mut Option<Dirty>,
-) -> End {
-    let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * crate::jitter::share()));
-    let uri = format!(
-        "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
-        resource.path,
-        segment(version),
-        lasts.as_secs()
-    );
-    let request = match Request::get(uri).header(http::header::ACCEPT, "application/json").body(Vec::new()) {
-        Ok(request) => request,
-        Err(error) => return End::Dropped(error.to_string()),
-    };
-    let started = Instant::now();
-    let client = requests.client();
-    let opened = match timeout(requests.timeout(), client.request_events::<Value>(request)).await {
-        Ok(opened) => opened.map_err(RequestFault::from),
-        Err(_) => Err(RequestFault::Unanswered(format!("no answer within {:?}", requests.timeout()))),
-    };
-    count_read("watch", opened.as_ref().err());
-    requests.health().request_ended(opened.as_ref().err());
-    let mut stream = match opened {
-        Ok(stream) => pin!(stream),
-        Err(fault) => {
-            return match fault.code() {
-                Some(410) => End::ListAnew("the version is too old".into()),
-                Some(404) => End::ListAnew("no longer offered by the API server".into()),
-                Some(401 | 403) => End::Dropped(denied("watch", resource.plural, &fault.to_string())),
-                _ => End::Dropped(fault.to_string()),
+    /// Lists the first candidate that can be listed. `before` is the one that was listed last.
+    async fn list_first(&mut self, before: Option<usize>) -> Result<Position, String> {
+        let mut refusal = None;
+        for index in 0..self.candidates.len() {
+            let fault = match self.list(index).await {
+                Ok(version) => {
+                    let candidate = &self.candidates[index];
+                    if let Some(reason) = refusal {
+                        warn!(reason, instead = candidate.path, "reading an older kind of object instead");
+                    }
+                    let newer = Position { chosen: index, version };
+                    let position = self.older_if_ahead(&newer, before).await?.unwrap_or(newer);
+                    self.candidates[position.chosen].reflector.finish_list();
+                    return Ok(position);
+                }
+                Err(fault) => fault,
             };
+            let candidate = &self.candidates[index];
+            match fault.code() {
+                Some(404) => debug!(path = candidate.path, "not offered by this API server"),
+                Some(401 | 403) => drop(refusal.get_or_insert_with(|| fault.explain("list", candidate.plural))),
+                _ => return Err(fault.to_string()),
+            }
         }
-    };
-    requests.health().watch_resumed(kind);
-    let deadline = started + lasts + WATCH_GRACE;
-    loop {
-        let next = tokio::select! {
-            biased;
-            changes = next_of(rescoped) => {
-                if let Err(fault) = catch_up(requests, resource, &changes).await {
-                    return End::ListAnew(format!("what was left out could not be read: {fault}"));
+        Err(refusal.unwrap_or_else(|| "the API server does not offer this kind of object".into()))
+    }
+
+    /// After an upgrade the API server offers slices before its controllers have made them, and Services would seem to have
+    /// no endpoints. So Endpoints are read until each that has addresses has a slice with some: whenever the kind changes,
+    /// and at the start if no Service has a slice. Gives what to use instead of the newer collection.
+    async fn older_if_ahead(&mut self, newer: &Position, before: Option<usize>) -> Result<Option<Position>, String> {
+        let candidates = &self.candidates;
+        let Some(filled) = candidates[newer.chosen].reflector.services_with_addresses() else { return Ok(None) };
+        // The API server itself makes this one, without any controller.
+        let counts =
+            |service: &&ObjectKey| (service.namespace.as_str(), service.name.as_str()) != ("default", "kubernetes");
+        let plural = candidates[newer.chosen].plural;
+        let changes = match before {
+            None => newer.chosen > 0 && !filled.iter().any(|service| counts(&service)),
+            Some(before) => candidates[before].plural != plural,
+        };
+        let older = candidates.iter().skip(newer.chosen).position(|candidate| changes && candidate.plural != plural);
+        let Some(older) = older.map(|index| newer.chosen + index) else { return Ok(None) };
+        let version = match self.list(older).await {
+            Ok(version) => version,
+            Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => return Ok(None),
+            Err(fault) => return Err(fault.to_string()),
+        };
+        let needed = self.candidates[older].reflector.services_with_addresses().unwrap_or_default();
+        let missing: Vec<_> = needed.difference(&filled).filter(counts).collect();
+        let Some(first) = missing.first() else { return Ok(None) };
+        let (kind, missing) = (self.kind, missing.len());
+        info!(kind, missing, %first, "EndpointSlices are offered but not made yet; reading Endpoints until they are");
+        Ok(Some(Position { chosen: older, version }))
+    }
+
+    /// Lists one candidate; it is used once its reflector is told that the list is finished.
+    async fn list(&mut self, index: usize) -> Result<String, RequestFault> {
+        let WatchedCollection { path, reflector, .. } = &mut self.candidates[index];
+        let take = |listed| match listed {
+            Listed::Start => reflector.start_list(),
+            Listed::Object(object) => reflector.listed(object),
+        };
+        objects::list(&self.requests, path, "", take).await
+    }
+
+    /// Watches from there on for as long as that is possible; tells why a new list is needed.
+    async fn follow(&mut self, mut position: Position, changed_scope: &mut Option<DirtyKeys>) -> String {
+        let mut delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
+        let mut is_resumed = false;
+        loop {
+            let started = Instant::now();
+            let mut ended = if is_resumed { self.check_resumable(&position).await } else { Ok(()) };
+            if ended.is_ok() {
+                ended = self.watch_once(&mut position, changed_scope).await;
+            }
+            is_resumed = true;
+            if started.elapsed() >= LASTING {
+                delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
+            }
+            match ended {
+                Ok(()) => {}
+                Err(Interruption::ListAgain(reason)) => return reason,
+                Err(Interruption::Resume(reason)) => {
+                    debug!(kind = self.kind, reason, "watch interrupted");
+                    self.requests.health().watch_interrupted(self.kind, &reason);
+                    sleep(delays.next().unwrap_or(LONGEST_DELAY)).await;
                 }
-                continue;
             }
-            next = timeout_at(deadline, stream.try_next()) => next,
-        };
-        let event = match next {
-            Err(_) => return End::Dropped("the API server fell silent".into()),
-            Ok(Ok(Some(event))) => event,
-            // Without this, a server that closes every watch at once would be asked in a tight loop.
-            Ok(Ok(None)) if started.elapsed() < Duration::from_secs(1) => {
-                return End::Dropped("the watch ended at once".into());
+        }
+    }
+
+    /// Whether a watch may go on after it has ended: there may be a newer server now that offers another API, or one with
+    /// older objects. As long as that cannot be asked, the watch is not opened, since an open one would hide it for minutes.
+    async fn check_resumable(&self, position: &Position) -> Result<(), Interruption> {
+        for better in &self.candidates[..position.chosen] {
+            match objects::check_readable(&self.requests, better.path).await {
+                Ok(()) => return Err(Interruption::ListAgain(format!("{} can be read now", better.path))),
+                Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => {}
+                Err(fault) => return Err(Interruption::Resume(fault.to_string())),
             }
-            Ok(Ok(None)) => return End::InTime,
-            Ok(Err(kube::Error::Api(status))) => return refused(&status),
-            // It is not known which object this was about.
-            Ok(Err(kube::Error::SerdeError(error))) => return End::ListAnew(format!("unreadable event: {error}")),
-            Ok(Err(error)) => return End::Dropped(RequestFault::from(error).to_string()),
-        };
-        match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                advance(version, &object);
-                resource.intake.apply(object);
+        }
+        let WatchedCollection { path, plural, .. } = &self.candidates[position.chosen];
+        let newest = objects::newest_version(&self.requests, path).await;
+        let newest = newest.map_err(|fault| match fault.code() {
+            Some(403 | 404) => Interruption::ListAgain(fault.explain("list", plural)),
+            _ => Interruption::Resume(fault.explain("list", plural)),
+        })?;
+        // Where versions are no numbers, they can be compared for equality only.
+        let versions = position.version.parse::<u64>().ok().zip(newest.parse::<u64>().ok());
+        if versions.is_none_or(|(watched, newest)| newest >= watched) {
+            return Ok(());
+        }
+        let reason = format!(
+            "the API server's resourceVersion regressed from {} to {newest}, as after a restore from a backup",
+            position.version
+        );
+        warn!(path, "{reason}");
+        Err(Interruption::ListAgain(reason))
+    }
+
+    /// One watch until the API server ends it; moves the position forward with what arrives.
+    async fn watch_once(
+        &mut self,
+        position: &mut Position,
+        changed_scope: &mut Option<DirtyKeys>,
+    ) -> Result<(), Interruption> {
+        let collection = &mut self.candidates[position.chosen];
+        let lasts = Duration::from_secs_f64(WATCH_SECONDS * (1.0 + 0.5 * jitter::share()));
+        let uri = format!(
+            "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
+            collection.path,
+            segment(&position.version),
+            lasts.as_secs()
+        );
+        let started = Instant::now();
+        let opened = self.requests.watch(&uri).await;
+        let mut lines = pin!(opened.map_err(|fault| refused(&fault, collection.plural))?);
+        self.requests.health().watch_resumed(self.kind);
+        let deadline = started + lasts + WATCH_GRACE;
+        loop {
+            let line = tokio::select! {
+                biased;
+                services = changes(changed_scope) => {
+                    read_skipped(&self.requests, collection, &services).await?;
+                    continue;
+                }
+                line = timeout_at(deadline, lines.try_next()) => line,
+            };
+            match line {
+                Err(_) => return Err(Interruption::Resume("the API server does not end the watch".into())),
+                Ok(Err(error)) => return Err(Interruption::Resume(error)),
+                Ok(Ok(Some(line))) => collection.take_event(&line, &mut position.version)?,
+                Ok(Ok(None)) if started.elapsed() < SHORTEST_WATCH => {
+                    return Err(Interruption::Resume("the API server ended the watch at once".into()));
+                }
+                Ok(Ok(None)) => return Ok(()),
             }
-            WatchEvent::Deleted(object) => {
-                advance(version, &object);
-                resource.intake.delete(&object);
-            }
-            WatchEvent::Bookmark(bookmark) => version.clone_from(&bookmark.metadata.resource_version),
-            WatchEvent::Error(status) => return refused(&status),
         }
     }
 }
 
-async fn next_of(rescoped: &mut Option<Dirty>) -> BTreeSet<ObjectKey> {
-    match rescoped {
-        Some(rescoped) => rescoped.next().await,
+/// One line of a watch.
+#[derive(Deserialize)]
+struct Event {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Value,
+}
+
+impl WatchedCollection {
+    /// Takes one event and moves `version` forward.
+    fn take_event(&mut self, line: &str, version: &mut String) -> Result<(), Interruption> {
+        let Event { kind, object } = serde_json::from_str(line).map_err(|error| {
+            if error.is_eof() {
+                return Interruption::Resume("the connection was lost".into());
+            }
+            // It is not known which object this was about.
+            Interruption::ListAgain(format!("unreadable event: {error}"))
+        })?;
+        if kind != "ERROR"
+            && let Some(newer) = object["metadata"]["resourceVersion"].as_str().filter(|newer| !newer.is_empty())
+        {
+            newer.clone_into(version);
+        }
+        match kind.as_str() {
+            "ADDED" | "MODIFIED" => self.reflector.apply(object),
+            "DELETED" => self.reflector.delete(&object),
+            "BOOKMARK" => {}
+            "ERROR" => {
+                let code = object["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
+                return Err(refused(&RequestFault::answered(code, object.to_string().as_bytes()), self.plural));
+            }
+            other => return Err(Interruption::ListAgain(format!("unknown kind of event: {other}"))),
+        }
+        Ok(())
+    }
+}
+
+/// What follows from a watch that the API server refuses.
+fn refused(fault: &RequestFault, plural: &str) -> Interruption {
+    let reason = fault.explain("watch", plural);
+    match fault.code() {
+        // Gone or no longer offered; or the request itself makes no sense to the server, so that it is not repeated as it is.
+        Some(400 | 404 | 405 | 410 | 422) => Interruption::ListAgain(reason),
+        _ => Interruption::Resume(reason),
+    }
+}
+
+async fn changes(scope: &mut Option<DirtyKeys>) -> BTreeSet<ObjectKey> {
+    match scope {
+        Some(scope) => scope.next().await,
         None => std::future::pending().await,
     }
 }
 
-/// Reads what was left out so far and is needed now. Events wait meanwhile, so that none is older than what is read here.
-async fn catch_up(
+/// Reads what was skipped so far and is needed now. Events wait meanwhile, so that none is older than what is read here.
+async fn read_skipped(
     requests: &Requests,
-    resource: &mut Resource,
+    collection: &mut WatchedCollection,
     services: &BTreeSet<ObjectKey>,
-) -> Result<(), RequestFault> {
-    for missing in resource.intake.rescope(services) {
-        let page = Page::read(requests.get(&missing.uri(resource.path)).await?)?;
-        resource.intake.found(&missing, page.items);
+) -> Result<(), Interruption> {
+    for skipped in collection.reflector.rescope(services) {
+        let (path, query) = skipped.list_at(collection.path);
+        let mut found = Vec::new();
+        let take = |listed| match listed {
+            Listed::Start => found.clear(),
+            Listed::Object(object) => found.push(object),
+        };
+        let read = objects::list(requests, &path, &query, take).await;
+        read.map_err(|fault| Interruption::ListAgain(format!("skipped endpoints could not be read: {fault}")))?;
+        collection.reflector.found(&skipped, found);
     }
     Ok(())
-}
-
-fn refused(status: &kube::core::Status) -> End {
-    let reason = format!("{} [HTTP {}]", status.message, status.code);
-    if status.code == 410 || status.reason == "Expired" || status.reason == "Gone" {
-        End::ListAnew(reason)
-    } else {
-        End::Dropped(reason)
-    }
-}
-
-fn advance(version: &mut String, object: &Value) {
-    if let Some(newer) = object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-        newer.clone_into(version);
-    }
 }
 
 #[cfg(test)]

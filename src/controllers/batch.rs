@@ -19,7 +19,7 @@ use tracing::{Instrument, debug, error};
 
 use super::backoff::Backoff;
 use super::{Context, reconcile_span};
-use crate::cluster::{Dirty, Store};
+use crate::cluster::{DirtyKeys, Store};
 use crate::fence::Fence;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::telemetry::metrics;
@@ -112,7 +112,7 @@ pub async fn run<R: BatchReconciler>(context: Context, new: impl FnOnce(Context,
 /// Drives `reconciler` until `stop` is cancelled.
 async fn drive<R: BatchReconciler, C: Send + Sync>(
     reconciler: &mut R,
-    changes: &mut Dirty,
+    changes: &mut DirtyKeys,
     mut config: watch::Receiver<C>,
     fence: Fence,
     stop: CancellationToken,
@@ -139,7 +139,7 @@ async fn drive<R: BatchReconciler, C: Send + Sync>(
 /// One reconcile after another. Never returns.
 async fn drive_as_leader<R: BatchReconciler, C>(
     reconciler: &mut R,
-    changes: &mut Dirty,
+    changes: &mut DirtyKeys,
     config: &mut watch::Receiver<C>,
 ) {
     let mut schedule = Schedule::all_due(Instant::now());

@@ -30,7 +30,7 @@ use self::memory::Memory;
 use self::reconcile::Reconciler;
 use super::Context;
 use super::workqueue;
-use crate::cluster::{Dirty, Store};
+use crate::cluster::{DirtyKeys, Store};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, handling};
 
@@ -148,7 +148,7 @@ async fn trigger(context: &Context, views: &Views, keys: &mpsc::UnboundedSender<
     tokio::join!(services, endpoints, nodes, config);
 }
 
-async fn forward(mut dirty: Dirty, send: impl Fn(Vec<ObjectKey>)) {
+async fn forward(mut dirty: DirtyKeys, send: impl Fn(Vec<ObjectKey>)) {
     loop {
         send(dirty.next().await.into_iter().collect());
     }

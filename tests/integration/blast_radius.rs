@@ -238,7 +238,7 @@ async fn restored_from_a_backup(base: &World) {
     let alarms = [("route", "RouteOwnerMissing"), ("service", "LoadBalancerOwnerMissing")];
     watch(&world, &ccm, "restored from a backup", before, &alarms).await;
     assert_eq!(marked(&world.testbed), 2, "{}", ccm.log());
-    assert!(ccm.log().contains("the API server went back"), "{}", ccm.log());
+    assert!(ccm.log().contains("the API server's resourceVersion regressed"), "{}", ccm.log());
 
     // What happens after the restore is seen: the instance is released, so its route has nothing to lead to.
     world.testbed.cloud.release_instance(&instance(late));

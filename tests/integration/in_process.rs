@@ -12,7 +12,7 @@ use std::time::Duration;
 use alicloud_ccm::alibaba::metadata::Metadata;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::alibaba::{CloudClient, location};
-use alicloud_ccm::cluster::{Cluster, elect};
+use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::{Origin, checked, load};
 use alicloud_ccm::controllers::Context;
 use alicloud_ccm::controllers::registry::CATALOG;
@@ -115,7 +115,7 @@ impl Product {
             let stop = CancellationToken::new();
             // Ends with this task.
             let mut election = JoinSet::new();
-            election.spawn(elect(cluster.clone(), config.clone(), keeper, stop.clone()));
+            election.spawn(cluster.clone().elect(config.clone(), keeper, stop.clone()));
             let alarms = Alarms::default();
             let mut supervisor = Supervisor::new(Context { alarms, cluster, cloud, config, fence, place, stop });
             supervisor.apply(&jobs).await;

@@ -1,6 +1,6 @@
 use super::super::Cluster;
-use super::super::fake::{Answer, Asked, cluster};
 use super::*;
+use crate::cluster::tests::fake::{Answer, Asked, cluster};
 
 /// What arrives at the API server, which answers each request with the next of `answers`, then with success.
 fn recording(answers: Vec<Answer>) -> (Cluster, Arc<Mutex<Vec<Asked>>>) {
@@ -140,15 +140,15 @@ async fn a_stop_waits_for_events_no_longer_than_it_is_told() {
 
 #[test]
 fn long_texts_end_between_characters() {
-    assert_eq!(cut("abc", 1024), "abc");
-    assert_eq!(cut("aéé", 2), "a");
+    assert_eq!(truncate("abc", 1024), "abc");
+    assert_eq!(truncate("aéé", 2), "a");
     let message = "负".repeat(1000);
-    assert_eq!(cut(&message, MESSAGE_BYTES).len(), 1023);
+    assert_eq!(truncate(&message, MESSAGE_BYTES).len(), 1023);
 }
 
 #[test]
 fn names_of_events_are_names() {
-    let long = name(&format!("{}.{}", "a".repeat(235), "b".repeat(17)));
+    let long = event_name(&format!("{}.{}", "a".repeat(235), "b".repeat(17)));
     assert!(long.len() <= 253, "{long}");
     assert!(!long.contains(".."), "{long}");
 }

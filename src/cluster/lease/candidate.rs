@@ -7,9 +7,9 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
-use super::super::requests::{Pacing, RequestFault, Requests, segment};
-use super::super::writes::denied;
-use super::super::{Events, Regarding};
+use super::super::events::{Events, Regarding};
+use super::super::faults::RequestFault;
+use super::super::requests::{Exchange, Requests, segment};
 use super::record::{Action, Lock, Observation, Record, decide};
 use crate::config::checked::LeaderElection;
 use crate::config::file::ResourceLock;
@@ -190,9 +190,9 @@ impl<'a> Candidate<'a> {
         match self.act(index).await {
             Err(fault) if fault.code() == Some(409) && self.renewed.is_some() => {
                 self.look(index).await?;
-                self.act(index).await.map_err(|fault| explain(lock, &fault))
+                self.act(index).await.map_err(|fault| fault.explain("create and update", lock.plural()))
             }
-            done => done.map_err(|fault| explain(lock, &fault)),
+            done => done.map_err(|fault| fault.explain("create and update", lock.plural())),
         }
     }
 
@@ -205,11 +205,7 @@ impl<'a> Candidate<'a> {
                 self.parts[index].object = None;
                 self.parts[index].observation = None;
             }
-            Err(fault) => {
-                let text = fault.to_string();
-                let denied_text = || denied("get", lock.plural(), &text);
-                return Err(if matches!(fault.code(), Some(401 | 403)) { denied_text() } else { text });
-            }
+            Err(fault) => return Err(fault.explain("get", lock.plural())),
         }
         Ok(())
     }
@@ -310,7 +306,10 @@ impl<'a> Candidate<'a> {
         }
         let record = Record::released(&held, crate::clock::now());
         let object = part.object.take();
-        self.put(lock, object, &record).await.map(drop).map_err(|fault| explain(lock, &fault))
+        self.put(lock, object, &record)
+            .await
+            .map(drop)
+            .map_err(|fault| fault.explain("create and update", lock.plural()))
     }
 
     /// Which kind of lock the API server offers to everybody; asked again after failures, and now and then while it was the
@@ -382,7 +381,7 @@ impl<'a> Candidate<'a> {
     ) -> Result<Value, RequestFault> {
         let limit = self.requests.timeout().min(self.section.renew_deadline / 2);
         let limit = self.time_left().map_or(limit, |left| limit.min(left));
-        self.requests.send(method, path, body, limit, Pacing::Immediate).await
+        self.requests.send(Exchange { method, path, body, timeout: limit, rate_limited: false }).await
     }
 
     fn report(&self, message: String) {
@@ -401,12 +400,5 @@ impl<'a> Candidate<'a> {
         }
         warn!(reason, leading = self.renewed.is_some(), "the lock could not be read or renewed; trying again");
         self.said = Some((reason, Instant::now()));
-    }
-}
-
-fn explain(lock: Lock, fault: &RequestFault) -> String {
-    match fault.code() {
-        Some(401 | 403) => denied("create and update", lock.plural(), &fault.to_string()),
-        _ => fault.to_string(),
     }
 }

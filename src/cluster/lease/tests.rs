@@ -5,9 +5,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::super::fake::{Answer, Asked, cluster};
 use super::record::{Lock, Record};
 use super::*;
+use crate::cluster::Cluster;
+use crate::cluster::tests::fake::{Answer, Asked, cluster};
 use crate::config::file::ResourceLock;
 use crate::fence::{Fence, fence};
 
@@ -504,7 +505,7 @@ async fn a_changed_configuration_is_taken_over_without_giving_the_lock_away() {
     let unnamed = LeaderElection { identity: None, ..section("") };
     let (sender, receiver) = watch::channel(configured(unnamed.clone()));
     let stop = CancellationToken::new();
-    let running = tokio::spawn(elect(server.cluster(), receiver, keeper, stop.clone()));
+    let running = tokio::spawn(server.cluster().elect(receiver, keeper, stop.clone()));
     first.gained().await;
     let holder = server.record(Lock::Lease).holder;
     let mut second = Copy::start(&server, "second");
@@ -532,7 +533,7 @@ async fn an_orderly_stop_releases_the_lock() {
     let (keeper, mut first) = fence();
     let (_sender, receiver) = watch::channel(configured(section("first")));
     let stop = CancellationToken::new();
-    let running = tokio::spawn(elect(server.cluster(), receiver, keeper, stop.clone()));
+    let running = tokio::spawn(server.cluster().elect(receiver, keeper, stop.clone()));
     first.gained().await;
     stop.cancel();
     running.await.unwrap();

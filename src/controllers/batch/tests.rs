@@ -84,7 +84,7 @@ fn keys(names: &[&str]) -> BatchScope {
 
 impl Bench {
     fn change(&self, name: &str) {
-        self.nodes.leave_out(key(name));
+        self.nodes.skip(key(name));
         self.nodes.delete(&key(name));
     }
 

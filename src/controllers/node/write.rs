@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::cluster::{Cluster, PatchKind, Regarding, Store, WriteFault};
+use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Regarding, Store, WriteFault};
 use crate::fence::{Fence, NotLeading};
 use crate::plan::inputs::{NodeView, ObjectKey};
 
@@ -39,11 +39,11 @@ pub(in crate::controllers) enum Target {
 }
 
 impl Target {
-    const fn parts(self) -> (Option<&'static str>, PatchKind) {
+    const fn parts(self) -> (Option<&'static str>, PatchFormat) {
         match self {
-            Self::Node => (None, PatchKind::Merge),
-            Self::Status => (Some("status"), PatchKind::Merge),
-            Self::Conditions => (Some("status"), PatchKind::Strategic),
+            Self::Node => (None, PatchFormat::Merge),
+            Self::Status => (Some("status"), PatchFormat::Merge),
+            Self::Conditions => (Some("status"), PatchFormat::Strategic),
         }
     }
 }
@@ -68,9 +68,10 @@ pub(in crate::controllers) async fn patch(
     target: Target,
     body: &Value,
 ) -> Result<Option<NodeView>, WriteFault> {
-    let (subresource, kind) = target.parts();
+    let (subresource, format) = target.parts();
+    let key = ObjectKey::cluster(node);
     let permit = fence.permit(LONGEST)?;
-    cluster.patch_node(&permit, node, subresource, kind, body).await
+    cluster.patch_node(&permit, Patch { kind: ObjectKind::Node, key: &key, subresource, format, body }).await
 }
 
 /// Asks `change` for the patch that a node needs, and applies it only to what it was asked about: the node as it is

@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use super::CONTROLLER;
 use super::execute::SHORTEST_WRITE;
 use super::references::Readiness;
-use crate::cluster::{Cluster, Kind, PatchKind, WriteFault};
+use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault};
 use crate::fence::Fence;
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::observed::Observed;
@@ -41,7 +41,14 @@ pub(super) async fn write(
         let permit = fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
         let key = ObjectKey::new(&service.key.namespace, &condition.pod);
         let body = body(&gate, &condition);
-        match cluster.patch(&permit, Kind::Pod, &key, Some("status"), PatchKind::Strategic, &body).await {
+        let change = Patch {
+            kind: ObjectKind::Pod,
+            key: &key,
+            subresource: Some("status"),
+            format: PatchFormat::Strategic,
+            body: &body,
+        };
+        match cluster.patch(&permit, change).await {
             Ok(()) => info!(
                 controller = CONTROLLER,
                 service = %service.key,

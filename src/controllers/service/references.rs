@@ -20,7 +20,7 @@ use super::{CONTROLLER, Views};
 use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::VSwitch;
 use crate::alibaba::{CloudClient, Fault, FaultKind};
-use crate::cluster::{Cluster, Known, WriteFault};
+use crate::cluster::{Cluster, StoreEntry, WriteFault};
 use crate::config::Config;
 use crate::plan::clb::annotations::Name;
 use crate::plan::clb::desired::{Desired, addresses_to_resolve, desire};
@@ -153,9 +153,9 @@ impl Reader {
     ) -> Result<Wanted, Trouble> {
         let nodes = self.views.nodes.all();
         let endpoints = match self.views.endpoints.look_up(&service.key) {
-            Known::Kept(endpoints) => endpoints,
-            Known::LeftOut => return Err(Trouble::EndpointsUnread),
-            Known::Absent => {
+            StoreEntry::Kept(endpoints) => endpoints,
+            StoreEntry::Skipped => return Err(Trouble::EndpointsUnread),
+            StoreEntry::Absent => {
                 let unknown = self.views.endpoints.is_empty();
                 Arc::new(EndpointsView { unknown, ..EndpointsView::default() })
             }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Kind, PatchKind, WriteFault};
+use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault};
 use crate::fence::Fence;
 use crate::plan::clb::desired::{Desired, expected_details};
 use crate::plan::clb::observed::Observed;
@@ -162,5 +162,6 @@ async fn patch(
     body: &Value,
 ) -> Result<(), WriteFault> {
     let permit = fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
-    cluster.patch(&permit, Kind::Service, &service.key, subresource, PatchKind::Merge, body).await
+    let change = Patch { kind: ObjectKind::Service, key: &service.key, subresource, format: PatchFormat::Merge, body };
+    cluster.patch(&permit, change).await
 }

@@ -224,7 +224,7 @@ fn slices_of_both_versions_say_the_same() {
         ),
     ] {
         assert_eq!(slice_owner(&object), Some(ObjectKey::new("shop", "web")));
-        assert!(is_slice_filled(&object));
+        assert!(slice_has_addresses(&object));
         assert_eq!(slice(object).unwrap(), expected);
     }
 }
@@ -253,7 +253,7 @@ fn a_port_without_target_is_its_own_target() {
 fn a_slice_may_be_empty_foreign_or_say_little() {
     let labels = json!({ "kubernetes.io/service-name": "web" });
     let empty = json!({ "metadata": { "namespace": "a", "labels": labels }, "endpoints": null, "ports": null });
-    assert_eq!((slice_owner(&empty), is_slice_filled(&empty)), (Some(ObjectKey::new("a", "web")), false));
+    assert_eq!((slice_owner(&empty), slice_has_addresses(&empty)), (Some(ObjectKey::new("a", "web")), false));
     assert_eq!(slice(empty).unwrap(), EndpointsView::default());
     for foreign in [json!({}), json!(null), json!({ "kubernetes.io/service-name": "" })] {
         assert_eq!(slice_owner(&json!({ "metadata": { "namespace": "a", "labels": foreign } })), None);
@@ -299,7 +299,7 @@ fn an_endpoint_that_is_in_two_slices_counts_once_in_its_better_state() {
     let ending = Endpoint { terminating: true, ..endpoint("10.0.0.1", Some(true), &[("http", 80)]) };
     let better = endpoint("10.0.0.1", Some(true), &[("http", 80)]);
     let other_ports = endpoint("10.0.0.1", Some(true), &[("http", 81)]);
-    let all = united(vec![other_ports.clone(), ending, worse, better.clone()]);
+    let all = merge(vec![other_ports.clone(), ending, worse, better.clone()]);
     assert_eq!(all.endpoints, vec![better, other_ports]);
 }
 

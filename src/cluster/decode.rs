@@ -1,13 +1,12 @@
-//! From what an API server of any version sends to what planning sees.
+//! Decodes what an API server of any version sends into what planning sees.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::plan::inputs::{
@@ -44,14 +43,14 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
         })
     };
     let pod_cidrs = spec.pod_cidrs.filter(|cidrs| !cidrs.is_empty());
+    let annotations = metadata.annotations.unwrap_or_default();
+    let taints = spec.taints.unwrap_or_default().into_iter();
+    let addresses = status.addresses.unwrap_or_default().into_iter();
     Ok(NodeView {
         has_conditions: !conditions.is_empty(),
         ready: condition("Ready"),
         network_unavailable: condition("NetworkUnavailable"),
-        provided_node_ip: metadata
-            .annotations
-            .as_ref()
-            .and_then(|annotations| annotations.get("alpha.kubernetes.io/provided-node-ip").cloned()),
+        provided_node_ip: annotations.get("alpha.kubernetes.io/provided-node-ip").cloned(),
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: metadata.deletion_timestamp.is_some(),
         labels: metadata.labels.unwrap_or_default(),
@@ -60,10 +59,7 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
         resource_version: metadata.resource_version.unwrap_or_default(),
         provider_id: spec.provider_id.unwrap_or_default(),
         unschedulable: spec.unschedulable.unwrap_or_default(),
-        taints: spec
-            .taints
-            .unwrap_or_default()
-            .into_iter()
+        taints: taints
             .map(|taint| Taint {
                 key: taint.key,
                 value: taint.value.unwrap_or_default(),
@@ -72,12 +68,7 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
             })
             .collect(),
         pod_cidrs: pod_cidrs.unwrap_or_else(|| spec.pod_cidr.into_iter().filter(|cidr| !cidr.is_empty()).collect()),
-        addresses: status
-            .addresses
-            .unwrap_or_default()
-            .into_iter()
-            .map(|address| NodeAddress { kind: address.type_, address: address.address })
-            .collect(),
+        addresses: addresses.map(|address| NodeAddress { kind: address.type_, address: address.address }).collect(),
     })
 }
 
@@ -91,10 +82,10 @@ fn condition_status(text: &str) -> ConditionStatus {
 
 /// A Pod.
 pub(super) fn pod(object: Value) -> Result<PodView, serde_json::Error> {
-    let PodObject { metadata, spec, status } = serde_json::from_value(object)?;
-    let gates: BTreeSet<String> =
-        spec.readiness_gates.unwrap_or_default().into_iter().map(|gate| gate.condition_type).collect();
-    let all = status.conditions.unwrap_or_default();
+    let core::Pod { metadata, spec, status } = serde_json::from_value(object)?;
+    let gates = spec.and_then(|spec| spec.readiness_gates).unwrap_or_default().into_iter();
+    let gates: BTreeSet<String> = gates.map(|gate| gate.condition_type).collect();
+    let all = status.and_then(|status| status.conditions).unwrap_or_default();
     let containers_ready = all.iter().any(|found| found.type_ == "ContainersReady" && found.status == "True");
     let conditions = all
         .into_iter()
@@ -115,27 +106,6 @@ pub(super) fn pod(object: Value) -> Result<PodView, serde_json::Error> {
         containers_ready,
         conditions,
     })
-}
-
-// Pods are large; only this much of one is ever kept.
-#[derive(Deserialize)]
-struct PodObject {
-    metadata: ObjectMeta,
-    #[serde(default)]
-    spec: PodSpec,
-    #[serde(default)]
-    status: PodStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PodSpec {
-    readiness_gates: Option<Vec<core::PodReadinessGate>>,
-}
-
-#[derive(Default, Deserialize)]
-struct PodStatus {
-    conditions: Option<Vec<core::PodCondition>>,
 }
 
 /// A Service, of whatever type.
@@ -234,33 +204,23 @@ pub(super) fn endpoints(object: Value) -> Result<EndpointsView, serde_json::Erro
     let endpoints: core::Endpoints = serde_json::from_value(object)?;
     let mut found = Vec::new();
     for subset in endpoints.subsets.unwrap_or_default() {
-        let ports = in_order(
-            subset
-                .ports
-                .unwrap_or_default()
-                .into_iter()
-                .map(|entry| (entry.name.unwrap_or_default(), port(entry.port))),
-        );
+        let ports = subset.ports.unwrap_or_default().into_iter();
+        let ports = in_order(ports.map(|entry| (entry.name.unwrap_or_default(), port(entry.port))));
         let ready = subset.addresses.unwrap_or_default().into_iter().map(|address| (address, true));
         let not_ready = subset.not_ready_addresses.unwrap_or_default().into_iter().map(|address| (address, false));
-        for (address, ready) in ready.chain(not_ready) {
-            let Ok(ip) = address.ip.parse() else { continue };
-            found.push(Endpoint {
-                address: ip,
+        found.extend(ready.chain(not_ready).filter_map(|(address, ready)| {
+            Some(Endpoint {
+                address: address.ip.parse().ok()?,
                 node: address.node_name.map(Arc::from),
-                pod: address
-                    .target_ref
-                    .filter(|target| target.kind.as_deref() == Some("Pod"))
-                    .and_then(|target| target.name)
-                    .map(Arc::from),
+                pod: pod_of(address.target_ref),
                 ready: Some(ready),
                 serving: None,
                 terminating: false,
                 ports: ports.clone(),
-            });
-        }
+            })
+        }));
     }
-    Ok(united(found))
+    Ok(merge(found))
 }
 
 fn in_order(ports: impl Iterator<Item = (String, u16)>) -> Arc<[(String, u16)]> {
@@ -270,7 +230,7 @@ fn in_order(ports: impl Iterator<Item = (String, u16)>) -> Arc<[(String, u16)]> 
 }
 
 /// Whether an Endpoints object has addresses that the API server's own controllers put into slices as well.
-pub(super) fn become_slices(object: &Value) -> bool {
+pub(super) fn endpoints_have_mirrored_addresses(object: &Value) -> bool {
     let skipped = &object["metadata"]["labels"]["endpointslice.kubernetes.io/skip-mirror"] == "true";
     let filled = |list: &Value| list.as_array().is_some_and(|addresses| !addresses.is_empty());
     let mut subsets = object["subsets"].as_array().into_iter().flatten();
@@ -288,61 +248,25 @@ pub(super) fn slice_owner(object: &Value) -> Option<ObjectKey> {
 }
 
 /// Whether an EndpointSlice has any address.
-pub(super) fn is_slice_filled(object: &Value) -> bool {
+pub(super) fn slice_has_addresses(object: &Value) -> bool {
     let mut addresses = object["endpoints"].as_array().into_iter().flatten().map(|endpoint| &endpoint["addresses"]);
     addresses.any(|addresses| addresses.as_array().is_some_and(|addresses| !addresses.is_empty()))
 }
 
-// Read by hand-written types because the oldest version is no longer generated; Go writes empty lists as null.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SliceObject {
-    endpoints: Option<Vec<SliceEndpoint>>,
-    ports: Option<Vec<SlicePort>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SliceEndpoint {
-    addresses: Option<Vec<String>>,
-    conditions: Option<SliceConditions>,
-    node_name: Option<String>,
-    /// v1beta1
-    topology: Option<BTreeMap<String, String>>,
-    /// v1, for objects that were written as v1beta1
-    deprecated_topology: Option<BTreeMap<String, String>>,
-    target_ref: Option<SliceTarget>,
-}
-
-#[derive(Default, Deserialize)]
-struct SliceConditions {
-    ready: Option<bool>,
-    serving: Option<bool>,
-    terminating: Option<bool>,
-}
-
-#[derive(Deserialize)]
-struct SliceTarget {
-    kind: Option<String>,
-    name: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct SlicePort {
-    name: Option<String>,
-    port: Option<i32>,
-}
-
 /// One EndpointSlice, of `discovery.k8s.io/v1` or `v1beta1`.
-pub(super) fn slice(object: Value) -> Result<EndpointsView, serde_json::Error> {
-    let object: SliceObject = serde_json::from_value(object)?;
-    let ports = in_order(
-        object
-            .ports
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|entry| Some((entry.name.unwrap_or_default(), port(entry.port?)))),
-    );
+pub(super) fn slice(mut object: Value) -> Result<EndpointsView, serde_json::Error> {
+    // The older version has the same fields but for one, which the newer keeps under another name.
+    if let Some(object) = object.as_object_mut() {
+        object.remove("apiVersion");
+    }
+    for endpoint in object["endpoints"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        if let Some(topology) = endpoint.remove("topology") {
+            endpoint.insert("deprecatedTopology".to_owned(), topology);
+        }
+    }
+    let discovery::EndpointSlice { endpoints, ports, .. } = serde_json::from_value(object)?;
+    let ports = ports.unwrap_or_default().into_iter();
+    let ports = in_order(ports.filter_map(|entry| Some((entry.name.unwrap_or_default(), port(entry.port?)))));
     // Many pods of a Service are on few nodes.
     let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
     let mut shared = |name: String| match nodes.get(name.as_str()) {
@@ -353,42 +277,31 @@ pub(super) fn slice(object: Value) -> Result<EndpointsView, serde_json::Error> {
             name
         }
     };
-    let endpoints = object
-        .endpoints
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|endpoint| {
+    let endpoints = endpoints.unwrap_or_default().into_iter().filter_map(|endpoint| {
+        let conditions = endpoint.conditions.unwrap_or_default();
+        let host = |mut topology: BTreeMap<String, String>| topology.remove("kubernetes.io/hostname");
+        Some(Endpoint {
             // Only the first address has a meaning; more than one was never written by Kubernetes itself.
-            let address: IpAddr = endpoint.addresses?.first()?.parse().ok()?;
-            let conditions = endpoint.conditions.unwrap_or_default();
-            let from_topology = |topology: Option<BTreeMap<String, String>>| {
-                topology.and_then(|mut topology| topology.remove("kubernetes.io/hostname"))
-            };
-            Some(Endpoint {
-                address,
-                node: endpoint
-                    .node_name
-                    .or_else(|| from_topology(endpoint.topology))
-                    .or_else(|| from_topology(endpoint.deprecated_topology))
-                    .map(&mut shared),
-                pod: endpoint
-                    .target_ref
-                    .filter(|target| target.kind.as_deref() == Some("Pod"))
-                    .and_then(|target| target.name)
-                    .map(Arc::from),
-                ready: conditions.ready,
-                serving: conditions.serving,
-                terminating: conditions.terminating.unwrap_or_default(),
-                ports: ports.clone(),
-            })
+            address: endpoint.addresses.first()?.parse().ok()?,
+            node: endpoint.node_name.or_else(|| endpoint.deprecated_topology.and_then(host)).map(&mut shared),
+            pod: pod_of(endpoint.target_ref),
+            ready: conditions.ready,
+            serving: conditions.serving,
+            terminating: conditions.terminating.unwrap_or_default(),
+            ports: ports.clone(),
         })
-        .collect();
-    Ok(united(endpoints))
+    });
+    Ok(merge(endpoints.collect()))
+}
+
+/// The name of the pod behind an endpoint.
+fn pod_of(target: Option<core::ObjectReference>) -> Option<Arc<str>> {
+    target.filter(|target| target.kind.as_deref() == Some("Pod"))?.name.map(Arc::from)
 }
 
 /// All endpoints of a Service, ordered. While slices are rebalanced an endpoint can be in two of them; the better state
 /// counts, because the worse one is the older.
-pub(super) fn united(mut endpoints: Vec<Endpoint>) -> EndpointsView {
+pub(super) fn merge(mut endpoints: Vec<Endpoint>) -> EndpointsView {
     let better_first = |endpoint: &Endpoint| (endpoint.terminating, endpoint.ready == Some(false));
     endpoints.sort_by(|a, b| {
         (a.address, &a.ports, better_first(a), &a.pod).cmp(&(b.address, &b.ports, better_first(b), &b.pod))

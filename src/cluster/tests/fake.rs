@@ -13,21 +13,21 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::Cluster;
+use crate::cluster::Cluster;
 use crate::config::checked::Kubernetes;
 
 /// What was asked.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    pub(super) method: Method,
-    pub(super) path: String,
-    pub(super) query: String,
-    pub(super) content_type: String,
-    pub(super) body: Value,
+pub(in crate::cluster) struct Asked {
+    pub(in crate::cluster) method: Method,
+    pub(in crate::cluster) path: String,
+    pub(in crate::cluster) query: String,
+    pub(in crate::cluster) content_type: String,
+    pub(in crate::cluster) body: Value,
 }
 
 /// What is answered.
-pub(super) enum Answer {
+pub(in crate::cluster) enum Answer {
     Json(u16, Value),
     /// One line each, until the sender is gone.
     Lines(UnboundedReceiver<String>),
@@ -39,14 +39,14 @@ pub(super) enum Answer {
 
 impl Answer {
     /// As the API server writes errors.
-    pub(super) fn error(code: u16, message: &str) -> Self {
+    pub(in crate::cluster) fn error(code: u16, message: &str) -> Self {
         let status =
             json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code });
         Self::Json(code, status)
     }
 }
 
-pub(super) fn config() -> Kubernetes {
+pub(in crate::cluster) fn config() -> Kubernetes {
     Kubernetes {
         kubeconfig: None,
         context: None,
@@ -58,7 +58,7 @@ pub(super) fn config() -> Kubernetes {
 }
 
 /// A cluster whose every request is answered by `answer`.
-pub(super) fn cluster(answer: impl Fn(Asked) -> Answer + Send + Sync + 'static) -> Cluster {
+pub(in crate::cluster) fn cluster(answer: impl Fn(Asked) -> Answer + Send + Sync + 'static) -> Cluster {
     let answer = Arc::new(answer);
     let service = tower::service_fn(move |request: Request<Body>| {
         let answer = answer.clone();
