@@ -7,17 +7,17 @@
 //! Nothing here waits for the cloud to finish something, and nothing is tried again except as `wire` and `call` say.
 
 pub mod actions;
+mod answer;
 mod client;
 mod credentials;
-mod decode;
 pub mod ecs;
 pub mod endpoints;
 mod errors;
 mod fault;
 pub mod location;
 pub mod metadata;
-mod paging;
 mod rate_limit;
+mod request;
 mod rpc;
 mod signing;
 pub mod slb;

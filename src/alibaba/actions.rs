@@ -56,11 +56,11 @@ impl Action {
 
 /// An action that changes nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Read(pub &'static Action);
+pub struct ReadAction(pub &'static Action);
 
 /// An action that changes something; the type keeps it from being called without a permit.
 #[derive(Clone, Copy, Debug)]
-pub struct Write(pub &'static Action);
+pub struct WriteAction(pub &'static Action);
 
 macro_rules! actions {
     ($($constant:ident = $access:ident $product:ident $name:literal $per_minute:literal [$($object:ident),*];)*) => {
@@ -69,7 +69,7 @@ macro_rules! actions {
             pub const $constant: $access = $access(&Action {
                 name: $name,
                 product: Product::$product,
-                writes: matches!(stringify!($access).as_bytes(), b"Write"),
+                writes: matches!(stringify!($access).as_bytes(), b"WriteAction"),
                 per_minute: $per_minute,
                 addresses: &[$(Object::$object),*],
             });
@@ -84,65 +84,65 @@ macro_rules! actions {
 }
 
 actions! {
-    DESCRIBE_INSTANCES = Read Ecs "DescribeInstances" 1000 [];
-    DESCRIBE_NETWORK_INTERFACES = Read Ecs "DescribeNetworkInterfaces" 1000 [Eni];
-    MODIFY_NETWORK_INTERFACE = Write Ecs "ModifyNetworkInterfaceAttribute" 1000 [Eni];
+    DESCRIBE_INSTANCES = ReadAction Ecs "DescribeInstances" 1000 [];
+    DESCRIBE_NETWORK_INTERFACES = ReadAction Ecs "DescribeNetworkInterfaces" 1000 [Eni];
+    MODIFY_NETWORK_INTERFACE = WriteAction Ecs "ModifyNetworkInterfaceAttribute" 1000 [Eni];
 
-    DESCRIBE_ROUTE_TABLES = Read Vpc "DescribeRouteTableList" 600 [Vpc];
-    DESCRIBE_ROUTE_ENTRIES = Read Vpc "DescribeRouteEntryList" 600 [RouteTable];
-    CREATE_ROUTE_ENTRIES = Write Vpc "CreateRouteEntries" 300 [];
-    DELETE_ROUTE_ENTRIES = Write Vpc "DeleteRouteEntries" 300 [RouteEntry, RouteTable, Vpc];
-    DESCRIBE_VPC = Read Vpc "DescribeVpcAttribute" 600 [Vpc];
-    DESCRIBE_VSWITCHES = Read Vpc "DescribeVSwitches" 600 [Vpc];
-    DESCRIBE_EIPS = Read Vpc "DescribeEipAddresses" 600 [];
+    DESCRIBE_ROUTE_TABLES = ReadAction Vpc "DescribeRouteTableList" 600 [Vpc];
+    DESCRIBE_ROUTE_ENTRIES = ReadAction Vpc "DescribeRouteEntryList" 600 [RouteTable];
+    CREATE_ROUTE_ENTRIES = WriteAction Vpc "CreateRouteEntries" 300 [];
+    DELETE_ROUTE_ENTRIES = WriteAction Vpc "DeleteRouteEntries" 300 [RouteEntry, RouteTable, Vpc];
+    DESCRIBE_VPC = ReadAction Vpc "DescribeVpcAttribute" 600 [Vpc];
+    DESCRIBE_VSWITCHES = ReadAction Vpc "DescribeVSwitches" 600 [Vpc];
+    DESCRIBE_EIPS = ReadAction Vpc "DescribeEipAddresses" 600 [];
 
-    DESCRIBE_LOAD_BALANCERS = Read Slb "DescribeLoadBalancers" 3000 [];
-    DESCRIBE_LOAD_BALANCER = Read Slb "DescribeLoadBalancerAttribute" 3000 [LoadBalancer];
-    CREATE_LOAD_BALANCER = Write Slb "CreateLoadBalancer" 60 [];
-    DELETE_LOAD_BALANCER = Write Slb "DeleteLoadBalancer" 90 [LoadBalancer];
-    SET_NAME = Write Slb "SetLoadBalancerName" 90 [LoadBalancer];
-    SET_DELETE_PROTECTION = Write Slb "SetLoadBalancerDeleteProtection" 90 [LoadBalancer];
-    SET_MODIFICATION_PROTECTION = Write Slb "SetLoadBalancerModificationProtection" 90 [LoadBalancer];
-    SET_INSTANCE_CHARGE_TYPE = Write Slb "ModifyLoadBalancerInstanceChargeType" 90 [LoadBalancer];
-    SET_SPEC = Write Slb "ModifyLoadBalancerInstanceSpec" 90 [LoadBalancer];
-    SET_INTERNET_SPEC = Write Slb "ModifyLoadBalancerInternetSpec" 90 [LoadBalancer];
-    TAG_RESOURCES = Write Slb "TagResources" 90 [LoadBalancer];
-    UNTAG_RESOURCES = Write Slb "UntagResources" 90 [LoadBalancer];
+    DESCRIBE_LOAD_BALANCERS = ReadAction Slb "DescribeLoadBalancers" 3000 [];
+    DESCRIBE_LOAD_BALANCER = ReadAction Slb "DescribeLoadBalancerAttribute" 3000 [LoadBalancer];
+    CREATE_LOAD_BALANCER = WriteAction Slb "CreateLoadBalancer" 60 [];
+    DELETE_LOAD_BALANCER = WriteAction Slb "DeleteLoadBalancer" 90 [LoadBalancer];
+    SET_NAME = WriteAction Slb "SetLoadBalancerName" 90 [LoadBalancer];
+    SET_DELETE_PROTECTION = WriteAction Slb "SetLoadBalancerDeleteProtection" 90 [LoadBalancer];
+    SET_MODIFICATION_PROTECTION = WriteAction Slb "SetLoadBalancerModificationProtection" 90 [LoadBalancer];
+    SET_INSTANCE_CHARGE_TYPE = WriteAction Slb "ModifyLoadBalancerInstanceChargeType" 90 [LoadBalancer];
+    SET_SPEC = WriteAction Slb "ModifyLoadBalancerInstanceSpec" 90 [LoadBalancer];
+    SET_INTERNET_SPEC = WriteAction Slb "ModifyLoadBalancerInternetSpec" 90 [LoadBalancer];
+    TAG_RESOURCES = WriteAction Slb "TagResources" 90 [LoadBalancer];
+    UNTAG_RESOURCES = WriteAction Slb "UntagResources" 90 [LoadBalancer];
 
-    DESCRIBE_GROUPS = Read Slb "DescribeVServerGroups" 3000 [LoadBalancer];
-    DESCRIBE_GROUP = Read Slb "DescribeVServerGroupAttribute" 3000 [LoadBalancer, ServerGroup];
-    CREATE_GROUP = Write Slb "CreateVServerGroup" 90 [LoadBalancer];
-    DELETE_GROUP = Write Slb "DeleteVServerGroup" 90 [LoadBalancer, ServerGroup];
-    ADD_BACKENDS = Write Slb "AddVServerGroupBackendServers" 90 [LoadBalancer, ServerGroup];
-    REMOVE_BACKENDS = Write Slb "RemoveVServerGroupBackendServers" 90 [LoadBalancer, ServerGroup];
-    SET_BACKENDS = Write Slb "SetVServerGroupAttribute" 90 [LoadBalancer, ServerGroup];
+    DESCRIBE_GROUPS = ReadAction Slb "DescribeVServerGroups" 3000 [LoadBalancer];
+    DESCRIBE_GROUP = ReadAction Slb "DescribeVServerGroupAttribute" 3000 [LoadBalancer, ServerGroup];
+    CREATE_GROUP = WriteAction Slb "CreateVServerGroup" 90 [LoadBalancer];
+    DELETE_GROUP = WriteAction Slb "DeleteVServerGroup" 90 [LoadBalancer, ServerGroup];
+    ADD_BACKENDS = WriteAction Slb "AddVServerGroupBackendServers" 90 [LoadBalancer, ServerGroup];
+    REMOVE_BACKENDS = WriteAction Slb "RemoveVServerGroupBackendServers" 90 [LoadBalancer, ServerGroup];
+    SET_BACKENDS = WriteAction Slb "SetVServerGroupAttribute" 90 [LoadBalancer, ServerGroup];
 
-    DESCRIBE_LISTENERS = Read Slb "DescribeLoadBalancerListeners" 3000 [LoadBalancer];
-    CREATE_TCP_LISTENER = Write Slb "CreateLoadBalancerTCPListener" 90 [LoadBalancer];
-    CREATE_UDP_LISTENER = Write Slb "CreateLoadBalancerUDPListener" 90 [LoadBalancer];
-    CREATE_HTTP_LISTENER = Write Slb "CreateLoadBalancerHTTPListener" 90 [LoadBalancer];
-    CREATE_HTTPS_LISTENER = Write Slb "CreateLoadBalancerHTTPSListener" 90 [LoadBalancer];
-    SET_TCP_LISTENER = Write Slb "SetLoadBalancerTCPListenerAttribute" 90 [LoadBalancer, Listener];
-    SET_UDP_LISTENER = Write Slb "SetLoadBalancerUDPListenerAttribute" 90 [LoadBalancer, Listener];
-    SET_HTTP_LISTENER = Write Slb "SetLoadBalancerHTTPListenerAttribute" 90 [LoadBalancer, Listener];
-    SET_HTTPS_LISTENER = Write Slb "SetLoadBalancerHTTPSListenerAttribute" 90 [LoadBalancer, Listener];
-    START_LISTENER = Write Slb "StartLoadBalancerListener" 90 [LoadBalancer, Listener];
-    DELETE_LISTENER = Write Slb "DeleteLoadBalancerListener" 90 [LoadBalancer, Listener];
-    DESCRIBE_DOMAIN_EXTENSIONS = Read Slb "DescribeDomainExtensions" 3000 [LoadBalancer, Listener];
-    CREATE_DOMAIN_EXTENSION = Write Slb "CreateDomainExtension" 90 [LoadBalancer, Listener];
-    SET_DOMAIN_EXTENSION = Write Slb "SetDomainExtensionAttribute" 90 [LoadBalancer, Listener, DomainExtension];
-    DELETE_DOMAIN_EXTENSION = Write Slb "DeleteDomainExtension" 90 [LoadBalancer, Listener, DomainExtension];
-    DESCRIBE_CERTIFICATES = Read Slb "DescribeServerCertificates" 3000 [Certificate];
+    DESCRIBE_LISTENERS = ReadAction Slb "DescribeLoadBalancerListeners" 3000 [LoadBalancer];
+    CREATE_TCP_LISTENER = WriteAction Slb "CreateLoadBalancerTCPListener" 90 [LoadBalancer];
+    CREATE_UDP_LISTENER = WriteAction Slb "CreateLoadBalancerUDPListener" 90 [LoadBalancer];
+    CREATE_HTTP_LISTENER = WriteAction Slb "CreateLoadBalancerHTTPListener" 90 [LoadBalancer];
+    CREATE_HTTPS_LISTENER = WriteAction Slb "CreateLoadBalancerHTTPSListener" 90 [LoadBalancer];
+    SET_TCP_LISTENER = WriteAction Slb "SetLoadBalancerTCPListenerAttribute" 90 [LoadBalancer, Listener];
+    SET_UDP_LISTENER = WriteAction Slb "SetLoadBalancerUDPListenerAttribute" 90 [LoadBalancer, Listener];
+    SET_HTTP_LISTENER = WriteAction Slb "SetLoadBalancerHTTPListenerAttribute" 90 [LoadBalancer, Listener];
+    SET_HTTPS_LISTENER = WriteAction Slb "SetLoadBalancerHTTPSListenerAttribute" 90 [LoadBalancer, Listener];
+    START_LISTENER = WriteAction Slb "StartLoadBalancerListener" 90 [LoadBalancer, Listener];
+    DELETE_LISTENER = WriteAction Slb "DeleteLoadBalancerListener" 90 [LoadBalancer, Listener];
+    DESCRIBE_DOMAIN_EXTENSIONS = ReadAction Slb "DescribeDomainExtensions" 3000 [LoadBalancer, Listener];
+    CREATE_DOMAIN_EXTENSION = WriteAction Slb "CreateDomainExtension" 90 [LoadBalancer, Listener];
+    SET_DOMAIN_EXTENSION = WriteAction Slb "SetDomainExtensionAttribute" 90 [LoadBalancer, Listener, DomainExtension];
+    DELETE_DOMAIN_EXTENSION = WriteAction Slb "DeleteDomainExtension" 90 [LoadBalancer, Listener, DomainExtension];
+    DESCRIBE_CERTIFICATES = ReadAction Slb "DescribeServerCertificates" 3000 [Certificate];
 
-    DESCRIBE_ACCESS_LISTS = Read Slb "DescribeAccessControlLists" 3000 [];
-    DESCRIBE_ACCESS_LIST = Read Slb "DescribeAccessControlListAttribute" 3000 [AccessList];
-    CREATE_ACCESS_LIST = Write Slb "CreateAccessControlList" 90 [];
-    DELETE_ACCESS_LIST = Write Slb "DeleteAccessControlList" 90 [AccessList];
-    ADD_ACCESS_ENTRIES = Write Slb "AddAccessControlListEntry" 90 [AccessList];
-    REMOVE_ACCESS_ENTRIES = Write Slb "RemoveAccessControlListEntry" 90 [AccessList];
+    DESCRIBE_ACCESS_LISTS = ReadAction Slb "DescribeAccessControlLists" 3000 [];
+    DESCRIBE_ACCESS_LIST = ReadAction Slb "DescribeAccessControlListAttribute" 3000 [AccessList];
+    CREATE_ACCESS_LIST = WriteAction Slb "CreateAccessControlList" 90 [];
+    DELETE_ACCESS_LIST = WriteAction Slb "DeleteAccessControlList" 90 [AccessList];
+    ADD_ACCESS_ENTRIES = WriteAction Slb "AddAccessControlListEntry" 90 [AccessList];
+    REMOVE_ACCESS_ENTRIES = WriteAction Slb "RemoveAccessControlListEntry" 90 [AccessList];
 
-    ASSUME_ROLE = Read Sts "AssumeRole" 600 [];
-    ASSUME_ROLE_WITH_OIDC = Read Sts "AssumeRoleWithOIDC" 600 [];
+    ASSUME_ROLE = ReadAction Sts "AssumeRole" 600 [];
+    ASSUME_ROLE_WITH_OIDC = ReadAction Sts "AssumeRoleWithOIDC" 600 [];
 }
 
 #[cfg(test)]

@@ -1,82 +1,82 @@
-//! What products make their calls with: the current settings, valid keys, and one cure for keys that are refused.
+//! What products make their calls with: the current settings, valid keys, and one replacement of keys that are refused.
 
 use std::sync::Arc;
 
 use http::HeaderValue;
 use parking_lot::RwLock;
 
-use super::actions::{Action, Read, Write};
-use super::credentials::{CredentialProvider, CredentialState, Source};
+use super::actions::Action;
+use super::credentials::{CredentialIssuers, CredentialProvider, CredentialState};
 use super::endpoints;
 use super::errors;
+use super::fault::{Fault, FaultKind};
 use super::metadata::Metadata;
 use super::rate_limit::{Priority, QuotaShare};
-use super::rpc::{Answer, CallSettings, RpcCall, RpcClient, fault};
+use super::rpc::{Answer, CallSettings, RpcCall, RpcClient};
 use super::signing::Params;
 use super::transport::Transport;
-use super::{Fault, FaultKind};
 use crate::config::checked;
 use crate::fence::Permit;
 
-/// The way to the cloud that all products share. Cheap to clone.
+/// Makes signed calls for all products. Cheap to clone; clones share connections, credentials and rate limits.
 #[derive(Clone, Debug)]
 pub(super) struct SigningClient {
-    client: Arc<Client>,
+    shared: Arc<Shared>,
     priority: Priority,
 }
 
 #[derive(Debug)]
-struct Client {
+struct Shared {
     rpc: RpcClient,
-    settings: RwLock<Arc<Settings>>,
+    settings: RwLock<Arc<ClientSettings>>,
 }
 
 /// Everything that the configuration decides, replaced as a whole.
 #[derive(Debug)]
-struct Settings {
+struct ClientSettings {
     region: String,
     endpoints: checked::Endpoints,
-    call_settings: CallSettings,
+    calls: CallSettings,
     metadata: Metadata,
     provider: Arc<CredentialProvider>,
     /// Grows whenever the credentials are others.
     credentials_version: u64,
 }
 
-impl Settings {
-    fn source<'a>(&'a self, rpc: &'a RpcClient) -> Source<'a> {
-        Source {
+impl ClientSettings {
+    fn issuers<'a>(&'a self, rpc: &'a RpcClient) -> CredentialIssuers<'a> {
+        CredentialIssuers {
             rpc,
             metadata: &self.metadata,
             endpoints: &self.endpoints,
             region: &self.region,
-            call_settings: &self.call_settings,
+            settings: &self.calls,
         }
     }
 }
 
 impl SigningClient {
     pub(super) fn new(transport: Arc<dyn Transport>, config: &checked::Cloud, region: &str) -> Self {
-        let settings = Settings {
+        let settings = ClientSettings {
             region: region.to_owned(),
             endpoints: config.endpoints.clone(),
-            call_settings: call_settings(config),
+            calls: call_settings(config),
             metadata: Metadata::new(Arc::clone(&transport), &config.endpoints),
             provider: Arc::new(CredentialProvider::new(config.credentials.clone())),
             credentials_version: 0,
         };
-        let client = Client { rpc: RpcClient::new(transport), settings: RwLock::new(Arc::new(settings)) };
-        Self { client: Arc::new(client), priority: Priority::default() }
+        let shared = Shared { rpc: RpcClient::new(transport), settings: RwLock::new(Arc::new(settings)) };
+        Self { shared: Arc::new(shared), priority: Priority::default() }
     }
 
     /// The same, for calls on behalf of one object.
     pub(super) fn on(&self, priority: Priority) -> Self {
-        Self { client: self.client.clone(), priority }
+        Self { shared: self.shared.clone(), priority }
     }
 
     /// Keys and the metadata session outlive a change that does not concern them.
     pub(super) fn reconfigure(&self, config: &checked::Cloud) {
-        let mut settings = self.client.settings.write();
+        let mut settings = self.shared.settings.write();
         let (provider, credentials_version) = if settings.provider.serves(&config.credentials) {
             (Arc::clone(&settings.provider), settings.credentials_version)
         } else {
@@ -85,12 +85,12 @@ impl SigningClient {
         let metadata = if settings.metadata.serves(&config.endpoints) {
             settings.metadata.clone()
         } else {
-            Metadata::new(Arc::clone(&self.client.rpc.transport), &config.endpoints)
+            Metadata::new(Arc::clone(&self.shared.rpc.transport), &config.endpoints)
         };
-        *settings = Arc::new(Settings {
+        *settings = Arc::new(ClientSettings {
             region: config.region.clone().unwrap_or_else(|| settings.region.clone()),
             endpoints: config.endpoints.clone(),
-            call_settings: call_settings(config),
+            calls: call_settings(config),
             metadata,
             provider,
             credentials_version,
@@ -110,75 +110,50 @@ impl SigningClient {
         self.settings().region.clone()
     }
 
-    /// Makes a call that changes nothing, in the own region.
-    pub(super) async fn read(&self, action: Read, params: Params) -> Result<Answer, Fault> {
-        self.run(action.0, None, params, None).await
-    }
-
-    /// Makes a call that changes nothing.
-    pub(super) async fn read_in(&self, region: &str, action: Read, params: Params) -> Result<Answer, Fault> {
-        self.run(action.0, Some(region), params, None).await
-    }
-
-    /// Makes a call that changes something, in the own region.
-    pub(super) async fn write(&self, permit: &Permit, action: Write, params: Params) -> Result<Answer, Fault> {
-        self.run(action.0, None, params, Some(permit)).await
-    }
-
-    /// Makes a call that changes something.
-    pub(super) async fn write_in(
-        &self,
-        permit: &Permit,
-        region: &str,
-        action: Write,
-        params: Params,
-    ) -> Result<Answer, Fault> {
-        self.run(action.0, Some(region), params, Some(permit)).await
-    }
-
-    async fn run(
+    /// Makes a call; its parameters are without the region.
+    ///
+    /// Keys that the cloud refuses are replaced once, where there are others.
+    pub(super) async fn call(
         &self,
         action: &'static Action,
         region: Option<&str>,
-        params: Params,
         permit: Option<&Permit>,
+        params: Params,
     ) -> Result<Answer, Fault> {
         let settings = self.settings();
-        let source = settings.source(&self.client.rpc);
+        let issuers = settings.issuers(&self.shared.rpc);
         let provider = &settings.provider;
         let region = region.unwrap_or(&settings.region);
         let url = endpoints::url(&settings.endpoints, action.product, region).ok_or_else(|| {
-            fault(action, FaultKind::Rejected, format!("the region {region:?} cannot be part of a host name"))
+            let message = format!("the region {region:?} cannot be part of a host name");
+            Fault::new(action.name, FaultKind::Rejected, message)
         })?;
         let params = params.with("RegionId", region);
-        let mut key = provider.key(&source).await.map_err(|error| error.into_fault(action))?;
+        let mut key = provider.key(&issuers).await.map_err(|error| error.into_fault(action.name))?;
         let mut replaced = false;
         loop {
-            let exchange = RpcCall {
+            let call = RpcCall {
                 action,
                 url: &url,
                 params: params.clone(),
                 key: Some(&*key),
                 permit,
                 priority: self.priority,
-                call_settings: &settings.call_settings,
+                settings: &settings.calls,
             };
-            let fault = match self.client.rpc.exchange(&exchange).await {
-                Ok(answer) => {
-                    provider.accepted();
-                    return Ok(answer);
+            let result = self.shared.rpc.call(&call).await;
+            let fault = match result {
+                Err(fault) if fault.kind == FaultKind::Credential => fault,
+                result => {
+                    if result.as_ref().map_or_else(|fault| proves_valid_keys(fault.kind), |_| true) {
+                        provider.accepted();
+                    }
+                    return result;
                 }
-                Err(fault) => fault,
             };
-            if fault.kind != FaultKind::Credential {
-                if shows_that_keys_are_good(fault.kind) {
-                    provider.accepted();
-                }
-                return Err(fault);
-            }
             if !replaced
                 && errors::cured_by_new_credentials(&fault.code)
-                && let Some(other) = provider.replace(&key, &source).await
+                && let Some(other) = provider.replace(&key, &issuers).await
             {
                 key = other;
                 replaced = true;
@@ -189,35 +164,21 @@ impl SigningClient {
         }
     }
 
-    fn settings(&self) -> Arc<Settings> {
-        Arc::clone(&self.client.settings.read())
+    fn settings(&self) -> Arc<ClientSettings> {
+        Arc::clone(&self.shared.settings.read())
     }
 }
 
-/// Only who was let in is told about objects, permissions and quotas.
-const fn shows_that_keys_are_good(kind: FaultKind) -> bool {
-    match kind {
-        FaultKind::Busy
-        | FaultKind::Gone
-        | FaultKind::Exists
-        | FaultKind::InUse
-        | FaultKind::Quota
-        | FaultKind::Capacity
-        | FaultKind::Denied => true,
-        FaultKind::Throttled
-        | FaultKind::Transient
-        | FaultKind::Ambiguous
-        | FaultKind::Credential
-        | FaultKind::Rejected
-        | FaultKind::Bug
-        | FaultKind::NotLeading => false,
-    }
+/// Only a caller with valid keys learns about objects, permissions and quotas.
+const fn proves_valid_keys(kind: FaultKind) -> bool {
+    use FaultKind::{Busy, Capacity, Denied, Exists, Gone, InUse, Quota};
+    matches!(kind, Busy | Gone | Exists | InUse | Quota | Capacity | Denied)
 }
 
 fn call_settings(config: &checked::Cloud) -> CallSettings {
     let cluster: String = config.cluster_id.chars().filter(|character| character.is_ascii_graphic()).collect();
     let text = format!("alicloud-ccm/{} ClusterId/{cluster}", env!("CARGO_PKG_VERSION"));
     let user_agent = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("alicloud-ccm"));
-    let allowance = QuotaShare { share: config.budget_share, quotas: Arc::new(config.quotas.clone()) };
-    CallSettings { user_agent, timeout: config.timeout, allowance }
+    let quota = QuotaShare { share: config.budget_share, quotas: Arc::new(config.quotas.clone()) };
+    CallSettings { user_agent, timeout: config.timeout, quota }
 }

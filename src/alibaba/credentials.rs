@@ -9,16 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde_json::{Map, Value};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use super::actions::Action;
+use super::actions::{ASSUME_ROLE, ASSUME_ROLE_WITH_OIDC};
+use super::answer::Fields;
 use super::endpoints::{self, Product};
+use super::fault::{Fault, FaultKind};
 use super::metadata::{Metadata, MetadataError};
-use super::rpc::{CallSettings, RpcClient, fault};
-use super::signing::KeyPair;
-use super::sts::{self, IssuedCredentials, RoleRequest, Sts};
-use super::{Fault, FaultKind};
+use super::rpc::{CallSettings, RpcClient};
+use super::signing::{KeyPair, Params};
+use super::sts::{Sts, TemporaryKey};
 use crate::config::checked::{AccessKey, Credentials, Endpoints};
 use crate::config::secret::Secret;
 
@@ -74,7 +76,7 @@ pub(super) enum CredentialError {
 
 impl CredentialError {
     /// The failure of a call that could not be signed.
-    pub(super) fn into_fault(self, action: &Action) -> Fault {
+    pub(super) fn into_fault(self, action: &'static str) -> Fault {
         let message = format!("no credentials: {self}");
         match self {
             Self::Role { fault: cause, .. } => {
@@ -84,38 +86,38 @@ impl CredentialError {
                     _ => FaultKind::Credential,
                 };
                 // The cause's code and request id are in the message already.
-                Fault { retry_after: cause.retry_after, ..fault(action, kind, message) }
+                Fault { retry_after: cause.retry_after, ..Fault::new(action, kind, message) }
             }
             Self::Metadata(MetadataError::Unreachable { .. } | MetadataError::Refused { .. }) => {
-                fault(action, FaultKind::Transient, message)
+                Fault::new(action, FaultKind::Transient, message)
             }
-            _ => fault(action, FaultKind::Credential, message),
+            _ => Fault::new(action, FaultKind::Credential, message),
         }
     }
 }
 
 /// What new keys are got from.
 #[derive(Debug)]
-pub(super) struct Source<'a> {
+pub(super) struct CredentialIssuers<'a> {
     pub(super) rpc: &'a RpcClient,
     pub(super) metadata: &'a Metadata,
     pub(super) endpoints: &'a Endpoints,
     pub(super) region: &'a str,
-    pub(super) call_settings: &'a CallSettings,
+    pub(super) settings: &'a CallSettings,
 }
 
 /// Keys of one kind of credentials.
 #[derive(Debug)]
 pub(super) struct CredentialProvider {
     config: Credentials,
-    state: Mutex<State>,
+    state: Mutex<ProviderState>,
     /// CachedKey while renewing: one at a time.
     renewing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    held: Option<CachedKey>,
+struct ProviderState {
+    cached: Option<CachedKey>,
     failed: Option<(Instant, CredentialError)>,
     forced_at: Option<Instant>,
     refusal: Option<String>,
@@ -141,13 +143,17 @@ impl CachedKey {
 
 impl CredentialProvider {
     pub(super) fn new(config: Credentials) -> Self {
-        let held = match &config {
+        let cached = match &config {
             Credentials::AccessKey(key) => {
                 Some(CachedKey { key: Arc::new(key_pair(key)), until: None, renew_at: None })
             }
             _ => None,
         };
-        Self { config, state: Mutex::new(State { held, ..State::default() }), renewing: tokio::sync::Mutex::default() }
+        Self {
+            config,
+            state: Mutex::new(ProviderState { cached, ..ProviderState::default() }),
+            renewing: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(super) fn serves(&self, config: &Credentials) -> bool {
@@ -159,7 +165,7 @@ impl CredentialProvider {
         let failure = state.failed.as_ref().map(|(_, error)| error.to_string());
         // Keys that ended while nobody needed them are no failure: the next call gets new ones.
         let usable =
-            state.refusal.is_none() && (failure.is_none() || state.held.as_ref().is_some_and(CachedKey::valid));
+            state.refusal.is_none() && (failure.is_none() || state.cached.as_ref().is_some_and(CachedKey::valid));
         CredentialState { usable, last_error: state.refusal.clone().or(failure) }
     }
 
@@ -174,25 +180,25 @@ impl CredentialProvider {
     }
 
     /// Keys that are valid now.
-    pub(super) async fn key(&self, source: &Source<'_>) -> Result<Arc<KeyPair>, CredentialError> {
+    pub(super) async fn key(&self, issuers: &CredentialIssuers<'_>) -> Result<Arc<KeyPair>, CredentialError> {
         let asked_at = Instant::now();
-        let held = self.held();
-        match held {
-            Some(held) if held.fresh() => return Ok(held.key),
-            Some(held) => {
+        let cached = self.cached();
+        match cached {
+            Some(cached) if cached.fresh() => return Ok(cached.key),
+            Some(cached) => {
                 // Ageing keys still do; only the call that gets the turn waits for new ones.
                 if let Ok(_turn) = self.renewing.try_lock()
                     && self.may_try(RETRY_WITH_KEYS)
                 {
-                    self.renew(source).await;
+                    self.renew(issuers).await;
                 }
-                return Ok(self.held().map_or(held.key, |held| held.key));
+                return Ok(self.cached().map_or(cached.key, |cached| cached.key));
             }
             None => {}
         }
         let _turn = self.renewing.lock().await;
-        if let Some(held) = self.held() {
-            return Ok(held.key);
+        if let Some(cached) = self.cached() {
+            return Ok(cached.key);
         }
         let failed_meanwhile = |at: Instant| at >= asked_at || at.elapsed() < RETRY_WITHOUT_KEYS;
         if let Some((at, error)) = &self.state.lock().failed
@@ -200,19 +206,19 @@ impl CredentialProvider {
         {
             return Err(error.clone());
         }
-        match self.renew(source).await {
-            None => self.held().map(|held| held.key).ok_or(CredentialError::Expired(source.rpc.now())),
+        match self.renew(issuers).await {
+            None => self.cached().map(|cached| cached.key).ok_or(CredentialError::Expired(issuers.rpc.now())),
             Some(error) => Err(error),
         }
     }
 
     /// Other keys than `refused`, which the cloud did not take; `None` if there are none.
-    pub(super) async fn replace(&self, refused: &KeyPair, source: &Source<'_>) -> Option<Arc<KeyPair>> {
+    pub(super) async fn replace(&self, refused: &KeyPair, issuers: &CredentialIssuers<'_>) -> Option<Arc<KeyPair>> {
         if matches!(self.config, Credentials::AccessKey(_)) {
             return None;
         }
         let _turn = self.renewing.lock().await;
-        let other = || self.held().map(|held| held.key).filter(|key| **key != *refused);
+        let other = || self.cached().map(|cached| cached.key).filter(|key| **key != *refused);
         if let Some(key) = other() {
             return Some(key);
         }
@@ -223,13 +229,13 @@ impl CredentialProvider {
             }
             state.forced_at = Some(Instant::now());
         }
-        self.renew(source).await;
+        self.renew(issuers).await;
         other()
     }
 
-    /// What is held, unless its time is over.
-    fn held(&self) -> Option<CachedKey> {
-        self.state.lock().held.clone().filter(CachedKey::valid)
+    /// What is cached, unless its time is over.
+    fn cached(&self) -> Option<CachedKey> {
+        self.state.lock().cached.clone().filter(CachedKey::valid)
     }
 
     fn may_try(&self, gap: Duration) -> bool {
@@ -237,9 +243,9 @@ impl CredentialProvider {
     }
 
     /// Gets new keys; on failure the old ones stay.
-    async fn renew(&self, source: &Source<'_>) -> Option<CredentialError> {
-        let issued = self.issue(source).await.and_then(|issued| {
-            let left = issued.expires.duration_since(source.rpc.now());
+    async fn renew(&self, issuers: &CredentialIssuers<'_>) -> Option<CredentialError> {
+        let issued = self.issue(issuers).await.and_then(|issued| {
+            let left = issued.expires.duration_since(issuers.rpc.now());
             match Duration::try_from(left) {
                 Ok(left) if !left.is_zero() => Ok((issued.key, left)),
                 _ => Err(CredentialError::Expired(issued.expires)),
@@ -251,7 +257,7 @@ impl CredentialProvider {
                 let now = Instant::now();
                 let ahead = left.saturating_sub(MARGIN.max(left / 10)).max(SHORTEST_USE);
                 tracing::info!(seconds = left.as_secs(), "got temporary credentials");
-                state.held =
+                state.cached =
                     Some(CachedKey { key: Arc::new(key), until: Some(now + left), renew_at: Some(now + ahead) });
                 state.failed = None;
                 None
@@ -264,44 +270,52 @@ impl CredentialProvider {
         }
     }
 
-    async fn issue(&self, source: &Source<'_>) -> Result<IssuedCredentials, CredentialError> {
+    async fn issue(&self, issuers: &CredentialIssuers<'_>) -> Result<TemporaryKey, CredentialError> {
         match &self.config {
             Credentials::AccessKey(_) => Err(CredentialError::Fixed),
-            Credentials::AssumeRole { source: key, role_arn, session_name, duration, external_id } => {
-                let role = RoleRequest { role_arn, session_name, duration: *duration };
-                let url = source.sts_url()?;
-                let issued = source.sts(&url).assume_role(&key_pair(key), &role, external_id.as_deref()).await;
+            Credentials::AssumeRole { source, role_arn, session_name, duration, external_id } => {
+                let params = role(role_arn, session_name, *duration).maybe("ExternalId", external_id.as_ref());
+                let issued = issuers.sts()?.assume(ASSUME_ROLE, params, Some(&key_pair(source))).await;
                 issued.map_err(|fault| CredentialError::Role { role_arn: role_arn.clone(), fault: Box::new(fault) })
             }
             Credentials::Oidc { role_arn, provider_arn, token_file, session_name, duration } => {
-                let role = RoleRequest { role_arn, session_name, duration: *duration };
-                let url = source.sts_url()?;
-                let sts = source.sts(&url);
+                let sts = issuers.sts()?;
+                let assume = async |token: &Secret| {
+                    let params = role(role_arn, session_name, *duration)
+                        .with("OIDCProviderArn", provider_arn)
+                        .with("OIDCToken", token.expose());
+                    sts.assume(ASSUME_ROLE_WITH_OIDC, params, None).await
+                };
                 let token = read_token(token_file).await?;
-                let mut issued = sts.assume_role_with_oidc(provider_arn, &token, &role).await;
+                let mut issued = assume(&token).await;
                 if issued.as_ref().is_err_and(|fault| fault.code.starts_with(TOKEN_REFUSED)) {
                     // The file is replaced from outside; this may have been the token before.
                     let newer = read_token(token_file).await?;
                     if newer != token {
-                        issued = sts.assume_role_with_oidc(provider_arn, &newer, &role).await;
+                        issued = assume(&newer).await;
                     }
                 }
                 issued.map_err(|fault| CredentialError::Role { role_arn: role_arn.clone(), fault: Box::new(fault) })
             }
-            Credentials::InstanceRole { role } => from_instance(source.metadata, role.as_deref()).await,
+            Credentials::InstanceRole { role } => from_instance(issuers.metadata, role.as_deref()).await,
         }
     }
 }
 
-impl Source<'_> {
-    fn sts_url(&self) -> Result<String, CredentialError> {
-        endpoints::url(self.endpoints, Product::Sts, self.region)
-            .ok_or_else(|| CredentialError::Region(self.region.to_owned()))
+impl CredentialIssuers<'_> {
+    fn sts(&self) -> Result<Sts<'_>, CredentialError> {
+        let url = endpoints::url(self.endpoints, Product::Sts, self.region)
+            .ok_or_else(|| CredentialError::Region(self.region.to_owned()))?;
+        Ok(Sts { rpc: self.rpc, url, settings: self.settings })
     }
+}
 
-    fn sts<'a>(&'a self, url: &'a str) -> Sts<'a> {
-        Sts { rpc: self.rpc, url, call_settings: self.call_settings }
-    }
+/// Which role, under which name, for how long.
+fn role(role_arn: &str, session_name: &str, duration: Duration) -> Params {
+    Params::new()
+        .with("RoleArn", role_arn)
+        .with("RoleSessionName", session_name)
+        .with("DurationSeconds", duration.as_secs())
 }
 
 fn key_pair(key: &AccessKey) -> KeyPair {
@@ -317,7 +331,7 @@ async fn read_token(path: &Path) -> Result<Secret, CredentialError> {
     }
 }
 
-async fn from_instance(metadata: &Metadata, role: Option<&str>) -> Result<IssuedCredentials, CredentialError> {
+async fn from_instance(metadata: &Metadata, role: Option<&str>) -> Result<TemporaryKey, CredentialError> {
     let role = match role {
         Some(role) => role.to_owned(),
         None => match metadata.get(ROLE_KEY).await {
@@ -329,10 +343,14 @@ async fn from_instance(metadata: &Metadata, role: Option<&str>) -> Result<Issued
     };
     let text = metadata.get(&format!("{ROLE_KEY}{role}")).await?;
     let unusable = |reason: &str| CredentialError::Unusable { role: role.clone(), reason: reason.to_owned() };
-    let body: sts::Credentials =
+    let body: Map<String, Value> =
         serde_json::from_str(&text).map_err(|_| unusable("the answer is not of the expected form"))?;
-    match body.code.0.as_str() {
-        "Success" => body.issued().ok_or_else(|| unusable("the answer is incomplete")),
+    let fields = Fields::from(&body);
+    match fields.some_text("Code").unwrap_or_default().as_str() {
+        "Success" => match TemporaryKey::decode(fields) {
+            Ok(key) => key.ok_or_else(|| unusable("the answer is incomplete")),
+            Err(mismatch) => Err(unusable(&mismatch.to_string())),
+        },
         code => Err(unusable(&format!("code {code:?} instead of \"Success\""))),
     }
 }

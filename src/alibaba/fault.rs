@@ -80,6 +80,12 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// A fault that has no answer behind it.
+    pub(super) fn new(action: &'static str, kind: FaultKind, message: impl Into<String>) -> Self {
+        let (message, code, request_id) = (message.into(), String::new(), String::new());
+        Self { kind, action, code, message, request_id, retry_after: None }
+    }
+
     /// Whether the call was only held back here, to stay below a quota: nothing was sent, so nothing happened.
     #[must_use]
     pub fn held_back(&self) -> bool {

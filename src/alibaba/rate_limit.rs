@@ -110,12 +110,12 @@ impl RateLimiter {
     pub(super) async fn wait(
         &self,
         action: &'static Action,
-        allowance: &QuotaShare,
+        quota: &QuotaShare,
         priority: Priority,
         limit: Duration,
     ) -> Result<(), Duration> {
         let budget = self.of(action);
-        let allowed = allowance.of(action);
+        let allowed = quota.of(action);
         let comes_back = action.writes && priority.object != 0;
         let longest = if comes_back { LONGEST_ERRAND } else { LONGEST_TURN }.min(limit);
         let latest = Instant::now() + longest;
@@ -147,7 +147,7 @@ impl RateLimiter {
     /// The cloud refused a call: nobody calls the action before the quota's window has passed. Returns how long that is.
     ///
     /// `hint` is what the answer said, if it did.
-    pub(super) fn pause(&self, action: &'static Action, allowance: &QuotaShare, hint: Option<Duration>) -> Duration {
+    pub(super) fn pause(&self, action: &'static Action, quota: &QuotaShare, hint: Option<Duration>) -> Duration {
         let pause = hint.unwrap_or_else(|| WINDOW.mul_f64(0.5 + jitter::share() / 2.0)).min(WINDOW);
         let now = Instant::now();
         let budget = self.of(action);
@@ -156,7 +156,7 @@ impl RateLimiter {
         let until = state.paused_until.map_or(now + pause, |until| until.max(now + pause));
         state.paused_until = Some(until);
         // Somebody else spends the same quota; the whole share right after the pause would be refused again.
-        let allowed = allowance.of(action);
+        let allowed = quota.of(action);
         let last = state.spent.back().map_or(until, |(last, _)| until.max(*last));
         while state.spent.len() < allowed - allowed.div_ceil(3) {
             state.spent.push_back((last, 0));

@@ -1,7 +1,7 @@
-//! One call over the wire: budget, permit, signature, answer, and what the answer means.
+//! One call of the vendor's RPC API: rate limit, permit, signature, answer, and what the answer means.
 //!
-//! A call goes out once. It is repeated only where nothing can have happened and the cure is at hand: the clock is
-//! corrected by the server's, or a nonce was taken already. Everything else goes back to the caller.
+//! A call is sent once. It is repeated only where it had no effect and the remedy is known: the clock is corrected by the
+//! server's, or a nonce is replaced. Every other fault goes to the caller.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,22 +12,26 @@ use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, USER_AGEN
 use http::{Request, Response, StatusCode};
 use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::Instant;
+use tracing::{Instrument, Span, field};
 use uuid::Uuid;
 
 use super::actions::Action;
+use super::answer::{Fields, Mismatch};
 use super::errors::{self, DRY_RUN_PASSED};
+use super::fault::{Fault, FaultKind};
 use super::rate_limit::{Priority, QuotaShare, RateLimiter};
 use super::signing::{KeyPair, Params};
 use super::transport::{Transport, TransportError};
-use super::{Fault, FaultKind};
 use crate::fence::Permit;
 use crate::telemetry::metrics;
 
 const CLOCK_IS_WRONG: &str = "InvalidTimeStamp.Expired";
 const NONCE_IS_TAKEN: &str = "SignatureNonceUsed";
+
+/// Names the request where the body does not.
+const REQUEST_ID: &str = "x-acs-request-id";
 
 /// What all calls of a process share, whatever its configuration.
 #[derive(Debug)]
@@ -43,7 +47,7 @@ pub(super) struct RpcClient {
 pub(super) struct CallSettings {
     pub(super) user_agent: HeaderValue,
     pub(super) timeout: Duration,
-    pub(super) allowance: QuotaShare,
+    pub(super) quota: QuotaShare,
 }
 
 /// One call. Without a key it is not signed.
@@ -55,17 +59,14 @@ pub(super) struct RpcCall<'a> {
     pub(super) key: Option<&'a KeyPair>,
     pub(super) permit: Option<&'a Permit>,
     pub(super) priority: Priority,
-    pub(super) call_settings: &'a CallSettings,
+    pub(super) settings: &'a CallSettings,
 }
-
-/// Names the request where the body does not.
-const REQUEST_ID: &str = "x-acs-request-id";
 
 /// A success.
 #[derive(Debug)]
 pub(super) struct Answer {
     action: &'static Action,
-    body: Value,
+    body: Map<String, Value>,
     request_id: String,
     /// The call was a dry run and would have succeeded.
     pub(super) dry_run_passed: bool,
@@ -73,33 +74,14 @@ pub(super) struct Answer {
 
 impl Answer {
     /// The answer as the caller needs it.
-    pub(super) fn decode<T: DeserializeOwned>(self) -> Result<T, Fault> {
-        let Self { action, body, request_id, .. } = self;
-        serde_json::from_value(body).map_err(|error| Fault {
-            kind: FaultKind::Bug,
-            action: action.name,
-            code: String::new(),
-            message: errors::without_secrets(&format!("the answer does not have the expected form: {error}")),
-            request_id,
-            retry_after: None,
-        })
+    pub(super) fn decode<T>(&self, decode: impl FnOnce(Fields<'_>) -> Result<T, Mismatch>) -> Result<T, Fault> {
+        let bug = |mismatch| self.bug(format!("the answer does not have the expected form: {mismatch}"));
+        decode(Fields::from(&self.body)).map_err(bug)
     }
 
     /// The answer is well-formed, but not an answer to what was asked.
     pub(super) fn bug(&self, message: impl Into<String>) -> Fault {
-        Fault { request_id: self.request_id.clone(), ..fault(self.action, FaultKind::Bug, message) }
-    }
-}
-
-/// A fault that has no answer behind it.
-pub(super) fn fault(action: &Action, kind: FaultKind, message: impl Into<String>) -> Fault {
-    Fault {
-        kind,
-        action: action.name,
-        code: String::new(),
-        message: message.into(),
-        request_id: String::new(),
-        retry_after: None,
+        Fault { request_id: self.request_id.clone(), ..Fault::new(self.action.name, FaultKind::Bug, message) }
     }
 }
 
@@ -127,11 +109,12 @@ impl RpcClient {
         now.checked_add(offset).unwrap_or(now)
     }
 
-    /// Makes the call.
-    pub(super) async fn exchange(&self, exchange: &RpcCall<'_>) -> Result<Answer, Fault> {
+    /// Makes the call. Every log line of an attempt carries the action, and the request id once there is an answer.
+    pub(super) async fn call(&self, call: &RpcCall<'_>) -> Result<Answer, Fault> {
         let (mut clock_corrected, mut nonce_replaced) = (false, false);
         loop {
-            let Failure { fault, server_time } = match self.attempt(exchange).await {
+            let span = tracing::error_span!("cloud_call", action = call.action.name, request_id = field::Empty);
+            let Failure { fault, server_time } = match self.attempt(call).instrument(span.clone()).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -139,7 +122,9 @@ impl RpcClient {
             if code.eq_ignore_ascii_case(CLOCK_IS_WRONG) && !clock_corrected {
                 let Some(server_time) = server_time else { return Err(*fault) };
                 let offset = server_time.duration_since(crate::clock::now()).as_secs();
-                tracing::warn!(seconds = offset, "the clock of this machine is wrong; calls use the cloud's time");
+                span.in_scope(|| {
+                    tracing::warn!(seconds = offset, "the clock of this machine is wrong; calls use the cloud's time");
+                });
                 self.clock_offset.store(offset, Ordering::Relaxed);
                 clock_corrected = true;
             } else if code.eq_ignore_ascii_case(NONCE_IS_TAKEN) && !nonce_replaced {
@@ -150,30 +135,17 @@ impl RpcClient {
         }
     }
 
-    async fn attempt(&self, exchange: &RpcCall<'_>) -> Result<Answer, Failure> {
-        let RpcCall { action, call_settings, priority, .. } = *exchange;
-        if exchange.permit.is_some_and(|permit| permit.remaining().is_zero()) {
-            return Err(not_leading(action).into());
-        }
-        // The other half of the permit is for the call itself.
-        let patience = exchange.permit.map_or(Duration::MAX, |permit| permit.remaining() / 2);
-        self.rate_limiter.wait(action, &call_settings.allowance, priority, patience).await.map_err(|wait| Fault {
-            retry_after: Some(wait),
-            ..fault(action, FaultKind::Throttled, "the share of the API quota that this process may use is spent")
-        })?;
-        let timeout = match exchange.permit {
-            Some(permit) if permit.remaining().is_zero() => return Err(not_leading(action).into()),
-            Some(permit) => permit.remaining().min(call_settings.timeout),
-            None => call_settings.timeout,
-        };
-        let request = self.request(exchange)?;
+    async fn attempt(&self, call: &RpcCall<'_>) -> Result<Answer, Failure> {
+        let RpcCall { action, settings, .. } = *call;
+        let timeout = self.turn(call).await?;
+        let request = self.request(call)?;
         let started = Instant::now();
         let sent = tokio::time::timeout(timeout, self.transport.send(request, timeout)).await;
         let result = match sent {
             Ok(Ok(response)) => interpret(action, &response),
             Ok(Err(error)) => Err(without_answer(action, &error).into()),
             Err(_) => {
-                let text = format!("the time for an answer ran out after {:.1} s", timeout.as_secs_f64());
+                let text = format!("the call timed out after {:.1} s", timeout.as_secs_f64());
                 Err(without_answer(action, &TransportError::Lost(text)).into())
             }
         };
@@ -183,19 +155,39 @@ impl RpcClient {
             Err(failure) => (failure.fault.kind.as_str(), failure.fault.request_id.as_str()),
         };
         metrics::cloud_call(action.name, outcome, took);
-        tracing::debug!(action = action.name, outcome, request_id, milliseconds = took.as_millis(), "cloud call");
+        Span::current().record("request_id", request_id);
+        tracing::debug!(outcome, milliseconds = took.as_millis(), "cloud call");
         result.map_err(|mut failure| {
             if failure.fault.kind == FaultKind::Throttled {
                 failure.fault.retry_after =
-                    Some(self.rate_limiter.pause(action, &call_settings.allowance, failure.fault.retry_after));
+                    Some(self.rate_limiter.pause(action, &settings.quota, failure.fault.retry_after));
             }
             failure
         })
     }
 
-    fn request(&self, exchange: &RpcCall<'_>) -> Result<Request<Bytes>, Fault> {
-        let RpcCall { action, key, .. } = *exchange;
-        let params = exchange
+    /// Waits until the call may go out, and gives the time that it may take.
+    async fn turn(&self, call: &RpcCall<'_>) -> Result<Duration, Fault> {
+        let RpcCall { action, settings, .. } = *call;
+        let remaining = || match call.permit.map(Permit::remaining) {
+            Some(Duration::ZERO) => {
+                let message = "this process may not write any more; nothing was sent";
+                Err(Fault::new(action.name, FaultKind::NotLeading, message))
+            }
+            remaining => Ok(remaining),
+        };
+        // The other half of the permit is for the call itself.
+        let patience = remaining()?.map_or(Duration::MAX, |remaining| remaining / 2);
+        self.rate_limiter.wait(action, &settings.quota, call.priority, patience).await.map_err(|wait| Fault {
+            retry_after: Some(wait),
+            ..Fault::new(action.name, FaultKind::Throttled, "the own share of the API quota is used up")
+        })?;
+        Ok(remaining()?.map_or(settings.timeout, |remaining| remaining.min(settings.timeout)))
+    }
+
+    fn request(&self, call: &RpcCall<'_>) -> Result<Request<Bytes>, Fault> {
+        let RpcCall { action, key, .. } = *call;
+        let params = call
             .params
             .clone()
             .with("Action", action.name)
@@ -203,7 +195,7 @@ impl RpcClient {
             .with("Format", "JSON")
             .with("Timestamp", self.now().strftime("%Y-%m-%dT%H:%M:%SZ"));
         let body = match key {
-            None => params.unsigned_body(),
+            None => params.canonical(),
             Some(KeyPair { id, secret, token }) => params
                 .with("AccessKeyId", id)
                 .maybe("SecurityToken", token.as_ref().map(|token| token.expose().to_owned()))
@@ -212,19 +204,16 @@ impl RpcClient {
                 .with("SignatureNonce", Uuid::new_v4())
                 .signed_body(secret),
         };
-        Request::post(exchange.url)
+        Request::post(call.url)
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .header(ACCEPT, "application/json")
-            .header(USER_AGENT, exchange.call_settings.user_agent.clone())
+            .header(USER_AGENT, call.settings.user_agent.clone())
             .body(Bytes::from(body))
             .map_err(|error| {
-                fault(action, FaultKind::Rejected, format!("{} is not a usable address: {error}", exchange.url))
+                let message = format!("{} is not a valid URL: {error}", call.url);
+                Fault::new(action.name, FaultKind::Rejected, message)
             })
     }
-}
-
-fn not_leading(action: &Action) -> Fault {
-    fault(action, FaultKind::NotLeading, "this process may not write any more; nothing was sent")
 }
 
 fn without_answer(action: &Action, error: &TransportError) -> Fault {
@@ -232,42 +221,35 @@ fn without_answer(action: &Action, error: &TransportError) -> Fault {
         TransportError::Lost(_) if action.writes => FaultKind::Ambiguous,
         TransportError::Lost(_) | TransportError::NotSent(_) => FaultKind::Transient,
     };
-    fault(action, kind, error.to_string())
+    Fault::new(action.name, kind, error.to_string())
 }
 
 fn interpret(action: &'static Action, response: &Response<Bytes>) -> Result<Answer, Failure> {
     let status = response.status();
-    let body = serde_json::from_slice::<Value>(response.body()).ok().filter(Value::is_object);
-    let text = |name: &str| {
-        let body = body.as_ref()?;
-        let (_, value) = body.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
-        value.as_str().map(str::to_owned)
-    };
+    let body = serde_json::from_slice::<Map<String, Value>>(response.body()).ok();
+    let fields = body.as_ref().map(Fields::from).unwrap_or_default();
+    let text = |name: &str| fields.some_text(name);
     // The header is there even when the body cannot be read.
     let header = || Some(response.headers().get(REQUEST_ID)?.to_str().ok()?.to_owned());
     let request_id = text("RequestId").or_else(header).unwrap_or_default();
-    if status.is_success() {
-        let Some(body) = body else {
-            // A write that is answered with something unreadable did reach somebody.
-            let kind = if action.writes { FaultKind::Ambiguous } else { FaultKind::Bug };
-            return Err(Fault { request_id, ..fault(action, kind, foreign_answer(status, response.body())) }.into());
-        };
-        return Ok(Answer { action, body, request_id, dry_run_passed: false });
-    }
     let code = text("Code").unwrap_or_default().trim().to_owned();
-    if let Some(body) = &body
-        && code.eq_ignore_ascii_case(DRY_RUN_PASSED)
-    {
-        return Ok(Answer { action, body: body.clone(), request_id, dry_run_passed: true });
+    let dry_run_passed = !status.is_success() && code.eq_ignore_ascii_case(DRY_RUN_PASSED);
+    if status.is_success() || dry_run_passed {
+        let Some(body) = body else {
+            // The server did get a write that is answered with something unreadable.
+            let kind = if action.writes { FaultKind::Ambiguous } else { FaultKind::Bug };
+            let message = foreign_answer(status, response.body());
+            return Err(Fault { request_id, ..Fault::new(action.name, kind, message) }.into());
+        };
+        return Ok(Answer { action, body, request_id, dry_run_passed });
     }
     let message = text("Message").unwrap_or_default();
     let kind = errors::classify(action, status.as_u16(), &code, &message);
     let message = match (errors::without_secrets(&message), kind) {
         _ if code.is_empty() => foreign_answer(status, response.body()),
         (message, FaultKind::Denied) => {
-            let detail = body.as_ref().and_then(|body| body.pointer("/AccessDeniedDetail/AuthAction")?.as_str());
-            let permission = detail.filter(|text| !text.is_empty()).map_or_else(|| action.permission(), str::to_owned);
-            format!("{message} (needs the permission {permission})")
+            let detail = fields.object("AccessDeniedDetail").ok().and_then(|detail| detail.some_text("AuthAction"));
+            format!("{message} (needs the permission {})", detail.unwrap_or_else(|| action.permission()))
         }
         (message, _) => message,
     };

@@ -59,27 +59,12 @@ impl Params {
         }
     }
 
-    /// Adds `name.1`, `name.2` and so on.
-    #[must_use]
-    pub(super) fn list<T: ToString>(mut self, name: &str, values: impl IntoIterator<Item = T>) -> Self {
-        for (index, value) in values.into_iter().enumerate() {
-            self.push(format!("{name}.{}", index + 1), value);
-        }
-        self
-    }
-
     /// Adds a parameter.
     pub(super) fn push(&mut self, name: impl Into<Cow<'static, str>>, value: impl ToString) {
         let value = value.to_string();
         if !value.is_empty() {
             self.0.push((name.into(), value));
         }
-    }
-
-    /// The form body, without a signature.
-    #[must_use]
-    pub(super) fn unsigned_body(&self) -> String {
-        self.canonical()
     }
 
     /// The form body of a POST request with its signature.
@@ -91,7 +76,7 @@ impl Params {
     }
 
     /// Sorted by name, encoded, joined: both what is signed and what is sent.
-    fn canonical(&self) -> String {
+    pub(super) fn canonical(&self) -> String {
         let mut sorted: Vec<_> = self.0.iter().collect();
         sorted.sort();
         let pairs: Vec<_> = sorted.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
@@ -172,10 +157,8 @@ mod tests {
 
     #[test]
     fn names_are_sorted_by_bytes() {
-        let params = Params::new()
-            .with("healthCheckInterval", 2)
-            .with("HealthCheckType", "tcp")
-            .list("Tag", (1..=10).map(|number| format!("t{number}")));
+        let params = Params::new().with("healthCheckInterval", 2).with("HealthCheckType", "tcp");
+        let params = (1..=10).fold(params, |params, number| params.with(format!("Tag.{number}"), "t"));
         let names: Vec<_> =
             params.canonical().split('&').map(|pair| pair.split_once('=').unwrap().0.to_owned()).collect();
         assert_eq!(
@@ -200,7 +183,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_value_arrives_as_it_was(value in ".{1,60}") {
-            let body = Params::new().with("Name", &value).unsigned_body();
+            let body = Params::new().with("Name", &value).canonical();
             let sent = body.strip_prefix("Name=").unwrap();
             prop_assert!(sent.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~%".contains(&byte)), "{}", sent);
             prop_assert_eq!(percent_encoding::percent_decode_str(sent).decode_utf8().unwrap(), value);

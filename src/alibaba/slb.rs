@@ -1,6 +1,6 @@
 //! Classic load balancers, CLB (product Slb, version 2014-05-15).
 //!
-//! [`Slb`] is one type; its calls are in `instance`, `group`, `listener` and `certificate`. The cloud takes one write per
+//! [`Slb`] is one type; its calls are in `instance`, `group`, `listener`, `certificate` and `access`. The cloud takes one write per
 //! load balancer at a time and answers others as busy; callers keep the order.
 
 mod access;
@@ -13,9 +13,9 @@ mod tests;
 
 pub use instance::PAGE as LISTED_INSTANCES;
 
-use super::Priority;
 use super::client::SigningClient;
-use crate::plan::clb::model::{ListenerFields, ListenerKey, Protocol};
+use super::rate_limit::Priority;
+use crate::plan::clb::model::{ListenerFields, ListenerKey};
 
 /// Answer to the creation of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,19 @@ pub struct ListenerRequest<'a> {
     pub fields: &'a ListenerFields,
 }
 
+/// An additional certificate of an HTTPS listener, for a domain.
+#[derive(Clone, Copy, Debug)]
+pub struct NewDomainExtension<'a> {
+    /// On which instance.
+    pub load_balancer_id: &'a str,
+    /// The port of the HTTPS listener.
+    pub port: u16,
+    /// Such as `*.example.com`.
+    pub domain: &'a str,
+    /// The certificate.
+    pub certificate_id: &'a str,
+}
+
 /// Calls to CLB.
 #[derive(Clone, Debug)]
 pub struct Slb(pub(super) SigningClient);
@@ -65,6 +78,3 @@ impl Slb {
         Self(self.0.on(priority))
     }
 }
-
-/// The protocols whose listeners are managed.
-pub const PROTOCOLS: [Protocol; 4] = Protocol::ALL;

@@ -3,40 +3,35 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 
-use super::Fault;
-use super::actions::{ASSUME_ROLE, ASSUME_ROLE_WITH_OIDC};
-use super::decode::{Nested, Text};
+use super::actions::ReadAction;
+use super::answer::{Fields, Mismatch};
+use super::fault::Fault;
 use super::rate_limit::Priority;
-use super::rpc::{Answer, CallSettings, RpcCall, RpcClient};
+use super::rpc::{CallSettings, RpcCall, RpcClient};
 use super::signing::{KeyPair, Params};
 use crate::config::secret::Secret;
 
 /// The service itself gives up after ten seconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Temporary credentials as issued.
+/// Keys that end.
 #[derive(Clone, Debug)]
-pub(super) struct IssuedCredentials {
+pub(super) struct TemporaryKey {
     pub(super) key: KeyPair,
     pub(super) expires: Timestamp,
 }
 
-/// Which role, for how long, under which name.
-#[derive(Debug)]
-pub(super) struct RoleRequest<'a> {
-    pub(super) role_arn: &'a str,
-    pub(super) session_name: &'a str,
-    pub(super) duration: Duration,
-}
-
-impl RoleRequest<'_> {
-    fn params(&self) -> Params {
-        Params::new()
-            .with("RoleArn", self.role_arn)
-            .with("RoleSessionName", self.session_name)
-            .with("DurationSeconds", self.duration.as_secs())
+impl TemporaryKey {
+    /// The fields are the same in answers of STS and of the metadata service. `None` if one is missing.
+    pub(super) fn decode(fields: Fields<'_>) -> Result<Option<Self>, Mismatch> {
+        let id = fields.text("AccessKeyId")?;
+        let secret = fields.text("AccessKeySecret")?;
+        let token = fields.text("SecurityToken")?;
+        let complete = ![&id, &secret, &token].iter().any(|text| text.is_empty());
+        let expires = fields.text("Expiration")?.parse().ok().filter(|_| complete);
+        let key = KeyPair { id, secret: Secret::new(secret), token: Some(Secret::new(token)) };
+        Ok(expires.map(|expires| Self { key, expires }))
     }
 }
 
@@ -44,90 +39,23 @@ impl RoleRequest<'_> {
 #[derive(Debug)]
 pub(super) struct Sts<'a> {
     pub(super) rpc: &'a RpcClient,
-    pub(super) url: &'a str,
-    pub(super) call_settings: &'a CallSettings,
+    pub(super) url: String,
+    pub(super) settings: &'a CallSettings,
 }
 
 impl Sts<'_> {
-    /// Credentials for a role that the holder of `key` may assume.
-    pub(super) async fn assume_role(
+    /// Credentials for a role. Without a key the call is anonymous, and an identity token is among the parameters.
+    pub(super) async fn assume(
         &self,
-        key: &KeyPair,
-        role: &RoleRequest<'_>,
-        external_id: Option<&str>,
-    ) -> Result<IssuedCredentials, Fault> {
-        let exchange = RpcCall {
-            action: ASSUME_ROLE.0,
-            url: self.url,
-            params: role.params().maybe("ExternalId", external_id),
-            key: Some(key),
-            permit: None,
-            priority: Priority::default(),
-            call_settings: &self.call_settings(),
-        };
-        issued(self.rpc.exchange(&exchange).await?)
+        action: ReadAction,
+        params: Params,
+        key: Option<&KeyPair>,
+    ) -> Result<TemporaryKey, Fault> {
+        let settings = CallSettings { timeout: self.settings.timeout.min(TIMEOUT), ..self.settings.clone() };
+        let (permit, priority) = (None, Priority::default());
+        let call = RpcCall { action: action.0, url: &self.url, params, key, permit, priority, settings: &settings };
+        let answer = self.rpc.call(&call).await?;
+        let key = answer.decode(|body| TemporaryKey::decode(body.object("Credentials")?))?;
+        key.ok_or_else(|| answer.bug("the answer has no complete credentials"))
     }
-
-    /// Credentials for the holder of an identity token. The call itself is anonymous.
-    pub(super) async fn assume_role_with_oidc(
-        &self,
-        provider_arn: &str,
-        token: &Secret,
-        role: &RoleRequest<'_>,
-    ) -> Result<IssuedCredentials, Fault> {
-        let exchange = RpcCall {
-            action: ASSUME_ROLE_WITH_OIDC.0,
-            url: self.url,
-            params: role.params().with("OIDCProviderArn", provider_arn).with("OIDCToken", token.expose()),
-            key: None,
-            permit: None,
-            priority: Priority::default(),
-            call_settings: &self.call_settings(),
-        };
-        issued(self.rpc.exchange(&exchange).await?)
-    }
-
-    fn call_settings(&self) -> CallSettings {
-        CallSettings { timeout: self.call_settings.timeout.min(TIMEOUT), ..self.call_settings.clone() }
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct Body {
-    credentials: Nested<Credentials>,
-}
-
-/// The same in answers of STS and of the metadata service.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-pub(super) struct Credentials {
-    access_key_id: Text,
-    access_key_secret: Text,
-    security_token: Text,
-    expiration: Text,
-    /// Only from the metadata service.
-    pub(super) code: Text,
-}
-
-impl Credentials {
-    /// `None` if something is missing.
-    pub(super) fn issued(self) -> Option<IssuedCredentials> {
-        let expires = self.expiration.0.parse().ok()?;
-        let complete =
-            ![&self.access_key_id, &self.access_key_secret, &self.security_token].iter().any(|text| text.0.is_empty());
-        complete.then(|| IssuedCredentials {
-            key: KeyPair {
-                id: self.access_key_id.0,
-                secret: Secret::new(self.access_key_secret.0),
-                token: Some(Secret::new(self.security_token.0)),
-            },
-            expires,
-        })
-    }
-}
-
-fn issued(answer: Answer) -> Result<IssuedCredentials, Fault> {
-    let incomplete = answer.bug("the answer has no complete credentials");
-    answer.decode::<Body>()?.credentials.0.issued().ok_or(incomplete)
 }

@@ -4,21 +4,27 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::Deserialize;
 
 use super::actions::{
     Action, CREATE_ROUTE_ENTRIES, DELETE_ROUTE_ENTRIES, DESCRIBE_EIPS, DESCRIBE_ROUTE_ENTRIES, DESCRIBE_ROUTE_TABLES,
-    DESCRIBE_VPC, DESCRIBE_VSWITCHES, Write,
+    DESCRIBE_VPC, DESCRIBE_VSWITCHES, WriteAction,
 };
+use super::answer::{Fields, Mismatch};
 use super::client::SigningClient;
-use super::decode::{Int, List, Text};
 use super::errors;
-use super::paging::{by_number, by_token, unique};
-use super::rpc::fault;
-use super::signing::Params;
-use super::{Fault, FaultKind};
+use super::fault::{Fault, FaultKind};
+use super::request::{Request, unique};
 use crate::fence::Permit;
 use crate::plan::route::entry::{RouteEntry, RouteItem};
+
+/// Entries in one batch.
+const MOST_ROUTES: usize = 50;
+/// Largest page of route tables and vSwitches.
+const SMALL_PAGE: usize = 50;
+/// Largest page of EIPs that is documented without doubt.
+const LARGE_PAGE: usize = 100;
+/// The same for route entries.
+const ROUTES_PAGE: usize = 500;
 
 /// A route table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,24 +84,8 @@ impl Vpc {
     /// # Errors
     /// As any call; [`FaultKind::Gone`] if there is no such VPC.
     pub async fn describe_route_tables(&self, vpc_id: &str) -> Result<Vec<RouteTable>, Fault> {
-        let action = DESCRIBE_ROUTE_TABLES;
-        let params = Params::new().with("VpcId", vpc_id).with("PageSize", SMALL_PAGE);
-        let tables = by_number(SMALL_PAGE, |number| {
-            let params = params.clone().with("PageNumber", number);
-            async move {
-                let answer = self.0.read(action, params).await?;
-                let body: RouteTablesBody = answer.decode()?;
-                Ok((body.router_table_list.0, body.total_count.0))
-            }
-        })
-        .await
-        .map_err(|error| error.into_fault(action.0))?;
-        let table = |body: RouteTableBody| RouteTable {
-            id: body.route_table_id.0,
-            kind: body.route_table_type.0,
-            vpc_id: body.vpc_id.0,
-        };
-        Ok(unique(tables.into_iter().map(table).collect(), |table| &table.id))
+        let request = self.0.read(DESCRIBE_ROUTE_TABLES).with("VpcId", vpc_id);
+        Ok(unique(request.numbered("RouterTableList", SMALL_PAGE, route_table).await?, |table| &table.id))
     }
 
     /// All custom entries of a table whose next hop is an instance, every page. Entries whose destination is not an
@@ -104,26 +94,15 @@ impl Vpc {
     /// # Errors
     /// As any call; [`FaultKind::Gone`] if there is no such table.
     pub async fn describe_route_entries(&self, table_id: &str) -> Result<Vec<RouteEntry>, Fault> {
-        let action = DESCRIBE_ROUTE_ENTRIES;
-        let params = Params::new()
+        let request = self
+            .0
+            .read(DESCRIBE_ROUTE_ENTRIES)
             .with("RouteTableId", table_id)
             .with("RouteEntryType", "Custom")
             .with("NextHopType", "Instance")
             .with("MaxResult", ROUTES_PAGE);
-        let entries = by_token(|token| {
-            let params = params.clone().with("NextToken", token);
-            async move {
-                let answer = self.0.read(action, params).await?;
-                let body: RouteEntriesBody = answer.decode()?;
-                Ok((body.route_entrys.0, body.next_token.0))
-            }
-        })
-        .await
-        .map_err(|error| error.into_fault(action.0))?;
-        // A server that does not know the filter sends the others too.
-        let custom = |body: &RouteEntryBody| body.r#type.0.is_empty() || body.r#type.0.eq_ignore_ascii_case("custom");
-        let entries = entries.into_iter().filter(custom).filter_map(RouteEntryBody::entry).collect();
-        Ok(unique(entries, |entry: &RouteEntry| &entry.id))
+        let entries = request.by_token("RouteEntrys", route_entry).await?;
+        Ok(unique(entries.into_iter().flatten().collect(), |entry: &RouteEntry| &entry.id))
     }
 
     /// Makes at most 50 entries with one call; the result lists the items that failed. Nothing is sent for none.
@@ -131,12 +110,12 @@ impl Vpc {
     /// # Errors
     /// As any write. A fault means that no item is known to be made.
     pub async fn create_route_entries(&self, permit: &Permit, items: &[RouteItem]) -> Result<Vec<ItemFault>, Fault> {
-        self.write_routes(permit, CREATE_ROUTE_ENTRIES, items, |params, prefix, item| {
-            let version = if item.destination.addr().is_ipv4() { 4 } else { 6 };
-            params.push(format!("{prefix}.NextHopType"), "Instance");
-            params.push(format!("{prefix}.IpVersion"), version);
-            params.push(format!("{prefix}.Name"), &item.name);
-            params.push(format!("{prefix}.Description"), &item.description);
+        self.write_routes(permit, CREATE_ROUTE_ENTRIES, items, |request, prefix, item| {
+            request
+                .with(format!("{prefix}.NextHopType"), "Instance")
+                .with(format!("{prefix}.IpVersion"), if item.destination.addr().is_ipv4() { 4 } else { 6 })
+                .with(format!("{prefix}.Name"), &item.name)
+                .with(format!("{prefix}.Description"), &item.description)
         })
         .await
     }
@@ -146,7 +125,7 @@ impl Vpc {
     /// # Errors
     /// As any write. A fault means that no item is known to be deleted.
     pub async fn delete_route_entries(&self, permit: &Permit, items: &[RouteItem]) -> Result<Vec<ItemFault>, Fault> {
-        match self.write_routes(permit, DELETE_ROUTE_ENTRIES, items, |_, _, _| {}).await {
+        match self.write_routes(permit, DELETE_ROUTE_ENTRIES, items, |request, _, _| request).await {
             Ok(mut failed) => {
                 failed.retain(|item| item.kind != FaultKind::Gone);
                 Ok(failed)
@@ -161,34 +140,36 @@ impl Vpc {
     async fn write_routes(
         &self,
         permit: &Permit,
-        action: Write,
+        action: WriteAction,
         items: &[RouteItem],
-        add: impl Fn(&mut Params, &str, &RouteItem),
+        add: for<'a> fn(Request<'a>, &str, &RouteItem) -> Request<'a>,
     ) -> Result<Vec<ItemFault>, Fault> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
         if items.len() > MOST_ROUTES {
             let message = format!("{} entries in one call, {MOST_ROUTES} are allowed; nothing was sent", items.len());
-            return Err(fault(action.0, FaultKind::Bug, message));
+            return Err(Fault::new(action.0.name, FaultKind::Bug, message));
         }
-        let mut params = Params::new();
+        let mut request = self.0.write(permit, action);
         for (index, item) in items.iter().enumerate() {
             let prefix = format!("RouteEntries.{}", index + 1);
-            params.push(format!("{prefix}.RouteTableId"), &item.table_id);
-            params.push(format!("{prefix}.DstCidrBlock"), item.destination);
-            params.push(format!("{prefix}.NextHop"), &item.instance_id);
-            add(&mut params, &prefix, item);
+            request = request
+                .with(format!("{prefix}.RouteTableId"), &item.table_id)
+                .with(format!("{prefix}.DstCidrBlock"), item.destination)
+                .with(format!("{prefix}.NextHop"), &item.instance_id);
+            request = add(request, &prefix, item);
         }
-        let answer = self.0.write(permit, action, params).await?;
-        let unclear = Fault {
-            kind: FaultKind::Ambiguous,
-            ..answer.bug("some entries failed, but the answer does not say which of those that were asked for")
-        };
-        let body: FailedRoutesBody = answer.decode()?;
-        let failed = item_faults(action.0, items, &body.failed_route_entries.0).ok_or_else(|| unclear.clone())?;
-        let reported = usize::try_from(body.failed_count.0).unwrap_or_default();
-        if failed.len() < reported { Err(unclear) } else { Ok(failed) }
+        let answer = request.send().await?;
+        let (reported, failures) =
+            answer.decode(|body| Ok((body.number("FailedCount")?, body.list("FailedRouteEntries", failure)?)))?;
+        match item_faults(action.0, items, &failures) {
+            Some(failed) if failed.len() >= usize::try_from(reported).unwrap_or_default() => Ok(failed),
+            _ => {
+                let message = "some entries failed, but the answer does not say which of those that were asked for";
+                Err(Fault { kind: FaultKind::Ambiguous, ..answer.bug(message) })
+            }
+        }
     }
 
     /// Address ranges of a VPC; `None` if it does not exist.
@@ -196,26 +177,11 @@ impl Vpc {
     /// # Errors
     /// As any call.
     pub async fn describe_vpc(&self, vpc_id: &str) -> Result<Option<VpcAttributes>, Fault> {
-        let answer = match self.0.read(DESCRIBE_VPC, Params::new().with("VpcId", vpc_id)).await {
-            Ok(answer) => answer,
-            Err(fault) if fault.kind == FaultKind::Gone => return Ok(None),
-            Err(fault) => return Err(fault),
-        };
-        let other = answer.bug(format!("asked for {vpc_id}, but the answer is about another VPC"));
-        let body: VpcBody = answer.decode()?;
-        if body.vpc_id.0 != vpc_id {
-            return Err(other);
+        match self.0.read(DESCRIBE_VPC).one("VpcId", vpc_id, vpc_attributes).await {
+            Ok(vpc) => Ok(Some(vpc)),
+            Err(fault) if fault.kind == FaultKind::Gone => Ok(None),
+            Err(fault) => Err(fault),
         }
-        let v6 = body.ipv6_cidr_blocks.0.into_iter().map(|block| block.ipv6_cidr_block);
-        let mut cidrs = Vec::new();
-        for text in [body.cidr_block, body.ipv6_cidr_block].into_iter().chain(body.secondary_cidr_blocks.0).chain(v6) {
-            if let Some(cidr) = parse_cidr(&text.0)
-                && !cidrs.contains(&cidr)
-            {
-                cidrs.push(cidr);
-            }
-        }
-        Ok(Some(VpcAttributes { id: body.vpc_id.0, cidrs }))
     }
 
     /// All vSwitches of a VPC, every page.
@@ -223,26 +189,8 @@ impl Vpc {
     /// # Errors
     /// As any call; [`FaultKind::Gone`] if there is no such VPC.
     pub async fn describe_vswitches(&self, vpc_id: &str) -> Result<Vec<VSwitch>, Fault> {
-        let action = DESCRIBE_VSWITCHES;
-        let params = Params::new().with("VpcId", vpc_id).with("PageSize", SMALL_PAGE);
-        let vswitches = by_number(SMALL_PAGE, |number| {
-            let params = params.clone().with("PageNumber", number);
-            async move {
-                let answer = self.0.read(action, params).await?;
-                let body: VSwitchesBody = answer.decode()?;
-                Ok((body.vswitches.0, body.total_count.0))
-            }
-        })
-        .await
-        .map_err(|error| error.into_fault(action.0))?;
-        let vswitch = |body: VSwitchBody| VSwitch {
-            id: body.vswitch_id.0,
-            zone: body.zone_id.0,
-            vpc_id: body.vpc_id.0,
-            cidr: body.cidr_block.0,
-            available_ips: u64::try_from(body.available_ip_address_count.0).unwrap_or_default(),
-        };
-        Ok(unique(vswitches.into_iter().map(vswitch).collect(), |vswitch| &vswitch.id))
+        let request = self.0.read(DESCRIBE_VSWITCHES).with("VpcId", vpc_id);
+        Ok(unique(request.numbered("VSwitches", SMALL_PAGE, vswitch).await?, |vswitch| &vswitch.id))
     }
 
     /// Public addresses (EIPs) bound to a classic load balancer.
@@ -250,49 +198,33 @@ impl Vpc {
     /// # Errors
     /// As any call.
     pub async fn describe_load_balancer_eips(&self, load_balancer_id: &str) -> Result<Vec<String>, Fault> {
-        let action = DESCRIBE_EIPS;
-        let params = Params::new()
-            .with("AssociatedInstanceType", "SlbInstance")
-            .with("AssociatedInstanceId", load_balancer_id)
-            .with("PageSize", LARGE_PAGE);
-        let eips = by_number(LARGE_PAGE, |number| {
-            let params = params.clone().with("PageNumber", number);
-            async move {
-                let answer = self.0.read(action, params).await?;
-                let body: EipsBody = answer.decode()?;
-                Ok((body.eip_addresses.0, body.total_count.0))
-            }
-        })
-        .await
-        .map_err(|error| error.into_fault(action.0))?;
-        let bound = |body: &EipBody| body.instance_id.0.is_empty() || body.instance_id.0 == load_balancer_id;
-        let addresses = eips.into_iter().filter(bound).map(|body| body.ip_address.0).filter(|ip| !ip.is_empty());
-        Ok(unique(addresses.collect(), String::as_str))
+        let request = self.0.read(DESCRIBE_EIPS);
+        let request =
+            request.with("AssociatedInstanceType", "SlbInstance").with("AssociatedInstanceId", load_balancer_id);
+        let eip = |body: Fields<'_>| Ok((body.text("InstanceId")?, body.text("IpAddress")?));
+        let eips = request.numbered("EipAddresses", LARGE_PAGE, eip).await?.into_iter();
+        let bound =
+            eips.filter(|(instance, ip)| !ip.is_empty() && (instance.is_empty() || instance == load_balancer_id));
+        Ok(unique(bound.map(|(_, ip)| ip).collect(), String::as_str))
     }
 }
 
-/// Entries in one batch.
-const MOST_ROUTES: usize = 50;
-
-/// Largest page of route tables and vSwitches.
-const SMALL_PAGE: usize = 50;
-
-/// Largest page of route entries and EIPs that is documented without doubt.
-const LARGE_PAGE: usize = 100;
-/// The same for route entries.
-const ROUTES_PAGE: usize = 500;
+/// An item that failed, as the answer names it.
+struct RouteFailure {
+    destination: Option<IpNet>,
+    next_hop: String,
+    code: String,
+    message: String,
+}
 
 /// Which of the items failed. An item is known by destination and next hop; a node can have several routes, and the same
 /// route can go to several tables, which then all count as failed. `None` if a failure belongs to no item.
-fn item_faults(action: &Action, items: &[RouteItem], failures: &[FailedRouteBody]) -> Option<Vec<ItemFault>> {
+fn item_faults(action: &Action, items: &[RouteItem], failures: &[RouteFailure]) -> Option<Vec<ItemFault>> {
     let mut faults: BTreeMap<usize, ItemFault> = BTreeMap::new();
-    for failure in failures {
-        let destination = parse_cidr(&failure.dst_cidr_block.0)?;
-        let hop = &failure.next_hop.0;
-        let hit =
-            |item: &RouteItem| item.destination.trunc() == destination && (hop.is_empty() || item.instance_id == *hop);
-        let code = &failure.failed_code.0;
-        let message = &failure.failed_message.0;
+    for RouteFailure { destination, next_hop, code, message } in failures {
+        let hit = |item: &RouteItem| {
+            Some(item.destination.trunc()) == *destination && (next_hop.is_empty() || item.instance_id == *next_hop)
+        };
         let mut found = false;
         for (index, _) in items.iter().enumerate().filter(|(_, item)| hit(item)) {
             found = true;
@@ -316,123 +248,55 @@ fn parse_cidr(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse().ok().map(|address: IpAddr| IpNet::from(address))).map(|net| net.trunc())
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct RouteTablesBody {
-    router_table_list: List<RouteTableBody>,
-    total_count: Int,
+fn route_table(body: Fields<'_>) -> Result<RouteTable, Mismatch> {
+    Ok(RouteTable { id: body.text("RouteTableId")?, kind: body.text("RouteTableType")?, vpc_id: body.text("VpcId")? })
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct RouteTableBody {
-    route_table_id: Text,
-    route_table_type: Text,
-    vpc_id: Text,
+/// `None` if it is not a custom entry for an address range: a server that does not know the filter sends all.
+fn route_entry(body: Fields<'_>) -> Result<Option<RouteEntry>, Mismatch> {
+    let kind = body.text("Type")?;
+    let custom = kind.is_empty() || kind.eq_ignore_ascii_case("custom");
+    let Some(destination) = parse_cidr(&body.text("DestinationCidrBlock")?).filter(|_| custom) else { return Ok(None) };
+    Ok(Some(RouteEntry {
+        id: body.text("RouteEntryId")?,
+        destination,
+        next_hops: body.list("NextHops", |hop| Ok((hop.text("NextHopType")?, hop.text("NextHopId")?)))?,
+        status: body.text("Status")?,
+        name: body.text("RouteEntryName")?,
+        description: body.text("Description")?,
+    }))
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct RouteEntriesBody {
-    route_entrys: List<RouteEntryBody>,
-    next_token: Text,
+fn failure(body: Fields<'_>) -> Result<RouteFailure, Mismatch> {
+    Ok(RouteFailure {
+        destination: parse_cidr(&body.text("DstCidrBlock")?),
+        next_hop: body.text("NextHop")?,
+        code: body.text("FailedCode")?,
+        message: body.text("FailedMessage")?,
+    })
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct RouteEntryBody {
-    route_entry_id: Text,
-    route_entry_name: Text,
-    destination_cidr_block: Text,
-    description: Text,
-    status: Text,
-    r#type: Text,
-    next_hops: List<NextHopBody>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct NextHopBody {
-    next_hop_id: Text,
-    next_hop_type: Text,
-}
-
-impl RouteEntryBody {
-    fn entry(self) -> Option<RouteEntry> {
-        Some(RouteEntry {
-            destination: parse_cidr(&self.destination_cidr_block.0)?,
-            id: self.route_entry_id.0,
-            next_hops: self.next_hops.0.into_iter().map(|hop| (hop.next_hop_type.0, hop.next_hop_id.0)).collect(),
-            status: self.status.0,
-            name: self.route_entry_name.0,
-            description: self.description.0,
-        })
+fn vpc_attributes(body: Fields<'_>) -> Result<VpcAttributes, Mismatch> {
+    let mut texts = vec![body.text("CidrBlock")?, body.text("Ipv6CidrBlock")?];
+    texts.extend(body.texts("SecondaryCidrBlocks")?);
+    texts.extend(body.list("Ipv6CidrBlocks", |block| block.text("Ipv6CidrBlock"))?);
+    let mut cidrs = Vec::new();
+    for cidr in texts.iter().filter_map(|text| parse_cidr(text)) {
+        if !cidrs.contains(&cidr) {
+            cidrs.push(cidr);
+        }
     }
+    Ok(VpcAttributes { id: body.text("VpcId")?, cidrs })
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct FailedRoutesBody {
-    failed_count: Int,
-    failed_route_entries: List<FailedRouteBody>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct FailedRouteBody {
-    dst_cidr_block: Text,
-    next_hop: Text,
-    failed_code: Text,
-    failed_message: Text,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct VpcBody {
-    vpc_id: Text,
-    cidr_block: Text,
-    ipv6_cidr_block: Text,
-    secondary_cidr_blocks: List<Text>,
-    ipv6_cidr_blocks: List<Ipv6Block>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct Ipv6Block {
-    ipv6_cidr_block: Text,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct VSwitchesBody {
-    #[serde(rename = "VSwitches")]
-    vswitches: List<VSwitchBody>,
-    total_count: Int,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct VSwitchBody {
-    #[serde(rename = "VSwitchId")]
-    vswitch_id: Text,
-    zone_id: Text,
-    vpc_id: Text,
-    cidr_block: Text,
-    available_ip_address_count: Int,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct EipsBody {
-    eip_addresses: List<EipBody>,
-    total_count: Int,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct EipBody {
-    ip_address: Text,
-    instance_id: Text,
+fn vswitch(body: Fields<'_>) -> Result<VSwitch, Mismatch> {
+    Ok(VSwitch {
+        id: body.text("VSwitchId")?,
+        zone: body.text("ZoneId")?,
+        vpc_id: body.text("VpcId")?,
+        cidr: body.text("CidrBlock")?,
+        available_ips: u64::try_from(body.number("AvailableIpAddressCount")?).unwrap_or_default(),
+    })
 }
 
 #[cfg(test)]

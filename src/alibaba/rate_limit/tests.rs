@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use super::super::actions::{ADD_BACKENDS, CREATE_GROUP, CREATE_LOAD_BALANCER, Write};
+use super::super::actions::{ADD_BACKENDS, CREATE_GROUP, CREATE_LOAD_BALANCER, WriteAction};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const fn serving(object: u64) -> Priority {
 
 /// Makes one call as a controller does: whoever is sent away comes back at the time that it was told. Returns when it went
 /// out.
-async fn call(rate_limiter: &RateLimiter, action: Write, allowance: &QuotaShare, priority: Priority) -> Instant {
+async fn call(rate_limiter: &RateLimiter, action: WriteAction, allowance: &QuotaShare, priority: Priority) -> Instant {
     while let Err(wait) = rate_limiter.wait(action.0, allowance, priority, 5 * SECOND).await {
         tokio::time::sleep(wait).await;
     }
@@ -28,7 +28,7 @@ async fn call(rate_limiter: &RateLimiter, action: Write, allowance: &QuotaShare,
 }
 
 /// What goes out at once, without waiting.
-async fn at_once(rate_limiter: &RateLimiter, action: Write, allowance: &QuotaShare) -> usize {
+async fn at_once(rate_limiter: &RateLimiter, action: WriteAction, allowance: &QuotaShare) -> usize {
     let mut taken = 0;
     while rate_limiter.wait(action.0, allowance, NOBODY, Duration::ZERO).await.is_ok() {
         taken += 1;

@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 
-use super::Slb;
+use super::{NewDomainExtension, Slb};
 use crate::alibaba::actions::{
     CREATE_DOMAIN_EXTENSION, DELETE_DOMAIN_EXTENSION, DESCRIBE_CERTIFICATES, DESCRIBE_DOMAIN_EXTENSIONS,
     SET_DOMAIN_EXTENSION,
 };
-use crate::alibaba::decode::{Int, List, Text};
-use crate::alibaba::signing::Params;
-use crate::alibaba::{Fault, FaultKind};
+use crate::alibaba::answer::{Fields, Mismatch};
+use crate::alibaba::fault::{Fault, FaultKind};
 use crate::fence::Permit;
 use crate::plan::clb::observed::{CertificateState, ObservedDomainExtension};
 
@@ -26,39 +24,27 @@ impl Slb {
         id: &str,
         port: u16,
     ) -> Result<BTreeMap<String, ObservedDomainExtension>, Fault> {
-        let params = Params::new().with("LoadBalancerId", id).with("ListenerPort", port);
-        let body: ExtensionsBody = self.0.read(DESCRIBE_DOMAIN_EXTENSIONS, params).await?.decode()?;
-        let extension = |body: ExtensionBody| {
-            let observed = ObservedDomainExtension {
-                id: body.domain_extension_id.0,
-                certificate_id: body.server_certificate_id.0,
-            };
-            (body.domain.0, observed)
-        };
-        Ok(body.domain_extensions.0.into_iter().map(extension).collect())
+        let request = self.0.read(DESCRIBE_DOMAIN_EXTENSIONS).with("LoadBalancerId", id).with("ListenerPort", port);
+        Ok(request.all("DomainExtensions", domain_extension).await?.into_iter().collect())
     }
 
-    /// Adds a certificate for a domain; returns the id of the extension.
+    /// Adds a certificate for a domain; gives the id of the extension.
     ///
     /// # Errors
     /// As any write.
     pub async fn create_domain_extension(
         &self,
         permit: &Permit,
-        id: &str,
-        port: u16,
-        domain: &str,
-        certificate_id: &str,
+        wanted: NewDomainExtension<'_>,
     ) -> Result<String, Fault> {
-        let params = Params::new()
-            .with("LoadBalancerId", id)
-            .with("ListenerPort", port)
-            .with("Domain", domain)
-            .with("ServerCertificateId", certificate_id);
-        let answer = self.0.write(permit, CREATE_DOMAIN_EXTENSION, params).await?;
-        let nameless = answer.bug("the answer does not say which domain extension was made");
-        let body: ExtensionBody = answer.decode()?;
-        if body.domain_extension_id.0.is_empty() { Err(nameless) } else { Ok(body.domain_extension_id.0) }
+        self.0
+            .write(permit, CREATE_DOMAIN_EXTENSION)
+            .with("LoadBalancerId", wanted.load_balancer_id)
+            .with("ListenerPort", wanted.port)
+            .with("Domain", wanted.domain)
+            .with("ServerCertificateId", wanted.certificate_id)
+            .create("DomainExtensionId")
+            .await
     }
 
     /// Changes the certificate of a domain.
@@ -71,8 +57,8 @@ impl Slb {
         extension_id: &str,
         certificate_id: &str,
     ) -> Result<(), Fault> {
-        let params = Params::new().with("DomainExtensionId", extension_id).with("ServerCertificateId", certificate_id);
-        self.0.write(permit, SET_DOMAIN_EXTENSION, params).await.map(drop)
+        let request = self.0.write(permit, SET_DOMAIN_EXTENSION).with("DomainExtensionId", extension_id);
+        request.with("ServerCertificateId", certificate_id).done().await
     }
 
     /// Removes the certificate of a domain.
@@ -80,8 +66,7 @@ impl Slb {
     /// # Errors
     /// As any write.
     pub async fn delete_domain_extension(&self, permit: &Permit, extension_id: &str) -> Result<(), Fault> {
-        let params = Params::new().with("DomainExtensionId", extension_id);
-        self.0.write(permit, DELETE_DOMAIN_EXTENSION, params).await.map(drop)
+        self.0.write(permit, DELETE_DOMAIN_EXTENSION).with("DomainExtensionId", extension_id).done().await
     }
 
     /// Looks a certificate up.
@@ -93,57 +78,30 @@ impl Slb {
             // Without an id the API lists all certificates.
             return Ok(CertificateState::Missing);
         }
-        let params = Params::new().with("ServerCertificateId", certificate_id);
-        let body: CertificatesBody = match self.0.read(DESCRIBE_CERTIFICATES, params).await {
-            Ok(answer) => answer.decode()?,
+        let request = self.0.read(DESCRIBE_CERTIFICATES).with("ServerCertificateId", certificate_id);
+        let certificate = |body: Fields<'_>| Ok((body.text("ServerCertificateId")?, expiry(body)?));
+        let certificates = match request.all("ServerCertificates", certificate).await {
+            Ok(certificates) => certificates,
             Err(fault) if fault.kind == FaultKind::Gone => return Ok(CertificateState::Missing),
             Err(fault) => return Err(fault),
         };
-        let mut certificates = body.server_certificates.0.into_iter();
-        let Some(certificate) = certificates.find(|certificate| certificate.server_certificate_id.0 == certificate_id)
-        else {
-            return Ok(CertificateState::Missing);
-        };
-        let expired = certificate.ends().is_some_and(|end| end <= crate::clock::now());
-        Ok(if expired { CertificateState::Expired } else { CertificateState::Valid })
+        Ok(match certificates.into_iter().find(|(id, _)| id == certificate_id) {
+            None => CertificateState::Missing,
+            Some((_, Some(expiry))) if expiry <= crate::clock::now() => CertificateState::Expired,
+            Some(_) => CertificateState::Valid,
+        })
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct ExtensionsBody {
-    domain_extensions: List<ExtensionBody>,
+fn domain_extension(body: Fields<'_>) -> Result<(String, ObservedDomainExtension), Mismatch> {
+    let (id, certificate_id) = (body.text("DomainExtensionId")?, body.text("ServerCertificateId")?);
+    Ok((body.text("Domain")?, ObservedDomainExtension { id, certificate_id }))
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct ExtensionBody {
-    domain_extension_id: Text,
-    domain: Text,
-    server_certificate_id: Text,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct CertificatesBody {
-    server_certificates: List<CertificateBody>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct CertificateBody {
-    server_certificate_id: Text,
-    expire_time: Text,
-    /// Milliseconds since 1970.
-    expire_time_stamp: Int,
-}
-
-impl CertificateBody {
-    /// `None` if the answer does not say.
-    fn ends(&self) -> Option<Timestamp> {
-        match self.expire_time_stamp.0 {
-            0 => self.expire_time.0.parse().ok(),
-            milliseconds => Timestamp::from_millisecond(milliseconds).ok(),
-        }
-    }
+/// `None` if the answer does not say. Numbers are milliseconds since 1970.
+fn expiry(body: Fields<'_>) -> Result<Option<Timestamp>, Mismatch> {
+    Ok(match body.number("ExpireTimeStamp")? {
+        0 => body.text("ExpireTime")?.parse().ok(),
+        milliseconds => Timestamp::from_millisecond(milliseconds).ok(),
+    })
 }

@@ -1,15 +1,14 @@
 //! Server groups (`VServerGroup`) and their backends.
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{GroupSummary, Slb};
-use crate::alibaba::Fault;
 use crate::alibaba::actions::{
     ADD_BACKENDS, CREATE_GROUP, DELETE_GROUP, DESCRIBE_GROUP, DESCRIBE_GROUPS, REMOVE_BACKENDS, SET_BACKENDS,
+    WriteAction,
 };
-use crate::alibaba::decode::{Int, List, Text};
-use crate::alibaba::signing::Params;
+use crate::alibaba::answer::{Fields, Mismatch};
+use crate::alibaba::fault::Fault;
 use crate::fence::Permit;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind};
 
@@ -19,11 +18,10 @@ impl Slb {
     /// # Errors
     /// As any call.
     pub async fn describe_groups(&self, id: &str) -> Result<Vec<GroupSummary>, Fault> {
-        let body: GroupsBody =
-            self.0.read(DESCRIBE_GROUPS, Params::new().with("LoadBalancerId", id)).await?.decode()?;
-        let summary =
-            |group: GroupBody| GroupSummary { id: group.v_server_group_id.0, name: group.v_server_group_name.0 };
-        Ok(body.v_server_groups.0.into_iter().map(summary).collect())
+        let summary = |group: Fields<'_>| {
+            Ok(GroupSummary { id: group.text("VServerGroupId")?, name: group.text("VServerGroupName")? })
+        };
+        self.0.read(DESCRIBE_GROUPS).with("LoadBalancerId", id).all("VServerGroups", summary).await
     }
 
     /// Backends of a server group. Those of other kinds than ECS instances and network interfaces are left out.
@@ -31,20 +29,12 @@ impl Slb {
     /// # Errors
     /// As any call.
     pub async fn describe_backends(&self, group_id: &str) -> Result<Vec<Backend>, Fault> {
-        let answer = self.0.read(DESCRIBE_GROUP, Params::new().with("VServerGroupId", group_id)).await?;
-        let other = answer.bug(format!("asked for {group_id}, but the answer is about another server group"));
-        let unusable =
-            answer.bug(format!("the server group {group_id} has a backend with an impossible port or weight"));
-        let body: GroupBody = answer.decode()?;
-        if body.v_server_group_id.0 != group_id {
-            return Err(other);
-        }
-        let known = |backend: &BackendBody| backend.kind().is_some();
-        let backends = body.backend_servers.0.into_iter().filter(known);
-        backends.map(|backend| backend.backend().ok_or_else(|| unusable.clone())).collect()
+        let backends = |group: Fields<'_>| group.list("BackendServers", backend);
+        let backends = self.0.read(DESCRIBE_GROUP).one("VServerGroupId", group_id, backends).await?;
+        Ok(backends.into_iter().flatten().collect())
     }
 
-    /// Makes a server group with backends; returns its id.
+    /// Creates a server group with backends; gives its id.
     ///
     /// # Errors
     /// As any write.
@@ -55,14 +45,9 @@ impl Slb {
         name: &str,
         backends: &[Backend],
     ) -> Result<String, Fault> {
-        let mut params = Params::new().with("LoadBalancerId", id).with("VServerGroupName", name);
-        if !backends.is_empty() {
-            params.push("BackendServers", servers(backends));
-        }
-        let answer = self.0.write(permit, CREATE_GROUP, params).await?;
-        let nameless = answer.bug("the answer does not say which server group was made");
-        let body: GroupBody = answer.decode()?;
-        if body.v_server_group_id.0.is_empty() { Err(nameless) } else { Ok(body.v_server_group_id.0) }
+        let servers = (!backends.is_empty()).then(|| servers(backends));
+        let request = self.0.write(permit, CREATE_GROUP).with("LoadBalancerId", id).with("VServerGroupName", name);
+        request.maybe("BackendServers", servers).create("VServerGroupId").await
     }
 
     /// Deletes a server group.
@@ -70,7 +55,7 @@ impl Slb {
     /// # Errors
     /// As any write.
     pub async fn delete_group(&self, permit: &Permit, group_id: &str) -> Result<(), Fault> {
-        self.0.write(permit, DELETE_GROUP, Params::new().with("VServerGroupId", group_id)).await.map(drop)
+        self.0.write(permit, DELETE_GROUP).with("VServerGroupId", group_id).done().await
     }
 
     /// Adds backends. Nothing is sent for none.
@@ -78,10 +63,7 @@ impl Slb {
     /// # Errors
     /// As any write.
     pub async fn add_backends(&self, permit: &Permit, group_id: &str, backends: &[Backend]) -> Result<(), Fault> {
-        if backends.is_empty() {
-            return Ok(());
-        }
-        self.0.write(permit, ADD_BACKENDS, group(group_id).with("BackendServers", servers(backends))).await.map(drop)
+        self.write_backends(permit, ADD_BACKENDS, group_id, servers(backends)).await
     }
 
     /// Removes backends; absent ones are ignored by the API. Nothing is sent for none.
@@ -89,11 +71,8 @@ impl Slb {
     /// # Errors
     /// As any write.
     pub async fn remove_backends(&self, permit: &Permit, group_id: &str, backends: &[BackendKey]) -> Result<(), Fault> {
-        if backends.is_empty() {
-            return Ok(());
-        }
-        let list: Value = backends.iter().map(|key| Value::from(identity(key))).collect();
-        self.0.write(permit, REMOVE_BACKENDS, group(group_id).with("BackendServers", list)).await.map(drop)
+        let servers = backends.iter().map(|key| Value::from(identity(key))).collect();
+        self.write_backends(permit, REMOVE_BACKENDS, group_id, servers).await
     }
 
     /// Changes weight and description of backends. Nothing is sent for none.
@@ -101,15 +80,21 @@ impl Slb {
     /// # Errors
     /// As any write.
     pub async fn set_backends(&self, permit: &Permit, group_id: &str, backends: &[Backend]) -> Result<(), Fault> {
-        if backends.is_empty() {
+        self.write_backends(permit, SET_BACKENDS, group_id, servers(backends)).await
+    }
+
+    async fn write_backends(
+        &self,
+        permit: &Permit,
+        action: WriteAction,
+        group_id: &str,
+        servers: Value,
+    ) -> Result<(), Fault> {
+        if servers.as_array().is_none_or(Vec::is_empty) {
             return Ok(());
         }
-        self.0.write(permit, SET_BACKENDS, group(group_id).with("BackendServers", servers(backends))).await.map(drop)
+        self.0.write(permit, action).with("VServerGroupId", group_id).with("BackendServers", servers).done().await
     }
-}
-
-fn group(id: &str) -> Params {
-    Params::new().with("VServerGroupId", id)
 }
 
 /// The JSON text of the parameter `BackendServers`.
@@ -143,58 +128,19 @@ const fn kind_name(kind: BackendKind) -> &'static str {
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct GroupsBody {
-    v_server_groups: List<GroupBody>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct GroupBody {
-    v_server_group_id: Text,
-    v_server_group_name: Text,
-    backend_servers: List<BackendBody>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct BackendBody {
-    server_id: Text,
-    server_ip: Text,
-    port: Int,
-    weight: Int,
-    r#type: Text,
-    description: Text,
-}
-
-impl BackendBody {
-    /// `None` for kinds that this program does not manage. Where the answer says nothing, the id does.
-    fn kind(&self) -> Option<BackendKind> {
-        match self.r#type.0.to_ascii_lowercase().as_str() {
-            "ecs" => Some(BackendKind::Ecs),
-            "eni" => Some(BackendKind::Eni),
-            "" if self.server_id.0.starts_with("eni-") => Some(BackendKind::Eni),
-            "" => Some(BackendKind::Ecs),
-            _ => None,
-        }
-    }
-
-    fn backend(self) -> Option<Backend> {
-        let kind = self.kind()?;
-        let server_ip = match kind {
-            BackendKind::Ecs => Box::default(),
-            BackendKind::Eni => self.server_ip.0.into(),
-        };
-        Some(Backend {
-            key: BackendKey {
-                kind,
-                server_id: self.server_id.0.into(),
-                server_ip,
-                port: u16::try_from(self.port.0).ok()?,
-            },
-            weight: u8::try_from(self.weight.0).ok()?,
-            description: self.description.0.into(),
-        })
-    }
+/// `None` for kinds that this program does not manage. Where the answer does not say the kind, the id does.
+fn backend(body: Fields<'_>) -> Result<Option<Backend>, Mismatch> {
+    let server_id = body.text("ServerId")?;
+    let (kind, server_ip) = match body.text("Type")?.to_ascii_lowercase().as_str() {
+        "eni" => (BackendKind::Eni, body.text("ServerIp")?),
+        "" if server_id.starts_with("eni-") => (BackendKind::Eni, body.text("ServerIp")?),
+        "ecs" | "" => (BackendKind::Ecs, String::new()),
+        _ => return Ok(None),
+    };
+    let (port, weight) = (body.number("Port")?, body.number("Weight")?);
+    let impossible =
+        |_| Mismatch(format!("the backend {server_id} has an impossible port or weight: {port}, {weight}"));
+    let (port, weight) = (u16::try_from(port).map_err(impossible)?, u8::try_from(weight).map_err(impossible)?);
+    let key = BackendKey { kind, server_id: server_id.as_str().into(), server_ip: server_ip.into(), port };
+    Ok(Some(Backend { key, weight, description: body.text("Description")?.into() }))
 }

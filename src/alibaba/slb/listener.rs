@@ -2,20 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde::Deserialize;
-use serde_json::{Map, Value};
-
 use super::{ListenerRequest, Slb};
 use crate::alibaba::actions::{
     CREATE_HTTP_LISTENER, CREATE_HTTPS_LISTENER, CREATE_TCP_LISTENER, CREATE_UDP_LISTENER, DELETE_LISTENER,
     DESCRIBE_LISTENERS, SET_HTTP_LISTENER, SET_HTTPS_LISTENER, SET_TCP_LISTENER, SET_UDP_LISTENER, START_LISTENER,
-    Write,
+    WriteAction,
 };
-use crate::alibaba::decode::{Int, List, Text, scalar};
-use crate::alibaba::paging::by_token;
-use crate::alibaba::rpc::fault;
-use crate::alibaba::signing::Params;
-use crate::alibaba::{Fault, FaultKind};
+use crate::alibaba::answer::{Fields, Mismatch};
+use crate::alibaba::fault::{Fault, FaultKind};
+use crate::alibaba::request::Request;
 use crate::fence::Permit;
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::ObservedListener;
@@ -40,7 +35,7 @@ const BACKENDS_PORT: &str = "-520";
 const FIXED: [ListenerField; 2] = [ListenerField::ListenerForward, ListenerField::ForwardPort];
 
 /// Listeners by the id of their instance.
-pub(super) type ByInstance = HashMap<String, BTreeMap<ListenerKey, ObservedListener>>;
+pub(super) type ListenersByInstance = HashMap<String, BTreeMap<ListenerKey, ObservedListener>>;
 
 impl Slb {
     /// All listeners of an instance, every page, without domain extensions. Listeners of a protocol that this version
@@ -49,16 +44,18 @@ impl Slb {
     /// # Errors
     /// As any call.
     pub async fn describe_listeners(&self, id: &str) -> Result<BTreeMap<ListenerKey, ObservedListener>, Fault> {
-        let listeners = self.listeners(&[id]).await?;
-        Ok(listeners.iter().filter(|listener| belongs_to(listener, id)).filter_map(observed).collect())
+        let listeners = self.listeners(&[id]).await?.into_iter();
+        // Where the answer names the instance, it must be the one that was asked for.
+        let own = listeners.filter(|listener| listener.instance_id.as_ref().is_none_or(|of| of == id));
+        Ok(own.filter_map(|listener| listener.listener).collect())
     }
 
     /// As [`Self::describe_listeners`], of up to 10 instances at once, by their ids.
     ///
     /// # Errors
     /// As any call; a [`FaultKind::Bug`] also if the answer does not say whose listeners it shows.
-    pub async fn describe_listeners_of(&self, ids: &[&str]) -> Result<ByInstance, Fault> {
-        let mut found = ByInstance::new();
+    pub async fn describe_listeners_of(&self, ids: &[&str]) -> Result<ListenersByInstance, Fault> {
+        let mut found = ListenersByInstance::new();
         sort_in(&mut found, self.listeners(ids).await?)?;
         Ok(found)
     }
@@ -68,18 +65,18 @@ impl Slb {
     ///
     /// # Errors
     /// As [`Self::describe_listeners_of`].
-    pub async fn list_listeners(&self, most_pages: usize) -> Result<Option<ByInstance>, Fault> {
+    pub async fn list_listeners(&self, most_pages: usize) -> Result<Option<ListenersByInstance>, Fault> {
         let most = i64::from(PAGE).saturating_mul(i64::try_from(most_pages).unwrap_or(i64::MAX));
-        let mut found = ByInstance::new();
+        let mut found = ListenersByInstance::new();
         let mut token = String::new();
         for _ in 0..most_pages {
-            let params = Params::new().with("MaxResults", PAGE).with("NextToken", token);
-            let body: ListenersBody = self.0.read(DESCRIBE_LISTENERS, params).await?.decode()?;
-            if body.total_count.0 > most {
+            let request = self.0.read(DESCRIBE_LISTENERS).with("MaxResults", PAGE).with("NextToken", token);
+            let answer = request.send().await?;
+            if answer.decode(|body| body.number("TotalCount"))? > most {
                 return Ok(None);
             }
-            sort_in(&mut found, body.listeners.0)?;
-            token = body.next_token.0;
+            sort_in(&mut found, answer.decode(|body| body.list("Listeners", listed))?)?;
+            token = answer.decode(|body| body.text("NextToken"))?;
             if token.is_empty() {
                 return Ok(Some(found));
             }
@@ -87,60 +84,50 @@ impl Slb {
         Ok(None)
     }
 
-    async fn listeners(&self, ids: &[&str]) -> Result<Vec<Map<String, Value>>, Fault> {
-        let params = Params::new().list("LoadBalancerId", ids).with("MaxResults", PAGE);
-        by_token(|token| {
-            let params = params.clone().with("NextToken", token);
-            async move {
-                let answer = self.0.read(DESCRIBE_LISTENERS, params).await?;
-                let body: ListenersBody = answer.decode()?;
-                Ok((body.listeners.0, body.next_token.0))
-            }
-        })
-        .await
-        .map_err(|error| error.into_fault(DESCRIBE_LISTENERS.0))
+    async fn listeners(&self, ids: &[&str]) -> Result<Vec<ListedListener>, Fault> {
+        let request = self.0.read(DESCRIBE_LISTENERS).list("LoadBalancerId", ids).with("MaxResults", PAGE);
+        request.by_token("Listeners", listed).await
     }
 
     /// Makes a listener; it is stopped at first.
     ///
     /// # Errors
     /// As any write.
-    pub async fn create_listener(&self, permit: &Permit, request: &ListenerRequest<'_>) -> Result<(), Fault> {
-        let protocol = request.listener.protocol;
-        let mut params = about(request).maybe("VServerGroupId", request.group_id);
-        for (field, value) in request.fields.iter().filter(|(field, value)| !is_default(**field, value)) {
-            params.push(creation_parameter(protocol, *field), value);
-        }
+    pub async fn create_listener(&self, permit: &Permit, wanted: &ListenerRequest<'_>) -> Result<(), Fault> {
+        let protocol = wanted.listener.protocol;
         let action = match protocol {
             Protocol::Tcp => CREATE_TCP_LISTENER,
             Protocol::Udp => CREATE_UDP_LISTENER,
             Protocol::Http => CREATE_HTTP_LISTENER,
             Protocol::Https => CREATE_HTTPS_LISTENER,
         };
-        self.0.write(permit, action, params).await.map(drop)
+        let mut request = self.about(permit, action, wanted).maybe("VServerGroupId", wanted.group_id);
+        for (field, value) in wanted.fields.iter().filter(|(field, value)| !is_default(**field, value)) {
+            request = request.with(creation_parameter(protocol, *field), value);
+        }
+        request.done().await
     }
 
     /// Changes a listener.
     ///
     /// # Errors
     /// As any write.
-    pub async fn set_listener(&self, permit: &Permit, request: &ListenerRequest<'_>) -> Result<(), Fault> {
-        let mut params = about(request);
-        if let Some(group_id) = request.group_id {
-            // Without the switch the id has no effect.
-            params = params.with("VServerGroup", "on").with("VServerGroupId", group_id);
-        }
-        for (field, value) in request.fields.iter().filter(|(field, _)| !FIXED.contains(field)) {
-            let backends_own = *field == ListenerField::HealthCheckConnectPort && value == "0";
-            params.push(field.parameter(), if backends_own { BACKENDS_PORT } else { value });
-        }
-        let action = match request.listener.protocol {
+    pub async fn set_listener(&self, permit: &Permit, wanted: &ListenerRequest<'_>) -> Result<(), Fault> {
+        let action = match wanted.listener.protocol {
             Protocol::Tcp => SET_TCP_LISTENER,
             Protocol::Udp => SET_UDP_LISTENER,
             Protocol::Http => SET_HTTP_LISTENER,
             Protocol::Https => SET_HTTPS_LISTENER,
         };
-        self.0.write(permit, action, params).await.map(drop)
+        // Without the switch the id has no effect.
+        let switch = wanted.group_id.map(|_| "on");
+        let request = self.about(permit, action, wanted);
+        let mut request = request.maybe("VServerGroup", switch).maybe("VServerGroupId", wanted.group_id);
+        for (field, value) in wanted.fields.iter().filter(|(field, _)| !FIXED.contains(field)) {
+            let backends_own = *field == ListenerField::HealthCheckConnectPort && value == "0";
+            request = request.with(field.parameter(), if backends_own { BACKENDS_PORT } else { value });
+        }
+        request.done().await
     }
 
     /// Starts a listener.
@@ -159,21 +146,25 @@ impl Slb {
         self.on_listener(permit, DELETE_LISTENER, id, listener).await
     }
 
-    async fn on_listener(&self, permit: &Permit, action: Write, id: &str, listener: ListenerKey) -> Result<(), Fault> {
+    async fn on_listener(
+        &self,
+        permit: &Permit,
+        action: WriteAction,
+        id: &str,
+        listener: ListenerKey,
+    ) -> Result<(), Fault> {
         // One port can carry two protocols, so both are always sent.
-        let params = Params::new()
-            .with("LoadBalancerId", id)
-            .with("ListenerPort", listener.port)
-            .with("ListenerProtocol", listener.protocol);
-        self.0.write(permit, action, params).await.map(drop)
+        let request = self.0.write(permit, action).with("LoadBalancerId", id).with("ListenerPort", listener.port);
+        request.with("ListenerProtocol", listener.protocol).done().await
     }
-}
 
-fn about(request: &ListenerRequest<'_>) -> Params {
-    Params::new()
-        .with("LoadBalancerId", request.load_balancer_id)
-        .with("ListenerPort", request.listener.port)
-        .with("Description", request.description)
+    fn about<'a>(&'a self, permit: &'a Permit, action: WriteAction, wanted: &ListenerRequest<'_>) -> Request<'a> {
+        self.0
+            .write(permit, action)
+            .with("LoadBalancerId", wanted.load_balancer_id)
+            .with("ListenerPort", wanted.listener.port)
+            .with("Description", wanted.description)
+    }
 }
 
 /// A new listener is checked at the backend's port if nothing is said.
@@ -189,83 +180,60 @@ const fn creation_parameter(protocol: Protocol, field: ListenerField) -> &'stati
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-struct ListenersBody {
-    listeners: List<Map<String, Value>>,
-    next_token: Text,
-    total_count: Int,
+/// A listener of a list.
+struct ListedListener {
+    /// `None` if the answer does not say.
+    instance_id: Option<String>,
+    /// `None` if the protocol is unknown.
+    listener: Option<(ListenerKey, ObservedListener)>,
 }
 
-/// Puts listeners to those of their instances.
-fn sort_in(all: &mut ByInstance, listeners: Vec<Map<String, Value>>) -> Result<(), Fault> {
-    for listener in listeners {
-        let Some(id) = text(&listener, "LoadBalancerId") else {
+/// Adds listeners to those of their instances.
+fn sort_in(all: &mut ListenersByInstance, listeners: Vec<ListedListener>) -> Result<(), Fault> {
+    for ListedListener { instance_id, listener } in listeners {
+        let Some(id) = instance_id else {
             let message = "the answer does not say on which load balancers the listeners are";
-            return Err(fault(DESCRIBE_LISTENERS.0, FaultKind::Bug, message));
+            return Err(Fault::new(DESCRIBE_LISTENERS.0.name, FaultKind::Bug, message));
         };
-        all.entry(id).or_default().extend(observed(&listener));
+        all.entry(id).or_default().extend(listener);
     }
     Ok(())
 }
 
-/// Where the answer names the instance, it must be the one that was asked for.
-fn belongs_to(listener: &Map<String, Value>, id: &str) -> bool {
-    text(listener, "LoadBalancerId").is_none_or(|of| of == id)
+fn listed(body: Fields<'_>) -> Result<ListedListener, Mismatch> {
+    Ok(ListedListener { instance_id: body.some_text("LoadBalancerId"), listener: observed(body) })
 }
 
-fn observed(listener: &Map<String, Value>) -> Option<(ListenerKey, ObservedListener)> {
-    let protocol = Protocol::parse(&text(listener, "ListenerProtocol")?.to_ascii_lowercase())?;
-    let port = text(listener, "ListenerPort")?.parse().ok()?;
+fn observed(body: Fields<'_>) -> Option<(ListenerKey, ObservedListener)> {
+    let protocol = Protocol::parse(&body.some_text("ListenerProtocol")?.to_ascii_lowercase())?;
+    let port = body.some_text("ListenerPort")?.parse().ok()?;
     let observed = ObservedListener {
-        description: text(listener, "Description").unwrap_or_default(),
-        status: text(listener, "Status").unwrap_or_default(),
-        group_id: text(listener, "VServerGroupId").unwrap_or_default(),
-        fields: fields(listener, protocol),
+        description: body.some_text("Description").unwrap_or_default(),
+        status: body.some_text("Status").unwrap_or_default(),
+        group_id: body.some_text("VServerGroupId").unwrap_or_default(),
+        fields: fields(body, protocol),
         domain_extensions: None,
     };
     Some((ListenerKey { port, protocol }, observed))
 }
 
 /// One flat list of the fields that are reported at the top and in the block of the protocol.
-fn fields(listener: &Map<String, Value>, protocol: Protocol) -> ListenerFields {
+fn fields(body: Fields<'_>, protocol: Protocol) -> ListenerFields {
     let block = match protocol {
         Protocol::Tcp => "TCPListenerConfig",
         Protocol::Udp => "UDPListenerConfig",
         Protocol::Http => "HTTPListenerConfig",
         Protocol::Https => "HTTPSListenerConfig",
     };
-    let block = value(listener, block).and_then(Value::as_object);
-    let mut fields = ListenerFields::new();
-    for field in ListenerField::ALL {
-        let top = TOP_LEVEL.contains(field).then(|| top_level(listener, *field)).flatten();
-        let found = top.or_else(|| text(block?, field.parameter()));
-        if let Some(found) = found {
-            fields.insert(*field, found);
-        }
-    }
-    fields
+    let block = body.object(block).unwrap_or_default();
+    let value = |field: ListenerField| {
+        let top = TOP_LEVEL.contains(&field).then(|| top_level(body, field)).flatten();
+        top.or_else(|| block.some_text(field.parameter()))
+    };
+    ListenerField::ALL.iter().filter_map(|field| Some((*field, value(*field)?))).collect()
 }
 
-fn top_level(listener: &Map<String, Value>, field: ListenerField) -> Option<String> {
-    if field == ListenerField::AclId
-        && let Some(ids) = value(listener, "AclIds")
-    {
-        // Plain, or wrapped in an object with one key.
-        let ids = ids.as_array().or_else(|| ids.as_object()?.values().next()?.as_array());
-        let ids: Vec<_> = ids.into_iter().flatten().filter_map(scalar).filter(|id| !id.is_empty()).collect();
-        if !ids.is_empty() {
-            return Some(ids.join(","));
-        }
-    }
-    text(listener, field.parameter())
-}
-
-fn value<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    object.get(name).or_else(|| object.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value))
-}
-
-/// `None` for empty text, which the API uses for "not set".
-fn text(object: &Map<String, Value>, name: &str) -> Option<String> {
-    value(object, name).and_then(scalar).filter(|text| !text.is_empty())
+fn top_level(body: Fields<'_>, field: ListenerField) -> Option<String> {
+    let ids = if field == ListenerField::AclId { body.texts("AclIds").unwrap_or_default() } else { Vec::new() };
+    if ids.is_empty() { body.some_text(field.parameter()) } else { Some(ids.join(",")) }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::alibaba::FaultKind;
 use crate::alibaba::tests::script::{Reply, cloud, permit};
-use crate::plan::clb::model::ListenerField;
+use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::CreateInstance;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind};
@@ -401,7 +401,9 @@ async fn domain_extensions_are_read_and_written() {
     let found = cloud.slb.describe_domain_extensions("lb-1", 443).await.unwrap();
     assert_eq!(found["*.example.com"].certificate_id, "cert-1");
     let permit = permit();
-    let made = cloud.slb.create_domain_extension(&permit, "lb-1", 443, "a.example.com", "cert-2").await.unwrap();
+    let wanted =
+        NewDomainExtension { load_balancer_id: "lb-1", port: 443, domain: "a.example.com", certificate_id: "cert-2" };
+    let made = cloud.slb.create_domain_extension(&permit, wanted).await.unwrap();
     assert_eq!(made, "de-2");
     cloud.slb.set_domain_extension(&permit, "de-2", "cert-3").await.unwrap();
     cloud.slb.delete_domain_extension(&permit, "de-2").await.unwrap();

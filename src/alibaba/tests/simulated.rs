@@ -12,7 +12,7 @@ use sim::cloud::{Account, Fault, KEY_ID, KEY_SECRET};
 use super::script::{config, permit};
 use crate::alibaba::ecs::InstanceFilter;
 use crate::alibaba::metadata::Metadata;
-use crate::alibaba::slb::ListenerRequest;
+use crate::alibaba::slb::{ListenerRequest, NewDomainExtension};
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, FaultKind, actions, location};
 use crate::config::checked::{AccessKey, Credentials};
@@ -192,7 +192,8 @@ async fn listeners(cloud: &CloudClient, id: &str, group: &str) {
             assert_eq!(is.fields.get(field), Some(value), "{listener} {field}");
         }
     }
-    let extension = slb.create_domain_extension(&permit, id, 443, "*.example.com", "cert-1").await.unwrap();
+    let new = NewDomainExtension { load_balancer_id: id, port: 443, domain: "*.example.com", certificate_id: "cert-1" };
+    let extension = slb.create_domain_extension(&permit, new).await.unwrap();
     slb.set_domain_extension(&permit, &extension, "cert-2").await.unwrap();
     let extensions = slb.describe_domain_extensions(id, 443).await.unwrap();
     assert_eq!(extensions["*.example.com"].certificate_id, "cert-2");

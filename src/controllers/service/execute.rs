@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tracing::info;
 
-use crate::alibaba::slb::{ListenerRequest, Slb};
+use crate::alibaba::slb::{ListenerRequest, NewDomainExtension, Slb};
 use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::fence::Fence;
 use crate::plan::clb::apply::Made;
@@ -289,7 +289,9 @@ async fn perform(
             slb.delete_listener(permit, lb, *listener).await.or_else(gone_is_done).map(done)
         }
         Operation::CreateDomainExtension { listener, domain, certificate_id } => {
-            let id = slb.create_domain_extension(permit, lb, listener.port, domain, certificate_id).await?;
+            let (load_balancer_id, port) = (lb, listener.port);
+            let wanted = NewDomainExtension { load_balancer_id, port, domain, certificate_id };
+            let id = slb.create_domain_extension(permit, wanted).await?;
             Ok(Made { id: Some(id), ..Made::default() })
         }
         Operation::SetDomainExtension { id, certificate_id, .. } => {
