@@ -568,13 +568,13 @@ async fn killed_at_every_write_it_ends_where_it_would_have() {
     });
     assert_eq!(judged(&planned, outcomes.await), Vec::<String>::new(), "did not happen");
     Row {
-        tried: "killed at every write, four moments each",
+        tried: "killed at every write, at four moments each",
         test: "crashes::killed_at_every_write_it_ends_where_it_would_have",
         numbers: vec![
             ("scenarios", scenarios.len()),
             ("sites", planned.len() / Death::ALL.len()),
             ("crashes", planned.len()),
-            ("foreign things", scenarios.iter().map(|it| it.foreign.count()).sum()),
+            ("foreign objects", scenarios.iter().map(|it| it.foreign.count()).sum()),
         ],
         lost: 0,
     }
@@ -610,7 +610,7 @@ async fn killed_twice_while_a_load_balancer_is_made_there_is_one() {
     Row {
         tried: "killed twice while a load balancer is made",
         test: "crashes::killed_twice_while_a_load_balancer_is_made_there_is_one",
-        numbers: vec![("pairs", planned.len()), ("foreign things", scenario.foreign.count())],
+        numbers: vec![("pairs", planned.len()), ("foreign objects", scenario.foreign.count())],
         lost: 0,
     }
     .write();

@@ -270,7 +270,7 @@ pub(crate) fn marked(testbed: &Testbed) -> usize {
 
 /// The page with the table of what was tried.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/safety.md");
-const HEAD: &str = "| Tried | How much | Lost | Again |\n|---|---|---|---|\n";
+const HEAD: &str = "| Test | Volume | Lost | Command |\n|---|---|---|---|\n";
 /// Numbers that are another one each time: the page has a lower bound of them.
 const AT_LEAST: [&str; 2] = ["faulty cloud calls", "logs, pages, outputs and objects searched"];
 

@@ -124,7 +124,7 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     Row {
         tried: "the HTTP server opened: pages with and without token, with and without TLS, another certificate",
         test: "http_server::opened_to_others_it_speaks_tls_and_asks_who_they_are",
-        numbers: vec![("pages", 6), ("pages given to somebody who may not have them", 0)],
+        numbers: vec![("pages", 6), ("pages served to clients without the right to read them", 0)],
         lost: 0,
     }
     .write();
@@ -216,7 +216,7 @@ async fn slow_clients_and_floods_do_not_stop_the_work() {
     ccm.until_page("/readyz", |status, _| status == 200).await;
     assert!(ccm.stop().await.success());
     Row {
-        tried: "clients of the HTTP server that hang on, or ask without end, while nodes join and a Service is exposed",
+        tried: "clients of the HTTP server that hold connections or send requests without end, while nodes join and a Service is exposed",
         test: "http_server::slow_clients_and_floods_do_not_stop_the_work",
         numbers: vec![("clients", 300)],
         lost: 0,

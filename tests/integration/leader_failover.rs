@@ -317,13 +317,13 @@ fn milliseconds(time: Duration) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_copies_one_works() {
+async fn of_two_replicas_one_works() {
     let (orderly, killed, ..) =
         tokio::join!(orderly(), killed(), paused(), cut_off(), slow(), clocks_jump(), both_make_the_same());
     println!("handed over in {orderly} ms when stopped, in {killed} ms when killed");
     Row {
-        tried: "two copies: stopped, killed, paused, cut off, slow, clocks that jump, both creating the same",
-        test: "leader_failover::of_two_copies_one_works",
+        tried: "two replicas: stopped, killed, paused, partitioned, slow, with clocks that jump, both creating the same object",
+        test: "leader_failover::of_two_replicas_one_works",
         numbers: vec![("schedules", 7), ("writes that outlast a lead", 0)],
         lost: 0,
     }

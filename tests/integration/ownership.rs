@@ -121,9 +121,9 @@ async fn people_edit_at_any_time_and_nothing_of_theirs_changes() {
     world.until("the Services are gone", |_| world.service("web").is_null() && world.service("shop").is_null()).await;
     assert_eq!((foreign.changes(&world.testbed), marked(&world.testbed)), (Vec::new(), 0));
     Row {
-        tried: "people edit while it works",
+        tried: "users edit objects in the console meanwhile",
         test: "ownership::people_edit_at_any_time_and_nothing_of_theirs_changes",
-        numbers: vec![("edits", 150), ("foreign things", foreign.count()), ("foreign changes", 0_usize)],
+        numbers: vec![("edits", 150), ("foreign objects", foreign.count()), ("foreign changes", 0_usize)],
         lost: 0,
     }
     .write();
@@ -165,9 +165,9 @@ async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
     assert!(routes.contains("10.98.1.0/24") && routes.contains("10.98.2.0/24") && !routes.contains("10.98.3.0/24"));
     assert_eq!(gc(&["gc"]).await, ("Nothing is without an owner.\n".to_owned(), Some(0)));
     Row {
-        tried: "`gc --delete` among things of others",
+        tried: "`gc --delete` beside objects of others",
         test: "ownership::what_has_no_owner_is_listed_and_goes_only_at_a_second_look",
-        numbers: vec![("orphans", 2), ("foreign things", foreign.count())],
+        numbers: vec![("orphans", 2), ("foreign objects", foreign.count())],
         lost: 0,
     }
     .write();

@@ -437,9 +437,9 @@ async fn a_fifth_of_all_requests_goes_wrong() {
     let plot = Arc::new(Plot::new(ALL_OF_IT).await);
     let (played, faults) = judged(play_all(&plot).await);
     Row {
-        tried: "a fifth of all requests goes wrong",
+        tried: "a fifth of all requests fails",
         test: "random_faults::a_fifth_of_all_requests_goes_wrong",
-        numbers: vec![("seeds", played), ("faulty cloud calls", faults), ("foreign things", plot.foreign.count())],
+        numbers: vec![("seeds", played), ("faulty cloud calls", faults), ("foreign objects", plot.foreign.count())],
         lost: 0,
     }
     .write();
@@ -450,9 +450,9 @@ async fn answers_are_lost_and_lists_are_late_while_nothing_is_compared() {
     let plot = Arc::new(Plot::new(WITHOUT_COMPARISONS).await);
     let (played, faults) = judged(play_all(&plot).await);
     Row {
-        tried: "a fifth of all requests goes wrong, lists are late, and no comparison ever repairs it",
+        tried: "a fifth of all requests fails, lists are stale, and the drift check is off",
         test: "random_faults::answers_are_lost_and_lists_are_late_while_nothing_is_compared",
-        numbers: vec![("seeds", played), ("faulty cloud calls", faults), ("foreign things", plot.foreign.count())],
+        numbers: vec![("seeds", played), ("faulty cloud calls", faults), ("foreign objects", plot.foreign.count())],
         lost: 0,
     }
     .write();
@@ -492,9 +492,9 @@ async fn a_fifth_of_all_requests_of_the_binary_goes_wrong() {
     let outcomes = players.join_all().await;
     let (played, faults) = judged(outcomes);
     Row {
-        tried: "a fifth of all requests of the binary goes wrong",
+        tried: "a fifth of all requests of the binary fails",
         test: "random_faults::a_fifth_of_all_requests_of_the_binary_goes_wrong",
-        numbers: vec![("seeds", played), ("faulty cloud calls", faults), ("foreign things", plot.foreign.count())],
+        numbers: vec![("seeds", played), ("faulty cloud calls", faults), ("foreign objects", plot.foreign.count())],
         lost: 0,
     }
     .write();

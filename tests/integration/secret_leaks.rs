@@ -204,7 +204,7 @@ async fn no_secret_leaves_the_memory() {
     let leaks: Vec<String> = all.into_iter().flat_map(|(_, leaks)| leaks).collect();
     assert!(leaks.is_empty(), "{}", leaks.join("\n"));
     Row {
-        tried: "a secret in every kind of credentials, with everything logged and faults",
+        tried: "a secret in every kind of credentials, with every log line and with faults",
         test: "secret_leaks::no_secret_leaves_the_memory",
         numbers: vec![("kinds", KINDS.len()), ("logs, pages, outputs and objects searched", looked_at)],
         lost: 0,
