@@ -8,7 +8,7 @@
 //! 3. its section in `config/file.rs` and `config/checked.rs`, and what a change of that section does in `reload.rs`,
 //! 4. its actions in `alibaba/actions.rs`, where it calls new ones.
 //!
-//! The tests below fail when a row is incomplete; `tests/integration/rights.rs` runs each controller with exactly what its
+//! The tests below fail when a row is incomplete; `tests/integration/permissions.rs` runs each controller with exactly what its
 //! row grants, so a call or a request that the row does not list fails there.
 
 mod access;

@@ -204,3 +204,49 @@ fn one_tls_stack_one_toml_parser_and_nothing_of_the_tests() {
         assert_eq!(versions(none), 0, "{none}");
     }
 }
+
+/// The anchor that a heading gets, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+/// Targets of the links in a page, outside of code.
+fn links(page: &str) -> Vec<&str> {
+    let prose = page.split("```").step_by(2);
+    prose.flat_map(|text| text.split("](").skip(1)).filter_map(|rest| rest.split(')').next()).collect()
+}
+
+#[test]
+fn links_between_pages_lead_to_files_and_headings() {
+    let mut pages: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from).into();
+    for folder in ["docs", "config"] {
+        let files = std::fs::read_dir(root().join(folder)).unwrap();
+        let files = files.map(|file| Path::new(folder).join(file.unwrap().file_name()));
+        pages.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
+    let mut count = 0;
+    let mut broken = Vec::new();
+    for page in &pages {
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        for link in links(&text).into_iter().filter(|link| !link.contains("://")) {
+            count += 1;
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { page.clone() } else { page.with_file_name("").join(path) };
+            let Ok(target) = root().join(target).canonicalize() else {
+                broken.push(format!("{}: {link}", page.display()));
+                continue;
+            };
+            let headings = || std::fs::read_to_string(&target).unwrap_or_default();
+            let is_there = heading.is_empty()
+                || headings()
+                    .lines()
+                    .any(|line| line.starts_with('#') && anchor(line.trim_start_matches(['#', ' '])) == heading);
+            if !is_there {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert_eq!(broken, NONE);
+    assert!(count > 30, "{count} links");
+}
