@@ -17,8 +17,8 @@ use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::{self, Config, Origin};
 use alicloud_ccm::controllers::registry::CATALOG;
-use alicloud_ccm::plan::clb::apply::Made;
-use alicloud_ccm::plan::clb::desired::desire;
+use alicloud_ccm::plan::clb::apply::CreationAnswer;
+use alicloud_ccm::plan::clb::desire::desire;
 use alicloud_ccm::plan::clb::diff::diff;
 use alicloud_ccm::plan::clb::observed::Observed;
 use alicloud_ccm::plan::inputs::{
@@ -26,7 +26,7 @@ use alicloud_ccm::plan::inputs::{
 };
 use alicloud_ccm::plan::service::model::Inputs;
 use alicloud_ccm::plan::service::ownership::CLUSTER_TAG;
-use alicloud_ccm::plan::service::settings::Settings;
+use alicloud_ccm::plan::service::settings::ServiceSettings;
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
@@ -60,8 +60,8 @@ access_key_secret_file = "secret"
     config::load(&origin, &CATALOG).map(|loaded| loaded.config).map_err(|report| report.to_string()).unwrap()
 }
 
-fn settings(config: &Config) -> Settings {
-    Settings {
+fn settings(config: &Config) -> ServiceSettings {
+    ServiceSettings {
         cluster_id: "bench".into(),
         cluster_tag: CLUSTER_TAG.into(),
         vpc_id: "vpc-1".into(),
@@ -118,7 +118,7 @@ fn planning(criterion: &mut Criterion) {
     let desired = desire(&inputs).unwrap();
     let mut observed = Observed::default();
     for step in diff(&desired, &observed).steps {
-        let made = Made { id: Some("id-1".into()), vpc_id: Some(String::new()), ..Made::default() };
+        let made = CreationAnswer { id: Some("id-1".into()), vpc_id: Some(String::new()), ..CreationAnswer::default() };
         observed.apply(&step.operation, &made);
     }
     criterion.bench_function("desire, 200 nodes", |bencher| bencher.iter(|| desire(black_box(&inputs)).unwrap()));

@@ -23,7 +23,7 @@ use crate::cli::{Cli, Command, Output, SourceArgs};
 use crate::config::{self, Loaded, Origin, Report};
 use crate::controllers::registry::CATALOG;
 use crate::plan::clb::annotations::Name;
-use crate::plan::service::annotations::reference_page;
+use crate::plan::service::annotations::reference::reference_page;
 use crate::telemetry::panics;
 
 /// How a command ended.

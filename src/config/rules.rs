@@ -17,7 +17,7 @@ use super::file::{
 use super::layers::resolve;
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
-use crate::plan::service::annotations::MOST_USER_TAGS;
+use crate::plan::service::annotations::values::MOST_USER_TAGS;
 use crate::plan::service::settings::{LoadBalancerDefaults, ServiceOptions, VSwitchChoice};
 
 /// The whole configuration. Worthless if the checker has found a problem.

@@ -10,7 +10,8 @@ use serde_json::Value as Json;
 use super::catalog::Catalog;
 use super::file::FileConfig;
 use crate::plan::clb::annotations::Name;
-use crate::plan::service::annotations::{self, AnnotationName, MOST_USER_TAGS};
+use crate::plan::service::annotations::values::MOST_USER_TAGS;
+use crate::plan::service::annotations::{self, AnnotationName};
 
 /// Keys of `[service.defaults]`, and the annotations that have the last word over them. What either may say is in the one
 /// table of annotations.
@@ -66,11 +67,13 @@ fn limit(root: &mut Json) {
         let node = root.pointer_mut(&format!("/properties/service/properties/defaults/properties/{key}"));
         let Some(Json::Object(node)) = node else { continue };
         match name.entry().kind {
-            annotations::Kind::Integer { min, max, .. } => {
+            annotations::values::ValueKind::Integer { min, max, .. } => {
                 node.insert("minimum".to_owned(), min.into());
                 node.insert("maximum".to_owned(), max.into());
             }
-            annotations::Kind::Tags => drop(node.insert("maxProperties".to_owned(), MOST_USER_TAGS.into())),
+            annotations::values::ValueKind::Tags => {
+                drop(node.insert("maxProperties".to_owned(), MOST_USER_TAGS.into()))
+            }
             _ => {}
         }
     }
@@ -317,7 +320,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use annotations::Kind as Values;
+    use annotations::values::ValueKind as Values;
 
     fn defaults(key: &str) -> Shape {
         at(&["service", "defaults", key]).unwrap_or_else(|| panic!("the schema has no service.defaults.{key}"))

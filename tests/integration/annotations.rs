@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use alicloud_ccm::plan::clb::annotations::Name;
-use alicloud_ccm::plan::service::annotations::{AnnotationName, Key, PREFIX};
+use alicloud_ccm::plan::service::annotations::{AnnotationKey, AnnotationName, PREFIX};
 use serde_json::{Map, Value, json};
 use sim::cloud::Eip;
 use sim::cluster::Endpoint;
@@ -507,7 +507,7 @@ fn no_annotation_is_left_out() {
     let known: BTreeSet<&str> = Name::TABLE
         .iter()
         .map(|entry| match entry.key {
-            Key::Suffix(key) | Key::CurrentSuffix(key) | Key::Whole(key) => key,
+            AnnotationKey::Suffix(key) | AnnotationKey::CurrentSuffix(key) | AnnotationKey::Whole(key) => key,
         })
         .collect();
     assert_eq!(tried, known);

@@ -11,7 +11,7 @@ use tracing::info;
 use crate::alibaba::slb::{ListenerRequest, NewDomainExtension, Slb};
 use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::fence::Fence;
-use crate::plan::clb::apply::Made;
+use crate::plan::clb::apply::CreationAnswer;
 use crate::plan::clb::observed::{AccessList, Observed};
 use crate::plan::clb::operation::{CreateInstance, Operation, Plan, Step};
 use crate::plan::service::model::GroupRef;
@@ -224,7 +224,7 @@ async fn perform(
     observed: &Observed,
     token: &Token,
     remarks: &mut Vec<String>,
-) -> Result<Made, Fault> {
+) -> Result<CreationAnswer, Fault> {
     if let Operation::CreateInstance(wanted) = operation {
         return create_instance(slb, fence, wanted, token, remarks).await;
     }
@@ -237,7 +237,7 @@ async fn perform(
     }
     let permit = fence.permit(SHORTEST_WRITE).map_err(|_| not_leading())?;
     let permit = &permit;
-    let done = |()| Made::default();
+    let done = |()| CreationAnswer::default();
     match operation {
         Operation::CreateInstance(_)
         | Operation::CreateAccessList(_)
@@ -261,7 +261,7 @@ async fn perform(
         Operation::Untag { keys } => slb.untag(permit, lb, keys).await.map(done),
         Operation::CreateGroup { name, backends } => {
             let id = slb.create_group(permit, lb, name, backends).await?;
-            Ok(Made { id: Some(id), ..Made::default() })
+            Ok(CreationAnswer { id: Some(id), ..CreationAnswer::default() })
         }
         Operation::AddBackends { group, backends } => {
             slb.add_backends(permit, group_id(observed, group)?, backends).await.map(done)
@@ -292,7 +292,7 @@ async fn perform(
             let (load_balancer_id, port) = (lb, listener.port);
             let wanted = NewDomainExtension { load_balancer_id, port, domain, certificate_id };
             let id = slb.create_domain_extension(permit, wanted).await?;
-            Ok(Made { id: Some(id), ..Made::default() })
+            Ok(CreationAnswer { id: Some(id), ..CreationAnswer::default() })
         }
         Operation::SetDomainExtension { id, certificate_id, .. } => {
             slb.set_domain_extension(permit, id, certificate_id).await.map(done)
@@ -309,7 +309,7 @@ async fn access_list(
     fence: &Fence,
     operation: &Operation,
     observed: &Observed,
-) -> Result<Option<Made>, Fault> {
+) -> Result<Option<CreationAnswer>, Fault> {
     let id = || match &observed.access_list {
         AccessList::Found(list) => Ok(list.id.as_str()),
         _ => Err(missing("the access control list does not exist yet", FaultKind::Gone)),
@@ -318,7 +318,7 @@ async fn access_list(
     match operation {
         Operation::CreateAccessList(wanted) => {
             let id = slb.create_access_list(&permit()?, wanted).await?;
-            return Ok(Some(Made { id: Some(id), ..Made::default() }));
+            return Ok(Some(CreationAnswer { id: Some(id), ..CreationAnswer::default() }));
         }
         Operation::AddAccessEntries { entries, .. } => slb.add_access_entries(&permit()?, id()?, entries).await?,
         Operation::RemoveAccessEntries { entries, .. } => slb.remove_access_entries(&permit()?, id()?, entries).await?,
@@ -327,7 +327,7 @@ async fn access_list(
         }
         _ => return Ok(None),
     }
-    Ok(Some(Made::default()))
+    Ok(Some(CreationAnswer::default()))
 }
 
 /// Primary and secondary zone.
@@ -362,7 +362,7 @@ async fn create_instance(
     wanted: &CreateInstance,
     token: &Token,
     remarks: &mut Vec<String>,
-) -> Result<Made, Fault> {
+) -> Result<CreationAnswer, Fault> {
     let vswitches: Vec<Option<&str>> = match wanted.vswitch_ids.as_slice() {
         [] => vec![None],
         ids => ids.iter().map(|id| Some(id.as_str())).collect(),
@@ -383,7 +383,7 @@ async fn create_instance(
                     if chosen {
                         remarks.push(format!("Load balancer {} was made in {place}", created.id));
                     }
-                    return Ok(Made {
+                    return Ok(CreationAnswer {
                         id: Some(created.id),
                         address: Some(created.address),
                         vpc_id: Some(created.vpc_id),

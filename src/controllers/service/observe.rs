@@ -9,9 +9,9 @@ use super::creations::Made;
 use crate::alibaba::slb::Slb;
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::clb::desired::Desired;
-use crate::plan::clb::diff::needs::Needs;
+use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance};
-use crate::plan::clb::operation::{Part, Plan};
+use crate::plan::clb::operation::{Plan, ResourceKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::ownership::{LABEL_LB_ID, MARK_TAG, Owner};
@@ -102,7 +102,7 @@ pub(super) async fn read(
     slb: &Slb,
     bulk: &Bulk,
     mut observed: Observed,
-    needs: impl Fn(&Observed) -> Needs,
+    needs: impl Fn(&Observed) -> MissingReads,
 ) -> Result<Observed, Fault> {
     list_groups(slb, &mut observed, &Made::default()).await?;
     complete(slb, bulk, &mut observed, needs).await?;
@@ -140,7 +140,7 @@ pub(super) async fn complete(
     slb: &Slb,
     bulk: &Bulk,
     observed: &mut Observed,
-    needs: impl Fn(&Observed) -> Needs,
+    needs: impl Fn(&Observed) -> MissingReads,
 ) -> Result<(), Fault> {
     let id = observed.instance.as_ref().map(|instance| instance.id.clone()).unwrap_or_default();
     let mut missing = needs(observed);
@@ -189,17 +189,17 @@ pub(super) async fn refresh(
 ) -> Result<(), Fault> {
     let Some(instance) = &observed.instance else { return Ok(()) };
     let id = instance.id.clone();
-    let touches = |part: Part| plan.steps.iter().any(|step| step.operation.part() == part);
-    if touches(Part::Instance) {
+    let touches = |part: ResourceKind| plan.steps.iter().any(|step| step.operation.part() == part);
+    if touches(ResourceKind::Instance) {
         observed.instance = Some(slb.describe_instance(&id).await?);
     }
-    if touches(Part::Groups) {
+    if touches(ResourceKind::Groups) {
         list_groups(slb, observed, made).await?;
     }
-    if touches(Part::Listeners) {
+    if touches(ResourceKind::Listeners) {
         observed.listeners = None;
     }
-    if touches(Part::AccessList) {
+    if touches(ResourceKind::AccessList) {
         observed.access_list = AccessList::Unread;
     }
     complete(slb, bulk, observed, |observed| desired.needs(observed)).await

@@ -13,15 +13,16 @@ use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::plan::PlanLine;
-use crate::plan::clb::desired::{Desired, expected_ingress};
+use crate::plan::clb::desired::Desired;
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::Plan;
+use crate::plan::clb::status::expected_ingress;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::{Handling, handed_over, handling};
 use crate::plan::service::ownership::FINALIZER;
-use crate::plan::service::settings::Settings;
+use crate::plan::service::settings::ServiceSettings;
 
 /// The steps for all Services, or for one; waits until the watches are filled. A Service that asks for what cannot be is a
 /// line of its own.
@@ -60,7 +61,7 @@ type Lines = Vec<(bool, String)>;
 async fn plan_one(
     reader: &Reader,
     cloud: &CloudClient,
-    settings: &Settings,
+    settings: &ServiceSettings,
     service: &ServiceView,
 ) -> Result<Lines, Trouble> {
     match handling(service, settings) {
@@ -76,7 +77,7 @@ async fn plan_one(
 async fn ensure(
     reader: &Reader,
     cloud: &CloudClient,
-    settings: &Settings,
+    settings: &ServiceSettings,
     service: &ServiceView,
 ) -> Result<Lines, Trouble> {
     let mut desired = reader.wanted(service, settings, None).await?.desired;
@@ -140,7 +141,7 @@ async fn absent(cloud: &CloudClient, bulk: &Bulk, desired: &Desired) -> Result<O
 async fn clean(
     reader: &Reader,
     cloud: &CloudClient,
-    settings: &Settings,
+    settings: &ServiceSettings,
     service: &ServiceView,
 ) -> Result<Lines, Trouble> {
     let mut leaving = Leaving::of(service, settings);

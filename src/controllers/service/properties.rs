@@ -26,16 +26,20 @@ use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, actions};
 use crate::fence::fence;
 use crate::plan::clb::annotations::{Entry, Name};
-use crate::plan::clb::desired::{Desired, addresses_to_resolve, expected_ingress};
+use crate::plan::clb::desire::addresses_to_resolve;
+use crate::plan::clb::desired::Desired;
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::Plan;
-use crate::plan::clb::teardown::{Departure, teardown, teardown_needs};
+use crate::plan::clb::status::expected_ingress;
+use crate::plan::clb::teardown::{teardown, teardown_needs};
 use crate::plan::clb::tests::properties::some_ports;
 use crate::plan::clb::tests::{World, edited, node, pod};
 use crate::plan::inputs::{EndpointsView, Ingress};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::annotations::{AnnotationName, Kind};
+use crate::plan::service::annotations::AnnotationName;
+use crate::plan::service::annotations::values::ValueKind;
+use crate::plan::service::handling::Departure;
 use crate::plan::service::ownership::{LABEL_LB_ID, MARK_TAG, Owner};
 use crate::plan::service::settings::VSwitchChoice;
 
@@ -327,36 +331,38 @@ fn values(entry: &Entry) -> Vec<String> {
         // Classic network is no longer sold.
         (_, Name::NetworkType) => list(&["vpc"]),
         (_, Name::BackendType) => list(&["eni", "ecs"]),
-        (Kind::AnyValue, _) => list(&["true"]),
-        (Kind::Text, Name::ResourceGroupId) => list(&["rg-1", "rg-2"]),
+        (ValueKind::AnyValue, _) => list(&["true"]),
+        (ValueKind::Text, Name::ResourceGroupId) => list(&["rg-1", "rg-2"]),
         // The one that the address below is in: no other is known before the cloud is asked.
-        (Kind::Text, Name::VswitchId) => list(&["vsw-i"]),
-        (Kind::Text, Name::MasterZoneid) => list(&["cn-hangzhou-i"]),
-        (Kind::Text, Name::SlaveZoneid) => list(&["cn-hangzhou-j"]),
-        (Kind::Text, Name::Spec) => list(&["slb.s1.small", "slb.s2.small"]),
-        (Kind::Text, Name::CertId) => list(&["cert-1", "cert-2"]),
-        (Kind::Text, name) => panic!("say some values of {name:?}"),
-        (Kind::LoadBalancerName, _) => list(&["one", "two"]),
-        (Kind::Address, _) => list(&["192.168.0.9"]),
-        (Kind::HostName, _) => list(&["a.example.com"]),
-        (Kind::HealthPath, _) => list(&["/a", "/b"]),
-        (Kind::HealthDomain, _) => list(&["$_ip", "a.example.com"]),
-        (Kind::Exactly(value), _) => list(&[value, "other"]),
-        (Kind::Switch, _) => list(&["on", "off"]),
-        (Kind::OneOf(values) | Kind::AnyCase(values), _) => list(values),
-        (Kind::Integer { min, max, .. }, Name::HealthCheckConnectPort) => {
+        (ValueKind::Text, Name::VswitchId) => list(&["vsw-i"]),
+        (ValueKind::Text, Name::MasterZoneid) => list(&["cn-hangzhou-i"]),
+        (ValueKind::Text, Name::SlaveZoneid) => list(&["cn-hangzhou-j"]),
+        (ValueKind::Text, Name::Spec) => list(&["slb.s1.small", "slb.s2.small"]),
+        (ValueKind::Text, Name::CertId) => list(&["cert-1", "cert-2"]),
+        (ValueKind::Text, name) => panic!("say some values of {name:?}"),
+        (ValueKind::LoadBalancerName, _) => list(&["one", "two"]),
+        (ValueKind::Address, _) => list(&["192.168.0.9"]),
+        (ValueKind::HostName, _) => list(&["a.example.com"]),
+        (ValueKind::HealthPath, _) => list(&["/a", "/b"]),
+        (ValueKind::HealthDomain, _) => list(&["$_ip", "a.example.com"]),
+        (ValueKind::Exactly(value), _) => list(&[value, "other"]),
+        (ValueKind::Switch, _) => list(&["on", "off"]),
+        (ValueKind::OneOf(values) | ValueKind::AnyCase(values), _) => list(values),
+        (ValueKind::Integer { min, max, .. }, Name::HealthCheckConnectPort) => {
             vec![min.to_string(), max.to_string(), "-520".to_owned(), "0".to_owned()]
         }
-        (Kind::Integer { min, max, .. }, _) => vec![min.to_string(), max.to_string(), "0".to_owned()],
-        (Kind::AclIds, _) => list(&["acl-1", "acl-1,acl-2", "acl-2,acl-1"]),
-        (Kind::Cookie, _) => list(&["c1", "c2"]),
-        (Kind::HttpCodes, _) => list(&["http_2xx", "http_2xx,http_3xx"]),
-        (Kind::Tags, _) => list(&["a=1", "a=2,b=1", "c"]),
-        (Kind::Labels, _) => list(&["color=blue"]),
-        (Kind::ProtocolPorts(_), _) => list(&["http:80,https:443", "https:443", "http:80,http:443", "https:80"]),
-        (Kind::ForwardPorts, _) => list(&["80:443", "443:80"]),
-        (Kind::ServerGroupPorts, _) => list(&["rsp-user:80", "rsp-user:80,rsp-user:443"]),
-        (Kind::DomainExtensions, _) => list(&["", "a.example.com:cert-2", "a.example.com:cert-3,b.example.com:cert-2"]),
+        (ValueKind::Integer { min, max, .. }, _) => vec![min.to_string(), max.to_string(), "0".to_owned()],
+        (ValueKind::AclIds, _) => list(&["acl-1", "acl-1,acl-2", "acl-2,acl-1"]),
+        (ValueKind::Cookie, _) => list(&["c1", "c2"]),
+        (ValueKind::HttpCodes, _) => list(&["http_2xx", "http_2xx,http_3xx"]),
+        (ValueKind::Tags, _) => list(&["a=1", "a=2,b=1", "c"]),
+        (ValueKind::Labels, _) => list(&["color=blue"]),
+        (ValueKind::ProtocolPorts(_), _) => list(&["http:80,https:443", "https:443", "http:80,http:443", "https:80"]),
+        (ValueKind::ForwardPorts, _) => list(&["80:443", "443:80"]),
+        (ValueKind::ServerGroupPorts, _) => list(&["rsp-user:80", "rsp-user:80,rsp-user:443"]),
+        (ValueKind::DomainExtensions, _) => {
+            list(&["", "a.example.com:cert-2", "a.example.com:cert-3,b.example.com:cert-2"])
+        }
     }
 }
 

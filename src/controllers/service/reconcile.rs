@@ -19,15 +19,16 @@ use super::status::{self, label};
 use super::{CONTROLLER, Context, Views};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
-use crate::plan::clb::desired::{Desired, expected_ingress};
+use crate::plan::clb::desired::Desired;
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::observed::Observed;
-use crate::plan::clb::operation::{Part, Plan};
+use crate::plan::clb::operation::{Plan, ResourceKind};
+use crate::plan::clb::status::expected_ingress;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, handed_over, handling, is_inherited};
 use crate::plan::service::ownership::{FINALIZER, LABEL_HASH};
-use crate::plan::service::problem::Problem;
-use crate::plan::service::settings::{ServiceOptions, Settings};
+use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
 
 /// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service whose
 /// load balancer was perhaps just being made is let go.
@@ -63,7 +64,7 @@ impl Sighting {
 }
 
 /// What planning needs to know, as of now.
-pub(super) fn settings(context: &Context) -> Settings {
+pub(super) fn settings(context: &Context) -> ServiceSettings {
     settings_of(&context.config.borrow(), &context.place)
 }
 
@@ -143,7 +144,7 @@ impl Reconciler {
         }
     }
 
-    async fn ensure(&self, service: &ServiceView, settings: &Settings) -> Result<ReconcileResult, Trouble> {
+    async fn ensure(&self, service: &ServiceView, settings: &ServiceSettings) -> Result<ReconcileResult, Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
         self.memory.adopt(&service.key);
         let restated;
@@ -210,7 +211,7 @@ impl Reconciler {
         }
         let problems = std::mem::take(&mut plan.problems);
         let notes = std::mem::take(&mut plan.notes);
-        let warnings: Vec<Problem> = desired.warnings.iter().chain(&plan.warnings).cloned().collect();
+        let warnings: Vec<ServiceProblem> = desired.warnings.iter().chain(&plan.warnings).cloned().collect();
         // Until the outcome is known, nothing is.
         self.memory.forget(&service.key);
         let absent = observed.instance.is_none();
@@ -284,7 +285,7 @@ impl Reconciler {
         desired: &Desired,
         observed: &Observed,
         execution: Execution,
-        problems: Vec<Problem>,
+        problems: Vec<ServiceProblem>,
         read_whole: bool,
     ) -> Result<(), Trouble> {
         let Context { cluster, fence, cloud, .. } = &self.context;
@@ -433,7 +434,7 @@ impl Reconciler {
     }
 
     /// Removes what was made for the Service, then lets the Service go.
-    async fn clean(&self, service: &ServiceView, settings: &Settings) -> Result<ReconcileResult, Trouble> {
+    async fn clean(&self, service: &ServiceView, settings: &ServiceSettings) -> Result<ReconcileResult, Trouble> {
         if self.memory.was_released(&service.key, &service.uid) {
             return Ok(ReconcileResult::Done);
         }
@@ -529,5 +530,5 @@ fn is_of(observed: &Observed, desired: &Desired) -> bool {
 /// Whether a plan only moves backends within groups that are known: those can be written without reading again, because
 /// each such write names exactly what it changes.
 fn only_backends(plan: &Plan) -> bool {
-    plan.steps.iter().all(|step| step.operation.part() == Part::Backends)
+    plan.steps.iter().all(|step| step.operation.part() == ResourceKind::Backends)
 }

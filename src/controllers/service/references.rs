@@ -23,30 +23,32 @@ use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cluster::{Cluster, StoreEntry, WriteFault};
 use crate::config::Config;
 use crate::plan::clb::annotations::Name;
-use crate::plan::clb::desired::{Desired, addresses_to_resolve, desire};
+use crate::plan::clb::desire::{addresses_to_resolve, desire};
+use crate::plan::clb::desired::Desired;
 use crate::plan::clb::observed::{Observed, ObservedInstance};
 use crate::plan::clb::operation::Plan;
-use crate::plan::clb::teardown::{Departure, reversible, teardown, teardown_needs};
+use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
 use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::annotations::{AnnotationName, raw};
+use crate::plan::service::handling::Departure;
 use crate::plan::service::model::Inputs;
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::settings::{Settings, VSwitchChoice};
+use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::{gates, zones};
 
 /// Interfaces of directly attached pods: by address, the pod it belonged to when it was looked up, and the interface.
 pub(super) type Enis = BTreeMap<IpAddr, (Option<String>, String)>;
 
 /// What planning needs to know of the configuration and the place.
-pub(super) fn settings_of(config: &Config, place: &CloudLocation) -> Settings {
+pub(super) fn settings_of(config: &Config, place: &CloudLocation) -> ServiceSettings {
     // Without a stated choice, intranet load balancers go where this instance is.
     let here = || (!place.vswitch_id.is_empty()).then(|| VSwitchChoice { zone: None, id: place.vswitch_id.clone() });
     let vswitches = match config.cloud.vswitches.as_slice() {
         [] => here().into_iter().collect(),
         stated => stated.to_vec(),
     };
-    Settings {
+    ServiceSettings {
         cluster_id: config.cloud.cluster_id.clone(),
         cluster_tag: config.cloud.cluster_tag.clone(),
         vpc_id: place.vpc_id.clone(),
@@ -148,7 +150,7 @@ impl Reader {
     pub(super) async fn wanted(
         &self,
         service: &ServiceView,
-        settings: &Settings,
+        settings: &ServiceSettings,
         known: Option<&Enis>,
     ) -> Result<Wanted, Trouble> {
         let nodes = self.views.nodes.all();
@@ -227,7 +229,7 @@ impl Reader {
 
     /// Chooses zones, and vSwitches for an intranet load balancer, where neither annotation nor configuration does: zones with
     /// more nodes first, in a zone those with more free addresses, at last the one that this instance is in.
-    pub(super) async fn place(&self, service: &ServiceView, settings: &Settings, desired: &mut Desired) {
+    pub(super) async fn place(&self, service: &ServiceView, settings: &ServiceSettings, desired: &mut Desired) {
         desired.choose_zones(&self.views.nodes.all());
         let set = |name: Name| raw(service, name.entry().key).is_some_and(|value| !value.is_empty());
         let classic = raw(service, Name::NetworkType.entry().key) == Some("classic");
@@ -315,7 +317,7 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    pub(super) fn of(service: &ServiceView, settings: &Settings) -> Self {
+    pub(super) fn of(service: &ServiceView, settings: &ServiceSettings) -> Self {
         Self { owner: Owner::of(service, settings), departure: Departure::of(service), stays: !service.deleting }
     }
 

@@ -17,7 +17,7 @@ use crate::controllers::workqueue::ReconcileResult;
 use crate::plan::clb::desired::Desired;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::PREFIX;
-use crate::plan::service::problem::Problem;
+use crate::plan::service::problem::ServiceProblem;
 
 /// The watch tells when endpoints have been read; this only makes sure.
 const UNREAD: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ const UNREAD: Duration = Duration::from_secs(5);
 pub(super) enum Trouble {
     /// The Service asks for something that cannot be.
     #[error("{}", list(.0))]
-    Problems(Vec<Problem>),
+    Problems(Vec<ServiceProblem>),
     /// The load balancer could not be found, or not told apart.
     #[error(transparent)]
     Find(#[from] FindError),
@@ -85,7 +85,7 @@ pub(super) enum Trouble {
     Unresolved(Vec<IpAddr>),
     /// The Service now belongs to another controller, but still has a load balancer of ours.
     #[error("{0}")]
-    HandedOver(Problem),
+    HandedOver(ServiceProblem),
 }
 
 /// What is said when the API server shows no node.
@@ -105,7 +105,7 @@ fn known(id: &str) -> String {
     if id.is_empty() { String::new() } else { format!(" (label: {id})") }
 }
 
-fn list(problems: &[Problem]) -> String {
+fn list(problems: &[ServiceProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
@@ -239,7 +239,7 @@ pub(super) fn notes(
     events: &Events,
     service: &ServiceView,
     desired: &Desired,
-    (warnings, notes, remarks): (&[Problem], &[String], &[String]),
+    (warnings, notes, remarks): (&[ServiceProblem], &[String], &[String]),
     held_back: Option<&str>,
     news: impl Fn(&str) -> bool,
 ) {

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault};
 use crate::fence::Fence;
-use crate::plan::clb::desired::{Desired, expected_details};
+use crate::plan::clb::desired::Desired;
 use crate::plan::clb::observed::Observed;
+use crate::plan::clb::status::expected_details;
 use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
 use crate::plan::service::ownership::{FINALIZER, LABEL_HASH, LABEL_LB_ID};
 

@@ -4,13 +4,14 @@
 mod tests;
 
 use super::model::{ListenerField as Field, ListenerFields, Protocol};
-use crate::plan::service::annotations::Kind::{
+use crate::plan::service::annotations::values::ValueKind::{
     AclIds, Address, AnyCase, AnyValue, Cookie, DomainExtensions, Exactly, ForwardPorts, HealthDomain, HealthPath,
     HostName, HttpCodes, Integer, Labels, LoadBalancerName, OneOf, ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
 };
-use crate::plan::service::annotations::{self, AnnotationName, Applies, Key, Kind, Scope, Zero};
+use crate::plan::service::annotations::values::{ValueKind, ZeroMeans};
+use crate::plan::service::annotations::{self, AnnotationKey, AnnotationName, Applies, WhenEffective};
 use crate::plan::service::handling;
-use crate::plan::service::management::Manage;
+use crate::plan::service::management::ManagementLevel;
 
 /// The annotations of one Service.
 pub type Annotations = annotations::Annotations<Name>;
@@ -19,16 +20,16 @@ pub type Entry = annotations::Entry<Name>;
 
 const ON_OFF: &[&str] = &["on", "off"];
 
-const fn suffix(text: &'static str) -> Key {
-    Key::Suffix(text)
+const fn suffix(text: &'static str) -> AnnotationKey {
+    AnnotationKey::Suffix(text)
 }
 
-const fn number(min: i64, max: i64) -> Kind {
-    Integer { min, max, zero: Zero::Unset }
+const fn number(min: i64, max: i64) -> ValueKind {
+    Integer { min, max, zero: ZeroMeans::Unset }
 }
 
-const fn number_or_zero(max: i64) -> Kind {
-    Integer { min: 0, max, zero: Zero::Value }
+const fn number_or_zero(max: i64) -> ValueKind {
+    Integer { min: 0, max, zero: ZeroMeans::Value }
 }
 
 macro_rules! table {
@@ -47,7 +48,7 @@ macro_rules! table {
                 kind: $kind,
                 default: $default,
                 applies: $applies,
-                scope: Scope::$scope,
+                scope: WhenEffective::$scope,
                 update: $update,
                 help: $help,
             },)*];
@@ -74,7 +75,7 @@ table! {
     TunnelType: handling::TUNNEL_TYPE, AnyValue, "", Applies::Routing, Routing,
         "the load balancer is kept, but no longer looked after",
         "Its presence, even with an empty value, hands the Service to another controller.";
-    BackendType: Key::Whole("service.beta.kubernetes.io/backend-type"), AnyValue, "`service.eni_backends`", Applies::Backends,
+    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), AnyValue, "`service.eni_backends`", Applies::Backends,
         Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.";
 
     AddressType: suffix("address-type"), OneOf(&["internet", "intranet"]), "internet", Applies::Instance, Immutable,
@@ -83,7 +84,7 @@ table! {
         "Uses this load balancer, made by a user, instead of making one. It is never deleted.";
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
         "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never touched.";
-    Manage: suffix("manage"), OneOf(Manage::VALUES), "all", Applies::Instance, Always,
+    Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once", "What is kept as the Service says, each including the next: the attributes of the load balancer \
         (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
         never changed; a load balancer that does not exist is made in any case.";
@@ -187,7 +188,7 @@ table! {
         "changed in place when set and different", "How TCP listeners check.";
     HealthCheckUri: suffix("health-check-uri"), HealthPath, "", Applies::Field(Field::HealthCheckUri), Listener,
         "changed in place while checks are by HTTP", "Path of HTTP checks.";
-    HealthCheckConnectPort: suffix("health-check-connect-port"), Integer { min: 1, max: 65_535, zero: Zero::BackendPort }, "",
+    HealthCheckConnectPort: suffix("health-check-connect-port"), Integer { min: 1, max: 65_535, zero: ZeroMeans::BackendPort }, "",
         Applies::Field(Field::HealthCheckConnectPort), Listener, "changed in place when set and different",
         "Port of checks; -520 is the backend's own.";
     HealthyThreshold: suffix("healthy-threshold"), number(2, 10), "", Applies::Field(Field::HealthyThreshold), Listener,

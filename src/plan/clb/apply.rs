@@ -8,12 +8,12 @@ use super::observed::{
     AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedInstance, ObservedListener,
     PendingCharge,
 };
-use super::operation::{CreateInstance, Operation, Part};
+use super::operation::{CreateInstance, Operation, ResourceKind};
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 
 /// What the cloud answered to a creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Made {
+pub struct CreationAnswer {
     /// Of the instance, group or domain extension.
     pub id: Option<String>,
     /// The instance's.
@@ -26,7 +26,6 @@ pub struct Made {
 
 impl Observed {
     /// The id of a group; of several with the same name, the first.
-    #[must_use]
     pub fn group_id(&self, group: &GroupRef) -> Option<&str> {
         match group {
             GroupRef::Id(id) => self.groups.get_key_value(id).map(|(id, _)| id.as_str()),
@@ -37,23 +36,22 @@ impl Observed {
     }
 
     /// Whether a listener sends traffic to the group.
-    #[must_use]
     pub fn serves(&self, group: &GroupRef) -> bool {
         let id = self.group_id(group);
         id.is_some_and(|id| self.listeners.iter().flatten().any(|(_, listener)| listener.group_id == id))
     }
 
     /// Moves the state forward as the cloud does when an operation succeeds.
-    pub fn apply(&mut self, operation: &Operation, made: &Made) {
+    pub fn apply(&mut self, operation: &Operation, made: &CreationAnswer) {
         match operation.part() {
-            Part::Instance => self.apply_to_instance(operation, made),
-            Part::Groups | Part::Backends => self.apply_to_groups(operation, made),
-            Part::Listeners => self.apply_to_listeners(operation, made),
-            Part::AccessList => self.apply_to_access_list(operation, made),
+            ResourceKind::Instance => self.apply_to_instance(operation, made),
+            ResourceKind::Groups | ResourceKind::Backends => self.apply_to_groups(operation, made),
+            ResourceKind::Listeners => self.apply_to_listeners(operation, made),
+            ResourceKind::AccessList => self.apply_to_access_list(operation, made),
         }
     }
 
-    fn apply_to_instance(&mut self, operation: &Operation, made: &Made) {
+    fn apply_to_instance(&mut self, operation: &Operation, made: &CreationAnswer) {
         match operation {
             Operation::CreateInstance(wanted) => {
                 self.instance = Some(created(wanted, made));
@@ -73,7 +71,7 @@ impl Observed {
         }
     }
 
-    fn apply_to_groups(&mut self, operation: &Operation, made: &Made) {
+    fn apply_to_groups(&mut self, operation: &Operation, made: &CreationAnswer) {
         match operation {
             Operation::CreateGroup { name, backends } => {
                 let id = made.id.clone().unwrap_or_else(|| name.clone());
@@ -88,7 +86,7 @@ impl Observed {
         }
     }
 
-    fn apply_to_listeners(&mut self, operation: &Operation, made: &Made) {
+    fn apply_to_listeners(&mut self, operation: &Operation, made: &CreationAnswer) {
         match operation {
             Operation::CreateListener { listener, description, group, fields } => {
                 let fields = self.with_list_id(fields);
@@ -139,7 +137,6 @@ impl Observed {
     }
 
     /// Attributes as they are sent: plans name an access control list that does not exist yet by its name.
-    #[must_use]
     pub fn with_list_id(&self, fields: &ListenerFields) -> ListenerFields {
         let mut fields = fields.clone();
         if let (AccessList::Found(list), Some(named)) = (&self.access_list, fields.get_mut(&ListenerField::AclId))
@@ -150,7 +147,7 @@ impl Observed {
         fields
     }
 
-    fn apply_to_access_list(&mut self, operation: &Operation, made: &Made) {
+    fn apply_to_access_list(&mut self, operation: &Operation, made: &CreationAnswer) {
         match (operation, &mut self.access_list) {
             (Operation::CreateAccessList(wanted), list) => {
                 *list = AccessList::Found(ObservedAccessList {
@@ -191,7 +188,7 @@ impl Observed {
     }
 }
 
-fn created(wanted: &CreateInstance, made: &Made) -> ObservedInstance {
+fn created(wanted: &CreateInstance, made: &CreationAnswer) -> ObservedInstance {
     let by_spec = wanted.instance_charge_type.eq_ignore_ascii_case("PayBySpec");
     let in_vpc = wanted.address_type == "intranet" && !wanted.vswitch_ids.is_empty();
     ObservedInstance {
@@ -238,7 +235,11 @@ fn change_instance(instance: &mut ObservedInstance, operation: &Operation) {
     }
 }
 
-fn apply_to_domains(domains: &mut BTreeMap<String, ObservedDomainExtension>, operation: &Operation, made: &Made) {
+fn apply_to_domains(
+    domains: &mut BTreeMap<String, ObservedDomainExtension>,
+    operation: &Operation,
+    made: &CreationAnswer,
+) {
     match operation {
         Operation::CreateDomainExtension { domain, certificate_id, .. } => {
             let id = made.id.clone().unwrap_or_default();

@@ -1,28 +1,19 @@
-//! What a Service asks for, complete and comparable. Start with [`desire`].
-//!
-//! Everything that can be wrong with a Service is found here, and comes out as one list. What depends on the load
-//! balancer as it stands is left to the [diff](super::diff()).
-
-mod access;
-mod build;
-mod ineffective;
-mod status;
+//! What a Service asks for, complete and comparable, as [`desire`](super::desire) makes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-pub use self::access::DesiredAccess;
-pub use self::build::{addresses_to_resolve, desire};
-pub use self::status::{expected_details, expected_ingress};
+use ipnet::IpNet;
+
 use super::model::{ListenerFields, ListenerKey};
 use super::observed::ObservedInstance;
-use super::operation::CreateInstance;
+use super::operation::{CreateAccessList, CreateInstance};
 use crate::plan::inputs::{Ingress, NodeView};
-use crate::plan::service::management::Manage;
+use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::model::{DesiredGroup, GroupRef};
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::Problem;
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::zones;
 
 /// What a Service asks for.
@@ -51,13 +42,13 @@ pub struct Desired {
     /// Whether an access control list that carries our name is known to be there, or to have been.
     pub access_list_known: bool,
     /// What is kept as it should be.
-    pub manage: Manage,
+    pub manage: ManagementLevel,
     /// Server groups, by name, or by id if a user made them.
     pub groups: BTreeMap<String, DesiredGroup>,
     /// Most backends in one call.
     pub batch_size: usize,
     /// What has no effect, or is left out.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ServiceProblem>,
     /// Ports without a single backend.
     pub empty_ports: Vec<ListenerKey>,
     /// Whether backends are kept as they are because not one of the nodes that may serve is ready.
@@ -126,7 +117,6 @@ pub enum FixedAttribute {
 
 impl FixedAttribute {
     /// Its value on an instance.
-    #[must_use]
     pub fn of(self, instance: &ObservedInstance) -> &str {
         match self {
             Self::AddressType => &instance.address_type,
@@ -169,4 +159,13 @@ impl Desired {
             create.zones_can_change = create.master_zone.is_some();
         }
     }
+}
+
+/// Who may reach the listeners.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredAccess {
+    /// The list to make.
+    pub create: CreateAccessList,
+    /// Its entries; never empty.
+    pub entries: BTreeSet<IpNet>,
 }

@@ -7,24 +7,22 @@
 //!
 //! Nothing is decided by labels or by what was applied last: only by the two sides given here.
 
-pub(super) mod access;
+pub(super) mod access_list;
 mod fields;
 pub(super) mod groups;
-mod instance;
+pub(super) mod instance;
 pub(super) mod listeners;
-pub mod needs;
 
 use super::desired::{Desired, DesiredListener};
 use super::model::{ListenerField, ListenerKey};
 use super::observed::Observed;
 use super::operation::{Plan, Step};
-use crate::plan::service::management::{self, MARKS, Manage};
+use crate::plan::service::management::{self, MARKS, ManagementLevel};
 use crate::plan::service::ownership::LABEL_HASH;
 use crate::plan::service::steps::{Operation as _, Target};
 
 /// The steps to the desired state. Does not fail: what stands in the way is in [`Plan::problems`], and the other work
 /// goes on, unless the load balancer must not be used at all.
-#[must_use]
 pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
     if let Err(problem) = instance::usable(desired, observed) {
@@ -32,26 +30,26 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
         return plan;
     }
     let stated = desired;
-    let desired = &*access::resolved(stated, observed);
+    let desired = &*access_list::resolved(stated, observed);
     inherited(stated, desired, observed, &mut plan);
     let phase = management::mark(&plan);
     instance::diff(desired, observed, &mut plan);
     instance::ineffective(desired, observed.instance.as_ref(), &mut plan);
-    management::excuse(desired.manage, Manage::All, phase, &mut plan);
+    management::excuse(desired.manage, ManagementLevel::All, phase, &mut plan);
     let phase = management::mark(&plan);
     let groups = groups::ensure(desired, observed, &mut plan);
-    management::excuse(desired.manage, Manage::Backends, phase, &mut plan);
+    management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
     serve_first(observed, &mut plan.steps);
     let phase = management::mark(&plan);
-    if access::ensure(desired, observed, &mut plan) {
+    if access_list::ensure(desired, observed, &mut plan) {
         let references = listeners::diff(desired, observed, &groups, &mut plan);
-        management::excuse(desired.manage, Manage::Listeners, phase, &mut plan);
+        management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
         let phase = management::mark(&plan);
         groups::sweep(desired, observed, &groups, &references, &mut plan);
-        management::excuse(desired.manage, Manage::Backends, phase, &mut plan);
-        access::finish(desired, observed, &mut plan);
+        management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
+        access_list::finish(desired, observed, &mut plan);
     } else {
-        management::excuse(desired.manage, Manage::Listeners, phase, &mut plan);
+        management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
     }
     management::withhold(desired.manage, &mut plan);
     plan

@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Serialize;
-
 use crate::plan::service::model::ListenerRef;
 use crate::plan::service::steps::Target;
 
 /// Protocol of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// Layer 4, TCP.
     Tcp,
@@ -27,7 +24,6 @@ impl Protocol {
     pub const ALL: [Self; 4] = [Self::Tcp, Self::Udp, Self::Http, Self::Https];
 
     /// The spelling of the API and of annotations: `tcp`, `udp`, `http`, `https`.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -38,7 +34,6 @@ impl Protocol {
     }
 
     /// Parses the lower-case spelling.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.as_str() == text)
     }
@@ -61,7 +56,6 @@ pub struct ListenerKey {
 
 impl ListenerKey {
     /// Whether two listeners cannot be on one load balancer: TCP, HTTP and HTTPS cannot share a port, UDP can with them.
-    #[must_use]
     pub fn collides(self, other: Self) -> bool {
         self.port == other.port && (self.protocol == Protocol::Udp) == (other.protocol == Protocol::Udp)
     }
@@ -79,12 +73,6 @@ impl fmt::Display for ListenerKey {
     }
 }
 
-impl Serialize for ListenerKey {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 macro_rules! listener_fields {
     ($($(#[$doc:meta])* $name:ident = $parameter:literal,)*) => {
         /// An attribute of a listener. The table in this module is the only place that spells their API names.
@@ -96,7 +84,6 @@ macro_rules! listener_fields {
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// The parameter's name in requests and, apart from case, in answers.
-            #[must_use]
             pub const fn parameter(self) -> &'static str {
                 match self { $(Self::$name => $parameter,)* }
             }
@@ -183,7 +170,6 @@ listener_fields! {
 
 impl ListenerField {
     /// Protocols whose listeners have it. Only these are ever sent.
-    #[must_use]
     pub const fn protocols(self) -> &'static [Protocol] {
         use Protocol::{Http, Https, Tcp, Udp};
         match self {
@@ -224,12 +210,6 @@ impl ListenerField {
 impl fmt::Display for ListenerField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.parameter())
-    }
-}
-
-impl Serialize for ListenerField {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.parameter())
     }
 }
 

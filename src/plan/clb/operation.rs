@@ -4,19 +4,16 @@ mod line;
 
 use std::collections::BTreeMap;
 
-use ipnet::IpNet;
-use serde::Serialize;
-
 use super::model::{ListenerFields, ListenerKey};
 use crate::plan::service::model::{Backend, BackendKey, GroupRef};
 use crate::plan::service::steps::{self, RefusedBackends, Room};
+use ipnet::IpNet;
 
 /// Most tags of one instance, the vendor's included.
 pub const MOST_TAGS: usize = 20;
 
 /// One write, with everything that its request needs except ids that do not exist yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "operation", rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Makes the instance.
     CreateInstance(Box<CreateInstance>),
@@ -194,7 +191,7 @@ pub enum Operation {
 
 /// The part of a load balancer that an operation changes, as far as it can be read by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ResourceKind {
     /// Whether it exists, and its attributes.
     Instance,
     /// Which server groups there are.
@@ -290,8 +287,7 @@ impl steps::Operation for Operation {
 
 impl Operation {
     /// What it changes.
-    #[must_use]
-    pub const fn part(&self) -> Part {
+    pub const fn part(&self) -> ResourceKind {
         match self {
             Self::CreateInstance(_)
             | Self::DeleteInstance { .. }
@@ -302,26 +298,26 @@ impl Operation {
             | Self::SetSpec { .. }
             | Self::SetInternetSpec { .. }
             | Self::Tag { .. }
-            | Self::Untag { .. } => Part::Instance,
-            Self::CreateGroup { .. } | Self::DeleteGroup { .. } => Part::Groups,
-            Self::AddBackends { .. } | Self::RemoveBackends { .. } | Self::SetBackends { .. } => Part::Backends,
+            | Self::Untag { .. } => ResourceKind::Instance,
+            Self::CreateGroup { .. } | Self::DeleteGroup { .. } => ResourceKind::Groups,
+            Self::AddBackends { .. } | Self::RemoveBackends { .. } | Self::SetBackends { .. } => ResourceKind::Backends,
             Self::CreateAccessList(_)
             | Self::AddAccessEntries { .. }
             | Self::RemoveAccessEntries { .. }
-            | Self::DeleteAccessList { .. } => Part::AccessList,
+            | Self::DeleteAccessList { .. } => ResourceKind::AccessList,
             Self::CreateListener { .. }
             | Self::SetListener { .. }
             | Self::StartListener { .. }
             | Self::DeleteListener { .. }
             | Self::CreateDomainExtension { .. }
             | Self::SetDomainExtension { .. }
-            | Self::DeleteDomainExtension { .. } => Part::Listeners,
+            | Self::DeleteDomainExtension { .. } => ResourceKind::Listeners,
         }
     }
 }
 
 /// Parameters of a new access control list.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateAccessList {
     /// Unique in the region.
     pub name: String,
@@ -332,7 +328,7 @@ pub struct CreateAccessList {
 }
 
 /// Parameters of a new instance. Empty options are not sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateInstance {
     /// Visible name.
     pub name: String,

@@ -34,7 +34,6 @@ impl fmt::Display for OrphanedInstance {
 }
 
 /// Instances with both our tags that no Service has, had, or names. The cluster is given as its tag and its id.
-#[must_use]
 pub fn orphaned_instances(
     instances: &[ObservedInstance],
     services: &[Arc<ServiceView>],

@@ -3,54 +3,29 @@
 //! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
 //! kind can still be left.
 
-use super::diff::access;
+use super::diff::access_list;
 use super::diff::groups::clear_all;
 use super::diff::listeners::forwards_to;
-use super::diff::needs::{Needs, groups_to_read};
 use super::model::{ListenerKey, Protocol};
+use super::needs::{MissingReads, groups_to_read};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Plan, Step};
-use crate::plan::inputs::ServiceView;
-use crate::plan::service::annotations::{FORCE_OVERRIDE_LISTENERS, ID, PRESERVE_ON_DELETE, raw};
+use crate::plan::service::annotations::ID;
+use crate::plan::service::handling::Departure;
 use crate::plan::service::management::MARKS;
 use crate::plan::service::ownership::{MARK_TAG, Owner, UNPROTECTED_TAG};
 use crate::plan::service::steps::Target;
 
-/// What a Service says about being cleaned up after. It is read leniently: a Service with mistakes can be deleted too.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Departure {
-    /// The user's load balancer. As long as the annotation is there, whatever it says, no load balancer is deleted.
-    pub reuse: Option<String>,
-    /// Whether a load balancer of ours is kept.
-    pub preserve: bool,
-    /// Whether our listeners go from a user's load balancer.
-    pub override_listeners: bool,
-}
-
-impl Departure {
-    /// Reads it from the annotations.
-    #[must_use]
-    pub fn of(service: &ServiceView) -> Self {
-        let set = |name| raw(service, name).filter(|value| !value.is_empty());
-        Self {
-            reuse: set(ID).map(str::to_owned),
-            preserve: set(PRESERVE_ON_DELETE).is_some(),
-            override_listeners: set(FORCE_OVERRIDE_LISTENERS) == Some("true"),
-        }
-    }
-}
-
 /// What must still be read before [`teardown`]. Listeners of a user's load balancer are read in any case: they tell which
 /// server groups are in use.
-#[must_use]
-pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed) -> Needs {
+pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed) -> MissingReads {
     if departure.reuse.is_none() || observed.instance.is_none() {
-        return Needs::default();
+        return MissingReads::default();
     }
-    Needs {
+    MissingReads {
         listeners: observed.listeners.is_none(),
         group_backends: groups_to_read(owner, true, observed),
-        ..Needs::default()
+        ..MissingReads::default()
     }
 }
 
@@ -61,7 +36,6 @@ pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed)
 /// - A user's load balancer stays. Our listeners go with `override_listeners`, our server groups and backends always,
 ///   except those that a listener needs.
 /// - Without a load balancer there is nothing to do.
-#[must_use]
 pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Plan {
     let (reuse, preserve) = (departure.reuse.as_deref(), departure.preserve);
     let mut plan = Plan::default();
@@ -91,14 +65,13 @@ pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Pl
         (Some(instance), None) => delete(instance, &mut plan),
     }
     if plan.problems.is_empty() {
-        access::teardown(owner, observed, preserve && reuse.is_none(), &mut plan);
+        access_list::teardown(owner, observed, preserve && reuse.is_none(), &mut plan);
     }
     plan
 }
 
 /// The same steps for a Service that stays: as long as the load balancer is there, its user can want it back, and with
 /// its delete protection.
-#[must_use]
 pub fn reversible(mut plan: Plan) -> Plan {
     let deletes = plan.steps.iter().any(|step| matches!(step.operation, Operation::DeleteInstance { .. }));
     let unprotects = |step: &Step| matches!(step.operation, Operation::SetDeleteProtection { on: false });

@@ -17,22 +17,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::apply::Made;
-use super::desired::{Desired, desire};
+use super::apply::CreationAnswer;
+use super::desire::desire;
+use super::desired::Desired;
 use super::diff::diff;
 use super::model::{ListenerField, ListenerKey, Protocol};
 use super::observed::{Observed, ObservedInstance, ObservedListener};
 use super::operation::{Operation, Plan};
-use super::teardown::Departure;
 use crate::plan::inputs::{
     Condition, ConditionStatus, Endpoint, EndpointsView, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView,
     TargetPort,
 };
 use crate::plan::service::annotations;
+use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind, Inputs, ObservedGroup};
 use crate::plan::service::ownership::CLUSTER_TAG;
-use crate::plan::service::problem::Problem;
-use crate::plan::service::settings::{LoadBalancerDefaults, ServiceOptions, Settings, VSwitchChoice};
+use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::settings::{LoadBalancerDefaults, ServiceOptions, ServiceSettings, VSwitchChoice};
 
 pub(crate) const UID: &str = "5e4dbfc9-c2ae-4642-b033-5607860aef6a";
 pub(crate) const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
@@ -45,7 +46,7 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Arc<NodeView>>,
     pub(crate) endpoints: EndpointsView,
     pub(crate) enis: BTreeMap<IpAddr, String>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: ServiceSettings,
 }
 
 impl World {
@@ -88,7 +89,7 @@ impl World {
         self
     }
 
-    pub(crate) fn desire(&self) -> Result<Desired, Vec<Problem>> {
+    pub(crate) fn desire(&self) -> Result<Desired, Vec<ServiceProblem>> {
         let cidrs = ["192.168.0.0/16".parse().unwrap()];
         desire(&Inputs {
             service: &self.service,
@@ -127,8 +128,8 @@ impl World {
     }
 }
 
-pub(crate) fn settings() -> Settings {
-    Settings {
+pub(crate) fn settings() -> ServiceSettings {
+    ServiceSettings {
         cluster_id: "c1".to_owned(),
         cluster_tag: CLUSTER_TAG.to_owned(),
         vpc_id: "vpc-1".to_owned(),
@@ -278,10 +279,10 @@ impl Cloud {
             Operation::CreateAccessList(_) => "acl",
             _ => "de",
         };
-        let made = Made {
+        let made = CreationAnswer {
             id: Some(format!("{prefix}-{:03}", self.made)),
             address: Some("47.98.0.1".to_owned()),
-            ..Made::default()
+            ..CreationAnswer::default()
         };
         self.observed.apply(operation, &made);
         self.add_defaults();

@@ -3,15 +3,14 @@
 //! A product brings a table of [`Entry`], one for each annotation that it reads, and an enum of their names, which
 //! implements [`AnnotationName`]. Start with [`parse`]. An empty value means that the annotation is not set.
 
-mod reference;
-mod values;
+pub mod reference;
+pub mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-pub use self::reference::reference_page;
-use self::values::Value;
-use super::problem::Problem;
+use self::values::{Value, ValueKind};
+use super::problem::ServiceProblem;
 use crate::plan::inputs::ServiceView;
 
 /// Start of the keys that are in use today.
@@ -19,19 +18,16 @@ pub const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-
 /// Start of the keys that were in use before September 2019 and still count where the current one is absent.
 pub const LEGACY_PREFIX: &str = "service.beta.kubernetes.io/alicloud-loadbalancer-";
 
-/// Most tags that a user may ask for: a load balancer has 20 at most, of which two mark the owner.
-pub const MOST_USER_TAGS: usize = 18;
-
 /// Names a load balancer of the user.
-pub const ID: Key = Key::Suffix("id");
+pub const ID: AnnotationKey = AnnotationKey::Suffix("id");
 /// Keeps the load balancer when the Service goes.
-pub const PRESERVE_ON_DELETE: Key = Key::Suffix("preserve-lb-on-delete");
+pub const PRESERVE_ON_DELETE: AnnotationKey = AnnotationKey::Suffix("preserve-lb-on-delete");
 /// Manages listeners on a load balancer of the user.
-pub const FORCE_OVERRIDE_LISTENERS: Key = Key::Suffix("force-override-listeners");
+pub const FORCE_OVERRIDE_LISTENERS: AnnotationKey = AnnotationKey::Suffix("force-override-listeners");
 
 /// How an annotation is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum AnnotationKey {
     /// After [`PREFIX`], or [`LEGACY_PREFIX`].
     Suffix(&'static str),
     /// After [`PREFIX`] only.
@@ -40,9 +36,8 @@ pub enum Key {
     Whole(&'static str),
 }
 
-impl Key {
+impl AnnotationKey {
     /// The whole key in its current spelling.
-    #[must_use]
     pub fn full(self) -> String {
         match self {
             Self::Suffix(suffix) | Self::CurrentSuffix(suffix) => format!("{PREFIX}{suffix}"),
@@ -58,71 +53,6 @@ impl Key {
             Self::Suffix(suffix) => get(&format!("{LEGACY_PREFIX}{suffix}")),
         })
     }
-}
-
-/// What values an annotation takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Anything; that it is set decides.
-    AnyValue,
-    /// Up to 255 characters without spaces at the ends.
-    Text,
-    /// A name of a load balancer.
-    LoadBalancerName,
-    /// An IP address.
-    Address,
-    /// A host name as the API server takes it in a status.
-    HostName,
-    /// Path of a health check.
-    HealthPath,
-    /// Host header of a health check.
-    HealthDomain,
-    /// Exactly this value; any other counts as not set.
-    Exactly(&'static str),
-    /// `on`; any other value is off.
-    Switch,
-    /// One of these.
-    OneOf(&'static [&'static str]),
-    /// One of these, in upper or lower case.
-    AnyCase(&'static [&'static str]),
-    /// A whole number.
-    Integer {
-        /// Smallest.
-        min: i64,
-        /// Largest.
-        max: i64,
-        /// What 0 means.
-        zero: Zero,
-    },
-    /// `acl-a,acl-b`
-    AclIds,
-    /// 1 to 200 letters, digits and the like.
-    Cookie,
-    /// `http_2xx,http_3xx`
-    HttpCodes,
-    /// `key=value,key=value`, keys and values of cloud tags.
-    Tags,
-    /// `key=value,key=value`, labels of nodes.
-    Labels,
-    /// `https:443,http:80`, with these protocols.
-    ProtocolPorts(&'static [&'static str]),
-    /// `80:443`
-    ForwardPorts,
-    /// `rsp-a:443,rsp-b:80`
-    ServerGroupPorts,
-    /// `domain:certificate,domain:certificate`
-    DomainExtensions,
-}
-
-/// What 0 means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Zero {
-    /// Not set.
-    Unset,
-    /// A value like others.
-    Value,
-    /// Not set; and -520 is the backend's port.
-    BackendPort,
 }
 
 /// What an annotation is about.
@@ -142,7 +72,7 @@ pub enum Applies<F> {
 
 /// When an annotation has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum WhenEffective {
     /// It decides whether the Service is ours at all.
     Routing,
     /// Always, on load balancers of ours and of users.
@@ -157,9 +87,8 @@ pub enum Scope {
     Backend,
 }
 
-impl Scope {
+impl WhenEffective {
     /// The letter of the reference page.
-    #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
             Self::Routing => "-",
@@ -178,15 +107,15 @@ pub struct Entry<N: AnnotationName> {
     /// Which.
     pub name: N,
     /// How it is spelled.
-    pub key: Key,
+    pub key: AnnotationKey,
     /// What values it takes.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// What holds without it; empty if nothing is sent.
     pub default: &'static str,
     /// What it is about.
     pub applies: Applies<N::Field>,
     /// When it has an effect.
-    pub scope: Scope,
+    pub scope: WhenEffective,
     /// What a change does to a load balancer that exists.
     pub update: &'static str,
     /// What it does.
@@ -209,13 +138,11 @@ pub trait AnnotationName: Copy + Debug + Ord + 'static {
     fn protocols(field: Self::Field) -> Vec<&'static str>;
 
     /// The table's entry.
-    #[must_use]
     fn entry(self) -> &'static Entry<Self> {
         &Self::TABLE[self.index()]
     }
 
     /// The whole key in its current spelling.
-    #[must_use]
     fn key(self) -> String {
         self.entry().key.full()
     }
@@ -229,14 +156,13 @@ pub struct Annotations<N> {
     /// Keys as given, for messages; also of those with an empty value.
     keys: BTreeMap<N, String>,
     /// What is wrong.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ServiceProblem>,
     /// What has no effect.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ServiceProblem>,
 }
 
 impl<N: AnnotationName> Annotations<N> {
     /// A value, spelled as the API spells it, unless it is unset, empty, wrong, or a list by key.
-    #[must_use]
     pub fn get(&self, name: N) -> Option<&str> {
         match self.values.get(&name) {
             Some(Value::Text(text)) => Some(text),
@@ -245,25 +171,21 @@ impl<N: AnnotationName> Annotations<N> {
     }
 
     /// A value, as [`Annotations::get`].
-    #[must_use]
     pub fn text(&self, name: N) -> Option<String> {
         self.get(name).map(str::to_owned)
     }
 
     /// The value of a number, as [`Annotations::get`].
-    #[must_use]
     pub fn integer(&self, name: N) -> Option<i64> {
         self.get(name).and_then(|value| value.parse().ok())
     }
 
     /// Whether an annotation has this value.
-    #[must_use]
     pub fn is(&self, name: N, value: &str) -> bool {
         self.get(name) == Some(value)
     }
 
     /// A list by name, such as tags and labels; `None` if the annotation is absent or wrong.
-    #[must_use]
     pub fn pairs(&self, name: N) -> Option<&BTreeMap<String, String>> {
         match self.values.get(&name) {
             Some(Value::Pairs(pairs)) => Some(pairs),
@@ -281,27 +203,23 @@ impl<N: AnnotationName> Annotations<N> {
     }
 
     /// What a list by port says of a port.
-    #[must_use]
     pub fn at_port(&self, name: N, port: u16) -> Option<&str> {
         self.ports(name).find(|(stated, _)| *stated == port).map(|(_, text)| text)
     }
 
     /// Whether an annotation is there and says something.
-    #[must_use]
     pub fn is_stated(&self, name: N) -> bool {
         self.values.contains_key(&name)
     }
 
     /// The key as the user wrote it, or else its current spelling.
-    #[must_use]
     pub fn key(&self, name: N) -> String {
         self.keys.get(&name).cloned().unwrap_or_else(|| name.key())
     }
 
     /// A message about one of them.
-    #[must_use]
-    pub fn complaint(&self, name: N, allowed: impl Into<String>) -> Problem {
-        Problem {
+    pub fn complaint(&self, name: N, allowed: impl Into<String>) -> ServiceProblem {
+        ServiceProblem {
             field: self.key(name),
             given: self.text(name).unwrap_or_else(|| "set".to_owned()),
             allowed: allowed.into(),
@@ -310,13 +228,11 @@ impl<N: AnnotationName> Annotations<N> {
 }
 
 /// The value of an annotation as given, unless it is absent.
-#[must_use]
-pub fn raw(service: &ServiceView, key: Key) -> Option<&str> {
+pub fn raw(service: &ServiceView, key: AnnotationKey) -> Option<&str> {
     key.find(service).map(|(_, value)| value)
 }
 
 /// Reads all annotations, and says everything that is wrong with them.
-#[must_use]
 pub fn parse<N: AnnotationName>(service: &ServiceView) -> Annotations<N> {
     let (mut values, mut keys, mut problems) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     for entry in N::TABLE {
@@ -325,19 +241,19 @@ pub fn parse<N: AnnotationName>(service: &ServiceView) -> Annotations<N> {
         match values::parse(entry.kind, given) {
             Ok(Some(value)) => drop(values.insert(entry.name, value)),
             Ok(None) => {}
-            Err(allowed) => problems.push(Problem { field: key.to_owned(), given: given.to_owned(), allowed }),
+            Err(allowed) => problems.push(ServiceProblem { field: key.to_owned(), given: given.to_owned(), allowed }),
         }
     }
     Annotations { values, keys, problems, warnings: unknown::<N>(service) }
 }
 
 /// Keys under our prefixes that the product does not know.
-fn unknown<N: AnnotationName>(service: &ServiceView) -> Vec<Problem> {
+fn unknown<N: AnnotationName>(service: &ServiceView) -> Vec<ServiceProblem> {
     let known: BTreeSet<&str> = N::TABLE
         .iter()
         .filter_map(|entry| match entry.key {
-            Key::Suffix(suffix) | Key::CurrentSuffix(suffix) => Some(suffix),
-            Key::Whole(_) => None,
+            AnnotationKey::Suffix(suffix) | AnnotationKey::CurrentSuffix(suffix) => Some(suffix),
+            AnnotationKey::Whole(_) => None,
         })
         .collect();
     let (foreign, products) = N::OTHER_PRODUCTS;
@@ -348,7 +264,7 @@ fn unknown<N: AnnotationName>(service: &ServiceView) -> Vec<Problem> {
             _ if foreign.contains(&suffix) => format!("only {products} have this; it has no effect here"),
             _ => "no such annotation is known; it has no effect".to_owned(),
         };
-        Some(Problem { field: key.clone(), given: given.clone(), allowed })
+        Some(ServiceProblem { field: key.clone(), given: given.clone(), allowed })
     };
     service.annotations.iter().filter_map(of).collect()
 }

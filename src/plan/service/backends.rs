@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::model::{BackendKey, BackendKind, Inputs};
-use super::problem::Problem;
+use super::problem::ServiceProblem;
 use crate::plan::inputs::{
     Condition, ConditionStatus, Endpoint, EndpointsView, NodeView, ServicePort, TargetPort, node_of,
 };
@@ -13,7 +13,7 @@ use crate::plan::provider_id::{NotEcs, ProviderId};
 
 /// How backends are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum BackendMode {
     /// Pods, by their network interfaces.
     Eni,
     /// Nodes that run pods of the Service, weighted by their number.
@@ -26,7 +26,7 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendRules {
     /// How they are found.
-    pub mode: Mode,
+    pub mode: BackendMode,
     /// Whether IPv6 addresses are attached instead of IPv4 addresses.
     pub ipv6: bool,
     /// Whether terminating pods that still serve stay, without new traffic.
@@ -45,7 +45,7 @@ pub struct BackendRules {
 
 /// A node that may receive traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Candidate {
+enum NodeRole {
     /// Runs pods outside of any ECS instance; its pods are attached by their network interfaces.
     Virtual,
     /// An ECS instance.
@@ -56,7 +56,7 @@ enum Candidate {
 
 /// Which nodes are looked at where every node may be a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum NodeReach {
     /// All.
     All,
     /// Those that run pods of the Service.
@@ -64,10 +64,10 @@ pub(crate) enum Reach {
 }
 
 /// Everything that the backends of all ports have in common.
-pub(crate) struct Sources<'a> {
+pub(crate) struct BackendSources<'a> {
     rules: &'a BackendRules,
     endpoints: Vec<&'a Endpoint>,
-    candidates: BTreeMap<&'a str, Candidate>,
+    candidates: BTreeMap<&'a str, NodeRole>,
     /// Whether nodes are missing altogether, which no cluster with pods has.
     no_nodes: bool,
     /// Whether nothing is known of endpoints.
@@ -75,7 +75,7 @@ pub(crate) struct Sources<'a> {
     /// Whether there are nodes that may serve, but not one of them is ready. That looks the same whether they all failed
     /// or only the way between them and the API server did, and in the second case they still serve.
     pub(crate) blackout: bool,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) warnings: Vec<ServiceProblem>,
 }
 
 /// Backends of one port.
@@ -93,28 +93,27 @@ pub(crate) struct PortBackends {
 
 /// Addresses whose network interfaces must be looked up: of all pods in ENI mode, otherwise of those on virtual nodes.
 /// `nodes` are in the order of their names.
-#[must_use]
 pub fn addresses_to_resolve(
     rules: &BackendRules,
     ports: &[ServicePort],
     nodes: &[Arc<NodeView>],
     endpoints: &EndpointsView,
 ) -> BTreeSet<IpAddr> {
-    let sources = Sources::new(rules, nodes, endpoints, Reach::Endpoints);
+    let sources = BackendSources::new(rules, nodes, endpoints, NodeReach::Endpoints);
     ports
         .iter()
         .flat_map(|port| sources.selected(port).into_iter().map(|(endpoint, _)| endpoint))
-        .filter(|endpoint| rules.mode == Mode::Eni || sources.is_virtual(endpoint))
+        .filter(|endpoint| rules.mode == BackendMode::Eni || sources.is_virtual(endpoint))
         .map(|endpoint| endpoint.address)
         .collect()
 }
 
-impl<'a> Sources<'a> {
+impl<'a> BackendSources<'a> {
     pub(crate) fn new(
         rules: &'a BackendRules,
         nodes: &'a [Arc<NodeView>],
         endpoints: &'a EndpointsView,
-        reach: Reach,
+        reach: NodeReach,
     ) -> Self {
         let mut sources = Self {
             rules,
@@ -126,7 +125,7 @@ impl<'a> Sources<'a> {
             warnings: Vec::new(),
         };
         // Of thousands of nodes, most Services run on few.
-        let concerned: Vec<&'a Arc<NodeView>> = if rules.mode != Mode::Cluster || reach == Reach::Endpoints {
+        let concerned: Vec<&'a Arc<NodeView>> = if rules.mode != BackendMode::Cluster || reach == NodeReach::Endpoints {
             let named: BTreeSet<&str> =
                 sources.endpoints.iter().filter_map(|endpoint| endpoint.node.as_deref()).collect();
             named.into_iter().filter_map(|name| node_of(nodes, name)).collect()
@@ -135,15 +134,15 @@ impl<'a> Sources<'a> {
         };
         for node in concerned.into_iter().filter(|node| accepts(node, rules)) {
             let candidate = if is_virtual(node) {
-                Candidate::Virtual
-            } else if rules.mode == Mode::Eni || is_excluded(node) {
-                Candidate::Excluded
+                NodeRole::Virtual
+            } else if rules.mode == BackendMode::Eni || is_excluded(node) {
+                NodeRole::Excluded
             } else {
                 match ProviderId::parse(&node.provider_id) {
-                    Ok(id) => Candidate::Ecs(id.instance),
+                    Ok(id) => NodeRole::Ecs(id.instance),
                     Err(why) => {
                         sources.warnings.push(bad_provider_id(node, &why));
-                        Candidate::Excluded
+                        NodeRole::Excluded
                     }
                 }
             };
@@ -153,7 +152,7 @@ impl<'a> Sources<'a> {
     }
 
     /// How backends are found.
-    pub(crate) const fn mode(&self) -> Mode {
+    pub(crate) const fn mode(&self) -> BackendMode {
         self.rules.mode
     }
 
@@ -169,17 +168,17 @@ impl<'a> Sources<'a> {
             port: port.node_port,
         };
         match self.rules.mode {
-            Mode::Eni => {
+            BackendMode::Eni => {
                 let pods: Vec<_> =
                     selected.iter().filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).collect();
                 let n = pods.iter().filter(|(_, ending)| !ending).count();
                 let weight = self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, n, 1));
                 found.backends = pods.into_iter().map(|(key, ending)| (key, if ending { 0 } else { weight })).collect();
             }
-            Mode::Cluster => {
+            BackendMode::Cluster => {
                 let nodes = self.candidates.values().filter_map(|candidate| match candidate {
-                    Candidate::Ecs(instance) => Some(ecs(instance)),
-                    Candidate::Virtual | Candidate::Excluded => None,
+                    NodeRole::Ecs(instance) => Some(ecs(instance)),
+                    NodeRole::Virtual | NodeRole::Excluded => None,
                 });
                 let mut keys: Vec<_> = nodes.collect();
                 let pods = selected.iter().filter(|(endpoint, _)| self.is_virtual(endpoint));
@@ -190,7 +189,7 @@ impl<'a> Sources<'a> {
                     self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, keys.len(), 1));
                 found.backends = keys.into_iter().map(|key| (key, weight)).collect();
             }
-            Mode::Local => {
+            BackendMode::Local => {
                 let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
                 let mut pods = Vec::new();
                 for (endpoint, number) in &selected {
@@ -199,11 +198,11 @@ impl<'a> Sources<'a> {
                         continue;
                     };
                     match self.candidates.get(node) {
-                        Some(Candidate::Ecs(instance)) => *nodes.entry(instance).or_default() += 1,
-                        Some(Candidate::Virtual) => {
+                        Some(NodeRole::Ecs(instance)) => *nodes.entry(instance).or_default() += 1,
+                        Some(NodeRole::Virtual) => {
                             pods.extend(found.attach(endpoint, *number, inputs).map(|(key, _)| key));
                         }
-                        Some(Candidate::Excluded) | None => {}
+                        Some(NodeRole::Excluded) | None => {}
                     }
                 }
                 let n = nodes.values().sum::<usize>() + pods.len();
@@ -245,7 +244,7 @@ impl<'a> Sources<'a> {
 
     fn is_virtual(&self, endpoint: &Endpoint) -> bool {
         let node = endpoint.node.as_deref().and_then(|node| self.candidates.get(node));
-        node == Some(&Candidate::Virtual)
+        node == Some(&NodeRole::Virtual)
     }
 }
 
@@ -327,8 +326,8 @@ fn is_excluded(node: &NodeView) -> bool {
     LABELS.iter().any(|label| node.labels.contains_key(*label)) || node.provider_id.starts_with("ack-hybrid://")
 }
 
-fn bad_provider_id(node: &NodeView, why: &NotEcs) -> Problem {
-    Problem {
+fn bad_provider_id(node: &NodeView, why: &NotEcs) -> ServiceProblem {
+    ServiceProblem {
         field: format!("node {} spec.providerID", node.name),
         given: node.provider_id.clone(),
         allowed: format!("{why}; the node is left out of the load balancer"),

@@ -15,14 +15,12 @@ use crate::plan::inputs::{Condition, ConditionStatus, Endpoint, EndpointsView, P
 pub const GATE_PREFIX: &str = "service.readiness.alibabacloud.com/";
 
 /// The gate of a Service, which is also the type of the condition.
-#[must_use]
 pub fn gate_of(service: &ServiceView) -> String {
     format!("{GATE_PREFIX}{}", service.key.name)
 }
 
 /// Names of the pods that may wait for this Service's load balancer. Of pods that are ready already, the gate is passed,
 /// unless the Service publishes them ready or not.
-#[must_use]
 pub fn pods_to_read(service: &ServiceView, endpoints: &EndpointsView) -> BTreeSet<String> {
     endpoints
         .endpoints
@@ -34,7 +32,6 @@ pub fn pods_to_read(service: &ServiceView, endpoints: &EndpointsView) -> BTreeSe
 
 /// The endpoints, with those counted as ready that wait only for the load balancer; and how many pods with the gate
 /// still wait for their containers.
-#[must_use]
 pub fn admitted(gate: &str, endpoints: &EndpointsView, pods: &BTreeMap<String, PodView>) -> (EndpointsView, usize) {
     let mut admitted = endpoints.clone();
     let mut waiting = BTreeSet::new();
@@ -69,13 +66,11 @@ pub struct GateCondition {
 
 impl GateCondition {
     /// The machine-readable reason.
-    #[must_use]
     pub const fn reason(&self) -> &'static str {
         if self.registered { "ServerRegistered" } else { "ServerInvalidServer" }
     }
 
     /// What it means, for people.
-    #[must_use]
     pub const fn message(&self) -> &'static str {
         if self.registered {
             "The load balancer sends traffic to the pod"
@@ -105,7 +100,6 @@ pub struct Registration<'a> {
 }
 
 /// Conditions that differ from what the pods carry. `endpoints` are those of [`admitted`].
-#[must_use]
 pub fn conditions(
     gate: &str,
     endpoints: &EndpointsView,

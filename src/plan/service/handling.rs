@@ -1,17 +1,17 @@
 //! Who handles a Service, and what is to be done about it.
 
-use super::annotations::{Key, raw};
+use super::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID, PRESERVE_ON_DELETE, raw};
 use super::ownership::{FINALIZER, LABEL_HASH};
-use super::problem::Problem;
-use super::settings::Settings;
+use super::problem::ServiceProblem;
+use super::settings::ServiceSettings;
 use crate::plan::inputs::{ServiceType, ServiceView};
 
 /// Hands a Service to another controller.
-pub const CLASS: Key = Key::Whole("service.beta.kubernetes.io/class");
+pub const CLASS: AnnotationKey = AnnotationKey::Whole("service.beta.kubernetes.io/class");
 /// The kind of load balancer, where the configuration lets Services choose. It was never read by its old name.
-pub const TYPE: Key = Key::CurrentSuffix("type");
+pub const TYPE: AnnotationKey = AnnotationKey::CurrentSuffix("type");
 /// Hands a Service to another controller, whatever it says. It was never read by its old name.
-pub const TUNNEL_TYPE: Key = Key::CurrentSuffix("tunnel-type");
+pub const TUNNEL_TYPE: AnnotationKey = AnnotationKey::CurrentSuffix("tunnel-type");
 
 /// What to do about a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,7 @@ pub enum Handling {
 }
 
 /// Whether a Service needs a classic load balancer from us, or needs to be cleaned up after.
-#[must_use]
-pub fn handling(service: &ServiceView, settings: &Settings) -> Handling {
+pub fn handling(service: &ServiceView, settings: &ServiceSettings) -> Handling {
     let ours = service.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
     if service.deleting || service.service_type != ServiceType::LoadBalancer {
         return if ours { Handling::Delete } else { Handling::Ignore };
@@ -41,13 +40,12 @@ pub fn handling(service: &ServiceView, settings: &Settings) -> Handling {
 /// other controller may need the address for a while, and whether the load balancer can go is for the user to say. When
 /// the Service is deleted, or its type changes, what we made is removed as usual; when it is given back, its load
 /// balancer is looked after again.
-#[must_use]
-pub fn handed_over(service: &ServiceView, settings: &Settings) -> Option<Problem> {
+pub fn handed_over(service: &ServiceView, settings: &ServiceSettings) -> Option<ServiceProblem> {
     let ours = service.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
     if !ours || service.deleting || service.service_type != ServiceType::LoadBalancer {
         return None;
     }
-    claimed_by_other(service, settings).map(|(field, given)| Problem {
+    claimed_by_other(service, settings).map(|(field, given)| ServiceProblem {
         field,
         given,
         allowed: "the Service now belongs to another controller; its load balancer is kept as it is until the Service \
@@ -57,11 +55,11 @@ pub fn handed_over(service: &ServiceView, settings: &Settings) -> Option<Problem
 }
 
 /// What gives a Service to another controller: field and value.
-fn claimed_by_other(service: &ServiceView, settings: &Settings) -> Option<(String, String)> {
+fn claimed_by_other(service: &ServiceView, settings: &ServiceSettings) -> Option<(String, String)> {
     if let Some(class) = &service.load_balancer_class {
         return Some(("spec.loadBalancerClass".to_owned(), class.clone()));
     }
-    let given = |key: Key| Some((key.full(), raw(service, key)?.to_owned()));
+    let given = |key: AnnotationKey| Some((key.full(), raw(service, key)?.to_owned()));
     given(CLASS)
         .filter(|(_, value)| !value.is_empty())
         .or_else(|| given(TUNNEL_TYPE))
@@ -74,7 +72,29 @@ fn claimed_by_other(service: &ServiceView, settings: &Settings) -> Option<(Strin
 /// Those two must not come into force just because another controller took over: the one shuts clients out that were
 /// served for years, the other moves traffic between backends. So listeners that are there are left as they are until the
 /// user changes one of the two, or removes the label.
-#[must_use]
 pub fn is_inherited(service: &ServiceView) -> bool {
     service.labels.contains_key(LABEL_HASH)
+}
+
+/// What a Service says about being cleaned up after. It is read leniently: a Service with mistakes can be deleted too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Departure {
+    /// The user's load balancer. As long as the annotation is there, whatever it says, no load balancer is deleted.
+    pub reuse: Option<String>,
+    /// Whether a load balancer of ours is kept.
+    pub preserve: bool,
+    /// Whether our listeners go from a user's load balancer.
+    pub override_listeners: bool,
+}
+
+impl Departure {
+    /// Reads it from the annotations.
+    pub fn of(service: &ServiceView) -> Self {
+        let set = |name| raw(service, name).filter(|value| !value.is_empty());
+        Self {
+            reuse: set(ID).map(str::to_owned),
+            preserve: set(PRESERVE_ON_DELETE).is_some(),
+            override_listeners: set(FORCE_OVERRIDE_LISTENERS) == Some("true"),
+        }
+    }
 }

@@ -13,7 +13,7 @@ pub const DOMAIN_EXTENSIONS: &str = "domain extensions";
 
 /// What is kept, each including what follows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Manage {
+pub enum ManagementLevel {
     /// Nothing.
     None,
     /// Server groups and their backends.
@@ -25,19 +25,17 @@ pub enum Manage {
     All,
 }
 
-impl Manage {
+impl ManagementLevel {
     /// The values of the annotation.
     pub(crate) const VALUES: &'static [&'static str] = &["all", "listeners", "backends", "none"];
 
     /// Reads the annotation's value.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let all = [Self::All, Self::Listeners, Self::Backends, Self::None];
         all.into_iter().find(|manage| manage.as_str() == text)
     }
 
     /// The annotation's value.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -48,7 +46,6 @@ impl Manage {
     }
 
     /// Whether this part is kept.
-    #[must_use]
     pub fn keeps(self, part: Self) -> bool {
         self >= part
     }
@@ -75,7 +72,7 @@ pub(crate) fn mark(plan: &Plan<impl Operation>) -> Mark {
 }
 
 /// After a phase about `part`: what stands in its way is only noted, if nothing is done about it anyway.
-pub(crate) fn excuse(manage: Manage, part: Manage, mark: Mark, plan: &mut Plan<impl Operation>) {
+pub(crate) fn excuse(manage: ManagementLevel, part: ManagementLevel, mark: Mark, plan: &mut Plan<impl Operation>) {
     if !manage.keeps(part) {
         for problem in plan.problems.split_off(mark.0.min(plan.problems.len())) {
             plan.note(format!("not managed: {problem}"));
@@ -84,13 +81,13 @@ pub(crate) fn excuse(manage: Manage, part: Manage, mark: Mark, plan: &mut Plan<i
 }
 
 /// Turns steps about what is not kept into notes, and those that cannot be without them.
-pub(crate) fn withhold(manage: Manage, plan: &mut Plan<impl Operation>) {
-    if manage == Manage::All {
+pub(crate) fn withhold(manage: ManagementLevel, plan: &mut Plan<impl Operation>) {
+    if manage == ManagementLevel::All {
         return;
     }
     let mut withheld: Vec<Target> = Vec::new();
     for step in std::mem::take(&mut plan.steps) {
-        let kept = Manage::needed(&step.target, &step.operation).is_none_or(|part| manage.keeps(part));
+        let kept = ManagementLevel::needed(&step.target, &step.operation).is_none_or(|part| manage.keeps(part));
         let takes_from_group = step.destroys && matches!(step.target, Target::Group(_));
         let possible = !takes_from_group || step.needs.iter().all(|need| !withheld.contains(need));
         if kept && possible {
@@ -108,11 +105,11 @@ mod tests {
 
     #[test]
     fn each_value_includes_the_next() {
-        let all: Vec<_> = Manage::VALUES.iter().map(|text| Manage::parse(text).unwrap()).collect();
+        let all: Vec<_> = ManagementLevel::VALUES.iter().map(|text| ManagementLevel::parse(text).unwrap()).collect();
         assert!(all.is_sorted_by(|one, other| one > other));
-        for (text, manage) in Manage::VALUES.iter().zip(&all) {
+        for (text, manage) in ManagementLevel::VALUES.iter().zip(&all) {
             assert_eq!(manage.as_str(), *text);
         }
-        assert_eq!(Manage::parse("some"), None);
+        assert_eq!(ManagementLevel::parse("some"), None);
     }
 }

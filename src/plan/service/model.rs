@@ -5,11 +5,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
-use serde::Serialize;
-
-use super::settings::Settings;
+use super::settings::ServiceSettings;
 use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
+use ipnet::IpNet;
 
 /// Everything that `desire` looks at.
 #[derive(Clone, Copy, Debug)]
@@ -25,12 +23,11 @@ pub struct Inputs<'a> {
     /// Blocks of the VPC; if empty, every address counts as inside.
     pub vpc_cidrs: &'a [IpNet],
     /// From the configuration.
-    pub settings: &'a Settings,
+    pub settings: &'a ServiceSettings,
 }
 
 /// How a backend is attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BackendKind {
     /// An ECS instance; identified by instance and port.
     Ecs,
@@ -39,7 +36,7 @@ pub enum BackendKind {
 }
 
 /// Identity of a backend within its group.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BackendKey {
     /// How it is attached.
     pub kind: BackendKind,
@@ -52,10 +49,9 @@ pub struct BackendKey {
 }
 
 /// A backend server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     /// What it is.
-    #[serde(flatten)]
     pub key: BackendKey,
     /// 0 to 100; 0 gets no new connections.
     pub weight: u8,
@@ -64,8 +60,7 @@ pub struct Backend {
 }
 
 /// How a plan names a server group before it has an id.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GroupRef {
     /// A group of ours, by its name `k8s/...`; the id is looked up among the observed and the newly made.
     Named(String),
@@ -107,7 +102,6 @@ pub struct ObservedGroup {
 
 impl ObservedGroup {
     /// Its backends; none if they were not read.
-    #[must_use]
     pub fn members(&self) -> &[Backend] {
         self.backends.as_deref().map_or(&[], Vec::as_slice)
     }

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 
 use sha1::{Digest, Sha1};
 
-use super::settings::Settings;
+use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;
 
 /// Tag of load balancers that we made; its value is the default name.
@@ -42,13 +42,11 @@ const LONG_MARK: usize = 256;
 
 /// The name that a load balancer gets, and is found by, if no annotation names it: `a` and the UID without dashes, cut
 /// to 32 characters.
-#[must_use]
 pub fn default_name(uid: &str) -> String {
     std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()
 }
 
 /// Whether a text has the shape of a mark, of whatever Service and cluster: five parts after `k8s`, or the short form.
-#[must_use]
 pub fn is_mark(text: &str) -> bool {
     let parts: Vec<_> = text.split('/').collect();
     match parts.as_slice() {
@@ -75,8 +73,7 @@ pub struct Owner {
 
 impl Owner {
     /// The owner that a Service is.
-    #[must_use]
-    pub fn of(service: &ServiceView, settings: &Settings) -> Self {
+    pub fn of(service: &ServiceView, settings: &ServiceSettings) -> Self {
         Self {
             cluster_id: settings.cluster_id.clone(),
             cluster_tag: settings.cluster_tag.clone(),
@@ -87,56 +84,47 @@ impl Owner {
     }
 
     /// See [`default_name`].
-    #[must_use]
     pub fn default_name(&self) -> String {
         default_name(&self.uid)
     }
 
     /// The description of the listener on this port.
-    #[must_use]
     pub fn listener_key(&self, port: u16) -> String {
         self.mark(&port.to_string(), LONG_MARK)
     }
 
     /// The name of a server group, and the description of its backends. `part` is the node port, or in ENI mode the
     /// target port.
-    #[must_use]
     pub fn group_key(&self, part: &str) -> String {
         self.mark(part, SHORT_MARK)
     }
 
     /// The name of the access control list.
-    #[must_use]
     pub fn access_list_name(&self) -> String {
         self.mark("acl", SHORT_MARK)
     }
 
     /// Whether an access control list is ours: it carries our name and the tag of our cluster.
-    #[must_use]
     pub fn owns_access_list(&self, name: &str, tags: &BTreeMap<String, String>) -> bool {
         name == self.access_list_name() && tags.get(&self.cluster_tag) == Some(&self.cluster_id)
     }
 
     /// Whether a listener with this description is ours. The port in the mark need not be the listener's.
-    #[must_use]
     pub fn owns_listener(&self, description: &str) -> bool {
         self.part(description).is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
     }
 
     /// Whether a server group of this name is ours, as long as nobody else has put backends into it.
-    #[must_use]
     pub fn owns_group(&self, name: &str) -> bool {
         self.part(name).is_some()
     }
 
     /// Whether a backend with this description is ours.
-    #[must_use]
     pub fn owns_backend(&self, description: &str) -> bool {
         self.part(description).is_some()
     }
 
     /// Whether two texts are the same mark of ours, perhaps one in its long and one in its short form.
-    #[must_use]
     pub fn same_mark(&self, one: &str, other: &str) -> bool {
         one == other || matches!((self.part(one), self.part(other)), (Some(a), Some(b)) if a == b)
     }
@@ -145,7 +133,6 @@ impl Owner {
     ///
     /// The tag decides; without it, the name. A load balancer of another cluster is never ours: a cluster restored from
     /// another's backup has Services with the same UIDs.
-    #[must_use]
     pub fn owns_load_balancer(&self, name: &str, tags: &BTreeMap<String, String>) -> bool {
         let default = self.default_name();
         let marked = match tags.get(MARK_TAG) {

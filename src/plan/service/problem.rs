@@ -2,11 +2,9 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 /// One thing that is wrong with a Service, or with what it asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceProblem {
     /// The annotation key or field path, such as `spec.ports[1].protocol`.
     pub field: String,
     /// What was given.
@@ -15,7 +13,7 @@ pub struct Problem {
     pub allowed: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ServiceProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {:?} was given; {}", self.field, self.given, self.allowed)
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// What the configuration and the place in the cloud contribute.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct ServiceSettings {
     /// Part of every mark; unique among the clusters of the account.
     pub cluster_id: String,
     /// Key of the tag that names the cluster; usually [`CLUSTER_TAG`](super::ownership::CLUSTER_TAG).

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 
 use super::model::{GroupRef, ListenerRef};
-use super::problem::Problem;
+use super::problem::ServiceProblem;
 
 /// What the engine must know of a product's operations.
 pub trait Operation: Clone + Display + PartialEq {
@@ -84,9 +84,9 @@ pub struct Plan<O> {
     /// The writes.
     pub steps: Vec<Step<O>>,
     /// What stands in the way of the desired state and cannot be planned around, in words for the user.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ServiceProblem>,
     /// What the Service says and what has no effect on its load balancer as it is.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ServiceProblem>,
     /// Observations that change nothing but that the user should see, such as unmanaged or foreign things in the way.
     pub notes: Vec<String>,
 }
@@ -121,14 +121,14 @@ impl<O: Operation> Plan<O> {
     }
 
     pub(crate) fn problem(&mut self, field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) {
-        let problem = Problem { field: field.into(), given: given.into(), allowed: allowed.into() };
+        let problem = ServiceProblem { field: field.into(), given: given.into(), allowed: allowed.into() };
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
     }
 
     pub(crate) fn warning(&mut self, field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) {
-        self.warnings.push(Problem { field: field.into(), given: given.into(), allowed: allowed.into() });
+        self.warnings.push(ServiceProblem { field: field.into(), given: given.into(), allowed: allowed.into() });
     }
 
     pub(crate) fn note(&mut self, text: impl Into<String>) {

@@ -8,7 +8,6 @@ use crate::plan::inputs::NodeView;
 use crate::plan::node::UNINITIALIZED;
 
 /// Zones with the number of their nodes, those with more nodes first.
-#[must_use]
 pub fn by_nodes(nodes: &[Arc<NodeView>]) -> Vec<(&str, usize)> {
     const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -22,7 +21,6 @@ pub fn by_nodes(nodes: &[Arc<NodeView>]) -> Vec<(&str, usize)> {
 
 /// Primary and secondary zone near the nodes. While a node is still being initialised nobody knows where most will be, and
 /// zones cannot be changed later: the cloud chooses.
-#[must_use]
 pub fn near(nodes: &[Arc<NodeView>]) -> (Option<String>, Option<String>) {
     let coming = |node: &NodeView| node.taints.iter().any(|taint| taint.key == UNINITIALIZED);
     if nodes.iter().any(|node| coming(node)) {

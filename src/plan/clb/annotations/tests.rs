@@ -5,7 +5,9 @@ use expect_test::expect_file;
 use super::*;
 use crate::plan::clb::model::ListenerField;
 use crate::plan::inputs::ServiceView;
-use crate::plan::service::annotations::{LEGACY_PREFIX, MOST_USER_TAGS, PREFIX, parse, raw, reference_page};
+use crate::plan::service::annotations::reference::reference_page;
+use crate::plan::service::annotations::values::MOST_USER_TAGS;
+use crate::plan::service::annotations::{LEGACY_PREFIX, PREFIX, parse, raw};
 
 fn service(list: &[(&str, &str)]) -> ServiceView {
     ServiceView {
@@ -61,7 +63,9 @@ fn the_current_prefix_wins_whenever_it_is_present() {
 #[test]
 fn every_number_is_held_to_its_range() {
     for entry in Name::TABLE {
-        let (Kind::Integer { min, max, zero }, Key::Suffix(suffix)) = (entry.kind, entry.key) else { continue };
+        let (ValueKind::Integer { min, max, zero }, AnnotationKey::Suffix(suffix)) = (entry.kind, entry.key) else {
+            continue;
+        };
         for good in [min, max] {
             let good = good.to_string();
             assert_eq!(with(&[(suffix, &good)]).problems, [], "{suffix} {good}");
@@ -77,14 +81,16 @@ fn every_number_is_held_to_its_range() {
         }
         let zero_is = with(&[(suffix, "0")]);
         assert_eq!(zero_is.problems, [], "{suffix}");
-        assert_eq!(zero_is.get(entry.name), (zero == Zero::Value).then_some("0"), "{suffix}");
+        assert_eq!(zero_is.get(entry.name), (zero == ZeroMeans::Value).then_some("0"), "{suffix}");
     }
 }
 
 #[test]
 fn every_choice_is_held_to_its_list() {
     for entry in Name::TABLE {
-        let (Kind::OneOf(values) | Kind::AnyCase(values), Key::Suffix(suffix)) = (entry.kind, entry.key) else {
+        let (ValueKind::OneOf(values) | ValueKind::AnyCase(values), AnnotationKey::Suffix(suffix)) =
+            (entry.kind, entry.key)
+        else {
             continue;
         };
         for value in values {
@@ -93,7 +99,7 @@ fn every_choice_is_held_to_its_list() {
         assert_eq!(with(&[(suffix, "nonsense")]).problems.len(), 1, "{suffix}");
         let upper = values[0].to_uppercase();
         let accepted = with(&[(suffix, &upper)]).get(entry.name).is_some();
-        assert_eq!(accepted, matches!(entry.kind, Kind::AnyCase(_)), "{suffix} {upper}");
+        assert_eq!(accepted, matches!(entry.kind, ValueKind::AnyCase(_)), "{suffix} {upper}");
     }
 }
 
@@ -107,7 +113,7 @@ fn all_problems_come_at_once() {
 #[test]
 fn an_empty_value_is_not_set() {
     for entry in Name::TABLE {
-        let Key::Suffix(suffix) = entry.key else { continue };
+        let AnnotationKey::Suffix(suffix) = entry.key else { continue };
         let found = with(&[(suffix, "")]);
         assert_eq!((found.get(entry.name), found.problems.len()), (None, 0), "{suffix}");
     }
@@ -217,7 +223,7 @@ fn values_are_spelled_as_the_api_spells_them() {
 fn the_reference_page_has_every_annotation_once() {
     let page = reference_page::<Name>();
     for entry in Name::TABLE {
-        let (Key::Suffix(key) | Key::CurrentSuffix(key) | Key::Whole(key)) = entry.key;
+        let (AnnotationKey::Suffix(key) | AnnotationKey::CurrentSuffix(key) | AnnotationKey::Whole(key)) = entry.key;
         assert_eq!(page.matches(&format!("| `{key}` |")).count(), 1, "{key}");
     }
     assert!(page.contains("a whole number from 10 to 900"));
@@ -233,7 +239,7 @@ fn every_annotation_counts_in_both_prefixes() {
     // What hands a Service to another controller was never read by its old name.
     let only_current = [Name::Type, Name::TunnelType];
     for entry in Name::TABLE.iter().filter(|entry| !only_current.contains(&entry.name)) {
-        let Key::Suffix(suffix) = entry.key else { continue };
+        let AnnotationKey::Suffix(suffix) = entry.key else { continue };
         for prefix in [PREFIX, LEGACY_PREFIX] {
             let key = format!("{prefix}{suffix}");
             assert_eq!(raw(&service(&[(&key, "x")]), entry.key), Some("x"), "{key}");

@@ -14,7 +14,7 @@ use crate::plan::service::steps::Target;
 
 /// Where a desired group is, once the plan has run.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct GroupInPlan {
     /// How steps name it.
     pub(super) group: GroupRef,
     /// `None` if the plan makes it.
@@ -22,11 +22,11 @@ pub(super) struct Place {
 }
 
 /// Places of desired groups, by their key in [`Desired::groups`]; those that cannot be used are absent.
-pub(super) type Places = BTreeMap<String, Place>;
+pub(super) type GroupsInPlan = BTreeMap<String, GroupInPlan>;
 
 /// What refers to groups once the plan has run.
 #[derive(Debug, Default)]
-pub(super) struct References {
+pub(super) struct GroupReferences {
     /// Listeners that still send traffic to a group: by group id, with whether they are ours.
     pub(super) kept: BTreeMap<String, Vec<(ListenerKey, bool)>>,
     /// Listeners that the plan takes away from a group, by group id.
@@ -34,16 +34,16 @@ pub(super) struct References {
 }
 
 /// Makes and fills the groups that are wanted.
-pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Places {
-    let mut places = Places::new();
+pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) -> GroupsInPlan {
+    let mut places = GroupsInPlan::new();
     for (key, wanted) in &desired.groups {
         let place = match find(desired, wanted, observed) {
             Ok(None) => {
                 create(wanted, desired.batch_size, plan);
-                Place { group: wanted.group.clone(), id: None }
+                GroupInPlan { group: wanted.group.clone(), id: None }
             }
             Ok(Some((id, group))) => {
-                let place = Place { group: reference(observed, &wanted.group, id), id: Some(id.clone()) };
+                let place = GroupInPlan { group: reference(observed, &wanted.group, id), id: Some(id.clone()) };
                 let Some(backends) = &group.backends else {
                     plan.problem(key, id, "its backends could not be read; nothing is changed in it");
                     continue;
@@ -167,7 +167,13 @@ fn remove(group: &GroupRef, backends: &[BackendKey], batch_size: usize, reason: 
 }
 
 /// Takes what is ours out of groups that are no longer wanted.
-pub(super) fn sweep(desired: &Desired, observed: &Observed, places: &Places, references: &References, plan: &mut Plan) {
+pub(super) fn sweep(
+    desired: &Desired,
+    observed: &Observed,
+    places: &GroupsInPlan,
+    references: &GroupReferences,
+    plan: &mut Plan,
+) {
     let named = |id: &str| {
         // A group that is wanted but cannot be used now is not stale.
         desired.groups.values().any(|wanted| match &wanted.group {
@@ -199,7 +205,7 @@ pub(in crate::plan::clb) fn clear_all(
     managed: bool,
     plan: &mut Plan,
 ) {
-    let mut references = References::default();
+    let mut references = GroupReferences::default();
     for (key, listener) in observed.listeners.iter().flatten() {
         if deleted.contains(key) {
             references.dropped.entry(listener.group_id.clone()).or_default().push(*key);
@@ -217,7 +223,7 @@ fn clear(
     owner: &Owner,
     observed: &Observed,
     ids: &[&str],
-    references: &References,
+    references: &GroupReferences,
     batch_size: usize,
     plan: &mut Plan,
 ) {

@@ -9,18 +9,18 @@ use crate::plan::clb::operation::{MOST_TAGS, Operation, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::management::MARKS;
 use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, REUSE_TAG, UNPROTECTED_TAG};
-use crate::plan::service::problem::Problem;
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 /// Largest bandwidth that can be set on an instance that exists, in Mbit/s.
 const MOST_BANDWIDTH: i64 = 5000;
 
-fn problem(field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) -> Problem {
-    Problem { field: field.into(), given: given.into(), allowed: allowed.into() }
+fn problem(field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) -> ServiceProblem {
+    ServiceProblem { field: field.into(), given: given.into(), allowed: allowed.into() }
 }
 
 /// Whether there is an instance to work on, or one may be made. Otherwise nothing may be done at all.
-pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Problem> {
+pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), ServiceProblem> {
     match (&desired.reuse, &observed.instance) {
         (Some(id), None) => Err(problem(Name::Id.key(), id, "the id of a load balancer that exists")),
         (Some(id), Some(instance)) => reusable(desired, id, instance),
@@ -39,7 +39,7 @@ pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Probl
     }
 }
 
-fn creatable(desired: &Desired) -> Result<(), Problem> {
+fn creatable(desired: &Desired) -> Result<(), ServiceProblem> {
     let create = &desired.instance.create;
     if let Some(address) = create.address.as_ref().filter(|_| create.address_type != "intranet") {
         return Err(problem(Name::Ip.key(), address, format!("only with {}: intranet", Name::AddressType.key())));
@@ -63,7 +63,7 @@ fn creatable(desired: &Desired) -> Result<(), Problem> {
     Ok(())
 }
 
-fn reusable(desired: &Desired, id: &str, instance: &ObservedInstance) -> Result<(), Problem> {
+fn reusable(desired: &Desired, id: &str, instance: &ObservedInstance) -> Result<(), ServiceProblem> {
     if instance.id != id {
         return Err(problem(Name::Id.key(), id, format!("the cloud answered with {}; nothing is done", instance.id)));
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fields;
-use super::groups::{Place, Places, References};
+use super::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::clb::annotations::{Entry, Name};
 use crate::plan::clb::desired::{Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey, Protocol};
@@ -22,7 +22,7 @@ pub(in crate::plan::clb) fn forwards_to(key: ListenerKey, listener: &ObservedLis
 
 /// What is to be done about a desired listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum ListenerAction {
     Update,
     Create,
     Replace,
@@ -35,7 +35,7 @@ struct Pass<'a> {
     desired: &'a Desired,
     observed: &'a Observed,
     remote: &'a BTreeMap<ListenerKey, ObservedListener>,
-    places: &'a Places,
+    places: &'a GroupsInPlan,
     plan: &'a mut Plan,
     deleted: BTreeSet<ListenerKey>,
     /// Listeners that now send traffic to another group.
@@ -43,7 +43,7 @@ struct Pass<'a> {
 }
 
 /// Brings listeners about, and says what refers to which group then.
-pub(super) fn diff(desired: &Desired, observed: &Observed, places: &Places, plan: &mut Plan) -> References {
+pub(super) fn diff(desired: &Desired, observed: &Observed, places: &GroupsInPlan, plan: &mut Plan) -> GroupReferences {
     let none = BTreeMap::new();
     let remote = match (&observed.listeners, &observed.instance) {
         _ if !desired.manage_listeners => return as_they_are(observed),
@@ -61,7 +61,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, places: &Places, plan
     let mut pass = Pass { desired, observed, remote, places, plan, deleted: BTreeSet::new(), moved: BTreeSet::new() };
     pass.run();
     let (deleted, moved) = (pass.deleted, pass.moved);
-    let mut references = References::default();
+    let mut references = GroupReferences::default();
     for (key, listener) in remote {
         let id = listener.group_id.clone();
         if deleted.contains(key) || moved.contains(key) {
@@ -74,8 +74,8 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, places: &Places, plan
 }
 
 /// What refers to which group where no listener is managed: none is ours to change.
-fn as_they_are(observed: &Observed) -> References {
-    let mut references = References::default();
+fn as_they_are(observed: &Observed) -> GroupReferences {
+    let mut references = GroupReferences::default();
     for (key, listener) in observed.listeners.iter().flatten() {
         references.kept.entry(listener.group_id.clone()).or_default().push((*key, false));
     }
@@ -83,9 +83,9 @@ fn as_they_are(observed: &Observed) -> References {
 }
 
 /// Every group counts as used by a listener of ours, so that none is removed.
-fn everything_kept(observed: &Observed) -> References {
+fn everything_kept(observed: &Observed) -> GroupReferences {
     let any = ListenerKey { port: 0, protocol: Protocol::Tcp };
-    References {
+    GroupReferences {
         kept: observed.groups.keys().map(|id| (id.clone(), vec![(any, true)])).collect(),
         dropped: BTreeMap::new(),
     }
@@ -100,7 +100,7 @@ fn is_ours(desired: &Desired, observed: &Observed, listener: &ObservedListener) 
 
 impl Pass<'_> {
     fn run(&mut self) {
-        let mut verdicts: BTreeMap<ListenerKey, Verdict> =
+        let mut verdicts: BTreeMap<ListenerKey, ListenerAction> =
             self.desired.listeners.iter().map(|(key, wanted)| (*key, self.judge(*key, wanted))).collect();
         for (key, wanted) in &self.desired.listeners {
             if wanted.forward_to.is_some_and(|port| !self.target_exists(port, &verdicts)) {
@@ -110,10 +110,10 @@ impl Pass<'_> {
                     format!("{}:{port}", key.port),
                     format!("a port with an HTTPS listener: {port} has none, so listener {key} stays as it is"),
                 );
-                verdicts.insert(*key, Verdict::Blocked);
+                verdicts.insert(*key, ListenerAction::Blocked);
             }
         }
-        let of = |verdict: &[Verdict], forwarding: bool| -> Vec<ListenerKey> {
+        let of = |verdict: &[ListenerAction], forwarding: bool| -> Vec<ListenerKey> {
             let forwards = |key: &ListenerKey| self.desired.listeners[key].forward_to.is_some();
             verdicts
                 .iter()
@@ -121,9 +121,12 @@ impl Pass<'_> {
                 .map(|(key, _)| *key)
                 .collect()
         };
-        let updates = [of(&[Verdict::Update], false), of(&[Verdict::Update], true)].concat();
-        let creations =
-            [of(&[Verdict::Create, Verdict::Replace], false), of(&[Verdict::Create, Verdict::Replace], true)].concat();
+        let updates = [of(&[ListenerAction::Update], false), of(&[ListenerAction::Update], true)].concat();
+        let creations = [
+            of(&[ListenerAction::Create, ListenerAction::Replace], false),
+            of(&[ListenerAction::Create, ListenerAction::Replace], true),
+        ]
+        .concat();
         for key in updates {
             self.update(key);
         }
@@ -147,14 +150,14 @@ impl Pass<'_> {
     }
 
     /// A listener of ours on a port whose new listener cannot be made keeps serving.
-    fn holds_the_place_of_blocked(&self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, Verdict>) -> bool {
-        verdicts.iter().any(|(wanted, verdict)| *verdict == Verdict::Blocked && wanted.collides(key))
+    fn holds_the_place_of_blocked(&self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, ListenerAction>) -> bool {
+        verdicts.iter().any(|(wanted, verdict)| *verdict == ListenerAction::Blocked && wanted.collides(key))
     }
 
-    fn target_exists(&self, port: u16, verdicts: &BTreeMap<ListenerKey, Verdict>) -> bool {
+    fn target_exists(&self, port: u16, verdicts: &BTreeMap<ListenerKey, ListenerAction>) -> bool {
         let target = ListenerKey { port, protocol: Protocol::Https };
         match verdicts.get(&target) {
-            Some(Verdict::Blocked) => self.remote.contains_key(&target),
+            Some(ListenerAction::Blocked) => self.remote.contains_key(&target),
             Some(_) => true,
             // One of a user will do; one of ours is stale.
             None => self.remote.get(&target).is_some_and(|listener| !is_ours(self.desired, self.observed, listener)),
@@ -162,7 +165,7 @@ impl Pass<'_> {
     }
 
     /// Decides, and says what is in the way.
-    fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> Verdict {
+    fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> ListenerAction {
         let foreign = self
             .remote
             .iter()
@@ -177,19 +180,19 @@ impl Pass<'_> {
                     key.port, listener.description
                 ),
             );
-            return Verdict::Blocked;
+            return ListenerAction::Blocked;
         }
         if wanted.forward_to.is_none() && self.place(wanted).is_none() {
             // The reason is among the problems already.
-            return Verdict::Blocked;
+            return ListenerAction::Blocked;
         }
         let verdict = match self.remote.get(&key) {
-            None => Verdict::Create,
-            Some(listener) if self.must_replace(key, wanted, listener) => Verdict::Replace,
-            Some(_) => return Verdict::Update,
+            None => ListenerAction::Create,
+            Some(listener) if self.must_replace(key, wanted, listener) => ListenerAction::Replace,
+            Some(_) => return ListenerAction::Update,
         };
         let sent = fields::for_creation(&wanted.defaults, &wanted.fields, wanted.forward_to);
-        if self.lacks(key, wanted, &sent) { Verdict::Blocked } else { verdict }
+        if self.lacks(key, wanted, &sent) { ListenerAction::Blocked } else { verdict }
     }
 
     /// Whether something differs that is fixed when a listener is made.
@@ -210,7 +213,7 @@ impl Pass<'_> {
         true
     }
 
-    fn place(&self, wanted: &DesiredListener) -> Option<&Place> {
+    fn place(&self, wanted: &DesiredListener) -> Option<&GroupInPlan> {
         self.places.get(&wanted.group.to_string())
     }
 
@@ -311,7 +314,7 @@ impl Pass<'_> {
     }
 
     /// Creates a listener, after deleting what it replaces.
-    fn create(&mut self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, Verdict>) {
+    fn create(&mut self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, ListenerAction>) {
         let wanted = &self.desired.listeners[&key];
         let in_the_way: Vec<ListenerKey> =
             self.remote.keys().filter(|other| other.collides(key) && !self.deleted.contains(*other)).copied().collect();
@@ -366,7 +369,7 @@ impl Pass<'_> {
     }
 
     /// Deletes a listener of ours, before it those that redirect to it. Says whether it could be planned.
-    fn delete(&mut self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, Verdict>, reason: &str) -> bool {
+    fn delete(&mut self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, ListenerAction>, reason: &str) -> bool {
         if self.deleted.contains(&key) {
             return true;
         }
@@ -380,7 +383,7 @@ impl Pass<'_> {
                 .collect();
             for source in sources {
                 let goes = match verdicts.get(&source) {
-                    Some(verdict) => *verdict == Verdict::Replace,
+                    Some(verdict) => *verdict == ListenerAction::Replace,
                     None => self.desired.owner.owns_listener(&self.remote[&source].description),
                 };
                 if !goes && !self.deleted.contains(&source) {

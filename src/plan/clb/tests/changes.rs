@@ -9,8 +9,9 @@ use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::Operation;
-use crate::plan::clb::teardown::{Departure, reversible, teardown};
+use crate::plan::clb::teardown::{reversible, teardown};
 use crate::plan::inputs::Ingress;
+use crate::plan::service::handling::Departure;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
 

@@ -6,7 +6,7 @@ use crate::plan::clb::model::ListenerField;
 use crate::plan::clb::operation::{CreateInstance, MOST_TAGS};
 use crate::plan::service::annotations;
 use crate::plan::service::model::BackendKind;
-use crate::plan::service::settings::{LoadBalancerDefaults, Settings};
+use crate::plan::service::settings::{LoadBalancerDefaults, ServiceSettings};
 
 /// Another default, the annotation that has the last word, and what is sent with each.
 struct Default {
@@ -100,7 +100,7 @@ const DEFAULTS: &[Default] = &[
     },
 ];
 
-fn with(edit: impl FnOnce(&mut Settings), annotations: &[(&str, &str)]) -> World {
+fn with(edit: impl FnOnce(&mut ServiceSettings), annotations: &[(&str, &str)]) -> World {
     let mut settings = settings();
     edit(&mut settings);
     World { settings, ..World::new(annotations) }
@@ -155,7 +155,7 @@ fn tags_of_the_configuration_belong_to_the_list_of_a_load_balancer_of_ours() {
 
 #[test]
 fn more_tags_than_a_load_balancer_takes_are_a_problem() {
-    let tags: Vec<String> = (0..annotations::MOST_USER_TAGS).map(|n| format!("t{n}=1")).collect();
+    let tags: Vec<String> = (0..annotations::values::MOST_USER_TAGS).map(|n| format!("t{n}=1")).collect();
     let tags = tags.join(",");
     let world = |defaults: usize| {
         let more = (0..defaults).map(|n| (format!("d{n}"), String::new()));

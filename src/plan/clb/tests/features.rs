@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::plan::clb::desired::expected_details;
 use crate::plan::clb::observed::AccessList;
+use crate::plan::clb::status::expected_details;
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{Ingress, Taint};
 use crate::plan::service::ownership::{LABEL_HASH, Owner};

@@ -6,7 +6,7 @@ use crate::plan::clb::annotations::Name;
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerField, ListenerFields};
 use crate::plan::clb::operation::{CreateInstance, Operation, Plan};
-use crate::plan::service::annotations::{AnnotationName, Applies, Key, LEGACY_PREFIX, PREFIX};
+use crate::plan::service::annotations::{AnnotationKey, AnnotationName, Applies, LEGACY_PREFIX, PREFIX};
 
 type Annotations = &'static [(&'static str, &'static str)];
 
@@ -89,7 +89,7 @@ fn each_attribute_of_listeners_is_set_changed_and_left() {
     for prefix in [PREFIX, LEGACY_PREFIX] {
         for (key, beside, values, sent) in ATTRIBUTES {
             let sent = sent.unwrap_or(*values);
-            let entry = Name::TABLE.iter().find(|entry| entry.key == Key::Suffix(key)).unwrap();
+            let entry = Name::TABLE.iter().find(|entry| entry.key == AnnotationKey::Suffix(key)).unwrap();
             let Applies::Field(field) = entry.applies else { panic!("{key} is no attribute of listeners") };
             let mut cloud = Cloud::default();
             let plan = world(beside, key, Some(values[0]), prefix).bring(&mut cloud);
@@ -113,7 +113,7 @@ fn protocol(beside: Annotations) -> Option<&'static str> {
 fn no_attribute_of_listeners_is_forgotten_here() {
     let known: Vec<ListenerField> = Name::TABLE
         .iter()
-        .filter(|entry| ATTRIBUTES.iter().any(|(key, ..)| entry.key == Key::Suffix(key)))
+        .filter(|entry| ATTRIBUTES.iter().any(|(key, ..)| entry.key == AnnotationKey::Suffix(key)))
         .filter_map(|entry| match entry.applies {
             Applies::Field(field) => Some(field),
             _ => None,

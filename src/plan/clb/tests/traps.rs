@@ -11,7 +11,7 @@ use crate::plan::clb::observed::PendingCharge;
 use crate::plan::clb::operation::Operation;
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::TargetPort;
-use crate::plan::service::annotations::reference_page;
+use crate::plan::service::annotations::reference::reference_page;
 use crate::plan::service::model::{BackendKind, GroupRef};
 use crate::plan::service::ownership::{Owner, SHORT_MARK};
 

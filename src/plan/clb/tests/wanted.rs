@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Cloud, ENI, World, edited, key, leaving, pod, port};
-use crate::plan::clb::desired::{Desired, addresses_to_resolve, expected_ingress};
+use crate::plan::clb::desire::addresses_to_resolve;
+use crate::plan::clb::desired::Desired;
 use crate::plan::clb::diff::diff;
-use crate::plan::clb::diff::needs::Needs;
 use crate::plan::clb::model::Protocol;
+use crate::plan::clb::needs::MissingReads;
+use crate::plan::clb::status::expected_ingress;
 use crate::plan::clb::teardown::teardown_needs;
 use crate::plan::inputs::{Ingress, Taint, TargetPort};
 use crate::plan::service::handling::{Handling, handed_over, handling};
@@ -377,10 +379,10 @@ fn only_what_decides_is_read() {
     cloud.observed.listeners = None;
     let needs = world.desired().needs(&cloud.observed);
     // The group of ours is no longer wanted: whether it can go depends on the listeners.
-    let expected = Needs {
+    let expected = MissingReads {
         listeners: true,
         group_backends: vec!["rsp-ours".to_owned(), "rsp-user".to_owned()],
-        ..Needs::default()
+        ..MissingReads::default()
     };
     assert_eq!(needs, expected);
     let owner = Owner::of(&world.service, &world.settings);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::values::allowed;
-use super::{AnnotationName, Applies, Entry, Key, LEGACY_PREFIX, PREFIX};
+use super::{AnnotationKey, AnnotationName, Applies, Entry, LEGACY_PREFIX, PREFIX};
 
 const SECTIONS: [(Section, &str); 4] = [
     (Section::Routing, "Which controller"),
@@ -22,7 +22,6 @@ enum Section {
 }
 
 /// The page, from a product's table.
-#[must_use]
 pub fn reference_page<N: AnnotationName>() -> String {
     let mut page = format!(
         "# Annotations of Services\n\n\
@@ -65,7 +64,7 @@ fn section_of<N: AnnotationName>(entry: &Entry<N>) -> Section {
 
 fn key<N: AnnotationName>(entry: &Entry<N>) -> &'static str {
     match entry.key {
-        Key::Suffix(key) | Key::CurrentSuffix(key) | Key::Whole(key) => key,
+        AnnotationKey::Suffix(key) | AnnotationKey::CurrentSuffix(key) | AnnotationKey::Whole(key) => key,
     }
 }
 

@@ -3,7 +3,73 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{Kind, MOST_USER_TAGS, Zero};
+/// Most tags that a user may ask for: a load balancer has 20 at most, of which two mark the owner.
+pub const MOST_USER_TAGS: usize = 18;
+
+/// What values an annotation takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueKind {
+    /// Anything; that it is set decides.
+    AnyValue,
+    /// Up to 255 characters without spaces at the ends.
+    Text,
+    /// A name of a load balancer.
+    LoadBalancerName,
+    /// An IP address.
+    Address,
+    /// A host name as the API server takes it in a status.
+    HostName,
+    /// Path of a health check.
+    HealthPath,
+    /// Host header of a health check.
+    HealthDomain,
+    /// Exactly this value; any other counts as not set.
+    Exactly(&'static str),
+    /// `on`; any other value is off.
+    Switch,
+    /// One of these.
+    OneOf(&'static [&'static str]),
+    /// One of these, in upper or lower case.
+    AnyCase(&'static [&'static str]),
+    /// A whole number.
+    Integer {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+        /// What 0 means.
+        zero: ZeroMeans,
+    },
+    /// `acl-a,acl-b`
+    AclIds,
+    /// 1 to 200 letters, digits and the like.
+    Cookie,
+    /// `http_2xx,http_3xx`
+    HttpCodes,
+    /// `key=value,key=value`, keys and values of cloud tags.
+    Tags,
+    /// `key=value,key=value`, labels of nodes.
+    Labels,
+    /// `https:443,http:80`, with these protocols.
+    ProtocolPorts(&'static [&'static str]),
+    /// `80:443`
+    ForwardPorts,
+    /// `rsp-a:443,rsp-b:80`
+    ServerGroupPorts,
+    /// `domain:certificate,domain:certificate`
+    DomainExtensions,
+}
+
+/// What 0 means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZeroMeans {
+    /// Not set.
+    Unset,
+    /// A value like others.
+    Value,
+    /// Not set; and -520 is the backend's port.
+    BackendPort,
+}
 
 /// A value that is right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,49 +83,51 @@ pub(super) enum Value {
 }
 
 /// A value, or `None` if it is as good as absent. The error says what is allowed.
-pub(super) fn parse(kind: Kind, given: &str) -> Result<Option<Value>, String> {
+pub(super) fn parse(kind: ValueKind, given: &str) -> Result<Option<Value>, String> {
     match (given, kind) {
         // An empty list of domains is a list: it removes them all.
-        ("", Kind::DomainExtensions) => Ok(Some(Value::Pairs(BTreeMap::new()))),
+        ("", ValueKind::DomainExtensions) => Ok(Some(Value::Pairs(BTreeMap::new()))),
         ("", _) => Ok(None),
-        (_, Kind::Integer { zero: Zero::Unset | Zero::BackendPort, .. }) if given.parse() == Ok(0) => Ok(None),
-        (_, Kind::Exactly(value)) => Ok((given == value).then(|| Value::Text(value.to_owned()))),
-        (_, Kind::Tags) => tags(given).map(some_pairs),
-        (_, Kind::Labels) => labels(given).map(some_pairs).ok_or_else(|| allowed(kind)),
+        (_, ValueKind::Integer { zero: ZeroMeans::Unset | ZeroMeans::BackendPort, .. }) if given.parse() == Ok(0) => {
+            Ok(None)
+        }
+        (_, ValueKind::Exactly(value)) => Ok((given == value).then(|| Value::Text(value.to_owned()))),
+        (_, ValueKind::Tags) => tags(given).map(some_pairs),
+        (_, ValueKind::Labels) => labels(given).map(some_pairs).ok_or_else(|| allowed(kind)),
         _ => read(kind, given).map(Some).ok_or_else(|| allowed(kind)),
     }
 }
 
 /// A value that is not empty, as the kind's grammar has it.
-fn read(kind: Kind, given: &str) -> Option<Value> {
+fn read(kind: ValueKind, given: &str) -> Option<Value> {
     let one_of = |values: &[&str], same: fn(&str, &str) -> bool| {
         values.iter().find(|value| same(value, given)).map(|value| (*value).to_owned())
     };
     let if_it = |fits: bool| fits.then(|| given.to_owned());
     let text = match kind {
-        Kind::ProtocolPorts(known) => return ports(given, |protocol| known.contains(&protocol)),
-        Kind::ServerGroupPorts => return ports(given, |_| true),
-        Kind::ForwardPorts => {
+        ValueKind::ProtocolPorts(known) => return ports(given, |protocol| known.contains(&protocol)),
+        ValueKind::ServerGroupPorts => return ports(given, |_| true),
+        ValueKind::ForwardPorts => {
             return pairs(given, |from, to| Some((port(from)?, port(to)?.to_string()))).map(Value::Ports);
         }
-        Kind::DomainExtensions => {
+        ValueKind::DomainExtensions => {
             return pairs(given, |domain, certificate| Some((domain.to_owned(), certificate.to_owned())))
                 .map(Value::Pairs);
         }
-        Kind::AnyValue | Kind::Exactly(_) | Kind::Tags | Kind::Labels => if_it(true),
-        Kind::Text => if_it(fits(given, 255)),
-        Kind::LoadBalancerName => if_it(is_load_balancer_name(given)),
-        Kind::Address => given.parse::<IpAddr>().ok().map(|address| address.to_string()),
-        Kind::HostName => if_it(is_host_name(given)),
-        Kind::HealthPath => if_it(given.starts_with('/') && fits(given, 80)),
-        Kind::HealthDomain => if_it(given == "$_ip" || (fits(given, 80) && given.bytes().all(is_of_domain))),
-        Kind::Switch => Some((given == "on").to_string()),
-        Kind::OneOf(values) => one_of(values, |value, given| value == given),
-        Kind::AnyCase(values) => one_of(values, str::eq_ignore_ascii_case),
-        Kind::Integer { min, max, zero } => integer(given, min, max, zero),
-        Kind::AclIds => Some(items(given).join(",")).filter(|ids| !ids.is_empty()),
-        Kind::Cookie => if_it(given.chars().count() <= 200 && given.chars().all(|c| c.is_ascii_graphic())),
-        Kind::HttpCodes => if_it(given.split(',').all(|code| HTTP_CODES.contains(&code))),
+        ValueKind::AnyValue | ValueKind::Exactly(_) | ValueKind::Tags | ValueKind::Labels => if_it(true),
+        ValueKind::Text => if_it(fits(given, 255)),
+        ValueKind::LoadBalancerName => if_it(is_load_balancer_name(given)),
+        ValueKind::Address => given.parse::<IpAddr>().ok().map(|address| address.to_string()),
+        ValueKind::HostName => if_it(is_host_name(given)),
+        ValueKind::HealthPath => if_it(given.starts_with('/') && fits(given, 80)),
+        ValueKind::HealthDomain => if_it(given == "$_ip" || (fits(given, 80) && given.bytes().all(is_of_domain))),
+        ValueKind::Switch => Some((given == "on").to_string()),
+        ValueKind::OneOf(values) => one_of(values, |value, given| value == given),
+        ValueKind::AnyCase(values) => one_of(values, str::eq_ignore_ascii_case),
+        ValueKind::Integer { min, max, zero } => integer(given, min, max, zero),
+        ValueKind::AclIds => Some(items(given).join(",")).filter(|ids| !ids.is_empty()),
+        ValueKind::Cookie => if_it(given.chars().count() <= 200 && given.chars().all(|c| c.is_ascii_graphic())),
+        ValueKind::HttpCodes => if_it(given.split(',').all(|code| HTTP_CODES.contains(&code))),
     };
     text.map(Value::Text)
 }
@@ -72,39 +140,43 @@ fn some_pairs(pairs: BTreeMap<String, String>) -> Option<Value> {
 const HTTP_CODES: [&str; 4] = ["http_2xx", "http_3xx", "http_4xx", "http_5xx"];
 
 /// What a kind allows, in words.
-pub(super) fn allowed(kind: Kind) -> String {
+pub(super) fn allowed(kind: ValueKind) -> String {
     let list = |values: &[&str]| values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
     match kind {
-        Kind::AnyValue => "any value".to_owned(),
-        Kind::Text => "text of at most 255 characters without spaces around it".to_owned(),
-        Kind::LoadBalancerName => "1 to 80 letters, digits and `.`, `_`, `-`, `/`, the first a letter".to_owned(),
-        Kind::Address => "an IP address".to_owned(),
-        Kind::HostName => "a host name of at most 253 small letters, digits, `-` and `.`".to_owned(),
-        Kind::HealthPath => "a path of at most 80 characters that starts with `/`".to_owned(),
-        Kind::HealthDomain => "`$_ip`, or a host name of at most 80 characters".to_owned(),
-        Kind::Exactly(value) => format!("`{value}`; anything else is off"),
-        Kind::Switch => "`on`; anything else is off".to_owned(),
-        Kind::OneOf(values) => list(values),
-        Kind::AnyCase(values) => format!("{}, in upper or lower case", list(values)),
-        Kind::Integer { min, max, zero: Zero::Unset | Zero::Value } => format!("a whole number from {min} to {max}"),
-        Kind::Integer { min, max, zero: Zero::BackendPort } => format!("a whole number from {min} to {max}, or -520"),
-        Kind::AclIds => "ids separated by commas".to_owned(),
-        Kind::Cookie => "1 to 200 visible ASCII characters".to_owned(),
-        Kind::HttpCodes => format!("a list of {}, separated by commas", list(&HTTP_CODES)),
-        Kind::Tags => format!(
+        ValueKind::AnyValue => "any value".to_owned(),
+        ValueKind::Text => "text of at most 255 characters without spaces around it".to_owned(),
+        ValueKind::LoadBalancerName => "1 to 80 letters, digits and `.`, `_`, `-`, `/`, the first a letter".to_owned(),
+        ValueKind::Address => "an IP address".to_owned(),
+        ValueKind::HostName => "a host name of at most 253 small letters, digits, `-` and `.`".to_owned(),
+        ValueKind::HealthPath => "a path of at most 80 characters that starts with `/`".to_owned(),
+        ValueKind::HealthDomain => "`$_ip`, or a host name of at most 80 characters".to_owned(),
+        ValueKind::Exactly(value) => format!("`{value}`; anything else is off"),
+        ValueKind::Switch => "`on`; anything else is off".to_owned(),
+        ValueKind::OneOf(values) => list(values),
+        ValueKind::AnyCase(values) => format!("{}, in upper or lower case", list(values)),
+        ValueKind::Integer { min, max, zero: ZeroMeans::Unset | ZeroMeans::Value } => {
+            format!("a whole number from {min} to {max}")
+        }
+        ValueKind::Integer { min, max, zero: ZeroMeans::BackendPort } => {
+            format!("a whole number from {min} to {max}, or -520")
+        }
+        ValueKind::AclIds => "ids separated by commas".to_owned(),
+        ValueKind::Cookie => "1 to 200 visible ASCII characters".to_owned(),
+        ValueKind::HttpCodes => format!("a list of {}, separated by commas", list(&HTTP_CODES)),
+        ValueKind::Tags => format!(
             "`key=value,key=value`: keys of 1 to 64, values of at most 128 characters, keys not starting with `aliyun` or \
              `acs:`, no `http://`; at most {MOST_USER_TAGS} tags"
         ),
-        Kind::Labels => "`key=value,key=value`".to_owned(),
-        Kind::ProtocolPorts(known) => {
+        ValueKind::Labels => "`key=value,key=value`".to_owned(),
+        ValueKind::ProtocolPorts(known) => {
             let known: Vec<_> = known.iter().map(|protocol| format!("`{protocol}`")).collect();
             let (last, others) =
                 known.split_last().map_or((String::new(), String::new()), |(l, o)| (l.clone(), o.join(", ")));
             format!("`protocol:port,protocol:port`, with {others} or {last}")
         }
-        Kind::ForwardPorts => "`port:port,port:port`".to_owned(),
-        Kind::ServerGroupPorts => "`group:port,group:port`".to_owned(),
-        Kind::DomainExtensions => "`domain:certificate,domain:certificate`".to_owned(),
+        ValueKind::ForwardPorts => "`port:port,port:port`".to_owned(),
+        ValueKind::ServerGroupPorts => "`group:port,group:port`".to_owned(),
+        ValueKind::DomainExtensions => "`domain:certificate,domain:certificate`".to_owned(),
     }
 }
 
@@ -131,9 +203,9 @@ fn is_host_name(given: &str) -> bool {
     given.len() <= 253 && given.split('.').all(is_label)
 }
 
-fn integer(given: &str, min: i64, max: i64, zero: Zero) -> Option<String> {
+fn integer(given: &str, min: i64, max: i64, zero: ZeroMeans) -> Option<String> {
     let number: i64 = given.parse().ok()?;
-    let backend_port = zero == Zero::BackendPort && number == -520;
+    let backend_port = zero == ZeroMeans::BackendPort && number == -520;
     ((min..=max).contains(&number) || backend_port).then(|| number.to_string())
 }
 
@@ -193,9 +265,9 @@ fn tags(given: &str) -> Result<BTreeMap<String, String>, String> {
             && !lower.starts_with("acs:")
             && !["http://", "https://"].iter().any(|scheme| key.contains(scheme) || value.contains(scheme));
         if !fits {
-            return Err(format!("{} (tag {key:?})", allowed(Kind::Tags)));
+            return Err(format!("{} (tag {key:?})", allowed(ValueKind::Tags)));
         }
         tags.insert(key.to_owned(), value.to_owned());
     }
-    if tags.len() > MOST_USER_TAGS { Err(allowed(Kind::Tags)) } else { Ok(tags) }
+    if tags.len() > MOST_USER_TAGS { Err(allowed(ValueKind::Tags)) } else { Ok(tags) }
 }

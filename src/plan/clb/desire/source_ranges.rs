@@ -5,24 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use crate::plan::clb::annotations::{Annotations, Name};
+use crate::plan::clb::desired::DesiredAccess;
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields};
 use crate::plan::clb::operation::CreateAccessList;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::Problem;
+use crate::plan::service::problem::ServiceProblem;
 
 /// Most entries of a list.
 const MOST_ENTRIES: usize = 300;
 const FIELD: &str = "spec.loadBalancerSourceRanges";
-
-/// Who may reach the listeners.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DesiredAccess {
-    /// The list to make.
-    pub create: CreateAccessList,
-    /// Its entries; never empty.
-    pub entries: BTreeSet<IpNet>,
-}
 
 /// What the Service asks for. Ranges that let everybody in ask for nothing.
 pub(super) fn wanted(
@@ -30,13 +22,13 @@ pub(super) fn wanted(
     annotations: &Annotations,
     owner: &Owner,
     managed: bool,
-    (problems, warnings): (&mut Vec<Problem>, &mut Vec<Problem>),
+    (problems, warnings): (&mut Vec<ServiceProblem>, &mut Vec<ServiceProblem>),
 ) -> Option<DesiredAccess> {
     if service.source_ranges.is_empty() {
         return None;
     }
     let given = service.source_ranges.join(",");
-    let about = |allowed: String| Problem { field: FIELD.to_owned(), given: given.clone(), allowed };
+    let about = |allowed: String| ServiceProblem { field: FIELD.to_owned(), given: given.clone(), allowed };
     let stated =
         [Name::AclStatus, Name::AclId, Name::AclType].into_iter().find(|name| annotations.get(*name).is_some());
     if let Some(name) = stated {
@@ -53,7 +45,7 @@ pub(super) fn wanted(
     for range in &service.source_ranges {
         match range.trim().parse::<IpNet>() {
             Ok(block) => drop(all.insert(block.trunc())),
-            Err(_) => problems.push(Problem {
+            Err(_) => problems.push(ServiceProblem {
                 field: FIELD.to_owned(),
                 given: range.clone(),
                 allowed: "blocks such as 10.0.0.0/8".to_owned(),

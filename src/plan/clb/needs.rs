@@ -1,16 +1,16 @@
 //! What must be read before a diff means anything.
 
-use super::access;
-use super::instance::charge_differs;
-use crate::plan::clb::desired::Desired;
-use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
-use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
+use super::desired::Desired;
+use super::diff::access_list;
+use super::diff::instance::charge_differs;
+use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
+use super::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::ownership::{Owner, is_mark};
 
 /// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct MissingReads {
     /// Whether the instance must be read by itself: a list does not say everything.
     pub instance: bool,
     /// Whether all listeners must be listed.
@@ -25,9 +25,8 @@ pub struct Needs {
     pub access_list: Option<String>,
 }
 
-impl Needs {
+impl MissingReads {
     /// Whether nothing is missing.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -38,21 +37,20 @@ impl Desired {
     ///
     /// On a user's load balancer the groups that users made are read as well, so that backends of ours in a group that
     /// the Service no longer names are found; groups of other Services are not.
-    #[must_use]
-    pub fn needs(&self, observed: &Observed) -> Needs {
+    pub fn needs(&self, observed: &Observed) -> MissingReads {
         if observed.instance.is_none() {
-            return Needs {
-                access_list: access::unread(self, observed).then(|| self.owner.access_list_name()),
-                ..Needs::default()
+            return MissingReads {
+                access_list: access_list::unread(self, observed).then(|| self.owner.access_list_name()),
+                ..MissingReads::default()
             };
         }
         let unsure = |it: &ObservedInstance| it.pending_charge == PendingCharge::Unread && charge_differs(self, it);
-        let mut needs = Needs {
+        let mut needs = MissingReads {
             instance: observed.instance.as_ref().is_some_and(unsure),
             listeners: (self.manage_listeners || self.has_stale_group(observed)) && observed.listeners.is_none(),
             group_backends: groups_to_read(&self.owner, self.reuse.is_some(), observed),
-            access_list: access::unread(self, observed).then(|| self.owner.access_list_name()),
-            ..Needs::default()
+            access_list: access_list::unread(self, observed).then(|| self.owner.access_list_name()),
+            ..MissingReads::default()
         };
         let https = self.listeners.iter().filter(|(key, _)| self.manage_listeners && key.protocol == Protocol::Https);
         for (key, listener) in https {
@@ -85,7 +83,7 @@ impl Desired {
 }
 
 /// Groups whose backends decide something: ours, and on a user's load balancer the users'.
-pub(in crate::plan::clb) fn groups_to_read(owner: &Owner, reused: bool, observed: &Observed) -> Vec<String> {
+pub(super) fn groups_to_read(owner: &Owner, reused: bool, observed: &Observed) -> Vec<String> {
     observed
         .groups
         .iter()

@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::Desired;
-use crate::plan::clb::model::{ListenerField, ListenerKey};
-use crate::plan::clb::observed::{Observed, ObservedInstance};
+use super::desired::Desired;
+use super::model::{ListenerField, ListenerKey};
+use super::observed::{Observed, ObservedInstance};
 use crate::plan::inputs::{Ingress, IngressDetails, PortStatus, ServiceView};
 use crate::plan::service::gates::Registration;
-use crate::plan::service::management::Manage;
+use crate::plan::service::management::ManagementLevel;
 
 impl Desired {
     /// What readiness gates wait for. `attached` are addresses of pods that are backends themselves; `complete` says whether
     /// every step of the plan was done.
-    #[must_use]
     pub const fn registration<'a>(
         &'a self,
         observed: &'a Observed,
@@ -34,7 +33,6 @@ impl Desired {
 
 /// What the Service's status should say. `eips` are the elastic addresses bound to the load balancer, if they were asked
 /// for; without any, the load balancer's own address counts.
-#[must_use]
 pub fn expected_ingress(desired: &Desired, instance: &ObservedInstance, eips: &[String]) -> Vec<Ingress> {
     let ip = |ip: &String| Ingress { ip: ip.clone(), hostname: String::new() };
     match &desired.hostname {
@@ -50,7 +48,6 @@ pub fn expected_ingress(desired: &Desired, instance: &ObservedInstance, eips: &[
 ///
 /// With PROXY protocol, connections that do not pass the load balancer would lack the header that backends wait for, so
 /// that nodes must not take the short way: `Proxy`. Otherwise they may: `VIP`.
-#[must_use]
 pub fn expected_details(
     service: &ServiceView,
     desired: &Desired,
@@ -69,7 +66,7 @@ pub fn expected_details(
             let there = observed.listeners.as_ref().is_none_or(|all| {
                 all.get(key).is_some_and(|listener| desired.owner.owns_listener(&listener.description))
             });
-            there || !desired.manage_listeners || !desired.manage.keeps(Manage::Listeners)
+            there || !desired.manage_listeners || !desired.manage.keeps(ManagementLevel::Listeners)
         };
         wanted.is_some_and(|(key, _)| ours(key))
     };

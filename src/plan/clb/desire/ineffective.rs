@@ -1,14 +1,14 @@
 //! What a Service says and what has no effect as things are. It is told, once, instead of being ignored silently.
 
-use super::Desired;
 use crate::plan::clb::annotations::{Annotations, Name};
+use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::{ListenerField as Field, ListenerKey, Protocol, field_counts};
 use crate::plan::inputs::{EndpointsView, ServiceView};
 use crate::plan::service::annotations::{AnnotationName, Applies};
-use crate::plan::service::backends::Mode;
+use crate::plan::service::backends::BackendMode;
 use crate::plan::service::model::Inputs;
-use crate::plan::service::problem::Problem;
-use crate::plan::service::settings::Settings;
+use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::settings::ServiceSettings;
 
 /// Most endpoints that one warning names.
 const NAMED: usize = 5;
@@ -17,9 +17,9 @@ const NAMED: usize = 5;
 pub(super) fn ineffective(
     inputs: &Inputs<'_>,
     annotations: &Annotations,
-    mode: Mode,
+    mode: BackendMode,
     desired: &Desired,
-) -> Vec<Problem> {
+) -> Vec<ServiceProblem> {
     let Inputs { service, endpoints, settings, .. } = *inputs;
     let mut found = listeners(annotations, desired);
     found.extend(ports(service, annotations, desired));
@@ -29,12 +29,12 @@ pub(super) fn ineffective(
     found
 }
 
-fn no_effect(annotations: &Annotations, name: Name, why: &str) -> Problem {
+fn no_effect(annotations: &Annotations, name: Name, why: &str) -> ServiceProblem {
     annotations.complaint(name, format!("no effect: {why}"))
 }
 
 /// Attributes of listeners that no listener has, or that belong to a feature that is off.
-fn listeners(annotations: &Annotations, desired: &Desired) -> Vec<Problem> {
+fn listeners(annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem> {
     let stated = Name::TABLE.iter().filter(|entry| annotations.is_stated(entry.name));
     let mut found = Vec::new();
     for entry in stated {
@@ -103,9 +103,9 @@ fn needs(annotations: &Annotations, field: Field, protocols: &[Protocol]) -> Str
 }
 
 /// Lists by port that name a port which the Service does not have, or not of the protocol that they are about.
-fn ports(service: &ServiceView, annotations: &Annotations, desired: &Desired) -> Vec<Problem> {
+fn ports(service: &ServiceView, annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem> {
     let known = |port: u16| service.ports.iter().any(|known| known.port == port);
-    let about = |name, given: String, why: &str| Problem {
+    let about = |name, given: String, why: &str| ServiceProblem {
         field: annotations.key(name),
         given,
         allowed: format!("no effect: {why}"),
@@ -130,7 +130,7 @@ fn ports(service: &ServiceView, annotations: &Annotations, desired: &Desired) ->
     found
 }
 
-fn instance(annotations: &Annotations, desired: &Desired) -> Vec<Problem> {
+fn instance(annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem> {
     let set = |name| annotations.get(name).is_some();
     let mut found = Vec::new();
     if set(Name::VswitchId) {
@@ -154,9 +154,9 @@ fn instance(annotations: &Annotations, desired: &Desired) -> Vec<Problem> {
     found
 }
 
-fn backends(annotations: &Annotations, settings: &Settings, mode: Mode) -> Vec<Problem> {
+fn backends(annotations: &Annotations, settings: &ServiceSettings, mode: BackendMode) -> Vec<ServiceProblem> {
     let set = |name| annotations.get(name).is_some();
-    let eni = mode == Mode::Eni;
+    let eni = mode == BackendMode::Eni;
     let mut found = Vec::new();
     if eni {
         for name in [Name::BackendLabel, Name::RemoveUnscheduledBackend] {
@@ -181,13 +181,13 @@ fn backends(annotations: &Annotations, settings: &Settings, mode: Mode) -> Vec<P
     let shared = reused && annotations.is_stated(Name::VgroupPort);
     if !reused && annotations.is_stated(Name::VgroupPort) {
         let field = annotations.key(Name::VgroupPort);
-        found.push(Problem { field, given: "set".to_owned(), allowed: format!("no effect: it needs {id}") });
+        found.push(ServiceProblem { field, given: "set".to_owned(), allowed: format!("no effect: it needs {id}") });
     }
     if set(Name::Weight) && !shared {
         found.push(no_effect(annotations, Name::Weight, &format!("it needs {id} and {groups}")));
     }
     if set(Name::DefaultWeight) {
-        if mode == Mode::Local {
+        if mode == BackendMode::Local {
             let why = "with externalTrafficPolicy: Local the number of pods is the weight of a node";
             found.push(no_effect(annotations, Name::DefaultWeight, why));
         } else if set(Name::Weight) && shared {
@@ -199,17 +199,17 @@ fn backends(annotations: &Annotations, settings: &Settings, mode: Mode) -> Vec<P
 }
 
 /// Endpoints, usually written by hand, that lack what decides about their traffic.
-fn silent_endpoints(service: &ServiceView, endpoints: &EndpointsView, mode: Mode) -> Vec<Problem> {
+fn silent_endpoints(service: &ServiceView, endpoints: &EndpointsView, mode: BackendMode) -> Vec<ServiceProblem> {
     let active = || endpoints.endpoints.iter().filter(|endpoint| !endpoint.terminating);
     let about = |given: Vec<String>, allowed: &str| {
         let more = if given.len() > NAMED { " and others" } else { "" };
         let named = given.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ") + more;
         let field = format!("endpoints of {}", service.key);
-        (!given.is_empty()).then(|| Problem { field, given: named, allowed: allowed.to_owned() })
+        (!given.is_empty()).then(|| ServiceProblem { field, given: named, allowed: allowed.to_owned() })
     };
     let undecided = active().filter(|endpoint| endpoint.ready.is_none()).map(|endpoint| endpoint.address.to_string());
     let lost = active()
-        .filter(|endpoint| mode == Mode::Local && endpoint.ready == Some(true) && endpoint.node.is_none())
+        .filter(|endpoint| mode == BackendMode::Local && endpoint.ready == Some(true) && endpoint.node.is_none())
         .map(|endpoint| endpoint.address.to_string());
     let undecided = about(
         undecided.collect(),

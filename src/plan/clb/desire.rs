@@ -1,24 +1,29 @@
-//! From a Service to its desired state.
+//! From a Service to its desired state. Start with [`desire`].
+//!
+//! Everything that can be wrong with a Service is found here, and comes out as one list. What depends on the load
+//! balancer as it stands is left to the [diff](super::diff).
+
+mod ineffective;
+mod source_ranges;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::access;
-use super::ineffective::ineffective;
-use super::{Desired, DesiredInstance, DesiredListener, FixedAttribute};
-use crate::plan::clb::annotations::{self, Annotations, Name};
-use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
-use crate::plan::clb::operation::{CreateInstance, MOST_TAGS};
+use self::ineffective::ineffective;
+use super::annotations::{self, Annotations, Name};
+use super::desired::{Desired, DesiredInstance, DesiredListener, FixedAttribute};
+use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
+use super::operation::{CreateInstance, MOST_TAGS};
 use crate::plan::inputs::{EndpointsView, NodeView, ServicePort, ServiceView};
 use crate::plan::service::annotations::parse;
-use crate::plan::service::backends::{self, BackendRules, Mode, Reach, Sources};
+use crate::plan::service::backends::{self, BackendMode, BackendRules, BackendSources, NodeReach};
 use crate::plan::service::handling::is_inherited;
-use crate::plan::service::management::Manage;
+use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::model::{Backend, DesiredGroup, GroupRef, Inputs};
 use crate::plan::service::ownership::{MARK_TAG, Owner};
-use crate::plan::service::problem::Problem;
-use crate::plan::service::settings::Settings;
+use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::settings::ServiceSettings;
 
 /// Reason that the console shows for the modification protection of new load balancers.
 const PROTECTION_REASON: &str = "managed.by.ack";
@@ -27,7 +32,7 @@ const PROTECTION_REASON: &str = "managed.by.ack";
 ///
 /// # Errors
 /// Everything that is wrong with the Service. Nothing should be done about its load balancer until that is mended.
-pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
+pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<ServiceProblem>> {
     let Inputs { service, settings, .. } = *inputs;
     let annotations: Annotations = parse(service);
     let owner = Owner::of(service, settings);
@@ -48,13 +53,13 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
     }
 
     let rules = backend_rules(service, &annotations, settings);
-    let mut sources = Sources::new(&rules, inputs.nodes, inputs.endpoints, Reach::All);
+    let mut sources = BackendSources::new(&rules, inputs.nodes, inputs.endpoints, NodeReach::All);
     warnings.append(&mut sources.warnings);
-    let manage = annotations.get(Name::Manage).and_then(Manage::parse).unwrap_or_default();
+    let manage = annotations.get(Name::Manage).and_then(ManagementLevel::parse).unwrap_or_default();
     let manage_listeners = reuse.is_none() || override_listeners;
-    let listeners_kept = manage_listeners && manage.keeps(Manage::Listeners);
+    let listeners_kept = manage_listeners && manage.keeps(ManagementLevel::Listeners);
     let found = (&mut problems, &mut warnings);
-    let access = access::wanted(service, &annotations, &owner, listeners_kept, found);
+    let access = source_ranges::wanted(service, &annotations, &owner, listeners_kept, found);
     let mut desired = Desired {
         owner,
         access,
@@ -92,24 +97,23 @@ pub fn desire(inputs: &Inputs<'_>) -> Result<Desired, Vec<Problem>> {
 }
 
 /// Addresses of pods whose network interfaces must be looked up before [`desire`] can attach them.
-#[must_use]
 pub fn addresses_to_resolve(
     service: &ServiceView,
     nodes: &[Arc<NodeView>],
     endpoints: &EndpointsView,
-    settings: &Settings,
+    settings: &ServiceSettings,
 ) -> BTreeSet<IpAddr> {
     let rules = backend_rules(service, &parse(service), settings);
     backends::addresses_to_resolve(&rules, &service.ports, nodes, endpoints)
 }
 
 /// What the annotations say of backends.
-fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &Settings) -> BackendRules {
+fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &ServiceSettings) -> BackendRules {
     let eni = annotations.get(Name::BackendType).map_or(settings.service.eni_backends, |kind| kind == "eni");
     let mode = match (eni, service.local_traffic) {
-        (true, _) => Mode::Eni,
-        (false, true) => Mode::Local,
-        (false, false) => Mode::Cluster,
+        (true, _) => BackendMode::Eni,
+        (false, true) => BackendMode::Local,
+        (false, false) => BackendMode::Cluster,
     };
     let shared = annotations.get(Name::Id).is_some() && annotations.is_stated(Name::VgroupPort);
     let number = |name| annotations.integer(name).and_then(|value| u8::try_from(value).ok());
@@ -118,7 +122,7 @@ fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &Se
         ipv6: annotations.is(Name::BackendIpVersion, "ipv6")
             && annotations.is(Name::IpVersion, "ipv6")
             && settings.service.ipv6,
-        graceful: mode == Mode::Eni
+        graceful: mode == BackendMode::Eni
             && annotations.get(Name::GracefulShutdown).is_some()
             && !annotations.is(Name::IgnoreWeightUpdate, "on"),
         total_weight: number(Name::Weight).filter(|_| shared),
@@ -133,16 +137,16 @@ fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &Se
 fn add_port(
     desired: &mut Desired,
     annotations: &Annotations,
-    sources: &Sources<'_>,
+    sources: &BackendSources<'_>,
     index: usize,
     port: &ServicePort,
     inputs: &Inputs<'_>,
-) -> Result<(), Problem> {
+) -> Result<(), ServiceProblem> {
     let source = format!("spec.ports[{index}]");
     let protocol = protocol(annotations, &source, port, inputs.service)?;
     let key = ListenerKey { port: port.port, protocol };
     if let Some(other) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {
-        return Err(Problem {
+        return Err(ServiceProblem {
             field: source,
             given: key.to_string(),
             allowed: format!(
@@ -151,9 +155,9 @@ fn add_port(
             ),
         });
     }
-    let eni = sources.mode() == Mode::Eni;
+    let eni = sources.mode() == BackendMode::Eni;
     if !eni && port.node_port == 0 {
-        return Err(Problem {
+        return Err(ServiceProblem {
             field: format!("{source}.nodePort"),
             given: "none".to_owned(),
             allowed: "a node port: set spec.allocateLoadBalancerNodePorts to true, or attach pods directly with \
@@ -219,12 +223,12 @@ fn protocol(
     source: &str,
     port: &ServicePort,
     service: &ServiceView,
-) -> Result<Protocol, Problem> {
+) -> Result<Protocol, ServiceProblem> {
     let own = match port.protocol.as_str() {
         "TCP" | "" => Protocol::Tcp,
         "UDP" => Protocol::Udp,
         other => {
-            return Err(Problem {
+            return Err(ServiceProblem {
                 field: format!("{source}.protocol"),
                 given: other.to_owned(),
                 allowed: "TCP or UDP".to_owned(),
@@ -237,7 +241,7 @@ fn protocol(
 }
 
 /// What a new listener has where no annotation speaks.
-fn defaults(protocol: Protocol, settings: &Settings) -> ListenerFields {
+fn defaults(protocol: Protocol, settings: &ServiceSettings) -> ListenerFields {
     let scheduler = settings.service.defaults.scheduler.as_str();
     let scheduler = if schedules(scheduler, protocol) { scheduler } else { "rr" };
     let mut fields = ListenerFields::from([(ListenerField::Scheduler, scheduler.to_owned())]);
@@ -261,7 +265,7 @@ fn schedules(scheduler: &str, protocol: Protocol) -> bool {
 }
 
 /// What stands against the scheduler that the annotation asks for.
-fn schedulers(desired: &Desired, annotations: &Annotations) -> Vec<Problem> {
+fn schedulers(desired: &Desired, annotations: &Annotations) -> Vec<ServiceProblem> {
     let Some(scheduler) = annotations.get(Name::Scheduler) else { return Vec::new() };
     let wrong: Vec<_> =
         desired.listeners.keys().filter(|key| !schedules(scheduler, key.protocol)).map(ToString::to_string).collect();
@@ -277,7 +281,7 @@ fn instance(
     annotations: &Annotations,
     owner: &Owner,
     inputs: &Inputs<'_>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<ServiceProblem>,
 ) -> DesiredInstance {
     let settings = inputs.settings;
     let defaults = &settings.service.defaults;
@@ -311,7 +315,7 @@ fn instance(
     tags.insert(MARK_TAG.to_owned(), owner.default_name());
     tags.insert(owner.cluster_tag.clone(), owner.cluster_id.clone());
     if tags.len() > MOST_TAGS {
-        problems.push(Problem {
+        problems.push(ServiceProblem {
             field: annotations.key(Name::AdditionalResourceTags),
             given: format!("{} tags, with those of the configuration and of ownership", tags.len()),
             allowed: format!("at most {MOST_TAGS} tags in all"),
@@ -363,7 +367,7 @@ fn instance(
 }
 
 /// vSwitches to try: the stated one, or those of the configuration, first those in the primary zone.
-fn vswitches(annotations: &Annotations, settings: &Settings, zone: Option<&str>) -> Vec<String> {
+fn vswitches(annotations: &Annotations, settings: &ServiceSettings, zone: Option<&str>) -> Vec<String> {
     if let Some(id) = annotations.text(Name::VswitchId) {
         return vec![id];
     }
@@ -396,9 +400,9 @@ fn fixed(annotations: &Annotations) -> Vec<(String, FixedAttribute, String)> {
 const MOST_PERSISTENCE: u32 = 3600;
 
 /// `spec.sessionAffinity`, where it cannot be kept as it stands.
-fn affinity_warnings(service: &ServiceView, annotations: &Annotations, warnings: &mut Vec<Problem>) {
+fn affinity_warnings(service: &ServiceView, annotations: &Annotations, warnings: &mut Vec<ServiceProblem>) {
     let affinity =
-        |given: String, allowed: String| Problem { field: "spec.sessionAffinity".to_owned(), given, allowed };
+        |given: String, allowed: String| ServiceProblem { field: "spec.sessionAffinity".to_owned(), given, allowed };
     let of = |port: &ServicePort| protocol(annotations, "", port, service);
     let others = service.ports.iter().any(|port| of(port).is_ok_and(|protocol| protocol != Protocol::Tcp));
     if others {
@@ -421,14 +425,14 @@ fn listener_fields(
     protocol: Protocol,
     redirects: bool,
     inputs: &Inputs<'_>,
-    mode: Mode,
+    mode: BackendMode,
 ) -> ListenerFields {
     let service = inputs.service;
     let mut fields = annotations::listener_fields(annotations, protocol);
     if let Some(access) = desired.access.as_ref().filter(|_| !redirects) {
-        fields.extend(access::fields(access));
+        fields.extend(source_ranges::fields(access));
     }
-    let local = mode == Mode::Local && service.health_check_node_port != 0;
+    let local = mode == BackendMode::Local && service.health_check_node_port != 0;
     if inputs.settings.service.local_health_check && local {
         node_health_check(service.health_check_node_port, protocol, &mut fields);
     }

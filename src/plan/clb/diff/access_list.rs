@@ -21,7 +21,7 @@ const BATCH: usize = 50;
 const FIELD: &str = "spec.loadBalancerSourceRanges";
 
 /// Whether the list must be looked up before a diff means anything.
-pub(super) fn unread(desired: &Desired, observed: &Observed) -> bool {
+pub(in crate::plan::clb) fn unread(desired: &Desired, observed: &Observed) -> bool {
     if observed.access_list != AccessList::Unread || !desired.manage_listeners {
         return false;
     }
