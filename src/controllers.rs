@@ -2,8 +2,11 @@
 
 mod backoff;
 pub mod batch;
+mod instances;
 pub mod node;
+mod node_patch;
 pub mod registry;
+mod reporter;
 pub mod route;
 pub mod service;
 pub mod workqueue;

@@ -91,8 +91,7 @@ pub static CONTROLLERS: [Controller; 3] = [
         run: |context| node::run(context).boxed(),
         when_off: None,
         preview: |clients, config, _| {
-            let Clients { cluster, cloud, location } = clients;
-            async move { node::plan(cluster, cloud, location, config).await.map_err(|fault| fault.to_string()) }.boxed()
+            async move { node::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
         },
         watches: &[WatchedKind::Nodes],
         kubernetes: &[
@@ -121,9 +120,7 @@ pub static CONTROLLERS: [Controller; 3] = [
             kubernetes: NODE_STATUS,
         }),
         preview: |clients, config, _| {
-            let Clients { cluster, cloud, location } = clients;
-            async move { route::plan(cluster, cloud, location, config).await.map_err(|fault| fault.to_string()) }
-                .boxed()
+            async move { route::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
         },
         watches: &[WatchedKind::Nodes],
         kubernetes: NODE_STATUS,

@@ -261,7 +261,7 @@ async fn started_after_a_restore(base: &World) {
     let alarms = [("route", "RouteOwnerMissing"), ("service", "LoadBalancerOwnerMissing")];
     let ccm = nothing_shrinks(&world, "a backup without a node and a Service", &alarms).await;
     let (plan, code) = world.plan().await;
-    assert!(plan.contains("held back: delete route 10.98.3.0/24"), "{plan}");
+    assert!(plan.contains("withheld: delete route 10.98.3.0/24"), "{plan}");
     assert_eq!(code, Some(2), "{plan}");
     // The kubelet registers again, and its route was never gone.
     let spec = NodeSpec::new("node-3").provider_id("cn-hangzhou.i-play-3").pod_cidr("10.98.3.0/24");

@@ -1,34 +1,35 @@
-//! While routes are not managed: what a route controller said of nodes must not keep them unusable.
+//! While routes are unmanaged: the conditions of a former route controller must not keep nodes unusable.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::clear_conditions;
-use crate::controllers::Context;
+use super::{CONCURRENCY, body};
+use crate::cluster::WriteFault;
+use crate::controllers::node_patch::{NodePatcher, PatchTarget};
+use crate::controllers::{Context, for_each_limited};
+use crate::plan::inputs::NodeView;
+use crate::plan::route::condition;
 
-/// Pause after a failure.
+/// Delay after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Clears such conditions at the start of each term of leadership and whenever nodes change, until `context.stop`.
-/// Removes no route.
+/// Touches no other condition, and nothing in the cloud.
 pub async fn run_off(context: Context) {
     let mut fence = context.fence.clone();
     let nodes = context.cluster.nodes();
     let clear = async {
+        nodes.store.synced().await;
         loop {
             fence.gained().await;
             let mut changes = nodes.store.subscribe();
             while fence.leads() {
                 changes.next().await;
-                match clear_conditions(&context.cluster, &context.fence).await {
-                    Ok(0) => {}
-                    Ok(count) => info!(count, "routes are not managed: conditions NetworkUnavailable were cleared"),
-                    Err(fault) => {
-                        warn!(%fault, "conditions NetworkUnavailable could not all be cleared; tried again");
-                        tokio::time::sleep(RETRY).await;
-                        changes = nodes.store.subscribe();
-                    }
+                if !clear_conditions(&context, &nodes.store.all()).await {
+                    tokio::time::sleep(RETRY).await;
+                    changes = nodes.store.subscribe();
                 }
             }
         }
@@ -37,4 +38,25 @@ pub async fn run_off(context: Context) {
         () = context.stop.cancelled() => {}
         () = clear => {}
     }
+}
+
+/// True if none is left.
+async fn clear_conditions(context: &Context, nodes: &[Arc<NodeView>]) -> bool {
+    let patcher = NodePatcher { cluster: &context.cluster, fence: &context.fence };
+    let is_due = |view: &&Arc<NodeView>| condition::clear(view.network_unavailable.as_ref()).is_some();
+    let due: Vec<_> = nodes.iter().filter(is_due).cloned().collect();
+    let clear = |view: Arc<NodeView>| async move {
+        let change = |fresh: &NodeView| condition::clear(fresh.network_unavailable.as_ref()).map(body);
+        match patcher.patch_fresh(&view, PatchTarget::Conditions, change).await {
+            Ok(_) => info!(node = %view.name, "routes are unmanaged: the condition NetworkUnavailable was cleared"),
+            Err(WriteFault::Gone) => {}
+            Err(WriteFault::NotLeading) => return false,
+            Err(fault) => {
+                warn!(node = %view.name, %fault, "the condition NetworkUnavailable could not be cleared; it is retried");
+                return false;
+            }
+        }
+        true
+    };
+    for_each_limited(CONCURRENCY, due, clear).await.into_iter().all(|cleared| cleared)
 }

@@ -13,7 +13,7 @@ use crate::alibaba::ecs::InstanceFilter;
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::node::{Class, classify};
+use crate::plan::node::{NodeClass, classify};
 
 /// Instances that are asked for; one call.
 const ASKED: usize = 100;
@@ -98,7 +98,7 @@ impl Sight {
         let instances: Vec<String> = nodes
             .iter()
             .filter_map(|node| match classify(node) {
-                Class::Ecs(id) if id.region == place.region => Some(id.instance),
+                NodeClass::Ecs(id) if id.region == place.region => Some(id.instance),
                 _ => None,
             })
             .take(ASKED)

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::Problem;
 use super::instance::Instance;
+use super::problem::NodeProblem;
 use crate::plan::inputs::{NodeAddress, NodeView};
 
 const HOSTNAME: &str = "Hostname";
@@ -12,13 +12,13 @@ const HOSTNAME: &str = "Hostname";
 /// The addresses that a node should have, in order.
 ///
 /// # Errors
-/// [`Problem`] if the cloud names no address, or not the one that the kubelet was told to use.
-pub fn wanted(view: &NodeView, instance: &Instance, ipv6: bool) -> Result<Vec<NodeAddress>, Problem> {
+/// [`NodeProblem`] if the cloud names no address, or not the one that the kubelet was told to use.
+pub(super) fn wanted(view: &NodeView, instance: &Instance, ipv6: bool) -> Result<Vec<NodeAddress>, NodeProblem> {
     let provided = provided_ips(view)?;
     // An operator who names an IPv6 address in --node-ip has asked for it, whatever the general switch says.
     let cloud = of_instance(instance, ipv6 || provided.iter().any(IpAddr::is_ipv6));
     if cloud.is_empty() {
-        return Err(Problem::NoAddresses { instance: instance.id.clone() });
+        return Err(NodeProblem::NoAddresses { instance: instance.id.clone() });
     }
     let mut wanted = restrict(cloud, &provided, view)?;
     wanted.extend(view.addresses.iter().filter(|address| address.kind == HOSTNAME).cloned());
@@ -38,24 +38,24 @@ fn of_instance(instance: &Instance, ipv6: bool) -> Vec<NodeAddress> {
         .collect()
 }
 
-fn provided_ips(view: &NodeView) -> Result<Vec<IpAddr>, Problem> {
+fn provided_ips(view: &NodeView) -> Result<Vec<IpAddr>, NodeProblem> {
     let Some(text) = view.provided_node_ip.as_deref().filter(|text| !text.trim().is_empty()) else {
         return Ok(Vec::new());
     };
     let ips: Result<Vec<IpAddr>, _> = text.split(',').map(|part| part.trim().parse()).collect();
     match ips {
         Ok(ips) if ips.len() <= 2 => Ok(ips),
-        _ => Err(Problem::ProvidedIpMalformed { given: text.to_owned() }),
+        _ => Err(NodeProblem::ProvidedIpMalformed { given: text.to_owned() }),
     }
 }
 
 /// The provided addresses come first and are the only ones of their type; other types follow.
-fn restrict(cloud: Vec<NodeAddress>, provided: &[IpAddr], view: &NodeView) -> Result<Vec<NodeAddress>, Problem> {
+fn restrict(cloud: Vec<NodeAddress>, provided: &[IpAddr], view: &NodeView) -> Result<Vec<NodeAddress>, NodeProblem> {
     let mut chosen: Vec<NodeAddress> = Vec::new();
     for ip in provided {
         let mut matching = cloud.iter().filter(|known| known.address.parse() == Ok(*ip)).peekable();
         if matching.peek().is_none() {
-            return Err(Problem::ProvidedIpUnknown {
+            return Err(NodeProblem::ProvidedIpUnknown {
                 given: view.provided_node_ip.clone().unwrap_or_default(),
                 known: cloud.iter().map(|known| known.address.clone()).collect(),
             });
@@ -121,17 +121,17 @@ mod tests {
     #[test]
     fn an_unknown_provided_ip_is_said() {
         let problem = wanted(&view(Some("10.9.9.9")), &instance(), false).unwrap_err();
-        assert!(matches!(problem, Problem::ProvidedIpUnknown { .. }));
+        assert!(matches!(problem, NodeProblem::ProvidedIpUnknown { .. }));
         assert!(problem.to_string().contains("10.9.9.9") && problem.to_string().contains("10.0.0.1"), "{problem}");
         for given in ["x", "10.0.0.1,10.0.0.2,10.0.0.3"] {
             let problem = wanted(&view(Some(given)), &instance(), false).unwrap_err();
-            assert!(matches!(problem, Problem::ProvidedIpMalformed { .. }), "{given}");
+            assert!(matches!(problem, NodeProblem::ProvidedIpMalformed { .. }), "{given}");
         }
     }
 
     #[test]
     fn no_address_at_all_is_never_written() {
         let bare = Instance { id: "i-1".into(), ..Instance::default() };
-        assert!(matches!(wanted(&view(None), &bare, true), Err(Problem::NoAddresses { .. })));
+        assert!(matches!(wanted(&view(None), &bare, true), Err(NodeProblem::NoAddresses { .. })));
     }
 }

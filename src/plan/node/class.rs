@@ -10,7 +10,7 @@ const EXCLUDE_LABELS: [&str; 2] = ["service.alibabacloud.com/exclude-node", "ser
 
 /// What a node is to this program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum NodeClass {
     /// It says which ECS instance it is.
     Ecs(ProviderId),
     /// `spec.providerID` is empty: it can be looked for.
@@ -46,21 +46,21 @@ impl fmt::Display for Exclusion {
 /// Tells what a node is. A node whose providerID parses is an ECS instance whatever product labels it carries, unless it
 /// is excluded by name or virtual.
 #[must_use]
-pub fn classify(view: &NodeView) -> Class {
+pub fn classify(view: &NodeView) -> NodeClass {
     if let Some(key) = EXCLUDE_LABELS.into_iter().find(|key| view.labels.contains_key(*key)) {
-        return Class::Excluded(Exclusion::Label(key));
+        return NodeClass::Excluded(Exclusion::Label(key));
     }
     if view.labels.get("type").is_some_and(|kind| kind == "virtual-kubelet") {
-        return Class::Excluded(Exclusion::VirtualKubelet);
+        return NodeClass::Excluded(Exclusion::VirtualKubelet);
     }
     let lingjun = view.labels.get("alibabacloud.com/lingjun-worker").is_some_and(|value| value == "true")
         || view.labels.contains_key("alibabacloud.com/lingjun-nodegroup-id")
         || view.labels.contains_key("alibabacloud.com/lingjun-tianwen-environment");
     match ProviderId::parse(&view.provider_id) {
-        Ok(id) => Class::Ecs(id),
-        Err(_) if lingjun => Class::Excluded(Exclusion::Lingjun),
-        Err(NotEcs::Empty) => Class::Unidentified,
-        Err(not) => Class::Excluded(Exclusion::ProviderId(not)),
+        Ok(id) => NodeClass::Ecs(id),
+        Err(_) if lingjun => NodeClass::Excluded(Exclusion::Lingjun),
+        Err(NotEcs::Empty) => NodeClass::Unidentified,
+        Err(not) => NodeClass::Excluded(Exclusion::ProviderId(not)),
     }
 }
 
@@ -79,10 +79,13 @@ mod tests {
     #[test]
     fn instances_are_known_by_every_form_of_provider_id() {
         for id in ["cn-a.i-1", "alicloud://cn-a.i-1"] {
-            assert!(matches!(classify(&node(id, &[])), Class::Ecs(found) if found.instance == "i-1"), "{id}");
+            assert!(matches!(classify(&node(id, &[])), NodeClass::Ecs(found) if found.instance == "i-1"), "{id}");
         }
-        assert_eq!(classify(&node("", &[])), Class::Unidentified);
-        assert!(matches!(classify(&node("cn-a.i-1", &[("alibabacloud.com/lingjun-worker", "true")])), Class::Ecs(_)));
+        assert_eq!(classify(&node("", &[])), NodeClass::Unidentified);
+        assert!(matches!(
+            classify(&node("cn-a.i-1", &[("alibabacloud.com/lingjun-worker", "true")])),
+            NodeClass::Ecs(_)
+        ));
     }
 
     #[test]
@@ -98,7 +101,7 @@ mod tests {
             ("i-bp1", &[]),
         ];
         for (id, labels) in cases {
-            assert!(matches!(classify(&node(id, labels)), Class::Excluded(_)), "{id} {labels:?}");
+            assert!(matches!(classify(&node(id, labels)), NodeClass::Excluded(_)), "{id} {labels:?}");
         }
     }
 }

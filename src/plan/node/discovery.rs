@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::Problem;
 use super::instance::Instance;
+use super::problem::NodeProblem;
 use crate::plan::inputs::NodeView;
 use crate::plan::location::CloudLocation;
 use crate::plan::provider_id::ProviderId;
@@ -35,13 +35,13 @@ pub fn spelled_out(name: &str, region: &str) -> Option<String> {
 /// other, and no other node may claim it.
 ///
 /// # Errors
-/// [`Problem`] says why none was chosen.
+/// [`NodeProblem`] says why none was chosen.
 pub fn choose<'a>(
     view: &NodeView,
     candidates: &'a [Instance],
     claimed: &BTreeMap<String, String>,
     place: &CloudLocation,
-) -> Result<&'a Instance, Problem> {
+) -> Result<&'a Instance, NodeProblem> {
     let here: BTreeMap<&str, &Instance> = candidates
         .iter()
         .filter(|instance| instance.vpc_id == place.vpc_id)
@@ -63,14 +63,14 @@ pub fn choose<'a>(
     let certain = select(&|instance| holds(instance) || by_id(instance));
     let found = if certain.is_empty() { select(&by_name) } else { certain };
     match found.as_slice() {
-        [] => Err(Problem::NotFound { vpc: place.vpc_id.clone() }),
+        [] => Err(NodeProblem::NotFound { vpc: place.vpc_id.clone() }),
         [one] => match claimed.get(&one.id) {
             Some(other) if *other != view.name => {
-                Err(Problem::Claimed { instance: one.id.clone(), other: other.clone() })
+                Err(NodeProblem::Claimed { instance: one.id.clone(), other: other.clone() })
             }
             _ => Ok(one),
         },
-        several => Err(Problem::Ambiguous { instances: several.iter().map(|one| one.id.clone()).collect() }),
+        several => Err(NodeProblem::Ambiguous { instances: several.iter().map(|one| one.id.clone()).collect() }),
     }
 }
 
@@ -83,17 +83,15 @@ pub fn claims<'a>(views: impl IntoIterator<Item = &'a NodeView>) -> BTreeMap<Str
         .collect()
 }
 
-/// Parts what belongs to one instance alone from what several nodes were matched with; of those, none may have it.
-/// The second part pairs each with all that share its instance.
+/// Nodes that were matched with the same instance, of which none may have it: each with one of the others.
 #[must_use]
-pub fn unshared<T: Clone>(chosen: Vec<T>, instance: impl Fn(&T) -> String) -> (Vec<T>, Vec<(T, Vec<T>)>) {
-    let mut groups: BTreeMap<String, Vec<T>> = BTreeMap::new();
-    for one in chosen {
-        groups.entry(instance(&one)).or_default().push(one);
-    }
-    let (alone, shared): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.len() == 1);
-    let shared = shared.into_iter().flat_map(|group| group.clone().into_iter().map(move |one| (one, group.clone())));
-    (alone.into_iter().flatten().collect(), shared.collect())
+pub fn rivals<'a>(chosen: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> BTreeMap<String, String> {
+    let by_instance: BTreeSet<(&str, &str)> = chosen.clone().map(|(node, instance)| (instance, node)).collect();
+    let rival = |node: &str, instance: &str| {
+        let same = by_instance.range((instance, "")..).take_while(|(id, _)| *id == instance);
+        same.map(|(_, other)| *other).find(|other| *other != node).map(str::to_owned)
+    };
+    chosen.filter_map(|(node, instance)| Some((node.to_owned(), rival(node, instance)?))).collect()
 }
 
 #[cfg(test)]
@@ -133,9 +131,11 @@ mod tests {
         assert_eq!(chosen(&node("cn-a.i-3", None)), Ok("i-3"));
         assert_eq!(chosen(&node("i-3", None)), Ok("i-3"));
         assert_eq!(chosen(&node("one", None)), Ok("i-1"));
-        assert!(matches!(chosen(&node("two", None)), Err(Problem::Ambiguous { instances }) if instances.len() == 2));
-        assert!(matches!(chosen(&node("i-1", Some("10.0.0.2"))), Err(Problem::Ambiguous { .. })));
-        assert!(matches!(chosen(&node("none", None)), Err(Problem::NotFound { .. })));
+        assert!(
+            matches!(chosen(&node("two", None)), Err(NodeProblem::Ambiguous { instances }) if instances.len() == 2)
+        );
+        assert!(matches!(chosen(&node("i-1", Some("10.0.0.2"))), Err(NodeProblem::Ambiguous { .. })));
+        assert!(matches!(chosen(&node("none", None)), Err(NodeProblem::NotFound { .. })));
     }
 
     #[test]
@@ -151,9 +151,8 @@ mod tests {
     #[test]
     fn an_instance_for_two_is_for_none() {
         let chosen = vec![("a", "i-1"), ("b", "i-2"), ("c", "i-1")];
-        let (alone, shared) = unshared(chosen, |(_, id)| (*id).to_owned());
-        assert_eq!(alone, [("b", "i-2")]);
-        assert_eq!(shared.iter().map(|((node, _), _)| *node).collect::<Vec<_>>(), ["a", "c"]);
+        let rivals = rivals(chosen.into_iter());
+        assert_eq!(rivals, [("a".to_owned(), "c".to_owned()), ("c".to_owned(), "a".to_owned())].into());
     }
 
     #[test]
@@ -162,7 +161,7 @@ mod tests {
         let view = node("worker", Some("10.0.0.1"));
         let claimed = BTreeMap::from([("i-1".to_owned(), "old".to_owned())]);
         let problem = choose(&view, std::slice::from_ref(&foreign), &claimed, &place()).unwrap_err();
-        assert!(matches!(problem, Problem::Claimed { .. }), "{problem}");
+        assert!(matches!(problem, NodeProblem::Claimed { .. }), "{problem}");
         foreign.vpc_id = "vpc-2".into();
         assert!(choose(&view, &[foreign], &BTreeMap::new(), &place()).is_err());
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Problem;
 use super::instance::Instance;
+use super::problem::NodeProblem;
 
 /// ECS tag that names the node pool.
 const NODEPOOL_TAG: &str = "ack.alibabacloud.com/nodepool-id";
@@ -22,7 +22,7 @@ const LABELS: [Source; 5] = [
 /// The labels that a node should have. What the cloud leaves empty is not written, and no label is ever removed; what
 /// the API server would refuse is left out and said, so that it cannot hold the others back.
 #[must_use]
-pub(super) fn wanted(instance: &Instance) -> (BTreeMap<String, String>, Vec<Problem>) {
+pub(super) fn wanted(instance: &Instance) -> (BTreeMap<String, String>, Vec<NodeProblem>) {
     let described = LABELS
         .iter()
         .flat_map(|(keys, value)| keys.iter().map(|key| (*key, value(instance))))
@@ -34,7 +34,7 @@ pub(super) fn wanted(instance: &Instance) -> (BTreeMap<String, String>, Vec<Prob
         if is_label_value(value) {
             labels.insert(key.to_owned(), value.to_owned());
         } else {
-            problems.push(Problem::LabelValue { key, value: value.to_owned() });
+            problems.push(NodeProblem::LabelValue { key, value: value.to_owned() });
         }
     }
     (labels, problems)

@@ -1,11 +1,12 @@
 //! Which nodes of released instances may be removed, and when.
 //!
 //! "The cloud does not show the instance" is weak evidence: a missing permission, the wrong account or a partial answer
-//! look the same. So a node goes only after two sightings apart in time, each from an answer that is known to be whole,
-//! while its kubelet has been silent for long, and only few nodes go within a window.
+//! look the same. So a node is removed only after two observations apart in time, each from an answer that proves the absence,
+//! while its kubelet has been silent for long, and only few nodes are removed within a window.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,12 +16,12 @@ use crate::plan::provider_id::ProviderId;
 
 /// What the configuration says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct RemovalRules {
     /// Whether nodes are removed at all.
     pub enabled: bool,
     /// The cluster's region; nodes elsewhere are never removed.
     pub region: String,
-    /// Least time between the two sightings.
+    /// Least time between the two observations.
     pub interval: Duration,
     /// Least time of not being ready.
     pub grace: Duration,
@@ -32,11 +33,22 @@ pub struct Rules {
 
 /// What an answer that lacks an instance is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listing {
+pub enum Absence {
     /// The same answer showed another known instance, or the cloud confirmed the permission to list.
-    Whole,
+    Proven,
     /// It proves nothing, because of this.
     Unproven(String),
+}
+
+/// A node whose instance a successful answer lacked.
+#[derive(Clone, Debug)]
+pub struct MissingInstance {
+    /// The node.
+    pub node: Arc<NodeView>,
+    /// Its instance.
+    pub id: ProviderId,
+    /// What the answer is worth.
+    pub absence: Absence,
 }
 
 /// A point in time, on both clocks.
@@ -50,25 +62,25 @@ pub struct Moment {
 
 /// What to do with a node whose instance is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum RemovalDecision {
     /// Remove it now.
     Remove,
-    /// Nothing speaks against it but time; look again then.
+    /// Nothing speaks against it but time; decide again then.
     Wait(Duration),
-    /// It is due, but held back.
-    HeldBack {
+    /// It is due, but withheld.
+    Withheld {
         /// Why.
-        reason: HeldBack,
-        /// When to look again.
+        reason: WithholdReason,
+        /// When to decide again.
         again: Duration,
     },
     /// It stays.
     Keep,
 }
 
-/// Why a removal is held back.
+/// Why a removal is withheld.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HeldBack {
+pub enum WithholdReason {
     /// As many as allowed were removed within the window.
     Limit {
         /// `node.removal_limit`
@@ -80,17 +92,20 @@ pub enum HeldBack {
     Unproven(String),
 }
 
-impl fmt::Display for HeldBack {
+impl fmt::Display for WithholdReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit { limit, window } => write!(
                 f,
-                "{limit} nodes were removed within {} s, which is what node.removal_limit allows; it is removed later, or \
+                "{limit} nodes were removed within {} s, which is what node.removal_limit allows; the controller removes the node later, or \
                  at once if the limit is raised",
                 window.as_secs()
             ),
             Self::Unproven(why) => {
-                write!(f, "the cloud's answer does not prove that the instance is gone: {why}; it is asked again")
+                write!(
+                    f,
+                    "the cloud's answer does not prove that the instance is gone: {why}; the controller asks again"
+                )
             }
         }
     }
@@ -98,7 +113,7 @@ impl fmt::Display for HeldBack {
 
 /// What this process remembers about missing instances. Losing it only delays removals.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub struct RemovalLedger {
     first_missing: BTreeMap<String, Duration>,
     elsewhere: BTreeSet<String>,
     removed: VecDeque<Duration>,
@@ -107,7 +122,7 @@ pub struct Ledger {
 /// An answer that proves nothing is asked for again after this time.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-impl Ledger {
+impl RemovalLedger {
     /// The cloud shows the node's instance; `here` says whether in the cluster's VPC.
     pub fn present(&mut self, uid: &str, here: bool) {
         self.first_missing.remove(uid);
@@ -124,29 +139,23 @@ impl Ledger {
         self.elsewhere.retain(|uid| exists(uid));
     }
 
-    /// A successful answer about this node's instance lacked it. [`Decision::Remove`] is counted as done.
-    pub fn missing(
-        &mut self,
-        view: &NodeView,
-        id: &ProviderId,
-        listing: &Listing,
-        now: Moment,
-        rules: &Rules,
-    ) -> Decision {
+    /// Decides about a node whose instance is missing. [`RemovalDecision::Remove`] is counted as done.
+    pub fn decide(&mut self, missing: &MissingInstance, now: Moment, rules: &RemovalRules) -> RemovalDecision {
+        let MissingInstance { node: view, id, absence } = missing;
         let silent = match &view.ready {
             Some(ready) if ready.status != ConditionStatus::True => ready,
             // A kubelet that reports, or never did, is no proof of a release.
             _ => {
                 self.first_missing.remove(&view.uid);
-                return Decision::Keep;
+                return RemovalDecision::Keep;
             }
         };
         let ours = id.region == rules.region && id.instance.starts_with("i-") && !self.elsewhere.contains(&view.uid);
         if !rules.enabled || !ours || view.deleting {
-            return Decision::Keep;
+            return RemovalDecision::Keep;
         }
-        if let Listing::Unproven(why) = listing {
-            return Decision::HeldBack { reason: HeldBack::Unproven(why.clone()), again: ASK_AGAIN };
+        if let Absence::Unproven(why) = absence {
+            return RemovalDecision::Withheld { reason: WithholdReason::Unproven(why.clone()), again: ASK_AGAIN };
         }
         let first = *self.first_missing.entry(view.uid.clone()).or_insert(now.elapsed);
         let missing_for = now.elapsed.saturating_sub(first);
@@ -155,20 +164,20 @@ impl Ledger {
             None => missing_for,
         };
         let wait = rules.interval.saturating_sub(missing_for).max(rules.grace.saturating_sub(silent_for));
-        // The first sighting never removes, even with an interval of zero.
+        // The first observation never removes, even with an interval of zero.
         if wait > Duration::ZERO || missing_for.is_zero() {
-            return Decision::Wait(wait.max(Duration::from_secs(1)));
+            return RemovalDecision::Wait(wait.max(Duration::from_secs(1)));
         }
         while self.removed.front().is_some_and(|at| now.elapsed.saturating_sub(*at) >= rules.window) {
             self.removed.pop_front();
         }
         if self.removed.len() >= usize::try_from(rules.limit).unwrap_or(usize::MAX) {
             let free = self.removed.front().map_or(rules.window, |at| (*at + rules.window).saturating_sub(now.elapsed));
-            let reason = HeldBack::Limit { limit: rules.limit, window: rules.window };
-            return Decision::HeldBack { reason, again: free.max(Duration::from_secs(1)) };
+            let reason = WithholdReason::Limit { limit: rules.limit, window: rules.window };
+            return RemovalDecision::Withheld { reason, again: free.max(Duration::from_secs(1)) };
         }
         self.removed.push_back(now.elapsed);
-        Decision::Remove
+        RemovalDecision::Remove
     }
 }
 
@@ -186,8 +195,8 @@ mod tests {
         Moment { wall, elapsed: Duration::from_secs(seconds) }
     }
 
-    fn rules(limit: u32) -> Rules {
-        Rules {
+    fn rules(limit: u32) -> RemovalRules {
+        RemovalRules {
             enabled: true,
             region: "cn-a".into(),
             interval: Duration::from_secs(30),
@@ -202,50 +211,58 @@ mod tests {
         NodeView { name: name.into(), uid: name.into(), ready: Some(ready), ..NodeView::default() }
     }
 
-    fn id(region: &str) -> ProviderId {
-        ProviderId { region: region.into(), instance: "i-1".into() }
+    fn missing(node: &NodeView, region: &str, absence: Absence) -> MissingInstance {
+        let id = ProviderId { region: region.into(), instance: "i-1".into() };
+        MissingInstance { node: Arc::new(node.clone()), id, absence }
     }
 
     #[test]
-    fn two_sightings_and_silence() {
-        let (mut ledger, view) = (Ledger::default(), node("a", ConditionStatus::Unknown));
-        let mut look = |seconds| ledger.missing(&view, &id("cn-a"), &Listing::Whole, at(seconds), &rules(1));
-        assert_eq!(look(10), Decision::Wait(Duration::from_secs(50)));
-        assert_eq!(look(45), Decision::Wait(Duration::from_secs(15)), "seen twice, but not silent for long enough");
-        assert_eq!(look(61), Decision::Remove);
+    fn two_observations_and_silence() {
+        let (mut ledger, view) = (RemovalLedger::default(), node("a", ConditionStatus::Unknown));
+        let mut look = |seconds| ledger.decide(&missing(&view, "cn-a", Absence::Proven), at(seconds), &rules(1));
+        assert_eq!(look(10), RemovalDecision::Wait(Duration::from_secs(50)));
+        assert_eq!(
+            look(45),
+            RemovalDecision::Wait(Duration::from_secs(15)),
+            "seen twice, but not silent for long enough"
+        );
+        assert_eq!(look(61), RemovalDecision::Remove);
     }
 
     #[test]
-    fn one_sighting_is_never_enough() {
-        let (mut ledger, view) = (Ledger::default(), node("a", ConditionStatus::False));
-        let hasty = Rules { interval: Duration::ZERO, ..rules(1) };
-        let first = ledger.missing(&view, &id("cn-a"), &Listing::Whole, at(1000), &hasty);
-        assert!(matches!(first, Decision::Wait(_)), "{first:?}");
+    fn one_observation_is_never_enough() {
+        let (mut ledger, view) = (RemovalLedger::default(), node("a", ConditionStatus::False));
+        let hasty = RemovalRules { interval: Duration::ZERO, ..rules(1) };
+        let first = ledger.decide(&missing(&view, "cn-a", Absence::Proven), at(1000), &hasty);
+        assert!(matches!(first, RemovalDecision::Wait(_)), "{first:?}");
         ledger.present("a", true);
-        let again = ledger.missing(&view, &id("cn-a"), &Listing::Whole, at(2000), &hasty);
-        assert!(matches!(again, Decision::Wait(_)), "a sighting in between starts over: {again:?}");
+        let again = ledger.decide(&missing(&view, "cn-a", Absence::Proven), at(2000), &hasty);
+        assert!(matches!(again, RemovalDecision::Wait(_)), "an observation in between starts over: {again:?}");
     }
 
     #[test]
     fn weak_evidence_keeps_the_node() {
-        let mut ledger = Ledger::default();
+        let mut ledger = RemovalLedger::default();
         let silent = node("a", ConditionStatus::Unknown);
-        let unproven = Listing::Unproven("denied".into());
+        let unproven = Absence::Unproven("denied".into());
         for seconds in [100, 200, 300] {
-            let decision = ledger.missing(&silent, &id("cn-a"), &unproven, at(seconds), &rules(9));
-            assert!(matches!(decision, Decision::HeldBack { reason: HeldBack::Unproven(_), .. }));
+            let decision = ledger.decide(&missing(&silent, "cn-a", unproven.clone()), at(seconds), &rules(9));
+            assert!(matches!(decision, RemovalDecision::Withheld { reason: WithholdReason::Unproven(_), .. }));
             assert_eq!(
-                ledger.missing(&silent, &id("cn-b"), &Listing::Whole, at(seconds), &rules(9)),
-                Decision::Keep,
+                ledger.decide(&missing(&silent, "cn-b", Absence::Proven), at(seconds), &rules(9)),
+                RemovalDecision::Keep,
                 "another region"
             );
             let ready = node("b", ConditionStatus::True);
-            assert_eq!(ledger.missing(&ready, &id("cn-a"), &Listing::Whole, at(seconds), &rules(9)), Decision::Keep);
+            assert_eq!(
+                ledger.decide(&missing(&ready, "cn-a", Absence::Proven), at(seconds), &rules(9)),
+                RemovalDecision::Keep
+            );
         }
         ledger.present("a", false);
         assert_eq!(
-            ledger.missing(&silent, &id("cn-a"), &Listing::Whole, at(400), &rules(9)),
-            Decision::Keep,
+            ledger.decide(&missing(&silent, "cn-a", Absence::Proven), at(400), &rules(9)),
+            RemovalDecision::Keep,
             "it lives in another VPC"
         );
     }
@@ -256,11 +273,11 @@ mod tests {
             limit in 0_u32..5,
             looks in prop::collection::vec((0_u64..20, 1_u64..100), 1..200),
         ) {
-            let (rules, mut ledger, mut now, mut removals) = (rules(limit), Ledger::default(), 100, Vec::new());
+            let (rules, mut ledger, mut now, mut removals) = (rules(limit), RemovalLedger::default(), 100, Vec::new());
             for (number, pause) in looks {
                 now += pause;
                 let view = node(&format!("n{number}"), ConditionStatus::Unknown);
-                if ledger.missing(&view, &id("cn-a"), &Listing::Whole, at(now), &rules) == Decision::Remove {
+                if ledger.decide(&missing(&view, "cn-a", Absence::Proven), at(now), &rules) == RemovalDecision::Remove {
                     removals.push(now);
                 }
             }

@@ -1,19 +1,38 @@
-//! Which source/destination checks can be switched off without a look.
+//! The source/destination check of primary interfaces, and where it can be switched off without a read.
 //!
 //! Only some regions know the attribute, so it is looked for before it is written. Where an interface has shown it once,
 //! every further one has it too, and writing it again changes nothing.
 
 use std::collections::BTreeSet;
 
-/// What this process has seen of the attribute. Losing it costs a look, and nothing else.
+/// What is known of the source/destination check of the primary interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceDestCheck {
+    /// Nothing to do: it is off, unknown to the region, or not our business.
+    Settled,
+    /// It is on.
+    On {
+        /// `eni-...`
+        eni: String,
+    },
+    /// It could not be found out.
+    Unknown {
+        /// Why.
+        message: String,
+        /// Whether a missing permission explains it, which nodes without routes can live with.
+        denied: bool,
+    },
+}
+
+/// What this process has seen of the attribute. Losing it costs a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Switches {
+pub struct CheckMemory {
     regions: BTreeSet<String>,
-    /// Nodes, by UID, that came by.
+    /// Nodes, by UID, that were planned before.
     met: BTreeSet<String>,
 }
 
-impl Switches {
+impl CheckMemory {
     /// An interface of this region showed the check on, off, or not at all.
     pub fn shown(&mut self, region: &str, check: Option<bool>) {
         if check.is_some() && !self.regions.contains(region) {
@@ -21,10 +40,10 @@ impl Switches {
         }
     }
 
-    /// Whether to switch the check of this node off unseen; at the first time that is asked of a node, if at all. One that
-    /// comes by again is looked at: the watch may only be late to show that it is initialised, its interface may not know
+    /// Whether to switch the check of this node off without reading it; only the first time, if at all. For a node that is
+    /// planned again it is read: the watch may only be late to show that it is initialised, its interface may not know
     /// the attribute after all, and whatever else is wrong should not cost a write each time.
-    pub fn go_unseen(&mut self, region: &str, uid: &str) -> bool {
+    pub fn skips_read(&mut self, region: &str, uid: &str) -> bool {
         self.met.insert(uid.to_owned()) && self.regions.contains(region)
     }
 
@@ -40,23 +59,23 @@ mod tests {
 
     #[test]
     fn a_region_is_known_once_an_interface_there_has_shown_the_attribute() {
-        let mut switches = Switches::default();
-        switches.shown("cn-a", None);
-        assert!(!switches.go_unseen("cn-a", "u1"), "the region does not know it");
-        switches.shown("cn-a", Some(false));
-        assert!(switches.go_unseen("cn-a", "u2"), "on or off, it is there");
-        assert!(!switches.go_unseen("cn-b", "u3"), "every region stands for itself");
+        let mut memory = CheckMemory::default();
+        memory.shown("cn-a", None);
+        assert!(!memory.skips_read("cn-a", "u1"), "the region does not know it");
+        memory.shown("cn-a", Some(false));
+        assert!(memory.skips_read("cn-a", "u2"), "on or off, it is there");
+        assert!(!memory.skips_read("cn-b", "u3"), "every region stands for itself");
     }
 
     #[test]
-    fn a_node_that_comes_by_again_is_looked_at() {
-        let mut switches = Switches::default();
-        assert!(!switches.go_unseen("cn-a", "u0"));
-        switches.shown("cn-a", Some(true));
-        assert!(!switches.go_unseen("cn-a", "u0"), "it was looked at a moment ago");
-        assert!(switches.go_unseen("cn-a", "u1") && switches.go_unseen("cn-a", "u2"));
-        switches.retain(|uid| uid == "u1");
-        assert!(!switches.go_unseen("cn-a", "u1"), "it is still not initialised");
-        assert!(switches.go_unseen("cn-a", "u2"), "it was, and has joined anew");
+    fn for_a_node_that_is_planned_again_it_is_read() {
+        let mut memory = CheckMemory::default();
+        assert!(!memory.skips_read("cn-a", "u0"));
+        memory.shown("cn-a", Some(true));
+        assert!(!memory.skips_read("cn-a", "u0"), "it was read a moment ago");
+        assert!(memory.skips_read("cn-a", "u1") && memory.skips_read("cn-a", "u2"));
+        memory.retain(|uid| uid == "u1");
+        assert!(!memory.skips_read("cn-a", "u1"), "it is still not initialised");
+        assert!(memory.skips_read("cn-a", "u2"), "it was, and has joined anew");
     }
 }

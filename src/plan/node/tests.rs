@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::plan::inputs::{Condition, ConditionStatus, NodeAddress};
 
 fn instance() -> Instance {
     Instance {
@@ -18,7 +19,7 @@ fn instance() -> Instance {
 }
 
 fn taint(key: &str) -> Taint {
-    Taint { key: key.into(), value: "true".into(), effect: NO_SCHEDULE.into(), added: None }
+    Taint { key: key.into(), value: "true".into(), effect: "NoSchedule".into(), added: None }
 }
 
 fn fresh() -> NodeView {
@@ -32,11 +33,15 @@ fn fresh() -> NodeView {
     }
 }
 
+fn id() -> ProviderId {
+    ProviderId { region: "cn-a".into(), instance: "i-1".into() }
+}
+
 fn ready(status: ConditionStatus) -> Option<Condition> {
     Some(Condition { status, reason: String::new(), since: None })
 }
 
-const ALL: Policy = Policy { ipv6: false, shutdown_taint: true, routes: true };
+const ALL: NodePolicy = NodePolicy { ipv6: false, shutdown_taint: true, routes: true };
 
 /// What the API server holds after a step, by the meaning of the step.
 fn apply(view: &mut NodeView, step: &NodeStep) {
@@ -58,8 +63,8 @@ fn apply(view: &mut NodeView, step: &NodeStep) {
 }
 
 /// The same after a write of several steps.
-fn apply_together(view: &mut NodeView, write: write::Write<'_>) {
-    let write::Change { addresses, awaits_route, labels, provider_id, taints } = write.change(view).unwrap();
+fn apply_together(view: &mut NodeView, write: NodeWrite<'_>) {
+    let NodeChange { addresses, awaits_route, labels, provider_id, taints } = write.change(view).unwrap();
     view.addresses = addresses.map_or_else(|| view.addresses.clone(), <[NodeAddress]>::to_vec);
     view.labels.extend(labels.cloned().unwrap_or_default());
     view.provider_id = provider_id.map_or_else(|| view.provider_id.clone(), str::to_owned);
@@ -71,7 +76,7 @@ fn apply_together(view: &mut NodeView, write: write::Write<'_>) {
 
 #[test]
 fn a_new_node_is_initialised_in_order() {
-    let plan = plan(&fresh(), &instance(), &Check::On { eni: "eni-1".into() }, ALL);
+    let plan = plan(&fresh(), &instance(), &SourceDestCheck::On { eni: "eni-1".into() }, ALL);
     let text: Vec<String> = plan.lines().into_iter().map(|line| line.text).collect();
     assert_eq!(
         text,
@@ -90,8 +95,8 @@ fn a_new_node_is_initialised_in_order() {
 
 #[test]
 fn the_condition_is_only_written_when_routes_will_clear_it() {
-    let steps = |view: &NodeView, policy| plan(view, &instance(), &Check::Settled, policy).steps;
-    assert!(!steps(&fresh(), Policy { routes: false, ..ALL }).contains(&NodeStep::AwaitRoute));
+    let steps = |view: &NodeView, policy| plan(view, &instance(), &SourceDestCheck::Settled, policy).steps;
+    assert!(!steps(&fresh(), NodePolicy { routes: false, ..ALL }).contains(&NodeStep::AwaitRoute));
     let without_cidr = NodeView { pod_cidrs: Vec::new(), ..fresh() };
     assert!(!steps(&without_cidr, ALL).contains(&NodeStep::AwaitRoute));
     let has_route = NodeView { network_unavailable: ready(ConditionStatus::False), ..fresh() };
@@ -101,12 +106,12 @@ fn the_condition_is_only_written_when_routes_will_clear_it() {
 #[test]
 fn a_blocked_node_keeps_its_taint_and_says_why() {
     let wrong_ip = NodeView { provided_node_ip: Some("10.9.9.9".into()), ..fresh() };
-    let refused = plan(&wrong_ip, &instance(), &Check::Settled, ALL);
+    let refused = plan(&wrong_ip, &instance(), &SourceDestCheck::Settled, ALL);
     assert!(refused.steps.is_empty() && refused.problems[0].blocks(), "{refused:?}");
 
     let removes = |denied, routes| {
-        let unknown = Check::Unknown { message: "no answer".into(), denied };
-        let steps = plan(&fresh(), &instance(), &unknown, Policy { routes, ..ALL }).steps;
+        let unknown = SourceDestCheck::Unknown { message: "no answer".into(), denied };
+        let steps = plan(&fresh(), &instance(), &unknown, NodePolicy { routes, ..ALL }).steps;
         steps.contains(&NodeStep::RemoveTaint(UNINITIALIZED))
     };
     assert!(!removes(true, true), "routes need the check off");
@@ -118,21 +123,21 @@ fn a_blocked_node_keeps_its_taint_and_says_why() {
 fn stopped_instances_are_marked_until_the_kubelet_reports_again() {
     let stopped = Instance { status: "Stopped".into(), ..instance() };
     let mut view = NodeView { ready: ready(ConditionStatus::Unknown), ..fresh() };
-    for step in plan(&view, &stopped, &Check::Settled, ALL).steps {
+    for step in plan(&view, &stopped, &SourceDestCheck::Settled, ALL).steps {
         apply(&mut view, &step);
     }
     assert!(has_taint(&view, SHUTDOWN));
-    assert_eq!(plan(&view, &instance(), &Check::Settled, ALL).steps, [], "stays until Ready");
+    assert_eq!(plan(&view, &instance(), &SourceDestCheck::Settled, ALL).steps, [], "stays until Ready");
     view.ready = ready(ConditionStatus::True);
-    assert_eq!(plan(&view, &stopped, &Check::Settled, ALL).steps, [NodeStep::RemoveTaint(SHUTDOWN)]);
-    assert_eq!(plan(&view, &stopped, &Check::Settled, Policy { shutdown_taint: false, ..ALL }).steps, []);
+    assert_eq!(plan(&view, &stopped, &SourceDestCheck::Settled, ALL).steps, [NodeStep::RemoveTaint(SHUTDOWN)]);
+    assert_eq!(plan(&view, &stopped, &SourceDestCheck::Settled, NodePolicy { shutdown_taint: false, ..ALL }).steps, []);
 }
 
 #[test]
 fn a_missing_instance_holds_initialisation_and_nothing_else() {
-    assert_eq!(plan_missing(&fresh(), "cn-a", "i-1", ALL).problems.len(), 1);
+    assert_eq!(plan_missing(&fresh(), &id(), ALL).problems.len(), 1);
     let initialised = NodeView { taints: vec![taint(SHUTDOWN)], ready: ready(ConditionStatus::True), ..fresh() };
-    let plan = plan_missing(&initialised, "cn-a", "i-1", ALL);
+    let plan = plan_missing(&initialised, &id(), ALL);
     assert_eq!((plan.steps, plan.problems), (vec![NodeStep::RemoveTaint(SHUTDOWN)], vec![]));
 }
 
@@ -154,18 +159,18 @@ proptest! {
         if identified { view.provider_id = "alicloud://cn-a.i-1".into(); }
         let mut instance = instance();
         if stopped { instance.status = "Stopping".into(); }
-        let policy = Policy { ipv6, shutdown_taint, routes };
+        let policy = NodePolicy { ipv6, shutdown_taint, routes };
 
-        let first = plan(&view, &instance, &Check::Settled, policy);
+        let first = plan(&view, &instance, &SourceDestCheck::Settled, policy);
         let (mut by_step, mut by_write) = (view.clone(), view.clone());
         first.steps.iter().for_each(|step| apply(&mut by_step, step));
         first.writes().for_each(|write| apply_together(&mut by_write, write));
         prop_assert_eq!(by_step, by_write);
-        prop_assert!(first.writes().filter(|write| write.part != write::Part::Interface).count() <= 2);
+        prop_assert!(first.writes().filter(|write| write.target != WriteTarget::Interface).count() <= 2);
         for step in first.steps.iter().take(killed_after) { apply(&mut view, step); }
-        let second = plan(&view, &instance, &Check::Settled, policy);
+        let second = plan(&view, &instance, &SourceDestCheck::Settled, policy);
         for step in &second.steps { apply(&mut view, step); }
-        prop_assert_eq!(plan(&view, &instance, &Check::Settled, policy).steps, vec![]);
+        prop_assert_eq!(plan(&view, &instance, &SourceDestCheck::Settled, policy).steps, vec![]);
         prop_assert!(!has_taint(&view, UNINITIALIZED) && has_taint(&view, "other"));
         prop_assert_eq!(&view.labels["mine"], "x");
         let last = first.steps.iter().position(|step| *step == NodeStep::RemoveTaint(UNINITIALIZED));

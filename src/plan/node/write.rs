@@ -5,13 +5,14 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::{NodePlan, NodeStep, UNINITIALIZED, awaits_route, taints_after};
+use super::step::{NodePlan, NodeStep};
+use super::view::{UNINITIALIZED, awaits_route};
 use crate::plan::inputs::{NodeAddress, NodeView, Taint};
 use crate::plan::provider_id::{NotEcs, ProviderId};
 
 /// What a write goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum WriteTarget {
     /// `status`
     Status,
     /// The network interface, in the cloud.
@@ -20,16 +21,16 @@ pub enum Part {
     Object,
 }
 
-/// Adjacent steps that go to the same part: they come true together or not at all.
+/// Adjacent steps that go to the same target: they are written together or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Write<'a> {
+pub struct NodeWrite<'a> {
     /// Where it goes.
-    pub part: Part,
+    pub target: WriteTarget,
     /// What it does, in order; never empty.
     pub steps: &'a [NodeStep],
 }
 
-impl fmt::Display for Write<'_> {
+impl fmt::Display for NodeWrite<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps: Vec<String> = self.steps.iter().map(ToString::to_string).collect();
         f.write_str(&steps.join(", "))
@@ -37,24 +38,24 @@ impl fmt::Display for Write<'_> {
 }
 
 impl NodeStep {
-    const fn part(&self) -> Part {
+    const fn target(&self) -> WriteTarget {
         match self {
-            Self::SetAddresses(_) | Self::AwaitRoute => Part::Status,
-            Self::DisableCheck { .. } => Part::Interface,
-            Self::SetMetadata { .. } | Self::AddTaint(_) | Self::RemoveTaint(_) => Part::Object,
+            Self::SetAddresses(_) | Self::AwaitRoute => WriteTarget::Status,
+            Self::DisableCheck { .. } => WriteTarget::Interface,
+            Self::SetMetadata { .. } | Self::AddTaint(_) | Self::RemoveTaint(_) => WriteTarget::Object,
         }
     }
 }
 
 impl NodePlan {
     /// The steps as they are written, in order.
-    pub fn writes(&self) -> impl Iterator<Item = Write<'_>> {
-        let groups = self.steps.chunk_by(|before, after| before.part() == after.part());
-        groups.filter_map(|steps| Some(Write { part: steps.first()?.part(), steps }))
+    pub fn writes(&self) -> impl Iterator<Item = NodeWrite<'_>> {
+        let groups = self.steps.chunk_by(|before, after| before.target() == after.target());
+        groups.filter_map(|steps| Some(NodeWrite { target: steps.first()?.target(), steps }))
     }
 }
 
-impl<'a> Write<'a> {
+impl<'a> NodeWrite<'a> {
     /// Without the end of initialisation; `None` if that is all there is.
     #[must_use]
     pub fn without_the_end(self) -> Option<Self> {
@@ -73,8 +74,8 @@ impl<'a> Write<'a> {
     ///
     /// # Errors
     /// [`OtherInstance`] if the node names another instance than the one that it was planned for.
-    pub fn change(&self, fresh: &NodeView) -> Result<Change<'a>, OtherInstance> {
-        let mut change = Change { taints: taints_after(fresh, self.steps), ..Change::default() };
+    pub fn change(&self, fresh: &NodeView) -> Result<NodeChange<'a>, OtherInstance> {
+        let mut change = NodeChange { taints: taints_after(fresh, self.steps), ..NodeChange::default() };
         for step in self.steps {
             match step {
                 NodeStep::SetAddresses(wanted) => {
@@ -96,6 +97,22 @@ impl<'a> Write<'a> {
     }
 }
 
+/// The taints that a node has after these steps, or `None` if they change nothing (any more).
+#[must_use]
+pub fn taints_after(view: &NodeView, steps: &[NodeStep]) -> Option<Vec<Taint>> {
+    let mut taints = view.taints.clone();
+    for step in steps {
+        match step {
+            NodeStep::AddTaint(taint) if taints.iter().all(|known| known.key != taint.key) => {
+                taints.push(taint.clone());
+            }
+            NodeStep::RemoveTaint(key) => taints.retain(|taint| taint.key != *key),
+            _ => {}
+        }
+    }
+    (taints != view.taints).then_some(taints)
+}
+
 /// It can never be taken back, so it is written where there is none, and nowhere else.
 fn first_provider_id<'a>(fresh: &NodeView, id: &'a str) -> Result<Option<&'a str>, OtherInstance> {
     match ProviderId::parse(&fresh.provider_id) {
@@ -115,7 +132,7 @@ pub struct OtherInstance {
 
 /// What a write changes; what is `None` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change<'a> {
+pub struct NodeChange<'a> {
     /// All of `status.addresses`.
     pub addresses: Option<&'a [NodeAddress]>,
     /// Whether the condition `NetworkUnavailable` becomes true.
@@ -151,8 +168,8 @@ mod tests {
 
     const END: NodeStep = NodeStep::RemoveTaint(UNINITIALIZED);
 
-    fn object(steps: &[NodeStep]) -> Write<'_> {
-        Write { part: Part::Object, steps }
+    fn object(steps: &[NodeStep]) -> NodeWrite<'_> {
+        NodeWrite { target: WriteTarget::Object, steps }
     }
 
     #[test]
@@ -160,8 +177,8 @@ mod tests {
         let steps =
             vec![addresses(), NodeStep::AwaitRoute, check(), metadata(None), NodeStep::AddTaint(taint("s")), END];
         let plan = NodePlan { steps, ..NodePlan::default() };
-        let writes: Vec<_> = plan.writes().map(|write| (write.part, write.steps.len())).collect();
-        assert_eq!(writes, [(Part::Status, 2), (Part::Interface, 1), (Part::Object, 3)]);
+        let writes: Vec<_> = plan.writes().map(|write| (write.target, write.steps.len())).collect();
+        assert_eq!(writes, [(WriteTarget::Status, 2), (WriteTarget::Interface, 1), (WriteTarget::Object, 3)]);
         assert_eq!(NodePlan::default().writes().count(), 0);
     }
 
@@ -215,8 +232,11 @@ mod tests {
             ..NodeView::default()
         };
         let status = [addresses(), NodeStep::AwaitRoute];
-        assert_eq!(Write { part: Part::Status, steps: &status }.change(&routed), Ok(Change::default()));
-        assert_eq!(object(&[metadata(None), END]).change(&routed), Ok(Change::default()));
+        assert_eq!(
+            NodeWrite { target: WriteTarget::Status, steps: &status }.change(&routed),
+            Ok(NodeChange::default())
+        );
+        assert_eq!(object(&[metadata(None), END]).change(&routed), Ok(NodeChange::default()));
         let both = [NodeStep::AddTaint(taint("s")), END];
         assert_eq!(object(&both).change(&routed).unwrap().taints, Some(vec![taint("theirs"), taint("s")]));
     }

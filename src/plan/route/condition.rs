@@ -8,50 +8,51 @@ const NOT_CREATED: &str = "NoRouteCreated";
 const ROUTE_REASONS: [&str; 2] = [CREATED, NOT_CREATED];
 const DISABLED: &str = "RoutesDisabled";
 
-/// What the condition is to say.
+/// What the condition says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Content {
+pub struct ConditionContent {
     /// The status: true means that pods must not be put there.
     pub unavailable: bool,
-    /// For machines.
+    /// The machine-readable reason.
     pub reason: &'static str,
-    /// For people.
+    /// The text for people.
     pub message: &'static str,
 }
 
-const AVAILABLE: Content = Content { unavailable: false, reason: CREATED, message: "RouteController created a route" };
-const UNAVAILABLE: Content =
-    Content { unavailable: true, reason: NOT_CREATED, message: "RouteController failed to create a route" };
-const CLEARED: Content = Content {
+const AVAILABLE: ConditionContent =
+    ConditionContent { unavailable: false, reason: CREATED, message: "RouteController created a route" };
+const UNAVAILABLE: ConditionContent =
+    ConditionContent { unavailable: true, reason: NOT_CREATED, message: "RouteController failed to create a route" };
+const CLEARED: ConditionContent = ConditionContent {
     unavailable: false,
     reason: DISABLED,
     message: "Routes are not managed by the cloud controller of this cluster",
 };
 
-/// What to write so that the condition tells whether the node's routes exist, or `None` if it may stay as it is.
+/// What to write so that the condition says whether the node's routes exist; `None` if it may stay as it is.
 ///
 /// A status that is right is not written again. What a network plug-in says of itself (`CalicoIsUp`, `FlannelIsDown`) is
 /// left to the plug-in.
 #[must_use]
-pub fn tell(current: Option<&Condition>, routed: bool) -> Option<Content> {
+pub fn due(current: Option<&Condition>, routed: bool) -> Option<ConditionContent> {
     let wanted = if routed { AVAILABLE } else { UNAVAILABLE };
     let Some(current) = current else { return Some(wanted) };
     let status = if wanted.unavailable { ConditionStatus::True } else { ConditionStatus::False };
     let right = current.status == status && current.reason != DISABLED;
-    (!right && !is_plugins(&current.reason)).then_some(wanted)
+    (!right && !is_of_network_plugin(&current.reason)).then_some(wanted)
 }
 
 /// What to write to a node when routes are switched off: exactly the conditions that a route controller set to `True`
-/// become `False`, as nobody else would ever clear them.
+/// become `False`, as no other program would ever clear them.
 #[must_use]
-pub fn clear(current: Option<&Condition>) -> Option<Content> {
+pub fn clear(current: Option<&Condition>) -> Option<ConditionContent> {
     let stale = |condition: &Condition| {
         condition.status == ConditionStatus::True && ROUTE_REASONS.contains(&condition.reason.as_str())
     };
     current.is_some_and(stale).then_some(CLEARED)
 }
 
-fn is_plugins(reason: &str) -> bool {
+fn is_of_network_plugin(reason: &str) -> bool {
     reason.ends_with("IsUp") || reason.ends_with("IsDown")
 }
 
@@ -81,7 +82,7 @@ mod tests {
             (Some(says(False, "RoutesDisabled")), true, Some(AVAILABLE)),
         ];
         for (current, routed, expected) in cases {
-            assert_eq!(tell(current.as_ref(), routed), expected, "{current:?} {routed}");
+            assert_eq!(due(current.as_ref(), routed), expected, "{current:?} {routed}");
         }
     }
 

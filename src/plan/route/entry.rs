@@ -19,6 +19,29 @@ pub struct RouteEntry {
     pub description: String,
 }
 
+impl RouteEntry {
+    /// The instance that it leads to, if to exactly one and nothing else.
+    #[must_use]
+    pub fn instance(&self) -> Option<&str> {
+        match self.next_hops.as_slice() {
+            [(kind, id)] if kind.eq_ignore_ascii_case("instance") => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Whether the cloud is not changing it: only such entries can be removed.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        matches!(self.status.as_str(), "Available" | "Created")
+    }
+
+    /// Where it leads, for people.
+    #[must_use]
+    pub fn next_hops_text(&self) -> String {
+        self.next_hops.iter().map(|(kind, id)| format!("{kind} {id}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// One entry of a batch write. The next hop is always an ECS instance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RouteItem {

@@ -5,49 +5,53 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 
 use super::entry::RouteEntry;
-use super::{RouteNode, Table};
+use super::route_node::RouteNode;
 
-/// Who has which CIDR.
-pub(super) struct Claims<'a> {
-    pub nodes: &'a [RouteNode],
-    by_cidr: BTreeMap<IpNet, Vec<&'a RouteNode>>,
-    /// Nodes that do not say yet which instance they are, or which CIDR they have.
-    undecided: Vec<&'a RouteNode>,
+/// A route table with its custom entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableEntries {
+    /// `vtb-...`
+    pub id: String,
+    /// As listed.
+    pub entries: Vec<RouteEntry>,
 }
 
-impl<'a> Claims<'a> {
+/// Nodes by pod CIDR.
+pub(super) struct PodCidrIndex<'a> {
+    by_cidr: BTreeMap<IpNet, Vec<&'a RouteNode>>,
+    /// Nodes whose instance or pod CIDR is still to come.
+    incomplete: Vec<&'a RouteNode>,
+}
+
+impl<'a> PodCidrIndex<'a> {
     pub(super) fn of(nodes: &'a [RouteNode]) -> Self {
         let mut by_cidr: BTreeMap<IpNet, Vec<&RouteNode>> = BTreeMap::new();
         for (node, cidr) in nodes.iter().flat_map(|node| node.cidrs.iter().map(move |cidr| (node, cidr))) {
             by_cidr.entry(*cidr).or_default().push(node);
         }
-        Self { nodes, by_cidr, undecided: nodes.iter().filter(|node| is_undecided(node)).collect() }
+        Self { by_cidr, incomplete: nodes.iter().filter(|node| node.is_incomplete()).collect() }
     }
 
-    /// The nodes that have a CIDR.
-    pub(super) fn on(&self, cidr: &IpNet) -> impl Iterator<Item = &'a RouteNode> {
+    pub(super) fn nodes_with(&self, cidr: &IpNet) -> impl Iterator<Item = &'a RouteNode> {
         self.by_cidr.get(cidr).into_iter().flatten().copied()
     }
 
-    /// Whether an entry is, or may turn out to be, some node's; or is dealt with as that node's.
-    pub(super) fn need(&self, cidr: &IpNet, instance: &str, maker: &str) -> bool {
-        self.on(cidr).any(|node| node.wanted || is_undecided(node) || node.instance.as_deref() == Some(instance))
-            || self.undecided.iter().any(|node| node.name.starts_with(maker))
+    /// Whether an entry is, or may turn out to be, some node's; or is dealt with in the plan of that node.
+    pub(super) fn is_needed(&self, cidr: &IpNet, instance: &str, created_for: &str) -> bool {
+        let needs =
+            |node: &RouteNode| node.gets_routes || node.is_incomplete() || node.instance.as_deref() == Some(instance);
+        self.nodes_with(cidr).any(needs) || self.incomplete.iter().any(|node| node.name.starts_with(created_for))
     }
 }
 
-const fn is_undecided(node: &RouteNode) -> bool {
-    node.instance.is_none() || node.cidrs.is_empty()
-}
-
-/// A route table.
-pub(super) struct Listed<'a> {
+/// Entries of one table by destination.
+pub(super) struct TableIndex<'a> {
     pub id: &'a str,
     by_destination: BTreeMap<IpNet, Vec<&'a RouteEntry>>,
 }
 
-impl<'a> Listed<'a> {
-    pub(super) fn of(table: &'a Table) -> Self {
+impl<'a> TableIndex<'a> {
+    pub(super) fn of(table: &'a TableEntries) -> Self {
         let mut by_destination: BTreeMap<IpNet, Vec<&RouteEntry>> = BTreeMap::new();
         for entry in &table.entries {
             by_destination.entry(entry.destination.trunc()).or_default().push(entry);
@@ -103,8 +107,8 @@ mod tests {
     proptest! {
         #[test]
         fn an_index_finds_what_a_search_finds(cidrs in prop::collection::vec(some_cidr(), 0..20), one in some_cidr()) {
-            let table = Table { id: "vtb-1".into(), entries: cidrs.into_iter().map(entry).collect() };
-            let (listed, one) = (Listed::of(&table), one.trunc());
+            let table = TableEntries { id: "vtb-1".into(), entries: cidrs.into_iter().map(entry).collect() };
+            let (listed, one) = (TableIndex::of(&table), one.trunc());
             let same = table.entries.iter().find(|entry| entry.destination.trunc() == one);
             prop_assert_eq!(listed.entry(&one), same);
             let narrower = |entry: &&RouteEntry| one.contains(&entry.destination.trunc()) && entry.destination.trunc() != one;

@@ -1,16 +1,17 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::plan::inputs::{Condition, ConditionStatus, NodeView};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn rules(now: Duration) -> Rules {
+fn rules(now: Duration) -> RouteRules {
     // Whoever is not among the nodes has left for good, where a test says nothing else.
     let instances = ["old", "x", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    let gone = |name: &&str| (format!("i-{name}"), owners::Presence::Gone);
-    let owners = Owners { instances: instances.iter().map(gone).collect(), ..Owners::default() };
+    let gone = |name: &&str| (format!("i-{name}"), InstancePresence::Gone);
+    let evidence = OwnerEvidence { instances: instances.iter().map(gone).collect(), ..OwnerEvidence::default() };
     let cluster_cidrs = vec!["10.0.0.0/8".parse().unwrap()];
-    Rules { cluster_id: "c1".into(), cluster_cidrs, removals: 100, now, owners }
+    RouteRules { cluster_id: "c1".into(), cluster_cidrs, removals: 100, now, evidence }
 }
 
 fn cidr(number: usize) -> IpNet {
@@ -23,8 +24,8 @@ fn node(name: &str, instance: &str, number: usize) -> RouteNode {
         instance: Some(instance.into()),
         cidrs: vec![cidr(number)],
         malformed: Vec::new(),
-        wanted: true,
-        told: true,
+        gets_routes: true,
+        gets_condition: true,
         condition: None,
     }
 }
@@ -40,12 +41,12 @@ fn entry(destination: IpNet, instance: &str, maker: Option<&str>) -> RouteEntry 
     }
 }
 
-fn table(entries: Vec<RouteEntry>) -> Table {
-    Table { id: "vtb-1".into(), entries }
+fn table(entries: Vec<RouteEntry>) -> TableEntries {
+    TableEntries { id: "vtb-1".into(), entries }
 }
 
 /// What the cloud and the API server hold after a step, by the meaning of the step.
-fn apply(nodes: &mut [RouteNode], tables: &mut [Table], step: &RouteStep) {
+fn apply(nodes: &mut [RouteNode], tables: &mut [TableEntries], step: &RouteStep) {
     match step {
         RouteStep::Create { item, .. } => {
             let table = tables.iter_mut().find(|table| table.id == item.table_id).unwrap();
@@ -58,12 +59,12 @@ fn apply(nodes: &mut [RouteNode], tables: &mut [Table], step: &RouteStep) {
             let before = table.entries.len();
             table
                 .entries
-                .retain(|entry| entry.destination != item.destination || instance_of(entry) != Some(&item.instance_id));
+                .retain(|entry| entry.destination != item.destination || entry.instance() != Some(&item.instance_id));
             assert_eq!(table.entries.len() + 1, before, "deletes what was listed");
         }
-        RouteStep::Tell { node, routed } => {
+        RouteStep::SetCondition { node, routed } => {
             let node = nodes.iter_mut().find(|known| known.name == *node).unwrap();
-            let content = condition::tell(node.condition.as_ref(), *routed).unwrap();
+            let content = condition::due(node.condition.as_ref(), *routed).unwrap();
             let status = if content.unavailable { ConditionStatus::True } else { ConditionStatus::False };
             node.condition = Some(Condition { status, reason: content.reason.into(), since: None });
         }
@@ -71,22 +72,22 @@ fn apply(nodes: &mut [RouteNode], tables: &mut [Table], step: &RouteStep) {
 }
 
 fn once(nodes: &[RouteNode], entries: Vec<RouteEntry>) -> RoutePlan {
-    plan(nodes, &[table(entries)], &mut Memory::default(), &rules(Duration::ZERO))
+    plan(nodes, &[table(entries)], &mut RouteMemory::default(), &rules(Duration::ZERO))
 }
 
 /// The plan after an orphan has been seen for long enough.
-fn later(nodes: &[RouteNode], entries: &[RouteEntry], rules_then: &Rules) -> RoutePlan {
-    let (mut memory, tables) = (Memory::default(), [table(entries.to_vec())]);
-    let first = plan(nodes, &tables, &mut memory, &Rules { now: Duration::ZERO, ..rules_then.clone() });
-    assert!(!first.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. })), "one sighting removes nothing");
+fn later(nodes: &[RouteNode], entries: &[RouteEntry], rules_then: &RouteRules) -> RoutePlan {
+    let (mut memory, tables) = (RouteMemory::default(), [table(entries.to_vec())]);
+    let first = plan(nodes, &tables, &mut memory, &RouteRules { now: Duration::ZERO, ..rules_then.clone() });
+    assert!(!first.steps.iter().any(|step| step.deletes()), "one sighting removes nothing");
     plan(nodes, &tables, &mut memory, rules_then)
 }
 
 #[test]
-fn a_new_node_gets_a_marked_entry_in_every_table_and_is_told_when_all_are_there() {
+fn a_new_node_gets_a_marked_entry_in_every_table_and_has_its_condition_when_all_are_there() {
     let mut nodes = [node("a", "i-1", 1)];
-    let mut tables = [table(Vec::new()), Table { id: "vtb-2".into(), entries: Vec::new() }];
-    let mut memory = Memory::default();
+    let mut tables = [table(Vec::new()), TableEntries { id: "vtb-2".into(), entries: Vec::new() }];
+    let mut memory = RouteMemory::default();
     let first = plan(&nodes, &tables, &mut memory, &rules(Duration::ZERO));
     let text: Vec<String> = first.steps.iter().map(ToString::to_string).collect();
     assert_eq!(text, ["create route 10.1.1.0/24 -> i-1 in vtb-1", "create route 10.1.1.0/24 -> i-1 in vtb-2"]);
@@ -99,15 +100,15 @@ fn a_new_node_gets_a_marked_entry_in_every_table_and_is_told_when_all_are_there(
     assert!(third.steps.is_empty() && third.pending.contains("a"), "not usable yet: {third:?}");
     tables[1].entries[0].status = "Available".into();
     let told = plan(&nodes, &tables, &mut memory, &rules(MINUTE)).steps;
-    assert_eq!(told, [RouteStep::Tell { node: "a".into(), routed: true }]);
+    assert_eq!(told, [RouteStep::SetCondition { node: "a".into(), routed: true }]);
 }
 
 #[test]
 fn every_address_family_gets_its_entry() {
     let mut dual = node("a", "i-1", 1);
     dual.cidrs.push("fd00:1::/64".parse().unwrap());
-    let open = Rules { cluster_cidrs: Vec::new(), ..rules(Duration::ZERO) };
-    assert_eq!(plan(&[dual], &[table(Vec::new())], &mut Memory::default(), &open).steps.len(), 2);
+    let open = RouteRules { cluster_cidrs: Vec::new(), ..rules(Duration::ZERO) };
+    assert_eq!(plan(&[dual], &[table(Vec::new())], &mut RouteMemory::default(), &open).steps.len(), 2);
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn a_family_without_bounds_is_not_routed_unless_nothing_else_is_left() {
     let mut dual = node("a", "i-1", 1);
     dual.cidrs.push(six);
     let steps = once(&[dual.clone()], vec![entry(cidr(1), "i-1", None)]).steps;
-    assert_eq!(steps, [RouteStep::Tell { node: "a".into(), routed: true }], "IPv4 is all that was asked for");
+    assert_eq!(steps, [RouteStep::SetCondition { node: "a".into(), routed: true }], "IPv4 is all that was asked for");
     dual.cidrs = vec![six];
     assert!(matches!(&once(&[dual], Vec::new()).problems[..], [(_, RouteProblem::Outside { .. })]));
 }
@@ -131,20 +132,20 @@ fn node_views_are_compared_by_instance_whatever_the_form_of_their_provider_id() 
             ..NodeView::default()
         };
         let steps = once(&[RouteNode::of(&view)], vec![entry(cidr(1), "i-1", None)]).steps;
-        assert_eq!(steps, [RouteStep::Tell { node: "a".into(), routed: true }], "{id}");
+        assert_eq!(steps, [RouteStep::SetCondition { node: "a".into(), routed: true }], "{id}");
     }
 }
 
 #[test]
-fn foreign_entries_are_reported_and_left_alone() {
+fn foreign_entries_are_reported_and_never_touched() {
     let nodes = [node("a", "i-1", 1)];
     let conflict = once(&nodes, vec![entry(cidr(1), "i-foreign", None)]);
-    assert_eq!(conflict.steps, [RouteStep::Tell { node: "a".into(), routed: false }]);
+    assert_eq!(conflict.steps, [RouteStep::SetCondition { node: "a".into(), routed: false }]);
     assert!(matches!(&conflict.problems[..], [(_, RouteProblem::Conflict { .. })]), "{conflict:?}");
 
     let inside = entry("10.1.1.128/25".parse().unwrap(), "i-foreign", None);
     let overlap = later(&nodes, &[entry(cidr(1), "i-1", None), inside], &rules(MINUTE));
-    assert_eq!(overlap.steps, [RouteStep::Tell { node: "a".into(), routed: true }]);
+    assert_eq!(overlap.steps, [RouteStep::SetCondition { node: "a".into(), routed: true }]);
     assert!(matches!(&overlap.problems[..], [(_, RouteProblem::Overlap { .. })]), "{overlap:?}");
 
     let supernet = entry("10.1.0.0/16".parse().unwrap(), "i-foreign", None);
@@ -155,7 +156,7 @@ fn foreign_entries_are_reported_and_left_alone() {
 fn an_entry_of_ours_with_a_stale_instance_is_replaced() {
     let mut nodes = [node("a", "i-new", 1)];
     let mut tables = [table(vec![entry(cidr(1), "i-old", Some("a"))])];
-    let mut memory = Memory::default();
+    let mut memory = RouteMemory::default();
     let first = plan(&nodes, &tables, &mut memory, &rules(Duration::ZERO));
     assert!(matches!(&first.steps[..], [RouteStep::Delete { reason: DeleteReason::Replaced, .. }]), "{first:?}");
     apply(&mut nodes, &mut tables, &first.steps[0]);
@@ -167,18 +168,21 @@ fn an_entry_of_ours_with_a_stale_instance_is_replaced() {
 fn two_nodes_with_one_cidr_do_not_fight() {
     let nodes = [node("a", "i-1", 1), node("b", "i-2", 1)];
     let nothing = once(&nodes, Vec::new());
-    assert!(nothing.steps.iter().all(|step| matches!(step, RouteStep::Tell { routed: false, .. })), "{nothing:?}");
+    assert!(
+        nothing.steps.iter().all(|step| matches!(step, RouteStep::SetCondition { routed: false, .. })),
+        "{nothing:?}"
+    );
     let held = once(&nodes, vec![entry(cidr(1), "i-1", Some("a"))]);
     assert!(!held.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. } | RouteStep::Create { .. })));
     assert!(matches!(&held.problems[..], [(node, RouteProblem::Shared { .. })] if node == "b"), "{held:?}");
 }
 
 #[test]
-fn orphans_go_only_with_a_proof_and_a_second_look() {
+fn orphans_are_removed_only_with_a_proof_and_a_second_observation() {
     let nodes = [node("a", "i-1", 1)];
     let deleted = |entries: &[RouteEntry]| -> usize {
         let plan = later(&nodes, entries, &rules(MINUTE));
-        plan.steps.iter().filter(|step| matches!(step, RouteStep::Delete { .. })).count()
+        plan.steps.iter().filter(|step| step.deletes()).count()
     };
     assert_eq!(deleted(&[entry(cidr(2), "i-2", Some("gone"))]), 1);
     assert_eq!(deleted(&[entry(cidr(2), "i-2", None)]), 0, "no mark");
@@ -196,66 +200,65 @@ fn orphans_go_only_with_a_proof_and_a_second_look() {
 
 #[test]
 fn what_was_seen_as_a_nodes_own_goes_with_the_node() {
-    let (tables, mut memory) = ([table(vec![entry(cidr(1), "i-1", None)])], Memory::default());
+    let (tables, mut memory) = ([table(vec![entry(cidr(1), "i-1", None)])], RouteMemory::default());
     let (with, without) = ([node("a", "i-1", 1), node("b", "i-2", 2)], [node("b", "i-2", 2)]);
     let mut at = |nodes: &[RouteNode], seconds| plan(nodes, &tables, &mut memory, &rules(Duration::from_secs(seconds)));
-    assert!(at(&with, 0).doomed.is_empty());
-    assert!(at(&without, 10).doomed.contains("a"));
-    assert!(at(&without, 25).steps.iter().any(|step| matches!(step, RouteStep::Delete { .. })));
+    assert!(at(&with, 0).unconfirmed.is_empty());
+    assert!(at(&without, 10).unconfirmed[0].node() == "a");
+    assert!(at(&without, 25).steps.iter().any(|step| step.deletes()));
 }
 
 #[test]
-fn silent_excluded_and_deleted_nodes_keep_their_entries_and_get_no_new_ones() {
-    let quiet = RouteNode { wanted: false, ..node("a", "i-1", 1) };
+fn unknown_excluded_and_deleted_nodes_keep_their_entries_and_get_no_new_ones() {
+    let quiet = RouteNode { gets_routes: false, ..node("a", "i-1", 1) };
     let kept = later(std::slice::from_ref(&quiet), &[entry(cidr(1), "i-1", Some("a"))], &rules(MINUTE));
-    assert!(!kept.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. })));
+    assert!(!kept.steps.iter().any(|step| step.deletes()));
     assert_eq!(once(&[quiet], Vec::new()).steps, []);
     let unidentified = RouteNode { instance: None, ..node("a", "i-1", 1) };
     let registering = later(&[unidentified, node("b", "i-2", 2)], &[entry(cidr(1), "i-1", Some("a"))], &rules(MINUTE));
-    assert!(!registering.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. })), "{registering:?}");
+    assert!(!registering.steps.iter().any(|step| step.deletes()), "{registering:?}");
 }
 
 #[test]
 fn an_empty_node_list_removes_nothing() {
     let broken = later(&[], &[entry(cidr(1), "i-1", Some("a"))], &rules(MINUTE));
-    assert_eq!((broken.steps, broken.kept.len()), (Vec::new(), 1), "held back, not forgotten");
+    assert_eq!((broken.steps, broken.withheld.len()), (Vec::new(), 1), "held back, not forgotten");
 }
 
 #[test]
 fn a_node_that_vanished_without_being_deleted_keeps_its_entry_as_long_as_its_instance_lives() {
     let (others, entries) = ([node("b", "i-2", 2)], [entry(cidr(1), "i-1", Some("a"))]);
-    let with = |deleted: &[&str], presence: Option<owners::Presence>| {
+    let with = |deleted: &[&str], presence: Option<InstancePresence>| {
         let deleted = deleted.iter().map(|name| (*name).to_owned()).collect();
         let instances = presence.map(|presence| ("i-1".to_owned(), presence)).into_iter().collect();
-        let rules = Rules { owners: Owners { deleted, instances }, ..rules(MINUTE) };
+        let rules = RouteRules { evidence: OwnerEvidence { deleted, instances }, ..rules(MINUTE) };
         let plan = later(&others, &entries, &rules);
-        let suspects = owners::suspects(&others, &[table(entries.to_vec())], &Memory::default(), &rules);
-        let removed = plan.steps.iter().any(|step| matches!(step, RouteStep::Delete { .. }));
-        (removed, plan.kept.into_iter().map(|kept| kept.why).next(), suspects.len())
+        let removed = plan.steps.iter().any(|step| step.deletes());
+        (removed, plan.withheld.first().map(|orphan| orphan.why.clone()), plan.unasked.len())
     };
-    let unknown = || owners::Presence::Unknown("denied".into());
-    assert_eq!(with(&[], Some(owners::Presence::Shown)), (false, Some(owners::Keep::Lives), 1));
-    assert_eq!(with(&[], Some(unknown())), (false, Some(owners::Keep::Unknown("denied".into())), 1));
-    assert!(matches!(with(&[], None), (false, Some(owners::Keep::Unknown(_)), 1)), "nothing goes unasked");
-    assert_eq!(with(&[], Some(owners::Presence::Gone)), (true, None, 1));
-    assert_eq!(with(&["a"], Some(owners::Presence::Shown)), (true, None, 0), "it was deleted before our eyes");
+    let unknown = || InstancePresence::Unknown("denied".into());
+    assert_eq!(with(&[], Some(InstancePresence::Exists)), (false, Some(MissingProof::InstanceExists), 0));
+    assert_eq!(with(&[], Some(unknown())), (false, Some(MissingProof::InstanceUnknown("denied".into())), 0));
+    assert!(with(&[], None) == (false, Some(MissingProof::NotAsked), 1), "nothing goes unasked");
+    assert_eq!(with(&[], Some(InstancePresence::Gone)), (true, None, 0));
+    assert_eq!(with(&["a"], Some(InstancePresence::Exists)), (true, None, 0), "it was deleted before our eyes");
 
     let renamed = [node("a", "i-2", 2)];
     let plan = later(&renamed, &entries, &rules(MINUTE));
-    assert!(plan.kept.is_empty(), "a node of that name is there, on another instance: {plan:?}");
+    assert!(plan.withheld.is_empty(), "a node of that name is there, on another instance: {plan:?}");
 }
 
 #[test]
-fn mass_removal_is_held_back() {
+fn mass_removal_is_withheld() {
     let entries: Vec<_> = (2..10).map(|number| entry(cidr(number), "i-x", Some("gone"))).collect();
-    let plan = later(&[node("a", "i-1", 1)], &entries, &Rules { removals: 3, ..rules(MINUTE) });
-    let removed = plan.steps.iter().filter(|step| matches!(step, RouteStep::Delete { .. })).count();
-    assert_eq!((removed, plan.held_back.len()), (3, 5));
+    let plan = later(&[node("a", "i-1", 1)], &entries, &RouteRules { removals: 3, ..rules(MINUTE) });
+    let removed = plan.steps.iter().filter(|step| step.deletes()).count();
+    assert_eq!((removed, plan.over_limit.len()), (3, 5));
 }
 
 #[test]
 fn a_full_table_is_left_alone_until_it_has_room() {
-    let (nodes, mut memory) = ([node("a", "i-1", 1)], Memory::default());
+    let (nodes, mut memory) = ([node("a", "i-1", 1)], RouteMemory::default());
     let full = table(vec![entry("172.16.0.0/24".parse().unwrap(), "i-9", None)]);
     memory.table_is_full(&full, Duration::ZERO);
     let refused = plan(&nodes, std::slice::from_ref(&full), &mut memory, &rules(MINUTE));
@@ -269,7 +272,7 @@ fn outside_the_cluster_nothing_is_made() {
     let mut outside = node("a", "i-1", 1);
     outside.cidrs = vec!["192.168.0.0/24".parse().unwrap()];
     let plan = once(&[outside], Vec::new());
-    assert_eq!(plan.steps, [RouteStep::Tell { node: "a".into(), routed: false }]);
+    assert_eq!(plan.steps, [RouteStep::SetCondition { node: "a".into(), routed: false }]);
     assert!(plan.problems[0].1.to_string().contains("10.0.0.0/8"));
 }
 
@@ -281,7 +284,12 @@ fn some_nodes() -> impl Strategy<Value = Vec<RouteNode>> {
             let make = |(name, (instance, number, known, silent, excluded)): Seed| {
                 let made: RouteNode = node(&format!("n{name}"), &format!("i-{instance}"), number);
                 let instance = made.instance.clone().filter(|_| known);
-                RouteNode { instance, wanted: !silent && !excluded && known, told: !excluded && known, ..made }
+                RouteNode {
+                    instance,
+                    gets_routes: !silent && !excluded && known,
+                    gets_condition: !excluded && known,
+                    ..made
+                }
             };
             nodes.into_iter().map(make).collect()
         })
@@ -306,17 +314,17 @@ proptest! {
         killed_after in 0_usize..8,
     ) {
         let mut nodes = nodes;
-        let mut tables = [table(entries.clone()), Table { id: "vtb-2".into(), entries: custom.clone() }];
+        let mut tables = [table(entries.clone()), TableEntries { id: "vtb-2".into(), entries: custom.clone() }];
         let foreign = |table: &[RouteEntry], nodes: &[RouteNode]| -> Vec<RouteEntry> {
-            let right = |entry: &RouteEntry| nodes.iter().any(|n| instance_of(entry).is_some_and(|id| n.has(&entry.destination, id)));
+            let right = |entry: &RouteEntry| nodes.iter().any(|n| entry.instance().is_some_and(|id| n.has(&entry.destination, id)));
             table.iter().filter(|entry| entry.description.is_empty() || right(entry)).cloned().collect()
         };
         let untouchable = [foreign(&entries, &nodes), foreign(&custom, &nodes)];
 
-        let mut memory = Memory::default();
+        let mut memory = RouteMemory::default();
         let first = plan(&nodes, &tables, &mut memory, &rules(Duration::ZERO));
         for step in first.steps.iter().take(killed_after) { apply(&mut nodes, &mut tables, step); }
-        let mut memory = Memory::default();
+        let mut memory = RouteMemory::default();
         for round in 1..8 {
             for step in plan(&nodes, &tables, &mut memory, &rules(MINUTE * round)).steps {
                 apply(&mut nodes, &mut tables, &step);
@@ -326,8 +334,8 @@ proptest! {
         prop_assert_eq!(&last.steps, &vec![]);
         for (table, untouchable) in tables.iter().zip(&untouchable) {
             prop_assert!(untouchable.iter().all(|entry| table.entries.contains(entry)), "{table:?}");
-            for node in nodes.iter().filter(|node| node.wanted) {
-                let routed = table.entries.iter().any(|e| instance_of(e).is_some_and(|id| node.has(&e.destination, id)));
+            for node in nodes.iter().filter(|node| node.gets_routes) {
+                let routed = table.entries.iter().any(|e| e.instance().is_some_and(|id| node.has(&e.destination, id)));
                 prop_assert!(routed || last.problems.iter().any(|(name, _)| *name == node.name), "{node:?} {table:?}");
             }
         }
@@ -371,8 +379,8 @@ struct Driven {
     /// Entries, and when they were made.
     entries: Vec<(RouteEntry, Duration)>,
     late: Duration,
-    sight: table_cache::Sight,
-    memory: Memory,
+    cache: table_cache::RouteTableCache,
+    memory: RouteMemory,
     now: Duration,
     /// Entries that were made and that no list has shown since, and when.
     unseen: Vec<(IpNet, Duration)>,
@@ -382,8 +390,8 @@ struct Driven {
 impl Driven {
     fn new() -> Self {
         let (nodes, entries, unseen) = (Vec::new(), Vec::new(), Vec::new());
-        let (sight, memory) = (table_cache::Sight::default(), Memory::default());
-        Self { nodes, entries, late: Duration::ZERO, sight, memory, now: Duration::ZERO, unseen, looks: 0 }
+        let (cache, memory) = (table_cache::RouteTableCache::default(), RouteMemory::default());
+        Self { nodes, entries, late: Duration::ZERO, cache, memory, now: Duration::ZERO, unseen, looks: 0 }
     }
 
     fn happens(&mut self, event: Event) {
@@ -411,18 +419,19 @@ impl Driven {
         self.entries.iter().any(|(entry, _)| entry.destination == *destination)
     }
 
-    fn list(&mut self) -> Vec<Table> {
+    fn list(&mut self) -> Vec<TableEntries> {
         let late = std::mem::take(&mut self.late);
         let shown = self.entries.iter().filter(|(_, made)| late.is_zero() || self.now.saturating_sub(*made) >= late);
         vec![table(shown.map(|(entry, _)| entry.clone()).collect())]
     }
 
     fn pass(&mut self, everything: bool) {
-        let recalled = self.sight.recall(self.now).filter(|_| !everything);
-        let plan_of = |tables: &[Table], memory: &mut Memory| plan(&self.nodes, tables, memory, &rules(self.now));
+        let recalled = self.cache.get(self.now).filter(|_| !everything);
+        let plan_of =
+            |tables: &[TableEntries], memory: &mut RouteMemory| plan(&self.nodes, tables, memory, &rules(self.now));
         let known = recalled.map(|tables| plan_of(&tables, &mut self.memory.clone()));
-        let known = known.filter(|plan| self.sight.suffices(plan));
-        let due = self.unseen.iter().any(|(_, made)| self.now.saturating_sub(*made) >= table_cache::LOOK_AGAIN);
+        let known = known.filter(|plan| self.cache.suffices(plan));
+        let due = self.unseen.iter().any(|(_, made)| self.now.saturating_sub(*made) >= table_cache::RECHECK_AFTER);
         assert!(known.is_none() || !due, "what was made is looked at");
         let (plan, looked) = match known {
             Some(plan) => (plan, None),
@@ -430,35 +439,34 @@ impl Driven {
                 let (now, list) = (self.now, self.list());
                 let shown = |cidr: &IpNet| list[0].entries.iter().any(|entry| entry.destination == *cidr);
                 let late = |(cidr, made): &(IpNet, Duration)| {
-                    !shown(cidr) && now.saturating_sub(*made) < table_cache::LOOK_AGAIN
+                    !shown(cidr) && now.saturating_sub(*made) < table_cache::RECHECK_AFTER
                 };
                 self.unseen.retain(late);
                 self.looks += 1;
-                let tables = self.sight.look(list.clone(), now);
+                let tables = self.cache.store(list.clone(), now);
                 (plan(&self.nodes, &tables, &mut self.memory, &rules(now)), Some(list))
             }
         };
         for step in plan.steps {
             match (step, &looked) {
-                (RouteStep::Create { item, .. }, _) if self.holds(&item.destination) => self.sight.forget(),
+                (RouteStep::Create { item, .. }, _) if self.holds(&item.destination) => self.cache.invalidate(),
                 (RouteStep::Create { item, node }, _) => {
                     let made = entry(item.destination, &item.instance_id, None);
                     self.entries.push((RouteEntry { description: item.description.clone(), ..made }, self.now));
-                    self.sight.made(&item, &node, self.now);
+                    self.cache.add(&item, &node, self.now);
                     self.unseen.push((item.destination, self.now));
                 }
                 (RouteStep::Delete { item, .. }, Some(list)) => {
                     let is = |entry: &RouteEntry| {
-                        entry.destination == item.destination && instance_of(entry) == Some(&item.instance_id)
+                        entry.destination == item.destination && entry.instance() == Some(&item.instance_id)
                     };
                     assert!(list[0].entries.iter().any(is), "it was there a moment ago");
-                    self.sight.forget();
+                    self.cache.invalidate();
                     self.entries.retain(|(entry, _)| !is(entry));
                 }
-                (RouteStep::Tell { node, routed }, Some(list)) => {
+                (RouteStep::SetCondition { node, routed }, Some(list)) => {
                     let node = self.nodes.iter_mut().find(|known| known.name == node).unwrap();
-                    let has =
-                        |entry: &RouteEntry| instance_of(entry).is_some_and(|id| node.has(&entry.destination, id));
+                    let has = |entry: &RouteEntry| entry.instance().is_some_and(|id| node.has(&entry.destination, id));
                     assert!(!routed || list[0].entries.iter().any(has), "it was there a moment ago");
                     let status = if routed { ConditionStatus::False } else { ConditionStatus::True };
                     node.condition = Some(Condition { status, reason: "RouteCreated".into(), since: None });
@@ -504,7 +512,7 @@ proptest! {
             driven.happens(event);
             for theirs in &foreign {
                 let left = |(entry, _): &(RouteEntry, Duration)| {
-                    entry.destination == *theirs && instance_of(entry) == Some("i-99")
+                    entry.destination == *theirs && entry.instance() == Some("i-99")
                 };
                 prop_assert!(driven.entries.iter().any(left), "{theirs} is not ours");
             }
@@ -517,7 +525,7 @@ proptest! {
         let last = plan(&driven.nodes, &tables, &mut driven.memory, &rules(driven.now));
         prop_assert_eq!(last.steps, vec![]);
         for node in &driven.nodes {
-            let routed = tables[0].entries.iter().any(|e| instance_of(e).is_some_and(|id| node.has(&e.destination, id)));
+            let routed = tables[0].entries.iter().any(|e| e.instance().is_some_and(|id| node.has(&e.destination, id)));
             prop_assert!(routed || last.problems.iter().any(|(name, _)| *name == node.name), "{node:?} {tables:?}");
         }
     }

@@ -1,14 +1,14 @@
-//! Which route tables there are, and what they hold.
+//! Which route tables routes go into, and their entries.
 
 use thiserror::Error;
 
-use crate::alibaba::vpc::{RouteTable, Vpc};
+use crate::alibaba::vpc::RouteTable;
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
 use crate::plan::location::CloudLocation;
-use crate::plan::route::Table;
+use crate::plan::route::TableEntries;
 
-/// Why routes cannot be looked at.
+/// Why the route tables cannot be read.
 #[derive(Clone, Debug, Error)]
 pub enum TablesFault {
     /// The cloud did not answer.
@@ -33,43 +33,29 @@ pub enum TablesFault {
     },
 }
 
-/// The tables that routes go into, with their entries.
-pub(super) async fn tables(
-    cloud: &CloudClient,
-    place: &CloudLocation,
-    config: &Config,
-) -> Result<Vec<Table>, TablesFault> {
-    let ids = table_ids(cloud, place, config).await?;
-    Ok(read(cloud, &ids).await?)
-}
-
 /// The tables that routes go into.
-pub(super) async fn table_ids(
+pub(super) async fn ids(
     cloud: &CloudClient,
-    place: &CloudLocation,
+    location: &CloudLocation,
     config: &Config,
 ) -> Result<Vec<String>, TablesFault> {
     match config.route.table_ids.as_slice() {
-        [] => Ok(vec![the_only(&place.vpc_id, cloud.vpc.describe_route_tables(&place.vpc_id).await?)?]),
+        [] => Ok(vec![the_only(&location.vpc_id, cloud.vpc.describe_route_tables(&location.vpc_id).await?)?]),
         stated => Ok(stated.to_vec()),
     }
 }
 
 /// These tables with their entries.
-pub(super) async fn read(cloud: &CloudClient, ids: &[String]) -> Result<Vec<Table>, Fault> {
+pub(super) async fn read(cloud: &CloudClient, ids: &[String]) -> Result<Vec<TableEntries>, Fault> {
     let mut tables = Vec::new();
     for id in ids {
-        tables.push(table(&cloud.vpc, id.clone()).await?);
+        let entries = cloud.vpc.describe_route_entries(id).await?;
+        tables.push(TableEntries { id: id.clone(), entries });
     }
     Ok(tables)
 }
 
-async fn table(vpc: &Vpc, id: String) -> Result<Table, Fault> {
-    let entries = vpc.describe_route_entries(&id).await?;
-    Ok(Table { id, entries })
-}
-
-/// With several tables it is not for us to guess which ones the nodes use.
+/// With several tables the program does not guess which ones the nodes use.
 fn the_only(vpc: &str, tables: Vec<RouteTable>) -> Result<String, TablesFault> {
     match tables.as_slice() {
         [] => Err(TablesFault::None { vpc: vpc.to_owned() }),

@@ -1,0 +1,83 @@
+//! Whether an orphaned entry of ours may be removed.
+//!
+//! That the API server does not show a node proves little: one that was restored from an old backup does not show what
+//! came later, and the pods there still run. So an entry is removed only if the API server reported the node's deletion,
+//! or if the cloud no longer has the instance. What lacks both proofs is for people to judge, and for the command `gc`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::route_node::RouteNode;
+
+/// What is known of nodes that the API server does not show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerEvidence {
+    /// Names of nodes whose deletion the API server reported.
+    pub deleted: BTreeSet<String>,
+    /// Instances that the cloud was asked about.
+    pub instances: BTreeMap<String, InstancePresence>,
+}
+
+/// What the cloud says of an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstancePresence {
+    /// It exists.
+    Exists,
+    /// It does not exist, by an answer that proves it.
+    Gone,
+    /// The answer proves nothing, because of this.
+    Unknown(String),
+}
+
+/// Why an orphan is not removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MissingProof {
+    /// A cluster without nodes has no API server to say so.
+    NoNodes,
+    /// The instance exists.
+    InstanceExists,
+    /// It is not known whether the instance exists.
+    InstanceUnknown(String),
+    /// The cloud was not asked about the instance yet.
+    NotAsked,
+}
+
+impl fmt::Display for MissingProof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNodes => f.write_str(
+                "the API server shows no node at all; once it shows one, entries whose instances are released are removed",
+            ),
+            Self::InstanceExists => f.write_str(
+                "the API server does not show the node, as after a restore from an old backup, but its instance exists; the \
+                 entry is removed when the instance is released, or by alicloud-ccm gc --delete",
+            ),
+            Self::NotAsked => Self::InstanceUnknown("it was not asked about yet".to_owned()).fmt(f),
+            Self::InstanceUnknown(why) => write!(
+                f,
+                "the API server does not show the node, and whether its instance exists is not known ({why}); the entry is \
+                 removed when the cloud proves that the instance is released, or by alicloud-ccm gc --delete"
+            ),
+        }
+    }
+}
+
+impl OwnerEvidence {
+    /// What speaks against removing an orphan that was created for this node, and leads to this instance.
+    pub(super) fn missing_proof(&self, nodes: &[RouteNode], node: &str, instance: &str) -> Option<MissingProof> {
+        if nodes.is_empty() {
+            return Some(MissingProof::NoNodes);
+        }
+        // Marks may hold only the beginning of a long name.
+        let shown = |known: &RouteNode| known.name.starts_with(node) || known.instance.as_deref() == Some(instance);
+        if nodes.iter().any(shown) || self.deleted.iter().any(|name| name.starts_with(node)) {
+            return None;
+        }
+        match self.instances.get(instance) {
+            Some(InstancePresence::Gone) => None,
+            Some(InstancePresence::Exists) => Some(MissingProof::InstanceExists),
+            Some(InstancePresence::Unknown(why)) => Some(MissingProof::InstanceUnknown(why.clone())),
+            None => Some(MissingProof::NotAsked),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What a plan of routes consists of, and how people read it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use ipnet::IpNet;
+use thiserror::Error;
+
+use super::entry::RouteItem;
+use super::orphan_proof::MissingProof;
+use crate::plan::PlanLine;
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteStep {
+    /// Removes an entry.
+    Delete {
+        /// The entry.
+        item: RouteItem,
+        /// The node that it was created for.
+        node: String,
+        /// Why.
+        reason: DeleteReason,
+    },
+    /// Creates an entry.
+    Create {
+        /// The entry.
+        item: RouteItem,
+        /// The node that needs it.
+        node: String,
+    },
+    /// Writes the condition `NetworkUnavailable`.
+    SetCondition {
+        /// The node.
+        node: String,
+        /// Whether all its routes exist.
+        routed: bool,
+    },
+}
+
+/// Why an entry is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteReason {
+    /// No node has this CIDR and this instance.
+    Orphaned,
+    /// The node has another instance now.
+    Replaced,
+}
+
+impl fmt::Display for RouteStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entry = |item: &RouteItem| format!("{} -> {} in {}", item.destination, item.instance_id, item.table_id);
+        match self {
+            Self::Delete { item, node, reason: DeleteReason::Orphaned } => {
+                write!(f, "delete route {}: it was created for node {node}, and no node needs it", entry(item))
+            }
+            Self::Delete { item, reason: DeleteReason::Replaced, .. } => {
+                write!(f, "delete route {}: the node has another instance now", entry(item))
+            }
+            Self::Create { item, .. } => write!(f, "create route {}", entry(item)),
+            Self::SetCondition { routed: true, .. } => {
+                f.write_str("set condition NetworkUnavailable=False (RouteCreated)")
+            }
+            Self::SetCondition { .. } => f.write_str("set condition NetworkUnavailable=True (NoRouteCreated)"),
+        }
+    }
+}
+
+impl RouteStep {
+    /// The node that the step is about.
+    #[must_use]
+    pub fn node(&self) -> &str {
+        match self {
+            Self::Delete { node, .. } | Self::Create { node, .. } | Self::SetCondition { node, .. } => node,
+        }
+    }
+
+    /// Whether an entry is taken away.
+    #[must_use]
+    pub const fn deletes(&self) -> bool {
+        matches!(self, Self::Delete { .. })
+    }
+
+    /// Whether an entry is created.
+    #[must_use]
+    pub const fn creates(&self) -> bool {
+        matches!(self, Self::Create { .. })
+    }
+
+    /// The entry that is created or removed.
+    #[must_use]
+    pub const fn item(&self) -> Option<&RouteItem> {
+        match self {
+            Self::Delete { item, .. } | Self::Create { item, .. } => Some(item),
+            Self::SetCondition { .. } => None,
+        }
+    }
+}
+
+/// Why a node has not all its routes, or not all its pod addresses, for its event.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum RouteProblem {
+    /// The CIDR cannot be parsed.
+    #[error("pod CIDR {given:?} cannot be routed; an IPv4 or IPv6 network is needed")]
+    Malformed {
+        /// As in `spec.podCIDRs`.
+        given: String,
+    },
+    /// Outside `route.cluster_cidrs`.
+    #[error("pod CIDR {cidr} is outside route.cluster_cidrs ({allowed}); no route is created")]
+    Outside {
+        /// The pod CIDR.
+        cidr: IpNet,
+        /// The setting.
+        allowed: String,
+    },
+    /// Two nodes, one CIDR.
+    #[error("pod CIDR {cidr} is also that of node {other}; no route is created until one of them is removed")]
+    Shared {
+        /// The pod CIDR.
+        cidr: IpNet,
+        /// The other node.
+        other: String,
+    },
+    /// An unmanaged entry has the CIDR.
+    #[error(
+        "route {cidr} in {table} leads to {next_hop} and is not known to be this cluster's; the controller leaves it alone, \
+         remove it to get the node its route"
+    )]
+    Conflict {
+        /// The pod CIDR.
+        cidr: IpNet,
+        /// The table.
+        table: String,
+        /// Where it leads.
+        next_hop: String,
+    },
+    /// An unmanaged entry takes a part of the CIDR away.
+    #[error(
+        "route {inside} -> {next_hop} in {table} takes a part of pod CIDR {cidr} away; the controller leaves it alone"
+    )]
+    Overlap {
+        /// The pod CIDR.
+        cidr: IpNet,
+        /// The narrower entry.
+        inside: IpNet,
+        /// The table.
+        table: String,
+        /// Where it leads.
+        next_hop: String,
+    },
+    /// No room.
+    #[error("{table} is full at {entries} entries; raise the quota or remove entries, then the route is created")]
+    Full {
+        /// The table.
+        table: String,
+        /// How many entries it had.
+        entries: usize,
+    },
+}
+
+impl RouteProblem {
+    /// Whether the node has no route because of it.
+    #[must_use]
+    pub const fn blocks(&self) -> bool {
+        !matches!(self, Self::Overlap { .. })
+    }
+}
+
+/// An orphan that is not removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WithheldOrphan {
+    /// The deletion.
+    pub step: RouteStep,
+    /// Why it is withheld.
+    pub why: MissingProof,
+}
+
+impl fmt::Display for WithheldOrphan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.step, self.why)
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoutePlan {
+    /// The writes, in order: deletions, creations, conditions.
+    pub steps: Vec<RouteStep>,
+    /// What is wrong, by node.
+    pub problems: Vec<(String, RouteProblem)>,
+    /// Nodes whose entries the cloud is changing.
+    pub pending: BTreeSet<String>,
+    /// Deletions that follow if a second observation, some seconds later, still finds them due.
+    pub unconfirmed: Vec<RouteStep>,
+    /// Deletions that are more than allowed within the period.
+    pub over_limit: Vec<RouteStep>,
+    /// Deletions of orphans that lack a proof.
+    pub withheld: Vec<WithheldOrphan>,
+    /// Instances that the cloud must be asked about before those can be judged.
+    pub unasked: BTreeSet<String>,
+}
+
+impl RoutePlan {
+    /// The plan as people read it.
+    #[must_use]
+    pub fn lines(&self) -> Vec<PlanLine> {
+        let line =
+            |node: &str, text, destroys| PlanLine { controller: "route", object: node.to_owned(), text, destroys };
+        let problems = self.problems.iter().map(|(node, problem)| line(node, problem.to_string(), false));
+        let over_limit = self.over_limit.iter().map(|step| line(step.node(), format!("withheld: {step}"), false));
+        let orphans = self.withheld.iter().map(|orphan| line(orphan.step.node(), format!("withheld: {orphan}"), false));
+        let steps = self.steps.iter().map(|step| line(step.node(), step.to_string(), step.deletes()));
+        let unconfirmed = self
+            .unconfirmed
+            .iter()
+            .map(|step| line(step.node(), format!("{step}; done if a second look confirms it"), true));
+        problems.chain(over_limit).chain(orphans).chain(steps).chain(unconfirmed).collect()
+    }
+}
