@@ -1,7 +1,7 @@
 //! Leadership as a value with a deadline.
 //!
 //! A write to the cloud or to Kubernetes takes a [`Permit`], and only a [`Fence`] gives one out. So there is no way to
-//! write without having asked, and a permit tells how long a write may last before somebody else could lead.
+//! write without having asked, and a permit tells how long a write may last before another replica could lead.
 
 use std::time::Duration;
 
@@ -11,26 +11,24 @@ use tokio::time::Instant;
 
 use crate::clock::suspended;
 
-/// What the holder of the lease (or the absence of an election) says: writes may last until then.
+/// Until when writes may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Deadline {
-    /// If the machine stays awake.
-    until: Instant,
-    /// How long the machine had been suspended when this was said. What is slept away later brings the end nearer, since
-    /// instants do not count it and other copies do not sleep.
+    /// If the machine stays awake; `None` without an election.
+    until: Option<Instant>,
+    /// How long the machine had been suspended when the deadline was set. A later suspension brings the end nearer, since
+    /// instants do not count it and other replicas are awake.
     suspended: Duration,
 }
 
 impl Deadline {
-    /// What is left, on a machine that has been suspended for so long by now.
+    /// What is left, on a machine that has been suspended for `suspended` by now.
     fn left(&self, suspended: Duration) -> Duration {
+        let Some(until) = self.until else { return Duration::MAX };
         let asleep = suspended.saturating_sub(self.suspended);
-        self.until.saturating_duration_since(Instant::now()).saturating_sub(asleep)
+        until.saturating_duration_since(Instant::now()).saturating_sub(asleep)
     }
 }
-
-/// Far enough away to stand for "no election, no deadline".
-const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Made once per process: the keeper extends and withdraws, the fence gives out permits.
 #[must_use]
@@ -46,14 +44,14 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Nobody else can lead before `until`.
+    /// No other replica can lead before `until`.
     pub fn lead_until(&self, until: Instant) {
-        self.sender.send_replace(Some(Deadline { until, suspended: suspended() }));
+        self.sender.send_replace(Some(Deadline { until: Some(until), suspended: suspended() }));
     }
 
     /// There is no election: writes are always allowed.
     pub fn lead_unbounded(&self) {
-        self.lead_until(Instant::now() + UNBOUNDED);
+        self.sender.send_replace(Some(Deadline { until: None, suspended: suspended() }));
     }
 
     /// This process no longer leads; no new permit is given from now on.
@@ -86,7 +84,7 @@ impl Fence {
         }
     }
 
-    /// Whether this process leads at this moment.
+    /// Whether this process leads now.
     #[must_use]
     pub fn leads(&self) -> bool {
         matches!(*self.receiver.borrow(), Some(deadline) if !deadline.left(suspended()).is_zero())
@@ -95,13 +93,15 @@ impl Fence {
     /// Completes when leadership is withdrawn or runs out.
     pub async fn lost(&mut self) {
         loop {
-            let deadline = *self.receiver.borrow_and_update();
-            let Some(Deadline { until, .. }) = deadline else { return };
-            tokio::select! {
-                () = tokio::time::sleep_until(until) => {
-                    let renewed = matches!(*self.receiver.borrow(), Some(later) if later.until > until);
-                    if !renewed { return }
+            let Some(deadline) = *self.receiver.borrow_and_update() else { return };
+            let expired = async {
+                match deadline.until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
                 }
+            };
+            tokio::select! {
+                () = expired => if *self.receiver.borrow() == Some(deadline) { return },
                 changed = self.receiver.changed() => if changed.is_err() { return },
             }
         }
@@ -146,7 +146,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn permits_end_before_the_lease_does() {
         let (keeper, fence) = fence();
-        assert!(fence.permit(Duration::ZERO).is_err(), "nobody leads at first");
+        assert!(fence.permit(Duration::ZERO).is_err(), "no replica leads at first");
         keeper.lead_until(Instant::now() + Duration::from_secs(10));
         assert!(fence.permit(Duration::from_secs(10)).is_ok());
         assert!(fence.permit(Duration::from_secs(11)).is_err(), "could outlast the lease");
@@ -157,12 +157,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_that_was_slept_away_is_gone() {
+    async fn a_suspension_shortens_what_is_left() {
         let ten = Duration::from_secs(10);
-        let deadline = Deadline { until: Instant::now() + ten, suspended: ten };
-        assert_eq!(deadline.left(ten), ten, "what was slept before does not matter");
+        let deadline = Deadline { until: Some(Instant::now() + ten), suspended: ten };
+        assert_eq!(deadline.left(ten), ten, "a suspension before that does not matter");
         assert_eq!(deadline.left(ten * 2 - Duration::from_secs(3)), Duration::from_secs(3));
         assert_eq!(deadline.left(ten * 100), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_an_election_the_lead_has_no_end() {
+        let (keeper, mut fence) = fence();
+        keeper.lead_unbounded();
+        tokio::time::advance(Duration::from_secs(400 * 24 * 3600)).await;
+        assert!(fence.leads());
+        let permit = fence.permit(Duration::from_secs(60)).unwrap();
+        assert!(permit.remaining() >= Duration::from_secs(60));
+        let year = Duration::from_secs(365 * 24 * 3600);
+        assert!(tokio::time::timeout(year, fence.lost()).await.is_err(), "it never runs out");
+        keeper.withdraw();
+        fence.lost().await;
     }
 
     #[tokio::test(start_paused = true)]
