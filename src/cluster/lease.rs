@@ -6,7 +6,7 @@
 //!
 //! There is one lock, or two where programs take part that know another kind only; then who leads holds both.
 
-mod candidate;
+mod elector;
 mod record;
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::config::checked::LeaderElection;
 use crate::fence::Keeper;
 use crate::telemetry::metrics;
-use candidate::Candidate;
+use elector::{Elector, Progress};
 
 /// Takes part in the election until `stop` is cancelled, see [`Cluster::elect`](super::Cluster::elect).
 pub(super) async fn elect(
@@ -33,18 +33,20 @@ pub(super) async fn elect(
     let own_identity = format!("{}_{}", host_name(), uuid::Uuid::new_v4());
     while !stop.is_cancelled() {
         let section = config.borrow_and_update().leader_election.clone();
+        let current = section.clone();
         let over = async {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = changed(&mut config, &section) => info!("leader election is configured anew"),
+                () = changed(&mut config, &current) => info!("leader election is configured anew"),
             }
         };
         if section.enabled {
             let identity = section.identity.clone().unwrap_or_else(|| own_identity.clone());
-            let mut candidate = Candidate::new(requests.clone(), events.clone(), section.clone(), identity, &keeper);
-            candidate.run(over).await;
+            let (requests, events, keeper) = (requests.clone(), events.clone(), &keeper);
+            let mut elector = Elector { requests, events, section, keeper, identity, progress: Progress::default() };
+            elector.run(over).await;
             if stop.is_cancelled() {
-                candidate.release().await;
+                elector.release().await;
             }
         } else {
             keeper.lead_unbounded();

@@ -167,7 +167,7 @@ impl ListWatch {
         let missing: Vec<_> = needed.difference(&filled).filter(counts).collect();
         let Some(first) = missing.first() else { return Ok(None) };
         let (kind, missing) = (self.kind, missing.len());
-        info!(kind, missing, %first, "EndpointSlices are offered but not made yet; reading Endpoints until they are");
+        info!(kind, missing, %first, "endpoint slices are offered but not made yet; reading Endpoints until they are");
         Ok(Some(Position { chosen: older, version }))
     }
 

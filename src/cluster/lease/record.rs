@@ -1,4 +1,4 @@
-//! Who holds the lock, as it is written, and what to do about it. Pure: time comes in as arguments.
+//! Who holds a lock, as it is written, and what follows from it. Pure: time comes in as arguments.
 
 use std::time::Duration;
 
@@ -6,9 +6,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// Where a record is kept.
+use super::super::requests::segment;
+
+/// The kind of object that a record is kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lock {
+pub(super) enum LockKind {
     /// `coordination.k8s.io/v1` Lease
     Lease,
     /// An annotation on a ConfigMap, for API servers that have no leases (before 1.14).
@@ -22,8 +24,8 @@ const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
 /// What is written about the holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Record {
-    /// Empty if nobody holds the lock.
+pub(super) struct LeaderRecord {
+    /// Empty if the lock is free.
     pub(super) holder: String,
     /// How long after the last observed change others must wait.
     pub(super) duration: Duration,
@@ -37,14 +39,14 @@ pub(super) struct Record {
 
 /// A record, and when this process first saw it like this.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Observation {
-    pub(super) record: Record,
+pub(super) struct ObservedRecord {
+    pub(super) record: LeaderRecord,
     pub(super) since: Instant,
 }
 
-impl Observation {
-    /// What is known after the record has been read again: a record that did not change is as old as it was.
-    pub(super) fn update(before: Option<Self>, record: Record, now: Instant) -> Self {
+impl ObservedRecord {
+    /// After the record has been read again: one that did not change keeps its age.
+    pub(super) fn update(before: Option<Self>, record: LeaderRecord, now: Instant) -> Self {
         match before {
             Some(before) if before.record == record => before,
             _ => Self { record, since: now },
@@ -52,43 +54,43 @@ impl Observation {
     }
 }
 
-/// What a candidate does next.
+/// What a replica does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    /// There is no lock yet.
+pub(super) enum LockAction {
+    /// The lock does not exist yet.
     Create,
-    /// It is this process's own.
+    /// This process holds it.
     Renew,
-    /// Nobody holds it, or its holder has not renewed it for too long.
+    /// It is free, or its holder has not renewed it for too long.
     TakeOver,
-    /// Somebody else holds it.
+    /// Another holds it.
     Wait,
 }
 
 /// The rules of client-go: what counts is the time since this process saw the record change, never the times written
 /// in it, because clocks of machines differ.
-pub(super) fn decide(observation: Option<&Observation>, now: Instant, identity: &str) -> Action {
-    let Some(Observation { record, since }) = observation else { return Action::Create };
+pub(super) fn decide(observation: Option<&ObservedRecord>, now: Instant, identity: &str) -> LockAction {
+    let Some(ObservedRecord { record, since }) = observation else { return LockAction::Create };
     if record.holder == identity {
-        Action::Renew
+        LockAction::Renew
     } else if record.holder.is_empty() || now >= *since + record.duration {
-        Action::TakeOver
+        LockAction::TakeOver
     } else {
-        Action::Wait
+        LockAction::Wait
     }
 }
 
-impl Record {
+impl LeaderRecord {
     /// The record after `action` by `identity`.
-    pub(super) fn held(before: &Self, action: Action, identity: &str, duration: Duration, now: Timestamp) -> Self {
+    pub(super) fn held(before: &Self, action: LockAction, identity: &str, duration: Duration, now: Timestamp) -> Self {
         let written_now = micros(now);
         Self {
             holder: identity.to_owned(),
             // Whole seconds are written; rounding up keeps others away long enough.
             duration: Duration::from_secs(duration.as_secs() + u64::from(duration.subsec_nanos() > 0)),
-            acquired: if action == Action::Renew { before.acquired.clone() } else { written_now.clone() },
+            acquired: if action == LockAction::Renew { before.acquired.clone() } else { written_now.clone() },
             renewed: written_now,
-            transitions: before.transitions + u64::from(action == Action::TakeOver),
+            transitions: before.transitions + u64::from(action == LockAction::TakeOver),
         }
     }
 
@@ -108,7 +110,7 @@ fn micros(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
-impl Lock {
+impl LockKind {
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Lease => "Lease",
@@ -128,8 +130,8 @@ impl Lock {
     /// The collection in a namespace.
     pub(super) fn path(self, namespace: &str) -> String {
         match self {
-            Self::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"),
-            Self::ConfigMap | Self::Endpoints => format!("/api/v1/namespaces/{namespace}/{}", self.plural()),
+            Self::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", segment(namespace)),
+            Self::ConfigMap | Self::Endpoints => format!("/api/v1/namespaces/{}/{}", segment(namespace), self.plural()),
         }
     }
 
@@ -142,8 +144,8 @@ impl Lock {
         json!({ "apiVersion": version, "kind": self.kind(), "metadata": { "name": name, "namespace": namespace } })
     }
 
-    /// The record in an object; an empty one where there is none or it makes no sense, which anybody may take.
-    pub(super) fn read(self, object: &Value) -> Record {
+    /// The record in an object; an empty one, which is free, where there is none or it makes no sense.
+    pub(super) fn read(self, object: &Value) -> LeaderRecord {
         let parsed;
         let (fields, transitions) = match self {
             Self::Lease => (&object["spec"], "leaseTransitions"),
@@ -154,7 +156,7 @@ impl Lock {
             }
         };
         let text = |field: &str| fields[field].as_str().unwrap_or_default().to_owned();
-        Record {
+        LeaderRecord {
             holder: text("holderIdentity"),
             duration: Duration::from_secs(fields["leaseDurationSeconds"].as_u64().unwrap_or_default()),
             acquired: text("acquireTime"),
@@ -164,7 +166,7 @@ impl Lock {
     }
 
     /// Puts the record into an object, leaving all else as it is.
-    pub(super) fn write(self, object: &mut Value, record: &Record) {
+    pub(super) fn write(self, object: &mut Value, record: &LeaderRecord) {
         let mut fields = json!({
             "leaseDurationSeconds": record.duration.as_secs(),
             "acquireTime": record.acquired,
@@ -199,17 +201,17 @@ impl Lock {
 mod tests {
     use super::*;
 
-    fn record(holder: &str, renewed: &str) -> Record {
-        Record {
+    fn record(holder: &str, renewed: &str) -> LeaderRecord {
+        LeaderRecord {
             holder: holder.into(),
             duration: Duration::from_secs(15),
             renewed: renewed.into(),
-            ..Record::default()
+            ..LeaderRecord::default()
         }
     }
 
-    fn seen(holder: &str, since: Instant) -> Observation {
-        Observation { record: record(holder, "t"), since }
+    fn seen(holder: &str, since: Instant) -> ObservedRecord {
+        ObservedRecord { record: record(holder, "t"), since }
     }
 
     #[test]
@@ -218,12 +220,12 @@ mod tests {
         let after = |seconds| start + Duration::from_secs(seconds);
         let other = seen("other", start);
         for (observation, now, expected) in [
-            (None, after(0), Action::Create),
-            (Some(&other), after(0), Action::Wait),
-            (Some(&other), after(14), Action::Wait),
-            (Some(&other), after(15), Action::TakeOver),
-            (Some(&seen("", start)), after(0), Action::TakeOver),
-            (Some(&seen("me", start)), after(100), Action::Renew),
+            (None, after(0), LockAction::Create),
+            (Some(&other), after(0), LockAction::Wait),
+            (Some(&other), after(14), LockAction::Wait),
+            (Some(&other), after(15), LockAction::TakeOver),
+            (Some(&seen("", start)), after(0), LockAction::TakeOver),
+            (Some(&seen("me", start)), after(100), LockAction::Renew),
         ] {
             assert_eq!(decide(observation, now, "me"), expected, "{observation:?}");
         }
@@ -233,29 +235,36 @@ mod tests {
     fn every_renewal_that_is_seen_starts_the_wait_anew_and_written_times_do_not_count() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
-        let first = Observation::update(None, record("other", "1999"), after(0));
-        let unchanged = Observation::update(Some(first.clone()), record("other", "1999"), after(14));
+        let first = ObservedRecord::update(None, record("other", "1999"), after(0));
+        let unchanged = ObservedRecord::update(Some(first.clone()), record("other", "1999"), after(14));
         assert_eq!(unchanged.since, after(0));
-        let renewed = Observation::update(Some(first), record("other", "2000"), after(14));
-        assert_eq!(decide(Some(&renewed), after(28), "me"), Action::Wait);
-        assert_eq!(decide(Some(&renewed), after(29), "me"), Action::TakeOver);
+        let renewed = ObservedRecord::update(Some(first), record("other", "2000"), after(14));
+        assert_eq!(decide(Some(&renewed), after(28), "me"), LockAction::Wait);
+        assert_eq!(decide(Some(&renewed), after(29), "me"), LockAction::TakeOver);
     }
 
     #[test]
     fn both_kinds_of_lock_keep_what_else_is_in_the_object() {
         let now: Timestamp = "2026-01-02T03:04:05.678Z".parse().unwrap();
-        for lock in [Lock::Lease, Lock::ConfigMap, Lock::Endpoints] {
+        for lock in [LockKind::Lease, LockKind::ConfigMap, LockKind::Endpoints] {
             let mut object = lock.empty("kube-system", "ccm");
             object["metadata"]["labels"] = json!({ "a": "b" });
-            let held = Record::held(&Record::default(), Action::TakeOver, "me", Duration::from_millis(14_500), now);
+            let held = LeaderRecord::held(
+                &LeaderRecord::default(),
+                LockAction::TakeOver,
+                "me",
+                Duration::from_millis(14_500),
+                now,
+            );
             lock.write(&mut object, &held);
             assert_eq!(lock.read(&object), held);
             assert_eq!(held.duration, Duration::from_secs(15));
             assert_eq!(held.transitions, 1);
             assert_eq!(held.renewed, "2026-01-02T03:04:05.678000Z");
-            let renewed = Record::held(&held, Action::Renew, "me", held.duration, now + Duration::from_secs(2));
+            let renewed =
+                LeaderRecord::held(&held, LockAction::Renew, "me", held.duration, now + Duration::from_secs(2));
             assert_eq!((renewed.acquired, renewed.transitions), (held.acquired.clone(), 1));
-            let released = Record::released(&held, now);
+            let released = LeaderRecord::released(&held, now);
             lock.write(&mut object, &released);
             assert_eq!(lock.read(&object), released);
             assert_eq!(object["metadata"]["labels"]["a"], "b");
@@ -264,17 +273,17 @@ mod tests {
 
     #[test]
     fn a_released_lease_has_no_holder_rather_than_an_empty_one() {
-        let mut object = Lock::Lease.empty("kube-system", "ccm");
-        Lock::Lease.write(&mut object, &Record::released(&Record::default(), Timestamp::UNIX_EPOCH));
+        let mut object = LockKind::Lease.empty("kube-system", "ccm");
+        LockKind::Lease.write(&mut object, &LeaderRecord::released(&LeaderRecord::default(), Timestamp::UNIX_EPOCH));
         assert!(object["spec"]["holderIdentity"].is_null());
         assert_eq!(object["spec"]["leaseDurationSeconds"], 1);
     }
 
     #[test]
     fn a_record_that_makes_no_sense_can_be_taken() {
-        let mut object = Lock::ConfigMap.empty("kube-system", "ccm");
+        let mut object = LockKind::ConfigMap.empty("kube-system", "ccm");
         object["metadata"]["annotations"] = json!({ ANNOTATION: "nonsense" });
-        let observation = Observation { record: Lock::ConfigMap.read(&object), since: Instant::now() };
-        assert_eq!(decide(Some(&observation), Instant::now(), "me"), Action::TakeOver);
+        let observation = ObservedRecord { record: LockKind::ConfigMap.read(&object), since: Instant::now() };
+        assert_eq!(decide(Some(&observation), Instant::now(), "me"), LockAction::TakeOver);
     }
 }

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::record::{Lock, Record};
+use super::record::{LeaderRecord, LockKind};
 use super::*;
 use crate::cluster::Cluster;
 use crate::cluster::tests::fake::{Answer, Asked, cluster};
@@ -63,9 +63,9 @@ impl Server {
         self.state.lock().trouble = trouble;
     }
 
-    fn record(&self, lock: Lock) -> Record {
+    fn record(&self, lock: LockKind) -> LeaderRecord {
         let state = self.state.lock();
-        let object = if lock == Lock::Endpoints { &state.endpoints } else { &state.object };
+        let object = if lock == LockKind::Endpoints { &state.endpoints } else { &state.object };
         lock.read(object.as_ref().unwrap())
     }
 
@@ -198,9 +198,10 @@ impl Copy {
         let over = stop.clone();
         let running = tokio::spawn(async move {
             let identity = section.identity.clone().unwrap();
-            let mut candidate = Candidate::new(requests, events, section, identity, &keeper);
-            candidate.run(over.cancelled()).await;
-            candidate.release().await;
+            let progress = Progress::default();
+            let mut elector = Elector { requests, events, section, keeper: &keeper, identity, progress };
+            elector.run(over.cancelled()).await;
+            elector.release().await;
         });
         Self { fence, stop, running, _cluster: cluster }
     }
@@ -231,13 +232,13 @@ async fn the_first_copy_leads_and_keeps_the_lead() {
         seconds(1).await;
         assert!(first.leads() && !second.leads());
     }
-    let record = server.record(Lock::Lease);
+    let record = server.record(LockKind::Lease);
     assert_eq!((record.holder.as_str(), record.duration.as_secs(), record.transitions), ("first", 15, 0));
     assert_eq!(server.state.lock().events, ["first became leader"]);
     first.stop.cancel();
     let took = second.leading().await;
     assert!(took <= Duration::from_secs(4), "the lead was given back, but it took {took:?}");
-    assert_eq!(server.record(Lock::Lease).transitions, 1);
+    assert_eq!(server.record(LockKind::Lease).transitions, 1);
     first.running.await.unwrap();
 }
 
@@ -268,7 +269,7 @@ async fn a_leader_that_cannot_renew_steps_down_in_time_and_leads_again_later() {
     assert!(!first.leads());
     server.set(Trouble::None);
     first.leading().await;
-    assert_eq!(server.record(Lock::Lease).transitions, 0, "nobody else held it in between");
+    assert_eq!(server.record(LockKind::Lease).transitions, 0, "nobody else held it in between");
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,8 +282,9 @@ async fn a_copy_that_was_cut_off_finds_another_leading() {
     };
     let (requests, events) = (first.inner.requests.clone(), first.events().clone());
     tokio::spawn(async move {
-        let mut candidate = Candidate::new(requests, events, section("first"), "first".into(), &keeper);
-        candidate.run(std::future::pending()).await;
+        let (section, identity, progress) = (section("first"), "first".into(), Progress::default());
+        let mut elector = Elector { requests, events, section, keeper: &keeper, identity, progress };
+        elector.run(std::future::pending()).await;
     });
     first_fence.gained().await;
     let mut second = Copy::start(&server, "second");
@@ -343,7 +345,7 @@ async fn a_deleted_lock_is_made_again() {
         seconds(1).await;
         assert!(first.leads());
     }
-    assert_eq!(server.record(Lock::Lease).holder, "first");
+    assert_eq!(server.record(LockKind::Lease).holder, "first");
 }
 
 #[tokio::test(start_paused = true)]
@@ -352,10 +354,10 @@ async fn old_servers_keep_the_lock_in_a_config_map() {
     server.state.lock().without_leases = true;
     let mut first = Copy::start(&server, "first");
     first.leading().await;
-    assert_eq!(server.record(Lock::ConfigMap).holder, "first");
+    assert_eq!(server.record(LockKind::ConfigMap).holder, "first");
     first.stop.cancel();
     first.running.await.unwrap();
-    assert_eq!(server.record(Lock::ConfigMap).holder, "");
+    assert_eq!(server.record(LockKind::ConfigMap).holder, "");
 }
 
 #[tokio::test(start_paused = true)]
@@ -374,7 +376,7 @@ async fn who_holds_endpoints_only_is_waited_for_and_waits() {
     old.running.abort();
     let took = first.leading().await;
     assert!(took >= Duration::from_secs(13) && took <= Duration::from_secs(15 + 5), "{took:?}");
-    for lock in [Lock::Endpoints, Lock::Lease] {
+    for lock in [LockKind::Endpoints, LockKind::Lease] {
         assert_eq!(server.record(lock).holder, "first", "{lock:?}");
     }
     let (old, mut usual) = (server.old_controller(), Copy::start(&server, "usual"));
@@ -391,7 +393,7 @@ async fn who_holds_endpoints_only_is_waited_for_and_waits() {
     let took = usual.leading().await;
     assert!(took <= Duration::from_secs(4), "{took:?}");
     first.running.await.unwrap();
-    assert_eq!(server.record(Lock::Endpoints).holder, "");
+    assert_eq!(server.record(LockKind::Endpoints).holder, "");
     second = Copy::start_beside_old(&server, "third");
     seconds(30).await;
     assert!(usual.leads() && !second.leads());
@@ -402,14 +404,14 @@ async fn a_leader_that_loses_one_of_two_locks_leads_no_longer() {
     let server = Server::default();
     let mut first = Copy::start_beside_old(&server, "first");
     first.leading().await;
-    for lock in [Lock::Endpoints, Lock::Lease] {
+    for lock in [LockKind::Endpoints, LockKind::Lease] {
         {
             let mut state = server.state.lock();
             state.version += 1;
             let version = state.version.to_string();
-            let object = if lock == Lock::Endpoints { &mut state.endpoints } else { &mut state.object };
+            let object = if lock == LockKind::Endpoints { &mut state.endpoints } else { &mut state.object };
             let object = object.as_mut().unwrap();
-            let intruder = Record { holder: "intruder".to_owned(), ..lock.read(object) };
+            let intruder = LeaderRecord { holder: "intruder".to_owned(), ..lock.read(object) };
             lock.write(object, &intruder);
             object["metadata"]["resourceVersion"] = json!(version);
         }
@@ -507,14 +509,14 @@ async fn a_changed_configuration_is_taken_over_without_giving_the_lock_away() {
     let stop = CancellationToken::new();
     let running = tokio::spawn(server.cluster().elect(receiver, keeper, stop.clone()));
     first.gained().await;
-    let holder = server.record(Lock::Lease).holder;
+    let holder = server.record(LockKind::Lease).holder;
     let mut second = Copy::start(&server, "second");
     seconds(10).await;
 
     sender.send_replace(configured(LeaderElection { lease_duration: Duration::from_secs(30), ..unnamed.clone() }));
     seconds(5).await;
     assert!(first.leads() && !second.leads());
-    let record = server.record(Lock::Lease);
+    let record = server.record(LockKind::Lease);
     assert_eq!((record.holder.as_str(), record.duration.as_secs(), record.transitions), (&*holder, 30, 0));
 
     sender.send_replace(configured(LeaderElection { enabled: false, ..unnamed }));
@@ -538,5 +540,5 @@ async fn an_orderly_stop_releases_the_lock() {
     stop.cancel();
     running.await.unwrap();
     assert!(!first.leads());
-    assert_eq!(server.record(Lock::Lease).holder, "");
+    assert_eq!(server.record(LockKind::Lease).holder, "");
 }
