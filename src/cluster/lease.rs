@@ -30,7 +30,8 @@ pub(super) async fn elect(
     keeper: Keeper,
     stop: CancellationToken,
 ) {
-    let own_identity = format!("{}_{}", host_name(), uuid::Uuid::new_v4());
+    // Whatever is configured, no two processes have the same identity: each would find the lease to be its own.
+    let unique = uuid::Uuid::new_v4();
     while !stop.is_cancelled() {
         let section = config.borrow_and_update().leader_election.clone();
         let current = section.clone();
@@ -41,7 +42,7 @@ pub(super) async fn elect(
             }
         };
         if section.enabled {
-            let identity = section.identity.clone().unwrap_or_else(|| own_identity.clone());
+            let identity = format!("{}_{unique}", section.identity.clone().unwrap_or_else(host_name));
             let (requests, events, keeper) = (requests.clone(), events.clone(), &keeper);
             let mut elector = Elector { requests, events, section, keeper, identity, progress: Progress::default() };
             elector.run(over).await;

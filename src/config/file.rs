@@ -284,7 +284,7 @@ pub struct LeaderElectionSection {
     /// leases (before 1.14). `endpointsleases`: an Endpoints object of the same name as well, so that releases of the official
     /// controller up to v1.9.3, which know nothing else, may run too and never lead at the same time.
     pub resource_lock: ResourceLock,
-    /// Name of this copy in the lease. The host name and a random part if absent.
+    /// Name of this replica in the lease; a random part follows it. The host name if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// After this time without a renewal another copy may lead; whole seconds. With a `retry_period` of 2s at least 9s,

@@ -168,14 +168,14 @@ fn row_of(key: &str, live: &Live) -> Row {
         "kubernetes.server" => row(&text(&live.server), Log("connected region")),
         "leader_election.enabled" => row("false", Log("leader election is configured anew")).back(),
         "leader_election.identity" => {
-            row(&text("somebody"), Lease("kube-system", "ccm", "\"holderIdentity\":\"somebody\""))
+            row(&text("somebody"), Lease("kube-system", "ccm", "\"holderIdentity\":\"somebody_"))
         }
         "leader_election.lease_duration" => {
             row(&text("21s"), Lease("kube-system", "ccm", "\"leaseDurationSeconds\":21"))
         }
-        "leader_election.name" => row(&text("other"), Lease("kube-system", "other", "\"holderIdentity\":\"somebody\"")),
+        "leader_election.name" => row(&text("other"), Lease("kube-system", "other", "\"holderIdentity\":\"somebody_")),
         "leader_election.namespace" => {
-            row(&text("default"), Lease("default", "other", "\"holderIdentity\":\"somebody\""))
+            row(&text("default"), Lease("default", "other", "\"holderIdentity\":\"somebody_"))
         }
         "leader_election.renew_deadline" => row(&text("9s"), Log("leader election is configured anew")),
         "leader_election.resource_lock" => row(&text("endpointsleases"), Endpoints("default", "other", "somebody")),

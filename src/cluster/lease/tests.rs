@@ -542,3 +542,23 @@ async fn an_orderly_stop_releases_the_lock() {
     assert!(!first.leads());
     assert_eq!(server.record(LockKind::Lease).holder, "");
 }
+
+#[tokio::test(start_paused = true)]
+async fn two_replicas_with_the_same_configured_identity_never_both_lead() {
+    let server = Server::default();
+    let stop = CancellationToken::new();
+    let start = || {
+        let (keeper, fence) = fence();
+        let (sender, receiver) = watch::channel(configured(section("the-same")));
+        let running = tokio::spawn(server.cluster().elect(receiver, keeper, stop.clone()));
+        (fence, sender, running)
+    };
+    let (mut first, _sender, _running) = start();
+    first.gained().await;
+    assert!(server.record(LockKind::Lease).holder.starts_with("the-same_"));
+    let (second, _second_sender, _second_running) = start();
+    for _ in 0..60 {
+        seconds(1).await;
+        assert!(first.leads() && !second.leads());
+    }
+}
