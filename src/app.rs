@@ -21,14 +21,14 @@ use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::alibaba::{CloudClient, CredentialState};
 use crate::cluster::{Cluster, Regarding};
 use crate::config::tls::server_config;
-use crate::config::watch::{Pace, Reload, Watch};
+use crate::config::watch::{Reload, Watch, WatchPace};
 use crate::config::{Config, Loaded, Origin, checked};
 use crate::controllers::Context;
 use crate::controllers::registry::CATALOG;
 use crate::fence::{Fence, fence};
 use crate::plan::inputs::ObjectKey;
 use crate::plan::location::CloudLocation;
-use crate::reload::{Change, Outcome};
+use crate::reload::{ConfigChange, ReloadOutcome};
 use crate::supervisor::{Supervisor, wanted};
 use crate::telemetry::health::Health;
 use crate::telemetry::http::{self, Manners, Pages};
@@ -70,7 +70,7 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
 
     let (outcomes, reports) = mpsc::channel(WAITING_REPORTS);
     let inner = tokio::spawn(inner(config, pages.clone(), reports, stop.clone()));
-    let mut watch = Watch::start(origin, &CATALOG, loaded, Pace::default());
+    let mut watch = Watch::start(origin, &CATALOG, loaded, WatchPace::default());
     let mut hangup = signal(SignalKind::hangup())?;
     loop {
         let reload = tokio::select! {
@@ -94,16 +94,16 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
         let outcome = match reload {
             Reload::Unchanged => {
                 info!(hash = %shown.loaded.hash, "the configuration is unchanged");
-                Outcome::Unchanged
+                ReloadOutcome::Unchanged
             }
             Reload::Rejected { report, hash } => {
                 error!("the changed configuration is not used, the one before goes on:\n{report}");
                 shown.looked_at = hash;
-                Outcome::Rejected(report)
+                ReloadOutcome::Rejected(report)
             }
             Reload::Applied(loaded) => {
                 let before = sender.borrow().clone();
-                let change = Change::between(&before, &loaded.config);
+                let change = ConfigChange::between(&before, &loaded.config);
                 logs.change(&loaded.config.log);
                 if before.server != loaded.config.server {
                     server.change(&loaded.config.server, &pages).await;
@@ -111,7 +111,7 @@ pub async fn run(origin: Origin, loaded: Loaded) -> std::io::Result<()> {
                 info!(hash = %loaded.hash, "the changed configuration is used from now on; {change}");
                 sender.send_replace(Arc::new(loaded.config.clone()));
                 shown.apply(*loaded);
-                Outcome::Applied(change)
+                ReloadOutcome::Applied(change)
             }
         };
         metrics::config_reload(outcome.as_str());
@@ -158,7 +158,7 @@ fn on_signals(stop: CancellationToken) -> std::io::Result<()> {
 async fn inner(
     mut config: watch::Receiver<Arc<Config>>,
     pages: Pages,
-    mut reports: mpsc::Receiver<Outcome>,
+    mut reports: mpsc::Receiver<ReloadOutcome>,
     stop: CancellationToken,
 ) {
     while !stop.is_cancelled() {
@@ -171,7 +171,7 @@ async fn inner(
                     () = term.cancelled() => return,
                     changed = changes.changed() => if changed.is_err() { return },
                 }
-                if Change::between(&first, &changes.borrow()).reconnects() {
+                if ConfigChange::between(&first, &changes.borrow()).reconnects() {
                     info!("the connection or the place in the cloud changed: starting anew");
                     term.cancel();
                 }
@@ -185,7 +185,7 @@ async fn world(
     first: Arc<Config>,
     mut config: watch::Receiver<Arc<Config>>,
     pages: &Pages,
-    reports: &mut mpsc::Receiver<Outcome>,
+    reports: &mut mpsc::Receiver<ReloadOutcome>,
     term: &CancellationToken,
 ) {
     let Pages { health, guard, .. } = pages;
@@ -227,7 +227,7 @@ async fn world(
                 }
                 let now = config.borrow_and_update().clone();
                 // What cannot be changed in place ends this term; the controllers end with it.
-                if !Change::between(&first, &now).reconnects() {
+                if !ConfigChange::between(&first, &now).reconnects() {
                     cloud.reconfigure(&now.cloud);
                     cluster.reconfigure(&now.kubernetes);
                     supervisor.apply(&wanted(&now)).await;
@@ -247,7 +247,7 @@ async fn world(
 }
 
 /// Says on the Pod or Node that runs this process what came of a changed configuration.
-async fn report(cluster: Cluster, place: Arc<CloudLocation>, outcome: Outcome) {
+async fn report(cluster: Cluster, place: Arc<CloudLocation>, outcome: ReloadOutcome) {
     let Some(host) = host(&cluster, &place).await else { return };
     let (attention, reason, message) = outcome.event();
     if attention {
@@ -368,12 +368,12 @@ impl Shown {
         self.loaded = loaded;
     }
 
-    fn outcome(&mut self, outcome: &Outcome) {
+    fn outcome(&mut self, outcome: &ReloadOutcome) {
         let mut page = outcome.to_json();
         page["at"] = json!(crate::clock::now().to_string());
         page["hash"] = match outcome {
-            Outcome::Rejected(_) => json!(self.looked_at),
-            Outcome::Unchanged | Outcome::Applied(_) => json!(self.loaded.hash),
+            ReloadOutcome::Rejected(_) => json!(self.looked_at),
+            ReloadOutcome::Unchanged | ReloadOutcome::Applied(_) => json!(self.loaded.hash),
         };
         self.last = Some(page);
     }

@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::app;
 use crate::cli::{Cli, Command, Output, SourceArgs};
-use crate::config::{self, Loaded, Origin, Report};
+use crate::config::{self, ConfigReport, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
 use crate::plan::clb::annotations::Name;
 use crate::plan::service::annotations::reference::reference_page;
@@ -52,8 +52,8 @@ impl From<io::Error> for CommandError {
     }
 }
 
-impl From<Report> for CommandError {
-    fn from(report: Report) -> Self {
+impl From<ConfigReport> for CommandError {
+    fn from(report: ConfigReport) -> Self {
         Self::new(report)
     }
 }
@@ -126,7 +126,7 @@ fn origin(source: &SourceArgs) -> Origin {
     }
 }
 
-fn load(source: &SourceArgs) -> Result<Loaded, Report> {
+fn load(source: &SourceArgs) -> Result<Loaded, ConfigReport> {
     config::load(&origin(source), &CATALOG)
 }
 

@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::config::{Config, Report};
+use crate::config::{Config, ConfigReport};
 use crate::supervisor::{JobName, Transitions, wanted};
 
 /// How a changed key takes effect.
@@ -71,7 +71,7 @@ pub fn effect_of(key: &str) -> Option<&'static Effect> {
 
 /// What a new configuration changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct ConfigChange {
     /// Keys that differ, as they are called in the file.
     pub keys: BTreeSet<String>,
     /// What starts.
@@ -82,7 +82,7 @@ pub struct Change {
     pub restarted: BTreeSet<JobName>,
 }
 
-impl Change {
+impl ConfigChange {
     /// What differs between the running configuration and the one after it.
     #[must_use]
     pub fn between(before: &Config, after: &Config) -> Self {
@@ -148,7 +148,7 @@ fn compare(path: &str, before: &Value, after: &Value, keys: &mut BTreeSet<String
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for ConfigChange {
     /// Such as `changed: controllers, route.period; started: route; stopped: routes-off`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys: Vec<_> = self.keys.iter().map(String::as_str).collect();
@@ -168,16 +168,16 @@ impl fmt::Display for Change {
 
 /// What came of looking at the configuration again.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum ReloadOutcome {
     /// It is what it was.
     Unchanged,
     /// It is used from now on.
-    Applied(Change),
+    Applied(ConfigChange),
     /// It has problems; the one before goes on.
-    Rejected(Report),
+    Rejected(ConfigReport),
 }
 
-impl Outcome {
+impl ReloadOutcome {
     /// `unchanged`, `applied` or `rejected`.
     #[must_use]
     pub fn as_str(&self) -> &'static str {

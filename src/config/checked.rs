@@ -1,5 +1,5 @@
-//! What the configuration means: parsed, defaulted, consistent, comparable. Made from the file's text by
-//! [`check`](super), and by nothing else.
+//! What the configuration means: parsed, defaulted, consistent, comparable. Only [`check`](super::check()) makes it from the
+//! file. Sections that mean what they say are those of [`file`](super::file).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::catalog::ControllerName;
-use super::file::ResourceLock;
+pub use super::file::{Kubernetes, LeaderElection, Log, LogFormat, Node, ResourceLock};
 use super::secret::Secret;
 use crate::plan::service::settings::{ServiceOptions, VSwitchChoice};
 
@@ -131,44 +131,6 @@ pub struct Endpoints {
     pub metadata_v1_fallback: bool,
 }
 
-/// Section `[kubernetes]`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Kubernetes {
-    /// Stated kubeconfig; if absent: `KUBECONFIG`, then in-cluster, then `~/.kube/config`.
-    pub kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; its current one if absent.
-    pub context: Option<String>,
-    /// Address of the API server, overriding the kubeconfig's.
-    pub server: Option<String>,
-    /// Requests per second on average.
-    pub qps: f64,
-    /// Requests at once.
-    pub burst: u32,
-    /// Longest time that a request other than a watch may take.
-    pub timeout: Duration,
-}
-
-/// Section `[leader_election]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LeaderElection {
-    /// Whether copies take turns; without it, only one copy may run.
-    pub enabled: bool,
-    /// Namespace of the lease.
-    pub namespace: String,
-    /// Name of the lease.
-    pub name: String,
-    /// Whether an Endpoints object of that name is locked as well.
-    pub resource_lock: ResourceLock,
-    /// Name of this copy; host name and a random part if absent.
-    pub identity: Option<String>,
-    /// After this time without a renewal another copy may lead.
-    pub lease_duration: Duration,
-    /// A leader that could not renew for this time steps down.
-    pub renew_deadline: Duration,
-    /// Time between tries.
-    pub retry_period: Duration,
-}
-
 /// Section `[server]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Server {
@@ -182,54 +144,6 @@ pub struct Server {
     pub tls_key_file: Option<Secret>,
     /// Whether everything but health asks for a token that the API server accepts.
     pub authorization: bool,
-}
-
-/// Section `[log]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Log {
-    /// How lines look.
-    pub format: LogFormat,
-    /// Directives such as `info` or `info,alicloud_ccm::alibaba=debug`.
-    pub level: String,
-}
-
-/// How log lines look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
-}
-
-/// Section `[node]`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Node {
-    /// Time between passes that keep addresses and labels true and look for released instances; `None` for none.
-    pub period: Option<Duration>,
-    /// Nodes in one batch, 1 to 100.
-    pub batch_size: usize,
-    /// How long the first change waits for company.
-    pub aggregation: Duration,
-    /// Whether the source/destination check of primary interfaces is switched off.
-    pub disable_source_dest_check: bool,
-    /// Whether stopped instances' nodes get the shutdown taint.
-    pub shutdown_taint: bool,
-    /// Whether nodes of released instances are removed.
-    pub remove_released: bool,
-    /// A node must have been not ready for this long before it can be removed.
-    pub removal_grace: Duration,
-    /// Time between the two sightings of a released instance.
-    pub removal_interval: Duration,
-    /// How many nodes may be removed within `removal_window`.
-    pub removal_limit: u32,
-    /// The window of `removal_limit`.
-    pub removal_window: Duration,
-    /// Whether IPv6 addresses are written to nodes.
-    pub ipv6: bool,
-    /// Whether nodes without a providerID are looked for by private address and name.
-    pub discover: bool,
 }
 
 /// Section `[route]`.

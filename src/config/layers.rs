@@ -1,41 +1,15 @@
-//! Where values come from: the file, the environment, the command line; merged, and for each value it is known who set it.
+//! Merges what the file, the environment and the command line state into one tree. Each value knows who set it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 
-use figment::providers::Serialized;
-use figment::value::{Dict, Map, Value};
-use figment::{Figment, Metadata, Profile, Provider};
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Value};
 
-use super::file::FileConfig;
-use super::load::SecretFile;
 use super::redact::HIDDEN;
-use super::schema;
-
-/// Everything that a configuration is made from. Nothing else is read when it is checked.
-#[derive(Clone, Default)]
-pub struct Source {
-    /// Path of the file: shown in reports, and the folder that other paths are relative to.
-    pub path: PathBuf,
-    /// Content of the file; may be empty.
-    pub text: String,
-    /// The environment.
-    pub environment: BTreeMap<String, String>,
-    /// `section.key=value`, later ones win.
-    pub overrides: Vec<String>,
-    /// Key files that the configuration names, by path, as [`referenced`](super::referenced) gives them.
-    pub files: BTreeMap<PathBuf, SecretFile>,
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source").field("path", &self.path).finish_non_exhaustive()
-    }
-}
+use super::schema::{self, Shape, ShapeKind};
+use super::source::ConfigSource;
 
 /// Variables of this prefix name a key: `ALICLOUD_CCM__CLOUD__REGION` is `cloud.region`.
 pub const VARIABLE_PREFIX: &str = "ALICLOUD_CCM__";
@@ -84,82 +58,76 @@ const DECISIVE_CREDENTIALS: [&str; 9] = [
 /// Segments of a key.
 pub(super) type KeyPath = Vec<String>;
 
-/// Where a value comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Who set a value.
+#[derive(Clone, Debug)]
 pub(super) enum Provenance {
-    /// From the file.
-    File,
-    /// From the variable of that name.
+    /// The file, at these spans.
+    File { key: Range<usize>, value: Range<usize> },
+    /// The environment variable of that name.
     Variable(String),
-    /// From an argument; its key.
+    /// The argument about that key.
     Argument(String),
 }
 
-/// A mistake that is found before there are values.
+/// A value that is stated somewhere.
 #[derive(Debug)]
-pub(super) enum Early {
-    /// The file is not TOML there.
-    Syntax { message: String, span: Range<usize> },
-    /// A value that no key takes.
-    Value { path: KeyPath, message: &'static str, span: Range<usize> },
-    /// An argument that is not `key=value`.
-    Argument { number: usize },
+pub(super) struct Stated {
+    pub(super) provenance: Provenance,
+    pub(super) content: Content,
 }
 
-/// The spans of one key in the file.
-#[derive(Clone, Debug)]
-pub(super) struct Spans {
-    pub(super) key: Range<usize>,
-    pub(super) value: Range<usize>,
+/// What a stated value is.
+#[derive(Debug)]
+pub(super) enum Content {
+    Table(BTreeMap<String, Stated>),
+    List(Vec<Stated>),
+    /// Text, a number, or true or false.
+    Scalar(Value),
+    /// A value that no key takes, and why.
+    Unusable(&'static str),
 }
 
-/// What one of them says.
-struct Layer {
-    provenance: Provenance,
-    dict: Dict,
-}
-
-impl Provider for &Layer {
-    fn metadata(&self) -> Metadata {
-        match &self.provenance {
-            Provenance::File => Metadata::named("file"),
-            Provenance::Variable(name) => Metadata::named(format!("environment variable {name}")),
-            Provenance::Argument(key) => Metadata::named(format!("argument --set {key}")),
-        }
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        Ok(Profile::Default.collect(self.dict.clone()))
-    }
-}
-
-/// All origins, the weakest first.
+/// Everything that is stated.
+#[derive(Debug)]
 pub(super) struct Layers {
-    layers: Vec<Layer>,
-    spans: BTreeMap<KeyPath, Spans>,
+    /// All layers as one: a stronger one has replaced a weaker one.
+    pub(super) root: Stated,
+    /// Where the file is not TOML, and why. Nothing that was read from it can be relied on then.
+    pub(super) syntax_errors: Vec<(String, Range<usize>)>,
+    /// Numbers of the arguments that are not `key=value`.
+    pub(super) unreadable_arguments: Vec<usize>,
+    /// Texts that are secret wherever they appear, replaced ones included.
+    pub(super) secrets: Vec<String>,
+    /// Where secret values are written in the file.
+    pub(super) secret_spans: Vec<Range<usize>>,
 }
 
 impl Layers {
-    /// Reads all origins.
-    pub(super) fn read(source: &Source) -> (Self, Vec<Early>) {
-        let mut early = Vec::new();
-        let mut spans = BTreeMap::new();
+    /// Reads all layers, the weakest first.
+    pub(super) fn read(source: &ConfigSource) -> Self {
         let (table, errors) = DeTable::parse_recoverable(&source.text);
-        let dict = read_table(table.get_ref(), &mut Vec::new(), &mut spans, &mut early);
-        early.extend(errors.iter().map(|error| Early::Syntax {
-            message: error.message().to_owned(),
-            span: error.span().unwrap_or_default(),
-        }));
-        let mut this = Self { layers: vec![Layer { provenance: Provenance::File, dict }], spans };
+        let syntax_errors = errors.iter().map(|error| (error.message().to_owned(), error.span().unwrap_or_default()));
+        let root = Stated {
+            provenance: Provenance::File { key: 0..0, value: 0..0 },
+            content: Content::Table(BTreeMap::new()),
+        };
+        let mut this = Self {
+            root,
+            syntax_errors: syntax_errors.collect(),
+            unreadable_arguments: Vec::new(),
+            secrets: Vec::new(),
+            secret_spans: Vec::new(),
+        };
+        this.merge(read_table(table.get_ref(), None));
         this.read_environment(&source.environment);
         for (number, text) in source.overrides.iter().enumerate() {
             match text.split_once('=').and_then(|(key, value)| Some((key.trim(), split_key(key)?, value))) {
-                Some((key, path, value)) => this.push(Provenance::Argument(key.to_owned()), &path, value),
-                None => early.push(Early::Argument { number: number + 1 }),
+                Some((key, path, value)) => this.state(Provenance::Argument(key.to_owned()), &path, value),
+                None => this.unreadable_arguments.push(number + 1),
             }
         }
-        this.insert_credentials(&source.environment);
-        (this, early)
+        this.add_credentials(&source.environment);
+        this
     }
 
     fn read_environment(&mut self, environment: &BTreeMap<String, String>) {
@@ -167,20 +135,20 @@ impl Layers {
             if let Some(value) = environment.get(name).filter(|value| !value.is_empty()) {
                 let path: KeyPath = key.split('.').map(str::to_owned).collect();
                 let value = if name == "ALICLOUD_CLIENT_SCHEME" { value.to_lowercase() } else { value.clone() };
-                self.push(Provenance::Variable(name.to_owned()), &path, &value);
+                self.state(Provenance::Variable(name.to_owned()), &path, &value);
             }
         }
         for (name, value) in environment {
             if let Some(key) = name.strip_prefix(VARIABLE_PREFIX) {
-                self.push(Provenance::Variable(name.clone()), &variable_path(key), value);
+                self.state(Provenance::Variable(name.clone()), &variable_path(key), value);
             }
         }
     }
 
-    /// Puts the environment's usual credentials below everything else, unless something else decides.
-    fn insert_credentials(&mut self, environment: &BTreeMap<String, String>) {
-        let path = |key: &str| ["cloud", "credentials", key].map(str::to_owned).to_vec();
-        if DECISIVE_CREDENTIALS.iter().any(|key| self.provenance(&path(key)).is_some()) {
+    /// Adds the environment's usual credentials where nothing else states credentials of another kind.
+    fn add_credentials(&mut self, environment: &BTreeMap<String, String>) {
+        let path = |key: &str| ["cloud", "credentials", key].map(str::to_owned);
+        if DECISIVE_CREDENTIALS.iter().any(|key| self.root.find(&path(key)).is_some()) {
             return;
         }
         let set = |name: &str| environment.get(name).filter(|value| !value.is_empty());
@@ -188,108 +156,121 @@ impl Layers {
             way.iter().all(|(name, key)| OPTIONAL_CREDENTIALS.contains(key) || set(name).is_some())
         };
         for (name, key) in CREDENTIAL_VARIABLES.iter().find(complete).copied().unwrap_or_default() {
-            if let Some(value) = set(name) {
-                let dict = nested(&path(key), Value::from(value.as_str()));
-                self.layers.insert(0, Layer { provenance: Provenance::Variable((*name).to_owned()), dict });
+            if let Some(value) = set(name).filter(|_| self.root.find(&path(key)).is_none()) {
+                self.state(Provenance::Variable((*name).to_owned()), &path(key), value);
             }
         }
     }
 
-    fn push(&mut self, provenance: Provenance, path: &[String], text: &str) {
-        let value = schema::at(path).map_or_else(|| Value::from(text), |shape| shape.read(text));
-        self.layers.push(Layer { provenance, dict: nested(path, value) });
+    /// Sets a key to what a text from outside of the file stands for.
+    fn state(&mut self, provenance: Provenance, path: &[String], text: &str) {
+        let content = read_text(schema::at(path), text, &provenance);
+        let leaf = Stated { provenance: provenance.clone(), content };
+        let nest = |inner: Stated, name: &String| Stated {
+            provenance: provenance.clone(),
+            content: Content::Table(BTreeMap::from([(name.clone(), inner)])),
+        };
+        self.merge(path.iter().rev().fold(leaf, nest).content);
     }
 
-    /// The defaults and all origins as one.
-    pub(super) fn merged(&self) -> Figment {
-        let defaults = Figment::from(Serialized::defaults(FileConfig::default()));
-        self.layers.iter().fold(defaults, |merged, layer| merged.merge(layer))
+    fn merge(&mut self, content: Content) {
+        self.note_secrets(&content);
+        self.root.merge(Stated { provenance: self.root.provenance.clone(), content });
     }
 
-    /// Who has the last word about a key; `None` if nobody speaks of it.
-    pub(super) fn provenance(&self, path: &[String]) -> Option<&Provenance> {
-        self.layers.iter().rev().find(|layer| find(&layer.dict, path).is_some()).map(|layer| &layer.provenance)
-    }
-
-    /// Where a key of the file is written.
-    pub(super) fn spans(&self, path: &[String]) -> Option<&Spans> {
-        self.spans.get(path)
-    }
-
-    /// Forgets what the last speaker said about a key. Says whether there was one.
-    pub(super) fn forget(&mut self, path: &[String]) -> bool {
-        self.layers.iter_mut().rev().any(|layer| remove(&mut layer.dict, path))
-    }
-
-    /// All texts that are secret wherever they appear, shadowed ones included.
-    pub(super) fn secrets(&self) -> Vec<&str> {
-        let mut found = Vec::new();
-        for layer in &self.layers {
-            collect_secrets(&layer.dict, &mut found);
+    fn note_secrets(&mut self, content: &Content) {
+        let Content::Table(entries) = content else { return };
+        for (name, stated) in entries {
+            if HIDDEN.contains(&name.as_str()) {
+                if let Provenance::File { value, .. } = &stated.provenance {
+                    self.secret_spans.push(value.clone());
+                }
+                if let Content::Scalar(Value::String(text)) = &stated.content {
+                    self.secrets.push(text.clone());
+                }
+            }
+            self.note_secrets(&stated.content);
         }
-        found
-    }
-
-    /// Where secret values are written in the file.
-    pub(super) fn secret_spans(&self) -> Vec<Range<usize>> {
-        let hidden = |path: &KeyPath| path.last().is_some_and(|name| HIDDEN.contains(&name.as_str()));
-        self.spans.iter().filter(|(path, _)| hidden(path)).map(|(_, spans)| spans.value.clone()).collect()
-    }
-
-    /// Keys that are stated anywhere.
-    pub(super) fn stated(&self) -> BTreeSet<String> {
-        let states = |path: &&KeyPath| self.provenance(path).is_some();
-        schema::leaves().iter().filter(states).map(|path| path.join(".")).collect()
     }
 }
 
-fn read_table(
-    table: &DeTable<'_>,
-    path: &mut KeyPath,
-    spans: &mut BTreeMap<KeyPath, Spans>,
-    early: &mut Vec<Early>,
-) -> Dict {
-    let mut dict = Dict::new();
-    for (key, value) in table {
-        path.push(key.get_ref().to_string());
-        spans.insert(path.clone(), Spans { key: key.span(), value: value.span() });
-        if let Some(read) = read_value(value, path, spans, early) {
-            dict.insert(key.get_ref().to_string(), read);
-        }
-        path.pop();
+impl Stated {
+    /// The value at a path below this one.
+    pub(super) fn find(&self, path: &[String]) -> Option<&Self> {
+        path.iter().try_fold(self, |stated, name| match &stated.content {
+            Content::Table(entries) => entries.get(name),
+            Content::List(items) => items.get(name.parse::<usize>().ok()?),
+            Content::Scalar(_) | Content::Unusable(_) => None,
+        })
     }
-    dict
+
+    /// Tables are merged; anything else is replaced.
+    fn merge(&mut self, stronger: Self) {
+        match (&mut self.content, stronger.content) {
+            (Content::Table(own), Content::Table(entries)) => {
+                for (name, stated) in entries {
+                    match own.entry(name) {
+                        Entry::Occupied(mut entry) => entry.get_mut().merge(stated),
+                        Entry::Vacant(entry) => drop(entry.insert(stated)),
+                    }
+                }
+            }
+            (_, content) => *self = Self { provenance: stronger.provenance, content },
+        }
+    }
 }
 
-fn read_value(
-    value: &Spanned<DeValue<'_>>,
-    path: &mut KeyPath,
-    spans: &mut BTreeMap<KeyPath, Spans>,
-    early: &mut Vec<Early>,
-) -> Option<Value> {
-    let wrong = match value.get_ref() {
-        DeValue::String(text) => return Some(Value::from(text.as_ref())),
-        DeValue::Boolean(flag) => return Some(Value::from(*flag)),
-        DeValue::Table(table) => return Some(Value::from(read_table(table, path, spans, early))),
+/// A table of the file, or of a text from `outside`.
+fn read_table(table: &DeTable<'_>, outside: Option<&Provenance>) -> Content {
+    let entries = table.iter().map(|(key, value)| (key.get_ref().to_string(), read_value(key.span(), value, outside)));
+    Content::Table(entries.collect())
+}
+
+fn read_value(key: Range<usize>, value: &Spanned<DeValue<'_>>, outside: Option<&Provenance>) -> Stated {
+    let content = match value.get_ref() {
+        DeValue::Table(table) => read_table(table, outside),
         DeValue::Array(items) => {
-            let mut read = Vec::new();
-            for (index, item) in items.iter().enumerate() {
-                path.push(index.to_string());
-                spans.insert(path.clone(), Spans { key: item.span(), value: item.span() });
-                read.push(read_value(item, path, spans, early));
-                path.pop();
-            }
-            // Without one of its items the others would not be where they are written.
-            return read.into_iter().collect::<Option<Vec<_>>>().map(Value::from);
+            Content::List(items.iter().map(|item| read_value(item.span(), item, outside)).collect())
         }
-        DeValue::Integer(_) | DeValue::Float(_) => "the number is too large",
-        DeValue::Datetime(_) => "no key takes a date",
+        DeValue::String(text) => Content::Scalar(Value::String(text.to_string())),
+        DeValue::Boolean(flag) => Content::Scalar(Value::Boolean(*flag)),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or(Content::Unusable("the number is too large"), |number| Content::Scalar(Value::Integer(number))),
+        DeValue::Float(number) => number
+            .as_str()
+            .parse()
+            .map_or(Content::Unusable("the number is too large"), |number| Content::Scalar(Value::Float(number))),
+        DeValue::Datetime(_) => Content::Unusable("no key takes a date"),
     };
-    let read = schema::scalar(value.get_ref());
-    if read.is_none() {
-        early.push(Early::Value { path: path.clone(), message: wrong, span: value.span() });
+    let provenance = outside.cloned().unwrap_or_else(|| Provenance::File { key, value: value.span() });
+    Stated { provenance, content }
+}
+
+/// What a text from the environment or the command line stands for. Text that does not fit stays text, and is found to be of
+/// the wrong type later, like a wrong value in the file.
+fn read_text(shape: Option<Shape>, text: &str, provenance: &Provenance) -> Content {
+    let scalar = |value: Option<Value>| Content::Scalar(value.unwrap_or_else(|| Value::String(text.to_owned())));
+    let trimmed = text.trim();
+    match shape.map(Shape::kind) {
+        None | Some(ShapeKind::Text) => scalar(None),
+        Some(ShapeKind::Bool) => scalar(trimmed.parse().ok().map(Value::Boolean)),
+        Some(ShapeKind::Integer) => scalar(trimmed.parse().ok().map(Value::Integer)),
+        Some(ShapeKind::Number) => {
+            scalar(trimmed.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float))
+        }
+        Some(ShapeKind::List) if !trimmed.starts_with('[') => {
+            let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
+            let stated = |item: &str| Stated {
+                provenance: provenance.clone(),
+                content: Content::Scalar(Value::String(item.to_owned())),
+            };
+            Content::List(items.map(stated).collect())
+        }
+        Some(ShapeKind::List | ShapeKind::Map | ShapeKind::Section) => match DeValue::parse(trimmed) {
+            Ok(value) => read_value(0..0, &value, Some(provenance)).content,
+            Err(_) => scalar(None),
+        },
     }
-    read
 }
 
 /// No key has as many; without a bound, a long name would be a deep table.
@@ -299,7 +280,7 @@ const MOST_SEGMENTS: usize = 8;
 fn variable_path(name: &str) -> KeyPath {
     let mut path = KeyPath::new();
     for segment in name.splitn(MOST_SEGMENTS, "__") {
-        let chosen = schema::at(&path).is_some_and(|shape| shape.kind() == schema::Kind::Map);
+        let chosen = schema::at(&path).is_some_and(|shape| shape.kind() == ShapeKind::Map);
         path.push(if chosen { segment.to_owned() } else { segment.to_lowercase() });
     }
     path
@@ -319,62 +300,4 @@ fn split_key(key: &str) -> Option<KeyPath> {
             _ => return Some(path),
         }
     }
-}
-
-fn nested(path: &[String], value: Value) -> Dict {
-    let wrap = |inner: Value, name: &String| Value::from(Dict::from([(name.clone(), inner)]));
-    match path.split_first() {
-        None => Dict::new(),
-        Some((first, rest)) => Dict::from([(first.clone(), rest.iter().rev().fold(value, wrap))]),
-    }
-}
-
-fn find<'a>(dict: &'a Dict, path: &[String]) -> Option<&'a Value> {
-    let (first, rest) = path.split_first()?;
-    rest.iter().try_fold(dict.get(first)?, |value, name| match value {
-        Value::Dict(_, inner) => inner.get(name),
-        Value::Array(_, items) => items.get(name.parse::<usize>().ok()?),
-        _ => None,
-    })
-}
-
-fn remove(dict: &mut Dict, path: &[String]) -> bool {
-    let Some((first, rest)) = path.split_first() else {
-        return false;
-    };
-    if rest.is_empty() {
-        return dict.remove(first).is_some();
-    }
-    match dict.get_mut(first) {
-        Some(Value::Dict(_, inner)) => remove(inner, rest),
-        // Taking one item out would shift the others away from their places, so the whole list goes.
-        Some(Value::Array(..)) => dict.remove(first).is_some(),
-        _ => false,
-    }
-}
-
-fn collect_secrets<'a>(dict: &'a Dict, found: &mut Vec<&'a str>) {
-    for (name, value) in dict {
-        match value {
-            Value::String(_, text) if HIDDEN.contains(&name.as_str()) => found.push(text),
-            Value::Dict(_, inner) => collect_secrets(inner, found),
-            _ => {}
-        }
-    }
-}
-
-/// Starts the name of a credential that systemd keeps for the service (`LoadCredential=`).
-const CREDENTIAL: &str = "credential:";
-
-/// The name of the credential, if that is what a path stands for.
-pub(super) fn credential(path: &Path) -> Option<&str> {
-    path.to_str()?.strip_prefix(CREDENTIAL)
-}
-
-/// Paths in the configuration are relative to the folder of its file, credentials to the folder that systemd names.
-pub(super) fn resolve(source: &Source, path: &Path) -> PathBuf {
-    if let Some((name, folder)) = credential(path).zip(source.environment.get("CREDENTIALS_DIRECTORY")) {
-        return Path::new(folder).join(name);
-    }
-    source.path.parent().unwrap_or(Path::new("")).join(path)
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -13,67 +13,15 @@ use sha1::{Digest, Sha1};
 use super::catalog::Catalog;
 use super::check::{Referenced, check, referenced};
 use super::checked::Config;
-use super::layers::Source;
-use super::report::Report;
+use super::report::ConfigReport;
 use super::secret::Secret;
+use super::source::{ConfigSource, FileFault, KeyFile};
 
 /// Files larger than this are not read.
 pub const LARGEST_FILE: u64 = 1 << 20;
 
 /// How often a file is read again that changes while it is read.
 const TRIES: usize = 3;
-
-/// A key file, as far as it could be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SecretFile {
-    /// It was read.
-    Read {
-        /// What it holds.
-        text: Secret,
-        /// Whether more than its owner may read it.
-        readable_by_others: bool,
-    },
-    /// It was not.
-    Failed(FileFault),
-}
-
-impl SecretFile {
-    pub(super) fn text(&self) -> Option<&str> {
-        match self {
-            Self::Read { text, .. } => Some(text.expose().trim()),
-            Self::Failed(_) => None,
-        }
-    }
-}
-
-/// Why a file could not be read; goes on after the file's name and "which".
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FileFault {
-    /// There is none.
-    #[error("does not exist")]
-    Missing,
-    /// It is a folder, a device or the like.
-    #[error("is not a regular file")]
-    NotAFile,
-    /// It has more than [`LARGEST_FILE`] bytes.
-    #[error("is larger than 1 MiB")]
-    TooLarge,
-    /// It is not UTF-8.
-    #[error("is not UTF-8 text")]
-    NotText,
-    /// The system says no.
-    #[error("cannot be read: {0}")]
-    Unreadable(String),
-}
-
-impl From<io::Error> for FileFault {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::NotFound => Self::Missing,
-            kind => Self::Unreadable(kind.to_string()),
-        }
-    }
-}
 
 /// Where a configuration is loaded from; loading twice reads everything again.
 #[derive(Clone)]
@@ -106,7 +54,7 @@ pub struct Loaded {
 /// What came of loading, and the files that took part in it: a change of one is a reason to load again.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    pub(super) outcome: Result<Loaded, Report>,
+    pub(super) outcome: Result<Loaded, ConfigReport>,
     /// Of the file, if it could be read.
     pub(super) hash: Option<String>,
     pub(super) referenced: Referenced,
@@ -117,7 +65,7 @@ pub(super) struct Attempt {
 /// # Errors
 ///
 /// Everything that is wrong with it, also if the file cannot be read.
-pub fn load(origin: &Origin, catalog: &Catalog) -> Result<Loaded, Report> {
+pub fn load(origin: &Origin, catalog: &Catalog) -> Result<Loaded, ConfigReport> {
     attempt(origin, catalog).outcome
 }
 
@@ -127,12 +75,12 @@ pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
         Err(fault) => {
             let message = format!("the configuration file {} {fault}", origin.path.display());
             let help = matches!(fault, FileFault::Missing).then(|| "name the file with --config".to_owned());
-            let outcome = Err(Report::of_file(&origin.path, message, help));
+            let outcome = Err(ConfigReport::of_file(&origin.path, message, help));
             return Attempt { outcome, hash: None, referenced: Referenced::default() };
         }
     };
     let hash = hash(&text);
-    let mut source = Source {
+    let mut source = ConfigSource {
         path: origin.path.clone(),
         text,
         environment: origin.environment.clone(),
@@ -140,18 +88,18 @@ pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
         files: BTreeMap::new(),
     };
     let referenced = referenced(&source);
-    source.files = referenced.keys.iter().map(|path| (path.clone(), read_secret(path))).collect();
+    source.files = referenced.keys.iter().map(|path| (path.clone(), read_key_file(path))).collect();
     let outcome =
         check(&source, catalog).map(|config| Loaded { config, hash: hash.clone(), path: origin.path.clone() });
     Attempt { outcome, hash: Some(hash), referenced }
 }
 
-fn read_secret(path: &Path) -> SecretFile {
+fn read_key_file(path: &Path) -> KeyFile {
     match read(path) {
         Ok((text, meta)) => {
-            SecretFile::Read { text: Secret::new(text), readable_by_others: meta.permissions().mode() & 0o044 != 0 }
+            KeyFile::Read { text: Secret::new(text), readable_by_others: meta.permissions().mode() & 0o044 != 0 }
         }
-        Err(fault) => SecretFile::Failed(fault),
+        Err(fault) => KeyFile::Failed(fault),
     }
 }
 

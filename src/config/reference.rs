@@ -4,9 +4,13 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use serde::Deserialize;
+use serde::ser::Error as _;
+use serde_json::json;
+
 use super::catalog::Catalog;
-use super::file::{FileConfig, example};
-use super::schema;
+use super::file::FileConfig;
+use super::schema::{self, Shape};
 
 const INTRODUCTION: &str = "\
 Every key of alicloud-ccm, with its default. Lines such as `#region = \"cn-hangzhou\"` are examples of keys that have no \
@@ -32,7 +36,7 @@ pub fn reference(catalog: &Catalog) -> Result<String, toml::ser::Error> {
     }
     comment(&mut out, "A length of time is a text such as \"15s\", \"5m\" or \"1h30m\".");
     let mut section = Vec::new();
-    for line in toml::to_string(&example(catalog))?.lines() {
+    for line in toml::to_string(&example(catalog)?)?.lines() {
         if let Some(name) = line.strip_prefix('[') {
             section = name.trim_end_matches(']').split('.').map(str::to_owned).collect();
             out.push('\n');
@@ -47,6 +51,22 @@ pub fn reference(catalog: &Catalog) -> Result<String, toml::ser::Error> {
         }
     }
     Ok(out)
+}
+
+/// The defaults, with an example for every key that has none.
+fn example(catalog: &Catalog) -> Result<FileConfig, toml::ser::Error> {
+    let mut tree = serde_json::to_value(FileConfig::default()).map_err(toml::ser::Error::custom)?;
+    for path in schema::leaves() {
+        if let Some(example) = schema::at(path).and_then(Shape::example)
+            && let Some(value) = tree.pointer_mut(&format!("/{}", path.join("/")))
+        {
+            *value = example.clone();
+        }
+    }
+    tree["controllers"] = json!(catalog.controllers.iter().map(|entry| entry.name).collect::<Vec<_>>());
+    tree["cloud"]["quotas"] = json!({ catalog.example_action: 120 });
+    tree["service"]["defaults"]["tags"] = json!({ "team": "blue" });
+    FileConfig::deserialize(tree).map_err(toml::ser::Error::custom)
 }
 
 fn keys(text: &str) -> BTreeSet<Vec<String>> {
@@ -68,11 +88,8 @@ fn describe(out: &mut String, path: &[String], catalog: &Catalog) {
     for (word, meaning) in shape.words() {
         comment(out, &format!("\"{word}\": {meaning}"));
     }
-    if shape.range() != (None, None) && shape.range() != (Some(0.0), None) {
-        let allowed = shape.allowed();
-        let mut letters = allowed.chars();
-        let first = letters.next().into_iter().flat_map(char::to_uppercase);
-        comment(out, &format!("{}.", first.chain(letters).collect::<String>()));
+    if let Some(limits) = shape.limits() {
+        comment(out, &limits);
     }
 }
 

@@ -6,19 +6,21 @@ use std::path::{Path, PathBuf};
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde::Serialize;
 
-use super::check::MOST_PROBLEMS;
 use super::redact::{Excerpt, MASK};
+
+/// Reports say no more than this at once.
+pub(super) const MOST_PROBLEMS: usize = 100;
 
 /// Everything that is wrong with a configuration, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct ConfigReport {
     path: PathBuf,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// What is wrong, what was given, what is allowed.
     pub message: String,
     /// What to do, if there is something to say.
@@ -29,7 +31,7 @@ pub struct Problem {
     pub key: Option<String>,
     /// Where it is written.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: ProblemPlace,
     #[serde(skip)]
     pub(super) excerpt: Option<Excerpt>,
 }
@@ -37,7 +39,7 @@ pub struct Problem {
 /// Where something is written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(untagged)]
-pub enum Place {
+pub enum ProblemPlace {
     /// In the file, at a line and a column (in characters), both from 1.
     File {
         /// The file.
@@ -64,9 +66,9 @@ pub enum Place {
     },
 }
 
-impl Report {
+impl ConfigReport {
     /// A report about a file; `secrets` are texts that must not be in it.
-    pub(super) fn new(path: &Path, mut problems: Vec<Problem>, secrets: &[&str]) -> Self {
+    pub(super) fn new(path: &Path, mut problems: Vec<ConfigProblem>, secrets: &[&str]) -> Self {
         for problem in &mut problems {
             problem.hide(secrets);
         }
@@ -77,13 +79,13 @@ impl Report {
 
     /// A report of one problem with the file as a whole.
     pub(super) fn of_file(path: &Path, message: String, help: Option<String>) -> Self {
-        let place = Place::Whole { file: path.to_owned() };
-        Self { path: path.to_owned(), problems: vec![Problem { message, help, key: None, place, excerpt: None }] }
+        let place = ProblemPlace::Whole { file: path.to_owned() };
+        Self { path: path.to_owned(), problems: vec![ConfigProblem { message, help, key: None, place, excerpt: None }] }
     }
 
     /// The problems; at least one.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
     }
 
@@ -94,7 +96,7 @@ impl Report {
     }
 }
 
-impl Problem {
+impl ConfigProblem {
     fn hide(&mut self, secrets: &[&str]) {
         for secret in secrets.iter().filter(|secret| secret.len() >= 4) {
             let texts = [Some(&mut self.message), self.help.as_mut(), self.key.as_mut()];
@@ -111,19 +113,19 @@ impl Problem {
     fn render(&self) -> String {
         let mut group = Group::with_title(Level::ERROR.primary_title(&*self.message));
         group = match (&self.place, &self.excerpt) {
-            (Place::File { file, .. }, Some(excerpt)) => group.element(
+            (ProblemPlace::File { file, .. }, Some(excerpt)) => group.element(
                 Snippet::source(&*excerpt.shown)
                     .line_start(excerpt.line)
                     .path(file.to_string_lossy())
                     .annotation(AnnotationKind::Primary.span(excerpt.mark.clone())),
             ),
-            (Place::File { file, .. } | Place::Whole { file }, _) => {
+            (ProblemPlace::File { file, .. } | ProblemPlace::Whole { file }, _) => {
                 group.element(Origin::path(file.to_string_lossy()))
             }
-            (Place::Variable { variable }, _) => {
+            (ProblemPlace::Variable { variable }, _) => {
                 group.element(Origin::path(format!("environment variable {variable}")))
             }
-            (Place::Argument { argument }, _) => group.element(Origin::path(format!("argument {argument}"))),
+            (ProblemPlace::Argument { argument }, _) => group.element(Origin::path(format!("argument {argument}"))),
         };
         if let Some(help) = &self.help {
             group = group.element(Level::HELP.message(&**help));
@@ -132,7 +134,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ConfigReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for problem in &self.problems {
             writeln!(f, "{}\n", problem.render())?;
@@ -145,4 +147,4 @@ impl fmt::Display for Report {
     }
 }
 
-impl std::error::Error for Report {}
+impl std::error::Error for ConfigReport {}

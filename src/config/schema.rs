@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use figment::value::{Dict, Empty, Value};
 use schemars::generate::SchemaSettings;
 use serde_json::Value as Json;
 
 use super::catalog::Catalog;
 use super::file::FileConfig;
+use super::values::TimeSpan;
 use crate::plan::clb::annotations::Name;
 use crate::plan::service::annotations::values::MOST_USER_TAGS;
 use crate::plan::service::annotations::{self, AnnotationName};
@@ -94,9 +94,7 @@ fn tidy(node: &mut Json) {
                     map.entry(key.clone()).or_insert_with(|| value.clone());
                 }
             }
-            if map.get("default").is_some_and(Json::is_null) {
-                map.remove("default");
-            }
+            map.retain(|_, value| !value.is_null());
             if let Some(Json::String(text)) = map.get_mut("description") {
                 *text = text.replace('\n', " ");
             }
@@ -111,9 +109,12 @@ fn tidy(node: &mut Json) {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape(&'static Json);
 
+/// The format of a period, of which `0s` stands for never.
+const ZERO_OR_TIMESPAN: &str = "timespan-or-zero";
+
 /// The kinds of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ShapeKind {
     /// Text of any sort.
     Text,
     /// `true` or `false`.
@@ -160,9 +161,9 @@ impl Shape {
     /// What is inside: a key of a table, an item of a list.
     pub(super) fn child(self, name: &str) -> Option<Self> {
         let node = match self.kind() {
-            Kind::Section => self.0["properties"].get(name),
-            Kind::Map => self.0.get("additionalProperties"),
-            Kind::List => self.0.get("items"),
+            ShapeKind::Section => self.0["properties"].get(name),
+            ShapeKind::Map => self.0.get("additionalProperties"),
+            ShapeKind::List => self.0.get("items"),
             _ => None,
         };
         node.map(Self)
@@ -180,15 +181,15 @@ impl Shape {
     }
 
     /// The kind of value.
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> ShapeKind {
         match self.0["type"].as_str() {
-            Some("boolean") => Kind::Bool,
-            Some("integer") => Kind::Integer,
-            Some("number") => Kind::Number,
-            Some("array") => Kind::List,
-            Some("object") if self.0.get("properties").is_some() => Kind::Section,
-            Some("object") => Kind::Map,
-            _ => Kind::Text,
+            Some("boolean") => ShapeKind::Bool,
+            Some("integer") => ShapeKind::Integer,
+            Some("number") => ShapeKind::Number,
+            Some("array") => ShapeKind::List,
+            Some("object") if self.0.get("properties").is_some() => ShapeKind::Section,
+            Some("object") => ShapeKind::Map,
+            _ => ShapeKind::Text,
         }
     }
 
@@ -225,32 +226,59 @@ impl Shape {
         }
     }
 
-    /// Whether it is a number of any sort.
-    pub(super) fn is_number(self) -> bool {
-        matches!(self.kind(), Kind::Integer | Kind::Number)
+    /// The rule that its text must keep; empty if there is none.
+    pub(super) fn format(self) -> &'static str {
+        self.0["format"].as_str().unwrap_or_default()
     }
 
     /// Whether it is a length of time.
     pub(super) fn is_timespan(self) -> bool {
-        self.0["format"] == "timespan"
+        matches!(self.format(), "timespan" | ZERO_OR_TIMESPAN)
     }
 
-    /// Whether it is an IP address.
-    pub(super) fn is_address(self) -> bool {
-        self.0["format"] == "ip"
+    /// The shortest and the longest length of time, if they are limited.
+    pub(super) fn time_limits(self) -> Option<(TimeSpan, TimeSpan)> {
+        let limit = |name: &str| self.0[name].as_str()?.parse::<TimeSpan>().ok();
+        limit("formatMinimum").zip(limit("formatMaximum"))
+    }
+
+    /// Whether a length of time is within its limits.
+    pub(super) fn admits_time(self, given: TimeSpan) -> bool {
+        let never = self.format() == ZERO_OR_TIMESPAN && given.0.is_zero();
+        never || self.time_limits().is_none_or(|(least, most)| (least..=most).contains(&given))
+    }
+
+    /// The value of the reference file, where there is no default.
+    pub(super) fn example(self) -> Option<&'static Json> {
+        self.0["examples"].get(0)
+    }
+
+    /// The limits of a number or of a length of time, as a sentence for the manual.
+    pub(super) fn limits(self) -> Option<String> {
+        if let Some((least, most)) = self.time_limits() {
+            let never = if self.format() == ZERO_OR_TIMESPAN { "0s, or from" } else { "From" };
+            return Some(format!("{never} {least} to {most}."));
+        }
+        if matches!(self.range(), (None, None) | (Some(0.0), None)) {
+            return None;
+        }
+        let allowed = self.allowed();
+        let mut letters = allowed.chars();
+        let first = letters.next().into_iter().flat_map(char::to_uppercase);
+        Some(format!("{}.", first.chain(letters).collect::<String>()))
     }
 
     /// What is allowed, as the end of "must be ...".
     pub(super) fn allowed(self) -> String {
         let mut text = match self.kind() {
-            Kind::Bool => "true or false".to_owned(),
-            Kind::Integer => "a whole number".to_owned(),
-            Kind::Number => "a number".to_owned(),
-            Kind::List => "a list".to_owned(),
-            Kind::Map | Kind::Section => "a table".to_owned(),
-            Kind::Text => match (self.0["format"].as_str(), self.words().as_slice()) {
-                (Some("timespan"), _) => "a length of time such as \"15s\" or \"1h30m\"".to_owned(),
-                (Some("ip"), _) => "an IP address in quotes".to_owned(),
+            ShapeKind::Bool => "true or false".to_owned(),
+            ShapeKind::Integer => "a whole number".to_owned(),
+            ShapeKind::Number => "a number".to_owned(),
+            ShapeKind::List => "a list".to_owned(),
+            ShapeKind::Map | ShapeKind::Section => "a table".to_owned(),
+            ShapeKind::Text => match (self.format(), self.words().as_slice()) {
+                ("timespan" | ZERO_OR_TIMESPAN, _) => "a length of time such as \"15s\" or \"1h30m\"".to_owned(),
+                ("ip", _) => "an IP address in quotes".to_owned(),
                 (_, []) => "text in quotes".to_owned(),
                 (_, [most @ .., last]) => {
                     let most: Vec<String> = most.iter().map(|(word, _)| format!("{word:?}")).collect();
@@ -264,54 +292,6 @@ impl Shape {
             _ => {}
         }
         text
-    }
-
-    /// The value that a text from the environment or the command line stands for. Text that does not fit stays text, and is
-    /// found to be of the wrong type later, like a wrong value in the file.
-    pub(super) fn read(self, text: &str) -> Value {
-        let fallback = || Value::from(text);
-        let trimmed = text.trim();
-        match self.kind() {
-            Kind::Text => fallback(),
-            Kind::Bool => trimmed.parse::<bool>().map_or_else(|_| fallback(), Value::from),
-            Kind::Integer => trimmed.parse::<i64>().map_or_else(|_| fallback(), Value::from),
-            Kind::Number => match trimmed.parse::<f64>() {
-                Ok(number) if number.is_finite() => Value::from(number),
-                _ => fallback(),
-            },
-            Kind::List if !trimmed.starts_with('[') => {
-                Value::from(trimmed.split(',').map(str::trim).filter(|item| !item.is_empty()).collect::<Vec<_>>())
-            }
-            Kind::List | Kind::Map | Kind::Section => {
-                toml::de::DeValue::parse(trimmed).map_or_else(|_| fallback(), |value| plain(value.get_ref()))
-            }
-        }
-    }
-}
-
-/// A TOML value without its places.
-fn plain(value: &toml::de::DeValue<'_>) -> Value {
-    use toml::de::DeValue;
-    match value {
-        DeValue::String(text) => Value::from(text.as_ref()),
-        DeValue::Boolean(flag) => Value::from(*flag),
-        DeValue::Array(items) => Value::from(items.iter().map(|item| plain(item.get_ref())).collect::<Vec<_>>()),
-        DeValue::Table(table) => Value::from(
-            table.iter().map(|(key, item)| (key.get_ref().to_string(), plain(item.get_ref()))).collect::<Dict>(),
-        ),
-        DeValue::Integer(_) | DeValue::Float(_) | DeValue::Datetime(_) => {
-            scalar(value).unwrap_or_else(|| Value::from(Empty::Unit))
-        }
-    }
-}
-
-/// A TOML number; `None` if it does not fit 64 bits, and for dates, which no key takes.
-pub(super) fn scalar(value: &toml::de::DeValue<'_>) -> Option<Value> {
-    use toml::de::DeValue;
-    match value {
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok().map(Value::from),
-        DeValue::Float(number) => number.as_str().parse::<f64>().ok().map(Value::from),
-        _ => None,
     }
 }
 
@@ -345,13 +325,13 @@ mod tests {
                     );
                 }
                 // A switch of two words.
-                Values::OneOf(_) if shape.kind() == Kind::Bool => {}
+                Values::OneOf(_) if shape.kind() == ShapeKind::Bool => {}
                 Values::OneOf(words) | Values::AnyCase(words) => {
                     let known: BTreeSet<&str> = shape.words().into_iter().map(|(word, _)| word).collect();
                     assert_eq!(known, words.iter().copied().collect(), "{key}");
                 }
                 Values::Tags => assert_eq!(shape.0["maxProperties"], MOST_USER_TAGS, "{key}"),
-                Values::Text => assert_eq!(shape.kind(), Kind::Text, "{key}"),
+                Values::Text => assert_eq!(shape.kind(), ShapeKind::Text, "{key}"),
                 other => panic!("{key}: {other:?} cannot be a default"),
             }
         }

@@ -1,6 +1,7 @@
 mod damage;
 mod files;
 mod meaning;
+mod migration;
 mod reports;
 
 use std::path::PathBuf;
@@ -10,17 +11,17 @@ use super::secret::Secret;
 use super::*;
 use crate::controllers::registry::CATALOG;
 
-fn source(text: &str) -> Source {
-    Source { path: PathBuf::from("/etc/ccm/ccm.toml"), text: text.to_owned(), ..Source::default() }
+fn source(text: &str) -> ConfigSource {
+    ConfigSource { path: PathBuf::from("/etc/ccm/ccm.toml"), text: text.to_owned(), ..ConfigSource::default() }
 }
 
-fn with_environment(text: &str, environment: &[(&str, &str)]) -> Source {
+fn with_environment(text: &str, environment: &[(&str, &str)]) -> ConfigSource {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Source { environment: environment.iter().map(owned).collect(), ..source(text) }
+    ConfigSource { environment: environment.iter().map(owned).collect(), ..source(text) }
 }
 
-fn with_overrides(text: &str, overrides: &[&str]) -> Source {
-    Source { overrides: overrides.iter().map(|text| (*text).to_owned()).collect(), ..source(text) }
+fn with_overrides(text: &str, overrides: &[&str]) -> ConfigSource {
+    ConfigSource { overrides: overrides.iter().map(|text| (*text).to_owned()).collect(), ..source(text) }
 }
 
 /// A right configuration with more lines.
@@ -28,17 +29,17 @@ fn right(more: &str) -> String {
     format!("cloud.cluster_id = \"one\"\n{more}")
 }
 
-fn good(source: &Source) -> Config {
+fn good(source: &ConfigSource) -> Config {
     check(source, &CATALOG).unwrap_or_else(|report| panic!("{report}"))
 }
 
-fn bad(source: &Source) -> Report {
+fn bad(source: &ConfigSource) -> ConfigReport {
     check(source, &CATALOG).expect_err("the configuration was accepted")
 }
 
 /// The messages and their help, without the excerpts.
-fn messages(source: &Source) -> String {
-    let line = |problem: &Problem| match &problem.help {
+fn messages(source: &ConfigSource) -> String {
+    let line = |problem: &ConfigProblem| match &problem.help {
         Some(help) => format!("{} ({help})", problem.message),
         None => problem.message.clone(),
     };

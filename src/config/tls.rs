@@ -7,10 +7,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::check::Checker;
+use super::checker::Checker;
 use super::file::ServerSection;
-use super::layers::resolve;
-use super::load::SecretFile;
 use super::secret::Secret;
 
 const CERTIFICATE: &str = "server.tls_cert_file";
@@ -26,17 +24,17 @@ pub(super) fn files(c: &mut Checker<'_>, section: &ServerSection, allow_readable
     let (certificate, key) = match key_files(section) {
         [None, None] => return None,
         [Some(_), None] => {
-            c.bad_with(KEY, "is missing", Some("tls_cert_file needs the private key of its certificate".to_owned()));
+            c.bad_with(KEY, "is missing", Some("tls_cert_file needs the private key of its certificate"));
             return None;
         }
         [None, Some(_)] => {
-            c.bad_with(CERTIFICATE, "is missing", Some("tls_key_file needs the certificate of its key".to_owned()));
+            c.bad_with(CERTIFICATE, "is missing", Some("tls_key_file needs the certificate of its key"));
             return None;
         }
         [Some(certificate), Some(key)] => (certificate, key),
     };
-    let certificate = content(c, CERTIFICATE, certificate, true)?;
-    let key = content(c, KEY, key, allow_readable)?;
+    let certificate = c.key_file(CERTIFICATE, certificate, true)?;
+    let key = c.key_file(KEY, key, allow_readable)?;
     match server_config(certificate.expose(), &key) {
         Ok(_) => Some((certificate.expose().to_owned(), key)),
         Err(why) => {
@@ -44,22 +42,6 @@ pub(super) fn files(c: &mut Checker<'_>, section: &ServerSection, allow_readable
             None
         }
     }
-}
-
-fn content(c: &mut Checker<'_>, key: &str, path: &std::path::Path, allow_readable: bool) -> Option<Secret> {
-    let path = resolve(c.source, path);
-    let shown = path.display();
-    match c.source.files.get(&path) {
-        None => c.bad(key, format!("names {shown}, which has not been read")),
-        Some(SecretFile::Failed(fault)) => c.bad(key, format!("names {shown}, which {fault}")),
-        Some(SecretFile::Read { readable_by_others: true, .. }) if !allow_readable => {
-            let help = "take the rights away with mode 0400 (in a Kubernetes volume: defaultMode), or set \
-                        cloud.credentials.allow_readable_files to true";
-            c.bad_with(key, format!("names {shown}, which group or others may read"), Some(help.to_owned()));
-        }
-        Some(SecretFile::Read { text, .. }) => return Some(text.clone()),
-    }
-    None
 }
 
 /// What TLS is served with.

@@ -15,26 +15,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeSpan(pub Duration);
 
-impl TimeSpan {
-    /// Whole seconds.
-    #[must_use]
-    pub const fn from_secs(seconds: u64) -> Self {
-        Self(Duration::from_secs(seconds))
-    }
-
-    /// So many thousandths of a second.
-    #[must_use]
-    pub const fn from_millis(milliseconds: u64) -> Self {
-        Self(Duration::from_millis(milliseconds))
-    }
-
-    /// Whole minutes.
-    #[must_use]
-    pub const fn from_mins(minutes: u64) -> Self {
-        Self(Duration::from_secs(minutes * 60))
-    }
-}
-
 /// More than this is taken for a mistake: timers would never fire again.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -86,6 +66,32 @@ impl JsonSchema for TimeSpan {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "string", "format": "timespan", "pattern": "^[0-9]" })
+    }
+}
+
+/// How a key of type [`Duration`] is written, for `serde(with)`.
+pub(super) mod time_span {
+    use super::{Deserialize, Deserializer, Duration, Serialize, Serializer, TimeSpan};
+
+    pub(crate) fn serialize<S: Serializer>(length: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        TimeSpan(*length).serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        TimeSpan::deserialize(deserializer).map(|span| span.0)
+    }
+}
+
+/// The same for a period, of which `0s` stands for never.
+pub(super) mod time_span_or_never {
+    use super::{Deserializer, Duration, Serializer, time_span};
+
+    pub(crate) fn serialize<S: Serializer>(period: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        time_span::serialize(&period.unwrap_or_default(), serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        time_span::deserialize(deserializer).map(|period| Some(period).filter(|period| !period.is_zero()))
     }
 }
 

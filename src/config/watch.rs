@@ -19,7 +19,7 @@ use tracing::warn;
 
 use super::catalog::Catalog;
 use super::load::{Attempt, Loaded, Origin, attempt};
-use super::report::Report;
+use super::report::ConfigReport;
 
 /// What came of looking at the configuration again.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub enum Reload {
     /// There is a new one with problems; the last good one holds. Said once for the same problems, unless asked for.
     Rejected {
         /// Everything that is wrong with it.
-        report: Report,
+        report: ConfigReport,
         /// SHA-1 of the file, if it could be read.
         hash: Option<String>,
     },
@@ -39,14 +39,14 @@ pub enum Reload {
 
 /// How eagerly changes are looked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct WatchPace {
     /// How long nothing may have changed before the files are read.
     pub quiet: Duration,
     /// Time between looks without a reason.
     pub poll: Duration,
 }
 
-impl Default for Pace {
+impl Default for WatchPace {
     fn default() -> Self {
         Self { quiet: Duration::from_millis(200), poll: Duration::from_secs(30) }
     }
@@ -77,7 +77,7 @@ pub struct Watch {
 impl Watch {
     /// Watches everything that `current` was loaded from.
     #[must_use]
-    pub fn start(origin: Origin, catalog: &'static Catalog, current: Loaded, pace: Pace) -> Self {
+    pub fn start(origin: Origin, catalog: &'static Catalog, current: Loaded, pace: WatchPace) -> Self {
         let (changed, changes) = mpsc::channel(1);
         let folders = Some(Folders::new(changed));
         Self::spawn(Look { origin, catalog, current, rejected: None, pace, folders }, changes)
@@ -114,8 +114,8 @@ struct Look {
     catalog: &'static Catalog,
     current: Loaded,
     /// What was last said to be wrong; `None` if all was well.
-    rejected: Option<Report>,
-    pace: Pace,
+    rejected: Option<ConfigReport>,
+    pace: WatchPace,
     /// Away while the files are read.
     folders: Option<Folders>,
 }
@@ -160,7 +160,7 @@ impl Look {
     }
 
     /// Reads the files; what is newly wrong is read again after a while.
-    async fn read_twice(&mut self) -> Option<(Result<Loaded, Report>, Option<String>)> {
+    async fn read_twice(&mut self) -> Option<(Result<Loaded, ConfigReport>, Option<String>)> {
         let first = self.read().await?;
         match &first.0 {
             Err(report) if self.rejected.as_ref() != Some(report) => {
@@ -172,7 +172,7 @@ impl Look {
     }
 
     /// `None` if the program is about to end.
-    async fn read(&mut self) -> Option<(Result<Loaded, Report>, Option<String>)> {
+    async fn read(&mut self) -> Option<(Result<Loaded, ConfigReport>, Option<String>)> {
         let (origin, catalog) = (self.origin.clone(), self.catalog);
         let mut folders = self.folders.take()?;
         let reading = tokio::task::spawn_blocking(move || {
@@ -193,7 +193,7 @@ impl Look {
         }
     }
 
-    fn judge(&mut self, result: Result<Loaded, Report>, hash: Option<String>, cause: Cause) -> Option<Reload> {
+    fn judge(&mut self, result: Result<Loaded, ConfigReport>, hash: Option<String>, cause: Cause) -> Option<Reload> {
         match result {
             Ok(loaded) if loaded == self.current => {
                 let taken_back = self.rejected.take().is_some();
@@ -348,12 +348,12 @@ mod tests {
         format!("[cloud]\ncluster_id = {cluster:?}\n")
     }
 
-    fn only_told() -> Pace {
-        Pace { poll: NEVER, ..Pace::default() }
+    fn only_told() -> WatchPace {
+        WatchPace { poll: NEVER, ..WatchPace::default() }
     }
 
     /// A configuration on disk whose changes are told by the test.
-    fn world(pace: Pace, prepare: impl FnOnce(&Path)) -> World {
+    fn world(pace: WatchPace, prepare: impl FnOnce(&Path)) -> World {
         let dir = tempfile::tempdir().unwrap();
         prepare(dir.path());
         let origin = origin(dir.path().join("ccm.toml"));
@@ -389,7 +389,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_is_found_by_looking_now_and_then() {
-        let mut world = world(Pace::default(), plain);
+        let mut world = world(WatchPace::default(), plain);
         world.write(&text("two"));
         assert_eq!(world.applied().await.config.cloud.cluster_id, "two");
     }
@@ -405,7 +405,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_mistake_is_said_once_and_its_end_too() {
-        let mut world = world(Pace::default(), plain);
+        let mut world = world(WatchPace::default(), plain);
         world.write("[cloud]\n");
         let Some(Reload::Rejected { report, .. }) = world.watch.next().await else { panic!("not rejected") };
         assert_eq!(report.problems()[0].key.as_deref(), Some("cloud.cluster_id"));
@@ -461,7 +461,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_rotated_key_file_is_a_new_configuration() {
-        let mut world = world(Pace::default(), |dir| {
+        let mut world = world(WatchPace::default(), |dir| {
             let credentials = "[cloud.credentials]\naccess_key_id = \"LTAI1\"\naccess_key_secret_file = \"secret\"\n";
             fs::write(dir.join("ccm.toml"), text("one") + credentials).unwrap();
             key_file(dir, "before\n");
@@ -475,7 +475,7 @@ mod tests {
     /// The real watch, with nothing else that could find the change.
     async fn watched(dir: &Path, change: impl FnOnce()) -> Reload {
         let origin = origin(dir.join("ccm.toml"));
-        let pace = Pace { quiet: Duration::from_millis(20), poll: NEVER };
+        let pace = WatchPace { quiet: Duration::from_millis(20), poll: NEVER };
         let mut watch = Watch::start(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);
         watch.trigger().reload();
         assert_eq!(watch.next().await, Some(Reload::Unchanged));

@@ -6,7 +6,7 @@ use expect_test::expect_file;
 
 use super::*;
 use crate::config::secret::Secret;
-use crate::config::{SecretFile, Source, check, keys};
+use crate::config::{ConfigSource, KeyFile, check, keys};
 use crate::controllers::registry::CATALOG;
 
 /// Two certificates for one key, and that key twice: each fits each.
@@ -22,10 +22,10 @@ fn config(settings: &[String]) -> Config {
     let file = |name: &str| {
         let pair = PAIRS.iter().find(|(of, _)| *of == name);
         let text = pair.map_or_else(|| format!("content-of-{name}"), |(_, pem)| pem.clone());
-        let read = SecretFile::Read { text: Secret::new(text), readable_by_others: false };
+        let read = KeyFile::Read { text: Secret::new(text), readable_by_others: false };
         (PathBuf::from("/keys").join(name), read)
     };
-    let source = Source {
+    let source = ConfigSource {
         path: PathBuf::from("/ccm.toml"),
         text: "[cloud]\ncluster_id = \"one\"\n".to_owned(),
         environment: BTreeMap::new(),
@@ -159,7 +159,7 @@ fn every_key_takes_effect_as_the_table_says() {
             let own = (!value.is_empty()).then(|| format!("{key}={value}"));
             config(&more.chain(own).collect::<Vec<_>>())
         };
-        let change = Change::between(&with(one), &with(two));
+        let change = ConfigChange::between(&with(one), &with(two));
         let row = effect_of(&key).unwrap_or_else(|| panic!("no row about {key}"));
         let expected: &[&str] = match key.as_str() {
             // Says only what is acceptable.
@@ -186,14 +186,14 @@ fn every_row_is_about_a_key() {
 #[test]
 fn what_starts_and_stops_is_told() {
     let with = |list: &str| config(&[format!("controllers={list}")]);
-    let change = Change::between(&with(r#"["node"]"#), &with(r#"["node", "route"]"#));
+    let change = ConfigChange::between(&with(r#"["node"]"#), &with(r#"["node", "route"]"#));
     assert_eq!(change.started, ["route"].into());
     assert_eq!(change.stopped, ["routes-off"].into());
     assert_eq!(change.to_string(), "changed: controllers; started: route; stopped: routes-off");
     let moved = config(&[r#"controllers=["node", "route"]"#.into(), "cloud.region=cn-beijing".into()]);
-    let change = Change::between(&with(r#"["node", "route"]"#), &moved);
+    let change = ConfigChange::between(&with(r#"["node", "route"]"#), &moved);
     assert_eq!(change.restarted, ["node", "route"].into());
-    let event = Outcome::Applied(change).event();
+    let event = ReloadOutcome::Applied(change).event();
     assert_eq!((event.0, event.1), (false, "ConfigApplied"));
 }
 
@@ -205,9 +205,9 @@ fn a_changed_secret_is_seen_and_not_shown() {
             format!("cloud.credentials.access_key_secret={secret}"),
         ])
     };
-    let change = Change::between(&with("hunter1"), &with("hunter2"));
+    let change = ConfigChange::between(&with("hunter1"), &with("hunter2"));
     assert_eq!(change.to_string(), "changed: cloud.credentials");
-    assert!(!Outcome::Applied(change).to_json().to_string().contains("hunter"));
+    assert!(!ReloadOutcome::Applied(change).to_json().to_string().contains("hunter"));
 }
 
 const START: &str = "<!-- effects -->\n";

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use alicloud_ccm::config::watch::{Pace, Reload, Watch};
+use alicloud_ccm::config::watch::{Reload, Watch, WatchPace};
 use alicloud_ccm::config::{Loaded, Origin, load};
 use alicloud_ccm::controllers::registry::CATALOG;
 use serde_json::{Value, json};
@@ -322,7 +322,7 @@ async fn ten_thousand_edits_without_a_mixture_and_without_a_loss() {
     fs::write(&path, numbered(1)).unwrap();
     let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
     // Nothing but the watch finds changes.
-    let pace = Pace { quiet: Duration::from_millis(5), poll: Duration::from_secs(3600) };
+    let pace = WatchPace { quiet: Duration::from_millis(5), poll: Duration::from_secs(3600) };
     let mut watch = Watch::start(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);
     watch.trigger().reload();
     assert_eq!(watch.next().await, Some(Reload::Unchanged));

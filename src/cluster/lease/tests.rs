@@ -487,7 +487,7 @@ async fn two_copies_never_lead_at_the_same_time_whatever_the_server_does() {
 
 /// The whole configuration, with this section in it.
 fn configured(leader_election: LeaderElection) -> Arc<Config> {
-    let source = crate::config::Source {
+    let source = crate::config::ConfigSource {
         path: "config.toml".into(),
         text: "[cloud]\ncluster_id = \"c\"\n".into(),
         environment: std::collections::BTreeMap::new(),

@@ -6,14 +6,14 @@ use super::super::*;
 use super::*;
 
 /// A place within the text, or none.
-fn is_within(problem: &Problem, text: &str) -> bool {
+fn is_within(problem: &ConfigProblem, text: &str) -> bool {
     match problem.place {
-        Place::File { line, column, .. } => {
+        ProblemPlace::File { line, column, .. } => {
             let lines: Vec<&str> = text.split('\n').collect();
             (1..=lines.len()).contains(&line) && (1..=lines[line - 1].chars().count() + 1).contains(&column)
         }
-        Place::Whole { .. } => true,
-        Place::Variable { .. } | Place::Argument { .. } => false,
+        ProblemPlace::Whole { .. } => true,
+        ProblemPlace::Variable { .. } | ProblemPlace::Argument { .. } => false,
     }
 }
 

@@ -9,7 +9,6 @@ use super::*;
 fn committed_files_are_current() {
     expect_file!["../../../config/alicloud-ccm.reference.toml"].assert_eq(&reference(&CATALOG).unwrap());
     expect_file!["../../../config/schema.json"].assert_eq(&schema(&CATALOG));
-    expect_file!["../../../config/migration.md"].assert_eq(&migration_page());
 }
 
 #[test]

@@ -167,14 +167,12 @@ fn key_files_are_read_beside_the_file() {
     let keys = referenced(&source).keys;
     assert_eq!(keys, [PathBuf::from("/etc/ccm/id"), PathBuf::from("/s")]);
     let file =
-        |text: &str, readable_by_others| SecretFile::Read { text: Secret::new(text.to_owned()), readable_by_others };
+        |text: &str, readable_by_others| KeyFile::Read { text: Secret::new(text.to_owned()), readable_by_others };
     source.files = BTreeMap::from([(keys[0].clone(), file("LTAI\n", false)), (keys[1].clone(), file("hush\n", false))]);
     assert_eq!(good(&source).cloud.credentials, Credentials::AccessKey(key("LTAI", "hush", None)));
 
-    source.files = BTreeMap::from([
-        (keys[0].clone(), SecretFile::Failed(FileFault::Missing)),
-        (keys[1].clone(), file("hush", true)),
-    ]);
+    source.files =
+        BTreeMap::from([(keys[0].clone(), KeyFile::Failed(FileFault::Missing)), (keys[1].clone(), file("hush", true))]);
     expect![[r#"
         cloud.credentials.access_key_id_file names /etc/ccm/id, which does not exist
         cloud.credentials.access_key_secret_file names /s, which group or others may read (take the rights away with mode 0400 (in a Kubernetes volume: defaultMode), or set cloud.credentials.allow_readable_files to true)"#]].assert_eq(&messages(&source));

@@ -404,7 +404,7 @@ kubernetes.server = "10.0.0.1:6443"
 kubernetes.server must be a URL such as "https://10.0.0.1:6443", not "10.0.0.1:6443"
 
 kubernetes.context = " "
-kubernetes.context is empty (leave the key out to have its default)
+kubernetes.context must be a name that is not empty, or left out to have its default, not " "
 
 kubernetes.qps = -1.0
 kubernetes.qps must be a number above 0, at most 10000, not -1
@@ -430,10 +430,10 @@ leader_election.retry_period must be from 100ms to 1h, not 1ms
 
 leader_election = { namespace = "Kube", name = "-" }
 leader_election.namespace must be the name of an object: lower case letters, digits and '-', not "Kube"
-leader_election.name must be the name of an object: lower case letters, digits and '-', not "-"
+leader_election.name must be the name of an object: lower case letters, digits, '-' and '.', not "-"
 
 leader_election.identity = ""
-leader_election.identity is empty (leave the key out to have its default)
+leader_election.identity must be a name that is not empty, or left out to have its default, not ""
 
 server.address = "localhost"
 server.address must be an IP address in quotes, not "localhost"
@@ -529,6 +529,7 @@ log.level: no key takes a date
 
 cloud.vswitches = ["a", 1979-05-27, 3]
 cloud.vswitches.1: no key takes a date
+what is listed in cloud.vswitches must be text in quotes, not a whole number
 
 service.concurrency = 99999999999999999999
 service.concurrency: the number is too large
@@ -555,7 +556,7 @@ cloud.credentials.access_key_id = "LTAI1"
 cloud.credentials.access_key_secret is missing (an access key needs both its id and its secret)
 
 cloud.credentials.role_arn = "acs:ram::1:role/x"
-cloud.credentials.role_arn needs somebody who assumes the role (add access_key_id and access_key_secret, or oidc_provider_arn and oidc_token_file; a role of this instance is named with instance_role)
+cloud.credentials.role_arn needs an identity that assumes the role (add access_key_id and access_key_secret, or oidc_provider_arn and oidc_token_file; a role of this instance is named with instance_role)
 
 cloud.credentials = { role_arn = "role/x", access_key_id = "a", access_key_secret = "b c" }
 cloud.credentials.role_arn must be "acs:ram::<account>:role/<name>", not "role/x"
@@ -612,7 +613,7 @@ fn a_secret_is_in_no_report() {
         &[("ALICLOUD_CCM__CLOUD__CREDENTIALS__ACCESS_KEY_SECRET", HUSH), ("ALICLOUD_CCM__CLOUD__REGION", HUSH)],
     );
     let mut outside =
-        Source { overrides: vec!["cloud.credentials.security_token hunter2hunter2".to_owned()], ..outside };
+        ConfigSource { overrides: vec!["cloud.credentials.security_token hunter2hunter2".to_owned()], ..outside };
     assert!(!bad(&outside).to_string().contains(HUSH));
     outside.overrides = vec![format!("cloud.credentials.security_tokn={HUSH}"), format!("server.port={HUSH}")];
     assert!(!format!("{} {outside:?}", bad(&outside)).contains(HUSH));

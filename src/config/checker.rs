@@ -1,0 +1,163 @@
+//! Collects the problems of one configuration while it is checked.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::file::FileConfig;
+use super::fit::{fit, is_item, join};
+use super::layers::{KeyPath, Layers, Provenance};
+use super::redact::{Excerpt, excerpt};
+use super::report::{ConfigProblem, ConfigReport, MOST_PROBLEMS, ProblemPlace};
+use super::schema::Shape;
+use super::secret::Secret;
+use super::source::{ConfigSource, KeyFile, is_credential};
+
+/// The state of one check.
+pub(super) struct Checker<'a> {
+    pub(super) source: &'a ConfigSource,
+    layers: Layers,
+    broken: BTreeSet<KeyPath>,
+    problems: Vec<ConfigProblem>,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn new(source: &'a ConfigSource) -> Self {
+        Self { source, layers: Layers::read(source), broken: BTreeSet::new(), problems: Vec::new() }
+    }
+
+    /// What is written. Whatever is wrong is noted and has its default. `None` if the file is not TOML.
+    pub(super) fn extract(&mut self) -> Option<FileConfig> {
+        for (message, span) in std::mem::take(&mut self.layers.syntax_errors) {
+            let message = format!("the file is not valid TOML: {message}");
+            self.push(None, message, None, |this| this.in_file(&span));
+        }
+        let is_toml = self.problems.is_empty();
+        for number in std::mem::take(&mut self.layers.unreadable_arguments) {
+            let place = ProblemPlace::Argument { argument: format!("--set number {number}") };
+            let help = Some("write --set section.key=value".to_owned());
+            self.push(None, "the argument does not name a key and a value".to_owned(), help, |_| (place, None));
+        }
+        if !is_toml {
+            return None;
+        }
+        let mut misfits = Vec::new();
+        let value = fit(&mut KeyPath::new(), Some(Shape::root()), &self.layers.root, &mut misfits)?;
+        for misfit in misfits {
+            self.add(&misfit.path, misfit.is_key, misfit.message, misfit.help);
+        }
+        match FileConfig::deserialize(value) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                let place = ProblemPlace::Whole { file: self.source.path.clone() };
+                self.push(None, format!("the file cannot be used: {}", error.message()), None, |_| (place, None));
+                None
+            }
+        }
+    }
+
+    /// What was checked, or everything that is wrong with it.
+    pub(super) fn finish<T>(self, checked: Option<T>) -> Result<T, ConfigReport> {
+        if let Some(checked) = checked.filter(|_| self.problems.is_empty()) {
+            return Ok(checked);
+        }
+        let files = self.source.files.values().filter_map(KeyFile::text);
+        let secrets: Vec<&str> = self.layers.secrets.iter().map(String::as_str).chain(files).collect();
+        Err(ConfigReport::new(&self.source.path, self.problems, &secrets))
+    }
+
+    /// Notes a problem with the value of a key; `message` goes on after the key.
+    pub(super) fn bad(&mut self, key: &str, message: impl Into<String>) {
+        self.bad_with(key, message, None);
+    }
+
+    /// The same, with something to do about it.
+    pub(super) fn bad_with(&mut self, key: &str, message: impl Into<String>, help: Option<&str>) {
+        let path: KeyPath = key.split('.').map(str::to_owned).collect();
+        let name = if is_item(&path) { join(&path[..path.len() - 1]) } else { join(&path) };
+        self.add(&path, false, format!("{name} {}", message.into()), help.map(str::to_owned));
+    }
+
+    /// Notes a problem with an entry of a table whose keys the user chooses.
+    pub(super) fn bad_entry(&mut self, section: &str, entry: &str, message: impl Into<String>) {
+        let path: KeyPath = section.split('.').chain([entry]).map(str::to_owned).collect();
+        self.add(&path, false, format!("{section}: {}", message.into()), None);
+    }
+
+    /// Whether none of these keys has a problem yet.
+    pub(super) fn sound(&self, keys: &[&str]) -> bool {
+        !self.broken.iter().any(|path| keys.contains(&join(path).as_str()))
+    }
+
+    /// Whether the key is stated anywhere.
+    pub(super) fn states(&self, key: &str) -> bool {
+        self.layers.root.find(&key.split('.').map(str::to_owned).collect::<KeyPath>()).is_some()
+    }
+
+    /// What a key file holds, if it can be used.
+    pub(super) fn key_file(&mut self, key: &str, path: &Path, allow_readable: bool) -> Option<Secret> {
+        // systemd shields the folder; with access lists, the files in it look as if their group could read them.
+        let shielded = is_credential(path);
+        if shielded && self.source.credentials_folder().is_none() {
+            let help = "credentials are there only in a systemd service with LoadCredential=; elsewhere, name a file";
+            self.bad_with(key, format!("names {}, but systemd has given none", path.display()), Some(help));
+            return None;
+        }
+        let path = self.source.resolve(path);
+        let shown = path.display();
+        match self.source.files.get(&path) {
+            None => self.bad(key, format!("names {shown}, which has not been read")),
+            Some(KeyFile::Failed(fault)) => self.bad(key, format!("names {shown}, which {fault}")),
+            Some(KeyFile::Read { readable_by_others: true, .. }) if !allow_readable && !shielded => {
+                let help = "take the rights away with mode 0400 (in a Kubernetes volume: defaultMode), or set \
+                            cloud.credentials.allow_readable_files to true";
+                self.bad_with(key, format!("names {shown}, which group or others may read"), Some(help));
+            }
+            Some(KeyFile::Read { text, .. }) => return Some(text.clone()),
+        }
+        None
+    }
+
+    fn add(&mut self, path: &[String], is_key: bool, message: String, help: Option<String>) {
+        self.broken.insert(path.to_vec());
+        if is_item(path) {
+            self.broken.insert(path[..path.len() - 1].to_vec());
+        }
+        self.push(Some(join(path)), message, help, |this| this.place(path, is_key));
+    }
+
+    /// Finding the place takes time, which a file full of mistakes would multiply, so it is found only if it is reported.
+    fn push(
+        &mut self,
+        key: Option<String>,
+        message: String,
+        help: Option<String>,
+        place: impl FnOnce(&Self) -> (ProblemPlace, Option<Excerpt>),
+    ) {
+        if self.problems.len() < MOST_PROBLEMS {
+            let (place, excerpt) = place(self);
+            self.problems.push(ConfigProblem { message, help, key, place, excerpt });
+        }
+    }
+
+    /// Where the key is written; for what is not written, the section that it is missing from.
+    fn place(&self, path: &[String], is_key: bool) -> (ProblemPlace, Option<Excerpt>) {
+        let stated = (1..=path.len()).rev().find_map(|length| Some((length, self.layers.root.find(&path[..length])?)));
+        match stated.map(|(length, stated)| (length, &stated.provenance)) {
+            None => (ProblemPlace::Whole { file: self.source.path.clone() }, None),
+            Some((_, Provenance::Variable(name))) => (ProblemPlace::Variable { variable: name.clone() }, None),
+            Some((_, Provenance::Argument(key))) => (ProblemPlace::Argument { argument: format!("--set {key}") }, None),
+            Some((length, Provenance::File { key, value })) => {
+                self.in_file(if is_key || length < path.len() { key } else { value })
+            }
+        }
+    }
+
+    fn in_file(&self, span: &Range<usize>) -> (ProblemPlace, Option<Excerpt>) {
+        let excerpt = excerpt(&self.source.text, span, &self.layers.secret_spans);
+        let place = ProblemPlace::File { file: self.source.path.clone(), line: excerpt.line, column: excerpt.column };
+        (place, Some(excerpt))
+    }
+}
