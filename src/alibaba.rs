@@ -1,10 +1,14 @@
-//! Everything that knows the vendor.
+//! Everything that knows the vendor's API.
 //!
-//! From the network upwards: [`transport`] moves bytes; `wire` makes one signed call of them and tells what the answer
-//! means (`errors`) within the quotas (`budget`); `call` adds keys (`credentials`) and settings;
-//! [`ecs`], [`vpc`] and [`slb`] speak in the program's own terms. [`actions`] lists all that can be called.
+//! From the network upwards: [`transport`] sends an HTTP request; `rpc` makes one call of it, signed (`signing`), within
+//! the quotas (`rate_limit`), and says what an error means (`errors`, [`Fault`]); `client` adds keys (`credentials`, `sts`,
+//! [`metadata`]) and settings; `request` is one request of a product with its typed answer (`answer`); [`ecs`], [`vpc`] and
+//! [`slb`] speak in the program's own terms. [`actions`] lists all that can be called.
 //!
-//! Nothing here waits for the cloud to finish something, and nothing is tried again except as `wire` and `call` say.
+//! A new product is a row in [`endpoints`], a row for each action in [`actions`], its error codes in `errors` and a module
+//! whose functions are [`Request`](request::Request)s.
+//!
+//! Nothing here waits until the cloud has finished an operation, and no call is repeated except as `rpc` and `client` say.
 
 pub mod actions;
 mod answer;

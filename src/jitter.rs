@@ -1,33 +1,33 @@
-//! The one place that leaves something to chance: pauses that differ, so that many do not come back together.
+//! Retry jitter, the one source of randomness: pauses differ, so that many do not retry together.
 //!
-//! Chance decides when something is tried, never what is done. [`load`] makes it repeatable for a test.
+//! Randomness decides when something is tried, never what is done. [`load`] makes it repeatable for a test.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// The state of this thread's loaded dice, if they are loaded.
-    static LOADED: Cell<Option<u64>> = const { Cell::new(None) };
+    /// The state of this thread's seeded generator, if it has one.
+    static SEEDED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 /// At least 0 and below 1.
 #[must_use]
 pub fn share() -> f64 {
-    let dice = match LOADED.get() {
+    let random = match SEEDED.get() {
         None => uuid::Uuid::new_v4().as_fields().0,
         Some(state) => {
             let state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            LOADED.set(Some(state));
+            SEEDED.set(Some(state));
             let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
             let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
             u32::try_from(mixed >> 32).unwrap_or_default()
         }
     };
-    f64::from(dice) / (f64::from(u32::MAX) + 1.0)
+    f64::from(random) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// From now on, what chance decides on this thread follows from `seed`.
+/// From now on, the jitter of this thread follows from `seed`.
 pub fn load(seed: u64) {
-    LOADED.set(Some(seed));
+    SEEDED.set(Some(seed));
 }
 
 #[cfg(test)]
@@ -42,12 +42,12 @@ mod tests {
     }
 
     #[test]
-    fn loaded_dice_fall_the_same_way_again() {
-        let thrown = |seed| {
+    fn a_seed_repeats_its_shares() {
+        let drawn = |seed| {
             load(seed);
             [share(), share(), share()].map(f64::to_bits)
         };
-        assert_eq!(thrown(7), thrown(7));
-        assert_ne!(thrown(7), thrown(8));
+        assert_eq!(drawn(7), drawn(7));
+        assert_ne!(drawn(7), drawn(8));
     }
 }

@@ -1,6 +1,6 @@
 //! Keys to sign with, kept fresh.
 //!
-//! Temporary keys are renewed ahead of their end by whichever call notices first, while the others go on with the old
+//! Temporary keys are renewed ahead of their end by the first call that notices, while the others use the old
 //! ones. A renewal that fails costs nothing as long as the old keys last. Times are kept as instants of the monotonic
 //! clock, so that a wrong or corrected wall clock does not end them early.
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
-    /// Flow control; nothing was done. Wait for the quota's window, all callers of the action together.
+    /// Flow control; nothing was done. Back off; the rate limit of the action follows.
     Throttled,
     /// The target, or a neighbour, is being changed. Look again in seconds.
     Busy,
@@ -75,7 +75,7 @@ pub struct Fault {
     pub message: String,
     /// The vendor's request id, for support tickets; empty if there was no answer.
     pub request_id: String,
-    /// How long to wait before the next try, if the answer or the budget says so.
+    /// How long to wait before the next try, if the answer or the rate limit says so.
     pub retry_after: Option<Duration>,
 }
 
@@ -86,7 +86,7 @@ impl Fault {
         Self { kind, action, code, message, request_id, retry_after: None }
     }
 
-    /// Whether the call was only held back here, to stay below a quota: nothing was sent, so nothing happened.
+    /// Whether the call was not sent, to stay within a rate limit: nothing happened.
     #[must_use]
     pub fn held_back(&self) -> bool {
         self.kind == FaultKind::Throttled && self.code.is_empty() && self.request_id.is_empty()

@@ -23,7 +23,7 @@ pub struct LocationError {
 /// # Errors
 /// If the region or the VPC stays unknown.
 pub async fn resolve(config: &checked::Cloud, metadata: &Metadata) -> Result<CloudLocation, LocationError> {
-    // Asked first and always: where nobody answers, the others are not worth the wait.
+    // Asked first and always: without an answer, the others are not worth the wait.
     let instance = metadata.get("instance-id").await;
     let unreachable = instance.as_ref().err().filter(|error| matches!(error, MetadataError::Unreachable { .. }));
     let region = value(config.region.as_ref(), unreachable, metadata, "region-id").await;

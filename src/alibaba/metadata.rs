@@ -44,7 +44,7 @@ struct Session {
 /// Why the metadata service did not say what was asked.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum MetadataError {
-    /// Nobody answers, as on machines outside of the cloud.
+    /// There is no answer, as on machines outside of the cloud.
     #[error("the metadata service at {base} does not answer: {reason}")]
     Unreachable {
         /// Its address.

@@ -6,9 +6,10 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use thiserror::Error;
 
 /// Larger answers are not read to the end.
@@ -67,7 +68,7 @@ impl HttpTransport {
     /// # Errors
     /// If the proxy variables or the system's root certificates cannot be used.
     pub fn new() -> Result<Self, SetupError> {
-        // Whoever comes first sets the process-wide provider; an error only says that it is set already.
+        // An error only says that the process-wide provider is set already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Ok(Self { proxied: builder().build()?, direct: OnceLock::new() })
     }
@@ -116,18 +117,15 @@ impl Transport for HttpTransport {
     }
 }
 
-async fn read(mut answer: reqwest::Response) -> Result<Response<Bytes>, TransportError> {
-    let mut body = BytesMut::new();
-    while let Some(chunk) = answer.chunk().await.map_err(|error| lost(&error))? {
-        if body.len() + chunk.len() > BODY_LIMIT {
-            return Err(TransportError::Lost(format!("the answer is larger than {BODY_LIMIT} bytes")));
+async fn read(answer: reqwest::Response) -> Result<Response<Bytes>, TransportError> {
+    let (head, body) = Response::from(answer).into_parts();
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
+        Err(error) if error.is::<LengthLimitError>() => {
+            Err(TransportError::Lost(format!("the answer is larger than {BODY_LIMIT} bytes")))
         }
-        body.extend_from_slice(&chunk);
+        Err(error) => Err(error.downcast_ref().map_or_else(|| TransportError::Lost(error.to_string()), lost)),
     }
-    let mut response = Response::new(body.freeze());
-    *response.status_mut() = answer.status();
-    *response.headers_mut() = std::mem::take(answer.headers_mut());
-    Ok(response)
 }
 
 /// Whether hyper says that it dropped the request unsent, as it does when a pooled connection turns out to be closed.
@@ -151,7 +149,7 @@ fn not_sent(error: &reqwest::Error) -> TransportError {
 }
 
 fn lost(error: &reqwest::Error) -> TransportError {
-    TransportError::Lost(if error.is_timeout() { "the time for an answer ran out".into() } else { innermost(error) })
+    TransportError::Lost(if error.is_timeout() { "the call timed out".into() } else { innermost(error) })
 }
 
 #[cfg(test)]
