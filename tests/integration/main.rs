@@ -28,6 +28,7 @@ mod kubernetes_versions;
 mod leader_election;
 mod leader_failover;
 mod migration;
+mod module_graph;
 mod nodes;
 mod official_controller_defects;
 mod official_controller_pitfalls;
