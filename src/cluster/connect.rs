@@ -8,7 +8,7 @@ use backon::BackoffBuilder as _;
 use http::{HeaderValue, Uri, header};
 use kube::Client;
 use kube::client::ClientBuilder;
-use kube::config::{Config, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use serde_json::Value;
 use thiserror::Error;
 use tokio::time::{Instant, sleep};
@@ -30,15 +30,12 @@ const LONGEST_DELAY: Duration = Duration::from_secs(5);
 /// Why no connection could be prepared.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// Nothing says where the API server is.
+    /// No API server is configured; with the kubeconfig in the home directory that does not exist.
     #[error(
         "no API server is configured: kubernetes.kubeconfig and kubernetes.server are not set, the environment has no KUBECONFIG, \
-         this is not a pod (no KUBERNETES_SERVICE_HOST), and {home} does not exist"
+         this is not a pod (no KUBERNETES_SERVICE_HOST), and {0} does not exist"
     )]
-    NotConfigured {
-        /// The kubeconfig in the home directory.
-        home: String,
-    },
+    NotConfigured(String),
     /// A kubeconfig cannot be used.
     #[error("the kubeconfig {path} ({origin}) cannot be used: {reason}")]
     Kubeconfig {
@@ -50,11 +47,8 @@ pub enum ConnectError {
         reason: String,
     },
     /// The service account of the pod cannot be used.
-    #[error("the service account of this pod cannot be used: {reason}")]
-    InCluster {
-        /// What is wrong with it.
-        reason: String,
-    },
+    #[error("the service account of this pod cannot be used: {0}")]
+    InCluster(String),
     /// `kubernetes.server` is no URL.
     #[error("kubernetes.server is not a URL with scheme and host, such as https://10.0.0.1:6443")]
     Server,
@@ -70,7 +64,7 @@ pub enum ConnectError {
 
 /// Where it is configured how to reach the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+enum ConnectionSource {
     /// Files, merged in this order, and what named them.
     Kubeconfig { files: Vec<PathBuf>, origin: &'static str },
     /// The service account of this pod.
@@ -84,29 +78,29 @@ fn source(
     config: &Kubernetes,
     variable: impl Fn(&str) -> Option<String>,
     exists: impl Fn(&Path) -> bool,
-) -> Result<Source, ConnectError> {
+) -> Result<ConnectionSource, ConnectError> {
     if let Some(file) = &config.kubeconfig {
-        return Ok(Source::Kubeconfig { files: vec![file.clone()], origin: "kubernetes.kubeconfig" });
+        return Ok(ConnectionSource::Kubeconfig { files: vec![file.clone()], origin: "kubernetes.kubeconfig" });
     }
     let named = variable("KUBECONFIG").unwrap_or_default();
     let files: Vec<_> = std::env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).collect();
     if !files.is_empty() {
-        return Ok(Source::Kubeconfig { files, origin: "KUBECONFIG" });
+        return Ok(ConnectionSource::Kubeconfig { files, origin: "KUBECONFIG" });
     }
     if variable("KUBERNETES_SERVICE_HOST").is_some_and(|host| !host.is_empty()) {
-        return Ok(Source::InCluster);
+        return Ok(ConnectionSource::InCluster);
     }
     let home = PathBuf::from(variable("HOME").unwrap_or_else(|| "/root".into())).join(".kube/config");
     if exists(&home) {
-        return Ok(Source::Kubeconfig { files: vec![home], origin: "home directory" });
+        return Ok(ConnectionSource::Kubeconfig { files: vec![home], origin: "home directory" });
     }
     if config.server.is_some() {
-        return Ok(Source::ServerOnly);
+        return Ok(ConnectionSource::ServerOnly);
     }
-    Err(ConnectError::NotConfigured { home: home.display().to_string() })
+    Err(ConnectError::NotConfigured(home.display().to_string()))
 }
 
-impl Source {
+impl ConnectionSource {
     fn describe(&self) -> String {
         match self {
             Self::Kubeconfig { files, origin } => format!("kubeconfig {} ({origin})", list(files)),
@@ -115,7 +109,7 @@ impl Source {
         }
     }
 
-    /// Reads everything anew.
+    /// Reads all files again.
     async fn load(&self, config: &Kubernetes) -> Result<Config, ConnectError> {
         let server = config.server.as_deref().map(parse_server).transpose()?;
         let mut loaded = match self {
@@ -126,8 +120,7 @@ impl Source {
                     reason: without_content(&error),
                 })?
             }
-            Self::InCluster => Config::incluster_env()
-                .map_err(|error: InClusterError| ConnectError::InCluster { reason: with_causes(&error) })?,
+            Self::InCluster => Config::incluster_env().map_err(|error| ConnectError::InCluster(with_causes(&error)))?,
             Self::ServerOnly => Config::new(server.clone().unwrap_or_default()),
         };
         if let Some(server) = server {
@@ -238,8 +231,8 @@ pub(super) async fn connect(
 }
 
 /// kube reads client certificates once, when a client is made. So a new client is made when files have changed, or when
-/// a certificate from a credential plugin is about to end. Tokens of service accounts are read anew by kube itself.
-async fn keep_fresh(source: Source, mut fingerprint: Option<u64>, config: Kubernetes, requests: Requests) {
+/// a certificate from a credential plugin is about to end. kube itself refreshes tokens of service accounts.
+async fn keep_fresh(source: ConnectionSource, mut fingerprint: Option<u64>, config: Kubernetes, requests: Requests) {
     loop {
         sleep(CREDENTIALS_PERIOD).await;
         let current = source.fingerprint();
@@ -300,7 +293,11 @@ mod tests {
         }
     }
 
-    fn chosen(config: &Kubernetes, variables: &[(&str, &str)], home_file: bool) -> Result<Source, ConnectError> {
+    fn chosen(
+        config: &Kubernetes,
+        variables: &[(&str, &str)],
+        home_file: bool,
+    ) -> Result<ConnectionSource, ConnectError> {
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
         source(config, variable, |_| home_file)
@@ -341,7 +338,7 @@ current-context: first
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config");
         std::fs::write(&file, KUBECONFIG).unwrap();
-        let source = Source::Kubeconfig { files: vec![file], origin: "test" };
+        let source = ConnectionSource::Kubeconfig { files: vec![file], origin: "test" };
         assert_eq!(source.load(&config()).await.unwrap().cluster_url, "https://one.example:6443");
         let second = Kubernetes { context: Some("second".into()), ..config() };
         assert_eq!(source.load(&second).await.unwrap().cluster_url, "https://two.example:6443");
@@ -361,7 +358,7 @@ current-context: first
         let file = folder.path().join("config");
         std::fs::write(&file, KUBECONFIG).unwrap();
         std::fs::write(folder.path().join("cert.pem"), "one").unwrap();
-        let source = Source::Kubeconfig { files: vec![file], origin: "test" };
+        let source = ConnectionSource::Kubeconfig { files: vec![file], origin: "test" };
         let before = source.fingerprint();
         assert_eq!(source.fingerprint(), before);
         std::fs::write(folder.path().join("cert.pem"), "two").unwrap();
@@ -376,7 +373,7 @@ current-context: first
         for (field, expected) in [("", None), (", proxy-url: 'http://proxy.example:3128'", Some("proxy.example"))] {
             let text = KUBECONFIG.replace("one.example:6443'", &format!("one.example:6443'{field}"));
             std::fs::write(&file, text).unwrap();
-            let source = Source::Kubeconfig { files: vec![file.clone()], origin: "test" };
+            let source = ConnectionSource::Kubeconfig { files: vec![file.clone()], origin: "test" };
             let loaded = source.load(&config()).await.unwrap();
             assert_eq!(loaded.proxy_url.as_ref().and_then(Uri::host), expected);
             let _ = rustls::crypto::ring::default_provider().install_default();
@@ -423,6 +420,42 @@ current-context: first
             let error = connect(&stated).await.map(drop).unwrap_err();
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{error:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_presents_its_authority_as_its_own_certificate_is_explained() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let tls = rustls::ServerConfig::builder().with_no_client_auth();
+        let private_key = rustls::pki_types::PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let tls = tls.with_single_cert(vec![certificate.der().clone()], private_key).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(tls));
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = acceptor.accept(stream).await;
+            }
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(folder.path().join("ca.pem"), certificate.pem()).unwrap();
+        std::fs::write(
+            &file,
+            format!(
+                "clusters: [{{name: c, cluster: {{server: 'https://localhost:{port}', certificate-authority: ca.pem}}}}]\n\
+                 users: [{{name: u, user: {{token: t}}}}]\n\
+                 contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x"
+            ),
+        )
+        .unwrap();
+        let stated = Kubernetes { kubeconfig: Some(file), ..config() };
+        let (requests, _) = connect(&stated).await.unwrap();
+        let fault = requests.get::<Value>("/version").await.unwrap_err().to_string();
+        assert!(fault.contains("issue a server certificate (CA:FALSE)"), "{fault}");
     }
 
     #[tokio::test]

@@ -6,6 +6,10 @@ use thiserror::Error;
 /// Longest message of a failure, in bytes. Error pages of proxies can be long; the start says enough.
 const MESSAGE_BYTES: usize = 512;
 
+/// Other clients accept such a certificate, so that the reason would not be looked for there.
+const CA_AS_SERVER_CERTIFICATE: &str = "; the API server presents the certificate of an authority (basicConstraints CA:TRUE) as \
+    its own, which is not accepted: issue a server certificate (CA:FALSE) for it, signed by that authority";
+
 /// Why a request has no result.
 #[derive(Clone, Debug, Error)]
 pub(super) enum RequestFault {
@@ -27,7 +31,10 @@ impl RequestFault {
     }
 
     pub(super) fn unanswered(error: &(dyn std::error::Error + 'static)) -> Self {
-        Self::Unanswered(with_causes(error))
+        let text = with_causes(error);
+        // The name that webpki gives it; no type of it can be named here.
+        let hint = if text.contains("CaUsedAsEndEntity") { CA_AS_SERVER_CERTIFICATE } else { "" };
+        Self::Unanswered(text + hint)
     }
 
     /// The HTTP status, if there was an answer.
