@@ -258,7 +258,7 @@ impl Cluster {
     /// Takes part in the leader election until `stop` is cancelled, then releases the lease so that another replica need not
     /// wait for it. Writes of this process must have ended by then. After a lost election it goes on as a standby.
     ///
-    /// A changed `leader_election` section takes effect at once, and the election starts anew. The lease is not released
+    /// A changed `leader_election` section takes effect at once, and the election restarts. The lease is not released
     /// then: writes may be in flight. If it is still the same lease, this process finds itself as its holder.
     pub async fn elect(self, config: Receiver<Arc<Config>>, keeper: Keeper, stop: CancellationToken) {
         let Inner { requests, events, .. } = &*self.inner;

@@ -1,8 +1,8 @@
 //! Leader election: many replicas may run, one of them writes.
 //!
 //! The rules are client-go's, so that replicas of other programs and of other versions can take part. The winner gets
-//! time, not a state: after a renewal that was sent at `t`, nobody else can hold the lock before `t + lease_duration`, and
-//! the [`Keeper`] is told so (a little less, since clocks of machines run at different speeds).
+//! time, not a state: after a renewal that was sent at `t`, no other can hold the lock before `t + lease_duration`, and
+//! the [`Keeper`] makes that known (a little less, since clocks of machines run at different speeds).
 //!
 //! There is one lock, or two where programs take part that know another kind only; then who leads holds both.
 

@@ -220,7 +220,7 @@ impl RateLimit {
         Self { interval, burst: burst.max(1), full_at: Mutex::new(Instant::now()) }
     }
 
-    /// Completes when one more request may go. A token whose wait is given up stays spent.
+    /// Completes when one more request may go. A token stays spent if the caller stops waiting.
     async fn wait(&self) {
         let start = {
             let now = Instant::now();

@@ -354,7 +354,7 @@ mod tests {
         assert!(store.is_empty());
         store.reset(vec![node("a", "1", "")], &HashSet::new(), HashSet::from([b.clone()]));
         let mut dirty = store.subscribe();
-        assert_eq!(pending(&mut dirty).await, keys(&["a"]), "nobody can use b yet");
+        assert_eq!(pending(&mut dirty).await, keys(&["a"]), "b is still to be read");
         assert_eq!((store.look_up(&b), store.len()), (StoreEntry::Skipped, 1));
         store.skip(a.clone());
         assert_eq!((pending(&mut dirty).await, store.look_up(&a)), (keys(&["a"]), StoreEntry::Skipped));
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_deletion_that_was_told_counts_as_one() {
+    fn only_a_deletion_that_was_watched_counts_as_one() {
         let store = Store::new();
         let deleted = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         store.reset(vec![node("a", "1", ""), node("b", "1", ""), node("c", "1", "")], &HashSet::new(), HashSet::new());

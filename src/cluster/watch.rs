@@ -10,7 +10,7 @@
 //!                               list again
 //! ```
 //!
-//! This is not `kube::runtime::watcher`, because that resumes a watch without a look at the server (a resourceVersion that
+//! This is not `kube::runtime::watcher`, because that resumes a watch without checking the server (a resourceVersion that
 //! regressed after a restore would stay unnoticed), resumes without a pause where a server ends every watch at once, and
 //! does not end where the answer to a watch is 410 itself or a list names itself as its next page.
 //!
@@ -44,7 +44,7 @@ const WATCH_SECONDS: f64 = 120.0;
 const WATCH_GRACE: Duration = Duration::from_secs(15);
 /// A watch that ends sooner was refused, in effect; reopening it at once would be a tight loop.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
-/// A watch that lasted this long was a good one: its end has another cause than the one before, and backoff starts anew.
+/// A watch that lasted this long was a good one: its end has another cause than the one before, and backoff is reset.
 const LASTING: Duration = Duration::from_secs(10);
 const FIRST_DELAY: Duration = Duration::from_millis(300);
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
@@ -171,7 +171,7 @@ impl ListWatch {
         Ok(Some(Position { chosen: older, version }))
     }
 
-    /// Lists one candidate; it is used once its reflector is told that the list is finished.
+    /// Lists one candidate; it takes effect with `finish_list`.
     async fn list(&mut self, index: usize) -> Result<String, RequestFault> {
         let WatchedCollection { path, reflector, .. } = &mut self.candidates[index];
         let take = |listed| match listed {

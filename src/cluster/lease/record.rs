@@ -94,7 +94,7 @@ impl LeaderRecord {
         }
     }
 
-    /// The record after its holder has given up the lock.
+    /// The record after its holder has released the lock.
     pub(super) fn released(before: &Self, now: Timestamp) -> Self {
         Self {
             holder: String::new(),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn every_renewal_that_is_seen_starts_the_wait_anew_and_written_times_do_not_count() {
+    fn every_renewal_that_is_seen_restarts_the_wait_and_written_times_do_not_count() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let first = ObservedRecord::update(None, record("other", "1999"), after(0));

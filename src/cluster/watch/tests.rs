@@ -28,6 +28,10 @@ struct State {
     watch_fails: Option<u16>,
     /// No request is answered.
     is_away: bool,
+    /// Watches with this in their query are refused with 410.
+    expired: Option<&'static str>,
+    /// When whole lists were asked for.
+    list_times: Vec<Instant>,
     /// The newest version that there is, if it is asked for.
     newest: Option<&'static str>,
 }
@@ -42,7 +46,8 @@ impl Server {
                 return Answer::Broken;
             }
             if asked.query.contains("watch=true") {
-                if let Some(code) = state.watch_fails {
+                let expired = state.expired.filter(|version| asked.query.contains(version)).map(|_| 410);
+                if let Some(code) = expired.or(state.watch_fails) {
                     return Answer::error(code, "watch failed");
                 }
                 let (sender, receiver) = unbounded_channel();
@@ -52,6 +57,7 @@ impl Server {
             if asked.query == NEWEST {
                 return page(state.newest.unwrap_or("1000"), "", json!([]));
             }
+            state.list_times.push(Instant::now());
             match state.lists.iter().position(|(path, _)| *path == asked.path) {
                 Some(index) => state.lists.remove(index).1,
                 None => Answer::error(404, "not found"),
@@ -211,6 +217,42 @@ async fn a_connection_that_is_lost_again_and_again_costs_no_list_and_loses_no_ev
     assert_eq!(next(&mut dirty).await, nodes(&["a"]));
     assert_eq!(server.lists_asked().len(), 1, "{:?}", server.lists_asked());
     assert!(cluster.status().ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_the_api_server_costs_no_list_and_a_lost_history_one_for_each_replica() {
+    let server = Server::default();
+    let mut replicas = Vec::new();
+    for _ in 0..3 {
+        server.list(NODES, page("5", "", json!([node("a", "1", "")])));
+        server.list(SERVICES, page("5", "", json!([service("web", "LoadBalancer")])));
+        let (cluster, nodes) = watched(&server, Cluster::nodes).await;
+        let services = cluster.services();
+        services.store.synced().await;
+        replicas.push((cluster, nodes, services));
+    }
+    sleep(Duration::from_secs(20)).await;
+    let restart = async || {
+        server.state.lock().is_away = true;
+        server.state.lock().watches.clear();
+        sleep(Duration::from_secs(60)).await;
+        server.state.lock().list_times.clear();
+        server.state.lock().is_away = false;
+        sleep(Duration::from_secs(60)).await;
+    };
+    restart().await;
+    assert_eq!(server.state.lock().list_times, [], "every watch is resumed");
+    assert!(replicas.iter().all(|(cluster, ..)| cluster.status().ready()));
+
+    // This time the server has lost the history that the watches continue from.
+    for path in [NODES, SERVICES] {
+        (0..3).for_each(|_| server.list(path, page("50", "", json!([]))));
+    }
+    server.state.lock().expired = Some("&resourceVersion=5&");
+    restart().await;
+    let times: BTreeSet<Instant> = server.state.lock().list_times.iter().copied().collect();
+    assert_eq!((server.state.lock().list_times.len(), times.len()), (6, 6), "one each, none with another");
+    assert!(replicas.iter().all(|(_, nodes, services)| nodes.store.is_empty() && services.store.is_empty()));
 }
 
 #[tokio::test(start_paused = true)]
