@@ -41,7 +41,7 @@ use crate::config::checked::Kubernetes;
 use crate::config::secret::Secret;
 use crate::fence::{Keeper, Permit};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
-use crate::telemetry::auth::{Judge, Verdict};
+use crate::telemetry::auth::{Access, AccessReviewer};
 use reflector::{ENDPOINTS, EndpointsReflector, ObjectReflector, Reflector, SLICES};
 use requests::Requests;
 use watch::{ListWatch, WatchedCollection};
@@ -266,8 +266,8 @@ impl Cluster {
     }
 }
 
-impl Judge for Cluster {
-    fn judge(self: Arc<Self>, token: Secret, path: String) -> BoxFuture<'static, Result<Verdict, String>> {
+impl AccessReviewer for Cluster {
+    fn review(self: Arc<Self>, token: Secret, path: String) -> BoxFuture<'static, Result<Access, String>> {
         async move { reviews::review(&self.inner.requests, &token, &path).await }.boxed()
     }
 }

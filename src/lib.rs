@@ -1,7 +1,7 @@
 //! A cloud controller manager for Kubernetes and OpenShift clusters on Alibaba Cloud.
 //!
-//! One process keeps two outside worlds in agreement: a Kubernetes API server and Alibaba Cloud. Every controller is the
-//! same five words in this order:
+//! One process keeps two outside worlds in agreement: a Kubernetes API server and Alibaba Cloud. Every controller takes the
+//! same five steps in this order:
 //!
 //! ```text
 //! observe (reads) -> desire (pure) -> plan (pure) -> execute (writes, fenced) -> report (events, metrics, logs)
@@ -9,31 +9,33 @@
 //!
 //! # Reading order
 //!
-//! 1. [`plan`]: the decisions. [`plan::inputs`] is what is seen of the cluster, [`plan::node`], [`plan::route`] and
-//!    [`plan::clb`] turn it, and what the cloud has, into steps.
-//! 2. [`controllers`]: the loops. [`controllers::batch`] drives sets (nodes, routes), [`controllers::workqueue`] drives single
-//!    objects (Services).
-//! 3. [`fence`]: who may write, and until when.
-//! 4. [`alibaba`] and [`cluster`]: the two worlds, each behind a seam as low as possible.
-//! 5. [`config`], [`reload`], [`supervisor`], [`app`], [`cli`]: what the user says, what a change of it means, which
-//!    controllers run, how it starts and ends.
-//!    [`preview`] is the same planning without the writing, [`gc`] finds what nobody owns any more. [`rights`] says what
-//!    all that needs to be allowed,
-//!    [`kubelet`] what a kubelet should know of its instance.
+//! 1. [`plan`]: the decisions. [`plan::inputs`] is what the cluster shows; [`plan::node`], [`plan::route`], [`plan::service`]
+//!    and [`plan::clb`] turn it, and what the cloud shows, into operations.
+//! 2. [`controllers`]: the loops. [`controllers::registry`] has one row per controller: start there to add one.
+//!    [`controllers::batch`] reconciles sets (nodes, routes), [`controllers::workqueue`] single objects (Services).
+//! 3. [`fence`]: which process may write, and until when.
+//! 4. [`alibaba`] and [`cluster`]: the clients of the two worlds.
+//! 5. [`config`] and [`reload`]: what the user may configure, and what a change of it does.
+//! 6. [`app`] and [`supervisor`]: how the process starts and ends, and which controllers run.
+//! 7. [`cli`] and [`commands`]: the arguments, and one file for each subcommand.
+//! 8. [`telemetry`]: logs, metrics, health, notifications to the service manager.
 //!
-//! # Rules
+//! # Invariants
 //!
-//! These hold everywhere, and `tests/integration/invariants.rs` or the compiler says so:
+//! The compiler or `tests/integration/invariants.rs` checks these:
 //!
 //! - [`plan`] does no I/O: no client, no runtime, no clock, no log.
-//! - Only [`alibaba`] names the vendor's actions; only [`cluster`] uses the Kubernetes client.
-//! - A write takes a [`fence::Permit`], and only the [`fence::Fence`] gives one out: there is no other way to write.
-//! - The wall clock is read in [`clock`] and nowhere else; what is left to chance, which is only when something is tried,
-//!   is in [`jitter`].
-//! - There is no state of our own: whatever is remembered only saves reads, and can be lost at any moment.
+//! - Modules name each other in one direction: [`commands`] and [`app`], then [`controllers`], then [`alibaba`] and
+//!   [`cluster`], then [`plan`]. All but [`plan`] may read [`config`], which reads only [`plan`], and the leaves: [`clock`],
+//!   [`jitter`], [`fence`], [`telemetry::metrics`] and [`telemetry::alarms`]. No circle closes, in no folder either.
+//! - Only [`alibaba`] names the actions of the vendor's API; only [`cluster`] uses the Kubernetes client.
+//! - Every write takes a [`fence::Permit`], which only [`fence::Fence`] gives out.
+//! - Only [`clock`] reads the wall clock, and only [`jitter`] is random: it varies when something is retried, never what is
+//!   done.
+//! - What the process remembers only saves reads: it can be lost at any time.
 //!
-//! Absent on purpose: a hash of the last applied state (it hides drift), waiting inside a run (it makes stopping slow), a
-//! dry-run twin of the executor (it would not be the same), finding things of ours by a remembered id alone (ids do not
+//! Absent on purpose: a hash of the last applied state (it hides drift), waiting inside a reconcile (it makes stopping
+//! slow), a dry-run twin of the executor (it would differ), finding our own objects by a remembered id alone (an id does not
 //! prove ownership).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]

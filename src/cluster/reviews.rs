@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::requests::{Exchange, Requests};
 use crate::config::secret::Secret;
-use crate::telemetry::auth::Verdict;
+use crate::telemetry::auth::Access;
 
 /// The reader of a page does not wait longer than this for each of the two answers.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -16,11 +16,11 @@ const TOKENS: (&str, &str, &str) = ("authentication.k8s.io", "tokenreviews", "To
 const ACCESS: (&str, &str, &str) = ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview");
 
 /// Whose token it is, and whether its owner may get the path.
-pub(super) async fn review(requests: &Requests, token: &Secret, path: &str) -> Result<Verdict, String> {
+pub(super) async fn review(requests: &Requests, token: &Secret, path: &str) -> Result<Access, String> {
     let status = ask(requests, TOKENS, json!({ "token": token.expose() })).await?;
     let user = &status["user"];
     let Some(name) = user["username"].as_str().filter(|_| status["authenticated"] == true) else {
-        return Ok(Verdict::Unknown);
+        return Ok(Access::UnknownToken);
     };
     let mut spec = json!({ "user": name, "nonResourceAttributes": { "path": path, "verb": "get" } });
     for field in ["groups", "uid", "extra"] {
@@ -29,7 +29,7 @@ pub(super) async fn review(requests: &Requests, token: &Secret, path: &str) -> R
         }
     }
     let status = ask(requests, ACCESS, spec).await?;
-    Ok(if status["allowed"] == true { Verdict::Allowed } else { Verdict::Forbidden(name.to_owned()) })
+    Ok(if status["allowed"] == true { Access::Allowed } else { Access::Forbidden(name.to_owned()) })
 }
 
 /// The status of a review. Nothing is stored by it, so it needs no permit.

@@ -1,8 +1,8 @@
-//! What is held back at this moment, because the view of one of the worlds is not to be trusted.
+//! Alarms: what a controller withholds or cannot do because the view of the cluster or of the cloud is not to be trusted.
 //!
-//! An alarm is a value that stands until its cause is gone. `/readyz` shows all that stand, each with the way to let go of
-//! what is held back on purpose, and the metric `alicloud_ccm_held_back` counts them. Whoever raises one also writes the
-//! event of the same reason. Readiness does not suffer: another copy would see the same.
+//! An alarm stands until its cause is gone. `/readyz` shows each with the way to release what is withheld, and the metric
+//! `alicloud_ccm_held_back` counts them. The controller that raises an alarm also writes the event of the same reason.
+//! Readiness does not suffer, because another replica would see the same.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,8 +28,8 @@ struct Alarm {
 }
 
 impl Alarms {
-    /// `count` things are held back by `controller` for this `reason`, the reason of the event about it. With none, the
-    /// alarm is over. True if it did not stand before.
+    /// `controller` withholds `count` steps for this `reason`, which is also the reason of the event about it. A count of 0
+    /// ends the alarm. True if it did not stand before.
     pub fn set(&self, controller: &'static str, reason: &'static str, count: usize, text: impl Into<String>) -> bool {
         let mut standing = self.standing.write();
         let key = (controller, reason);
@@ -50,29 +50,29 @@ impl Alarms {
         self.standing.read().contains_key(&(controller, reason))
     }
 
-    /// The controller does not run any more, so it holds nothing back.
+    /// The controller stopped, so it withholds nothing.
     pub fn clear(&self, controller: &'static str) {
         let mut standing = self.standing.write();
         standing.retain(|(of, _), _| *of != controller);
         publish(&standing, controller);
     }
 
-    /// A line for each that stands.
+    /// A line for each alarm that stands.
     #[must_use]
     pub fn report(&self) -> String {
         let mut text = String::new();
         for ((controller, reason), Alarm { count, text: what }) in self.standing.read().iter() {
-            let _ = writeln!(text, "[!]{controller} holds back {count} ({reason}): {what}");
+            let _ = writeln!(text, "[!]{controller} withholds {count} ({reason}): {what}");
         }
         text
     }
 
-    /// A line for each that stands, without what is held back.
+    /// A line for each that stands, without names of objects.
     #[must_use]
     pub fn states(&self) -> String {
         let mut text = String::new();
         for (controller, reason) in self.standing.read().keys() {
-            let _ = writeln!(text, "[!]{controller} holds something back ({reason})");
+            let _ = writeln!(text, "[!]{controller} withholds something ({reason})");
         }
         text
     }
@@ -83,7 +83,7 @@ impl Alarms {
         let standing = self.standing.read();
         let parts: Vec<String> = standing
             .iter()
-            .map(|((controller, reason), alarm)| format!("{controller} holds back {} ({reason})", alarm.count))
+            .map(|((controller, reason), alarm)| format!("{controller} withholds {} ({reason})", alarm.count))
             .collect();
         (!parts.is_empty()).then(|| parts.join("; "))
     }
@@ -91,7 +91,7 @@ impl Alarms {
 
 fn publish(standing: &BTreeMap<(&'static str, &'static str), Alarm>, controller: &'static str) {
     let of = standing.iter().filter(|((name, _), _)| *name == controller);
-    metrics::held_back(controller, of.map(|(_, alarm)| alarm.count).sum());
+    metrics::withheld(controller, of.map(|(_, alarm)| alarm.count).sum());
 }
 
 /// The first few names, and how many there are besides.
@@ -115,7 +115,7 @@ mod tests {
         assert!(alarms.set("test-a", "RemovalHeldBack", 2, "a, b: raise the limit"));
         assert!(!alarms.set("test-a", "RemovalHeldBack", 3, "a, b, c: raise the limit"), "it stood before");
         assert!(alarms.set("test-a", "OwnerMissing", 1, "x: gc"));
-        assert!(alarms.report().contains("[!]test-a holds back 3 (RemovalHeldBack): a, b, c: raise the limit\n"));
+        assert!(alarms.report().contains("[!]test-a withholds 3 (RemovalHeldBack): a, b, c: raise the limit\n"));
         assert!(metrics::render().contains(r#"alicloud_ccm_held_back{controller="test-a"} 4"#), "the sum");
         alarms.set("test-a", "RemovalHeldBack", 0, "");
         assert!(!alarms.stands("test-a", "RemovalHeldBack") && alarms.stands("test-a", "OwnerMissing"));

@@ -1,7 +1,7 @@
-//! Who may read more than whether all is well.
+//! Who may read more than the states of `/readyz`.
 //!
-//! The API server is asked, as the Kubernetes components do it: whose token it is, and whether its owner may get the path.
-//! Answers are remembered for a short while, and questions are limited, so that a flood of requests here is none there.
+//! As in the Kubernetes components, the API server reviews the token and whether its owner may get the path. Answers are
+//! cached for a short while, and reviews are rate limited, so that a flood of requests here does not reach the API server.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,80 +15,81 @@ use tokio::time::Instant;
 
 use crate::config::secret::Secret;
 
-/// How long an answer is believed.
-const BELIEVED: Duration = Duration::from_secs(10);
-/// Answers that are remembered at once.
-const REMEMBERED: usize = 128;
-/// Questions to the API server within [`WINDOW`].
-const QUESTIONS: usize = 10;
-/// The time in which questions to the API server are counted.
+/// How long an answer is cached.
+const TIME_TO_LIVE: Duration = Duration::from_secs(10);
+/// The most answers that are cached.
+const CACHED: usize = 128;
+/// The most reviews within [`WINDOW`].
+const REVIEWS: usize = 10;
+/// The time in which reviews are counted.
 const WINDOW: Duration = Duration::from_secs(1);
 /// Longer ones are no tokens.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
-/// What the API server says.
+/// The result of a review.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Whoever it is may have the page.
+pub enum Access {
+    /// The owner of the token may get the page.
     Allowed,
-    /// Nobody knows the token.
-    Unknown,
+    /// The API server does not know the token.
+    UnknownToken,
     /// This user may not.
     Forbidden(String),
 }
 
-/// Decides about a token and a path.
-pub trait Judge: fmt::Debug + Send + Sync {
-    /// Asks; the error is for the one who asked.
-    fn judge(self: Arc<Self>, token: Secret, path: String) -> BoxFuture<'static, Result<Verdict, String>>;
+/// Reviews a token and a path.
+pub trait AccessReviewer: fmt::Debug + Send + Sync {
+    /// Asks the API server; the error is shown to the client.
+    fn review(self: Arc<Self>, token: Secret, path: String) -> BoxFuture<'static, Result<Access, String>>;
 }
 
-/// Why a page is not given.
+/// Why a page is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// 401: there is no token, or nobody knows it.
+    /// 401: there is no token, or the API server does not know it.
     Unauthorized,
-    /// 403: its owner may not.
+    /// 403: its owner may not get the page.
     Forbidden(String),
-    /// 429: too many ask.
+    /// 429: too many reviews at once.
     Busy,
-    /// 503: it cannot be found out.
+    /// 503: no review is possible.
     Unavailable(String),
 }
 
-/// Asks the judge that there is. Cheap to clone; clones share it.
+/// Authorizes requests. Cheap to clone; clones share the cache.
 #[derive(Clone, Debug, Default)]
-pub struct Guard {
+pub struct Authorizer {
     inner: Arc<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// With the runtime that the judge's connections live in.
-    judge: RwLock<Option<(Arc<dyn Judge>, Handle)>>,
-    known: Mutex<Known>,
+    /// With the runtime that its connections live in.
+    reviewer: RwLock<Option<(Arc<dyn AccessReviewer>, Handle)>>,
+    cache: Mutex<Cache>,
 }
 
 #[derive(Default)]
-struct Known {
-    verdicts: HashMap<(String, String), (Instant, Verdict)>,
-    asked: Vec<Instant>,
+struct Cache {
+    answers: HashMap<(String, String), (Instant, Access)>,
+    reviews: Vec<Instant>,
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Known").field("verdicts", &self.verdicts.len()).finish_non_exhaustive()
+        // The keys hold tokens.
+        f.debug_struct("Cache").field("answers", &self.answers.len()).finish_non_exhaustive()
     }
 }
 
-impl Guard {
-    /// From now on, this one is asked; nobody, if there is no connection to an API server.
-    pub fn appoint(&self, judge: Option<Arc<dyn Judge>>) {
-        *self.inner.judge.write() = judge.map(|judge| (judge, Handle::current()));
-        *self.inner.known.lock() = Known::default();
+impl Authorizer {
+    /// Sets the reviewer; `None` while there is no connection to an API server.
+    pub fn connect(&self, reviewer: Option<Arc<dyn AccessReviewer>>) {
+        *self.inner.reviewer.write() = reviewer.map(|reviewer| (reviewer, Handle::current()));
+        *self.inner.cache.lock() = Cache::default();
     }
 
-    /// Whether the owner of this token may have the page.
+    /// Whether the owner of the token in this header may get the page.
     ///
     /// # Errors
     /// [`Refusal`], with what to answer.
@@ -98,53 +99,48 @@ impl Guard {
             return Err(Refusal::Unauthorized);
         }
         let key = (token.to_owned(), path.to_owned());
-        let verdict = match self.recall(&key)? {
-            Some(verdict) => verdict,
-            None => self.ask(&key).await?,
+        let access = match self.cached(&key)? {
+            Some(access) => access,
+            None => self.review(&key).await?,
         };
-        match verdict {
-            Verdict::Allowed => Ok(()),
-            Verdict::Unknown => Err(Refusal::Unauthorized),
-            Verdict::Forbidden(user) => Err(Refusal::Forbidden(user)),
+        match access {
+            Access::Allowed => Ok(()),
+            Access::UnknownToken => Err(Refusal::Unauthorized),
+            Access::Forbidden(user) => Err(Refusal::Forbidden(user)),
         }
     }
 
-    /// What is known already; otherwise a question is counted.
-    fn recall(&self, key: &(String, String)) -> Result<Option<Verdict>, Refusal> {
-        let mut known = self.inner.known.lock();
-        if let Some((at, verdict)) = known.verdicts.get(key)
-            && at.elapsed() < BELIEVED
+    /// The cached answer; without one, a review is counted.
+    fn cached(&self, key: &(String, String)) -> Result<Option<Access>, Refusal> {
+        let mut cache = self.inner.cache.lock();
+        if let Some((at, access)) = cache.answers.get(key)
+            && at.elapsed() < TIME_TO_LIVE
         {
-            return Ok(Some(verdict.clone()));
+            return Ok(Some(access.clone()));
         }
-        known.asked.retain(|at| at.elapsed() < WINDOW);
-        if known.asked.len() >= QUESTIONS {
+        cache.reviews.retain(|at| at.elapsed() < WINDOW);
+        if cache.reviews.len() >= REVIEWS {
             return Err(Refusal::Busy);
         }
-        known.asked.push(Instant::now());
+        cache.reviews.push(Instant::now());
         Ok(None)
     }
 
-    async fn ask(&self, key: &(String, String)) -> Result<Verdict, Refusal> {
-        let judge = self.inner.judge.read().clone();
-        let Some((judge, runtime)) = judge else {
-            return Err(Refusal::Unavailable(
-                "the API server is not connected, so nobody can be recognised".to_owned(),
-            ));
-        };
-        let asked = runtime.spawn(judge.judge(Secret::new(key.0.clone()), key.1.clone())).await;
-        let verdict = match asked {
-            Ok(verdict) => verdict.map_err(Refusal::Unavailable)?,
-            Err(_) => return Err(Refusal::Unavailable("the question to the API server was cut off".to_owned())),
-        };
-        let mut known = self.inner.known.lock();
-        if known.verdicts.len() >= REMEMBERED {
-            known.verdicts.retain(|_, (at, _)| at.elapsed() < BELIEVED);
+    async fn review(&self, key: &(String, String)) -> Result<Access, Refusal> {
+        let unavailable = |why: &str| Refusal::Unavailable(why.to_owned());
+        let reviewer = self.inner.reviewer.read().clone();
+        let (reviewer, runtime) = reviewer.ok_or_else(|| unavailable("there is no connection to the API server"))?;
+        let review = reviewer.review(Secret::new(key.0.clone()), key.1.clone());
+        let reviewed = runtime.spawn(review).await.map_err(|_| unavailable("the review ended early"))?;
+        let access = reviewed.map_err(Refusal::Unavailable)?;
+        let mut cache = self.inner.cache.lock();
+        if cache.answers.len() >= CACHED {
+            cache.answers.retain(|_, (at, _)| at.elapsed() < TIME_TO_LIVE);
         }
-        if known.verdicts.len() < REMEMBERED {
-            known.verdicts.insert(key.clone(), (Instant::now(), verdict.clone()));
+        if cache.answers.len() < CACHED {
+            cache.answers.insert(key.clone(), (Instant::now(), access.clone()));
         }
-        Ok(verdict)
+        Ok(access)
     }
 }
 
@@ -155,46 +151,46 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Default)]
-    struct Porter {
+    struct FakeReviewer {
         asked: AtomicUsize,
     }
 
-    impl Judge for Porter {
-        fn judge(self: Arc<Self>, token: Secret, path: String) -> BoxFuture<'static, Result<Verdict, String>> {
+    impl AccessReviewer for FakeReviewer {
+        fn review(self: Arc<Self>, token: Secret, path: String) -> BoxFuture<'static, Result<Access, String>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             Box::pin(async move {
                 Ok(match (token.expose(), path.as_str()) {
-                    ("good", "/metrics") => Verdict::Allowed,
-                    ("good", _) => Verdict::Forbidden("anna".to_owned()),
-                    _ => Verdict::Unknown,
+                    ("good", "/metrics") => Access::Allowed,
+                    ("good", _) => Access::Forbidden("anna".to_owned()),
+                    _ => Access::UnknownToken,
                 })
             })
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_judge_is_asked_once_in_a_while_and_never_flooded() {
-        let (guard, porter) = (Guard::default(), Arc::new(Porter::default()));
-        assert!(matches!(guard.admit(Some("Bearer good"), "/metrics").await, Err(Refusal::Unavailable(_))));
-        guard.appoint(Some(porter.clone()));
+    async fn answers_are_cached_and_reviews_are_limited() {
+        let (authorizer, reviewer) = (Authorizer::default(), Arc::new(FakeReviewer::default()));
+        assert!(matches!(authorizer.admit(Some("Bearer good"), "/metrics").await, Err(Refusal::Unavailable(_))));
+        authorizer.connect(Some(reviewer.clone()));
         for _ in 0..100 {
-            assert_eq!(guard.admit(Some("Bearer good"), "/metrics").await, Ok(()));
+            assert_eq!(authorizer.admit(Some("Bearer good"), "/metrics").await, Ok(()));
         }
-        assert_eq!(porter.asked.load(Ordering::Relaxed), 1);
-        assert_eq!(guard.admit(Some("Bearer good"), "/configz").await, Err(Refusal::Forbidden("anna".into())));
+        assert_eq!(reviewer.asked.load(Ordering::Relaxed), 1);
+        assert_eq!(authorizer.admit(Some("Bearer good"), "/configz").await, Err(Refusal::Forbidden("anna".into())));
         for header in [None, Some(""), Some("Bearer "), Some("Basic good"), Some("Bearer bad")] {
-            assert_eq!(guard.admit(header, "/metrics").await, Err(Refusal::Unauthorized), "{header:?}");
+            assert_eq!(authorizer.admit(header, "/metrics").await, Err(Refusal::Unauthorized), "{header:?}");
         }
-        let asked = porter.asked.load(Ordering::Relaxed);
+        let asked = reviewer.asked.load(Ordering::Relaxed);
         for number in 0..1000 {
-            let refused = guard.admit(Some(&format!("Bearer guess-{number}")), "/metrics").await;
+            let refused = authorizer.admit(Some(&format!("Bearer guess-{number}")), "/metrics").await;
             assert!(matches!(refused, Err(Refusal::Unauthorized | Refusal::Busy)), "{refused:?}");
         }
-        assert!(porter.asked.load(Ordering::Relaxed) - asked <= QUESTIONS, "a flood here is none there");
-        assert_eq!(guard.admit(Some("Bearer good"), "/metrics").await, Ok(()), "who is known is not kept out");
-        tokio::time::advance(BELIEVED).await;
-        let asked = porter.asked.load(Ordering::Relaxed);
-        assert_eq!(guard.admit(Some("Bearer good"), "/metrics").await, Ok(()));
-        assert_eq!(porter.asked.load(Ordering::Relaxed), asked + 1, "nobody is believed for ever");
+        assert!(reviewer.asked.load(Ordering::Relaxed) - asked <= REVIEWS, "a flood does not reach the API server");
+        assert_eq!(authorizer.admit(Some("Bearer good"), "/metrics").await, Ok(()), "a cached answer needs no review");
+        tokio::time::advance(TIME_TO_LIVE).await;
+        let asked = reviewer.asked.load(Ordering::Relaxed);
+        assert_eq!(authorizer.admit(Some("Bearer good"), "/metrics").await, Ok(()));
+        assert_eq!(reviewer.asked.load(Ordering::Relaxed), asked + 1, "answers expire");
     }
 }

@@ -1,11 +1,10 @@
 //! Health, metrics and the running configuration over HTTP.
 //!
-//! Nothing that is served here is secret, but it tells about the cluster: it listens on loopback unless told otherwise, and
-//! can speak TLS only and ask who wants to know.
+//! Nothing that is served here is secret, but it describes the cluster: the server listens on loopback by default, and can
+//! require TLS and authorization.
 //!
-//! Nobody who connects here can stop the work: the server has a thread of its own, a bound on connections and on the time
-//! for a request; and who comes when all connections are taken takes the place of the one that is there for longest, so
-//! that a probe gets through however many hang on without asking.
+//! No client can stop the work: the server has a thread of its own, a limit on connections and on the time for a request. A
+//! new connection beyond the limit closes the oldest one, so that a probe is answered however many idle clients there are.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -27,7 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
-use super::auth::{Guard, Refusal};
+use super::auth::{Authorizer, Refusal};
 use super::health::Health;
 use super::metrics;
 
@@ -37,33 +36,33 @@ const CONNECTIONS: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time that it may be used at all.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
-/// Largest head of a request.
+/// Largest head of a request, in bytes.
 const LARGEST_HEAD: usize = 32 * 1024;
 
-/// What the server shows.
+/// What the server serves. Cheap to clone; clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Pages {
+pub struct StatusPages {
     /// `/readyz`
     pub health: Health,
     /// `/configz`: JSON, free of secrets.
     pub configz: Arc<RwLock<String>>,
-    /// Asked about who wants more than to know whether all is well, where that is required.
-    pub guard: Guard,
+    /// Authorizes requests for more than the states of `/readyz`, where that is configured.
+    pub authorizer: Authorizer,
 }
 
-/// How the server speaks, and to whom.
+/// How the server answers.
 #[derive(Clone, Debug, Default)]
-pub struct Manners {
-    /// With this, only TLS is spoken.
+pub struct HttpSettings {
+    /// With this, clients must use TLS.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Whether everything is guarded but whether all is well.
+    /// Whether everything but the states of `/readyz` needs a token.
     pub authorization: bool,
 }
 
 /// Serves until `stop`.
-pub async fn serve(listener: TcpListener, pages: Pages, manners: Manners, stop: CancellationToken) {
+pub async fn serve(listener: TcpListener, pages: StatusPages, settings: HttpSettings, stop: CancellationToken) {
     let mut open: VecDeque<CancellationToken> = VecDeque::new();
-    let acceptor = manners.tls.clone().map(TlsAcceptor::from);
+    let acceptor = settings.tls.clone().map(TlsAcceptor::from);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -85,32 +84,32 @@ pub async fn serve(listener: TcpListener, pages: Pages, manners: Manners, stop: 
         }
         let ending = stop.child_token();
         open.push_back(ending.clone());
-        let (pages, authorization, acceptor) = (pages.clone(), manners.authorization, acceptor.clone());
+        let (pages, authorization, acceptor) = (pages.clone(), settings.authorization, acceptor.clone());
         let end = ending.clone().drop_guard();
         tokio::spawn(async move {
             let Some(acceptor) = acceptor else {
-                return converse(stream, pages, authorization, ending, end).await;
+                return answer_requests(stream, pages, authorization, (ending, end)).await;
             };
             let agreed = tokio::select! {
                 () = ending.cancelled() => return,
                 agreed = tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream)) => agreed,
             };
             match agreed {
-                Ok(Ok(stream)) => converse(stream, pages, authorization, ending, end).await,
-                Ok(Err(error)) => debug!(%error, "a connection did not come to TLS"),
-                Err(_) => debug!("a connection took too long to come to TLS"),
+                Ok(Ok(stream)) => answer_requests(stream, pages, authorization, (ending, end)).await,
+                Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
+                Err(_) => debug!("TLS handshake timed out"),
             }
         });
     }
 }
 
-/// Answers requests on one connection until it ends, or must end; then its place is free.
-fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+/// Answers requests on one connection until it ends or `ending` is cancelled. The guard is dropped at the end, which frees
+/// the place of the connection.
+fn answer_requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
-    pages: Pages,
+    pages: StatusPages,
     authorization: bool,
-    ending: CancellationToken,
-    _end: DropGuard,
+    (ending, end): (CancellationToken, DropGuard),
 ) -> impl Future<Output = ()> + Send {
     let service = service_fn(move |request| {
         let pages = pages.clone();
@@ -122,7 +121,7 @@ fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_buf_size(LARGEST_HEAD)
         .serve_connection(TokioIo::new(stream), service);
     async move {
-        let _end = _end;
+        let _end = end;
         tokio::select! {
             () = ending.cancelled() => {}
             ended = tokio::time::timeout(CONNECTION_TIMEOUT, connection) => {
@@ -134,7 +133,7 @@ fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-async fn respond<B: Body>(pages: &Pages, authorization: bool, request: &Request<B>) -> Response<Full<Bytes>> {
+async fn respond<B: Body>(pages: &StatusPages, authorization: bool, request: &Request<B>) -> Response<Full<Bytes>> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return answer(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET is served here\n".to_owned());
     }
@@ -168,10 +167,10 @@ async fn respond<B: Body>(pages: &Pages, authorization: bool, request: &Request<
     }
 }
 
-/// Whether who asks has a token whose owner may have the page.
-async fn admitted<B>(pages: &Pages, request: &Request<B>) -> Result<(), Refusal> {
+/// Whether the request has a token whose owner may get the page.
+async fn admitted<B>(pages: &StatusPages, request: &Request<B>) -> Result<(), Refusal> {
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    pages.guard.admit(header, request.uri().path()).await
+    pages.authorizer.admit(header, request.uri().path()).await
 }
 
 fn refused(refusal: &Refusal, path: &str) -> Response<Full<Bytes>> {
@@ -187,7 +186,7 @@ fn refused(refusal: &Refusal, path: &str) -> Response<Full<Bytes>> {
             ),
         ),
         Refusal::Busy => (StatusCode::TOO_MANY_REQUESTS, "too many unknown tokens at once; try again".to_owned()),
-        Refusal::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("the token cannot be judged: {why}")),
+        Refusal::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("the token cannot be reviewed: {why}")),
     };
     let mut response = answer(status, "text/plain; charset=utf-8", text + "\n");
     if *refusal == Refusal::Unauthorized {
@@ -213,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    async fn get(pages: &Pages, method: Method, path: &str) -> (StatusCode, String) {
+    async fn get(pages: &StatusPages, method: Method, path: &str) -> (StatusCode, String) {
         let request = Request::builder().method(method).uri(path).body(String::new()).unwrap();
         let response = respond(pages, false, &request).await;
         let status = response.status();
@@ -221,12 +220,12 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    /// So many clients connect and send nothing; then `/livez` is asked, and answered.
+    /// `/livez` is answered although so many clients connected before and send nothing.
     async fn livez_beside_idle_clients(count: usize) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stop = CancellationToken::new();
-        let server = tokio::spawn(serve(listener, Pages::default(), Manners::default(), stop.clone()));
+        let server = tokio::spawn(serve(listener, StatusPages::default(), HttpSettings::default(), stop.clone()));
         let mut idle = Vec::new();
         for _ in 0..count {
             idle.push(tokio::net::TcpStream::connect(address).await.unwrap());
@@ -242,7 +241,7 @@ mod tests {
 
     #[tokio::test]
     async fn alive_is_not_ready() {
-        let pages = Pages::default();
+        let pages = StatusPages::default();
         pages.health.not_ready("kubernetes", "connection refused");
         assert_eq!(get(&pages, Method::GET, "/livez").await, (StatusCode::OK, "ok".to_owned()));
         let (status, text) = get(&pages, Method::GET, "/readyz?verbose").await;
@@ -254,7 +253,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_can_be_changed_and_unknown_paths_say_what_there_is() {
-        let pages = Pages::default();
+        let pages = StatusPages::default();
         assert_eq!(get(&pages, Method::POST, "/configz").await.0, StatusCode::METHOD_NOT_ALLOWED);
         let (status, text) = get(&pages, Method::GET, "/debug/pprof").await;
         assert_eq!(status, StatusCode::NOT_FOUND);
@@ -262,13 +261,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_sends_nothing_keeps_nobody_out() {
+    async fn an_idle_client_blocks_no_other() {
         livez_beside_idle_clients(1).await;
     }
 
     #[tokio::test]
-    async fn only_health_is_for_everybody_when_who_asks_must_be_known() {
-        let pages = Pages::default();
+    async fn with_authorization_only_health_needs_no_token() {
+        let pages = StatusPages::default();
         pages.health.ready("cloud", "i-1 is there");
         let ask = async |path: &str| {
             let request = Request::get(path).body(String::new()).unwrap();
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_clients_than_places_keep_nobody_out() {
+    async fn more_idle_clients_than_connections_block_no_other() {
         livez_beside_idle_clients(3 * CONNECTIONS).await;
     }
 }

@@ -1,4 +1,7 @@
 //! Logs on standard error, with a level and a format that can change while running.
+//!
+//! Each line carries the spans that it is in: those of a reconcile (controller, object, id) and of a cloud call (action,
+//! request id). Text has their names before the message and their fields after its own; JSON has them in `spans`.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -33,11 +36,11 @@ impl fmt::Debug for Logs {
 }
 
 impl Logs {
-    /// Starts logging. Call once, before anything is worth telling.
+    /// Starts logging. Call once, before anything logs.
     #[must_use]
     pub fn start(settings: &Log) -> Self {
         let (filter_layer, filter) = reload::Layer::new(filter(settings));
-        let (output_layer, output) = reload::Layer::new(output(settings));
+        let (output_layer, output) = reload::Layer::new(output(settings, leads_to_the_journal()));
         // A second subscriber in one process only happens in tests; the first one stays.
         let _ = tracing_subscriber::registry().with(filter_layer).with(output_layer).try_init();
         Self { filter, output }
@@ -47,7 +50,7 @@ impl Logs {
     pub fn change(&self, settings: &Log) {
         // Fail only when the subscriber is gone, at exit.
         let _ = self.filter.reload(filter(settings));
-        let _ = self.output.reload(output(settings));
+        let _ = self.output.reload(output(settings, leads_to_the_journal()));
     }
 }
 
@@ -56,25 +59,29 @@ fn filter(settings: &Log) -> Targets {
     directives(&settings.level).parse().unwrap_or_else(|_| Targets::new().with_default(Level::INFO))
 }
 
-/// The Kubernetes client logs failures that are told here with more context. Who names it wants to see them.
+/// The Kubernetes client logs failures that this program logs with more context, so its lines appear only where the level
+/// names it.
 fn directives(stated: &str) -> String {
     if stated.contains("kube") { stated.to_owned() } else { format!("{stated},kube_client=off") }
 }
 
-fn output(settings: &Log) -> Output {
-    let journal = leads_to_the_journal();
-    let layer = tracing_subscriber::fmt::layer().with_writer(StandardError { journal });
+fn output(settings: &Log, journal: bool) -> Output {
+    output_to(settings, journal, StandardError { journal })
+}
+
+fn output_to(settings: &Log, journal: bool, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) -> Output {
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     match settings.format {
-        LogFormat::Json => layer.json().flatten_event(true).boxed(),
+        LogFormat::Json => layer.json().flatten_event(true).with_current_span(false).boxed(),
         LogFormat::Text => {
-            let layer = layer.with_ansi(io::stderr().is_terminal()).with_target(false);
-            // The journal stamps lines and knows their level itself.
+            let layer = layer.with_ansi(io::stderr().is_terminal()).with_target(false).compact();
+            // The journal adds the time and the level itself.
             if journal { layer.without_time().with_level(false).boxed() } else { layer.boxed() }
         }
     }
 }
 
-/// Whether standard error is the journal's: the variable alone is also seen by whatever a service starts.
+/// Whether standard error is the journal's: children of a service inherit the variable, but not always the stream.
 fn leads_to_the_journal() -> bool {
     let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
     std::fs::metadata("/proc/self/fd/2").is_ok_and(|file| stream == format!("{}:{}", file.st_dev(), file.st_ino()))
@@ -144,6 +151,56 @@ mod tests {
         assert_eq!(directives("info,kube_client=debug"), "info,kube_client=debug");
         assert_eq!(directives("warn,kube=info"), "warn,kube=info");
         assert!(directives("info,alicloud_ccm::alibaba=debug").parse::<Targets>().is_ok());
+    }
+
+    /// What a line within a cloud call of a reconcile looks like.
+    fn line_in_spans(format: LogFormat) -> String {
+        let (sender, written) = std::sync::mpsc::channel::<Vec<u8>>();
+        let writer = move || Channel(sender.clone());
+        let settings = Log { level: "warn".to_owned(), format };
+        let (filter_layer, _handle) = reload::Layer::new(filter(&settings));
+        let layers = tracing_subscriber::registry().with(filter_layer).with(output_to(&settings, true, writer));
+        tracing::subscriber::with_default(layers, || {
+            let reconcile =
+                tracing::error_span!("reconcile", controller = "service", object = "shop/web", reconcile_id = 7);
+            let _in_reconcile = reconcile.enter();
+            let call = tracing::error_span!("cloud_call", action = "TagResources", request_id = tracing::field::Empty);
+            let _in_call = call.enter();
+            call.record("request_id", "R-1");
+            tracing::warn!(retry_after = 3, "throttled");
+        });
+        String::from_utf8(written.try_iter().flatten().collect()).unwrap()
+    }
+
+    struct Channel(std::sync::mpsc::Sender<Vec<u8>>);
+
+    impl Write for Channel {
+        fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+            self.0.send(event.to_vec()).unwrap();
+            Ok(event.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_carry_the_spans_that_they_are_in() {
+        let text = line_in_spans(LogFormat::Text);
+        assert_eq!(
+            text,
+            "reconcile:cloud_call: throttled retry_after=3 controller=\"service\" object=\"shop/web\" reconcile_id=7 \
+             action=\"TagResources\" request_id=\"R-1\"\n"
+        );
+        let json: serde_json::Value = serde_json::from_str(&line_in_spans(LogFormat::Json)).unwrap();
+        assert_eq!((&json["message"], &json["retry_after"]), (&"throttled".into(), &3.into()));
+        assert_eq!(json["span"], serde_json::Value::Null, "each span once");
+        assert_eq!(json["spans"][0]["object"], "shop/web");
+        assert_eq!(
+            (&json["spans"][1]["action"], &json["spans"][1]["request_id"]),
+            (&"TagResources".into(), &"R-1".into())
+        );
     }
 
     #[test]

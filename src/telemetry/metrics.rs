@@ -1,28 +1,66 @@
-//! Prometheus metrics, all in one place.
+//! Prometheus metrics, all in one table.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use prometheus::core::Collector;
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
-/// The process-wide metrics. Names start with `alicloud_ccm_`.
-#[derive(Debug)]
-pub struct Metrics {
-    registry: Registry,
-    cloud_calls: IntCounterVec,
-    cloud_seconds: HistogramVec,
-    kubernetes_writes: IntCounterVec,
-    reconciles: IntCounterVec,
-    reconcile_seconds: HistogramVec,
-    queue: IntGaugeVec,
-    leader: IntGauge,
-    controllers: IntGaugeVec,
-    held_back: IntGaugeVec,
-    config_reloads: IntCounterVec,
-    config_success: IntGauge,
-    config_since: IntGauge,
-    kubernetes_reads: IntCounterVec,
-    events_dropped: IntCounterVec,
+/// The process-wide metrics, made of the rows `field: type name [labels] help`.
+macro_rules! metrics {
+    ($($field:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        #[derive(Debug)]
+        struct Metrics {
+            registry: Registry,
+            $($field: $kind,)*
+        }
+
+        impl Metrics {
+            /// Names are constants and registered once; a clash shows in every test.
+            fn new() -> Self {
+                let registry = Registry::new();
+                registry.register(Box::new(ProcessCollector::for_self())).expect("registered once");
+                $(
+                    let $field = $kind::described($name, $help, &[$($label),*]).expect("a valid name");
+                    registry.register(Box::new($field.clone())).expect("registered once");
+                )*
+                Self { registry, $($field,)* }
+            }
+        }
+    };
+}
+
+metrics! {
+    cloud_calls: IntCounterVec "alicloud_ccm_cloud_calls_total" ["action", "outcome"]
+        "Calls to the cloud by action and outcome.";
+    cloud_seconds: HistogramVec "alicloud_ccm_cloud_call_seconds" ["action"]
+        "Duration of calls to the cloud.";
+    kubernetes_reads: IntCounterVec "alicloud_ccm_kubernetes_reads_total" ["verb", "outcome"]
+        "Reads from the API server by verb (get also for lists, watch) and outcome.";
+    kubernetes_writes: IntCounterVec "alicloud_ccm_kubernetes_writes_total" ["kind", "outcome"]
+        "Writes to the API server by kind of object and outcome.";
+    reconciles: IntCounterVec "alicloud_ccm_reconciles_total" ["controller", "outcome"]
+        "Reconciles by controller and outcome.";
+    reconcile_seconds: HistogramVec "alicloud_ccm_reconcile_seconds" ["controller"]
+        "Duration of reconciles.";
+    queue: IntGaugeVec "alicloud_ccm_queue_length" ["controller"]
+        "Objects that wait for a reconcile.";
+    leader: IntGauge "alicloud_ccm_leader" []
+        "1 while this process leads.";
+    controllers: IntGaugeVec "alicloud_ccm_controller_running" ["controller"]
+        "1 for each controller that runs.";
+    withheld: IntGaugeVec "alicloud_ccm_held_back" ["controller"]
+        "Steps that are withheld because the view of the cluster or the cloud is not to be trusted; /readyz names them.";
+    config_reloads: IntCounterVec "alicloud_ccm_config_reloads_total" ["outcome"]
+        "Reloads by outcome.";
+    config_success: IntGauge "alicloud_ccm_config_last_reload_successful" []
+        "0 while the file on disk has problems and an earlier configuration stays in use.";
+    config_since: IntGauge "alicloud_ccm_config_last_applied_timestamp_seconds" []
+        "Since when the running configuration is used, in seconds since 1970.";
+    events_dropped: IntCounterVec "alicloud_ccm_events_dropped_total" ["cause"]
+        "Events that were not written, by cause: queue (too many at once), object (too many about one object), \
+         refused (by the API server), stop (at the end of the process).";
 }
 
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
@@ -30,82 +68,32 @@ static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 /// Seconds, from a fast read to a call that ran into its timeout.
 const SECONDS: [f64; 10] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 20.0];
 
-#[expect(clippy::expect_used, reason = "names are constants and registered once; a clash shows in every test")]
-impl Metrics {
-    fn new() -> Self {
-        let registry = Registry::new();
-        let counter = |name: &str, help: &str, labels: &[&str]| {
-            let metric = IntCounterVec::new(Opts::new(name, help), labels).expect("valid metric");
-            registry.register(Box::new(metric.clone())).expect("unique metric");
-            metric
-        };
-        let gauge = |name: &str, help: &str, labels: &[&str]| {
-            let metric = IntGaugeVec::new(Opts::new(name, help), labels).expect("valid metric");
-            registry.register(Box::new(metric.clone())).expect("unique metric");
-            metric
-        };
-        let histogram = |name: &str, help: &str, labels: &[&str]| {
-            let options = HistogramOpts::new(name, help).buckets(SECONDS.to_vec());
-            let metric = HistogramVec::new(options, labels).expect("valid metric");
-            registry.register(Box::new(metric.clone())).expect("unique metric");
-            metric
-        };
-        let single = |name: &str, help: &str| {
-            let metric = IntGauge::new(name, help).expect("valid metric");
-            registry.register(Box::new(metric.clone())).expect("unique metric");
-            metric
-        };
-        let leader = single("alicloud_ccm_leader", "1 while this process leads.");
-        let process = prometheus::process_collector::ProcessCollector::for_self();
-        registry.register(Box::new(process)).expect("unique metric");
-        Self {
-            cloud_calls: counter(
-                "alicloud_ccm_cloud_calls_total",
-                "Calls to the cloud by action and outcome.",
-                &["action", "outcome"],
-            ),
-            cloud_seconds: histogram("alicloud_ccm_cloud_call_seconds", "Duration of calls to the cloud.", &["action"]),
-            kubernetes_writes: counter(
-                "alicloud_ccm_kubernetes_writes_total",
-                "Writes to the API server by kind of object and outcome.",
-                &["kind", "outcome"],
-            ),
-            reconciles: counter(
-                "alicloud_ccm_reconciles_total",
-                "Reconciles by controller and outcome.",
-                &["controller", "outcome"],
-            ),
-            reconcile_seconds: histogram("alicloud_ccm_reconcile_seconds", "Duration of reconciles.", &["controller"]),
-            queue: gauge("alicloud_ccm_queue_length", "Objects that wait for a reconcile.", &["controller"]),
-            controllers: gauge("alicloud_ccm_controller_running", "1 for each controller that runs.", &["controller"]),
-            held_back: gauge(
-                "alicloud_ccm_held_back",
-                "What is held back because the view of the cluster or the cloud is not to be trusted; /readyz says what.",
-                &["controller"],
-            ),
-            config_reloads: counter("alicloud_ccm_config_reloads_total", "Reloads by outcome.", &["outcome"]),
-            config_success: single(
-                "alicloud_ccm_config_last_reload_successful",
-                "0 while the file on disk has problems and an earlier configuration goes on.",
-            ),
-            config_since: single(
-                "alicloud_ccm_config_last_applied_timestamp_seconds",
-                "Since when the running configuration is used, in seconds since 1970.",
-            ),
-            kubernetes_reads: counter(
-                "alicloud_ccm_kubernetes_reads_total",
-                "Reads from the API server by verb (get also for lists, watch) and outcome.",
-                &["verb", "outcome"],
-            ),
-            events_dropped: counter(
-                "alicloud_ccm_events_dropped_total",
-                "Events that were not written, by cause: queue (too many at once), object (too many about one object), \
-                 refused (by the API server), stop (at the end of the process).",
-                &["cause"],
-            ),
-            leader,
-            registry,
-        }
+/// A kind of metric that a row can have.
+trait Described: Collector + Sized {
+    fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self>;
+}
+
+impl Described for IntCounterVec {
+    fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self> {
+        Self::new(Opts::new(name, help), labels)
+    }
+}
+
+impl Described for IntGaugeVec {
+    fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self> {
+        Self::new(Opts::new(name, help), labels)
+    }
+}
+
+impl Described for HistogramVec {
+    fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self> {
+        Self::new(HistogramOpts::new(name, help).buckets(SECONDS.to_vec()), labels)
+    }
+}
+
+impl Described for IntGauge {
+    fn described(name: &str, help: &str, _: &[&str]) -> prometheus::Result<Self> {
+        Self::new(name, help)
     }
 }
 
@@ -126,7 +114,7 @@ pub fn reconcile(controller: &str, outcome: &str, took: Duration) {
     METRICS.reconcile_seconds.with_label_values(&[controller]).observe(took.as_secs_f64());
 }
 
-/// This many objects wait.
+/// This many objects wait for a reconcile.
 pub fn queue_length(controller: &str, length: usize) {
     METRICS.queue.with_label_values(&[controller]).set(i64::try_from(length).unwrap_or(i64::MAX));
 }
@@ -141,9 +129,9 @@ pub fn controller_running(controller: &str, running: bool) {
     METRICS.controllers.with_label_values(&[controller]).set(i64::from(running));
 }
 
-/// This many removals are held back.
-pub fn held_back(controller: &str, count: usize) {
-    METRICS.held_back.with_label_values(&[controller]).set(i64::try_from(count).unwrap_or(i64::MAX));
+/// This many steps are withheld.
+pub fn withheld(controller: &str, count: usize) {
+    METRICS.withheld.with_label_values(&[controller]).set(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
 /// A reload ended as `unchanged`, `applied` or `rejected`.
@@ -152,7 +140,7 @@ pub fn config_reload(outcome: &str) {
     METRICS.config_success.set(i64::from(outcome != "rejected"));
 }
 
-/// A configuration is used from this moment on, in seconds since 1970.
+/// A configuration is used since this time, in seconds since 1970.
 pub fn config_applied(at: i64) {
     METRICS.config_success.set(1);
     METRICS.config_since.set(at);
@@ -163,7 +151,7 @@ pub fn kubernetes_read(verb: &str, outcome: &str) {
     METRICS.kubernetes_reads.with_label_values(&[verb, outcome]).inc();
 }
 
-/// So many events were not written.
+/// This many events were not written.
 pub fn events_dropped(cause: &str, count: usize) {
     METRICS.events_dropped.with_label_values(&[cause]).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
 }

@@ -1,7 +1,9 @@
-//! What a service manager is told: `sd_notify(3)`, without its library.
+//! Notifications to the service manager: `sd_notify(3)`.
 //!
-//! Ready means that health is served and the configuration is right. Everything later is waited for, as long as it takes,
-//! and what it is stands in the status line: a start that fails because the API server is still away would help nobody.
+//! Ready means that health is served and the configuration is valid. The process waits for everything else as long as it
+//! takes, and the status line says for what: a start that fails because the API server is still away would help no operator.
+//!
+//! The crate `sd-notify` sends without a timeout, so that a manager that reads nothing would block a thread for ever.
 
 use std::ffi::OsStr;
 use std::io;
@@ -19,9 +21,9 @@ use super::health::Health;
 
 /// Time between looks at whether the status line is still true.
 const STATUS_PERIOD: Duration = Duration::from_secs(1);
-/// Longest time that telling may take.
+/// Longest time that sending may take.
 const LONGEST_SEND: Duration = Duration::from_millis(500);
-/// Longer lines are cut after so many characters: nobody reads them in a terminal.
+/// Longer lines are cut after this many characters, because a terminal shows no more.
 const LONGEST_STATUS: usize = 512;
 
 /// The way to the service manager, if there is one. Cheap to clone.
@@ -43,7 +45,7 @@ impl ServiceManager {
         match connect(&name) {
             Ok(socket) => Self { socket: Some(Arc::new(socket)), watchdog },
             Err(error) => {
-                warn!(socket = ?name, %error, "the service manager cannot be told anything: NOTIFY_SOCKET is unusable");
+                warn!(socket = ?name, %error, "NOTIFY_SOCKET cannot be used; the service manager is not notified");
                 Self::default()
             }
         }
@@ -51,24 +53,24 @@ impl ServiceManager {
 
     /// The start, or a reload, is over.
     pub fn ready(&self) {
-        self.tell("READY=1");
+        self.notify("READY=1");
     }
 
-    /// A reload begins. The time tells which of several requests is meant.
+    /// A reload begins. The time says which of several requests is meant.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1000;
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
+        self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={micros}"));
     }
 
     /// The end begins.
     pub fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=stopping");
+        self.notify("STOPPING=1\nSTATUS=stopping");
     }
 
-    /// Keeps the status line true and the watchdog quiet. Never returns; the watchdog bites if it is not polled, which is
-    /// when the runtime hangs.
-    pub async fn keep_told(self, health: Health) {
+    /// Keeps the status line current and the watchdog quiet. Never returns. The watchdog ends the process if this is not
+    /// polled, which is when the runtime hangs.
+    pub async fn report(self, health: Health) {
         if self.socket.is_none() {
             return std::future::pending().await;
         }
@@ -82,7 +84,7 @@ impl ServiceManager {
             ticks.tick().await;
             let line = one_line(&health.summary());
             if line != said {
-                self.tell(&format!("STATUS={line}"));
+                self.notify(&format!("STATUS={line}"));
                 said = line;
             }
         }
@@ -94,14 +96,14 @@ impl ServiceManager {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.tell("WATCHDOG=1");
+            self.notify("WATCHDOG=1");
         }
     }
 
-    fn tell(&self, message: &str) {
-        // A manager that does not listen must not stop the work.
+    fn notify(&self, message: &str) {
+        // A manager that reads nothing must not stop the work.
         if let Some(Err(error)) = self.socket.as_ref().map(|socket| socket.send(message.as_bytes())) {
-            debug!(%error, "the service manager could not be told");
+            debug!(%error, "the service manager could not be notified");
         }
     }
 }
@@ -109,7 +111,6 @@ impl ServiceManager {
 /// A name that begins with `@` is in the abstract namespace.
 fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
-    // A manager that is busy is waited for a little; one that reads nothing must not stop us.
     socket.set_write_timeout(Some(LONGEST_SEND))?;
     match name.as_bytes().strip_prefix(b"@") {
         Some(abstract_name) => socket.connect_addr(&SocketAddr::from_abstract_name(abstract_name)?)?,
@@ -118,7 +119,7 @@ fn connect(name: &OsStr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// How often a sign of life is expected of this process, if at all.
+/// Within which time the manager expects a sign of life of this process, if at all.
 fn watchdog(micros: Option<&str>, pid: Option<&str>) -> Option<Duration> {
     let meant = pid.is_none_or(|pid| pid.parse() == Ok(std::process::id()));
     let micros = micros?.parse().ok().filter(|micros| *micros > 1 && meant)?;
@@ -147,6 +148,19 @@ mod tests {
     fn a_status_cannot_smuggle_in_another_message() {
         assert_eq!(one_line("cloud: no\nREADY=1"), "cloud: no READY=1");
         assert_eq!(one_line(&"ä".repeat(600)).chars().count(), 512);
+    }
+
+    #[test]
+    fn a_manager_that_reads_nothing_blocks_only_shortly() {
+        let (manager, socket) = UnixDatagram::pair().unwrap();
+        socket.set_write_timeout(Some(LONGEST_SEND)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while socket.send(b"STATUS=full").is_ok() {}
+        socket.set_nonblocking(false).unwrap();
+        let started = std::time::Instant::now();
+        ServiceManager { socket: Some(Arc::new(socket)), watchdog: None }.ready();
+        assert!(started.elapsed() < 4 * LONGEST_SEND, "{:?}", started.elapsed());
+        drop(manager);
     }
 
     #[test]

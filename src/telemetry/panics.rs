@@ -1,7 +1,6 @@
-//! What is told of a panic: it is a defect of this program, and whoever looks for it needs to know where it was.
+//! What the log says of a panic: where it was, since it is a defect of this program.
 //!
-//! A text that was made for the occasion can hold anything that was at hand, a secret too: only one that was written
-//! beforehand is told.
+//! A message that was formatted at run time can hold any value, a secret too. Only literal messages are logged.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -11,7 +10,7 @@ use std::panic;
 
 use tracing::error;
 
-/// From now on, panics are told so; in the log, where there is one.
+/// Logs panics from now on; on standard error while there is no log.
 pub fn report() {
     panic::set_hook(Box::new(|info| {
         let thread = std::thread::current();
@@ -22,7 +21,7 @@ pub fn report() {
         if tracing::dispatcher::has_been_set() {
             error!("{text}{trace}");
         } else {
-            // Where even that fails, nobody listens.
+            // Without standard error, there is no place left to report to.
             let _ = writeln!(std::io::stderr(), "{text}{trace}");
         }
     }));
@@ -44,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_written_beforehand_is_told() {
+    fn only_literal_messages_are_logged() {
         let secret = String::from("hunter2 is the pässword");
         let number = secret.parse::<u8>().map_err(|_| secret.clone());
         let made = [

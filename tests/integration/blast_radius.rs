@@ -94,7 +94,7 @@ fn told(world: &World, reason: &str) -> bool {
 
 /// Waits until nothing is held back any more.
 async fn over(ccm: &Ccm) {
-    ccm.until_page("/readyz", |_, text| !text.contains("holds back")).await;
+    ccm.until_page("/readyz", |_, text| !text.contains("withholds")).await;
 }
 
 async fn fork(base: &World, more: &str) -> World {

@@ -99,7 +99,7 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
         assert!(status == 200 && states.lines().count() > 2 && states.lines().all(whole), "states alone: {states}");
     }
     let (status, page) = over_tls(&first, port, "/readyz", DOCTOR).await.unwrap();
-    assert!(status == 200 && page.contains("[+]leader ok: this copy leads"), "and what they are about: {page}");
+    assert!(status == 200 && page.contains("[+]leader ok: this replica leads"), "and what they are about: {page}");
     let reviews = world.testbed.cluster.count("create", "tokenreviews");
     assert!((1..=8).contains(&reviews), "{reviews} questions");
 

@@ -83,7 +83,17 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cluster", &["plan", "config", "clock", "jitter", "fence", "telemetry::metrics", "telemetry::auth"]),
     (
         "controllers",
-        &["alibaba", "cluster", "plan", "config", "clock", "jitter", "fence", "telemetry::metrics", "telemetry::alarms"],
+        &[
+            "alibaba",
+            "cluster",
+            "plan",
+            "config",
+            "clock",
+            "jitter",
+            "fence",
+            "telemetry::metrics",
+            "telemetry::alarms",
+        ],
     ),
     ("supervisor", &["controllers", "config", "telemetry::metrics"]),
     ("reload", &["supervisor", "config"]),
@@ -96,19 +106,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Arrows that close a circle inside of a folder and still have to go, as `from -> to`. Nothing may be added here.
-const CIRCLES_TO_OPEN: &[&str] = &[
-    "cluster::requests -> cluster::events",
-    "cluster::status -> cluster::requests",
-    "config::credentials -> config::check",
-    "config::credentials -> config::rules",
-    "config::credentials -> config::load",
-    "config::layers -> config::load",
-    "config::report -> config::check",
-    "config::rules -> config::check",
-    "config::tls -> config::check",
-    "config::tls -> config::load",
-    "controllers::service::report -> controllers::service::memory",
-];
+const CIRCLES_TO_OPEN: &[&str] = &["controllers::service::report -> controllers::service::memory"];
 
 fn within(module: &str, prefix: &str) -> bool {
     module.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
@@ -142,14 +140,14 @@ fn circles(graph: &Graph, without: &[&str]) -> Vec<String> {
     let folders: BTreeSet<Module> = parents.collect();
     let mut found = Vec::new();
     for folder in folders {
-        let name = |child: &String| [folder.as_slice(), &[child.clone()]].concat().join("::");
+        let name = |child: &String| [folder.as_slice(), std::slice::from_ref(child)].concat().join("::");
         let mut edges = module_graph::children(graph, &folder);
         for (from, to) in &mut edges {
             to.retain(|to| !without.contains(&format!("{} -> {}", name(from), name(to)).as_str()));
         }
-        found.extend(module_graph::circles(&edges).iter().map(|circle| {
-            circle.iter().map(&name).collect::<Vec<_>>().join(", ")
-        }));
+        found.extend(
+            module_graph::circles(&edges).iter().map(|circle| circle.iter().map(&name).collect::<Vec<_>>().join(", ")),
+        );
     }
     found
 }
@@ -166,7 +164,17 @@ fn no_circle_closes() {
 
 #[test]
 fn plans_do_no_io() {
-    let io = ["tokio", "kube", "reqwest", "hyper", "hyper_util", "tracing", "std::fs", "std::net::TcpStream", "std::process"];
+    let io = [
+        "tokio",
+        "kube",
+        "reqwest",
+        "hyper",
+        "hyper_util",
+        "tracing",
+        "std::fs",
+        "std::net::TcpStream",
+        "std::process",
+    ];
     let source = sources("src/plan");
     let product =
         source.iter().filter(|(path, _)| !path.ends_with("tests.rs") && !path.iter().any(|part| part == "tests"));

@@ -27,7 +27,7 @@ fn record_on_endpoints(testbed: &Testbed) -> Value {
 
 async fn until_led(world: &World, ccm: &Ccm) {
     world.until("a copy leads", |testbed| !holder(testbed).is_empty()).await;
-    ccm.until_page("/readyz", |status, text| status == 200 && text.contains("this copy leads")).await;
+    ccm.until_page("/readyz", |status, text| status == 200 && text.contains("this replica leads")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,7 +39,11 @@ pub(crate) fn circles(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSe
     };
     let reached: BTreeMap<&String, BTreeSet<String>> = edges.keys().map(|node| (node, reach(node))).collect();
     let circle = |node: &String| -> BTreeSet<String> {
-        reached[node].iter().filter(|other| reached.get(other).is_some_and(|back| back.contains(node))).cloned().collect()
+        reached[node]
+            .iter()
+            .filter(|other| reached.get(other).is_some_and(|back| back.contains(node)))
+            .cloned()
+            .collect()
     };
     let found: BTreeSet<_> = edges.keys().map(circle).filter(|circle| circle.len() > 1).collect();
     found.into_iter().collect()
@@ -121,7 +125,9 @@ impl Source {
 fn is_public(before: &[&str]) -> bool {
     match before {
         [.., "pub"] => true,
-        [.., ")"] => before.iter().rposition(|token| *token == "(").is_some_and(|open| before[..open].ends_with(&["pub"])),
+        [.., ")"] => {
+            before.iter().rposition(|token| *token == "(").is_some_and(|open| before[..open].ends_with(&["pub"]))
+        }
         _ => false,
     }
 }
@@ -360,9 +366,18 @@ fn names_are_found_wherever_they_stand() {
     };
     write("lib.rs", "pub mod a; pub mod b; pub mod c;");
     write("a.rs", "mod inner; pub use self::inner::{Deep as Shown, other}; use crate::{b, c::{self, more::C}};");
-    write("a/inner.rs", "use super::super::b::B; fn f<'a>(x: &'a str) -> char { crate::c::more::g(); '\"' } // crate::d");
-    write("b.rs", "use crate::a::Shown; #[cfg(test)] mod tests { use crate::c::C; mod x { #[cfg(test)] use crate::c; } }");
-    write("c.rs", "pub mod more; #[cfg(test)] mod fake; const T: &str = r#\"crate::b::B \"quoted\" \"#; /* crate::a */");
+    write(
+        "a/inner.rs",
+        "use super::super::b::B; fn f<'a>(x: &'a str) -> char { crate::c::more::g(); '\"' } // crate::d",
+    );
+    write(
+        "b.rs",
+        "use crate::a::Shown; #[cfg(test)] mod tests { use crate::c::C; mod x { #[cfg(test)] use crate::c; } }",
+    );
+    write(
+        "c.rs",
+        "pub mod more; #[cfg(test)] mod fake; const T: &str = r#\"crate::b::B \"quoted\" \"#; /* crate::a */",
+    );
     write("c/more.rs", "#[cfg(test)] mod tests; #[cfg(test)] use crate::b; pub struct C;");
     write("c/more/tests.rs", "use crate::a::x;");
     write("c/fake.rs", "use crate::a::x;");

@@ -75,7 +75,7 @@ async fn played() {
     world.until("the start is over although the API server is away", |_| manager.count("READY=1") == 1).await;
     world.until("it says what it waits for", |_| manager.status().starts_with("waiting for kubernetes: ")).await;
     world.testbed.cluster.come_back().await.unwrap();
-    world.until("it leads", |_| manager.status() == "this copy leads").await;
+    world.until("it leads", |_| manager.status() == "this replica leads").await;
     let standby = {
         let path = world.folder().join("notify-2");
         let manager = Manager::listen(&path);
@@ -158,7 +158,7 @@ async fn a_real_systemd_starts_reloads_watches_and_stops_it() {
     machine.must("systemctl start alicloud-ccm");
     machine.until("StatusText", |text| text.starts_with("waiting for kubernetes: ")).await;
     world.testbed.cluster.come_back().await.unwrap();
-    machine.until("StatusText", |text| text == "this copy leads").await;
+    machine.until("StatusText", |text| text == "this replica leads").await;
     assert_eq!((machine.property("User"), machine.property("ActiveState")), ("alicloud-ccm".into(), "active".into()));
     let confined = machine.must(&format!("cat /proc/{}/status", machine.property("MainPID")));
     for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
@@ -195,7 +195,7 @@ async fn a_real_systemd_starts_reloads_watches_and_stops_it() {
         .await;
     assert!(machine.must(errors).contains("controllers"), "{}", machine.journal("alicloud-ccm"));
     user("alicloud-ccm.toml", &config);
-    machine.until("StatusText", |text| text == "this copy leads").await;
+    machine.until("StatusText", |text| text == "this replica leads").await;
     assert_ne!(machine.property("MainPID"), hung);
     world.testbed.join(2);
     world.until("it works as before", |_| is_ready(&world.node("node-2"))).await;

@@ -1,0 +1,64 @@
+//! What `/configz` serves: the running configuration and the result of the last reload, without secrets.
+
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::config::Loaded;
+use crate::reload::ReloadOutcome;
+use crate::telemetry::http::StatusPages;
+use crate::telemetry::metrics;
+
+pub(super) struct ConfigPage {
+    loaded: Loaded,
+    since: String,
+    /// Hash of the file that was rejected last.
+    rejected: Option<String>,
+    last_reload: Option<Value>,
+}
+
+impl ConfigPage {
+    pub(super) fn new(loaded: &Loaded, pages: &StatusPages) -> Self {
+        let mut page = Self { loaded: loaded.clone(), since: String::new(), rejected: None, last_reload: None };
+        page.apply(loaded.clone());
+        page.publish(pages);
+        page
+    }
+
+    /// The running configuration.
+    pub(super) fn loaded(&self) -> &Loaded {
+        &self.loaded
+    }
+
+    pub(super) fn apply(&mut self, loaded: Loaded) {
+        let now = clock::now();
+        metrics::config_applied(now.as_second());
+        self.since = now.to_string();
+        self.loaded = loaded;
+    }
+
+    pub(super) fn reject(&mut self, hash: Option<String>) {
+        self.rejected = hash;
+    }
+
+    pub(super) fn record(&mut self, outcome: &ReloadOutcome, pages: &StatusPages) {
+        let mut entry = outcome.to_json();
+        entry["at"] = json!(clock::now().to_string());
+        entry["hash"] = match outcome {
+            ReloadOutcome::Rejected(_) => json!(self.rejected),
+            ReloadOutcome::Unchanged | ReloadOutcome::Applied(_) => json!(self.loaded.hash),
+        };
+        self.last_reload = Some(entry);
+        self.publish(pages);
+    }
+
+    fn publish(&self, pages: &StatusPages) {
+        let page = json!({
+            "file": self.loaded.path,
+            "hash": self.loaded.hash,
+            "since": self.since,
+            "last_reload": self.last_reload,
+            "config": self.loaded.config,
+        });
+        *pages.configz.write() = format!("{page:#}\n");
+    }
+}

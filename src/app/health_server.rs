@@ -1,0 +1,123 @@
+//! The health server, which can move to another address while the process runs.
+
+use std::io;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::config::checked;
+use crate::config::tls::server_config;
+use crate::telemetry::http::{self, HttpSettings, StatusPages};
+
+/// A listener that serves.
+struct Listening {
+    settings: checked::Server,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Listening {
+    async fn stop(self) {
+        self.stop.cancel();
+        let _ = self.task.await;
+    }
+}
+
+pub(super) struct HealthServer {
+    listening: Option<Listening>,
+    /// Where it should listen but could not yet.
+    moving: Option<checked::Server>,
+}
+
+impl HealthServer {
+    /// Serves from now on, or as soon as the machine has the address.
+    pub(super) async fn start(settings: &checked::Server, pages: &StatusPages) -> io::Result<Self> {
+        match listen(settings, pages).await {
+            Ok(listening) => Ok(Self { listening, moving: None }),
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                warn!("{error}; retried until the machine has this address");
+                Ok(Self { listening: None, moving: Some(settings.clone()) })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves to another address; serves the old one until the new one is free.
+    pub(super) async fn change(&mut self, settings: &checked::Server, pages: &StatusPages) {
+        self.moving = Some(settings.clone());
+        if let Err(error) = self.try_to_move(pages).await {
+            error!("{error}; health stays at the previous address until this one is free");
+        }
+    }
+
+    pub(super) fn is_moving(&self) -> bool {
+        self.moving.is_some()
+    }
+
+    /// Tries again to move. The reason of a failure was logged by the first try.
+    pub(super) async fn retry(&mut self, pages: &StatusPages) {
+        let _ = self.try_to_move(pages).await;
+    }
+
+    async fn try_to_move(&mut self, pages: &StatusPages) -> io::Result<()> {
+        let Some(wanted) = self.moving.clone() else { return Ok(()) };
+        // Two addresses with the same port can exclude each other, as loopback and all addresses do.
+        if let Some(conflicting) = self.listening.take_if(|listening| listening.settings.port == wanted.port) {
+            let previous = conflicting.settings.clone();
+            conflicting.stop().await;
+            match listen(&wanted, pages).await {
+                Ok(listening) => self.listening = listening,
+                Err(error) => {
+                    self.listening = listen(&previous, pages).await?;
+                    return Err(error);
+                }
+            }
+        } else {
+            let listening = listen(&wanted, pages).await?;
+            if let Some(previous) = std::mem::replace(&mut self.listening, listening) {
+                previous.stop().await;
+            }
+        }
+        info!(address = %wanted.address, port = wanted.port, "health is served at this address");
+        self.moving = None;
+        Ok(())
+    }
+
+    pub(super) async fn stop(self) {
+        if let Some(listening) = self.listening {
+            listening.stop().await;
+        }
+    }
+}
+
+/// Serves in a thread of its own, so that no client slows the controllers; nothing on port 0.
+async fn listen(settings: &checked::Server, pages: &StatusPages) -> io::Result<Option<Listening>> {
+    if settings.port == 0 {
+        return Ok(None);
+    }
+    let listener = TcpListener::bind((settings.address, settings.port)).await;
+    let listener = listener.and_then(TcpListener::into_std).map_err(|error| {
+        let text = format!(
+            "cannot listen on server.address {} server.port {}: {error}; choose another port, or 0 for none",
+            settings.address, settings.port
+        );
+        io::Error::new(error.kind(), text)
+    })?;
+    let tls = match (&settings.tls_cert_file, &settings.tls_key_file) {
+        (Some(certificate), Some(key)) => Some(server_config(certificate, key).map_err(io::Error::other)?),
+        _ => None,
+    };
+    let http_settings = HttpSettings { tls, authorization: settings.authorization };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let listener = {
+        let _inside = runtime.enter();
+        TcpListener::from_std(listener)?
+    };
+    let stop = CancellationToken::new();
+    let serve = http::serve(listener, pages.clone(), http_settings, stop.clone());
+    let task = spawn_blocking(move || runtime.block_on(serve));
+    Ok(Some(Listening { settings: settings.clone(), stop, task }))
+}
