@@ -393,9 +393,7 @@ impl RouteReconciler {
             FaultKind::Busy | FaultKind::Transient | FaultKind::Throttled | FaultKind::Ambiguous => return,
             // A list that is a little stale explains the first time.
             FaultKind::Exists if self.unlisted.insert((table_id.clone(), *destination)) => return,
-            FaultKind::Exists => {
-                format!("the table has an entry for {destination} that does not lead to an instance: {fault}")
-            }
+            FaultKind::Exists => not_listed(destination, fault),
             _ => fault.to_owned(),
         };
         if kind == FaultKind::Quota
@@ -452,9 +450,27 @@ impl RouteReconciler {
     }
 }
 
+/// Why an entry was not created that exists, as the cloud says, and that was not listed. Where it leads was not seen.
+fn not_listed(destination: &IpNet, fault: &str) -> String {
+    format!(
+        "the cloud says that the table has an entry for {destination}, which the list of its entries did not show; remove \
+         that entry, or wait until the list shows it: {fault}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_says_what_the_list_showed_and_no_more() {
+        let text = not_listed(&"10.1.0.0/24".parse().unwrap(), "Duplicate [X]");
+        assert!(
+            text.contains("10.1.0.0/24") && text.contains("did not show") && text.ends_with("Duplicate [X]"),
+            "{text}"
+        );
+        assert!(!text.contains("lead"), "where it leads was not seen: {text}");
+    }
 
     /// The supervisor runs controllers as tasks.
     #[test]
