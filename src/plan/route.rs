@@ -13,6 +13,7 @@ use ipnet::IpNet;
 
 use entry::{RouteEntry, RouteItem};
 use index::{PodCidrIndex, TableIndex};
+use mark::MarkedNode;
 
 pub mod condition;
 pub mod entry;
@@ -211,10 +212,10 @@ impl Planner<'_> {
     }
 
     /// The node that an entry of ours was created for; `None` if it is not provably ours.
-    fn created_for<'e>(&'e self, entry: &'e RouteEntry) -> Option<&'e str> {
+    fn created_for<'e>(&'e self, entry: &'e RouteEntry) -> Option<MarkedNode<'e>> {
         entry.instance()?;
         mark::node(&self.rules.cluster_id, &entry.description)
-            .or_else(|| self.memory.owner(entry))
+            .or_else(|| self.memory.owner(entry).map(MarkedNode::Whole))
             .filter(|_| self.rules.allow(&entry.destination))
     }
 
@@ -231,18 +232,17 @@ impl Planner<'_> {
     /// An entry of ours that no node needs is removed with a proof that its node is gone, and a second observation.
     fn plan_orphan(&mut self, table: &str, entry: &RouteEntry) {
         let cidr = entry.destination.trunc();
-        let (Some(node), Some(instance)) = (self.created_for(entry).map(str::to_owned), entry.instance()) else {
-            return;
-        };
-        if self.cidrs.is_needed(&cidr, instance, &node) {
+        let (Some(marked), Some(instance)) = (self.created_for(entry), entry.instance()) else { return };
+        if self.cidrs.is_needed(&cidr, instance, &marked) {
             return;
         }
+        let why = self.rules.evidence.missing_proof(self.nodes, &marked, instance);
+        let node = marked.name().to_owned();
         if !entry.is_settled() {
             self.plan.pending.insert(node);
             return;
         }
         let item = self.rules.item(table, cidr, instance, &node);
-        let why = self.rules.evidence.missing_proof(self.nodes, &node, instance);
         let step = RouteStep::Delete { item, node, reason: DeleteReason::Orphaned };
         let confirmed = self.is_confirmed((table.to_owned(), cidr, instance.to_owned()));
         match why {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 
 use super::entry::RouteEntry;
+use super::mark::MarkedNode;
 use super::route_node::RouteNode;
 
 /// A route table with its custom entries.
@@ -37,10 +38,10 @@ impl<'a> PodCidrIndex<'a> {
     }
 
     /// Whether an entry is, or may turn out to be, some node's; or is dealt with in the plan of that node.
-    pub(super) fn is_needed(&self, cidr: &IpNet, instance: &str, created_for: &str) -> bool {
+    pub(super) fn is_needed(&self, cidr: &IpNet, instance: &str, created_for: &MarkedNode<'_>) -> bool {
         let needs =
             |node: &RouteNode| node.gets_routes || node.is_incomplete() || node.instance.as_deref() == Some(instance);
-        self.nodes_with(cidr).any(needs) || self.incomplete.iter().any(|node| node.name.starts_with(created_for))
+        self.nodes_with(cidr).any(needs) || self.incomplete.iter().any(|node| created_for.may_be(&node.name))
     }
 }
 

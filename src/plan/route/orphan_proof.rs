@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::mark::MarkedNode;
 use super::route_node::RouteNode;
 
 /// What is known of nodes that the API server does not show.
@@ -64,13 +65,18 @@ impl fmt::Display for MissingProof {
 
 impl OwnerEvidence {
     /// What speaks against removing an orphan that was created for this node, and leads to this instance.
-    pub(super) fn missing_proof(&self, nodes: &[RouteNode], node: &str, instance: &str) -> Option<MissingProof> {
+    pub(super) fn missing_proof(
+        &self,
+        nodes: &[RouteNode],
+        node: &MarkedNode<'_>,
+        instance: &str,
+    ) -> Option<MissingProof> {
         if nodes.is_empty() {
             return Some(MissingProof::NoNodes);
         }
-        // Marks may hold only the beginning of a long name.
-        let shown = |known: &RouteNode| known.name.starts_with(node) || known.instance.as_deref() == Some(instance);
-        if nodes.iter().any(shown) || self.deleted.iter().any(|name| name.starts_with(node)) {
+        // A mark that may be several nodes' proves nothing about one of them.
+        let shown = |known: &RouteNode| node.is(&known.name) || known.instance.as_deref() == Some(instance);
+        if nodes.iter().any(shown) || self.deleted.iter().any(|name| node.is(name)) {
             return None;
         }
         match self.instances.get(instance) {

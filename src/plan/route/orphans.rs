@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::entry::RouteEntry;
-use super::mark;
+use super::mark::{self, MarkedNode};
 use crate::plan::inputs::NodeView;
 use crate::plan::provider_id::ProviderId;
 
@@ -45,23 +45,22 @@ pub fn orphaned_routes(
             let node = mark::node(cluster_id, &entry.description)?;
             let [(kind, instance)] = entry.next_hops.as_slice() else { return None };
             let destination = entry.destination.trunc();
-            let orphaned = kind.eq_ignore_ascii_case("instance") && !needed(nodes, destination, instance, node);
+            let orphaned = kind.eq_ignore_ascii_case("instance") && !needed(nodes, destination, instance, &node);
             orphaned.then(|| OrphanedRoute {
                 table: table.clone(),
                 destination,
                 instance: instance.clone(),
-                node: node.to_owned(),
+                node: node.name().to_owned(),
             })
         })
         .collect()
 }
 
-fn needed(nodes: &[Arc<NodeView>], destination: IpNet, instance: &str, made_for: &str) -> bool {
+fn needed(nodes: &[Arc<NodeView>], destination: IpNet, instance: &str, created_for: &MarkedNode<'_>) -> bool {
     let destination = destination.to_string();
     nodes.iter().any(|node| {
         let is_next_hop = ProviderId::parse(&node.provider_id).is_ok_and(|id| id.instance == instance);
-        // The mark may hold only the beginning of a long name.
-        node.name.starts_with(made_for) || is_next_hop || node.pod_cidrs.contains(&destination)
+        created_for.may_be(&node.name) || is_next_hop || node.pod_cidrs.contains(&destination)
     })
 }
 
@@ -102,11 +101,18 @@ mod tests {
             entry("10.0.8.0/24", "i-8", mark::description("other", "gone")),
             entry("10.0.7.0/24", "i-7", String::new()),
             entry("10.0.1.0/24", "i-6", ours("node-")),
+            entry("10.0.5.0/24", "i-5", ours("node-1")),
+            // Its name is the beginning of another's.
+            entry("10.0.4.0/24", "i-4", ours("node")),
             entry("10.0.6.0/24", "i-2", ours("gone")),
             entry("10.0.3.0/24", "i-5", ours("gone")),
         ];
         let found = orphaned_routes(&[("vtb-1".to_owned(), entries)].into(), &nodes, "c1");
         let found: Vec<_> = found.iter().map(ToString::to_string).collect();
-        assert_eq!(found, ["route 10.0.9.0/24 to i-9 in vtb-1: no node gone, and no other node needs it"]);
+        let orphans = [
+            "route 10.0.9.0/24 to i-9 in vtb-1: no node gone, and no other node needs it",
+            "route 10.0.4.0/24 to i-4 in vtb-1: no node node, and no other node needs it",
+        ];
+        assert_eq!(found, orphans);
     }
 }

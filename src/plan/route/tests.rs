@@ -249,6 +249,36 @@ fn a_node_that_vanished_without_being_deleted_keeps_its_entry_as_long_as_its_ins
 }
 
 #[test]
+fn a_node_whose_name_begins_with_anothers_proves_nothing_about_that_one() {
+    let (others, entries) = ([node("worker-10", "i-2", 2)], [entry(cidr(1), "i-1", Some("worker-1"))]);
+    let rules = |deleted: &[&str]| {
+        let deleted = deleted.iter().map(|name| (*name).to_owned()).collect();
+        let instances = [("i-1".to_owned(), InstancePresence::Exists)].into();
+        RouteRules { evidence: OwnerEvidence { deleted, instances }, ..rules(MINUTE) }
+    };
+    let deletes = |plan: &RoutePlan| plan.steps.iter().any(RouteStep::deletes);
+    let kept = later(&others, &entries, &rules(&["worker-11"]));
+    assert!(!deletes(&kept) && kept.withheld[0].why == MissingProof::InstanceExists, "{kept:?}");
+    assert!(deletes(&later(&others, &entries, &rules(&["worker-1"]))), "its own deletion was reported");
+}
+
+#[test]
+fn a_mark_that_was_cut_needs_the_proof_that_the_instance_is_gone() {
+    let name = |last: &str| format!("{}{last}", "n".repeat(250));
+    let mut cut = entry(cidr(1), "i-1", None);
+    cut.description = format!("alicloud-ccm cluster=c1 node={}", name("1")).chars().take(256).collect();
+    let plan_with = |presence: InstancePresence, deleted: &str| {
+        let evidence =
+            OwnerEvidence { deleted: [deleted.to_owned()].into(), instances: [("i-1".to_owned(), presence)].into() };
+        let others = [node(&name("2"), "i-2", 2)];
+        later(&others, std::slice::from_ref(&cut), &RouteRules { evidence, ..rules(MINUTE) })
+    };
+    let kept = plan_with(InstancePresence::Exists, &name("1"));
+    assert!(!kept.steps.iter().any(RouteStep::deletes) && kept.withheld.len() == 1, "{kept:?}");
+    assert!(plan_with(InstancePresence::Gone, &name("1")).steps.iter().any(RouteStep::deletes));
+}
+
+#[test]
 fn mass_removal_is_withheld() {
     let entries: Vec<_> = (2..10).map(|number| entry(cidr(number), "i-x", Some("gone"))).collect();
     let plan = later(&[node("a", "i-1", 1)], &entries, &RouteRules { removals: 3, ..rules(MINUTE) });
