@@ -337,6 +337,12 @@ impl RouteReconciler {
                 ItemFate::Done => {
                     info!(node, %step, "done");
                     self.removed.push_back(run.started);
+                    if let (RouteStep::Delete { reason, .. }, Some(view)) = (step, run.view(node))
+                        && reason.is_takeover()
+                    {
+                        let message = format!("The node's own route replaces one that was in its place: {step}");
+                        self.reporter.normal(view, "ReplacedRoute", message);
+                    }
                     run.requeue(node, RECHECK_AFTER);
                 }
                 ItemFate::Refused { message, .. } => {

@@ -1,8 +1,9 @@
 //! Which route entries are created and removed, and what the nodes' conditions say about it.
 //!
 //! An entry is ours if it has exactly one next hop, an instance, and either carries this cluster's [mark] or was seen by
-//! this process as the right entry of one of its nodes. Ours are removed when no node needs them any more; all others are
-//! reported where they conflict with a node's, and never touched. Nothing waits here: an entry that must be replaced is
+//! this process as the right entry of one of its nodes. Ours are removed when no node needs them any more. Of all others,
+//! only those are removed that have the pod CIDR of a node inside the stated cluster CIDRs, carry no mark, and lead to
+//! another node of this cluster or to an instance that is gone; the rest is reported where it conflicts. Nothing waits here: an entry that must be replaced is
 //! removed in one reconcile and created in a later one, when the table no longer shows it. What may be done on tables that
 //! were not read just now is said in [table_cache].
 
@@ -83,6 +84,8 @@ enum EntryState {
     Missing,
     /// Ours, but for this other instance.
     Stale(String),
+    /// Without a mark, inside the stated cluster CIDRs, and leads to this other instance.
+    Unmarked(String),
     /// Not there, and not to be created.
     NotWanted,
     Blocked(RouteProblem),
@@ -143,6 +146,7 @@ impl Planner<'_> {
                     let (item, reason) = (item(&old), DeleteReason::Replaced);
                     self.delete(RouteStep::Delete { item, node: node.name.clone(), reason });
                 }
+                EntryState::Unmarked(old) => problems.extend(self.plan_takeover(node, item(&old))),
                 // The same for every table, it is said once.
                 EntryState::Blocked(problem) if problems.contains(&problem) => {}
                 EntryState::Blocked(problem) => problems.push(problem),
@@ -186,12 +190,45 @@ impl Planner<'_> {
         match (self.created_for(entry), next_hop) {
             (Some(_), Some(old)) if entry.is_settled() => EntryState::Stale(old.to_owned()),
             (Some(_), Some(_)) => EntryState::Changing,
+            (None, Some(old)) if self.may_be_taken_over(entry) => EntryState::Unmarked(old.to_owned()),
             _ => EntryState::Blocked(RouteProblem::Conflict {
                 cidr: *cidr,
                 table: table.id.to_owned(),
                 next_hop: entry.next_hops_text(),
             }),
         }
+    }
+
+    /// Users hand over what is inside the cluster CIDRs that they state, as to the official controller, which marks nothing.
+    fn may_be_taken_over(&self, entry: &RouteEntry) -> bool {
+        let stated = self.rules.cluster_cidrs.iter().any(|limit| limit.contains(&entry.destination));
+        stated && entry.is_settled() && !mark::is_marked(&entry.description)
+    }
+
+    /// An unmarked entry that has the pod CIDR of a node is replaced if it leads to another node of this cluster, or to an
+    /// instance that proves to be gone, and a second observation confirms it. Else it is a conflict.
+    fn plan_takeover(&mut self, node: &RouteNode, item: RouteItem) -> Option<RouteProblem> {
+        let instance = Some(item.instance_id.as_str());
+        let leads_to_node = self.nodes.iter().any(|other| other.instance.as_deref() == instance);
+        let reason = match self.rules.evidence.instances.get(&item.instance_id) {
+            _ if leads_to_node => DeleteReason::LeadsToOtherNode,
+            Some(InstancePresence::Gone) => DeleteReason::InstanceGone,
+            presence => {
+                if presence.is_none() {
+                    self.plan.unasked.insert(item.instance_id.clone());
+                }
+                let RouteItem { table_id: table, destination: cidr, instance_id, .. } = item;
+                return Some(RouteProblem::Conflict { cidr, table, next_hop: format!("Instance {instance_id}") });
+            }
+        };
+        let confirmed = self.is_confirmed((item.table_id.clone(), item.destination, item.instance_id.clone()));
+        let step = RouteStep::Delete { item, node: node.name.clone(), reason };
+        if confirmed {
+            self.delete(step)
+        } else {
+            self.plan.unconfirmed.push(step)
+        }
+        None
     }
 
     fn state_without_entry(&self, node: &RouteNode, cidr: &IpNet, table: &TableIndex<'_>) -> EntryState {

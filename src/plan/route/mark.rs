@@ -94,8 +94,16 @@ fn hash(node: &str) -> String {
     digest.iter().take(8).fold(HASH_SIGN.to_string(), |text, byte| format!("{text}{byte:02x}"))
 }
 
+/// Whether an entry is marked by this program, for whichever cluster.
+#[must_use]
+pub fn is_marked(description: &str) -> bool {
+    description.starts_with(MARK)
+}
+
+const MARK: &str = "alicloud-ccm cluster=";
+
 fn prefix(cluster_id: &str) -> String {
-    format!("alicloud-ccm cluster={cluster_id} node=")
+    format!("{MARK}{cluster_id} node=")
 }
 
 #[cfg(test)]

@@ -45,18 +45,39 @@ pub enum DeleteReason {
     Orphaned,
     /// The node has another instance now.
     Replaced,
+    /// It was not created by this program, has the pod CIDR of a node, and leads to another node of this cluster.
+    LeadsToOtherNode,
+    /// It was not created by this program, has the pod CIDR of a node, and leads to an instance that no longer exists.
+    InstanceGone,
+}
+
+impl DeleteReason {
+    /// Whether an entry that this program did not create is removed.
+    #[must_use]
+    pub const fn is_takeover(self) -> bool {
+        matches!(self, Self::LeadsToOtherNode | Self::InstanceGone)
+    }
 }
 
 impl fmt::Display for RouteStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = |item: &RouteItem| format!("{} -> {} in {}", item.destination, item.instance_id, item.table_id);
         match self {
-            Self::Delete { item, node, reason: DeleteReason::Orphaned } => {
-                write!(f, "delete route {}: it was created for node {node}, and no node needs it", entry(item))
-            }
-            Self::Delete { item, reason: DeleteReason::Replaced, .. } => {
-                write!(f, "delete route {}: the node has another instance now", entry(item))
-            }
+            Self::Delete { item, node, reason } => write!(
+                f,
+                "delete route {}: {}",
+                entry(item),
+                match reason {
+                    DeleteReason::Orphaned => format!("it was created for node {node}, and no node needs it"),
+                    DeleteReason::Replaced => "the node has another instance now".to_owned(),
+                    DeleteReason::LeadsToOtherNode => {
+                        format!("it leads to another node of this cluster, and node {node} has this pod CIDR")
+                    }
+                    DeleteReason::InstanceGone => {
+                        format!("its instance no longer exists, and node {node} has this pod CIDR")
+                    }
+                }
+            ),
             Self::Create { item, .. } => write!(f, "create route {}", entry(item)),
             Self::SetCondition { routed: true, .. } => {
                 f.write_str("set condition NetworkUnavailable=False (RouteCreated)")

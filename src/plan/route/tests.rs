@@ -153,6 +153,35 @@ fn foreign_entries_are_reported_and_never_touched() {
 }
 
 #[test]
+fn an_unmarked_entry_for_a_nodes_pod_cidr_is_replaced_if_it_leads_to_another_node_or_nowhere() {
+    let nodes = [node("a", "i-1", 1), node("b", "i-7", 2)];
+    let with = |unmarked: RouteEntry, presence: Option<InstancePresence>, cluster_cidrs: &[&str]| {
+        let instances = presence.map(|presence| ("i-8".to_owned(), presence)).into_iter().collect();
+        let evidence = OwnerEvidence { instances, ..OwnerEvidence::default() };
+        let cluster_cidrs = cluster_cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect();
+        let plan = later(&nodes, &[unmarked], &RouteRules { evidence, cluster_cidrs, ..rules(MINUTE) });
+        let deleted = plan.steps.iter().find_map(|step| match step {
+            RouteStep::Delete { reason, .. } => Some(*reason),
+            _ => None,
+        });
+        let conflict =
+            plan.problems.iter().any(|(node, problem)| node == "a" && matches!(problem, RouteProblem::Conflict { .. }));
+        assert_ne!(deleted.is_some(), conflict, "{plan:?}");
+        (deleted, plan.unasked.len())
+    };
+    let (stated, elsewhere) = (["10.0.0.0/8"], entry(cidr(1), "i-8", None));
+    assert_eq!(with(entry(cidr(1), "i-7", None), None, &stated), (Some(DeleteReason::LeadsToOtherNode), 0));
+    let gone = || Some(InstancePresence::Gone);
+    assert_eq!(with(elsewhere.clone(), gone(), &stated), (Some(DeleteReason::InstanceGone), 0));
+    assert_eq!(with(elsewhere.clone(), Some(InstancePresence::Exists), &stated), (None, 0));
+    assert_eq!(with(elsewhere.clone(), Some(InstancePresence::Unknown("denied".into())), &stated), (None, 0));
+    assert_eq!(with(elsewhere.clone(), None, &stated), (None, 1), "the cloud is asked");
+    assert_eq!(with(elsewhere.clone(), gone(), &[]), (None, 0), "no cluster CIDRs are stated");
+    let description = mark::description("c2", "a");
+    assert_eq!(with(RouteEntry { description, ..elsewhere }, gone(), &stated), (None, 0), "another cluster's");
+}
+
+#[test]
 fn an_entry_of_ours_with_a_stale_instance_is_replaced() {
     let mut nodes = [node("a", "i-new", 1)];
     let mut tables = [table(vec![entry(cidr(1), "i-old", Some("a"))])];
@@ -347,7 +376,9 @@ proptest! {
         let mut tables = [table(entries.clone()), TableEntries { id: "vtb-2".into(), entries: custom.clone() }];
         let foreign = |table: &[RouteEntry], nodes: &[RouteNode]| -> Vec<RouteEntry> {
             let right = |entry: &RouteEntry| nodes.iter().any(|n| entry.instance().is_some_and(|id| n.has(&entry.destination, id)));
-            table.iter().filter(|entry| entry.description.is_empty() || right(entry)).cloned().collect()
+            let in_place = |entry: &RouteEntry| nodes.iter().any(|n| n.gets_routes && n.cidrs.contains(&entry.destination));
+            let unmarked = |entry: &RouteEntry| entry.description.is_empty() && !in_place(entry);
+            table.iter().filter(|entry| unmarked(entry) || right(entry)).cloned().collect()
         };
         let untouchable = [foreign(&entries, &nodes), foreign(&custom, &nodes)];
 
