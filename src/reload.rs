@@ -13,7 +13,7 @@ use crate::supervisor::{JobName, Transitions, wanted};
 /// How a changed key takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Takes {
-    /// Whoever uses it sees it from then on; nothing is restarted.
+    /// Its users see it from then on; nothing is restarted.
     InPlace,
     /// Controllers that are new in the list start, those that are gone from it end; no other one notices.
     StartsAndStops,
@@ -29,7 +29,7 @@ pub struct Effect {
     pub key: &'static str,
     /// How.
     pub takes: Takes,
-    /// From when on, for people.
+    /// From when on, as the manual states it.
     pub when: &'static str,
 }
 
@@ -60,7 +60,7 @@ pub static EFFECTS: &[Effect] = &[
     row("node.disable_source_dest_check", Takes::InPlace, "for nodes that are initialised from then on"),
     row("node", Takes::InPlace, "at once, with a pass over all nodes"),
     row("route", Takes::InPlace, "at once, with a pass over all nodes"),
-    row("service", Takes::InPlace, "at once; all Services are looked at again"),
+    row("service", Takes::InPlace, "at once, with a reconcile of all Services"),
 ];
 
 /// The row about a key such as `route.period`.
@@ -104,7 +104,7 @@ fn reconnects(keys: &BTreeSet<String>) -> bool {
     keys.iter().any(|key| effect_of(key).is_some_and(|row| row.takes == Takes::Reconnects))
 }
 
-/// Tables of the file inside of sections, whose keys are told one by one.
+/// Tables inside of sections whose keys are reported one by one.
 const INNER: [&str; 2] = ["cloud.endpoints", "service.defaults"];
 
 fn changed_keys(before: &Config, after: &Config) -> BTreeSet<String> {
@@ -166,14 +166,14 @@ impl fmt::Display for ConfigChange {
     }
 }
 
-/// What came of looking at the configuration again.
+/// The outcome of reading the configuration again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReloadOutcome {
-    /// It is what it was.
+    /// It has not changed.
     Unchanged,
     /// It is used from now on.
     Applied(ConfigChange),
-    /// It has problems; the one before goes on.
+    /// It has problems; the previous one stays in use.
     Rejected(ConfigReport),
 }
 
@@ -209,7 +209,7 @@ impl ReloadOutcome {
     #[must_use]
     pub fn event(&self) -> (bool, &'static str, String) {
         match self {
-            Self::Unchanged => (false, "ConfigUnchanged", "The configuration is what it was".to_owned()),
+            Self::Unchanged => (false, "ConfigUnchanged", "The configuration has not changed".to_owned()),
             Self::Applied(change) => {
                 (false, "ConfigApplied", format!("The changed configuration is used from now on; {change}"))
             }

@@ -159,6 +159,6 @@ pub struct Route {
     pub batch_size: usize,
     /// How long the first change waits for company.
     pub aggregation: Duration,
-    /// How many entries may be removed in one pass; more are held back and reported.
+    /// How many entries may be removed in one pass; more are withheld and reported.
     pub removal_limit: u32,
 }

@@ -20,7 +20,7 @@ pub(super) fn key_files(section: &CredentialsSection) -> [&Option<PathBuf>; 3] {
     [&section.access_key_id_file, &section.access_key_secret_file, &section.security_token_file]
 }
 
-/// The credentials. Worthless if the checker has found a problem.
+/// The credentials. The result is of no use if the checker has found a problem.
 pub(super) fn credentials(c: &mut Checker<'_>, section: CredentialsSection) -> Credentials {
     let [id_file, secret_file, token_file] = key_files(&section).map(Option::as_deref);
     let readable = section.allow_readable_files;

@@ -58,13 +58,13 @@ section! {
         cloud: CloudSection;
         /// How the API server is reached.
         kubernetes: Kubernetes;
-        /// Leader election between copies of this program.
+        /// Leader election between replicas of this program.
         leader_election: LeaderElection;
         /// Health, metrics and configuration over HTTP.
         server: ServerSection;
         /// Logs, on standard error.
         log: Log;
-        /// The node controller: initialises nodes, keeps addresses and labels true, removes nodes of released instances.
+        /// The node controller: initialises nodes, keeps addresses and labels in sync, removes nodes of released instances.
         node: Node;
         /// The route controller: keeps one VPC route entry for each pod CIDR.
         route: RouteSection;
@@ -219,7 +219,7 @@ section! {
     /// Section `[leader_election]`.
     #[derive(Debug)]
     LeaderElection {
-        /// Whether copies take turns. Without it only one copy may run.
+        /// Whether one of several replicas leads. Without it only one replica may run.
         enabled: bool = true;
         /// Namespace of the lease. The default is the official controller's, so that the two never work at once.
         #[schemars(extend("format" = "namespace"))]
@@ -234,13 +234,13 @@ section! {
         /// Name of this replica in the lease; a random part follows it. The host name if absent.
         #[schemars(extend("format" = "name"))]
         identity: Option<String> => "master-1";
-        /// After this time without a renewal another copy may lead; whole seconds. With a `retry_period` of 2s at least 9s,
+        /// After this time without a renewal another replica may lead; whole seconds. With a `retry_period` of 2s at least 9s,
         /// so that between renewals there is time to write. OpenShift uses 137s, 107s and 26s.
         #[schemars(extend("formatMinimum" = "1s", "formatMaximum" = "1h"))]
         lease_duration: Duration as "time_span" = Duration::from_secs(15);
         /// A leader that could not renew for this time steps down. Shorter than `lease_duration`.
         renew_deadline: Duration as "time_span" = Duration::from_secs(10);
-        /// Time between tries. `renew_deadline` must be more than 1.2 times as long.
+        /// Time between attempts to acquire or renew the lease. `renew_deadline` must be more than 1.2 times as long.
         #[schemars(extend("formatMinimum" = "100ms", "formatMaximum" = "1h"))]
         retry_period: Duration as "time_span" = Duration::from_secs(2);
     }
@@ -257,11 +257,11 @@ section! {
         /// PEM file with the certificate, and those that lead to its issuer. With it and its key, only TLS is spoken. A change
         /// of the file is seen like one of this file.
         tls_cert_file: Option<PathBuf> => "tls.crt";
-        /// PEM file with the private key of the certificate, which nobody else may read.
+        /// PEM file with the private key of the certificate. Only its owner may have the right to read it.
         tls_key_file: Option<PathBuf> => "tls.key";
-        /// Whether everything but `/livez`, `/healthz` and `/readyz` asks for a bearer token that the API server knows
-        /// (TokenReview), of somebody who may get the path (SubjectAccessReview, a nonResourceURL). Without one, `/readyz` says
-        /// which checks fail, but not why.
+        /// Whether everything but `/livez`, `/healthz` and `/readyz` requires a bearer token that the API server knows
+        /// (TokenReview) and whose user may get the path (SubjectAccessReview, a nonResourceURL). Without a token, `/readyz`
+        /// says which checks fail, but not why.
         authorization: bool;
     }
 }
@@ -282,7 +282,7 @@ section! {
     #[derive(Debug)]
     Node {
         /// Time between passes that keep addresses and labels true and look for released instances; at least 10 seconds, or
-        /// `0s` for none. What changes in the cluster is looked at anyhow, and a node that is not ready every 5 minutes.
+        /// `0s` for none. Changes in the cluster are reconciled anyhow, and a node that is not ready every 5 minutes.
         #[schemars(extend("format" = "timespan-or-zero"))]
         #[schemars(extend("formatMinimum" = "10s", "formatMaximum" = "24h"))]
         period: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(5 * 60));
@@ -378,7 +378,7 @@ section! {
         ipv6: bool;
         /// Whether the annotation `...-loadbalancer-type` chooses the kind of load balancer.
         type_annotation: bool;
-        /// What holds for new load balancers where no annotation speaks.
+        /// Defaults of new load balancers, for what no annotation states.
         defaults: ServiceDefaultsSection;
     }
 }

@@ -80,20 +80,21 @@ fn scalar(shape: Shape, content: &Content) -> Result<Value, Refusal> {
             .map_err(|refusal| Refusal { kept: formats::find(shape.format()).map(|_| value.clone()), ..refusal }),
         (ShapeKind::Bool, Content::Scalar(value @ Value::Boolean(_))) => Ok(value.clone()),
         (ShapeKind::Integer | ShapeKind::Number, Content::Scalar(value @ Value::Integer(number))) => {
-            // For comparison with limits, which are far below where precision is lost.
-            if shape.admits(number.to_string().parse().unwrap_or(f64::NAN)) {
-                return Ok(value.clone());
-            }
-            Err(Refusal::new(format!(" must be {}, not {number}", shape.allowed())))
+            within(shape, &number.to_string()).map(|()| value.clone())
         }
         (ShapeKind::Number, Content::Scalar(value @ Value::Float(number))) => {
-            if shape.admits(*number) {
-                return Ok(value.clone());
-            }
-            Err(Refusal::new(format!(" must be {}, not {number}", shape.allowed())))
+            within(shape, &number.to_string()).map(|()| value.clone())
         }
         (_, content) => Err(Refusal::new(format!(" must be {}, not {}", shape.allowed(), described(content)))),
     }
+}
+
+/// The limits are far below where the precision of `f64` is lost.
+fn within(shape: Shape, number: &str) -> Result<(), Refusal> {
+    if number.parse().is_ok_and(|number| shape.admits(number)) {
+        return Ok(());
+    }
+    Err(Refusal::new(format!(" must be {}, not {number}", shape.allowed())))
 }
 
 fn fit_text(shape: Shape, text: &str) -> Result<(), Refusal> {
@@ -109,7 +110,7 @@ fn fit_text(shape: Shape, text: &str) -> Result<(), Refusal> {
     let words = shape.words();
     let mut help = None;
     let allowed = if !words.is_empty() && !words.iter().any(|(word, _)| *word == text) {
-        help = nearest(text, words.into_iter().map(|(word, _)| word)).map(|word| format!("did you mean {word:?}?"));
+        help = did_you_mean(text, words.into_iter().map(|(word, _)| word));
         shape.allowed()
     } else if shape.format() == "ip" && text.parse::<IpAddr>().is_err() {
         shape.allowed()
@@ -156,8 +157,8 @@ fn unknown_key(path: &[String]) -> Misfit {
 
 fn suggest_key(section: &[String], name: &str) -> Option<String> {
     let here = schema::at(section)?.names();
-    if let Some(near) = nearest(name, here.into_iter()) {
-        return Some(format!("did you mean {near:?}?"));
+    if let Some(near) = did_you_mean(name, here.into_iter()) {
+        return Some(near);
     }
     let elsewhere = schema::leaves().iter().find(|path| path.last().is_some_and(|leaf| leaf == name))?;
     let (_, section) = elsewhere.split_last()?;
@@ -176,14 +177,12 @@ pub(super) fn join(path: &[String]) -> String {
     parts.collect::<Vec<_>>().join(".")
 }
 
-/// The candidate that is close enough to have been meant.
-pub(super) fn nearest<'c>(given: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+/// A suggestion, if a candidate is close enough to have been meant.
+pub(super) fn did_you_mean<'c>(given: &str, candidates: impl Iterator<Item = &'c str>) -> Option<String> {
     let given: String = given.chars().take(60).flat_map(char::to_lowercase).collect();
     let plain = |text: &str| text.to_lowercase().replace('-', "_");
     let distance = |candidate: &str| strsim::damerau_levenshtein(&plain(&given), &plain(candidate));
-    candidates
-        .map(|candidate| (distance(candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1))
-        .min()
-        .map(|(_, candidate)| candidate)
+    let near = candidates.map(|candidate| (distance(candidate), candidate));
+    let near = near.filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1));
+    near.min().map(|(_, candidate)| format!("did you mean {candidate:?}?"))
 }

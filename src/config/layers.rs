@@ -42,7 +42,7 @@ pub const CREDENTIAL_VARIABLES: [&[(&str, &str)]; 3] = [
 
 const OPTIONAL_CREDENTIALS: [&str; 2] = ["security_token", "role_session_name"];
 
-/// Keys that say which kind of credentials is meant; with one of them stated, the environment's are not looked at.
+/// Keys that say which kind of credentials is meant; with one of them stated, those of the environment are ignored.
 const DECISIVE_CREDENTIALS: [&str; 9] = [
     "access_key_id",
     "access_key_secret",

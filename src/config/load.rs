@@ -103,7 +103,7 @@ fn read_key_file(path: &Path) -> KeyFile {
     }
 }
 
-/// Reads a whole file. Reads again if it was written meanwhile, so that half of a change is seldom seen.
+/// Reads a whole file. Reads it again if it was written meanwhile, so that a half-written file is seldom seen.
 fn read(path: &Path) -> Result<(String, Metadata), FileFault> {
     let mut tries = 0;
     loop {

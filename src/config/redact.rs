@@ -1,4 +1,4 @@
-//! Shows one line of a configuration file without showing a secret. The file may be broken in any way, so this looks at
+//! Shows one line of a configuration file without showing a secret. The file may be broken in any way, so this reads
 //! text only, and shows a value only behind the name of a key that is known to hold no secret.
 
 use std::collections::BTreeSet;

@@ -17,8 +17,8 @@ Every key of alicloud-ccm, with its default. Lines such as `#region = \"cn-hangz
 default. Only cloud.cluster_id must be set: a file of a few lines is normal, see alicloud-ccm.toml.
 
 Any key can also be set by the environment, as ALICLOUD_CCM__SECTION__KEY, and by an argument, as --set section.key=value. \
-An argument wins over the environment, the environment over this file. Changes of this file are taken over while the \
-program runs; a file with a mistake is refused as a whole, and what ran before goes on.";
+An argument wins over the environment, the environment over this file. The program applies changes of \
+this file while it runs; it rejects a file with a mistake as a whole and keeps the running configuration.";
 
 const WIDTH: usize = 100;
 

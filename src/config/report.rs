@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, for people and for programs. Made so that it cannot hold a secret.
+//! What is wrong with a configuration, as text and as JSON. Built so that it cannot hold a secret.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

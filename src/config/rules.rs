@@ -14,14 +14,14 @@ use super::file::{
     CloudSection, EndpointsSection, FileConfig, InternetChargeType, Network, RouteSection, Scheme, ServerSection,
     ServiceDefaultsSection, ServiceSection,
 };
-use super::fit::nearest;
+use super::fit::did_you_mean;
 use super::formats::{is_id, is_tag_key, is_zone};
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
 use crate::plan::service::annotations::values::MOST_USER_TAGS;
 use crate::plan::service::settings::{LoadBalancerDefaults, ServiceOptions, VSwitchChoice};
 
-/// The whole configuration. Worthless if the checker has found a problem.
+/// The whole configuration. The result is of no use if the checker has found a problem.
 pub(super) fn config(c: &mut Checker<'_>, file: FileConfig, catalog: &Catalog) -> Config {
     let allow_readable = file.cloud.credentials.allow_readable_files;
     leader_election(c, &file.leader_election);
@@ -85,7 +85,7 @@ fn unknown_controller(c: &mut Checker<'_>, key: &str, name: &str, catalog: &Cata
         let help = format!("leave it out; what runs here is {known}");
         return c.bad_with(key, format!("names {}, which is not part of this program", shown(name)), Some(&help));
     }
-    let help = nearest(name, catalog.controller_names()).map(|near| format!("did you mean {near:?}?"));
+    let help = did_you_mean(name, catalog.controller_names());
     c.bad_with(key, format!("names the unknown controller {}; allowed are {known}", shown(name)), help.as_deref());
 }
 
@@ -119,15 +119,11 @@ fn quotas(c: &mut Checker<'_>, quotas: &BTreeMap<String, u32>, catalog: &Catalog
     const SECTION: &str = "cloud.quotas";
     for (name, quota) in quotas {
         if name != ALL_ACTIONS && !catalog.actions.contains(&name.as_str()) {
-            let near = nearest(name, catalog.actions.iter().copied()).map_or_else(
-                || {
-                    format!(
-                        "allowed are {ALL_ACTIONS:?} and the actions that are called, such as {:?}",
-                        catalog.example_action
-                    )
-                },
-                |near| format!("did you mean {near:?}?"),
-            );
+            let near = did_you_mean(name, catalog.actions.iter().copied());
+            let example = catalog.example_action;
+            let near = near.unwrap_or_else(|| {
+                format!("allowed are {ALL_ACTIONS:?} and the actions that are called, such as {example:?}")
+            });
             c.bad_entry(SECTION, name, format!("no action {} is called; {near}", shown(name)));
         }
         if !(1..=MOST_CALLS).contains(quota) {
@@ -299,7 +295,7 @@ fn log(c: &mut Checker<'_>, section: &Log) {
     let level = &section.level;
     for word in level.split(',').map(str::trim).filter(|word| !word.contains(['=', '['])) {
         if !LEVELS.contains(&word.to_lowercase().as_str()) {
-            let help = nearest(word, LEVELS.into_iter()).map(|near| format!("did you mean {near:?}?"));
+            let help = did_you_mean(word, LEVELS.into_iter());
             let message = format!("has no level {}; allowed are error, warn, info, debug, trace and off", shown(word));
             c.bad_with("log.level", message, help.as_deref());
         }

@@ -1,8 +1,8 @@
-//! Takes changes of the configuration over while the program runs.
+//! Finds and loads changes of the configuration while the program runs.
 //!
 //! Folders are watched, not files: a ConfigMap swaps a symlink and an editor renames, and a watch on the file itself would
-//! die with the old one. After a change there is a quiet time, and what is wrong is looked at twice, so that half of a write
-//! is not taken for a mistake. Whatever the watch misses is found by looking again now and then.
+//! die with the old one. After a change there is a quiet time, and a file with problems is read twice, so that a half-written
+//! file is not rejected. A slow poll finds whatever the watch misses.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ use super::catalog::Catalog;
 use super::load::{Attempt, Loaded, Origin, attempt};
 use super::report::ConfigReport;
 
-/// What came of looking at the configuration again.
+/// The outcome of reading the configuration again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reload {
-    /// It is what it was. Said when asked for, and when a rejected configuration is taken back.
+    /// It has not changed. Sent on request, and when a rejected change is reverted.
     Unchanged,
     /// There is a new one.
     Applied(Box<Loaded>),
-    /// There is a new one with problems; the last good one holds. Said once for the same problems, unless asked for.
+    /// The new one has problems; the last good one stays in use. Sent once for the same problems, and on request.
     Rejected {
         /// Everything that is wrong with it.
         report: ConfigReport,
@@ -37,12 +37,12 @@ pub enum Reload {
     },
 }
 
-/// How eagerly changes are looked for.
+/// How often the configuration is read.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchPace {
     /// How long nothing may have changed before the files are read.
     pub quiet: Duration,
-    /// Time between looks without a reason.
+    /// Time between two reads without a change or a request.
     pub poll: Duration,
 }
 
@@ -55,12 +55,12 @@ impl Default for WatchPace {
 /// A file that never comes to rest is read after this many quiet times all the same.
 const LONGEST_WAIT: u32 = 10;
 
-/// Asks for a look at the configuration now.
+/// Requests a read of the configuration now.
 #[derive(Clone, Debug, Default)]
 pub struct Trigger(Arc<Notify>);
 
 impl Trigger {
-    /// Asks; several times before the look are one.
+    /// Requests a read; several requests before it are one.
     pub fn reload(&self) {
         self.0.notify_one();
     }
@@ -122,7 +122,7 @@ struct Look {
 
 impl Look {
     async fn run(mut self, mut changes: mpsc::Receiver<()>, trigger: Trigger, out: mpsc::Sender<Reload>) {
-        // The file may have changed between loading and watching, so the first look is at once.
+        // The file may have changed between loading and watching, so the first read is at once.
         let mut cause = Cause::Time;
         loop {
             if cause == Cause::Changed || self.folders.as_ref().is_some_and(Folders::being_written) {
@@ -145,7 +145,7 @@ impl Look {
         }
     }
 
-    /// Waits until nothing has changed for a while and nobody has the file open who has written to it.
+    /// Waits until nothing has changed for a while and no writer has the file open.
     async fn settle(&self, changes: &mut mpsc::Receiver<()>) {
         let end = Instant::now() + self.pace.quiet * LONGEST_WAIT;
         loop {
@@ -215,7 +215,7 @@ impl Look {
 /// The folders that are watched.
 #[derive(Debug)]
 struct Folders {
-    /// `None` if the system has no watch for us; then there is only the look now and then.
+    /// `None` if the system offers no watch; then only the slow poll finds changes.
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
     files: Arc<Mutex<Files>>,
@@ -225,7 +225,7 @@ struct Folders {
 #[derive(Debug, Default)]
 struct Files {
     names: BTreeSet<PathBuf>,
-    /// Those that somebody has written to and not closed yet.
+    /// Files that were written to and not closed yet.
     open: BTreeSet<PathBuf>,
 }
 
