@@ -115,13 +115,13 @@ fn planning(criterion: &mut Criterion) {
         vpc_cidrs: &[],
         settings: &settings,
     };
-    let desired = desire(&inputs).unwrap();
+    let desired = desire(&inputs);
     let mut observed = Observed::default();
     for step in diff(&desired, &observed).steps {
         let made = CreationAnswer { id: Some("id-1".into()), vpc_id: Some(String::new()), ..CreationAnswer::default() };
         observed.apply(&step.operation, &made);
     }
-    criterion.bench_function("desire, 200 nodes", |bencher| bencher.iter(|| desire(black_box(&inputs)).unwrap()));
+    criterion.bench_function("desire, 200 nodes", |bencher| bencher.iter(|| desire(black_box(&inputs))));
     criterion.bench_function("diff, all is well, 200 backends", |bencher| {
         bencher.iter(|| diff(black_box(&desired), black_box(&observed)));
     });

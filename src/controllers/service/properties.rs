@@ -347,7 +347,7 @@ fn values(entry: &Entry) -> Vec<String> {
         (ValueKind::HealthDomain, _) => list(&["$_ip", "a.example.com"]),
         (ValueKind::Exactly(value), _) => list(&[value, "other"]),
         (ValueKind::Switch, _) => list(&["on", "off"]),
-        (ValueKind::OneOf(values) | ValueKind::AnyCase(values), _) => list(values),
+        (ValueKind::OneOf(values) | ValueKind::OneOfGrowing(values) | ValueKind::AnyCase(values), _) => list(values),
         (ValueKind::Integer { min, max, .. }, Name::HealthCheckConnectPort) => {
             vec![min.to_string(), max.to_string(), "-520".to_owned(), "0".to_owned()]
         }

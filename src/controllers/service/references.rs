@@ -194,7 +194,7 @@ impl Reader {
         }
         let found: BTreeMap<IpAddr, String> = enis.iter().map(|(ip, (_, eni))| (*ip, eni.clone())).collect();
         let inputs = Inputs { service, nodes: &nodes, endpoints: &endpoints, enis: &found, vpc_cidrs, settings };
-        let mut desired = desire(&inputs).map_err(Trouble::Problems)?;
+        let mut desired = desire(&inputs);
         let list = desired.owner.access_list_name();
         if desired.access.is_some() {
             self.lists().await?.lock().insert(list.clone());

@@ -6,7 +6,8 @@ mod tests;
 use super::model::{ListenerField as Field, ListenerFields, Protocol};
 use crate::plan::service::annotations::values::ValueKind::{
     AclIds, Address, AnyCase, AnyValue, Cookie, DomainExtensions, Exactly, ForwardPorts, HealthDomain, HealthPath,
-    HostName, HttpCodes, Integer, Labels, LoadBalancerName, OneOf, ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
+    HostName, HttpCodes, Integer, Labels, LoadBalancerName, OneOf, OneOfGrowing, ProtocolPorts, ServerGroupPorts,
+    Switch, Tags, Text,
 };
 use crate::plan::service::annotations::values::{ValueKind, ZeroMeans};
 use crate::plan::service::annotations::{self, AnnotationKey, AnnotationName, Applies, WhenEffective};
@@ -148,7 +149,7 @@ table! {
     CertId: suffix("cert-id"), Text, "", Applies::Field(Field::ServerCertificateId), Listener,
         "changed in place if the new certificate exists and is valid; removing the annotation keeps the certificate",
         "Server certificate. Needed for new HTTPS listeners.";
-    TlsCipherPolicy: suffix("tls-cipher-policy"), OneOf(&["tls_cipher_policy_1_0", "tls_cipher_policy_1_1", "tls_cipher_policy_1_2",
+    TlsCipherPolicy: suffix("tls-cipher-policy"), OneOfGrowing(&["tls_cipher_policy_1_0", "tls_cipher_policy_1_1", "tls_cipher_policy_1_2",
         "tls_cipher_policy_1_2_strict", "tls_cipher_policy_1_2_strict_with_1_3"]), "", Applies::Field(Field::TlsCipherPolicy), Listener,
         "changed in place when set and different", "TLS versions and ciphers.";
     Http2Enabled: suffix("http2-enabled"), OneOf(ON_OFF), "", Applies::Field(Field::EnableHttp2), Listener,

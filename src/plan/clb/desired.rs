@@ -13,7 +13,7 @@ use crate::plan::inputs::{Ingress, NodeView};
 use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::model::{DesiredGroup, GroupRef};
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
 use crate::plan::service::zones;
 
 /// What a Service asks for.
@@ -23,14 +23,10 @@ pub struct Desired {
     pub owner: Owner,
     /// A load balancer of a user, to be used and never deleted.
     pub reuse: Option<String>,
-    /// Whether listeners on a user's load balancer are managed.
-    pub override_listeners: bool,
     /// Whether listeners are managed.
     pub manage_listeners: bool,
     /// Whether a load balancer with a public address is refused.
     pub forbid_public: bool,
-    /// Whether the load balancer is kept when the Service goes.
-    pub preserve: bool,
     /// The instance.
     pub instance: DesiredInstance,
     /// Listeners.
@@ -45,6 +41,10 @@ pub struct Desired {
     pub manage: ManagementLevel,
     /// Server groups, by name, or by id if a user made them.
     pub groups: BTreeMap<String, DesiredGroup>,
+    /// Whether the server group of a port is not known, so that none counts as no longer wanted.
+    pub ports_without_group: bool,
+    /// Everything that is wrong with the Service.
+    pub problems: ScopedProblems,
     /// Most backends in one call.
     pub batch_size: usize,
     /// What has no effect, or is left out.
@@ -82,8 +82,6 @@ pub struct DesiredInstance {
     pub instance_charge_type: Option<String>,
     /// Specification.
     pub spec: Option<String>,
-    /// Specification for `PayBySpec` where the annotation is silent.
-    pub default_spec: String,
     /// `paybytraffic` or `paybybandwidth`
     pub internet_charge_type: Option<String>,
     /// Mbit/s

@@ -25,6 +25,10 @@ use crate::plan::service::steps::{Operation as _, Target};
 /// goes on, unless the load balancer must not be used at all.
 pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
+    plan.problems.extend(desired.problems.iter().map(|scoped| scoped.problem.clone()));
+    if observed.instance.is_none() && desired.problems.withhold_load_balancer() {
+        return plan;
+    }
     if let Err(problem) = instance::usable(desired, observed) {
         plan.problems.push(problem);
         return plan;

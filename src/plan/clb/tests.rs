@@ -8,6 +8,7 @@ mod gates;
 mod keys;
 mod manage;
 mod plans;
+mod problem_scopes;
 pub(crate) mod properties;
 mod refusals;
 mod traps;
@@ -89,7 +90,14 @@ impl World {
         self
     }
 
+    /// What is desired, unless there is any problem.
     pub(crate) fn desire(&self) -> Result<Desired, Vec<ServiceProblem>> {
+        let desired = self.desired_with_problems();
+        let problems: Vec<_> = desired.problems.iter().map(|scoped| scoped.problem.clone()).collect();
+        if problems.is_empty() { Ok(desired) } else { Err(problems) }
+    }
+
+    pub(crate) fn desired_with_problems(&self) -> Desired {
         let cidrs = ["192.168.0.0/16".parse().unwrap()];
         desire(&Inputs {
             service: &self.service,

@@ -155,8 +155,8 @@ pub struct Annotations<N> {
     values: BTreeMap<N, Value>,
     /// Keys as given, for messages; also of those with an empty value.
     keys: BTreeMap<N, String>,
-    /// What is wrong.
-    pub problems: Vec<ServiceProblem>,
+    /// What is wrong, with the annotation that is.
+    pub problems: Vec<(N, ServiceProblem)>,
     /// What has no effect.
     pub warnings: Vec<ServiceProblem>,
 }
@@ -212,6 +212,11 @@ impl<N: AnnotationName> Annotations<N> {
         self.values.contains_key(&name)
     }
 
+    /// Whether an annotation has a value that makes no sense.
+    pub fn is_wrong(&self, name: N) -> bool {
+        self.problems.iter().any(|(wrong, _)| *wrong == name)
+    }
+
     /// The key as the user wrote it, or else its current spelling.
     pub fn key(&self, name: N) -> String {
         self.keys.get(&name).cloned().unwrap_or_else(|| name.key())
@@ -235,16 +240,26 @@ pub fn raw(service: &ServiceView, key: AnnotationKey) -> Option<&str> {
 /// Reads all annotations, and says everything that is wrong with them.
 pub fn parse<N: AnnotationName>(service: &ServiceView) -> Annotations<N> {
     let (mut values, mut keys, mut problems) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    let mut warnings = unknown::<N>(service);
     for entry in N::TABLE {
         let Some((key, given)) = entry.key.find(service) else { continue };
         keys.insert(entry.name, key.to_owned());
         match values::parse(entry.kind, given) {
-            Ok(Some(value)) => drop(values.insert(entry.name, value)),
+            Ok(Some(value)) => {
+                if values::is_new(entry.kind, given) {
+                    let allowed = format!("this program knows {}; the cloud decides", values::allowed(entry.kind));
+                    warnings.push(ServiceProblem { field: key.to_owned(), given: given.to_owned(), allowed });
+                }
+                values.insert(entry.name, value);
+            }
             Ok(None) => {}
-            Err(allowed) => problems.push(ServiceProblem { field: key.to_owned(), given: given.to_owned(), allowed }),
+            Err(allowed) => {
+                let problem = ServiceProblem { field: key.to_owned(), given: given.to_owned(), allowed };
+                problems.push((entry.name, problem));
+            }
         }
     }
-    Annotations { values, keys, problems, warnings: unknown::<N>(service) }
+    Annotations { values, keys, problems, warnings }
 }
 
 /// Keys under our prefixes that the product does not know.

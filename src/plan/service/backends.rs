@@ -63,6 +63,9 @@ pub(crate) enum NodeReach {
     Endpoints,
 }
 
+/// Endpoints with the number of the pod's port.
+type Selected<'a> = Vec<(&'a Endpoint, u16)>;
+
 /// Everything that the backends of all ports have in common.
 pub(crate) struct BackendSources<'a> {
     rules: &'a BackendRules,
@@ -158,69 +161,82 @@ impl<'a> BackendSources<'a> {
 
     /// Backends of a port.
     pub(crate) fn of(&self, port: &ServicePort, inputs: &Inputs<'_>) -> PortBackends {
-        let mut found =
-            PortBackends { incomplete: self.no_nodes || self.no_endpoints || self.blackout, ..PortBackends::default() };
+        let incomplete = self.no_nodes || self.no_endpoints || self.blackout;
+        let mut found = PortBackends { incomplete, ..PortBackends::default() };
         let selected = self.selected(port);
-        let ecs = |instance: &str| BackendKey {
-            kind: BackendKind::Ecs,
-            server_id: instance.into(),
-            server_ip: Box::default(),
-            port: port.node_port,
-        };
         match self.rules.mode {
-            BackendMode::Eni => {
-                let pods: Vec<_> =
-                    selected.iter().filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).collect();
-                let n = pods.iter().filter(|(_, ending)| !ending).count();
-                let weight = self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, n, 1));
-                found.backends = pods.into_iter().map(|(key, ending)| (key, if ending { 0 } else { weight })).collect();
-            }
-            BackendMode::Cluster => {
-                let nodes = self.candidates.values().filter_map(|candidate| match candidate {
-                    NodeRole::Ecs(instance) => Some(ecs(instance)),
-                    NodeRole::Virtual | NodeRole::Excluded => None,
-                });
-                let mut keys: Vec<_> = nodes.collect();
-                let pods = selected.iter().filter(|(endpoint, _)| self.is_virtual(endpoint));
-                keys.extend(
-                    pods.filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).map(|(k, _)| k),
-                );
-                let weight =
-                    self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, keys.len(), 1));
-                found.backends = keys.into_iter().map(|key| (key, weight)).collect();
-            }
-            BackendMode::Local => {
-                let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
-                let mut pods = Vec::new();
-                for (endpoint, number) in &selected {
-                    let Some(node) = endpoint.node.as_deref() else {
-                        found.incomplete = true;
-                        continue;
-                    };
-                    match self.candidates.get(node) {
-                        Some(NodeRole::Ecs(instance)) => *nodes.entry(instance).or_default() += 1,
-                        Some(NodeRole::Virtual) => {
-                            pods.extend(found.attach(endpoint, *number, inputs).map(|(key, _)| key));
-                        }
-                        Some(NodeRole::Excluded) | None => {}
-                    }
-                }
-                let n = nodes.values().sum::<usize>() + pods.len();
-                let total = self.rules.total_weight;
-                found.backends.extend(nodes.into_iter().map(|(instance, count)| {
-                    let own = u8::try_from(count.min(100)).unwrap_or(100);
-                    (ecs(instance), total.map_or(own, |total| share(total, count, n, 1)))
-                }));
-                found
-                    .backends
-                    .extend(pods.into_iter().map(|key| (key, total.map_or(1, |total| share(total, 1, n, 0)))));
-            }
+            BackendMode::Eni => self.pods(&selected, inputs, &mut found),
+            BackendMode::Cluster => self.all_nodes(port, &selected, inputs, &mut found),
+            BackendMode::Local => self.nodes_with_pods(port, &selected, inputs, &mut found),
         }
         found
     }
 
+    /// Pods, by their network interfaces; those that terminate get no new traffic.
+    fn pods(&self, selected: &[(&Endpoint, u16)], inputs: &Inputs<'_>, found: &mut PortBackends) {
+        let pods: Vec<_> =
+            selected.iter().filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).collect();
+        let weight = self.weight_of_one(pods.iter().filter(|(_, ending)| !ending).count());
+        found.backends = pods.into_iter().map(|(key, ending)| (key, if ending { 0 } else { weight })).collect();
+    }
+
+    /// All nodes that may serve, and pods on virtual nodes.
+    fn all_nodes(
+        &self,
+        port: &ServicePort,
+        selected: &[(&Endpoint, u16)],
+        inputs: &Inputs<'_>,
+        found: &mut PortBackends,
+    ) {
+        let nodes = self.candidates.values().filter_map(|candidate| match candidate {
+            NodeRole::Ecs(instance) => Some(BackendKey::ecs(instance, port.node_port)),
+            NodeRole::Virtual | NodeRole::Excluded => None,
+        });
+        let mut keys: Vec<_> = nodes.collect();
+        let pods = selected.iter().filter(|(endpoint, _)| self.is_virtual(endpoint));
+        keys.extend(pods.filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).map(|(key, _)| key));
+        let weight = self.weight_of_one(keys.len());
+        found.backends = keys.into_iter().map(|key| (key, weight)).collect();
+    }
+
+    /// Nodes that run pods of the Service, each with their number as its weight, and pods on virtual nodes.
+    fn nodes_with_pods(
+        &self,
+        port: &ServicePort,
+        selected: &[(&Endpoint, u16)],
+        inputs: &Inputs<'_>,
+        found: &mut PortBackends,
+    ) {
+        let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut pods = Vec::new();
+        for (endpoint, number) in selected {
+            let Some(node) = endpoint.node.as_deref() else {
+                found.incomplete = true;
+                continue;
+            };
+            match self.candidates.get(node) {
+                Some(NodeRole::Ecs(instance)) => *nodes.entry(instance).or_default() += 1,
+                Some(NodeRole::Virtual) => pods.extend(found.attach(endpoint, *number, inputs).map(|(key, _)| key)),
+                Some(NodeRole::Excluded) | None => {}
+            }
+        }
+        let n = nodes.values().sum::<usize>() + pods.len();
+        let total = self.rules.total_weight;
+        found.backends.extend(nodes.into_iter().map(|(instance, count)| {
+            let own = u8::try_from(count.min(100)).unwrap_or(100);
+            (BackendKey::ecs(instance, port.node_port), total.map_or(own, |total| share(total, count, n, 1)))
+        }));
+        let weight = total.map_or(1, |total| share(total, 1, n, 0));
+        found.backends.extend(pods.into_iter().map(|key| (key, weight)));
+    }
+
+    /// The weight of one of `n` backends that are all alike.
+    fn weight_of_one(&self, n: usize) -> u8 {
+        self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, n, 1))
+    }
+
     /// Endpoints that take traffic of a port, with the number of the pod's port.
-    fn selected(&self, port: &ServicePort) -> Vec<(&'a Endpoint, u16)> {
+    fn selected(&self, port: &ServicePort) -> Selected<'a> {
         let mut seen = BTreeSet::new();
         self.endpoints
             .iter()

@@ -48,6 +48,13 @@ pub struct BackendKey {
     pub port: u16,
 }
 
+impl BackendKey {
+    /// An ECS instance at a port.
+    pub fn ecs(instance: &str, port: u16) -> Self {
+        Self { kind: BackendKind::Ecs, server_id: instance.into(), server_ip: Box::default(), port }
+    }
+}
+
 /// A backend server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {

@@ -5,75 +5,90 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use crate::plan::clb::annotations::{Annotations, Name};
-use crate::plan::clb::desired::DesiredAccess;
+use crate::plan::clb::desired::{Desired, DesiredAccess};
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields};
 use crate::plan::clb::operation::CreateAccessList;
 use crate::plan::inputs::ServiceView;
-use crate::plan::service::ownership::Owner;
+use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::problem::ServiceProblem;
+
+type Blocks = BTreeSet<IpNet>;
 
 /// Most entries of a list.
 const MOST_ENTRIES: usize = 300;
 const FIELD: &str = "spec.loadBalancerSourceRanges";
 
-/// What the Service asks for. Ranges that let everybody in ask for nothing.
-pub(super) fn wanted(
-    service: &ServiceView,
-    annotations: &Annotations,
-    owner: &Owner,
-    managed: bool,
-    (problems, warnings): (&mut Vec<ServiceProblem>, &mut Vec<ServiceProblem>),
-) -> Option<DesiredAccess> {
+/// Adds what the Service asks for. Ranges that let everybody in ask for nothing.
+pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
     if service.source_ranges.is_empty() {
-        return None;
+        return;
     }
     let given = service.source_ranges.join(",");
     let about = |allowed: String| ServiceProblem { field: FIELD.to_owned(), given: given.clone(), allowed };
-    let stated =
-        [Name::AclStatus, Name::AclId, Name::AclType].into_iter().find(|name| annotations.get(*name).is_some());
-    if let Some(name) = stated {
-        let key = annotations.key(name);
-        problems.push(about(format!("either these ranges or the annotation {key}: both say who may connect")));
-        return None;
+    if annotations.is(Name::AclStatus, "on") {
+        let key = annotations.key(Name::AclStatus);
+        desired.warnings.push(about(format!("no effect: {key} is on, and its lists say who may connect")));
+        return;
     }
-    if !managed {
+    if !desired.manage_listeners || !desired.manage.keeps(ManagementLevel::Listeners) {
         let keys = [Name::ForceOverrideListeners, Name::Manage].map(|name| annotations.key(name)).join(" and ");
-        warnings.push(about(format!("no effect: the listeners are not managed; see {keys}")));
-        return None;
-    }
-    let mut all: BTreeSet<IpNet> = BTreeSet::new();
-    for range in &service.source_ranges {
-        match range.trim().parse::<IpNet>() {
-            Ok(block) => drop(all.insert(block.trunc())),
-            Err(_) => problems.push(ServiceProblem {
-                field: FIELD.to_owned(),
-                given: range.clone(),
-                allowed: "blocks such as 10.0.0.0/8".to_owned(),
-            }),
-        }
+        desired.warnings.push(about(format!("no effect: the listeners are not managed; see {keys}")));
+        return;
     }
     let ip_version = annotations.text(Name::IpVersion).unwrap_or_else(|| "ipv4".to_owned());
-    let (entries, others): (BTreeSet<IpNet>, BTreeSet<IpNet>) =
-        all.into_iter().partition(|block| matches!(block, IpNet::V6(_)) == (ip_version == "ipv6"));
-    if entries.iter().any(|block| block.prefix_len() == 0) {
-        return None;
+    match entries(service, &ip_version) {
+        Ok((entries, _)) if entries.is_empty() => {}
+        Ok((entries, others)) => {
+            if !others.is_empty() {
+                let list = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                desired.warnings.push(about(format!("no effect of {list}: the load balancer speaks {ip_version}")));
+            }
+            for name in [Name::AclStatus, Name::AclId, Name::AclType] {
+                if annotations.get(name).is_some() {
+                    desired
+                        .warnings
+                        .push(annotations.complaint(name, format!("no effect: {FIELD} says who may connect")));
+                }
+            }
+            let tags = BTreeMap::from([(desired.owner.cluster_tag.clone(), desired.owner.cluster_id.clone())]);
+            let create = CreateAccessList { name: desired.owner.access_list_name(), ip_version, tags };
+            desired.access = Some(DesiredAccess { create, entries });
+        }
+        Err(problems) => {
+            for (given, allowed) in problems {
+                let problem = ServiceProblem { field: FIELD.to_owned(), given, allowed };
+                desired.problems.listeners(service.ports.iter().map(|port| port.port), problem);
+            }
+        }
     }
+}
+
+/// Blocks of the address family that the load balancer speaks, and the others; none if they let everybody in. Errors are
+/// what was given and what is allowed.
+fn entries(service: &ServiceView, ip_version: &str) -> Result<(Blocks, Blocks), Vec<(String, String)>> {
+    let parsed = service.source_ranges.iter().map(|range| (range, range.trim().parse::<IpNet>()));
+    let (right, wrong): (Vec<_>, Vec<_>) = parsed.partition(|(_, parsed)| parsed.is_ok());
+    if !wrong.is_empty() {
+        return Err(wrong
+            .into_iter()
+            .map(|(range, _)| (range.clone(), "blocks such as 10.0.0.0/8".to_owned()))
+            .collect());
+    }
+    let (entries, others): (Blocks, Blocks) = right
+        .into_iter()
+        .filter_map(|(_, block)| Some(block.ok()?.trunc()))
+        .partition(|block| matches!(block, IpNet::V6(_)) == (ip_version == "ipv6"));
+    if entries.iter().any(|block| block.prefix_len() == 0) {
+        return Ok(Default::default());
+    }
+    let given = || service.source_ranges.join(",");
     if entries.len() > MOST_ENTRIES {
-        problems.push(about(format!("at most {MOST_ENTRIES} blocks")));
-        return None;
+        return Err(vec![(given(), format!("at most {MOST_ENTRIES} blocks"))]);
     }
     if entries.is_empty() {
-        if !others.is_empty() {
-            problems.push(about(format!("at least one block of {ip_version}, which the load balancer speaks")));
-        }
-        return None;
+        return Err(vec![(given(), format!("at least one block of {ip_version}, which the load balancer speaks"))]);
     }
-    if !others.is_empty() {
-        let list = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        warnings.push(about(format!("no effect of {list}: the load balancer speaks {ip_version}")));
-    }
-    let tags = BTreeMap::from([(owner.cluster_tag.clone(), owner.cluster_id.clone())]);
-    Some(DesiredAccess { create: CreateAccessList { name: owner.access_list_name(), ip_version, tags }, entries })
+    Ok((entries, others))
 }
 
 /// Attributes of listeners that the list protects.

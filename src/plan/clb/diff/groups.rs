@@ -38,6 +38,7 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
     let mut places = GroupsInPlan::new();
     for (key, wanted) in &desired.groups {
         let place = match find(desired, wanted, observed) {
+            Ok(None) if desired.problems.withhold_groups() => continue,
             Ok(None) => {
                 create(wanted, desired.batch_size, plan);
                 GroupInPlan { group: wanted.group.clone(), id: None }
@@ -48,7 +49,9 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
                     plan.problem(key, id, "its backends could not be read; nothing is changed in it");
                     continue;
                 };
-                change(desired, wanted, &place.group, backends, plan);
+                if !desired.problems.withhold_groups() {
+                    change(desired, wanted, &place.group, backends, plan);
+                }
                 place
             }
             Err(reason) => {
@@ -190,10 +193,14 @@ pub(super) fn sweep(
         .collect();
     // While a wanted group cannot be used, or a backend may be missing where it should be, what there was before serves on.
     let unusable = desired.groups.keys().any(|key| !places.contains_key(key));
-    if unusable || desired.groups.values().any(|wanted| wanted.incomplete) {
+    let withheld = desired.ports_without_group || desired.problems.withhold_groups();
+    if unusable || withheld || desired.groups.values().any(|wanted| wanted.incomplete) {
         return;
     }
-    clear(&desired.owner, observed, &stale, references, desired.batch_size, plan);
+    let sweep = Sweep { owner: &desired.owner, observed, references, batch_size: desired.batch_size };
+    for id in stale {
+        sweep.clear(id, plan);
+    }
 }
 
 /// Deletes those of the groups that are ours alone, and takes our backends out of the others.
@@ -214,58 +221,50 @@ pub(in crate::plan::clb) fn clear_all(
             references.kept.entry(listener.group_id.clone()).or_default().push((*key, ours));
         }
     }
-    let ids: Vec<_> = observed.groups.keys().map(String::as_str).collect();
     // The smallest batch that every release of the API takes.
-    clear(owner, observed, &ids, &references, 20, plan);
+    let sweep = Sweep { owner, observed, references: &references, batch_size: 20 };
+    for id in observed.groups.keys() {
+        sweep.clear(id, plan);
+    }
 }
 
-fn clear(
-    owner: &Owner,
-    observed: &Observed,
-    ids: &[&str],
-    references: &GroupReferences,
+/// What decides which of the groups that nothing wants any more can go.
+struct Sweep<'a> {
+    owner: &'a Owner,
+    observed: &'a Observed,
+    references: &'a GroupReferences,
     batch_size: usize,
-    plan: &mut Plan,
-) {
-    for id in ids {
-        let Some(group) = observed.groups.get(*id) else { continue };
+}
+
+impl Sweep<'_> {
+    /// Deletes a group if it is ours alone, and otherwise takes our backends out of it.
+    fn clear(&self, id: &str, plan: &mut Plan) {
+        let Some(group) = self.observed.groups.get(id) else { return };
+        let is_ours = self.owner.owns_group(&group.name);
         let Some(backends) = &group.backends else {
-            if owner.owns_group(&group.name) {
-                plan.problem(&group.name, *id, "its backends could not be read; it is kept for now");
+            if is_ours {
+                plan.problem(&group.name, id, "its backends could not be read; it is kept for now");
             }
-            continue;
+            return;
         };
         let (ours, foreign): (Vec<_>, Vec<_>) =
-            backends.iter().partition(|backend| owner.owns_backend(&backend.description));
+            backends.iter().partition(|backend| self.owner.owns_backend(&backend.description));
         let needs: Vec<Target> =
-            references.dropped.get(*id).into_iter().flatten().map(|key| Target::from(*key)).collect();
-        let kept = references.kept.get(*id);
-        if owner.owns_group(&group.name) && foreign.is_empty() {
-            match kept.and_then(|kept| kept.first()) {
-                None => {
-                    let operation = Operation::DeleteGroup { id: (*id).to_owned(), name: group.name.clone() };
-                    plan.step(operation, Target::Group(GroupRef::Id((*id).to_owned())), needs, "no longer wanted");
-                }
-                Some((listener, true)) => {
-                    plan.note(format!("group {} is kept: listener {listener} still uses it", group.name));
-                }
-                Some((listener, false)) => plan.problem(
-                    format!("listener {listener}"),
-                    &group.name,
-                    "another server group: this one is no longer wanted, and is deleted once no listener uses it",
-                ),
-            }
-            continue;
+            self.references.dropped.get(id).into_iter().flatten().map(|key| Target::from(*key)).collect();
+        let kept = self.references.kept.get(id);
+        if is_ours && foreign.is_empty() {
+            self.delete(id, &group.name, needs, plan);
+            return;
         }
-        if owner.owns_group(&group.name) {
+        if is_ours {
             plan.note(format!("group {} is kept: it holds backends of others", group.name));
         }
         if kept.is_some_and(|kept| kept.iter().any(|(_, ours)| *ours)) {
-            continue;
+            return;
         }
         let keys: Vec<_> = ours.into_iter().map(|backend| backend.key.clone()).collect();
-        let reference = GroupRef::Id((*id).to_owned());
-        for batch in keys.chunks(batch_size) {
+        let reference = GroupRef::Id(id.to_owned());
+        for batch in keys.chunks(self.batch_size) {
             let operation = Operation::RemoveBackends { group: reference.clone(), backends: batch.to_vec() };
             plan.step(
                 operation,
@@ -273,6 +272,22 @@ fn clear(
                 needs.clone(),
                 "our backends, no longer wanted here",
             );
+        }
+    }
+
+    /// Deletes a group of ours, unless a listener uses it.
+    fn delete(&self, id: &str, name: &str, needs: Vec<Target>, plan: &mut Plan) {
+        match self.references.kept.get(id).and_then(|kept| kept.first()) {
+            None => {
+                let operation = Operation::DeleteGroup { id: id.to_owned(), name: name.to_owned() };
+                plan.step(operation, Target::Group(GroupRef::Id(id.to_owned())), needs, "no longer wanted");
+            }
+            Some((listener, true)) => plan.note(format!("group {name} is kept: listener {listener} still uses it")),
+            Some((listener, false)) => plan.problem(
+                format!("listener {listener}"),
+                name,
+                "another server group: this one is no longer wanted, and is deleted once no listener uses it",
+            ),
         }
     }
 }

@@ -120,6 +120,9 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
         plan.note(format!("load balancer {} is {}", instance.id, instance.status));
     }
     marks(desired, instance, plan);
+    if desired.problems.withhold_load_balancer() {
+        return;
+    }
     for (field, attribute, wanted) in &desired.instance.fixed {
         let found = attribute.of(instance);
         if found != wanted {
@@ -224,6 +227,9 @@ pub(in crate::plan::clb) fn charge_differs(desired: &Desired, instance: &Observe
 
 /// Settings that have no effect on this instance, or on the one to be made.
 pub(super) fn ineffective(desired: &Desired, instance: Option<&ObservedInstance>, plan: &mut Plan) {
+    if desired.problems.withhold_load_balancer() {
+        return;
+    }
     if let (Some(instance), Some(wanted), None) = (instance, &desired.instance.vswitch_id, &desired.reuse)
         && instance.address_type == "intranet"
         && !instance.vswitch_id.is_empty()

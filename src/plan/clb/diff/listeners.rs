@@ -139,6 +139,7 @@ impl Pass<'_> {
             .filter(|(key, listener)| {
                 !self.deleted.contains(*key)
                     && !self.desired.listeners.contains_key(*key)
+                    && !self.desired.problems.withhold_listener(key.port)
                     && self.desired.owner.owns_listener(&listener.description)
                     && !self.holds_the_place_of_blocked(**key, &verdicts)
             })
@@ -166,6 +167,9 @@ impl Pass<'_> {
 
     /// Decides, and says what is in the way.
     fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> ListenerAction {
+        if self.desired.problems.withhold_listener(key.port) {
+            return ListenerAction::Blocked;
+        }
         let foreign = self
             .remote
             .iter()
@@ -384,7 +388,10 @@ impl Pass<'_> {
             for source in sources {
                 let goes = match verdicts.get(&source) {
                     Some(verdict) => *verdict == ListenerAction::Replace,
-                    None => self.desired.owner.owns_listener(&self.remote[&source].description),
+                    None => {
+                        self.desired.owner.owns_listener(&self.remote[&source].description)
+                            && !self.desired.problems.withhold_listener(source.port)
+                    }
                 };
                 if !goes && !self.deleted.contains(&source) {
                     self.plan.problem(

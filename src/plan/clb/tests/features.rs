@@ -114,8 +114,6 @@ fn the_list_goes_with_the_service_unless_a_listener_stays_that_uses_it() {
 #[test]
 fn ranges_that_cannot_be_kept_are_problems_and_those_that_mean_everybody_are_none() {
     let problem = |world: World| world.desire().unwrap_err().remove(0).to_string();
-    let both = problem(ranges(&[("acl-status", "on"), ("acl-id", "acl-1"), ("acl-type", "white")], &["10.0.0.0/8"]));
-    assert!(both.starts_with("spec.loadBalancerSourceRanges") && both.contains("acl-status"), "{both}");
     assert!(problem(ranges(&[], &["10.0.0.0"])).contains("blocks such as"));
     assert!(problem(ranges(&[], &["fd00::/8"])).contains("at least one block of ipv4"));
     let many: Vec<String> = (0..301).map(|n| format!("10.{}.{}.0/24", n / 256, n % 256)).collect();

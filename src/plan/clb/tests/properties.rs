@@ -83,7 +83,7 @@ pub(crate) fn some_ports() -> impl Strategy<Value = Vec<ServicePort>> {
 
 prop_compose! {
     /// A Service, perhaps on a user's load balancer.
-    fn some_world(reuse: bool)(
+    pub(crate) fn some_world(reuse: bool)(
         annotations in some_annotations(),
         ports in some_ports(),
         override_listeners in any::<bool>(),

@@ -29,6 +29,8 @@ pub enum ValueKind {
     Switch,
     /// One of these.
     OneOf(&'static [&'static str]),
+    /// One of these, or one that the vendor has added since.
+    OneOfGrowing(&'static [&'static str]),
     /// One of these, in upper or lower case.
     AnyCase(&'static [&'static str]),
     /// A whole number.
@@ -98,6 +100,11 @@ pub(super) fn parse(kind: ValueKind, given: &str) -> Result<Option<Value>, Strin
     }
 }
 
+/// Whether a value is none of those that are known, of a list that grows.
+pub(super) fn is_new(kind: ValueKind, given: &str) -> bool {
+    matches!(kind, ValueKind::OneOfGrowing(known) if !known.contains(&given))
+}
+
 /// A value that is not empty, as the kind's grammar has it.
 fn read(kind: ValueKind, given: &str) -> Option<Value> {
     let one_of = |values: &[&str], same: fn(&str, &str) -> bool| {
@@ -115,7 +122,7 @@ fn read(kind: ValueKind, given: &str) -> Option<Value> {
                 .map(Value::Pairs);
         }
         ValueKind::AnyValue | ValueKind::Exactly(_) | ValueKind::Tags | ValueKind::Labels => if_it(true),
-        ValueKind::Text => if_it(fits(given, 255)),
+        ValueKind::Text | ValueKind::OneOfGrowing(_) => if_it(fits(given, 255)),
         ValueKind::LoadBalancerName => if_it(is_load_balancer_name(given)),
         ValueKind::Address => given.parse::<IpAddr>().ok().map(|address| address.to_string()),
         ValueKind::HostName => if_it(is_host_name(given)),
@@ -152,7 +159,7 @@ pub(super) fn allowed(kind: ValueKind) -> String {
         ValueKind::HealthDomain => "`$_ip`, or a host name of at most 80 characters".to_owned(),
         ValueKind::Exactly(value) => format!("`{value}`; anything else is off"),
         ValueKind::Switch => "`on`; anything else is off".to_owned(),
-        ValueKind::OneOf(values) => list(values),
+        ValueKind::OneOf(values) | ValueKind::OneOfGrowing(values) => list(values),
         ValueKind::AnyCase(values) => format!("{}, in upper or lower case", list(values)),
         ValueKind::Integer { min, max, zero: ZeroMeans::Unset | ZeroMeans::Value } => {
             format!("a whole number from {min} to {max}")

@@ -1,0 +1,139 @@
+//! What is asked of the instance, and the parameters for making it.
+
+use std::collections::BTreeMap;
+
+use crate::plan::clb::annotations::{Annotations, Name};
+use crate::plan::clb::desired::{DesiredInstance, FixedAttribute};
+use crate::plan::clb::operation::{CreateInstance, MOST_TAGS};
+use crate::plan::service::ownership::{MARK_TAG, Owner};
+use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
+use crate::plan::service::settings::{LoadBalancerDefaults, ServiceSettings};
+
+/// Reason that the console shows for the modification protection of new load balancers.
+const PROTECTION_REASON: &str = "managed.by.ack";
+
+pub(super) fn desire(
+    annotations: &Annotations,
+    owner: &Owner,
+    settings: &ServiceSettings,
+    problems: &mut ScopedProblems,
+) -> DesiredInstance {
+    let text = |name| annotations.text(name);
+    let defaults = &settings.service.defaults;
+    let reused = annotations.get(Name::Id).is_some() || annotations.is_wrong(Name::Id);
+    let zones_stated = [Name::MasterZoneid, Name::SlaveZoneid].iter().any(|name| annotations.get(*name).is_some());
+    let create = create(annotations, owner, settings, zones_stated);
+    if create.tags.len() > MOST_TAGS {
+        problems.load_balancer(ServiceProblem {
+            field: annotations.key(Name::AdditionalResourceTags),
+            given: format!("{} tags, with those of the configuration and of ownership", create.tags.len()),
+            allowed: format!("at most {MOST_TAGS} tags in all"),
+        });
+    }
+    if settings.service.disable_public && !reused && create.address_type == "internet" {
+        problems.load_balancer(annotations.complaint(
+            Name::AddressType,
+            "`intranet`: load balancers with a public address are switched off by service.disable_public",
+        ));
+    }
+    let tags = match annotations.pairs(Name::AdditionalResourceTags).cloned() {
+        Some(stated) if reused => stated,
+        Some(stated) => defaults.tags.clone().into_iter().chain(stated).collect(),
+        None => BTreeMap::new(),
+    };
+    DesiredInstance {
+        // An intranet load balancer is where its vSwitch is.
+        near_nodes: !zones_stated && create.master_zone.is_none() && create.address_type != "intranet",
+        create,
+        name: text(Name::LbName),
+        vswitch_id: text(Name::VswitchId),
+        fixed: fixed(annotations),
+        instance_charge_type: text(Name::InstanceChargeType),
+        spec: text(Name::Spec),
+        internet_charge_type: text(Name::ChargeType),
+        bandwidth: annotations.integer(Name::Bandwidth),
+        delete_protection: text(Name::DeleteProtection).map(|value| value == "on"),
+        modification_protection: text(Name::ModificationProtection),
+        tags,
+    }
+}
+
+/// Parameters for the case that there is no instance yet.
+fn create(annotations: &Annotations, owner: &Owner, settings: &ServiceSettings, zones_stated: bool) -> CreateInstance {
+    let defaults = &settings.service.defaults;
+    let text = |name| annotations.text(name);
+    let or = |name, default: &String| annotations.text(name).unwrap_or_else(|| default.clone());
+    let address_type = or(Name::AddressType, &defaults.address_type);
+    let intranet = address_type == "intranet";
+    let instance_charge_type = or(Name::InstanceChargeType, &defaults.instance_charge_type);
+    let internet_charge_type = text(Name::ChargeType).or_else(|| defaults.internet_charge_type.clone());
+    let by_bandwidth = internet_charge_type.as_deref() == Some("paybybandwidth");
+    let protection = text(Name::ModificationProtection);
+    let protected_by_default = protection.is_none() && defaults.modification_protection;
+    let (master_zone, slave_zone) = zones(annotations, defaults, zones_stated);
+    let in_vswitch = intranet && !annotations.is(Name::NetworkType, "classic");
+    let mut tags = defaults.tags.clone();
+    tags.extend(annotations.pairs(Name::AdditionalResourceTags).cloned().unwrap_or_default());
+    tags.insert(MARK_TAG.to_owned(), owner.default_name());
+    tags.insert(owner.cluster_tag.clone(), owner.cluster_id.clone());
+    CreateInstance {
+        name: or(Name::LbName, &owner.default_name()),
+        ip_version: text(Name::IpVersion),
+        vpc_id: intranet.then(|| settings.vpc_id.clone()).filter(|id| !id.is_empty()),
+        vswitch_ids: in_vswitch.then(|| vswitches(annotations, settings, master_zone.as_deref())).unwrap_or_default(),
+        address_type,
+        address: text(Name::Ip),
+        zones_can_change: master_zone.is_some() && !zones_stated,
+        master_zone,
+        slave_zone,
+        spec: (instance_charge_type == "PayBySpec").then(|| or(Name::Spec, &defaults.spec)),
+        instance_charge_type,
+        internet_charge_type,
+        bandwidth: annotations.integer(Name::Bandwidth).or(defaults.bandwidth.filter(|_| by_bandwidth)),
+        delete_protection: text(Name::DeleteProtection).map_or(defaults.delete_protection, |value| value == "on"),
+        modification_protection_reason: protected_by_default.then(|| PROTECTION_REASON.to_owned()),
+        modification_protection: protection
+            .unwrap_or_else(|| if protected_by_default { "ConsoleProtection" } else { "NonProtection" }.to_owned()),
+        resource_group_id: text(Name::ResourceGroupId).or_else(|| settings.resource_group_id.clone()),
+        tags,
+    }
+}
+
+/// Primary and secondary zone, where annotations or the configuration say so.
+fn zones(annotations: &Annotations, defaults: &LoadBalancerDefaults, stated: bool) -> (Option<String>, Option<String>) {
+    let or = |name, default: &Option<String>| annotations.text(name).or_else(|| default.clone());
+    if !stated && defaults.master_zone.is_none() {
+        return (None, None);
+    }
+    (or(Name::MasterZoneid, &defaults.master_zone), or(Name::SlaveZoneid, &defaults.slave_zone))
+}
+
+/// vSwitches to try: the stated one, or those of the configuration, first those in the primary zone.
+fn vswitches(annotations: &Annotations, settings: &ServiceSettings, zone: Option<&str>) -> Vec<String> {
+    if let Some(id) = annotations.text(Name::VswitchId) {
+        return vec![id];
+    }
+    let (near, far): (Vec<_>, Vec<_>) =
+        settings.vswitches.iter().partition(|choice| zone.is_some() && choice.zone.as_deref() == zone);
+    near.into_iter().chain(far).map(|choice| choice.id.clone()).collect()
+}
+
+/// Attributes that are compared and never changed.
+fn fixed(annotations: &Annotations) -> Vec<(String, FixedAttribute, String)> {
+    let table = [
+        (Name::MasterZoneid, FixedAttribute::MasterZone),
+        (Name::SlaveZoneid, FixedAttribute::SlaveZone),
+        (Name::AddressType, FixedAttribute::AddressType),
+        (Name::IpVersion, FixedAttribute::IpVersion),
+        (Name::ResourceGroupId, FixedAttribute::ResourceGroup),
+        (Name::NetworkType, FixedAttribute::NetworkType),
+        (Name::Ip, FixedAttribute::Address),
+    ];
+    table
+        .into_iter()
+        .filter_map(|(name, attribute)| {
+            let unset = (attribute == FixedAttribute::IpVersion).then(|| "ipv4".to_owned());
+            Some((annotations.key(name), attribute, annotations.text(name).or(unset)?))
+        })
+        .collect()
+}

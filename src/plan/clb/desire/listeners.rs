@@ -1,0 +1,244 @@
+//! Ports of a Service: a listener, its server group, and the group's backends for each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::source_ranges;
+use crate::plan::clb::annotations::{self, Annotations, Name};
+use crate::plan::clb::desired::{Desired, DesiredListener};
+use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
+use crate::plan::inputs::{ServicePort, ServiceView};
+use crate::plan::service::backends::{BackendMode, BackendSources};
+use crate::plan::service::model::{Backend, DesiredGroup, GroupRef, Inputs};
+use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::settings::ServiceSettings;
+
+/// Longest persistence of a TCP listener, in seconds.
+const MOST_PERSISTENCE: u32 = 3600;
+
+/// Reads the ports of a Service.
+pub(super) struct PortReader<'a> {
+    pub(super) annotations: &'a Annotations,
+    pub(super) sources: &'a BackendSources<'a>,
+    pub(super) inputs: &'a Inputs<'a>,
+}
+
+impl PortReader<'_> {
+    /// Adds all ports, and says what is wrong with them.
+    pub(super) fn add_all(&self, desired: &mut Desired) {
+        let service = self.inputs.service;
+        for (index, port) in service.ports.iter().enumerate() {
+            let source = format!("spec.ports[{index}]");
+            if let Err(problem) = self.add(desired, source, port) {
+                desired.ports_without_group = true;
+                desired.problems.listeners([port.port], problem);
+            }
+        }
+        self.check_scheduler(desired);
+        if service.client_ip_affinity.is_some() && self.annotations.get(Name::PersistenceTimeout).is_none() {
+            self.check_affinity(desired);
+        }
+    }
+
+    fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
+        let protocol = protocol(self.annotations, &source, port, self.inputs.service)?;
+        let key = ListenerKey { port: port.port, protocol };
+        let group = self.group(desired, &source, port)?;
+        if self.add_backends(desired, &source, port, &group) {
+            desired.empty_ports.push(key);
+        }
+        if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {
+            let allowed = format!(
+                "another port number: {} has {other} already, and TCP, HTTP and HTTPS cannot share a port",
+                listener.source
+            );
+            return Err(ServiceProblem { field: source, given: key.to_string(), allowed });
+        }
+        let listener = self.listener(desired, source, key, group);
+        desired.listeners.insert(key, listener);
+        Ok(())
+    }
+
+    /// The server group of a port: one that the user made, or one of ours.
+    fn group(&self, desired: &Desired, source: &str, port: &ServicePort) -> Result<GroupRef, ServiceProblem> {
+        let eni = self.sources.mode() == BackendMode::Eni;
+        if !eni && port.node_port == 0 {
+            return Err(ServiceProblem {
+                field: format!("{source}.nodePort"),
+                given: "none".to_owned(),
+                allowed: "a node port: set spec.allocateLoadBalancerNodePorts to true, or attach pods directly with \
+                          service.beta.kubernetes.io/backend-type: eni"
+                    .to_owned(),
+            });
+        }
+        Ok(match self.annotations.at_port(Name::VgroupPort, port.port) {
+            Some(id) if desired.reuse.is_some() => GroupRef::Id(id.to_owned()),
+            _ => GroupRef::Named(self.mark(desired, port)),
+        })
+    }
+
+    /// The mark of a port's backends, and the name of its group if it is ours.
+    fn mark(&self, desired: &Desired, port: &ServicePort) -> String {
+        let part = match self.sources.mode() {
+            BackendMode::Eni => port.target_port.to_string(),
+            BackendMode::Local | BackendMode::Cluster => port.node_port.to_string(),
+        };
+        desired.owner.group_key(&part)
+    }
+
+    /// Adds the backends of a port to its group. Says whether there are none.
+    fn add_backends(&self, desired: &mut Desired, source: &str, port: &ServicePort, group: &GroupRef) -> bool {
+        let found = self.sources.of(port, self.inputs);
+        desired.unresolved.extend(&found.unresolved);
+        desired.outside.extend(&found.outside);
+        let unsure = [Name::Weight, Name::DefaultWeight, Name::IgnoreWeightUpdate];
+        let mark: Arc<str> = self.mark(desired, port).into();
+        let entry = desired.groups.entry(group.to_string()).or_insert_with(|| DesiredGroup {
+            group: group.clone(),
+            source: source.to_owned(),
+            ignore_weights: self.annotations.is(Name::IgnoreWeightUpdate, "on")
+                || unsure.into_iter().any(|name| self.annotations.is_wrong(name)),
+            backends: BTreeMap::new(),
+            incomplete: false,
+        });
+        entry.incomplete |= found.incomplete;
+        let is_empty = found.backends.is_empty();
+        for (key, weight) in found.backends {
+            let description = mark.clone();
+            entry.backends.entry(key.clone()).or_insert(Backend { key, weight, description });
+        }
+        is_empty
+    }
+
+    fn listener(&self, desired: &Desired, source: String, key: ListenerKey, group: GroupRef) -> DesiredListener {
+        let Inputs { service, settings, .. } = *self.inputs;
+        let forward = || annotations::stated_forward(self.annotations, key.port);
+        let forward_to = (key.protocol == Protocol::Http).then(forward).flatten();
+        let domains = || self.annotations.pairs(Name::DomainExtensions).cloned();
+        let mut defaults = defaults(key.protocol, settings);
+        let mut fields = annotations::listener_fields(self.annotations, key.protocol);
+        if let Some(access) = desired.access.as_ref().filter(|_| forward_to.is_none()) {
+            fields.extend(source_ranges::fields(access));
+        }
+        let local = self.sources.mode() == BackendMode::Local && service.health_check_node_port != 0;
+        if settings.service.local_health_check && local {
+            node_health_check(service.health_check_node_port, key.protocol, &mut fields);
+        }
+        if let Some(seconds) = service.client_ip_affinity.filter(|_| key.protocol == Protocol::Tcp) {
+            let seconds = seconds.min(MOST_PERSISTENCE).to_string();
+            // Listeners that are made from now on have it in any case.
+            let place = if desired.inherited { &mut defaults } else { &mut fields };
+            place.entry(ListenerField::PersistenceTimeout).or_insert(seconds);
+        }
+        DesiredListener {
+            description: desired.owner.listener_key(key.port),
+            source,
+            group,
+            fields,
+            defaults,
+            forward_to,
+            domain_extensions: (key.protocol == Protocol::Https).then(domains).flatten(),
+        }
+    }
+
+    /// What stands against the scheduler that the annotation asks for.
+    fn check_scheduler(&self, desired: &mut Desired) {
+        let Some(scheduler) = self.annotations.get(Name::Scheduler) else { return };
+        let wrong: Vec<ListenerKey> =
+            desired.listeners.keys().filter(|key| !schedules(scheduler, key.protocol)).copied().collect();
+        if wrong.is_empty() {
+            return;
+        }
+        let list: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+        let allowed = "`rr`, `wrr` or `wlc`; `sch` and `tch` only with TCP and UDP, `qch` only with UDP";
+        let problem = self.annotations.complaint(Name::Scheduler, format!("{allowed} (listeners {})", list.join(", ")));
+        desired.problems.listeners(wrong.into_iter().map(|key| key.port), problem);
+    }
+
+    /// `spec.sessionAffinity`, where it cannot be kept as it stands.
+    fn check_affinity(&self, desired: &mut Desired) {
+        let mut warn = |given: String, allowed: String| {
+            desired.warnings.push(ServiceProblem { field: "spec.sessionAffinity".to_owned(), given, allowed });
+        };
+        let service = self.inputs.service;
+        let protocols = || service.ports.iter().filter_map(|port| protocol(self.annotations, "", port, service).ok());
+        if protocols().any(|protocol| protocol != Protocol::Tcp) {
+            let key = self.annotations.key(Name::StickySession);
+            warn("ClientIP".to_owned(), format!("no effect on listeners other than TCP; see {key}"));
+        }
+        let tcp = protocols().any(|protocol| protocol == Protocol::Tcp);
+        if let Some(seconds) = service.client_ip_affinity.filter(|seconds| tcp && *seconds > MOST_PERSISTENCE) {
+            let key = self.annotations.key(Name::PersistenceTimeout);
+            let allowed = format!("at most {MOST_PERSISTENCE} s on a load balancer, which is used; {key} sets less");
+            warn(format!("ClientIP for {seconds} s"), allowed);
+        }
+    }
+}
+
+/// The protocol of a port's listener. An entry of `protocol-port` speaks of a number only; where a Service has both a TCP
+/// and a UDP port of that number, it counts for the one that it fits.
+fn protocol(
+    annotations: &Annotations,
+    source: &str,
+    port: &ServicePort,
+    service: &ServiceView,
+) -> Result<Protocol, ServiceProblem> {
+    let own = match port.protocol.as_str() {
+        "TCP" | "" => Protocol::Tcp,
+        "UDP" => Protocol::Udp,
+        other => {
+            return Err(ServiceProblem {
+                field: format!("{source}.protocol"),
+                given: other.to_owned(),
+                allowed: "TCP or UDP".to_owned(),
+            });
+        }
+    };
+    let shared = service.ports.iter().filter(|other| other.port == port.port).count() > 1;
+    let stated = annotations::stated_protocol(annotations, port.port);
+    Ok(stated.filter(|stated| !shared || (*stated == Protocol::Udp) == (own == Protocol::Udp)).unwrap_or(own))
+}
+
+/// What a new listener has where no annotation speaks.
+fn defaults(protocol: Protocol, settings: &ServiceSettings) -> ListenerFields {
+    let scheduler = settings.service.defaults.scheduler.as_str();
+    let scheduler = if schedules(scheduler, protocol) { scheduler } else { "rr" };
+    let mut fields = ListenerFields::from([(ListenerField::Scheduler, scheduler.to_owned())]);
+    if protocol != Protocol::Http {
+        fields.insert(ListenerField::Bandwidth, "-1".to_owned());
+    }
+    if matches!(protocol, Protocol::Http | Protocol::Https) {
+        fields.insert(ListenerField::HealthCheck, "off".to_owned());
+        fields.insert(ListenerField::StickySession, "off".to_owned());
+    }
+    fields
+}
+
+/// Whether listeners of a protocol know a scheduler: those by hash are for some only.
+fn schedules(scheduler: &str, protocol: Protocol) -> bool {
+    match protocol {
+        Protocol::Udp => true,
+        Protocol::Tcp => scheduler != "qch",
+        Protocol::Http | Protocol::Https => !["sch", "tch", "qch"].contains(&scheduler),
+    }
+}
+
+/// Checks by HTTP whether a node has ready pods of the Service, where no annotation says what to check.
+fn node_health_check(port: u16, protocol: Protocol, fields: &mut ListenerFields) {
+    use ListenerField::{HealthCheck, HealthCheckConnectPort, HealthCheckSwitch, HealthCheckType, HealthCheckUri};
+    let is = |field: ListenerField, value: &str| fields.get(&field).is_some_and(|found| found == value);
+    let checks = match protocol {
+        Protocol::Tcp => !is(HealthCheckSwitch, "off") && !is(HealthCheckType, "tcp"),
+        Protocol::Udp => false,
+        Protocol::Http | Protocol::Https => is(HealthCheck, "on"),
+    };
+    if !checks || fields.contains_key(&HealthCheckConnectPort) || fields.contains_key(&HealthCheckUri) {
+        return;
+    }
+    if protocol == Protocol::Tcp {
+        fields.insert(HealthCheckType, "http".to_owned());
+    }
+    fields.insert(HealthCheckConnectPort, port.to_string());
+    fields.insert(HealthCheckUri, "/healthz".to_owned());
+    fields.entry(ListenerField::HealthCheckHttpCode).or_insert_with(|| "http_2xx".to_owned());
+}

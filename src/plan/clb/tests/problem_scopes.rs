@@ -1,0 +1,197 @@
+//! What a problem is about stays in the cloud as it is, and everything else goes on.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::properties::some_world;
+use super::{Cloud, World, port};
+use crate::plan::clb::annotations::{Annotations, Name};
+use crate::plan::clb::diff::diff;
+use crate::plan::clb::model::Protocol;
+use crate::plan::clb::operation::{Operation, Plan};
+use crate::plan::service::annotations::{AnnotationName, parse};
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::steps::{Operation as _, Target};
+
+fn plan(world: &World, cloud: &Cloud) -> Plan {
+    diff(&world.desired_with_problems(), &cloud.observed)
+}
+
+/// The Service with one annotation that makes no sense; `None` if it takes any value.
+fn damaged(world: &World, name: Name) -> Option<World> {
+    let mut world = world.clone();
+    let key = name.key();
+    let wrong = |world: &World| parse::<Name>(&world.service).is_wrong(name);
+    ["nonsense", " \u{1} "].into_iter().find_map(|value| {
+        world.service.annotations.insert(key.clone(), value.to_owned());
+        wrong(&world).then(|| world.clone())
+    })
+}
+
+/// Changes of backends in groups that exist, in the order of their text.
+fn backend_steps(plan: &Plan, cloud: &Cloud) -> Vec<String> {
+    let exists = |group: &GroupRef| cloud.observed.group_id(group).is_some();
+    let steps = plan.steps.iter().filter(|step| step.operation.backends_of().is_some_and(exists));
+    let mut lines: Vec<String> = steps.map(ToString::to_string).collect();
+    lines.sort();
+    lines
+}
+
+/// Annotations that decide which backends there are, or how much traffic they take.
+const ABOUT_BACKENDS: [Name; 8] = [
+    Name::BackendLabel,
+    Name::RemoveUnscheduledBackend,
+    Name::BackendIpVersion,
+    Name::IpVersion,
+    Name::VgroupPort,
+    Name::Weight,
+    Name::DefaultWeight,
+    Name::IgnoreWeightUpdate,
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn backends_follow_the_endpoints_whatever_an_annotation_says(
+        before in some_world(false),
+        after in some_world(false),
+        entry in select(Name::TABLE),
+    ) {
+        let mut cloud = Cloud::default();
+        for step in plan(&before, &cloud).steps {
+            cloud.perform(&step.operation);
+        }
+        let mut now = before;
+        (now.endpoints, now.nodes, now.enis) = (after.endpoints, after.nodes, after.enis);
+        // An id says which load balancer is meant; it is tried by itself.
+        let broken = damaged(&now, entry.name).filter(|_| entry.name != Name::Id);
+        if let Some(broken) = broken {
+            let (sound, broken) = (plan(&now, &cloud), plan(&broken, &cloud));
+            if !ABOUT_BACKENDS.contains(&entry.name) {
+                // A scheduler that fits no listener is a problem on both sides.
+                prop_assert_eq!(backend_steps(&broken, &cloud), backend_steps(&sound, &cloud), "{}", entry.name.key());
+            }
+            prop_assert!(broken.problems.iter().any(|problem| problem.field == entry.name.key()), "{}", broken);
+        }
+    }
+}
+
+/// A load balancer with two listeners, and the Service once a pod has left and an annotation was damaged.
+fn two_listeners(annotations: &[(&str, &str)]) -> (World, Cloud) {
+    let ports = [port(80, "TCP", 8080, 30080), port(443, "TCP", 8443, 30443)];
+    let cloud = World::new(&[super::ENI, ("protocol-port", "http:80")]).ports(&ports).served();
+    let mut all = vec![super::ENI, ("protocol-port", "http:80")];
+    all.extend_from_slice(annotations);
+    let mut world = World::new(&all).ports(&ports);
+    world.endpoints.endpoints.remove(0);
+    (world, cloud)
+}
+
+fn lines(plan: &Plan) -> Vec<String> {
+    plan.steps.iter().map(|step| step.operation.to_string()).collect()
+}
+
+#[test]
+fn a_wrong_scheduler_stops_listeners_and_not_backends() {
+    let (world, cloud) = two_listeners(&[("scheduler", "nonsense"), ("spec", "slb.s2.small"), ("name", "new-name")]);
+    let plan = plan(&world, &cloud);
+    assert_eq!(plan.problems.len(), 1, "{plan}");
+    let lines = lines(&plan);
+    assert_eq!(lines.iter().filter(|line| line.starts_with("remove from")).count(), 2, "{plan}");
+    assert!(lines.contains(&"set name new-name".to_owned()), "{plan}");
+    assert!(!lines.iter().any(|line| line.contains("listener")), "{plan}");
+}
+
+#[test]
+fn a_problem_of_one_protocol_leaves_the_other_listener_alone() {
+    let wrong = [("sticky-session", "perhaps"), ("idle-timeout", "30"), ("established-timeout", "100")];
+    let (world, cloud) = two_listeners(&wrong);
+    let plan = plan(&world, &cloud);
+    let touched: Vec<_> = plan.steps.iter().filter(|step| matches!(step.target, Target::Listener(_))).collect();
+    assert_eq!(touched.len(), 1, "{plan}");
+    assert!(touched[0].to_string().starts_with("set listener 443/tcp"), "{plan}");
+}
+
+#[test]
+fn a_problem_of_the_load_balancer_leaves_its_attributes_and_nothing_else() {
+    let wrong = [("bandwidth", "much"), ("name", "new-name"), ("established-timeout", "100")];
+    let (world, cloud) = two_listeners(&wrong);
+    let plan = plan(&world, &cloud);
+    let lines = lines(&plan);
+    assert!(!lines.iter().any(|line| line.starts_with("set name")), "{plan}");
+    assert!(lines.iter().any(|line| line.starts_with("set listener 443/tcp")), "{plan}");
+    assert_eq!(lines.iter().filter(|line| line.starts_with("remove from")).count(), 2, "{plan}");
+}
+
+#[test]
+fn nothing_is_made_while_its_own_problem_stands() {
+    let cloud = Cloud::default();
+    let none = plan(&World::new(&[("bandwidth", "much")]), &cloud);
+    assert_eq!((none.steps.len(), none.problems.len()), (0, 1), "{none}");
+    let ports = [port(80, "TCP", 8080, 30080), port(81, "SCTP", 8081, 30081)];
+    let some = plan(&World::new(&[]).ports(&ports), &cloud);
+    assert_eq!(some.problems.len(), 1, "{some}");
+    let made: Vec<_> = some.steps.iter().filter(|step| step.operation.creates()).collect();
+    assert_eq!(made.len(), 3, "the load balancer, a group and a listener: {some}");
+    let without = plan(&World::new(&[("scheduler", "nonsense")]), &cloud);
+    assert!(without.steps.iter().all(|step| !matches!(step.target, Target::Listener(_))), "{without}");
+}
+
+#[test]
+fn a_port_with_a_problem_keeps_its_listener_and_its_group() {
+    let ports = [port(80, "TCP", 8080, 30080), port(81, "TCP", 8081, 30081)];
+    let cloud = World::new(&[]).ports(&ports).served();
+    let mut broken = ports.clone();
+    broken[1].node_port = 0;
+    let plan = plan(&World::new(&[]).ports(&broken), &cloud);
+    assert_eq!((plan.steps.len(), plan.problems.len()), (0, 1), "{plan}");
+}
+
+#[test]
+fn an_id_with_spaces_around_it_still_names_the_load_balancer_of_the_user() {
+    let (mut world, mut cloud) = (World::new(&[("id", "lb-user")]), Cloud::of_user());
+    world.bring(&mut cloud);
+    world = world.with(&[("id", " lb-user")]);
+    world.endpoints.endpoints.clear();
+    let mut broken = world.clone();
+    broken.nodes.pop();
+    let plan = plan(&broken, &cloud);
+    assert_eq!(plan.problems.len(), 1, "{plan}");
+    let removes = |step: &Operation| matches!(step, Operation::RemoveBackends { .. });
+    assert!(plan.steps.len() == 1 && removes(&plan.steps[0].operation), "{plan}");
+}
+
+#[test]
+fn an_access_list_that_is_on_wins_over_ranges_and_one_that_is_off_does_not() {
+    let ranges = |annotations: &[(&str, &str)]| {
+        let mut world = World::new(annotations);
+        world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
+        world
+    };
+    let on = ranges(&[("acl-status", "on"), ("acl-id", "acl-1"), ("acl-type", "white")]).desired();
+    assert!(on.access.is_none() && on.warnings[0].allowed.contains("acl-status is on"), "{:?}", on.warnings);
+    let off = ranges(&[("acl-status", "off"), ("acl-id", "acl-1")]).desired();
+    assert!(off.access.is_some(), "{:?}", off.warnings);
+    assert_eq!(off.warnings.len(), 2, "{:?}", off.warnings);
+    let fields = &off.listeners.values().next().unwrap().fields;
+    assert!(fields.values().any(|value| value == "white") && !fields.values().any(|value| value == "acl-1"));
+    let mut inherited = ranges(&[("acl-status", "off")]);
+    let mut cloud = World::new(&[("acl-status", "off")]).served();
+    inherited.service.labels.insert(crate::plan::service::ownership::LABEL_HASH.to_owned(), "h".to_owned());
+    let plan = plan(&inherited, &cloud);
+    assert!(plan.steps.is_empty() && plan.problems.is_empty(), "{plan}");
+    assert!(plan.warnings.iter().any(|warning| warning.allowed.contains("no effect yet")), "{:?}", plan.warnings);
+    assert_eq!(cloud.listener(80, Protocol::Tcp).status, "running");
+}
+
+#[test]
+fn a_tls_policy_that_is_not_known_is_sent_with_a_warning() {
+    let https = [("protocol-port", "https:80"), ("cert-id", "cert-1"), ("tls-cipher-policy", "tls_cipher_policy_2_0")];
+    let world = World::new(&https);
+    let desired = world.desired();
+    assert!(desired.warnings[0].allowed.contains("the cloud decides"), "{:?}", desired.warnings);
+    assert!(plan(&world, &Cloud::default()).to_string().contains("tls_cipher_policy_2_0"));
+    let annotations: Annotations = parse(&World::new(&[("tls-cipher-policy", "tls_cipher_policy_1_2")]).service);
+    assert_eq!(annotations.warnings, []);
+}
