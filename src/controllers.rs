@@ -60,7 +60,7 @@ pub struct Context {
     pub place: Arc<CloudLocation>,
     /// The checked configuration; a change is seen without a restart.
     pub config: watch::Receiver<Arc<Config>>,
-    /// Raised while something is held back.
+    /// Raised while something is withheld.
     pub alarms: Alarms,
     /// Cancelled when the controller must end.
     pub stop: CancellationToken,

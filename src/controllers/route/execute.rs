@@ -33,6 +33,16 @@ pub(super) struct WriteResult {
     pub retry_after: Option<Duration>,
 }
 
+impl WriteResult {
+    /// A batch was answered: what has no fault is done.
+    fn add(&mut self, batch: Range<usize>, faults: Vec<ItemFault>) {
+        self.fates[batch.clone()].fill(ItemFate::Done);
+        for ItemFault { index, kind, code, message } in faults {
+            self.fates[batch.start + index] = ItemFate::Refused { kind, message: format!("{message} [{code}]") };
+        }
+    }
+}
+
 /// Creates entries.
 pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> WriteResult {
     batched(items, batch_size, |batch| async move {
@@ -99,11 +109,7 @@ where
     while let Some(batch) = batches.pop() {
         let fault = match send(items[batch.clone()].to_vec()).await {
             Ok(faults) => {
-                result.fates[batch.clone()].fill(ItemFate::Done);
-                for ItemFault { index, kind, code, message } in faults {
-                    let message = format!("{message} [{code}]");
-                    result.fates[batch.start + index] = ItemFate::Refused { kind, message };
-                }
+                result.add(batch, faults);
                 continue;
             }
             Err(fault) => fault,
@@ -119,7 +125,8 @@ where
                 batches.extend([middle..batch.end, batch.start..middle]);
             }
             Blame::One | Blame::All => {
-                result.fates[batch].fill(ItemFate::Refused { kind: fault.kind, message: fault.to_string() });
+                let refused = ItemFate::Refused { kind: fault.kind, message: fault.to_string() };
+                result.fates[batch].fill(refused);
             }
         }
     }

@@ -15,7 +15,7 @@ pub enum NodeClass {
     Ecs(ProviderId),
     /// `spec.providerID` is empty: it can be looked for.
     Unidentified,
-    /// It belongs to somebody else and is left alone on every path.
+    /// It is unmanaged, on every path.
     Excluded(Exclusion),
 }
 

@@ -2,7 +2,7 @@
 
 use crate::plan::inputs::{Condition, ConditionStatus, NodeView};
 
-/// The kubelet sets it at registration; whoever initialises the node takes it away.
+/// The kubelet sets it at registration; the controller that initialises the node removes it.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// On nodes whose instance is stopped.
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";

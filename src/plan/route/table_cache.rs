@@ -1,6 +1,6 @@
 //! What is known of the route tables between two reads, and what may be done on that alone.
 //!
-//! Entries may be created, as the cloud decides again: it refuses a second entry for a CIDR of a table, whoever created the
+//! Entries may be created, as the cloud decides again: it refuses a second entry for a CIDR of a table, whichever program created the
 //! first. So the worst that a stale cache brings about is a refusal, after which the tables are read. All else needs a
 //! read: what is removed must be there and ours now, what a condition says must be true now, and what is reported, or waited
 //! for, may have passed. A plan that holds any of that is made again from tables that are read. Nor is anything learned from
