@@ -269,18 +269,18 @@ impl Writer {
 
     /// Keeps memory bounded.
     fn forget(&mut self, now: Instant) {
-        if self.written.len() >= REMEMBERED {
-            self.written.retain(|_, written| now.duration_since(written.last) < REPETITION_WINDOW);
-        }
-        if self.written.len() >= REMEMBERED {
-            self.written.clear();
-        }
-        if self.allowances.len() >= REMEMBERED {
-            self.allowances.retain(|_, allowance| now.duration_since(allowance.since) < REFILL * BURST);
-        }
-        if self.allowances.len() >= REMEMBERED {
-            self.allowances.clear();
-        }
+        bound(&mut self.written, |written| now.duration_since(written.last) < REPETITION_WINDOW);
+        bound(&mut self.allowances, |allowance| now.duration_since(allowance.since) < REFILL * BURST);
+    }
+}
+
+/// Drops what is of no use any more once the map is full, and everything if that is not enough.
+fn bound<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V>, is_useful: impl Fn(&V) -> bool) {
+    if map.len() >= REMEMBERED {
+        map.retain(|_, value| is_useful(value));
+    }
+    if map.len() >= REMEMBERED {
+        map.clear();
     }
 }
 

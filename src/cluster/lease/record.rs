@@ -177,12 +177,11 @@ impl LockKind {
                 // A present but empty holder does not pass validation.
                 fields["holderIdentity"] = if record.holder.is_empty() { Value::Null } else { json!(record.holder) };
                 fields["leaseTransitions"] = json!(record.transitions);
-                let Value::Object(fields) = fields else { return };
                 if !object["spec"].is_object() {
                     object["spec"] = json!({});
                 }
-                for (field, value) in fields {
-                    object["spec"][field] = value;
+                for (field, value) in fields.as_object().into_iter().flatten() {
+                    object["spec"][field] = value.clone();
                 }
             }
             Self::ConfigMap | Self::Endpoints => {
