@@ -7,8 +7,12 @@
 //! server, the location in the cloud) starts a new session, in the same process.
 //!
 //! End: the controllers, the events in flight, the lease, the health server.
+//!
+//! A part that ends by itself is a defect, and is noticed: the health server, the watch of the configuration and a session
+//! start again. Without sessions or a main loop, the process ends in the same order, with exit code 1.
 
 mod config_page;
+mod faults;
 mod health_server;
 mod session;
 
@@ -58,21 +62,24 @@ pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
 
     let (sender, config) = watch::channel(Arc::new(loaded.config.clone()));
     let (events, queued_events) = mpsc::channel(QUEUED_EVENTS);
-    let sessions = tokio::spawn(session::run_sessions(config, pages.clone(), queued_events, stop.clone()));
+    let mut sessions = tokio::spawn(session::run_sessions(config, pages.clone(), queued_events, stop.clone()));
     let page = ConfigPage::new(&loaded, &pages);
     let mut main = MainLoop { origin, logs, pages, server, manager: manager.clone(), config: sender, events, page };
-    let ended = AssertUnwindSafe(main.run(hangup, loaded, &stop)).catch_unwind().await;
+    let lost = tokio::select! {
+        ended = AssertUnwindSafe(main.run(hangup, loaded, &stop)).catch_unwind() => ended.err().map(|_| "the main loop"),
+        _ = &mut sessions => (!stop.is_cancelled()).then_some("the controllers"),
+    };
 
     info!("stopping");
     stop.cancel();
     reporting.abort();
     manager.stopping();
-    if let Err(failure) = sessions.await {
-        error!(%failure, "the controllers ended abnormally");
+    if !sessions.is_finished() {
+        let _ = sessions.await;
     }
     main.server.stop().await;
     info!("stopped");
-    ended.map_err(|_| io::Error::other("the main loop ended abnormally; the log says where"))
+    lost.map_or(Ok(()), |part| Err(io::Error::other(format!("{part} ended abnormally; the log says where"))))
 }
 
 /// SIGTERM and SIGINT stop in order; a second one does not wait.
@@ -113,6 +120,8 @@ impl MainLoop {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = faults::injected("main loop") => {}
+                () = self.server.ended() => error!("the health server ended abnormally; it starts again"),
                 _ = hangup.recv() => {
                     self.manager.reloading();
                     watch.trigger().reload();

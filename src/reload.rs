@@ -211,10 +211,10 @@ impl ReloadOutcome {
         match self {
             Self::Unchanged => (false, "ConfigUnchanged", "The configuration has not changed".to_owned()),
             Self::Applied(change) => {
-                (false, "ConfigApplied", format!("The changed configuration is used from now on; {change}"))
+                (false, "ConfigApplied", format!("The changed configuration is in use; {change}"))
             }
             Self::Rejected(report) => {
-                let mut text = "The changed configuration is not used, the one before goes on".to_owned();
+                let mut text = "The changed configuration has problems, so the previous one stays in use".to_owned();
                 for problem in report.problems() {
                     let key = problem.key.as_deref().map(|key| format!("{key}: ")).unwrap_or_default();
                     // Cannot fail: it is a String.

@@ -8,6 +8,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use super::faults;
 use crate::config::checked;
 use crate::config::tls::server_config;
 use crate::telemetry::http::{self, HttpSettings, StatusPages};
@@ -55,6 +56,15 @@ impl HealthServer {
 
     pub(super) fn is_moving(&self) -> bool {
         self.moving.is_some()
+    }
+
+    /// Waits until the server ends by itself, which is a defect; [`Self::retry`] starts it again.
+    pub(super) async fn ended(&mut self) {
+        match &mut self.listening {
+            Some(listening) => _ = (&mut listening.task).await,
+            None => std::future::pending().await,
+        }
+        self.moving = self.listening.take().map(|ended| ended.settings);
     }
 
     /// Tries again to move. The reason of a failure was logged by the first try.
@@ -118,6 +128,12 @@ async fn listen(settings: &checked::Server, pages: &StatusPages) -> io::Result<O
     };
     let stop = CancellationToken::new();
     let serve = http::serve(listener, pages.clone(), http_settings, stop.clone());
+    let serve = async {
+        tokio::select! {
+            () = serve => {}
+            () = faults::injected("health server") => {}
+        }
+    };
     let task = spawn_blocking(move || runtime.block_on(serve));
     Ok(Some(Listening { settings: settings.clone(), stop, task }))
 }

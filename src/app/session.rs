@@ -1,13 +1,16 @@
 //! What depends on one API server and one location in the cloud: the connections, the election and the controllers.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use super::faults;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::alibaba::{CloudClient, CredentialState, location};
@@ -34,7 +37,8 @@ const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// The component that events about the configuration name.
 const COMPONENT: &str = "alicloud-ccm";
 
-/// One session after another until `stop`: a new one begins when the configuration changes what a session is built on.
+/// One session after another until `stop`: a new one begins when the configuration changes what a session is built on, and
+/// when a session ends by itself.
 pub(super) async fn run_sessions(
     mut config: watch::Receiver<Arc<Config>>,
     pages: StatusPages,
@@ -57,6 +61,15 @@ pub(super) async fn run_sessions(
             );
             run_session(connected, config.clone(), &pages, &mut reloads, &end).await;
         };
+        let session = async {
+            session.await;
+            if !end.is_cancelled() {
+                error!("the session ended abnormally; a new one starts");
+                pages.health.not_ready("leader", "the session ended abnormally");
+                tokio::time::sleep(FIRST_RETRY).await;
+                end.cancel();
+            }
+        };
         tokio::join!(session, end_on_reconnect(config.clone(), &first, &end));
     }
 }
@@ -73,7 +86,8 @@ async fn end_on_reconnect(mut config: watch::Receiver<Arc<Config>>, first: &Conf
     }
 }
 
-/// Takes part in the election and runs the controllers until `end`.
+/// Takes part in the election and runs the controllers until `end`, or until a part of the session ends by itself. Ends in
+/// order in each case, so that no lease is renewed without controllers.
 async fn run_session(
     clients: Clients,
     config: watch::Receiver<Arc<Config>>,
@@ -87,7 +101,13 @@ async fn run_session(
     let (keeper, fence) = fence();
     // The election outlives the controllers, which may write until they have ended.
     let election_end = CancellationToken::new();
-    let election = tokio::spawn(cluster.clone().elect(config.clone(), keeper, election_end.clone()));
+    let elect = cluster.clone().elect(config.clone(), keeper, election_end.clone());
+    let mut election = tokio::spawn(async {
+        tokio::select! {
+            () = elect => {}
+            () = faults::injected("election") => {}
+        }
+    });
     let context = Context {
         cluster: cluster.clone(),
         cloud: cloud.clone(),
@@ -98,18 +118,24 @@ async fn run_session(
         stop: end.clone(),
     };
     let mut supervisor = Supervisor::new(context.clone());
-    tokio::select! {
-        () = end.cancelled() => {}
-        () = apply_changes(&mut supervisor, &context) => {}
-        () = update_health(health, &cluster, &cloud, &fence) => {}
-        () = write_events(&context, reloads) => {}
-    }
+    let serve = async {
+        tokio::select! {
+            () = end.cancelled() => {}
+            _ = &mut election => error!("the election ended abnormally"),
+            () = apply_changes(&mut supervisor, &context) => {}
+            () = update_health(health, &cluster, &cloud, &fence) => {}
+            () = write_events(&context, reloads) => {}
+            () = faults::injected("session") => {}
+        }
+    };
+    // The panic itself is in the log already.
+    let _ = AssertUnwindSafe(serve).catch_unwind().await;
     supervisor.stop().await;
     pages.authorizer.connect(None);
     cluster.flush_events(FLUSH).await;
     election_end.cancel();
-    if let Err(failure) = election.await {
-        error!(%failure, "the election ended abnormally; the lease expires by itself");
+    if !election.is_finished() {
+        let _ = election.await;
     }
     // The release of the lease is an event too.
     cluster.flush_events(LAST_FLUSH).await;

@@ -164,7 +164,7 @@ mod tests {
             let reconcile =
                 tracing::error_span!("reconcile", controller = "service", object = "shop/web", reconcile_id = 7);
             let _in_reconcile = reconcile.enter();
-            let call = tracing::error_span!("cloud_call", action = "TagResources", request_id = tracing::field::Empty);
+            let call = tracing::error_span!("cloud_call", action = "SetSomething", request_id = tracing::field::Empty);
             let _in_call = call.enter();
             call.record("request_id", "R-1");
             tracing::warn!(retry_after = 3, "throttled");
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(
             text,
             "reconcile:cloud_call: throttled retry_after=3 controller=\"service\" object=\"shop/web\" reconcile_id=7 \
-             action=\"TagResources\" request_id=\"R-1\"\n"
+             action=\"SetSomething\" request_id=\"R-1\"\n"
         );
         let json: serde_json::Value = serde_json::from_str(&line_in_spans(LogFormat::Json)).unwrap();
         assert_eq!((&json["message"], &json["retry_after"]), (&"throttled".into(), &3.into()));
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(json["spans"][0]["object"], "shop/web");
         assert_eq!(
             (&json["spans"][1]["action"], &json["spans"][1]["request_id"]),
-            (&"TagResources".into(), &"R-1".into())
+            (&"SetSomething".into(), &"R-1".into())
         );
     }
 

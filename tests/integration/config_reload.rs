@@ -16,7 +16,7 @@ use sim::testbed::{ROUTE_TABLE, Testbed, instance};
 
 use crate::harness::{ALL, Ccm, HASTE, PATIENCE, World, address, free_port, get, is_ready};
 
-/// Such as `used from now on`, so many times.
+/// Such as `is in use`, so many times.
 fn told(ccm: &Ccm, text: &str) -> usize {
     ccm.log().matches(text).count()
 }
@@ -57,7 +57,7 @@ async fn each_outcome_is_told_in_every_place() {
         text.replace("access_key_secret_file", "role_arn = 7\naccess_key_secret = \"hunter22\"\n#")
             + "removal_limit = \"many\"\n"
     });
-    until_told(&world, &ccm, "is not used, the one before goes on", 1).await;
+    until_told(&world, &ccm, "has problems, so the previous one stays in use", 1).await;
     world.until("an event", |_| event("ConfigRejected").is_some()).await;
     let text = event("ConfigRejected").unwrap();
     assert!(text.contains("node.removal_limit") && text.contains("cloud.credentials.role_arn"), "{text}");
@@ -75,7 +75,7 @@ async fn each_outcome_is_told_in_every_place() {
         good.replace("[\"node\"]", "[\"node\", \"route\"]")
             .replace("access_key_secret_file", "#\naccess_key_secret_file")
     });
-    until_told(&world, &ccm, "is used from now on", 1).await;
+    until_told(&world, &ccm, "is in use", 1).await;
     world.until("an event", |_| event("ConfigApplied").is_some()).await;
     let text = event("ConfigApplied").unwrap();
     assert!(text.ends_with("changed: controllers; started: route; stopped: routes-off"), "{text}");
@@ -122,7 +122,7 @@ async fn every_class_of_keys_takes_effect_in_the_running_process() {
             text.replace(from, to)
         });
         applied += 1;
-        until_told(&world, &ccm, "is used from now on", applied).await;
+        until_told(&world, &ccm, "is in use", applied).await;
     };
 
     // SLB defaults: the next load balancer has them.
@@ -230,20 +230,20 @@ async fn a_hundred_toggles_of_routes_over_five_hundred_nodes_end_right() {
     let (off, on) = ("[\"node\"]", "[\"node\", \"route\"]");
     for round in 0..50 {
         world.edit(|text| text.replace(off, on));
-        until_told(&world, &ccm, "is used from now on", 2 * round + 1).await;
+        until_told(&world, &ccm, "is in use", 2 * round + 1).await;
         world.edit(|text| text.replace(on, off));
-        until_told(&world, &ccm, "is used from now on", 2 * round + 2).await;
+        until_told(&world, &ccm, "is in use", 2 * round + 2).await;
     }
     let kept = routes(&world.testbed);
     world.until("nobody waits for routes", |_| all_say(&world, "False", &["RoutesDisabled", "RouteCreated"])).await;
     assert!(routes(&world.testbed) >= kept, "no route is removed");
 
     world.edit(|text| text.replace(off, on));
-    until_told(&world, &ccm, "is used from now on", 101).await;
+    until_told(&world, &ccm, "is in use", 101).await;
     world.until("on", |testbed| routes(testbed) == NODES && all_say(&world, "False", &["RouteCreated"])).await;
     // The controller is told that a node has lost its network, and routes are switched off before it can say otherwise.
     world.edit(|text| text.replace(on, off));
-    until_told(&world, &ccm, "is used from now on", 102).await;
+    until_told(&world, &ccm, "is in use", 102).await;
     let lost = json!({ "type": "NetworkUnavailable", "status": "True", "reason": "RouteCreated" });
     world.testbed.cluster.patch_status("Node", "", "n1", &json!({ "conditions": [lost] })).unwrap();
     world.until("off", |_| condition(&world.node("n1")) == ("False".to_owned(), "RoutesDisabled".to_owned())).await;

@@ -265,7 +265,7 @@ struct Told {
 impl Told {
     /// Out of the first whole line in the log about it.
     fn of(log: &str) -> Option<Self> {
-        let (_, rest) = log.split_once("the changed configuration is used from now on; ")?;
+        let (_, rest) = log.split_once("the changed configuration is in use; ")?;
         let line = rest.split_once('\n')?.0.split([' ', '"']).collect::<Vec<_>>().join(" ");
         let line = line.split(" hash").next()?;
         let mut told = Self::default();

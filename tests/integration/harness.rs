@@ -274,6 +274,11 @@ impl Ccm {
         self.port
     }
 
+    /// It was started with its health server on this port.
+    pub(crate) fn serve_at(&mut self, port: u16) {
+        self.port = port;
+    }
+
     /// A page of the health server: status and text; `None` if nobody answers.
     pub(crate) async fn page(&self, path: &str) -> Option<(u16, String)> {
         get(self.port, path).await

@@ -103,7 +103,7 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     let reviews = world.testbed.cluster.count("create", "tokenreviews");
     assert!((1..=8).contains(&reviews), "{reviews} questions");
 
-    // The key of another certificate is refused, and the one before goes on; a new pair is served at once.
+    // The key of another certificate is refused, and the previous one stays in use; a new pair is served at once.
     let before = std::fs::read_to_string(world.folder().join("tls.crt")).unwrap();
     let second = connector_of(certify(&world));
     let renewed = async || over_tls(&second, port, "/livez", "").await.is_some();

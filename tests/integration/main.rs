@@ -41,6 +41,7 @@ mod routes;
 mod secret_leaks;
 mod service_features;
 mod start_order;
+mod supervision;
 mod systemd;
 mod untrusted_input;
 mod zone_placement;

@@ -236,7 +236,7 @@ async fn the_check_is_left_alone_if_so_configured() {
     // The default switches it off; being switched on later is for nodes to come.
     world.rewrite(|text| text.replace("disable_source_dest_check = false\n", ""));
     ccm.signal("HUP");
-    world.until("the file is read", |_| ccm.log().contains("configuration is used from now on")).await;
+    world.until("the file is read", |_| ccm.log().contains("configuration is in use")).await;
     world.testbed.join(2);
     until_ready(&world, "node-2").await;
     assert_eq!(check_of(&world, 2), Some(false));

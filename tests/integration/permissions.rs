@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use alicloud_ccm::controllers::registry::CONTROLLERS;
 use serde_json::{Value, json};
 use sim::cluster::{Effect, Failure, Match, Version};
 use sim::testbed::{ACCESS_KEY, Testbed, instance};
@@ -142,13 +143,10 @@ async fn live(version: Version, controllers: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_configuration_lives_on_exactly_what_it_is_granted() {
-    tokio::join!(
-        live(Version::NEWEST, ALL),
-        live(Version::V1_11, ALL),
-        live(Version::NEWEST, &["node"]),
-        live(Version::NEWEST, &["route"]),
-        live(Version::NEWEST, &["service"]),
-    );
+    // Each row of the registry alone: what it calls and does not list is refused.
+    let names: Vec<&str> = CONTROLLERS.iter().map(|row| row.name()).collect();
+    let alone = futures::future::join_all(names.chunks(1).map(|name| live(Version::NEWEST, name)));
+    tokio::join!(live(Version::NEWEST, ALL), live(Version::V1_11, ALL), alone);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -180,7 +180,7 @@ async fn a_real_systemd_starts_reloads_watches_and_stops_it() {
     let errors = "journalctl --no-pager --output cat --unit alicloud-ccm --priority err";
     world
         .until_so("the refusal is an error in the journal", || async {
-            machine.must(errors).contains("the one before goes on")
+            machine.must(errors).contains("the previous one stays in use")
         })
         .await;
     machine.until("ActiveState", |text| text == "active").await;

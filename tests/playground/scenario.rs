@@ -156,7 +156,7 @@ async fn toggle_routes(testbed: &Testbed, config: &Path, log: &Path) -> Result<(
         routes_table(testbed);
         say(&format!("   node-2 says of its network: {}, {reason}", node_condition(testbed, "node-2")));
         let lines = std::fs::read_to_string(log).map_err(super::anything)?;
-        let line = lines.lines().rev().find(|line| line.contains("is used from now on"));
+        let line = lines.lines().rev().find(|line| line.contains("is in use"));
         say(&format!("   log: {}\n", line.and_then(|line| line.split_once("now on; ")).map_or("", |(_, what)| what)));
     }
     forget(testbed);
@@ -165,7 +165,7 @@ async fn toggle_routes(testbed: &Testbed, config: &Path, log: &Path) -> Result<(
 
 /// How many edits the log tells of.
 fn told(log: &Path) -> usize {
-    std::fs::read_to_string(log).unwrap_or_default().matches("is used from now on").count()
+    std::fs::read_to_string(log).unwrap_or_default().matches("is in use").count()
 }
 
 /// Replaces a file as editors do, and keeps it readable for its owner only.
