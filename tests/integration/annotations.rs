@@ -1,4 +1,4 @@
-//! Every annotation, set, changed and taken away, as seen in the cloud.
+//! Every annotation, set, changed and removed, and its effect in the cloud.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -51,7 +51,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("type", "plan::clb::tests::wanted::which_services_are_handled"),
     ("tunnel-type", "plan::clb::tests::wanted::which_services_are_handled"),
     ("id", "golden case reuse-plain"),
-    ("manage", "service_features::edits_of_others_are_repaired_where_we_manage_and_told_by_name"),
+    ("manage", "service_features::edits_of_others_are_repaired_where_managed_and_reported_by_name"),
     ("force-override-listeners", "golden case reuse-override"),
     ("preserve-lb-on-delete", "golden case preserve"),
     ("external-ip-type", "annotations::elastic_addresses_are_published"),
@@ -442,7 +442,7 @@ impl Subject {
         }
     }
 
-    /// What is not as it should be after a step.
+    /// What is out of sync after a step.
     fn wrong(&self, world: &World, step: usize) -> Vec<String> {
         let expected = |row: &Row| [row.set.1, row.changed.1, row.gone][step];
         self.rows
@@ -483,16 +483,16 @@ async fn every_annotation_does_what_the_page_says() {
             }
             assert!(began.elapsed() < PATIENCE, "{}\n{}", wrong().join("\n"), world.logs());
         }
-        // What cannot be changed is told, by its key.
+        // What cannot be changed is reported, by its key.
         for subject in SUBJECTS.iter().filter(|subject| step == 1 && subject.name.starts_with("fixed")) {
-            let told = world.events("Service", subject.name);
+            let reported = world.events("Service", subject.name);
             for row in subject.rows {
                 // A vSwitch is looked at only when the load balancer is made, which is no failure.
                 let how = if row.key == "vswitch-id" { "LoadBalancerSettings" } else { "SyncLoadBalancerFailed" };
                 let tells = |(kind, reason, message): &(String, String, String)| {
                     kind == "Warning" && reason == how && message.contains(row.key) && message.contains(row.changed.0)
                 };
-                assert!(told.iter().any(tells), "{}: {told:?}", row.key);
+                assert!(reported.iter().any(tells), "{}: {reported:?}", row.key);
             }
         }
     }
@@ -546,7 +546,7 @@ async fn elastic_addresses_are_published() {
     world.until("its own address is published", |_| address() == own).await;
     annotate(json!("eip"));
     world
-        .until("the lack of an elastic address is told", |_| {
+        .until("the lack of an elastic address is reported", |_| {
             world.events("Service", "eip").iter().any(|(_, reason, _)| reason == "FailedSetEIPAddress")
         })
         .await;

@@ -1,4 +1,4 @@
-//! When everything seems to be gone at once, it is the view that is wrong: nothing is removed, and somebody is told.
+//! When everything seems to be gone at once, nothing is removed, and the withheld steps are reported.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ fn everybody_unreachable(testbed: &Testbed) {
 /// An alarm that must stand: the controller and the reason of the event.
 type Expected = (&'static str, &'static str);
 
-/// Watches for long that nothing shrinks while the product runs, and that each alarm is told as event, in the metric and on
+/// Watches for long that nothing shrinks while the product runs, and that each alarm is reported as event, in the metric and on
 /// the page of readiness; returns it still running.
 async fn nothing_shrinks(world: &World, what: &str, alarms: &[Expected]) -> Ccm {
     let before = held(&world.testbed);
@@ -79,20 +79,20 @@ async fn watch(world: &World, ccm: &Ccm, what: &str, before: (usize, Vec<usize>,
                 let line = |line: &str| line.starts_with(&format!("[!]{controller} ")) && line.contains(reason);
                 let none = format!("alicloud_ccm_held_back{{controller=\"{controller}\"}} 0");
                 let counted = metrics.contains("alicloud_ccm_held_back{controller") && !metrics.contains(&none);
-                !(status == 200 && ready.lines().any(line) && counted && told(world, reason))
+                !(status == 200 && ready.lines().any(line) && counted && reported(world, reason))
             });
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let page = ccm.page("/readyz").await;
-    assert_eq!(missing, [], "{what}: not told within {} s; {page:?}\n{}", WATCHED.as_secs(), ccm.log());
+    assert_eq!(missing, [], "{what}: not reported within {} s; {page:?}\n{}", WATCHED.as_secs(), ccm.log());
 }
 
-fn told(world: &World, reason: &str) -> bool {
+fn reported(world: &World, reason: &str) -> bool {
     world.testbed.cluster.list("Event").iter().any(|event| event["reason"] == reason)
 }
 
-/// Waits until nothing is held back any more.
+/// Waits until nothing is withheld any more.
 async fn over(ccm: &Ccm) {
     ccm.until_page("/readyz", |_, text| !text.contains("withholds")).await;
 }
@@ -122,7 +122,7 @@ async fn cut_by_permissions(base: &World) {
     });
     let alarms = [("node", "InstancesNotShown"), ("node", "NodeRemovalHeldBack")];
     let ccm = nothing_shrinks(&world, "rights to list are missing", &alarms).await;
-    assert!(told(&world, "SyncLoadBalancerFailed"), "{}", ccm.log());
+    assert!(reported(&world, "SyncLoadBalancerFailed"), "{}", ccm.log());
     assert_eq!(marked(&world.testbed), 1, "nothing is made beside it\n{}", ccm.log());
 }
 
@@ -251,7 +251,7 @@ async fn restored_from_a_backup(base: &World) {
     over(&ccm).await;
 }
 
-/// A copy that starts after the restore has seen nothing of what was before.
+/// A replica that starts after the restore has seen nothing of what was before.
 async fn started_after_a_restore(base: &World) {
     let world = fork(base, "").await;
     world.testbed.cluster.delete("Node", "", "node-3").unwrap();
@@ -286,7 +286,7 @@ async fn whatever_seems_to_be_gone_nothing_is_removed() {
     while let Some(ended) = causes.join_next().await {
         failed += usize::from(ended.is_err());
     }
-    assert_eq!(failed, 0, "causes for which something was removed, or not told");
+    assert_eq!(failed, 0, "causes for which something was removed, or not reported");
     Row {
         tried: "everything, or a part, seems to be gone: empty lists, missing permissions, another account, a wrong VPC, all nodes unready, an API server without nodes, Services or endpoints, or restored from a backup",
         test: "blast_radius",

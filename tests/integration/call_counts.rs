@@ -1,5 +1,4 @@
-//! How many calls common operations cost. [`OPERATIONS`] is what is promised, `docs/calls.md` is how people read it, and
-//! the scenarios show that it is so.
+//! Cloud calls of common operations. [`OPERATIONS`] is the table of `docs/calls.md`; the scenarios measure it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -358,10 +357,10 @@ async fn finish(world: &World, ccm: Ccm) {
 /// The table as people read it.
 fn page() -> String {
     let mut page = String::from(
-        "# What operations cost
+        "# Cloud calls of common operations
 
-How many calls to Alibaba Cloud common operations take, in a VPC with one route table, with the defaults of the
-configuration apart from shorter times. The test `call_counts` measures this table between the binary and the simulated cloud.
+The number of calls to Alibaba Cloud, in a VPC with one route table, with the default configuration apart from shorter times. The
+test `call_counts` measures this table between the binary and the simulated cloud.
 
 | Operation | Reads | Writes |
 |---|---|---|
@@ -377,13 +376,13 @@ configuration apart from shorter times. The test `call_counts` measures this tab
     }
     page.push_str(
         "
-Instances are asked about in batches of 100, route entries are written in batches of 50 and backends in batches of 40. Route
-tables are read when a leader begins, every `route.period`, two seconds after entries were made, and before anything is removed
-or told; entries are made on what was read before, unless that was five minutes ago or something was refused since. A load
-balancer is read whole when a leader begins, and once more half a minute after a creation whose answer was lost, or that a list
-was late to show; after that, a change reads only what it needs. Every `service.drift_check`, lists confirm all load balancers,
-with up to 100 of them, or of their listeners, in one call; server groups, which no list shows, are read in turn, with up to
-`service.drift_reads` calls an hour. While nothing changes, nothing is written to the API server but the lease.
+Batches have up to 100 instances, 50 route entries or 40 backends. A new leader reads the route tables; it reads them again every
+`route.period`, two seconds after it created entries, and before it removes or reports anything. Entries are created from the last
+read, unless that is five minutes old or the cloud rejected a call since. A new leader reads each load balancer whole, and once
+more 30 s after a creation whose answer was lost or that a list did not show; later changes read only what they need. Every
+`service.drift_check`, lists confirm all load balancers, with up to 100 of them, or of their listeners, in one call; server groups,
+which no list shows, are read in turn, with up to `service.drift_reads` calls an hour. While nothing changes, only the lease is
+written to the API server.
 ",
     );
     page

@@ -1,4 +1,4 @@
-//! What changes cost: counted in calls, which do not depend on the machine.
+//! Cloud calls for many nodes and Services, which do not depend on the machine.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};

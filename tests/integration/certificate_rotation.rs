@@ -1,4 +1,4 @@
-//! Certificates that are changed on disk while the process runs: it outlives all of them.
+//! Certificates, authorities and tokens that are replaced on disk while the process runs.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What was promised about load balancers, point by point, and the tests that hold each. A test that is renamed or goes
-//! away is missed here.
+//! Requirements on load balancers, point by point, and the tests of each. These tests fail when one of those is renamed or
+//! removed.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ const CHECKS: &[(&str, &[&str])] = &[
         "2: an empty current key wins over the legacy one",
         &["plan::clb::annotations::tests::the_current_prefix_wins_whenever_it_is_present", "golden case legacy-prefix"],
     ),
-    ("3: marks of listeners and groups are told apart", &["plan::service::ownership::tests::marks_are_recognised"]),
+    ("3: marks of listeners and groups are distinguished", &["plan::service::ownership::tests::marks_are_recognised"]),
     (
         "4: pods share a weight, or have the default one each",
         &["plan::clb::tests::wanted::weights_of_pods", "golden case default-weight"],
@@ -74,7 +74,7 @@ const CHECKS: &[(&str, &[&str])] = &[
     (
         "15: a pod without interface: nothing is removed, and its condition says so",
         &[
-            "service_features::pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up",
+            "service_features::pods_are_looked_up_in_batches_and_one_without_interface_delays_no_other",
             "plan::clb::tests::changes::a_pod_without_interface_holds_removals_back",
         ],
     ),
@@ -86,13 +86,10 @@ const CHECKS: &[(&str, &[&str])] = &[
         "17: a Service that becomes another type loses its load balancer, labels, status and finalizer",
         &[
             "golden case type-to-clusterip",
-            "service_features::a_service_that_becomes_a_cluster_ip_is_told_what_keeps_its_load_balancer",
+            "service_features::a_service_that_becomes_a_cluster_ip_reports_what_keeps_its_load_balancer",
         ],
     ),
-    (
-        "18: a lost tag is put back on what the name finds",
-        &["service_features::marks_that_somebody_removed_are_put_back"],
-    ),
+    ("18: a lost tag is put back on what the name finds", &["service_features::removed_marks_are_restored"]),
     (
         "19: the type of the address cannot be changed",
         &[

@@ -1,4 +1,4 @@
-//! Each command of the binary, as a person at a terminal meets it.
+//! Each command of the binary: output and exit code.
 
 use std::process::Output;
 
@@ -44,7 +44,7 @@ fn assert_all_problems(text: &str) {
 }
 
 #[tokio::test]
-async fn check_tells_every_problem_with_its_place() {
+async fn check_prints_every_problem_with_its_place() {
     let world = World::new(ALL, "").await;
     let good = world.run(&["check"]).await;
     assert_eq!((good.status.code(), err(&good)), (Some(0), String::new()));
@@ -87,7 +87,7 @@ async fn run_with_a_broken_file_starts_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_tells_what_a_run_would_do_and_writes_nothing() {
+async fn plan_prints_what_a_run_would_do_and_writes_nothing() {
     let world = World::new(ALL, "").await;
     world.testbed.join(1);
     world.testbed.expose("web", &[80], &["node-1"], &[]);
@@ -188,7 +188,7 @@ async fn what_the_binary_prints_of_itself_is_what_is_committed() {
 }
 
 #[tokio::test]
-async fn a_wrong_command_line_is_told_apart_from_a_wrong_file() {
+async fn a_wrong_command_line_and_a_wrong_file_have_different_exit_codes() {
     let world = World::new(ALL, "").await;
     for arguments in [&["plna"][..], &["plan", "web"], &["plan", "--output", "yaml"], &["run", "--region", "x"]] {
         let output = world.run(arguments).await;

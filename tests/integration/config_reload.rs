@@ -17,12 +17,12 @@ use sim::testbed::{ROUTE_TABLE, Testbed, instance};
 use crate::harness::{ALL, Ccm, HASTE, PATIENCE, World, address, free_port, get, is_ready};
 
 /// Such as `is in use`, so many times.
-fn told(ccm: &Ccm, text: &str) -> usize {
+fn reported(ccm: &Ccm, text: &str) -> usize {
     ccm.log().matches(text).count()
 }
 
 async fn until_told(world: &World, ccm: &Ccm, text: &str, times: usize) {
-    world.until(&format!("{text:?} is logged {times} times"), |_| told(ccm, text) >= times).await;
+    world.until(&format!("{text:?} is logged {times} times"), |_| reported(ccm, text) >= times).await;
 }
 
 async fn metric(port: u16, line: &str) -> bool {
@@ -42,7 +42,7 @@ fn condition(node: &Value) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_outcome_is_told_in_every_place() {
+async fn each_reload_outcome_is_reported_in_every_place() {
     let world = World::new(&["node"], HASTE).await;
     let port = world.serve_health();
     let ccm = world.start_with(&[], &[("POD_NAME", "ccm-0"), ("POD_NAMESPACE", "kube-system"), ("POD_UID", "1-2-3")]);
@@ -105,7 +105,7 @@ async fn without_a_pod_the_node_of_this_machine_gets_the_event() {
     world.until("an event", |_| world.events("Node", "node-1").iter().any(has)).await;
 }
 
-/// One key of each class, and that nobody else notices.
+/// One key of each class, and that no other job notices.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_class_of_keys_takes_effect_in_the_running_process() {
     let world = World::new(&["node", "service"], HASTE).await;
@@ -156,8 +156,8 @@ async fn every_class_of_keys_takes_effect_in_the_running_process() {
     change("qps = 1000.0", "qps = 900.0").await;
     // A period.
     change("period = \"10s\"", "period = \"11s\"").await;
-    assert_eq!((told(&ccm, "started job="), told(&ccm, "stopped job=")), (3, 0), "{}", ccm.log());
-    assert_eq!(told(&ccm, "starting anew"), 0);
+    assert_eq!((reported(&ccm, "started job="), reported(&ccm, "stopped job=")), (3, 0), "{}", ccm.log());
+    assert_eq!(reported(&ccm, "starting anew"), 0);
 
     // Certificates and tokens of the kubeconfig are re-read.
     world.testbed.cluster.admit("second", "ccm");
@@ -166,7 +166,7 @@ async fn every_class_of_keys_takes_effect_in_the_running_process() {
     world.testbed.cluster.revoke("first");
     world.testbed.join(3);
     world.until("the new token is used", |_| is_ready(&world.node("node-3"))).await;
-    assert_eq!(told(&ccm, "starting anew"), 0);
+    assert_eq!(reported(&ccm, "starting anew"), 0);
 
     // The place: everything behind the health server starts anew, in the same process.
     change("region = \"cn-hangzhou\"", "region = \"cn-hangzhou\"\nzone_id = \"cn-hangzhou-j\"").await;
@@ -241,14 +241,14 @@ async fn a_hundred_toggles_of_routes_over_five_hundred_nodes_end_right() {
     world.edit(|text| text.replace(off, on));
     until_told(&world, &ccm, "is in use", 101).await;
     world.until("on", |testbed| routes(testbed) == NODES && all_say(&world, "False", &["RouteCreated"])).await;
-    // The controller is told that a node has lost its network, and routes are switched off before it can say otherwise.
+    // A node loses its network, and routes are switched off before the controller can change the condition.
     world.edit(|text| text.replace(on, off));
     until_told(&world, &ccm, "is in use", 102).await;
     let lost = json!({ "type": "NetworkUnavailable", "status": "True", "reason": "RouteCreated" });
     world.testbed.cluster.patch_status("Node", "", "n1", &json!({ "conditions": [lost] })).unwrap();
     world.until("off", |_| condition(&world.node("n1")) == ("False".to_owned(), "RoutesDisabled".to_owned())).await;
     assert_eq!(routes(&world.testbed), NODES);
-    assert_eq!(told(&ccm, "stopped job=node"), 0, "the other controller does not notice");
+    assert_eq!(reported(&ccm, "stopped job=node"), 0, "the other controller does not notice");
     assert!(ccm.stop().await.success());
 }
 

@@ -1,4 +1,4 @@
-//! Every key of the file changes while the process runs: it is used from then on, by whom it concerns, and nobody else
+//! Every key of the file changes while the process runs: it is used from then on, by whom it concerns, and no other job
 //! notices.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -253,7 +253,7 @@ fn row_of(key: &str, live: &Live) -> Row {
 /// Another access key of the account.
 const SECOND: (&str, &str) = ("LTAIsecond", "second-secret");
 
-/// What is told of a changed file.
+/// The report of a changed file.
 #[derive(Debug, Default)]
 struct Told {
     changed: BTreeSet<String>,
@@ -268,19 +268,19 @@ impl Told {
         let (_, rest) = log.split_once("the changed configuration is in use; ")?;
         let line = rest.split_once('\n')?.0.split([' ', '"']).collect::<Vec<_>>().join(" ");
         let line = line.split(" hash").next()?;
-        let mut told = Self::default();
+        let mut reported = Self::default();
         for part in line.split("; ") {
             let (verb, names) = part.split_once(": ").unwrap_or((part, ""));
             let names = names.split(", ").map(|name| name.trim_matches([',', ' ']).to_owned()).collect();
             match verb {
-                "changed" => told.changed = names,
-                "started" => told.started = names,
-                "stopped" => told.stopped = names,
-                "restarted" => told.restarted = names,
+                "changed" => reported.changed = names,
+                "started" => reported.started = names,
+                "stopped" => reported.stopped = names,
+                "restarted" => reported.restarted = names,
                 other => assert_eq!(other, "only the text of the file changed"),
             }
         }
-        Some(told)
+        Some(reported)
     }
 }
 
@@ -362,7 +362,7 @@ impl Live {
         Self { world, ccm, gates, port, serving, server, account, settings, jobs, nodes }
     }
 
-    /// Writes the file and waits until it is used; gives what is told of it.
+    /// Writes the file and waits until it is used; gives what is reported of it.
     async fn write(&mut self) -> Told {
         let text: String = self.settings.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
         let logged = self.ccm.log().len();
@@ -370,12 +370,12 @@ impl Live {
         let unquoted = |key: &str| self.settings.get(key).map(|value| value.trim_matches('"'));
         let port = unquoted("server.port").unwrap().parse().unwrap();
         self.serving = (unquoted("server.address").unwrap_or("127.0.0.1").to_owned(), port);
-        let told = || Told::of(&self.ccm.log()[logged..]);
-        self.world.until(&format!("the file is used: {:?}", self.settings), |_| told().is_some()).await;
-        let told = told().unwrap();
-        self.jobs.0 += told.started.len() + told.restarted.len();
-        self.jobs.1 += told.stopped.len() + told.restarted.len();
-        told
+        let reported = || Told::of(&self.ccm.log()[logged..]);
+        self.world.until(&format!("the file is used: {:?}", self.settings), |_| reported().is_some()).await;
+        let reported = reported().unwrap();
+        self.jobs.0 += reported.started.len() + reported.restarted.len();
+        self.jobs.1 += reported.stopped.len() + reported.restarted.len();
+        reported
     }
 
     fn set(&mut self, key: &str, value: Option<String>) {
@@ -419,13 +419,13 @@ impl Live {
         let last = self.write().await;
 
         let row = effect_of(key).unwrap();
-        let told: BTreeSet<_> = names
+        let reported: BTreeSet<_> = names
             .into_iter()
             // It says only what is acceptable.
             .filter(|name| *name != "cloud.credentials.allow_readable_files")
             .map(|name| if CREDENTIALS(name) { "cloud.credentials" } else { name })
             .collect();
-        assert_eq!(last.changed.iter().map(String::as_str).collect::<BTreeSet<_>>(), told, "{key}: {last:?}");
+        assert_eq!(last.changed.iter().map(String::as_str).collect::<BTreeSet<_>>(), reported, "{key}: {last:?}");
         assert_eq!(!last.restarted.is_empty(), row.takes == Takes::Reconnects, "{key}: {last:?}");
         let changes = !last.started.is_empty() || !last.stopped.is_empty();
         assert_eq!(changes, row.takes == Takes::StartsAndStops, "{key}: {last:?}");
@@ -467,8 +467,8 @@ impl Live {
             }
             Seen::Event(text) => {
                 let name = self.happen(After::Service).await;
-                let told = || world.events("Service", &name).iter().any(|event| event.2.contains(text));
-                world.until(&what, |_| told()).await;
+                let reported = || world.events("Service", &name).iter().any(|event| event.2.contains(text));
+                world.until(&what, |_| reported()).await;
             }
             Seen::Node(text) => world.until(&what, |_| world.node("node-2").to_string().contains(text)).await,
             Seen::Answers(path, status) => {
@@ -498,7 +498,7 @@ impl Live {
         let log = || self.ccm.log();
         let jobs = || (log().matches("started job=").count(), log().matches("stopped job=").count());
         self.world.until(&format!("{key}: {:?} jobs started and stopped", self.jobs), |_| jobs() >= self.jobs).await;
-        assert_eq!(jobs(), self.jobs, "{key}: nobody else\n{}", log());
+        assert_eq!(jobs(), self.jobs, "{key}: no other job\n{}", log());
     }
 }
 

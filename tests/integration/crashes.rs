@@ -1,11 +1,10 @@
-//! Killed at every write to either world, the product ends up where it would have ended up anyway.
+//! A process that is killed at any write to the cluster or the cloud leads to the same end state as one that is not.
 //!
-//! The writes are found by running a scenario undisturbed and reading what both worlds were asked. Then, for each of them,
-//! both worlds are copied as they were at the start, the process is killed around that write, and a new one is started, or
-//! another copy takes over.
+//! An undisturbed run of a scenario finds the writes. Then, for each of them, the test forks both worlds as they were at the
+//! start, kills the process around that write, and starts a new one, or another replica takes over.
 //!
-//! In process, on a clock that jumps, every planned crash happens, exactly so each time. The binary is killed by the real
-//! signal at the same writes; one that it does not come to is tried again with other timing.
+//! In process, on a simulated clock, every planned crash happens, in the same way each time. SIGKILL ends the binary at the
+//! same writes; one that it does not reach is repeated with other timing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ use crate::in_process::{Product, on_a_clock_of_its_own};
 const AT_ONCE: usize = 24;
 /// How much longer a request that outlives its process is on its way.
 const STRAGGLES: Duration = Duration::from_millis(400);
-/// How much later than the first the second copy is started.
+/// How much later than the first the second replica is started.
 const HEAD_START: Duration = Duration::from_millis(300);
 /// How long a request to the cloud and one to the API server take, in milliseconds, when a crash of the binary is tried for
 /// the first time and again: whether some writes come depends on who is faster.
@@ -62,7 +61,7 @@ impl Write {
         matches!(self, Self::Cluster { target, .. } if target == EVENTS)
     }
 
-    /// How many writes of a kind are told apart.
+    /// How many writes of a kind are distinguished.
     fn most(&self) -> usize {
         match self {
             Self::Cluster { target, .. } if target == EVENTS => 1,
@@ -192,16 +191,16 @@ async fn still(testbed: &Testbed, long: Duration) {
     }
 }
 
-/// How many copies of the product there are.
+/// How many replicas of the product there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Copies {
+enum Replicas {
     /// One, without a lease, so that a new one works at once.
     One,
     /// Two that take turns; nobody starts the one again that dies.
     Two,
 }
 
-impl Copies {
+impl Replicas {
     fn more(self) -> String {
         match self {
             // Without a lease nobody waits for what a dead one has sent, and no comparison finds what came of it.
@@ -215,9 +214,9 @@ impl Copies {
 
 /// What users, machines and people have done when the process starts.
 #[derive(Clone, Copy)]
-struct Story {
+struct Plot {
     name: &'static str,
-    copies: Copies,
+    replicas: Replicas,
     /// The product brings this about first.
     before: fn(&Testbed),
     change: fn(&Testbed),
@@ -225,7 +224,7 @@ struct Story {
 
 /// Both worlds as they are when the process starts, and how they look when it is done.
 struct Scenario {
-    story: Story,
+    story: Plot,
     start: Testbed,
     foreign: Foreign,
     end: Value,
@@ -267,10 +266,10 @@ fn sites(testbed: &Testbed, (cloud, cluster): (usize, usize), killed: Option<&Wr
 
 impl Scenario {
     /// Lets the product bring about what comes before, then makes the change and runs it once undisturbed.
-    async fn new<H: Host>(story: Story) -> Self {
-        let Story { name, copies, before, change } = story;
+    async fn new<H: Host>(story: Plot) -> Self {
+        let Plot { name, replicas, before, change } = story;
         let [first, undisturbed, _] = H::STILL;
-        let host = H::of(Testbed::open(Version::NEWEST).await.unwrap(), &Copies::One.more());
+        let host = H::of(Testbed::open(Version::NEWEST).await.unwrap(), &Replicas::One.more());
         before(host.testbed());
         let foreign = Foreign::settle(host.testbed(), &["web", "shop"]);
         let process = host.begin();
@@ -280,7 +279,7 @@ impl Scenario {
         let foreign = foreign.look_again(host.testbed());
         let start = host.testbed().fork().await.unwrap();
 
-        let host = H::of(start.fork().await.unwrap(), &copies.more());
+        let host = H::of(start.fork().await.unwrap(), &replicas.more());
         let _process = host.begin();
         still(host.testbed(), undisturbed).await;
         let sites = sites(host.testbed(), (0, 0), None);
@@ -293,8 +292,8 @@ impl Scenario {
     /// Kills the process at each of these in turn, and looks whether all is well in the end. `timing` is how long requests
     /// take, if not as long as usual.
     async fn crash<H: Host>(&self, at: &[(Site, Death)], timing: Option<(u64, u64)>) -> Result<Crashed, String> {
-        let Story { name, copies, .. } = self.story;
-        let host = H::of(self.start.fork().await.unwrap(), &copies.more());
+        let Plot { name, replicas, .. } = self.story;
+        let host = H::of(self.start.fork().await.unwrap(), &replicas.more());
         let testbed = host.testbed();
         if let Some((cloud, cluster)) = timing {
             testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(cloud));
@@ -305,7 +304,7 @@ impl Scenario {
         for (site, death) in at {
             let mut held = hold(testbed, site, death.moment());
             let process = standby.take().unwrap_or_else(|| host.begin());
-            if copies == Copies::Two {
+            if replicas == Replicas::Two {
                 tokio::time::sleep(HEAD_START).await;
                 standby = Some(host.begin());
             }
@@ -452,48 +451,48 @@ fn change_everything(testbed: &Testbed) {
 }
 
 /// Everything that the product does, each begun at an empty or a settled place.
-const STORIES: [Story; 9] = [
-    Story {
+const PLOTS: [Plot; 9] = [
+    Plot {
         name: "a node joins",
-        copies: Copies::One,
+        replicas: Replicas::One,
         before: |testbed| nodes(testbed, 1),
         change: |testbed| drop(testbed.join(2)),
     },
     MADE,
-    Story { name: "a Service changes in everything", copies: Copies::One, before: web, change: change_everything },
-    Story {
+    Plot { name: "a Service changes in everything", replicas: Replicas::One, before: web, change: change_everything },
+    Plot {
         name: "a Service uses a person's load balancer",
-        copies: Copies::One,
+        replicas: Replicas::One,
         before: |testbed| nodes(testbed, 2),
         change: reusing,
     },
-    Story {
+    Plot {
         name: "a Service leaves a person's load balancer",
-        copies: Copies::One,
+        replicas: Replicas::One,
         before: |testbed| {
             nodes(testbed, 2);
             reusing(testbed);
         },
         change: |testbed| testbed.cluster.delete("Service", "default", "shop").unwrap(),
     },
-    Story {
+    Plot {
         name: "a Service is deleted",
-        copies: Copies::One,
+        replicas: Replicas::One,
         before: web,
         change: |testbed| testbed.cluster.delete("Service", "default", "web").unwrap(),
     },
-    Story {
+    Plot {
         name: "a Service becomes a ClusterIP",
-        copies: Copies::One,
+        replicas: Replicas::One,
         before: web,
         change: |testbed| {
             let patch = json!({"spec": {"type": "ClusterIP"}});
             testbed.cluster.patch("Service", "default", "web", &patch).unwrap();
         },
     },
-    Story {
+    Plot {
         name: "a node leaves",
-        copies: Copies::One,
+        replicas: Replicas::One,
         before: |testbed| {
             nodes(testbed, 3);
             testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
@@ -503,12 +502,12 @@ const STORIES: [Story; 9] = [
             testbed.cluster.set_ready("node-3", "Unknown").unwrap();
         },
     },
-    Story { name: "another copy takes over", copies: Copies::Two, ..MADE },
+    Plot { name: "another replica takes over", replicas: Replicas::Two, ..MADE },
 ];
 
-const MADE: Story = Story {
+const MADE: Plot = Plot {
     name: "a Service with two ports",
-    copies: Copies::One,
+    replicas: Replicas::One,
     before: |testbed| nodes(testbed, 2),
     change: two_ports,
 };
@@ -552,13 +551,13 @@ fn judged(planned: &[Planned], outcomes: Vec<Result<bool, String>>) -> Vec<Strin
     missed
 }
 
-async fn scenarios_inside(stories: &'static [Story]) -> Vec<Arc<Scenario>> {
-    inside(stories.len(), |index| Arc::new(on_a_clock_of_its_own(0, Scenario::new::<Inside>(stories[index])).0)).await
+async fn scenarios_inside(plots: &'static [Plot]) -> Vec<Arc<Scenario>> {
+    inside(plots.len(), |index| Arc::new(on_a_clock_of_its_own(0, Scenario::new::<Inside>(plots[index])).0)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_every_write_it_ends_where_it_would_have() {
-    let scenarios = scenarios_inside(&STORIES).await;
+    let scenarios = scenarios_inside(&PLOTS).await;
     assert_eq!(scenarios.iter().find(|it| it.story.name == MADE.name).map(|it| marked(&it.start)), Some(0));
     let planned = Arc::new(every_write(scenarios.iter().map(|scenario| (scenario, &scenario.sites))));
     let crashes = planned.clone();
@@ -583,7 +582,7 @@ async fn killed_at_every_write_it_ends_where_it_would_have() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_twice_while_a_load_balancer_is_made_there_is_one() {
-    static STORY: [Story; 1] = [MADE];
+    static STORY: [Plot; 1] = [MADE];
     let scenario = scenarios_inside(&STORY).await.remove(0);
     // An event is written by itself; what comes after it is what comes without it.
     let first: Vec<_> = scenario
@@ -619,9 +618,9 @@ async fn killed_twice_while_a_load_balancer_is_made_there_is_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_binary_killed_at_every_write_ends_where_it_would_have() {
     // In process, the same writes are found each time; the binary has to come to every one of them.
-    let inside = scenarios_inside(&STORIES).await;
+    let inside = scenarios_inside(&PLOTS).await;
     let mut scenarios = JoinSet::new();
-    for (index, story) in STORIES.into_iter().enumerate() {
+    for (index, story) in PLOTS.into_iter().enumerate() {
         scenarios.spawn(async move { (index, Scenario::new::<World>(story).await) });
     }
     let mut scenarios = scenarios.join_all().await;
@@ -651,7 +650,7 @@ async fn the_binary_killed_at_every_write_ends_where_it_would_have() {
         tried: "the binary killed by SIGKILL at every write that it makes",
         test: "crashes::the_binary_killed_at_every_write_ends_where_it_would_have",
         numbers: vec![
-            ("scenarios", STORIES.len()),
+            ("scenarios", PLOTS.len()),
             ("sites", planned.len() / Death::ALL.len()),
             ("crashes", planned.len()),
         ],

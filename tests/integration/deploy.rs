@@ -1,4 +1,4 @@
-//! The manifests are what the program, and the documents, say that they are.
+//! The manifests agree with the program, with each other and with the documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt;
@@ -225,7 +225,7 @@ fn pods_of_a_cluster_come_up_on_a_master_that_is_not_initialised() {
     }
     let deployment = yaml("overlays/deployment/deployment.yaml").remove(0);
     assert_eq!(deployment["spec"]["replicas"], 2);
-    // The port is the host's: two copies on one machine, or a new one before the old one has gone, could not start.
+    // The port is the host's: two replicas on one machine, or a new one before the old one has gone, could not start.
     let anti = &deployment["spec"]["template"]["spec"]["affinity"]["podAntiAffinity"];
     assert_eq!(anti["requiredDuringSchedulingIgnoredDuringExecution"][0]["topologyKey"], "kubernetes.io/hostname");
     assert_eq!(deployment["spec"]["strategy"]["rollingUpdate"], json!({ "maxSurge": 0, "maxUnavailable": 1 }));

@@ -1,4 +1,4 @@
-//! What must be true of both worlds at the end, whatever happened in between; and the table of what was tried.
+//! The state that both worlds must have at the end of a test, and the table of test results in `docs/safety.md`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -283,7 +283,7 @@ pub(crate) struct Row {
     pub(crate) test: &'static str,
     /// Numbers, as (what, how many).
     pub(crate) numbers: Vec<(&'static str, usize)>,
-    /// Things lost, doubled, left behind, or changed although they are somebody else's.
+    /// Things lost, doubled, left behind, or changed although they are foreign.
     pub(crate) lost: usize,
 }
 
@@ -329,10 +329,10 @@ impl Row {
             rest = rest.strip_prefix(if index == 0 { "" } else { ", " }).unwrap_or_default();
             let floor = AT_LEAST.contains(what);
             rest = rest.strip_prefix(if floor { "at least " } else { "" }).unwrap_or_default();
-            let Some((told, after)) = rest.split_once(' ') else { return false };
-            let told = told.parse::<usize>().unwrap_or(usize::MAX);
+            let Some((reported, after)) = rest.split_once(' ') else { return false };
+            let reported = reported.parse::<usize>().unwrap_or(usize::MAX);
             let Some(after) = after.strip_prefix(what) else { return false };
-            if told > *many || told != *many && !floor {
+            if reported > *many || reported != *many && !floor {
                 return false;
             }
             rest = after;
@@ -370,7 +370,7 @@ fn every_row_is_written_by_a_test_that_exists() {
 }
 
 #[test]
-fn a_row_is_told_by_its_own_text_and_by_no_other() {
+fn a_row_matches_its_own_text_and_no_other() {
     let row = Row { tried: "this", test: "a::b", numbers: vec![("seeds", 50), (AT_LEAST[0], 2893)], lost: 0 };
     let text = format!("| this | {}{}", row.numbers(), row.end());
     assert_eq!(

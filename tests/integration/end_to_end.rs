@@ -1,4 +1,4 @@
-//! What an operator sees from the first node to the last Service.
+//! The whole life of a cluster: from the first node to the last Service.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use sim::testbed::instance;
 use crate::harness::{ALL, HASTE, World, address, is_ready};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_a_service_a_loss_and_nothing_left() {
+async fn from_the_first_node_to_the_last_service_nothing_is_left_behind() {
     let world = World::new(ALL, HASTE).await;
     let ccm = world.start();
     let nodes: Vec<String> = (1..=3).map(|number| world.testbed.join(number)).collect();

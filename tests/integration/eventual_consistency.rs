@@ -1,5 +1,5 @@
-//! What was made a moment ago is not listed yet: it is made once all the same, or what was made twice goes soon. Nothing here is
-//! healed by the comparison that comes from time to time: it is off.
+//! Lists of the cloud that do not show new objects yet: nothing is created twice, or the duplicate is removed soon. The drift
+//! check is off, so that it repairs nothing here.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ fn a_load_balancer_that_we_made_is_known_although_no_list_shows_it() {
 }
 
 #[test]
-fn a_listener_that_shows_up_when_nobody_wants_it_any_more_goes() {
+fn a_late_listener_that_no_service_wants_is_removed() {
     on_a_clock_of_its_own(0, async {
         let testbed = testbed().await;
         testbed.cloud.faults().script("CreateLoadBalancerTCPListener", Fault::LostAndHidden(1));
@@ -138,7 +138,7 @@ fn a_listener_that_shows_up_when_nobody_wants_it_any_more_goes() {
 }
 
 #[test]
-fn what_a_copy_made_that_was_killed_does_not_stay_beside_what_the_next_one_makes() {
+fn what_a_killed_replica_created_is_no_duplicate_later() {
     on_a_clock_of_its_own(0, async {
         let testbed = testbed().await;
         testbed.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(1));

@@ -1,8 +1,7 @@
-//! What the official controller did with a set of Services, done again by the real binary.
+//! Recordings of the official controller, compared with the real binary.
 //!
-//! Each file in `tests/golden` is one case: a Service and its endpoints, step by step, and what came of it. Whatever
-//! comes out differently here is listed in [`differences`], with the reason; the list is also the page
-//! `docs/differences.md`. Anything else that differs fails.
+//! Each file in `tests/golden` is one case: a Service and its endpoints, step by step, and the result. [`differences`] lists
+//! the intended differences with their reasons, which is also the page `docs/differences.md`. Any other difference fails.
 
 mod differences;
 

@@ -1,4 +1,4 @@
-//! Two worlds on loopback and the binary between them.
+//! A simulated cluster and cloud on loopback, and the binary between them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -93,7 +93,7 @@ impl World {
         library
     }
 
-    /// Starts the binary with another configuration file out of a script that may mount what it likes: nobody else sees it.
+    /// Starts the binary with another configuration file out of a script that may mount what it likes: no other job sees it.
     pub(crate) fn start_after(&self, script: &str, config: &Path, environment: &[(&str, &str)]) -> Ccm {
         let log = self.folder().join("ccm-mounted.log");
         let run = format!("{script} && exec {} run --config {}", env!("CARGO_BIN_EXE_alicloud-ccm"), config.display());
@@ -279,7 +279,7 @@ impl Ccm {
         self.port = port;
     }
 
-    /// A page of the health server: status and text; `None` if nobody answers.
+    /// A page of the health server: status and text; `None` if the server does not answer.
     pub(crate) async fn page(&self, path: &str) -> Option<(u16, String)> {
         get(self.port, path).await
     }
@@ -359,7 +359,7 @@ pub(crate) fn address(service: &Value) -> Option<&str> {
     service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str()
 }
 
-/// Status and body of a page of the health server; `None` if nobody answers.
+/// Status and body of a page of the health server; `None` if the server does not answer.
 pub(crate) async fn get(port: u16, path: &str) -> Option<(u16, String)> {
     get_from("127.0.0.1", port, path).await
 }
@@ -379,7 +379,7 @@ pub(crate) async fn get_from(address: &str, port: u16, path: &str) -> Option<(u1
     tokio::time::timeout(Duration::from_secs(10), exchange).await.ok()?
 }
 
-/// A port in front of an address: closed at first, so that connections are refused, and open when told.
+/// A port in front of an address: closed at first, so that connections are refused, and open when reported.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) port: u16,

@@ -1,4 +1,4 @@
-//! The HTTP server, opened: TLS, tokens, and clients that mean harm.
+//! The HTTP server on other addresses than loopback: TLS, tokens, and hostile clients.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -109,7 +109,7 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     let renewed = async || over_tls(&second, port, "/livez", "").await.is_some();
     world.until_so("the new certificate is served", renewed).await;
     std::fs::write(world.folder().join("tls.crt"), before).unwrap();
-    world.until_so("the mismatch is told", async || ccm.log().contains("does not fit tls_key_file")).await;
+    world.until_so("the mismatch is reported", async || ccm.log().contains("does not fit tls_key_file")).await;
     assert!(renewed().await, "{}", ccm.log());
 
     let log = ccm.log();

@@ -1,8 +1,8 @@
-//! The product's controllers in this process, on a clock that jumps over every wait: an hour takes as long as the work in
-//! it.
+//! The product's controllers in this process, on a simulated clock that skips every wait: an hour takes as long as the work
+//! in it.
 //!
-//! Everything between the two seams runs as in the binary: from the Kubernetes client's requests and the cloud's signed
-//! calls up to the election and the supervisor. What is left out is what a process has around that: sockets, files, signals.
+//! Everything from the Kubernetes client's requests and the signed cloud calls up to the election and the supervisor runs as
+//! in the binary. Sockets, files and signals are left out.
 
 use std::collections::BTreeMap;
 use std::io::Write;

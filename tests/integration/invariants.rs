@@ -1,4 +1,4 @@
-//! What the compiler cannot say about the source; `src/lib.rs` lists these rules.
+//! Rules of the source and of the documentation that the compiler cannot check; `src/lib.rs` lists those of the source.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

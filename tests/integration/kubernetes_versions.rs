@@ -1,4 +1,4 @@
-//! Old API servers and new ones, and one that becomes newer under a running process.
+//! Old and new API servers, and an upgrade under a running process.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -51,11 +51,11 @@ async fn story(version: Version) {
     world.testbed.expose("web", &[80], &["node-1"], &[]);
     world.until(&format!("{version}: an address"), |_| address(&world.service("web")).is_some()).await;
     world.until(&format!("{version}: a backend"), |testbed| backends(testbed).contains(&instance(1))).await;
-    // A server that does not know a field forgets it, and would be told again and again.
+    // A server that does not know a field drops it, so that the controller would write it again and again.
     let written = world.testbed.cluster.writes().into_iter().find(|call| call.target() == "services/status").unwrap();
     let entry = &written.body.unwrap()["status"]["loadBalancer"]["ingress"][0];
-    let told = (entry.get("ports").is_some(), entry.get("ipMode").is_some());
-    assert_eq!(told, (version.minor() >= 24, version.minor() >= 30), "{version}: {entry}");
+    let reported = (entry.get("ports").is_some(), entry.get("ipMode").is_some());
+    assert_eq!(reported, (version.minor() >= 24, version.minor() >= 30), "{version}: {entry}");
     let reason = |kind, name: &str, reason: &str| world.events(kind, name).iter().any(|event| event.1 == reason);
     world
         .until(&format!("{version}: events on objects"), |_| {
@@ -70,9 +70,9 @@ async fn story(version: Version) {
     assert!(ccm.stop().await.success(), "{version}");
     assert_eq!(holder(&world.testbed), None, "{version}: the lead was given back");
     let about = if version.minor() >= 14 { "Lease" } else { "ConfigMap" };
-    let told: Vec<_> = world.events(about, "ccm").into_iter().map(|event| event.2).collect();
-    assert!(told.iter().any(|text| text.ends_with("became leader")), "{version}: {told:?}");
-    assert!(told.iter().any(|text| text.ends_with("stopped leading")), "{version}: {told:?}");
+    let reported: Vec<_> = world.events(about, "ccm").into_iter().map(|event| event.2).collect();
+    assert!(reported.iter().any(|text| text.ends_with("became leader")), "{version}: {reported:?}");
+    assert!(reported.iter().any(|text| text.ends_with("stopped leading")), "{version}: {reported:?}");
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
@@ -105,7 +105,7 @@ async fn upgrade(before: Version, after: Version) {
     ];
     world.testbed.cluster.set_endpoints("default", "web", &both).unwrap();
     world.testbed.cluster.come_back().await.unwrap();
-    world.until(&what("the same copy leads again"), |testbed| holder(testbed) == led).await;
+    world.until(&what("the same replica leads again"), |testbed| holder(testbed) == led).await;
     world.until(&what("another backend"), |testbed| backends(testbed).contains(&instance(2))).await;
 
     world.testbed.join(3);
@@ -172,12 +172,12 @@ async fn backends_stay_while_slices_are_offered_but_not_made() {
     assert!(ccm.stop().await.success());
 }
 
-/// A copy that finds leases must not lead beside one that still holds the lock of old servers.
+/// A replica that finds leases must not lead beside one that still holds the lock of old servers.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_kinds_of_lock_never_have_two_leaders() {
     let world = world(Version::V1_11).await;
     let first = world.start();
-    world.until("the first copy leads", |testbed| holder(testbed).is_some()).await;
+    world.until("the first replica leads", |testbed| holder(testbed).is_some()).await;
     // Frozen, it cannot see that the server has changed, but it may wake up at any moment until its time is over.
     first.signal("STOP");
     let frozen = tokio::time::Instant::now();
@@ -185,12 +185,12 @@ async fn two_kinds_of_lock_never_have_two_leaders() {
     world.testbed.cluster.play(Version::NEWEST);
     world.testbed.cluster.come_back().await.unwrap();
     let second = world.start();
-    world.until("the second copy leads", |testbed| holder(testbed).is_some()).await;
-    assert!(frozen.elapsed() >= Duration::from_secs(10), "the lock of the first copy had not run out yet");
+    world.until("the second replica leads", |testbed| holder(testbed).is_some()).await;
+    assert!(frozen.elapsed() >= Duration::from_secs(10), "the lock of the first replica had not run out yet");
     first.signal("CONT");
     world.testbed.join(1);
     world.until("there is a leader that works", |_| is_ready(&world.node("node-1"))).await;
     assert!(second.stop().await.success());
-    world.until("the first copy takes over", |testbed| holder(testbed).is_some()).await;
+    world.until("the first replica takes over", |testbed| holder(testbed).is_some()).await;
     assert!(first.stop().await.success());
 }

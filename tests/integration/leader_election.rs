@@ -1,4 +1,4 @@
-//! Several copies, one of which works.
+//! Several replicas, one of which leads.
 
 use std::time::{Duration, Instant};
 
@@ -26,16 +26,16 @@ fn record_on_endpoints(testbed: &Testbed) -> Value {
 }
 
 async fn until_led(world: &World, ccm: &Ccm) {
-    world.until("a copy leads", |testbed| !holder(testbed).is_empty()).await;
+    world.until("a replica leads", |testbed| !holder(testbed).is_empty()).await;
     ccm.until_page("/readyz", |status, text| status == 200 && text.contains("this replica leads")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_copy_leads_and_ends_in_order() {
-    tokio::join!(two_copies_take_turns(), the_end_comes_within_seconds(), a_leader_that_cannot_renew_stops_writing());
+async fn one_replica_leads_and_stops_in_order() {
+    tokio::join!(two_replicas_take_turns(), the_end_comes_within_seconds(), a_leader_that_cannot_renew_stops_writing());
 }
 
-async fn two_copies_take_turns() {
+async fn two_replicas_take_turns() {
     let world = World::new(ALL, &format!("{HASTE}{QUICK}")).await;
     let first = world.start_serving();
     until_led(&world, &first).await;
@@ -56,7 +56,9 @@ async fn two_copies_take_turns() {
     // An orderly end hands over at once.
     let began = Instant::now();
     assert!(first.stop().await.success());
-    world.until("the other copy leads", |testbed| !holder(testbed).is_empty() && holder(testbed) != first_holder).await;
+    world
+        .until("the other replica leads", |testbed| !holder(testbed).is_empty() && holder(testbed) != first_holder)
+        .await;
     assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
     until_led(&world, &second).await;
     world.testbed.expose("web", &[80], &["node-1"], &[]);
@@ -68,7 +70,7 @@ async fn two_copies_take_turns() {
     let second_holder = holder(&world.testbed);
     let began = Instant::now();
     assert!(!second.kill().await.success());
-    world.until("the third copy leads", |testbed| holder(testbed) != second_holder).await;
+    world.until("the third replica leads", |testbed| holder(testbed) != second_holder).await;
     assert!(began.elapsed() > Duration::from_secs(7), "the lease was still good: {:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 
@@ -76,7 +78,7 @@ async fn two_copies_take_turns() {
     world.until_quiet(Duration::from_secs(1)).await;
     let writes = world.testbed.cloud.writes().len();
     let node = world.testbed.join(2);
-    world.until("the third copy works", |_| is_ready(&world.node(&node))).await;
+    world.until("the third replica works", |_| is_ready(&world.node(&node))).await;
     assert_eq!(world.testbed.cloud.look(|cloud| cloud.load_balancers.len()), 1);
     assert!(world.testbed.cloud.writes().len() > writes);
     assert!(third.stop().await.success());

@@ -1,4 +1,4 @@
-//! Of two copies one works, whatever becomes of the other: paused, cut off from the API server, slow, killed, stopped.
+//! Of two replicas one writes, whatever happens to the other: paused, partitioned, slow, killed, stopped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::harness::{ALL, Ccm, HASTE, World, address, is_ready};
 
 /// `leader_election.lease_duration` where nothing is said.
 const LEASE: Duration = Duration::from_secs(15);
-/// Keys of the copies, which tell in the cloud's log who called.
+/// Keys of the replicas, which tell in the cloud's log who called.
 const KEYS: [(&str, &str); 2] = [ACCESS_KEY, ("LTAIsecond", "second-secret")];
 
-/// Two copies with a key and a link to the API server of their own.
+/// Two replicas with a key and a link to the API server of their own.
 struct Pair {
     world: World,
     links: [Link; 2],
@@ -80,7 +80,7 @@ impl Pair {
         self.start_with(number, &[])
     }
 
-    /// Starts a copy whose wall clock can be set off, see [`Pair::jump`].
+    /// Starts a replica whose wall clock can be set off, see [`Pair::jump`].
     fn start_with_clock(&self, number: usize) -> Ccm {
         self.jump(number, 0);
         let (library, file) =
@@ -92,7 +92,7 @@ impl Pair {
         self.world.folder().join(format!("clock-{number}"))
     }
 
-    /// The wall clock of a copy is wrong by so many seconds from now on.
+    /// The wall clock of a replica is wrong by so many seconds from now on.
     fn jump(&self, number: usize, seconds: i64) {
         let beside = self.world.folder().join(format!("clock-{number}~"));
         std::fs::write(&beside, seconds.to_string()).unwrap();
@@ -105,7 +105,7 @@ impl Pair {
             format!("kubernetes.server=http://{}", self.links[number].address),
             format!("cloud.credentials.access_key_id={}", KEYS[number].0),
             format!("cloud.credentials.access_key_secret_file={file}"),
-            format!("leader_election.identity=copy-{number}"),
+            format!("leader_election.identity=replica-{number}"),
         ];
         let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting.as_str()]).collect();
         self.world.start_with(&arguments, environment)
@@ -114,15 +114,15 @@ impl Pair {
     fn leader(&self) -> Option<usize> {
         let lease = self.world.testbed.cluster.get("Lease", "kube-system", "ccm")?;
         let holder = lease["spec"]["holderIdentity"].as_str()?;
-        (0..2).find(|number| holder.contains(&format!("copy-{number}")))
+        (0..2).find(|number| holder.contains(&format!("replica-{number}")))
     }
 
     async fn until_leads(&self, number: usize) -> Timestamp {
-        self.world.until("the copy leads", |_| self.leader() == Some(number)).await;
+        self.world.until("the replica leads", |_| self.leader() == Some(number)).await;
         self.world.testbed.cloud.now()
     }
 
-    /// Two copies, of which the first leads and has made two nodes ready.
+    /// Two replicas, of which the first leads and has made two nodes ready.
     async fn settled(&self) -> [Ccm; 2] {
         self.settled_with(Self::start).await
     }
@@ -151,13 +151,13 @@ impl Pair {
         assert_eq!(self.world.testbed.cloud.complaints(), Vec::<String>::new());
     }
 
-    /// No write of the copy that led before was still going on, or began, once the other could lead.
+    /// No write of the replica that led before was still going on, or began, once the other could lead.
     fn nothing_outlasts(&self, before: usize, taken_over: Timestamp) {
         for call in self.world.testbed.cloud.writes() {
             let late = call.caller == KEYS[before].0 && call.ended > taken_over && call.effective;
             assert!(
                 !late,
-                "{} by the copy that led before, {} to {}, taken over at {taken_over}\n{}",
+                "{} by the replica that led before, {} to {}, taken over at {taken_over}\n{}",
                 call.action,
                 call.time,
                 call.ended,
@@ -173,7 +173,7 @@ fn server_of(folder: &Path) -> String {
     rest.chars().take_while(|c| c.is_ascii_digit() || matches!(c, '.' | ':')).collect()
 }
 
-/// How long nobody led, in milliseconds.
+/// How long no replica led, in milliseconds.
 async fn orderly() -> usize {
     let pair = Pair::new().await;
     let [first, _second] = pair.settled().await;
@@ -189,7 +189,7 @@ async fn orderly() -> usize {
     milliseconds(took)
 }
 
-/// How long nobody led, in milliseconds.
+/// How long no replica led, in milliseconds.
 async fn killed() -> usize {
     let pair = Pair::new().await;
     let [first, _second] = pair.settled().await;
@@ -230,7 +230,7 @@ async fn cut_off() {
     let pair = Pair::new().await;
     let [_first, _second] = pair.settled().await;
     pair.links[0].cut();
-    // There is always something to do for a copy that believes it leads: a person keeps taking routes away.
+    // There is always something to do for a replica that believes it leads: a person keeps taking routes away.
     let nodes = pair.world.testbed.cloud.snapshot()["routes"].to_string().matches("i-play-").count();
     assert_eq!(nodes, 2);
     pair.expose();
@@ -263,10 +263,10 @@ async fn clocks_jump() {
     let began = Instant::now();
     let mut jumps = [(1, HOUR), (0, -HOUR), (1, -24 * HOUR), (0, 24 * HOUR), (0, -HOUR), (1, HOUR)].iter().cycle();
     while began.elapsed() < LEASE + Duration::from_secs(4) {
-        let (copy, seconds) = jumps.next().unwrap();
-        pair.jump(*copy, *seconds);
+        let (replica, seconds) = jumps.next().unwrap();
+        pair.jump(*replica, *seconds);
         tokio::time::sleep(Duration::from_millis(700)).await;
-        assert_eq!(pair.leader(), Some(0), "after a jump of copy {copy} by {seconds} s\n{}", pair.world.logs());
+        assert_eq!(pair.leader(), Some(0), "after a jump of replica {replica} by {seconds} s\n{}", pair.world.logs());
     }
     assert!(!first.log().contains("lost"), "{}", first.log());
     // The one that takes over has a clock that is behind by an hour, the lease was renewed by one that is ahead.
@@ -289,7 +289,7 @@ async fn clocks_jump() {
     drop(second);
 }
 
-/// The request of the copy that led is on its way for so long that the other one sends the same: both make one thing.
+/// The request of the replica that led is on its way for so long that the other one sends the same: both make one thing.
 async fn both_make_the_same() {
     let pair = Pair::new().await;
     let [first, second] = pair.settled().await;

@@ -1,7 +1,7 @@
-//! The real binary between a simulated cluster and a simulated cloud, over loopback.
+//! Integration tests: the real binary between a simulated cluster and a simulated cloud on loopback.
 //!
-//! [`harness`] starts the two worlds and the binary, [`end_state`] says what must be true of them at the end; each of the other
-//! modules is one family of promises.
+//! [`harness`] starts the two and the binary, [`in_process`] runs the controllers on a simulated clock instead, and
+//! [`end_state`] says what must hold at the end. Each of the other modules tests one guarantee or one part of the product.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should end")]
 

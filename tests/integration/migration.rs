@@ -1,4 +1,4 @@
-//! Moving over from the official controller: what it left is as this controller wants it.
+//! Migration from the official controller: what it left behind is in sync for this one.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -148,16 +148,16 @@ async fn a_cluster_moves_over_with_an_empty_first_plan() {
     let mut writes = world.kubernetes_writes();
     writes.retain(|write| !write.starts_with("create events"));
     assert_eq!(writes, Vec::<String>::new());
-    // Only what was ignored silently so far is told.
+    // Only what was ignored silently so far is reported.
     let warned = |event: &Value| event["type"] == "Warning";
     let warnings = world.testbed.cluster.list("Event").into_iter().filter(warned);
-    let told = warnings.map(|event| {
+    let reported = warnings.map(|event| {
         assert!(event["message"].as_str().unwrap().contains("no effect: "), "{event}");
         event["involvedObject"]["name"].as_str().unwrap().to_owned()
     });
-    let mut told: Vec<String> = told.collect();
-    told.sort();
-    assert_eq!(told, IDLE);
+    let mut reported: Vec<String> = reported.collect();
+    reported.sort();
+    assert_eq!(reported, IDLE);
     assert!(ccm.stop().await.success());
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
@@ -180,13 +180,13 @@ async fn what_was_ignored_comes_into_force_when_its_user_says_so() {
     }
     assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
     let ccm = world.start();
-    let told = |name: &str| {
+    let reported = |name: &str| {
         let events = world.events("Service", name);
         ["spec.loadBalancerSourceRanges", "spec.sessionAffinity"].iter().all(|field| {
             events.iter().any(|(_, _, message)| message.contains(field) && message.contains("no effect yet"))
         })
     };
-    world.until("both are told", |_| told("by-edit") && told("by-label")).await;
+    world.until("both are reported", |_| reported("by-edit") && reported("by-label")).await;
     world.until_quiet(Duration::from_secs(1)).await;
     assert_eq!(world.testbed.cloud.writes().len(), 0, "nobody is shut out by the move");
 

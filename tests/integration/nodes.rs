@@ -1,4 +1,4 @@
-//! What nodes can rely on: found however they are named, kept true, and never touched or removed without proof.
+//! The node controller: it finds instances, keeps nodes in sync, and removes none without proof.
 
 use std::time::Duration;
 
@@ -287,7 +287,7 @@ async fn removed_up_to_a_limit() {
     let held_back = |testbed: &sim::testbed::Testbed| {
         testbed.cluster.list("Event").iter().any(|event| event["reason"] == "NodeRemovalHeldBack")
     };
-    world.until("the others are held back", held_back).await;
+    world.until("the others are withheld", held_back).await;
     ccm.until_page("/metrics", |_, text| text.contains("alicloud_ccm_held_back{controller=\"node\"} 2")).await;
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert_eq!(world.testbed.cluster.list("Node").len(), 3);

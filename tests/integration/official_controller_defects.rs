@@ -1,4 +1,4 @@
-//! What the official controller gets wrong, one test each: numbers are those of its list of defects.
+//! Defects of the official controller, one test each; the numbers are those of a list of its defects.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,12 +16,12 @@ const FINALIZER: &str = "service.k8s.alibaba/resources";
 const CLASS: &str = "service.beta.kubernetes.io/class";
 
 /// A world with the binary in it, seen from one user's side.
-pub(crate) struct Stand {
+pub(crate) struct Fixture {
     pub(crate) world: World,
     pub(crate) ccm: Ccm,
 }
 
-impl Stand {
+impl Fixture {
     pub(crate) async fn new() -> Self {
         let (world, ccm) = open().await;
         Self { world, ccm }
@@ -116,12 +116,12 @@ impl Stand {
         self.world.testbed.cloud.count(action)
     }
 
-    pub(crate) async fn told(&self, name: &str, reason: &str, part: &str) {
+    pub(crate) async fn reported(&self, name: &str, reason: &str, part: &str) {
         let has = || {
             let events = self.world.events("Service", name);
             events.iter().any(|(_, found, message)| found == reason && message.contains(part))
         };
-        self.world.until(&format!("{reason} with {part:?} is told"), |_| has()).await;
+        self.world.until(&format!("{reason} with {part:?} is reported"), |_| has()).await;
     }
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn nodes(port: u16) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_a_reused_ipv6_load_balancer_can_be_left() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| {
         cloud.load_balancers.get_mut("lb-user-6").unwrap().ip_version = "ipv6".to_owned();
     });
@@ -146,7 +146,7 @@ async fn d1_a_reused_ipv6_load_balancer_can_be_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_a_preserved_ipv6_load_balancer_can_be_left() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let id = stand.served("six", &[80], &[("ip-version", "ipv6"), ("preserve-lb-on-delete", "true")]).await;
     stand.delete("six");
     stand.gone("six").await;
@@ -155,7 +155,7 @@ async fn d2_a_preserved_ipv6_load_balancer_can_be_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d3_a_preserved_load_balancer_keeps_serving() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let id = stand.served("kept", &[80], &[("preserve-lb-on-delete", "true")]).await;
     let before = stand.lb(&id);
     stand.delete("kept");
@@ -168,7 +168,7 @@ async fn d3_a_preserved_load_balancer_keeps_serving() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d4_d5_domain_certificates_are_changed_and_cleared() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let https = [("protocol-port", "https:443"), ("cert-id", "cert-exam-1")];
     let annotations = [https[0], https[1], ("domain-extensions", "a.example.com:cert-exam-2")];
     let id = stand.served("tls", &[443], &annotations).await;
@@ -182,8 +182,8 @@ async fn d4_d5_domain_certificates_are_changed_and_cleared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d6_a_mistake_is_told_and_takes_no_group_away() {
-    let stand = Stand::new().await;
+async fn d6_a_mistake_is_reported_and_removes_no_group() {
+    let stand = Fixture::new().await;
     stand.served("web", &[80], &[("id", "lb-user-1")]).await;
     let group = format!("k8s/31080/web/{NAMESPACE}/cexam");
     assert_eq!(stand.backends("lb-user-1", &group), nodes(31080));
@@ -191,27 +191,27 @@ async fn d6_a_mistake_is_told_and_takes_no_group_away() {
         [("vgroup-port", "rsp-not-there:80"), ("backend-label", "color"), ("default-weight", "heavy")];
     for (key, value) in mistakes {
         stand.annotate("web", &[(key, Some(value))]);
-        stand.told("web", "SyncLoadBalancerFailed", value.split(':').next().unwrap()).await;
+        stand.reported("web", "SyncLoadBalancerFailed", value.split(':').next().unwrap()).await;
         stand.quiet().await;
         assert_eq!(stand.backends("lb-user-1", &group), nodes(31080), "{key}");
         stand.annotate("web", &[(key, None)]);
     }
     // A node that is none of the cloud is left out, and the others stay.
     stand.world.testbed.cluster.add_node(&NodeSpec::new("lost").provider_id("cn-hangzhou")).unwrap();
-    stand.told("web", "LoadBalancerSettings", "node lost").await;
+    stand.reported("web", "LoadBalancerSettings", "node lost").await;
     stand.quiet().await;
     assert_eq!(stand.backends("lb-user-1", &group), nodes(31080));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d7_a_public_service_can_be_deleted_after_public_ones_are_switched_off() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let id = stand.served("before", &[80], &[]).await;
     let config = std::fs::read_to_string(stand.world.config()).unwrap();
     std::fs::write(stand.world.config(), config.replace("[service]\n", "[service]\ndisable_public = true\n")).unwrap();
-    stand.told("before", "SyncLoadBalancerFailed", "disable_public").await;
+    stand.reported("before", "SyncLoadBalancerFailed", "disable_public").await;
     stand.make("after", &[80], &[]);
-    stand.told("after", "SyncLoadBalancerFailed", "disable_public").await;
+    stand.reported("after", "SyncLoadBalancerFailed", "disable_public").await;
     assert_eq!(stand.count("CreateLoadBalancer"), 1);
     stand.delete("before");
     stand.gone("before").await;
@@ -220,7 +220,7 @@ async fn d7_a_public_service_can_be_deleted_after_public_ones_are_switched_off()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d8_a_backend_of_a_user_stays_the_users() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let by_hand = Backend {
         server_id: "i-d-1".to_owned(),
         server_ip: String::new(),
@@ -250,7 +250,7 @@ async fn d8_a_backend_of_a_user_stays_the_users() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d9_backends_follow_to_another_group_and_two_ports_share_one() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| {
         let lb = cloud.load_balancers.get_mut("lb-user-3").unwrap();
         lb.groups.insert("rsp-second".to_owned(), Group::new("second"));
@@ -272,7 +272,7 @@ async fn d9_backends_follow_to_another_group_and_two_ports_share_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn d10_a_vswitch_needs_no_zone() {
     let (world, ccm) = open_with(|config| config.replace("cn-hangzhou-i:vsw-exam-i", "vsw-exam-i")).await;
-    let stand = Stand { world, ccm };
+    let stand = Fixture { world, ccm };
     let id = stand.served("inside", &[80], &[("address-type", "intranet")]).await;
     assert_eq!(stand.lb(&id)["vswitch"], "vsw-exam-i");
 }
@@ -282,9 +282,9 @@ async fn d11_failures_are_counted() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let port = free_port();
     let (world, ccm) = open_with(|config| config.replace("port = 0", &format!("port = {port}"))).await;
-    let stand = Stand { world, ccm };
+    let stand = Fixture { world, ccm };
     stand.make("bad", &[80], &[("healthy-threshold", "three")]);
-    stand.told("bad", "SyncLoadBalancerFailed", "three").await;
+    stand.reported("bad", "SyncLoadBalancerFailed", "three").await;
     stand.served("good", &[80], &[]).await;
     let mut connection = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
@@ -299,22 +299,22 @@ async fn d11_failures_are_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d12_a_service_given_to_another_controller_keeps_its_load_balancer_until_it_is_deleted() {
-    let mut stand = Stand::new().await;
+    let mut stand = Fixture::new().await;
     let id = stand.served("web", &[80], &[]).await;
     let (before, ingress) = (stand.lb(&id), stand.service("web")["status"].clone());
     stand.annotate("web", &[(CLASS, Some("other")), ("scheduler", Some("wrr"))]);
-    stand.told("web", "SyncLoadBalancerFailed", "other").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "other").await;
     // Also by a process that has never seen it otherwise.
     stand.ccm.kill().await;
     stand.ccm = stand.world.start();
     let log = &stand.ccm;
-    stand.world.until("it is told again", |_| log.log().contains("belongs to another controller")).await;
+    stand.world.until("it is reported again", |_| log.log().contains("belongs to another controller")).await;
     stand.quiet().await;
     let service = stand.service("web");
     assert_eq!((stand.lb(&id), &service["status"]), (before, &ingress));
     assert_eq!(service["metadata"]["finalizers"], json!([FINALIZER]));
     stand.annotate("web", &[(CLASS, None)]);
-    stand.world.until("it is looked after again", |_| stand.lb(&id)["listeners"]["80/tcp"]["scheduler"] == "wrr").await;
+    stand.world.until("it is managed again", |_| stand.lb(&id)["listeners"]["80/tcp"]["scheduler"] == "wrr").await;
     stand.annotate("web", &[(CLASS, Some("other"))]);
     stand.delete("web");
     stand.gone("web").await;
@@ -323,13 +323,13 @@ async fn d12_a_service_given_to_another_controller_keeps_its_load_balancer_until
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d13_a_service_is_not_let_go_before_its_status_is_cleared() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     stand.served("web", &[80], &[]).await;
     let refusal = Failure::internal_error();
     let status = Match::new("patch", "services/status");
     stand.world.testbed.cluster.trouble_times(status, Effect::Refuse(refusal), usize::MAX);
     stand.delete("web");
-    stand.told("web", "CleanLoadBalancerFailed", "the Service could not be written").await;
+    stand.reported("web", "CleanLoadBalancerFailed", "the Service could not be written").await;
     assert_eq!(stand.service("web")["metadata"]["finalizers"], json!([FINALIZER]));
     stand.world.testbed.cluster.calm();
     stand.gone("web").await;
@@ -337,7 +337,7 @@ async fn d13_a_service_is_not_let_go_before_its_status_is_cleared() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d14_nothing_is_untagged_where_no_tag_is_ours() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let id = stand.served("kept", &[80], &[("preserve-lb-on-delete", "true")]).await;
     stand.world.testbed.cloud.edit(|cloud| cloud.load_balancers.get_mut(&id).unwrap().tags.clear());
     stand.delete("kept");
@@ -348,7 +348,7 @@ async fn d14_nothing_is_untagged_where_no_tag_is_ours() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d15_taking_the_certificate_annotation_away_keeps_the_certificate() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let id = stand.served("tls", &[443], &[("protocol-port", "https:443"), ("cert-id", "cert-exam-1")]).await;
     stand.annotate("tls", &[("cert-id", None), ("scheduler", Some("wrr"))]);
     let listener = || stand.lb(&id)["listeners"]["443/https"].clone();

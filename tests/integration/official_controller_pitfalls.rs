@@ -10,7 +10,7 @@ use sim::cluster::{Endpoint, Moment, NodeSpec};
 
 use crate::golden::NAMESPACE;
 use crate::harness::{World, address};
-use crate::official_controller_defects::{Stand, nodes};
+use crate::official_controller_defects::{Fixture, nodes};
 
 const MARK: &str = "kubernetes.do.not.delete";
 const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
@@ -19,13 +19,13 @@ fn group(port: u16) -> String {
     format!("k8s/{}/web/{NAMESPACE}/cexam", 31000 + port)
 }
 
-/// Whether a load balancer is of the cluster that is looked after.
+/// Whether a load balancer is of the cluster that is managed.
 fn is_ours(lb: &LoadBalancer) -> bool {
     lb.tags.contains_key(MARK) && lb.tags["ack.aliyun.com"] == "cexam"
 }
 
 /// Attaches these pods of the first nodes.
-fn attach(stand: &Stand, addresses: &[&str]) {
+fn attach(stand: &Fixture, addresses: &[&str]) {
     let endpoint = |ip: &&str| {
         let address: IpAddr = ip.parse().unwrap();
         Endpoint::ready(address, if ip.contains(".64.1") { "node-1" } else { "node-2" })
@@ -36,7 +36,7 @@ fn attach(stand: &Stand, addresses: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_1_a_cluster_has_an_id_of_its_own() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let mut listener = Listener::running(&format!("k8s/80/web/{NAMESPACE}/cother"), "rsp-own-2");
     listener.status = "stopped".to_owned();
     stand.world.testbed.cloud.edit(|cloud| {
@@ -45,10 +45,10 @@ async fn trap_1_a_cluster_has_an_id_of_its_own() {
     });
     let before = stand.lb("lb-user-2")["listeners"].clone();
     stand.make("web", &[80], &[("id", "lb-user-2"), ("force-override-listeners", "true")]);
-    stand.told("web", "SyncLoadBalancerFailed", "cother").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "cother").await;
     stand.quiet().await;
     assert_eq!(stand.lb("lb-user-2")["listeners"], before, "a Service of the same name in another cluster");
-    // Without an id of its own, a cluster is not looked after at all.
+    // Without an id of its own, a cluster is not managed at all.
     stand.world.rewrite(|config| config.replace("cluster_id = \"cexam\"\n", ""));
     let refused = stand.world.run(&["check"]).await;
     assert!(!refused.status.success());
@@ -57,12 +57,12 @@ async fn trap_1_a_cluster_has_an_id_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_2_a_port_that_another_service_holds_is_not_taken() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let shared = [("id", "lb-user-2"), ("force-override-listeners", "true")];
     stand.served("first", &[80], &shared).await;
     let before = stand.lb("lb-user-2")["listeners"].clone();
     stand.make("second", &[80, 81], &shared);
-    stand.told("second", "SyncLoadBalancerFailed", "first").await;
+    stand.reported("second", "SyncLoadBalancerFailed", "first").await;
     let listeners = || stand.lb("lb-user-2")["listeners"].clone();
     stand.world.until("the free port is served", |_| !listeners()["81/tcp"].is_null()).await;
     stand.quiet().await;
@@ -74,11 +74,11 @@ async fn trap_2_a_port_that_another_service_holds_is_not_taken() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_7_backends_are_exchanged_where_there_is_no_room_for_both() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| cloud.limits.backends = 6);
     stand.make("web", &[80], &[ENI]);
     attach(&stand, &["192.168.64.11", "192.168.64.12", "192.168.64.13", "192.168.64.14"]);
-    let servers = |stand: &Stand| {
+    let servers = |stand: &Fixture| {
         let id = stand.service("web")["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"].clone();
         let lb = stand.lb(id.as_str().unwrap_or_default());
         let backends =
@@ -98,10 +98,10 @@ async fn trap_7_backends_are_exchanged_where_there_is_no_room_for_both() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_8_a_quota_is_named_and_holds_up_only_what_is_beyond_it() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| cloud.limits.listeners = 1);
     stand.make("web", &[80, 81], &[]);
-    stand.told("web", "SyncLoadBalancerFailed", "create listener 81/tcp").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "create listener 81/tcp").await;
     let running = stand.world.testbed.cloud.look(|cloud| {
         let lb = cloud.load_balancers.values().find(|lb| is_ours(lb)).unwrap();
         lb.listeners.iter().map(|((port, _), it)| (*port, it.status.clone())).collect::<Vec<_>>()
@@ -117,11 +117,11 @@ async fn trap_8_a_quota_is_named_and_holds_up_only_what_is_beyond_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_is_refused_is_named_and_the_others_serve() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let stranger = NodeSpec::new("stranger").provider_id("cn-hangzhou.i-nowhere");
     stand.world.testbed.cluster.add_node(&stranger).unwrap();
     stand.make("web", &[80], &[("id", "lb-user-1")]);
-    stand.told("web", "SyncLoadBalancerFailed", "i-nowhere").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "i-nowhere").await;
     assert_eq!(stand.backends("lb-user-1", &group(80)), nodes(31080), "when their group is made");
     stand.world.testbed.cloud.edit(|cloud| {
         for group in cloud.load_balancers.get_mut("lb-user-1").unwrap().groups.values_mut() {
@@ -134,8 +134,8 @@ async fn a_backend_that_is_refused_is_named_and_the_others_serve() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_somebody_else_deletes_at_the_same_time_is_deleted() {
-    let stand = Stand::new().await;
+async fn a_concurrent_deletion_counts_as_deleted() {
+    let stand = Fixture::new().await;
     let id = stand.served("web", &[80], &[]).await;
     let cloud = &stand.world.testbed.cloud;
     let mut deletion = cloud.faults().hold("DeleteLoadBalancer", 0, Moment::Before);
@@ -150,7 +150,7 @@ async fn what_somebody_else_deletes_at_the_same_time_is_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_9_a_listener_of_a_user_that_holds_a_group_is_named() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     stand.served("web", &[80], &[("id", "lb-user-1")]).await;
     let id = stand.world.testbed.cloud.look(|cloud| {
         let groups = &cloud.load_balancers["lb-user-1"].groups;
@@ -162,7 +162,7 @@ async fn trap_9_a_listener_of_a_user_that_holds_a_group_is_named() {
         lb.listeners.insert((9000, Protocol::Tcp), by_hand);
     });
     stand.delete("web");
-    stand.told("web", "CleanLoadBalancerFailed", "listener 9000/tcp").await;
+    stand.reported("web", "CleanLoadBalancerFailed", "listener 9000/tcp").await;
     assert_eq!(stand.backends("lb-user-1", &group(80)), nodes(31080), "the user's listener is served as before");
     stand.world.testbed.cloud.edit(|cloud| {
         cloud.load_balancers.get_mut("lb-user-1").unwrap().listeners.clear();
@@ -173,20 +173,20 @@ async fn trap_9_a_listener_of_a_user_that_holds_a_group_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_10_a_load_balancer_that_takes_no_pods_says_so() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| {
         let lb = cloud.load_balancers.get_mut("lb-user-5").unwrap();
         (lb.instance_charge_type, lb.spec) = ("PayBySpec".to_owned(), String::new());
     });
     stand.make("web", &[80], &[("id", "lb-user-5"), ENI]);
-    stand.told("web", "SyncLoadBalancerFailed", "does not support backend servers of eni type").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "does not support backend servers of eni type").await;
     stand.delete("web");
     stand.gone("web").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_11_a_node_that_is_about_to_go_leaves_at_once() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let id = stand.served("web", &[80], &[]).await;
     let taint = json!({"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}});
     stand.world.testbed.cluster.patch("Node", "", "node-3", &taint).unwrap();
@@ -197,11 +197,11 @@ async fn trap_11_a_node_that_is_about_to_go_leaves_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trap_19_a_stated_zone_is_kept_and_its_lack_is_told() {
-    let stand = Stand::new().await;
+async fn trap_19_a_stated_zone_is_kept_and_its_lack_is_reported() {
+    let stand = Fixture::new().await;
     stand.world.testbed.cloud.edit(|cloud| cloud.sold_out_zones.extend(["cn-hangzhou-j".to_owned()]));
     stand.make("web", &[80], &[("master-zoneid", "cn-hangzhou-j")]);
-    stand.told("web", "SyncLoadBalancerFailed", "cn-hangzhou-j").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "cn-hangzhou-j").await;
     let made = stand.world.testbed.cloud.look(|cloud| cloud.load_balancers.values().filter(|lb| is_ours(lb)).count());
     assert_eq!(made, 0, "no other zone is taken for the one that was asked for");
     stand.annotate("web", &[("master-zoneid", Some("cn-hangzhou-i"))]);
@@ -228,7 +228,7 @@ async fn trap_20_another_vswitch_is_another_creation() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_25_traffic_from_inside_goes_where_it_must() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     stand.served("web", &[80], &[("proxy-protocol", "on")]).await;
     let ingress = || stand.service("web")["status"]["loadBalancer"]["ingress"].clone();
     assert_eq!(ingress()[0]["ipMode"], "Proxy", "the header would be missing on the short way");
@@ -241,18 +241,18 @@ async fn trap_25_traffic_from_inside_goes_where_it_must() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_26_a_charge_that_changes_at_midnight_is_asked_for_once() {
-    let mut stand = Stand::new().await;
+    let mut stand = Fixture::new().await;
     let by_spec = ("instance-charge-type", "PayBySpec");
     let id = stand.served("web", &[80], &[by_spec, ("charge-type", "paybybandwidth"), ("bandwidth", "50")]).await;
     stand.world.testbed.cloud.edit(|cloud| cloud.dials.charge_changes_wait = true);
     stand.annotate("web", &[("charge-type", Some("paybytraffic")), ("bandwidth", None)]);
-    let asked = |stand: &Stand| stand.count("ModifyLoadBalancerInternetSpec");
+    let asked = |stand: &Fixture| stand.count("ModifyLoadBalancerInternetSpec");
     stand.world.until("it is asked for", |_| asked(&stand) == 1).await;
     stand.quiet().await;
     // A process that knows nothing of it reads the old charge.
     stand.ccm.kill().await;
     stand.ccm = stand.world.start();
-    stand.told("web", "LoadBalancerSettings", "changes at 2026-01-02T16:00:00Z").await;
+    stand.reported("web", "LoadBalancerSettings", "changes at 2026-01-02T16:00:00Z").await;
     stand.quiet().await;
     assert_eq!((asked(&stand), &stand.lb(&id)["internet_charge_type"]), (1, &json!("paybybandwidth")));
     let failed = stand.world.events("Service", "web").into_iter().any(|it| it.1 == "SyncLoadBalancerFailed");
@@ -261,7 +261,7 @@ async fn trap_26_a_charge_that_changes_at_midnight_is_asked_for_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_28_a_load_balancer_of_the_same_name_in_another_cluster_is_not_taken() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let id = stand.served("web", &[80], &[]).await;
     // Its mark, and the tag of another cluster.
     stand.world.testbed.cloud.edit(|cloud| {
@@ -273,13 +273,13 @@ async fn trap_28_a_load_balancer_of_the_same_name_in_another_cluster_is_not_take
     stand.ccm.signal("KILL");
     let _next = stand.world.start();
     stand.annotate("web", &[("scheduler", Some("wrr"))]);
-    stand.told("web", "SyncLoadBalancerFailed", "does not carry its mark").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "does not carry its mark").await;
     assert_eq!(stand.world.testbed.cloud.writes().len(), writes);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_load_balancers_with_the_mark_of_one_service_are_named_and_left() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let id = stand.served("web", &[80], &[]).await;
     stand.ccm.signal("KILL");
     stand.world.testbed.cloud.edit(|cloud| {
@@ -291,8 +291,8 @@ async fn two_load_balancers_with_the_mark_of_one_service_are_named_and_left() {
     stand.annotate("web", &[("scheduler", Some("wrr"))]);
     let writes = stand.world.testbed.cloud.writes().len();
     let _next = stand.world.start();
-    stand.told("web", "SyncLoadBalancerFailed", "several load balancers carry the mark of this Service").await;
-    stand.told("web", "SyncLoadBalancerFailed", "lb-twin").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "several load balancers carry the mark of this Service").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "lb-twin").await;
     assert_eq!(stand.world.testbed.cloud.writes().len(), writes, "nobody knows which is meant");
     stand.world.testbed.cloud.edit(|cloud| cloud.load_balancers.remove("lb-twin"));
     stand.annotate("web", &[("scheduler", Some("wlc"))]);
@@ -300,11 +300,11 @@ async fn two_load_balancers_with_the_mark_of_one_service_are_named_and_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trap_29_a_service_that_no_longer_names_its_load_balancer_is_told_and_can_leave() {
-    let stand = Stand::new().await;
+async fn trap_29_a_service_that_no_longer_names_its_load_balancer_gets_an_event_and_can_leave() {
+    let stand = Fixture::new().await;
     stand.served("web", &[80], &[("id", "lb-user-1")]).await;
     stand.annotate("web", &[("id", None)]);
-    stand.told("web", "SyncLoadBalancerFailed", "no annotation names it").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "no annotation names it").await;
     assert_eq!(stand.backends("lb-user-1", &group(80)), nodes(31080), "it goes on serving");
     stand.delete("web");
     stand.gone("web").await;
@@ -313,14 +313,14 @@ async fn trap_29_a_service_that_no_longer_names_its_load_balancer_is_told_and_ca
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trap_30_a_load_balancer_of_ours_is_not_reused_by_its_own_service_and_not_lost() {
-    let stand = Stand::new().await;
+    let stand = Fixture::new().await;
     let id = stand.served("web", &[80], &[]).await;
     let before = stand.lb(&id);
     stand.annotate("web", &[("id", Some(&id))]);
-    stand.told("web", "SyncLoadBalancerFailed", "was not made for Kubernetes").await;
+    stand.reported("web", "SyncLoadBalancerFailed", "was not made for Kubernetes").await;
     assert_eq!(stand.lb(&id), before);
     stand.delete("web");
-    stand.told("web", "CleanLoadBalancerFailed", "was made for this Service").await;
+    stand.reported("web", "CleanLoadBalancerFailed", "was made for this Service").await;
     assert_eq!(stand.lb(&id), before, "as long as it is named, it stays");
     stand.annotate("web", &[("id", None)]);
     stand.gone("web").await;

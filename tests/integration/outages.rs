@@ -1,4 +1,4 @@
-//! What happens when something outside is wrong, and that it is over when that is put right.
+//! Outages of the API server, the cloud and the credentials, broken Services, and the recovery from each.
 
 use std::time::{Duration, Instant};
 
@@ -378,7 +378,7 @@ async fn deleted_by_hand_but_named_by_id() {
     let named = |_: &sim::testbed::Testbed| {
         world.events("Service", "web").iter().any(|event| event.0 == "Warning" && event.2.contains("lb-own"))
     };
-    world.until("the user is told which one is missing", named).await;
+    world.until("the user is reported which one is missing", named).await;
     tokio::time::sleep(Duration::from_secs(12)).await;
     assert_eq!(world.testbed.cloud.count("CreateLoadBalancer"), 1, "only the one for the other Service");
     world.testbed.cluster.delete("Service", "default", "web").unwrap();
@@ -393,13 +393,13 @@ async fn a_full_vswitch() {
     until_address(&world, "web").await;
     let vswitch = world.testbed.cloud.look(|cloud| cloud.load_balancers.values().next().unwrap().vswitch.clone());
     assert_eq!(vswitch, "vsw-j");
-    let told = |_: &sim::testbed::Testbed| {
+    let reported = |_: &sim::testbed::Testbed| {
         let events = world.events("Service", "web").into_iter();
         let placed: Vec<_> = events.filter(|event| event.1 == "LoadBalancerPlaced").map(|event| event.2).collect();
         placed.iter().any(|text| text.starts_with("No load balancer can be made in vSwitch vsw-i"))
             && placed.iter().any(|text| text.contains("was made in vSwitch vsw-j"))
     };
-    world.until("the user is told where it is, and why", told).await;
+    world.until("the user is reported where it is, and why", reported).await;
     finish(&world, ccm).await;
 }
 

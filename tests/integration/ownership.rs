@@ -1,4 +1,4 @@
-//! Nothing of others is touched, whatever they do; and what is ours without an owner is found, and only that.
+//! Foreign objects are not changed, whatever their owners do; `gc` finds orphans of this cluster, and only those.
 
 use std::time::Duration;
 

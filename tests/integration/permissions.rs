@@ -1,4 +1,4 @@
-//! What is granted is enough, and nothing of it is too much.
+//! The printed permissions are sufficient, and none of them is unused.
 
 use std::collections::BTreeSet;
 
@@ -104,7 +104,7 @@ async fn live(version: Version, controllers: &[&str]) {
         world.testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
         world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
         world.testbed.expose("wrong", &[80], &["node-1"], &[(ADDRESS_TYPE, "nowhere")]);
-        world.until("its user is told", |_| !world.events("Service", "wrong").is_empty()).await;
+        world.until("its user is reported", |_| !world.events("Service", "wrong").is_empty()).await;
         world.testbed.cluster.delete("Service", "default", "web").unwrap();
         world.until("the Service is gone", |_| world.service("web").is_null()).await;
         assert!(world.testbed.cloud.look(|cloud| cloud.load_balancers.is_empty()));
@@ -116,7 +116,7 @@ async fn live(version: Version, controllers: &[&str]) {
     }
     assert!(first.stop().await.success());
     let second = world.start();
-    world.until("another copy leads", |_| second.log().contains(" leading ")).await;
+    world.until("another replica leads", |_| second.log().contains(" leading ")).await;
     if has("service") {
         // What was said before is counted in its event.
         for place in ["elsewhere", "nowhere", "elsewhere"] {
@@ -166,27 +166,27 @@ async fn a_missing_right_is_named_with_its_verb() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubelet_is_told_what_the_metadata_service_knows() {
+async fn kubelet_args_follow_the_metadata_service() {
     let world = World::new(&["node"], "").await;
     world.testbed.rent(1);
     world.testbed.cloud.edit(|cloud| cloud.metadata.instance = Some(instance(1)));
     let service = format!("http://{}", world.testbed.cloud_address());
-    let told = |more: &'static [&'static str]| {
+    let reported = |more: &'static [&'static str]| {
         let arguments = [&["kubelet-args", "--metadata", &service], more].concat();
         let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
         let world = &world;
         async move { printed(world, &arguments.iter().map(String::as_str).collect::<Vec<_>>()).await }
     };
     let name = "--provider-id=cn-hangzhou.i-play-1";
-    assert_eq!(told(&["--host-name", "none"]).await, format!("{name}\n"));
+    assert_eq!(reported(&["--host-name", "none"]).await, format!("{name}\n"));
     assert_eq!(
-        told(&["--host-name", "provider-id"]).await,
+        reported(&["--host-name", "provider-id"]).await,
         format!("{name} --hostname-override=cn-hangzhou.i-play-1\n")
     );
-    assert_eq!(told(&[]).await, format!("{name} --hostname-override=node-1\n"));
-    let scheme = told(&["--scheme", "--output", "env", "--host-name", "none"]).await;
+    assert_eq!(reported(&[]).await, format!("{name} --hostname-override=node-1\n"));
+    let scheme = reported(&["--scheme", "--output", "env", "--host-name", "none"]).await;
     assert_eq!(scheme, "KUBELET_PROVIDERID=alicloud://cn-hangzhou.i-play-1\n");
-    let config = documents(&told(&["--output", "config"]).await);
+    let config = documents(&reported(&["--output", "config"]).await);
     assert_eq!(config[0]["providerID"], "cn-hangzhou.i-play-1");
 
     world.testbed.cloud.edit(|cloud| cloud.metadata.disabled = true);

@@ -1,10 +1,10 @@
-//! A fifth of all requests goes wrong, in both worlds; when that ends, everything is as it would have been.
+//! A fifth of all requests fails, in both worlds; when the faults end, the state becomes what it would have been.
 //!
-//! The seed decides what the user, people in the console and the machines do, when the process dies, and what happens to
-//! the nth call of each action. `SAFETY_SEEDS=1000` tries as many seeds, `SAFETY_SEED=17` only this one.
+//! The seed decides what users, people in the console and the machines do, when the process dies, and what happens to the
+//! nth call of each action. `SAFETY_SEEDS=1000` runs that many seeds, `SAFETY_SEED=17` only this one.
 //!
-//! Most seeds are played in process, on a clock that jumps: hours of waiting cost nothing, and a busy machine changes
-//! nothing. Some are played by the binary, over sockets and in real time.
+//! Most seeds run in process, on a simulated clock: hours of waiting cost nothing, and a busy machine changes nothing. Some
+//! run with the binary, over sockets and in real time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ const ON_ITS_OWN: &str = "[leader_election]\nenabled = false\n[service]\ndrift_c
 /// How long everything may take after the last fault: the longest pause after a failure, and a comparison.
 const LONG: Duration = Duration::from_secs(300 + 2 * 60);
 
-/// What can happen in a play, and how the product is told to work.
+/// What can happen in a run, and the configuration of the product.
 #[derive(Clone, Copy)]
 struct Rules {
     more: &'static str,

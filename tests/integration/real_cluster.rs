@@ -6,7 +6,7 @@
 //!   has exactly the rights that `alicloud-ccm rbac` prints.
 //! - Without either, the simulated API server runs in a process of its own.
 //!
-//! What needs a server that can be killed, or has accounts and schemas, is told on those of `KUBEBUILDER_ASSETS` only. The
+//! What needs a server that can be killed, or has accounts and schemas, runs on those of `KUBEBUILDER_ASSETS` only. The
 //! cloud is simulated in any case.
 
 mod server;
@@ -144,7 +144,7 @@ async fn tell(world: &World, api: &ApiServer) {
     let nothing_to_do = async || world.plan().await == ("Nothing to do.\n".to_owned(), Some(0));
     world.until_so("the plan is empty", nothing_to_do).await;
 
-    // Whoever leads dies, while both the Service and its endpoints change; the other copy takes over.
+    // Whoever leads dies, while both the Service and its endpoints change; the other replica takes over.
     if standby(&first).await {
         (first, second) = (second, first);
     }

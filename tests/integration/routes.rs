@@ -1,4 +1,4 @@
-//! What route tables can rely on: one entry per node and pod CIDR, and nothing foreign touched.
+//! The route controller: one entry for each node and pod CIDR, and no change of foreign entries.
 
 use std::time::Duration;
 
@@ -153,7 +153,7 @@ async fn switched_off() {
     world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
     assert_eq!(network_unavailable(&world.node("node-1")), Some(("False", "RoutesDisabled")));
     world.until_quiet(Duration::from_secs(1)).await;
-    assert_eq!(network_unavailable(&world.node("node-2")), Some(("True", "CalicoIsDown")), "it is somebody else's");
+    assert_eq!(network_unavailable(&world.node("node-2")), Some(("True", "CalicoIsDown")), "it is foreign");
     assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1)], "nothing is removed in the cloud");
     finish(&world, ccm).await;
 }

@@ -1,4 +1,4 @@
-//! A secret is in memory and in the signature it makes, and nowhere else.
+//! A secret is in memory and in the signatures made with it, and nowhere else.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -154,7 +154,7 @@ async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
 
     let mut secrets = secrets_of(&world);
 
-    // A refused key, and a file that cannot be read, are told about too.
+    // A refused key, and a file that cannot be read, are logged as well.
     world.testbed.cloud.edit(|cloud| cloud.keys.clear());
     world.testbed.cluster.delete("Service", "default", "web").unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -214,7 +214,7 @@ async fn no_secret_leaves_the_memory() {
 
 /// A clock beyond all calendars makes the process panic while it signs, with the secret in its hands.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_secret_is_told_by_a_panic() {
+async fn no_panic_message_contains_a_secret() {
     let world = world(&KINDS[2]).await;
     let (library, file) = (world.clock_library(), world.folder().join("clock"));
     std::fs::write(&file, "0").unwrap();
@@ -236,7 +236,7 @@ async fn no_secret_is_told_by_a_panic() {
     world.until("it goes on", |_| is_ready(&world.node("node-2"))).await;
     drop(ccm);
     let (log, secrets) = (world.logs(), secrets_of(&world));
-    assert!(log.contains("panic at ") && log.contains("alibaba::rpc"), "where it was is told: {log}");
+    assert!(log.contains("panic at ") && log.contains("alibaba::rpc"), "where it was is reported: {log}");
     assert!(!secrets.iter().any(|secret| log.contains(secret.as_str())), "{log}");
     assert!(secrets.contains(SECRET) && secrets.contains(TOKEN), "they were in use");
 }

@@ -84,7 +84,7 @@ fn pod_endpoint(last: u8, name: &str) -> Endpoint {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trap_6_gated_pods_are_registered_told_and_leave_gracefully() {
+async fn trap_6_gated_pods_are_registered_reported_and_leave_gracefully() {
     let world = World::new(SERVICE, "").await;
     let cluster = &world.testbed.cluster;
     world.testbed.join(1);
@@ -162,7 +162,7 @@ async fn trap_16_source_ranges_affinity_and_health_checks_reach_the_listeners() 
     assert_eq!(found.config["PersistenceTimeout"], 3600);
     let port = world.service("web")["spec"]["healthCheckNodePort"].clone();
     assert_eq!((&found.config["HealthCheckType"], &found.config["HealthCheckConnectPort"]), (&json!("http"), &port));
-    world.until("the bound is told", |_| said(&world, "web", "at most 3600 s")).await;
+    world.until("the bound is reported", |_| said(&world, "web", "at most 3600 s")).await;
 
     patch(&world, "web", &json!({ "spec": { "loadBalancerSourceRanges": ["172.16.0.0/12"] } }));
     world.until("the list follows", |_| entries() == Some(vec!["172.16.0.0/12".to_owned()])).await;
@@ -181,7 +181,7 @@ async fn trap_16_source_ranges_affinity_and_health_checks_reach_the_listeners() 
         &json!({ "metadata": { "annotations": { key("acl-status"): "off" } },
                                   "spec": { "loadBalancerSourceRanges": ["10.0.0.0/8"] } }),
     );
-    world.until("the conflict is told", |_| said(&world, "web", "both say who may connect")).await;
+    world.until("the conflict is reported", |_| said(&world, "web", "both say who may connect")).await;
     patch(&world, "web", &json!({ "metadata": { "annotations": { key("acl-status"): null } } }));
     world.until("there is a list again", |_| entries().is_some_and(|entries| !entries.is_empty())).await;
     world.until_quiet(Duration::from_secs(1)).await;
@@ -194,7 +194,7 @@ async fn trap_16_source_ranges_affinity_and_health_checks_reach_the_listeners() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_of_others_are_repaired_where_we_manage_and_told_by_name() {
+async fn edits_of_others_are_repaired_where_managed_and_reported_by_name() {
     let (manage, scheduler, protection) = (key("manage"), key("scheduler"), key("delete-protection"));
     let annotations = [(manage.as_str(), "listeners"), (&scheduler, "wlc"), (&protection, "on")];
     let (world, ccm) = served("\n[service]\ndrift_check = \"60s\"\n", &annotations).await;
@@ -214,10 +214,10 @@ async fn edits_of_others_are_repaired_where_we_manage_and_told_by_name() {
     // The next comparison is due within a minute.
     tokio::time::sleep(Duration::from_secs(40)).await;
     world.until("the listener is repaired", |_| listener(&world, 80).is_some_and(|it| it.scheduler == "wlc")).await;
-    world.until("it is told", |_| reasons(&world, "web").contains(&"RepairedDrift".to_owned())).await;
+    world.until("it is reported", |_| reasons(&world, "web").contains(&"RepairedDrift".to_owned())).await;
     for (found, restored) in [("Scheduler rr", "wlc"), ("weight 1", "100")] {
         let change = format!("{found} -> {restored}");
-        world.until("the change is told", |_| said(&world, "web", &change)).await;
+        world.until("the change is reported", |_| said(&world, "web", &change)).await;
     }
     assert!(!balancer(&world).unwrap().delete_protection, "that is not ours to keep");
     assert!(ccm.stop().await.success());
@@ -242,7 +242,7 @@ async fn a_shared_load_balancer_has_one_owner_per_port_and_is_left_clean() {
     let ccm = world.start();
     world.until("the first has an address", |_| address(&world.service("first")).is_some()).await;
     world.testbed.expose("second", &[80], &names, &annotations);
-    world.until("the loser is told", |_| said(&world, "second", "80 is taken by the listener 80/tcp")).await;
+    world.until("the loser is reported", |_| said(&world, "second", "80 is taken by the listener 80/tcp")).await;
     assert!(listener(&world, 80).unwrap().description.starts_with("k8s/80/first/"));
 
     world.until("both nodes are backends", |_| backends(&world).keys().any(|(id, _)| id == "i-play-2")).await;
@@ -259,7 +259,7 @@ async fn a_shared_load_balancer_has_one_owner_per_port_and_is_left_clean() {
     world.until("nor is an excluded one", |_| !is_backend("i-play-1")).await;
 
     patch(&world, "first", &json!({ "metadata": { "annotations": { id.as_str(): null, force.as_str(): null } } }));
-    world.until("it is told what to do", |_| said(&world, "first", "no annotation names it")).await;
+    world.until("it is reported what to do", |_| said(&world, "first", "no annotation names it")).await;
     assert!(listener(&world, 80).is_some(), "it goes on serving");
     for name in ["first", "second"] {
         world.testbed.cluster.delete("Service", "default", name).unwrap();
@@ -318,7 +318,7 @@ async fn pods_on_virtual_nodes_are_attached_and_hybrid_nodes_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up() {
+async fn pods_are_looked_up_in_batches_and_one_without_interface_delays_no_other() {
     const PODS: u8 = 130;
     let world = World::new(SERVICE, "").await;
     let node = world.testbed.join(1);
@@ -349,12 +349,14 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up
     world.testbed.cluster.set_endpoints("default", "web", &some).unwrap();
     world.until("the new one is there", |_| backends(&world).keys().any(|(id, _)| id == "eni-131")).await;
     world
-        .until("the other is told", |_| {
+        .until("the other is reported", |_| {
             said(&world, "web", "no network interface holds the pod addresses 192.168.1.200")
         })
         .await;
     let lost = || gate_condition(&world, "pod-200");
-    world.until("its pod is told", |_| lost() == Some(("False".to_owned(), "ServerInvalidServer".to_owned()))).await;
+    world
+        .until("its pod is reported", |_| lost() == Some(("False".to_owned(), "ServerInvalidServer".to_owned())))
+        .await;
     assert!(backends(&world).keys().any(|(id, _)| id == "eni-1"), "nobody is removed meanwhile");
     let asked = |ip: &str| world.testbed.cloud.calls().iter().any(|it| it.parameters.values().any(|value| value == ip));
     assert!(asked("192.168.1.200") && !asked("10.9.9.9"), "no interface of the VPC has an address from outside");
@@ -367,7 +369,7 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up
         let found = backends(world);
         found.keys().any(|(id, _)| id == "eni-200") && found.keys().all(|(id, _)| id != "eni-1") && found.len() == 131
     };
-    world.until("then everything is as it should be", |_| settled(&world)).await;
+    world.until("then everything is in sync", |_| settled(&world)).await;
 
     // An address that went to another pod can have gone to another interface.
     world.testbed.cloud.edit(|cloud| {
@@ -383,15 +385,15 @@ async fn pods_are_looked_up_in_batches_and_one_without_interface_holds_nobody_up
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_becomes_a_cluster_ip_is_told_what_keeps_its_load_balancer() {
+async fn a_service_that_becomes_a_cluster_ip_reports_what_keeps_its_load_balancer() {
     let (world, ccm) = served("", &[]).await;
     world.until_quiet(Duration::from_secs(1)).await;
     // As the official controller leaves it.
     patch(&world, "web", &json!({ "metadata": { "labels": { "service.beta.kubernetes.io/hash": "b10a8db1" } } }));
     world.testbed.cloud.faults().always("DeleteLoadBalancer", Fault::code("OperationDenied.Locked"));
     patch(&world, "web", &json!({ "spec": { "type": "ClusterIP" } }));
-    let told = world.until_event("Service", "web", "CleanLoadBalancerFailed").await;
-    assert!(told.starts_with("The load balancer could not be removed"), "{told}");
+    let reported = world.until_event("Service", "web", "CleanLoadBalancerFailed").await;
+    assert!(reported.starts_with("The load balancer could not be removed"), "{reported}");
     assert!(!reasons(&world, "web").contains(&"SyncLoadBalancerFailed".to_owned()));
     world.testbed.cloud.faults().clear();
     patch(&world, "web", &json!({ "metadata": { "annotations": { key("scheduler"): "wrr" } } }));
@@ -402,7 +404,7 @@ async fn a_service_that_becomes_a_cluster_ip_is_told_what_keeps_its_load_balance
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn marks_that_somebody_removed_are_put_back() {
+async fn removed_marks_are_restored() {
     let (world, ccm) = served("", &[]).await;
     world.until_quiet(Duration::from_secs(1)).await;
     assert!(ccm.kill().await.code().is_none());

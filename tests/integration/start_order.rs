@@ -1,4 +1,4 @@
-//! Nothing is there yet, and comes in any order.
+//! The API server, the metadata service and the cloud become available in any order after the start.
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
-//! What a service manager sees, and what it is told to do with the service.
+//! The notifications to systemd, and the unit.
 
 mod machine;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -58,7 +59,7 @@ impl Manager {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_service_manager_is_told_the_whole_life() {
+async fn the_service_manager_gets_every_notification() {
     played().await;
 }
 
@@ -80,7 +81,7 @@ async fn played() {
         let path = world.folder().join("notify-2");
         let manager = Manager::listen(&path);
         let ccm = world.start_with(&[], &[("NOTIFY_SOCKET", path.to_str().unwrap())]);
-        world.until("the second copy stands by", |_| manager.status() == "standby").await;
+        world.until("the second replica stands by", |_| manager.status() == "standby").await;
         assert_eq!(manager.count("WATCHDOG=1"), 0, "nobody asked for it");
         ccm
     };
@@ -249,8 +250,7 @@ async fn every_line_in_the_journal_has_its_priority() {
 /// The keys of the unit; the last value where there are several.
 fn unit() -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(UNIT).unwrap();
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| line.split_once('=')).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    versions::settings(&text).map(|(_, key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn the_unit_starts_what_the_program_offers() {
 }
 
 #[test]
-fn the_unit_is_right_and_confined() {
+fn the_unit_is_valid_and_confined() {
     let analyze = |arguments: &[&str]| Command::new("systemd-analyze").args(arguments).output();
     if analyze(&["--version"]).is_err() {
         // The gate installs it; elsewhere the unit is checked by its keys alone.
@@ -284,7 +284,7 @@ fn the_unit_is_right_and_confined() {
     let copy = copy.to_str().unwrap();
     let verified = analyze(&["verify", "--man=no", copy]).unwrap();
     let complaints = String::from_utf8(verified.stderr).unwrap();
-    // Versions before 253 do not know this type, and stay with the line before it.
+    // Versions before 253 do not know this type, and keep the one of the line before.
     let complaints: Vec<_> = complaints
         .lines()
         .filter(|line| {

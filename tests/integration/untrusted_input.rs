@@ -1,4 +1,4 @@
-//! Whatever text comes in from outside, nothing panics and nothing hangs.
+//! No text from outside makes a parser panic or hang.
 //!
 //! The same entries as the fuzz targets in `fuzz/`, driven by random input and by their corpora, on every toolchain.
 

@@ -1,4 +1,4 @@
-//! Where load balancers are made: as somebody says, or near the nodes, and elsewhere where that is impossible.
+//! Zones and vSwitches of load balancers: as configured, or near the nodes, with fallbacks.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ async fn an_intranet_load_balancer_goes_where_there_is_room_and_says_so() {
     let ccm = world.start();
     world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
     assert_eq!(balancer(&world).unwrap().vswitch, "vsw-j");
-    world.until("each choice is told", |_| said(&world, "web", "was made in vSwitch vsw-j")).await;
-    world.until("the choice is told", |_| said(&world, "web", "can be made in vSwitch vsw-i")).await;
+    world.until("each choice is reported", |_| said(&world, "web", "was made in vSwitch vsw-j")).await;
+    world.until("the choice is reported", |_| said(&world, "web", "can be made in vSwitch vsw-i")).await;
     assert!(ccm.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn zones_of_the_configuration_give_way_where_they_are_sold_out_and_each_choice_is_told() {
+async fn zones_of_the_configuration_give_way_where_they_are_sold_out_and_each_choice_is_reported() {
     let defaults = "\n[service.defaults]\nmaster_zone = \"cn-hangzhou-i\"\nslave_zone = \"cn-hangzhou-j\"\n";
     let world = World::new(SERVICE, defaults).await;
     let node = world.testbed.join(1);
@@ -38,7 +38,7 @@ async fn zones_of_the_configuration_give_way_where_they_are_sold_out_and_each_ch
     let tokens: Vec<_> = calls.map(|call| call.parameter("ClientToken").to_owned()).collect();
     assert!(tokens.len() == 2 && tokens[0] != tokens[1], "another place is another creation: {tokens:?}");
     let (refused, chosen) = ("zones cn-hangzhou-i and cn-hangzhou-j", "zones cn-hangzhou-j and cn-hangzhou-i");
-    world.until("the choice is told", |_| said(&world, "web", &format!("was made in {chosen}"))).await;
+    world.until("the choice is reported", |_| said(&world, "web", &format!("was made in {chosen}"))).await;
     assert!(
         said(&world, "web", &format!("No load balancer can be made in {refused}")),
         "{:?}",
@@ -61,18 +61,18 @@ async fn public_load_balancers_are_made_where_the_nodes_are_unless_that_is_impos
         "cn-hangzhou-j",
         "the cloud by itself would have chosen the other"
     );
-    world.until("the choice is told", |_| said(&world, "near", "was made in zone cn-hangzhou-j")).await;
+    world.until("the choice is reported", |_| said(&world, "near", "was made in zone cn-hangzhou-j")).await;
     // A zone that sells no load balancers at all was nobody's wish.
     world.testbed.cloud.faults().script("CreateLoadBalancer", Fault::code("InvalidParameter.ZoneNotSupported"));
     world.testbed.expose("far", &[80], &[&node], &[]);
     world.until("it is made elsewhere", |_| address(&world.service("far")).is_some()).await;
-    world.until("and that is told", |_| said(&world, "far", "was made in zones of the cloud's choice")).await;
+    world.until("and that is reported", |_| said(&world, "far", "was made in zones of the cloud's choice")).await;
     assert!(ccm.stop().await.success());
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn intranet_load_balancers_are_near_the_nodes_where_nobody_says_otherwise() {
+async fn intranet_load_balancers_are_near_the_nodes_by_default() {
     let world = World::new(ALL, "").await;
     world.edit(|text| text.replace("vswitches = [\"cn-hangzhou-i:vsw-i\", \"cn-hangzhou-j:vsw-j\"]\n", ""));
     // One node in the first zone, where this instance is, too; two in the second, where there is a larger vSwitch.

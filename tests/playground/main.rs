@@ -52,10 +52,10 @@ fn anything(error: impl std::fmt::Display) -> String {
 async fn play(serve: bool) -> Result<(), String> {
     let testbed = Testbed::open(Version::NEWEST).await.map_err(anything)?;
     let folder = tempfile::tempdir().map_err(anything)?;
-    let told = scenario::tell(&testbed, folder.path(), serve).await;
-    if told.is_err() {
+    let reports = scenario::tell(&testbed, folder.path(), serve).await;
+    if reports.is_err() {
         let log = std::fs::read_to_string(folder.path().join(scenario::LOG)).unwrap_or_default();
         scenario::say(&format!("\nThe product's log:\n{log}"));
     }
-    told
+    reports
 }

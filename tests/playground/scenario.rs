@@ -134,7 +134,7 @@ pub(crate) async fn tell(testbed: &Testbed, folder: &Path, serve: bool) -> Resul
     }
 }
 
-/// An edit of the file ends the route controller, and another one starts it; nobody else notices.
+/// An edit of the file ends the route controller, and another one starts it; no other job notices.
 async fn toggle_routes(testbed: &Testbed, config: &Path, log: &Path) -> Result<(), String> {
     let on = std::fs::read_to_string(config).map_err(super::anything)?;
     let off = on.replace("\"route\", ", "");
@@ -143,9 +143,9 @@ async fn toggle_routes(testbed: &Testbed, config: &Path, log: &Path) -> Result<(
         "message": "RouteController failed to create a route",
     }] });
     for (text, title) in [(off, "off"), (on, "on")] {
-        let (began, before) = (Instant::now(), told(log));
+        let (began, before) = (Instant::now(), reports(log));
         replace(config, &text)?;
-        wait(testbed, "the edit is seen", |_| told(log) > before).await?;
+        wait(testbed, "the edit is seen", |_| reports(log) > before).await?;
         if title == "off" {
             // As if a route controller had said it last.
             testbed.cluster.patch_status("Node", "", "node-2", &lost).map_err(|failure| format!("{failure:?}"))?;
@@ -164,7 +164,7 @@ async fn toggle_routes(testbed: &Testbed, config: &Path, log: &Path) -> Result<(
 }
 
 /// How many edits the log tells of.
-fn told(log: &Path) -> usize {
+fn reports(log: &Path) -> usize {
     std::fs::read_to_string(log).unwrap_or_default().matches("is in use").count()
 }
 

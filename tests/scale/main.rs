@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The controller runs as a process of its own: this very executable under another role, or any other program that finds
-//! its endpoints in the environment ([`controller`]). Beside every measured number of calls stands the floor: what
-//! nobody could do with less.
+//! its endpoints in the environment ([`controller`]). Beside every measured number of calls stands the
+//! minimum.
 
 mod controller;
 mod measure;
@@ -41,7 +41,7 @@ struct Options {
     #[arg(long)]
     quotas: bool,
     /// The controller keeps within the published quotas of calls per minute although the cloud does not enforce them.
-    /// Otherwise it is told of quotas that are out of reach, as for an account whose quotas were raised.
+    /// Otherwise its configuration states quotas that are out of reach, as of an account with raised quotas.
     #[arg(long)]
     budget: bool,
     /// Instead of a life: how large the controller becomes in a cluster that is there already, in which every Service has

@@ -21,7 +21,7 @@ pub(crate) struct Row {
     pub(crate) each: Vec<Duration>,
     /// Cloud calls by action, and whether the action writes.
     pub(crate) calls: BTreeMap<(bool, String), usize>,
-    /// Cloud calls that nobody could do without.
+    /// The minimum of cloud calls.
     pub(crate) floor: usize,
     /// Calls that the cloud refused for their number.
     pub(crate) throttled: usize,

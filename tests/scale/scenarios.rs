@@ -105,7 +105,7 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
         tokio::time::sleep(QUIET).await;
         let mut watch = Stopwatch::start(testbed, Some(&standby), patience);
         drop(controller);
-        watch.until("the other copy works", called).await?;
+        watch.until("the other replica works", called).await?;
         watch.until_quiet(QUIET).await?;
         finish(watch.stop(
             "fail-over (killed)",

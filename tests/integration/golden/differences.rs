@@ -1,4 +1,4 @@
-//! Where Services end up otherwise than with the official controller, on purpose.
+//! Intended differences from the results of the official controller.
 
 /// One field of one step of one case.
 #[derive(Debug)]
@@ -15,49 +15,47 @@ pub(super) struct Difference {
 }
 
 /// The head of the page.
-pub(super) const INTRODUCTION: &str = "# Where this differs from the official controller
+pub(super) const INTRODUCTION: &str = "# Differences from the official controller
 
 Services on classic load balancers get what the official controller (v2.14.0) gives them: the same annotations, names, tags,
-listeners, server groups, weights, status and events, so that a cluster can move over, and back. The differences are on
-purpose.
+listeners, server groups, weights, status and events, so that a cluster can migrate, and migrate back. The differences are
+intended.
 
-## In how it works
+## Behaviour
 
-- Load balancers are compared with what the Service asks for whenever something may have changed, and every
-  `service.drift_check`; a label does not decide whether to look. The label `service.beta.kubernetes.io/hash` is not written,
-  and removed with the finalizer.
-- `spec.loadBalancerSourceRanges` and `spec.sessionAffinity: ClientIP`, which the official controller ignores, are kept: by an
-  access control list of the Service, and by persistence of TCP listeners. On a Service that comes from the official
-  controller, which its label `service.beta.kubernetes.io/hash` tells, listeners that are there stay open and without
-  persistence, so that nobody is shut out by the move; an event says so. The two come into force when one of them is changed,
-  or when the label is removed: `kubectl label service NAME service.beta.kubernetes.io/hash-`.
-- A load balancer that was deleted outside of the cluster is made again once two looks, ten seconds apart, have proven that it
-  is gone; the address can be another one, and an event says so. Where its absence cannot be proven, nothing is made.
-- A server group that is no longer wanted, or that has to go with its Service, and that a listener of a user still needs, is
-  told with the name of that listener.
-- A change of how traffic is charged, which takes effect at midnight, is waited for and not asked for again.
-- The status says of each port of an address whether it is served, where the API server knows `ports`.
-- A load balancer of another cluster, a listener, a server group or a backend that is not provably of the Service is never
-  changed. A port of a user's load balancer that somebody else's listener holds is a problem of the Service, not taken over.
-- Everything that is wrong with a Service is told in one event, before any call; a value that the API would refuse is not sent.
-- Deleting a Service looks at nothing but what has to go: it works on IPv6 load balancers of users, with
-  `service.disable_public`, and with annotations that are wrong.
-- A load balancer kept by `preserve-lb-on-delete` keeps its listeners and server groups, and goes on serving.
+- The controller compares load balancers with what the Service asks for whenever something may have changed, and every
+  `service.drift_check`; no label decides whether to compare. The label `service.beta.kubernetes.io/hash` is not written, and
+  removed with the finalizer.
+- `spec.loadBalancerSourceRanges` and `spec.sessionAffinity: ClientIP`, which the official controller ignores, take effect: through
+  an access control list of the Service, and through persistence of TCP listeners. On a Service of the official controller, which
+  its label `service.beta.kubernetes.io/hash` shows, existing listeners stay open and without persistence, so that the migration
+  blocks no client; an event says so. The two take effect when one of them is changed, or when the label is removed:
+  `kubectl label service NAME service.beta.kubernetes.io/hash-`.
+- A load balancer that was deleted outside of the cluster is created again once two reads, ten seconds apart, have proven that it
+  is gone; the address can change, and an event says so. Without that proof, nothing is created.
+- An event names the user's listener that still needs a server group which the Service no longer wants, or which must go with it.
+- The controller waits for a change of the charge type, which takes effect at midnight, and does not request it again.
+- The status says for each port of an address whether it is served, where the API server knows `ports`.
+- A load balancer of another cluster, and a listener, a server group or a backend that is not provably of the Service, is never
+  changed. A port that a foreign listener holds on a user's load balancer is a problem of the Service.
+- One event, before any call, lists all problems of a Service; values that the API would reject are not sent.
+- Deleting a Service depends only on what must be removed: it works on IPv6 load balancers of users, with
+  `service.disable_public`, and with invalid annotations.
+- A load balancer kept by `preserve-lb-on-delete` keeps its listeners and server groups, and keeps serving.
 - Certificates of `domain-extensions` can be changed, and removed by an empty value.
 - When the class or type annotation gives a Service to another controller, its load balancer is kept until the Service is
   deleted or given back, and an event says so.
-- `PayBySpec` can become `PayByCLCU`; the other way, which the API refuses, is a problem that says so.
-- An instance charged by `PayByCLCU` cannot change how traffic is charged; this is told without asking the API.
+- `PayBySpec` can become `PayByCLCU`; the other way, which the API rejects, is a problem.
+- An instance charged by `PayByCLCU` cannot change its charge type; the event comes without a call.
 
-## In what is seen
+## Results
 
-These are all differences in the outcome of a set of Services that both controllers were given. Steps are counted from 1.
+The complete list of differences in the results of a set of Services that both controllers reconciled. Steps are counted from 1.
 ";
 
-const NOTHING_HELD: &str = "A Service that cannot be understood is not held up: nothing was made for it, so it gets no finalizer, \
-     and goes at once when it is deleted.";
-const SETTINGS: &str = "A setting that has no effect, alone or in combination, is told, once, by a warning, instead of being ignored \
-     silently.";
+const NOTHING_HELD: &str =
+    "Nothing was created for an invalid Service, so it gets no finalizer, and its deletion does not wait.";
+const SETTINGS: &str = "A warning reports, once, a setting that has no effect, alone or in combination.";
 const ENSURED: &str = "EnsuredLoadBalancer";
 const ENSURED_TOLD: &str = "EnsuredLoadBalancer, LoadBalancerSettings";
 const CHANGED: &str = "AnnotationChanged, EnsuredLoadBalancer";

@@ -1,5 +1,5 @@
 //! A Kubernetes API server without Kubernetes: it stores objects, speaks the real protocol over loopback HTTP or in
-//! process, plays a chosen version, and can be made to fail in the ways that the real one does.
+//! process, behaves as a chosen version, and fails on demand in the ways of the real one.
 //!
 //! Start with [`Cluster::new`], then [`Cluster::listen`] and [`Cluster::kubeconfig`] for clients that connect, or
 //! [`Cluster::handle`] as the service below a client in the same process. Nodes join with [`Cluster::join_node`];
@@ -86,7 +86,7 @@ struct Shared {
     watches: Sender<watch::Dial>,
     /// Whether a watch from a compacted version is refused with HTTP 410 instead of an ERROR event.
     gone_as_status: AtomicBool,
-    /// Whether nobody answers.
+    /// Whether requests get no answer.
     away: AtomicBool,
     /// Address of the listener, kept while the cluster is away.
     address: Mutex<Option<SocketAddr>>,
@@ -154,7 +154,7 @@ impl Cluster {
         Cluster::build(Rules { dual_stack: true, ..Rules::new(version) })
     }
 
-    /// Another cluster with the same objects and history; nobody reaches it yet, and nothing goes wrong in it.
+    /// Another cluster with the same objects and history; it does not listen yet, and has no faults.
     #[must_use]
     pub fn fork(&self) -> Cluster {
         Cluster::around(self.shared.rules(), self.shared.store.lock().fork())
@@ -368,7 +368,7 @@ impl Cluster {
         self.shared.away.store(false, Ordering::Relaxed);
         let address = *self.shared.address.lock();
         let Some(address) = address else { return Ok(()) };
-        // While it was away, its port may have become somebody's end of a connection for a while.
+        // While it was away, its port may have been taken by a connection for a while.
         for _ in 0..100 {
             match self.listen_on(address).await {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -383,7 +383,7 @@ impl Cluster {
     /// A kubeconfig file for the listener, with a token if tokens are asked for.
     ///
     /// # Panics
-    /// If the cluster was never told to listen.
+    /// If the cluster does not listen.
     pub fn kubeconfig(&self) -> String {
         let token = self.shared.access.lock().a_token().map(str::to_owned);
         self.kubeconfig_with(token.as_deref())
@@ -392,7 +392,7 @@ impl Cluster {
     /// A kubeconfig file with this token.
     ///
     /// # Panics
-    /// If the cluster was never told to listen.
+    /// If the cluster does not listen.
     pub fn kubeconfig_with(&self, token: Option<&str>) -> String {
         let address = *self.shared.address.lock();
         server::kubeconfig(address.expect("a kubeconfig needs an address: listen first"), token)
@@ -411,7 +411,7 @@ impl Cluster {
         paths.iter().for_each(|path| access.let_read(user, path));
     }
 
-    /// The token means nobody any more.
+    /// The token becomes invalid.
     pub fn revoke(&self, token: &str) {
         self.shared.access.lock().revoke(token);
     }
@@ -500,7 +500,7 @@ impl Cluster {
         self.break_watches();
     }
 
-    /// Forgets the history: who starts from an older version is told that it is gone.
+    /// Forgets the history: a watch from an older version gets 410 Gone.
     pub fn compact(&self) {
         self.shared.store.lock().compact();
     }

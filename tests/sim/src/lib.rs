@@ -2,7 +2,7 @@
 //!
 //! [`cloud`] is an Alibaba Cloud account: ECS, VPC, CLB, STS and the metadata service. [`cluster`] is an API server of any
 //! version, with what kubelets and the controller manager do to nodes. Both speak the real protocols and know nothing of
-//! the product. [`testbed`] puts the two together, [`population`] fills them, and [`request_hold`] holds single requests to either.
+//! the product. [`testbed`] puts the two together, [`population`] fills them, and [`request_hold`] holds single requests.
 
 pub mod cloud;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! More nodes and Services than a [`Testbed`] has by itself, numbered from 0.
+//! Many nodes and Services for a [`Testbed`], numbered from 0.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -38,7 +38,7 @@ pub fn join(testbed: &Testbed, number: usize) -> Result<(), String> {
         .map_err(|failure| format!("node {number} cannot join: {failure:?}"))
 }
 
-/// The node of this instance was initialised by whoever ran before.
+/// The node of this instance is already initialised.
 ///
 /// # Errors
 /// The API server refuses the node.

@@ -123,7 +123,7 @@ pub struct Dials {
     pub route_pending: Duration,
     /// Whether a change between the two ways in which traffic is charged waits for midnight.
     pub charge_changes_wait: bool,
-    /// Whether answers show the address of `ecs` backends although nobody gave it.
+    /// Whether answers show the address of `ecs` backends although it was not given.
     pub show_server_ips: bool,
     /// Whether calls beyond the per-action rate get `Throttling.User`.
     pub rate_quotas: bool,

@@ -229,7 +229,7 @@ fn merge_list(
                     continue;
                 }
                 // As in the real server the first element with the key takes the change, which is why
-                // two addresses of one type cannot be told apart.
+                // two addresses of one type cannot be distinguished.
                 match list.iter_mut().find(|old| old.get(merge_key) == Some(key)) {
                     Some(Value::Object(old)) => {
                         if let Value::Object(new) = element {

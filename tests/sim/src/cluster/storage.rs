@@ -70,7 +70,7 @@ impl Store {
         }
     }
 
-    /// The same objects and history; nobody is subscribed.
+    /// The same objects and history, without subscribers.
     pub(super) fn fork(&self) -> Store {
         Store {
             objects: self.objects.clone(),
@@ -81,7 +81,7 @@ impl Store {
         }
     }
 
-    /// Goes back to how another store is. Who is subscribed stays so, and is told of a version that he has already seen.
+    /// Goes back to the content of another store. Subscribers stay, and see a resourceVersion that regressed.
     pub(super) fn restore(&mut self, backup: &Store) {
         let changed = std::mem::replace(&mut self.changed, Sender::new(0));
         *self = Store { changed, ..backup.fork() };

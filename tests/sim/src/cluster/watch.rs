@@ -22,7 +22,7 @@ use crate::ordered_watch::Receiver;
 
 /// How long a watch lasts that does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// How often a watch is told how far it is.
+/// The interval of bookmarks.
 const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
