@@ -1,7 +1,7 @@
 //! The work that is done for every object and every call, without a network.
 //!
 //! ```console
-//! cargo bench --bench micro
+//! cargo bench -p benches
 //! ```
 
 #![allow(clippy::unwrap_used)]

@@ -299,7 +299,7 @@ impl Cloud {
     ///
     /// # Errors
     /// It did not come true in that time.
-    pub async fn until_within(&self, patience: Duration, is_so: impl Fn(&Self) -> bool) -> Result<(), NotInTime> {
+    async fn until_within(&self, patience: Duration, is_so: impl Fn(&Self) -> bool) -> Result<(), NotInTime> {
         let mut changes = self.changes();
         let wait = async {
             loop {

@@ -341,7 +341,7 @@ impl Cluster {
     }
 
     /// Listens on an address, in the background.
-    pub async fn listen_on(&self, address: SocketAddr) -> io::Result<SocketAddr> {
+    async fn listen_on(&self, address: SocketAddr) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         *self.shared.address.lock() = Some(address);

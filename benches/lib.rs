@@ -1,0 +1,1 @@
+//! Benchmarks; see `micro.rs`.
