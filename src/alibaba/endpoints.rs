@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_31_hosts_inside_and_outside_of_a_vpc_follow_the_published_tables() {
+    fn pitfall_31_hosts_inside_and_outside_of_a_vpc_follow_the_published_tables() {
         let cases = [
             (false, Product::Ecs, "cn-shanghai", "https://ecs.cn-shanghai.aliyuncs.com/"),
             (false, Product::Ecs, "cn-hangzhou", "https://ecs.cn-hangzhou.aliyuncs.com/"),

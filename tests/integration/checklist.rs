@@ -38,7 +38,7 @@ const CHECKS: &[(&str, &[&str])] = &[
         "8: a port changes its protocol, whether its group is there or not",
         &[
             "plan::clb::tests::plans::another_protocol_on_a_port",
-            "plan::clb::tests::traps::trap_4_a_listener_is_away_for_no_longer_than_it_takes_to_make_it_again",
+            "plan::clb::tests::pitfalls::pitfall_4_a_listener_is_away_for_no_longer_than_it_takes_to_make_it_again",
         ],
     ),
     (
@@ -106,18 +106,18 @@ const CHECKS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Files with tests that are named after a defect or a trap.
+/// Files with tests that are named after a defect or a pitfall.
 const NAMED: &[&str] = &[
     "tests/integration/official_controller_defects.rs",
     "tests/integration/official_controller_pitfalls.rs",
     "tests/integration/service_features.rs",
-    "src/plan/clb/tests/traps.rs",
+    "src/plan/clb/tests/pitfalls.rs",
     "src/alibaba/endpoints.rs",
 ];
 
-/// Defects and traps in the lists of what the official controller gets wrong.
+/// Defects and pitfalls in the lists of what the official controller gets wrong.
 const DEFECTS: u32 = 15;
-const TRAPS: u32 = 33;
+const PITFALLS: u32 = 33;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -172,10 +172,11 @@ fn every_check_has_tests_that_exist() {
 }
 
 #[test]
-fn every_defect_and_every_trap_has_a_test_named_after_it() {
+fn every_defect_and_every_pitfall_has_a_test_named_after_it() {
     let names: Vec<String> = NAMED.iter().flat_map(|file| tests_of(&root().join(file))).collect();
     let named = |part: &str| names.iter().any(|name| name.starts_with(part) || name.contains(&format!("_{part}")));
-    let missing =
-        (1..=DEFECTS).map(|number| format!("d{number}_")).chain((1..=TRAPS).map(|number| format!("trap_{number}_")));
+    let missing = (1..=DEFECTS)
+        .map(|number| format!("d{number}_"))
+        .chain((1..=PITFALLS).map(|number| format!("pitfall_{number}_")));
     assert_eq!(missing.filter(|part| !named(part)).collect::<Vec<_>>(), Vec::<String>::new());
 }

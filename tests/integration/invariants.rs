@@ -312,17 +312,38 @@ fn links(page: &str) -> Vec<&str> {
     prose.flat_map(|text| text.split("](").skip(1)).filter_map(|rest| rest.split(')').next()).collect()
 }
 
-#[test]
-fn links_between_pages_lead_to_files_and_headings() {
+/// The pages of the documentation, from the root of the package.
+fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from).into();
     for folder in ["docs", "config"] {
         let files = std::fs::read_dir(root().join(folder)).unwrap();
         let files = files.map(|file| Path::new(folder).join(file.unwrap().file_name()));
         pages.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
     }
+    pages
+}
+
+#[test]
+fn files_that_the_documentation_names_exist() {
+    let folders = ["src/", "tests/", "docs/", "config/", "deploy/", "systemd/", "fuzz/"];
+    let mut missing = Vec::new();
+    for page in pages() {
+        let text = std::fs::read_to_string(root().join(&page)).unwrap();
+        let named =
+            text.split('`').skip(1).step_by(2).filter(|name| folders.iter().any(|folder| name.starts_with(folder)));
+        // Placeholders are in capitals.
+        let named = named.filter(|name| !name.contains("NAME") && !name.contains(' '));
+        missing
+            .extend(named.filter(|name| !root().join(name).exists()).map(|name| format!("{}: {name}", page.display())));
+    }
+    assert_eq!(missing, NONE);
+}
+
+#[test]
+fn links_between_pages_lead_to_files_and_headings() {
     let mut count = 0;
     let mut broken = Vec::new();
-    for page in &pages {
+    for page in &pages() {
         let text = std::fs::read_to_string(root().join(page)).unwrap();
         for link in links(&text).into_iter().filter(|link| !link.contains("://")) {
             count += 1;

@@ -84,7 +84,7 @@ fn pod_endpoint(last: u8, name: &str) -> Endpoint {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trap_6_gated_pods_are_registered_reported_and_leave_gracefully() {
+async fn pitfall_6_gated_pods_are_registered_reported_and_leave_gracefully() {
     let world = World::new(SERVICE, "").await;
     let cluster = &world.testbed.cluster;
     world.testbed.join(1);
@@ -133,7 +133,7 @@ async fn trap_6_gated_pods_are_registered_reported_and_leave_gracefully() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trap_16_source_ranges_affinity_and_health_checks_reach_the_listeners() {
+async fn pitfall_16_source_ranges_affinity_and_health_checks_reach_the_listeners() {
     let world = World::new(SERVICE, "\n[service]\nlocal_health_check = true\n").await;
     let nodes = [world.testbed.join(1)];
     world.testbed.expose("web", &[80], &[&nodes[0]], &[]);

@@ -1,8 +1,8 @@
-//! A cluster and an Alibaba Cloud on loopback, with the product between them, and a short story about what it does.
+//! A cluster and an Alibaba Cloud on loopback, with the product between them, and a short scenario that shows what it does.
 //!
 //! ```console
-//! cargo run --release --example playground              # the story, then the end
-//! cargo run --release --example playground -- --serve   # the story, then kubectl as long as you like
+//! cargo run --release --example playground              # the scenario, then the end
+//! cargo run --release --example playground -- --serve   # the scenario, then kubectl until Ctrl-C
 //! ```
 //!
 //! The product runs as a process of its own, this very executable under another role, and talks to both worlds over real
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            scenario::say(&format!("\nThe story broke off: {problem}"));
+            scenario::say(&format!("\nThe scenario failed: {problem}"));
             ExitCode::FAILURE
         }
     }
@@ -52,10 +52,10 @@ fn anything(error: impl std::fmt::Display) -> String {
 async fn play(serve: bool) -> Result<(), String> {
     let testbed = Testbed::open(Version::NEWEST).await.map_err(anything)?;
     let folder = tempfile::tempdir().map_err(anything)?;
-    let reports = scenario::tell(&testbed, folder.path(), serve).await;
-    if reports.is_err() {
+    let result = scenario::run(&testbed, folder.path(), serve).await;
+    if result.is_err() {
         let log = std::fs::read_to_string(folder.path().join(scenario::LOG)).unwrap_or_default();
         scenario::say(&format!("\nThe product's log:\n{log}"));
     }
-    reports
+    result
 }

@@ -22,7 +22,7 @@ impl Drop for Product {
 fn command(config: &Path, arguments: &[&str]) -> Result<Command, String> {
     let mut command = Command::new(std::env::current_exe().map_err(super::anything)?);
     command.env_clear().env(ROLE, "1").args(arguments).arg("--config").arg(config);
-    // Ctrl-C in the terminal is for the story, which then ends the product in order.
+    // Ctrl-C in the terminal is for the scenario, which then stops the product in order.
     command.process_group(0);
     Ok(command)
 }

@@ -1,4 +1,4 @@
-//! The story: nodes join, a Service is exposed, a node leaves, the Service goes.
+//! The scenario: nodes join, a Service is exposed, a node leaves, the Service goes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use sim::testbed::{ROUTE_TABLE, Testbed, instance};
 
 use super::product::{self, Product};
 
-/// The product's log, in the folder of the story.
+/// The product's log, in the folder of the scenario.
 pub(crate) const LOG: &str = "alicloud-ccm.log";
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Short, so that the story is short; the defaults are made for clusters that matter.
+/// Shorter than the defaults, which are made for real clusters, so that the scenario is short.
 const HASTE: &str = r#"period = "10s"
 removal_grace = "10s"
 removal_interval = "5s"
@@ -23,7 +23,7 @@ removal_interval = "5s"
 
 /// Prints one line, or several.
 pub(crate) fn say(text: &str) {
-    // Nobody may be listening, as in `playground | head`.
+    // The reader may be gone, as in `playground | head`.
     let _ = writeln!(std::io::stdout().lock(), "{text}");
 }
 
@@ -35,8 +35,8 @@ fn indented(text: &str) {
     say(&text.trim_end().lines().map(|line| format!("   {line}")).collect::<Vec<_>>().join("\n"));
 }
 
-/// Tells the story on `testbed`; with `serve` it then waits for Ctrl-C.
-pub(crate) async fn tell(testbed: &Testbed, folder: &Path, serve: bool) -> Result<(), String> {
+/// Runs the scenario on `testbed`; with `serve` it then waits for Ctrl-C.
+pub(crate) async fn run(testbed: &Testbed, folder: &Path, serve: bool) -> Result<(), String> {
     let config = testbed.write_config(folder, &["node", "route", "service"], HASTE).map_err(super::anything)?;
     let log = folder.join(LOG);
     say("A simulated Kubernetes API server and a simulated Alibaba Cloud run on loopback.");
@@ -199,7 +199,7 @@ async fn serve_until_interrupted(testbed: &Testbed, folder: &Path) -> Result<(),
     ));
     say("\nThe kubeconfig:\n");
     indented(&testbed.cluster.kubeconfig());
-    say("\nCtrl-C tells the end of the story.");
+    say("\nCtrl-C runs the end of the scenario.");
     tokio::signal::ctrl_c().await.map_err(super::anything)
 }
 

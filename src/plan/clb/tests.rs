@@ -7,11 +7,11 @@ mod features;
 mod gates;
 mod keys;
 mod manage;
+mod pitfalls;
 mod plans;
 mod problem_scopes;
 pub(crate) mod properties;
 mod refusals;
-mod traps;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
