@@ -31,6 +31,11 @@ intended.
   its label `service.beta.kubernetes.io/hash` shows, existing listeners stay open and without persistence, so that the migration
   blocks no client; an event says so. The two take effect when one of them is changed, or when the label is removed:
   `kubectl label service NAME service.beta.kubernetes.io/hash-`.
+- A problem of a Service stops what it is about and nothing else. The load balancer, a listener or the choice of backends stays
+  as it is in the cloud; everything else is reconciled, and server groups that exist follow the endpoints. The event
+  `SyncLoadBalancerFailed` names all problems. Nothing new is created while its own problem stands.
+- `acl-status: on` takes precedence over `spec.loadBalancerSourceRanges`; a warning says that the ranges have no effect.
+- A TLS policy that this program does not know is sent to the cloud with a warning.
 - A load balancer that was deleted outside of the cluster is created again once two reads, ten seconds apart, have proven that it
   is gone; the address can change, and an event says so. Without that proof, nothing is created.
 - An event names the user's listener that still needs a server group which the Service no longer wants, or which must go with it.
@@ -38,7 +43,7 @@ intended.
 - The status says for each port of an address whether it is served, where the API server knows `ports`.
 - A load balancer of another cluster, and a listener, a server group or a backend that is not provably of the Service, is never
   changed. A port that a foreign listener holds on a user's load balancer is a problem of the Service.
-- One event, before any call, lists all problems of a Service; values that the API would reject are not sent.
+- Values that the API would reject are not sent.
 - Deleting a Service depends only on what must be removed: it works on IPv6 load balancers of users, with
   `service.disable_public`, and with invalid annotations.
 - A load balancer kept by `preserve-lb-on-delete` keeps its listeners and server groups, and keeps serving.
@@ -47,6 +52,25 @@ intended.
   deleted or given back, and an event says so.
 - `PayBySpec` can become `PayByCLCU`; the other way, which the API rejects, is a problem.
 - An instance charged by `PayByCLCU` cannot change its charge type; the event comes without a call.
+
+## Nodes and routes
+
+- A node whose instance is released is removed after two observations, `node.removal_interval` apart, that prove the absence,
+  while its kubelet has been silent for `node.removal_grace`, and never more than `node.removal_limit` within
+  `node.removal_window`. An empty answer, a missing permission and the account of another cluster remove nothing.
+- Labels and taints of other programs stay as they are. A taint or address is written only to the version of the node that
+  was planned.
+- Route entries carry a mark: the cluster id and the node in their description. An entry with the mark whose node is gone is
+  removed, also after a restart, once the API server has reported the deletion of the node or the cloud proves that the
+  instance is gone. The official controller forgets such entries when it restarts.
+- An entry without a mark that has the pod CIDR of a node, inside `route.cluster_cidrs`, is replaced if it leads to another
+  node of this cluster or to an instance that no longer exists, after two observations ten seconds apart; the event is
+  `ReplacedRoute`. One that leads to an instance which exists elsewhere stays, as do all where no cluster CIDRs are stated: the
+  node gets the event `CreateRouteFailed`, which names the entry to remove. The official controller removes all of them.
+- An entry for a part of a node's pod CIDR stays, and the node gets an event. The official controller removes it.
+- Every address family of `spec.podCIDRs` is routed that `route.cluster_cidrs` names. The first reconcile starts at once.
+- A node gets the condition `NetworkUnavailable=False` once its routes exist in all tables, are not changing, and
+  lead to its instance. Where routes are switched off, conditions that a route controller set to `True` are cleared.
 
 ## Results
 
