@@ -210,9 +210,7 @@ impl ReloadOutcome {
     pub fn event(&self) -> (bool, &'static str, String) {
         match self {
             Self::Unchanged => (false, "ConfigUnchanged", "The configuration has not changed".to_owned()),
-            Self::Applied(change) => {
-                (false, "ConfigApplied", format!("The changed configuration is in use; {change}"))
-            }
+            Self::Applied(change) => (false, "ConfigApplied", format!("The changed configuration is in use; {change}")),
             Self::Rejected(report) => {
                 let mut text = "The changed configuration has problems, so the previous one stays in use".to_owned();
                 for problem in report.problems() {
