@@ -81,7 +81,7 @@ pub struct Fault {
 
 impl Fault {
     /// A fault that has no answer behind it.
-    pub(super) fn new(action: &'static str, kind: FaultKind, message: impl Into<String>) -> Self {
+    pub(crate) fn new(action: &'static str, kind: FaultKind, message: impl Into<String>) -> Self {
         let (message, code, request_id) = (message.into(), String::new(), String::new());
         Self { kind, action, code, message, request_id, retry_after: None }
     }

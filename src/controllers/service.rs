@@ -1,24 +1,25 @@
-//! The service controller: a classic load balancer for each Service of type LoadBalancer.
+//! The service engine: a load balancer for each Service of type LoadBalancer.
 //!
-//! [`run`] decides when a Service is looked at, `reconcile` brings it into agreement, [`plan`] only tells.
+//! [`run`] says when a Service is reconciled, [`engine`] reconciles it, [`prepare`] finds out what is to be done, [`dry_run`] only
+//! prints that. A [`product`] says what is particular to one kind of load balancer; [`clb`] is one.
 
 mod account_check;
-mod bulk;
-mod change;
+mod clb;
 mod creations;
+mod drift;
+mod dry_run;
+mod engine;
 mod execute;
-mod memory;
-mod observe;
-mod owners;
-mod preview;
-#[cfg(test)]
-mod properties;
+mod orphans;
+mod prepare;
+mod product;
 mod readiness;
-mod reconcile;
 mod references;
 mod report;
-mod rounds;
+mod state;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,40 +27,44 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::info;
 
-use self::memory::Memory;
-use self::reconcile::Reconciler;
+use self::account_check::AccountCheck;
+use self::clb::Clb;
+use self::drift::DriftSchedule;
+use self::engine::Engine;
+use self::orphans::Vanished;
+use self::prepare::{Locks, Preparer};
+use self::product::Product;
+use self::references::Resolver;
+use self::state::States;
 use super::Context;
 use super::workqueue;
-use crate::cluster::{DirtyKeys, Store};
+use crate::alibaba::{CloudClient, Fault};
+use crate::cluster::{Cluster, DirtyKeys, Watched};
+use crate::config::Config;
+use crate::plan::PlanLine;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
-use crate::plan::service::handling::{Handling, handling};
-
-pub use self::preview::plan;
-
-/// The controller's name in logs, metrics and events.
-pub(crate) const CONTROLLER: &str = "service";
-/// The component that its events name.
-pub(crate) const COMPONENT: &str = "service-controller";
+use crate::plan::location::CloudLocation;
+use crate::plan::service::handling::Handling;
+use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
+use crate::telemetry::alarms::Alarms;
 
 /// How long node changes are gathered before the Services that use nodes are looked at.
 const NODE_AGGREGATION: Duration = Duration::from_millis(200);
 
 /// Keeps load balancers until `context.stop`.
 pub async fn run(context: Context) {
+    run_product(context, |context| Clb::new(&context.cloud, context.place.clone())).await;
+}
+
+/// Runs one product's controller: a term of leadership after the other.
+async fn run_product<P: Product>(context: Context, product: impl Fn(&Context) -> P) {
     let stop = context.stop.clone();
     let mut fence = context.fence.clone();
-    let services = context.cluster.services();
-    let endpoints = context.cluster.endpoints();
-    let nodes = context.cluster.nodes();
-    let synced = async {
-        services.store.synced().await;
-        endpoints.store.synced().await;
-        nodes.store.synced().await;
-    };
+    let views = Views::of(&context.cluster);
     tokio::select! {
         biased;
         () = stop.cancelled() => return,
-        () = synced => {}
+        () = views.synced() => {}
     }
     while !stop.is_cancelled() {
         tokio::select! {
@@ -68,67 +73,157 @@ pub async fn run(context: Context) {
             () = fence.gained() => {}
         }
         // What another leader did meanwhile is unknown: every term starts without memory, and with everything due.
-        let term = stop.child_token();
-        let views =
-            Views { services: services.store.clone(), endpoints: endpoints.store.clone(), nodes: nodes.store.clone() };
-        let vanished = owners::Vanished::default();
-        let memory = Memory::new(context.alarms.clone(), vanished.clone());
-        let reconciler = Arc::new(Reconciler::new(context.clone(), views.clone(), memory));
-        let starting = reconciler.clone();
-        let (sender, keys) = mpsc::unbounded_channel();
-        let driver = workqueue::drive(reconciler, keys, term.clone());
-        let lost = async {
-            tokio::select! {
-                biased;
-                ((), (), ()) = async {
-                    let owners = owners::watch(&context, &views, &vanished);
-                    tokio::join!(biased; trigger(&context, &views, &sender), starting.warm(), owners)
-                } => {}
-                () = fence.lost() => info!("leadership is lost: load balancers are left to the next leader"),
-            }
-            term.cancel();
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            biased;
-            () = driver => {}
-            () = lost => {}
-        }
-        context.alarms.clear(CONTROLLER);
+        run_term(&context, &views, product(&context)).await;
+        context.alarms.clear(P::CONTROLLER);
     }
 }
 
-/// The stores that reconciles read.
+/// Reconciles Services until the lead is lost or the controller stops.
+async fn run_term<P: Product>(context: &Context, views: &Views, product: P) {
+    let term = context.stop.child_token();
+    let mut fence = context.fence.clone();
+    let vanished = Vanished::default();
+    let states = States::new(P::CONTROLLER, context.alarms.clone(), vanished.clone());
+    let world = World { cluster: &context.cluster, cloud: &context.cloud, place: &context.place };
+    let preparer = world.preparer(product, views.clone(), states);
+    let engine = Arc::new(Engine::new(context.clone(), preparer));
+    let (sender, keys) = mpsc::unbounded_channel();
+    let driver = workqueue::drive(engine.clone(), keys, term.clone());
+    let work = async {
+        let orphans = orphans::watch(context, engine.product(), views, &vanished);
+        tokio::join!(biased; trigger::<P>(context, views, &sender), engine.warm(), orphans)
+    };
+    let end_of_term = async {
+        tokio::select! {
+            biased;
+            ((), (), ()) = work => {}
+            () = fence.lost() => info!(controller = P::CONTROLLER, "leadership is lost: the next leader goes on"),
+        }
+        term.cancel();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = driver => {}
+        () = end_of_term => {}
+    }
+}
+
+/// What is to be done for all Services, or for one; waits until the watches are filled.
+///
+/// # Errors
+/// The cloud did not answer.
+pub async fn plan(
+    cluster: &Cluster,
+    cloud: &CloudClient,
+    place: &CloudLocation,
+    config: &Config,
+    only: Option<&ObjectKey>,
+) -> Result<Vec<PlanLine>, Fault> {
+    let place = Arc::new(place.clone());
+    let product = Clb::new(cloud, place.clone());
+    let world = World { cluster, cloud, place: &place };
+    let settings = Arc::new(settings_of(config, &place));
+    let views = Views::of(cluster);
+    views.synced().await;
+    let states = States::new(Clb::CONTROLLER, Alarms::default(), Vanished::default());
+    dry_run::plan(&world.preparer(product, views, states), cluster, &settings, only).await
+}
+
+/// What planning needs to know of the configuration and of where this process runs.
+fn settings_of(config: &Config, place: &CloudLocation) -> ServiceSettings {
+    // Without a stated choice, intranet load balancers go where this instance is.
+    let here = || (!place.vswitch_id.is_empty()).then(|| VSwitchChoice { zone: None, id: place.vswitch_id.clone() });
+    let vswitches = match config.cloud.vswitches.as_slice() {
+        [] => here().into_iter().collect(),
+        stated => stated.to_vec(),
+    };
+    ServiceSettings {
+        cluster_id: config.cloud.cluster_id.clone(),
+        cluster_tag: config.cloud.cluster_tag.clone(),
+        vpc_id: place.vpc_id.clone(),
+        place_near_nodes: config.cloud.vswitches.is_empty(),
+        vswitches,
+        resource_group_id: config.cloud.resource_group_id.clone(),
+        service: config.service.clone(),
+    }
+}
+
+/// The two outside worlds.
+struct World<'a> {
+    cluster: &'a Cluster,
+    cloud: &'a CloudClient,
+    place: &'a Arc<CloudLocation>,
+}
+
+impl World<'_> {
+    fn preparer<P: Product>(&self, product: P, views: Views, states: States<P::Observed>) -> Preparer<P> {
+        let (cluster, cloud, place) = (self.cluster.clone(), self.cloud.clone(), self.place.clone());
+        Preparer {
+            product,
+            states,
+            drift: DriftSchedule::new(),
+            account: AccountCheck::new(cloud.clone(), place.clone()),
+            resolver: Resolver::new(cluster, cloud, place, views.clone()),
+            views,
+            locks: Locks::default(),
+        }
+    }
+}
+
+/// The stores that reconciles read; they are watched for as long as these handles live.
 #[derive(Clone, Debug)]
 pub(crate) struct Views {
-    services: Arc<Store<ServiceView>>,
-    endpoints: Arc<Store<EndpointsView>>,
-    nodes: Arc<Store<NodeView>>,
+    services: Watched<ServiceView>,
+    endpoints: Watched<EndpointsView>,
+    nodes: Watched<NodeView>,
 }
 
 impl Views {
+    fn of(cluster: &Cluster) -> Self {
+        Self { services: cluster.services(), endpoints: cluster.endpoints(), nodes: cluster.nodes() }
+    }
+
+    /// Waits until all stores are filled.
+    async fn synced(&self) {
+        tokio::join!(self.services.store.synced(), self.endpoints.store.synced(), self.nodes.store.synced());
+    }
+
+    /// Why no backend of the Service is removed, whatever it says.
+    fn withheld_backends(&self, service: &ServiceView, is_blackout: bool) -> Option<&'static str> {
+        let is_published = !service.ingress.is_empty();
+        if is_published && self.nodes.store.is_empty() {
+            Some(report::NO_NODES)
+        } else if is_published && self.endpoints.store.is_empty() {
+            Some(report::NO_ENDPOINTS)
+        } else {
+            is_blackout.then_some(report::BLACKOUT)
+        }
+    }
+
     /// Keys of the Services that are so, in order.
     fn keys_of(&self, is_so: impl Fn(&ServiceView) -> bool) -> Vec<ObjectKey> {
-        self.services.all().iter().filter(|it| is_so(it)).map(|it| it.key.clone()).collect()
+        self.services.store.all().iter().filter(|it| is_so(it)).map(|it| it.key.clone()).collect()
     }
 }
 
 /// Sends the keys of Services that have to be looked at, for ever.
-async fn trigger(context: &Context, views: &Views, keys: &mpsc::UnboundedSender<Vec<ObjectKey>>) {
+async fn trigger<P: Product>(context: &Context, views: &Views, keys: &mpsc::UnboundedSender<Vec<ObjectKey>>) {
     let send = |batch: Vec<ObjectKey>| {
         // The driver ends only together with this function.
         let _ = keys.send(batch);
     };
-    let known = |batch: Vec<ObjectKey>| batch.into_iter().filter(|key| views.services.get(key).is_some()).collect();
-    let services = forward(views.services.subscribe(), send);
-    let endpoints = forward(views.endpoints.subscribe(), |batch| send(known(batch)));
+    let known =
+        |batch: Vec<ObjectKey>| batch.into_iter().filter(|key| views.services.store.get(key).is_some()).collect();
+    let services = forward(views.services.store.subscribe(), send);
+    let endpoints = forward(views.endpoints.store.subscribe(), |batch| send(known(batch)));
     let nodes = async {
-        let mut dirty = views.nodes.subscribe();
+        let mut dirty = views.nodes.store.subscribe();
         loop {
             dirty.next().await;
             tokio::time::sleep(NODE_AGGREGATION).await;
-            let settings = reconcile::settings(context);
-            send(views.keys_of(|service| handling(service, &settings) == Handling::Ensure));
+            let settings = settings_of(&context.config.borrow(), &context.place);
+            send(views.keys_of(|service| P::handling(service, &settings) == Handling::Ensure));
         }
     };
     let config = async {

@@ -2,7 +2,7 @@
 //!
 //! In another account a Service's load balancer does not exist, which looks as if somebody had deleted it. An account
 //! proves itself by showing at least one instance of the cluster's nodes. Without that, no load balancer is made, and no
-//! Service that had one is let go.
+//! Service that had one is released.
 
 use std::sync::Arc;
 
@@ -33,14 +33,14 @@ enum Account {
 
 /// Asks the account to prove itself. Remembers only that it did, until other credentials are configured.
 #[derive(Debug)]
-pub(super) struct Sight {
+pub(super) struct AccountCheck {
     cloud: CloudClient,
     place: Arc<CloudLocation>,
     /// With which version of the credentials it did.
     proven: Mutex<Option<u64>>,
 }
 
-impl Sight {
+impl AccountCheck {
     pub(super) fn new(cloud: CloudClient, place: Arc<CloudLocation>) -> Self {
         Self { cloud, place, proven: Mutex::default() }
     }

@@ -1,20 +1,19 @@
 //! Tells pods that wait for it that the load balancer knows them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::CONTROLLER;
 use super::execute::SHORTEST_WRITE;
-use super::references::Readiness;
-use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault};
-use crate::fence::Fence;
-use crate::plan::clb::desired::Desired;
-use crate::plan::clb::observed::Observed;
+use super::product::Facts;
+use super::references::References;
+use super::status::ServiceWriter;
+use crate::cluster::{ObjectKind, Patch, PatchFormat, WriteFault};
 use crate::plan::inputs::{ObjectKey, ServiceView};
-use crate::plan::service::gates;
-use crate::plan::service::gates::GateCondition;
+use crate::plan::service::gates::{self, GateCondition, Registration};
+use crate::plan::service::model::ObservedGroup;
 
 /// Shortest time between looks at pods whose containers are not ready yet: nothing else tells when they are.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
@@ -22,23 +21,39 @@ const LOOK_AGAIN: Duration = Duration::from_secs(3);
 const PER_POD: Duration = Duration::from_millis(200);
 
 /// When pods that wait for their containers are looked at again, if there are any.
-pub(super) fn look_again(readiness: &Readiness) -> Option<Duration> {
-    let pods = u32::try_from(readiness.waiting).unwrap_or(u32::MAX);
+pub(super) fn look_again(waiting_pods: usize) -> Option<Duration> {
+    let pods = u32::try_from(waiting_pods).unwrap_or(u32::MAX);
     (pods > 0).then(|| LOOK_AGAIN.max(PER_POD.saturating_mul(pods)))
 }
 
-/// Writes the conditions that have changed. Pods that are gone, or are others by now, are nobody's loss.
+/// What the load balancer knows of the backends; `complete` if every step of its plan was done.
+pub(super) fn registration<'a>(
+    facts: &Facts<'a>,
+    observed: &'a BTreeMap<String, ObservedGroup>,
+    references: &'a References,
+    complete: bool,
+) -> Registration<'a> {
+    Registration {
+        owner: facts.owner,
+        desired: facts.groups,
+        observed,
+        unresolved: facts.unresolved,
+        outside: facts.outside,
+        attached: &references.attached,
+        complete,
+    }
+}
+
+/// Writes the conditions that have changed. Pods that are gone, or are others by now, are left out.
 pub(super) async fn write(
-    cluster: &Cluster,
-    fence: &Fence,
+    writer: &ServiceWriter,
     service: &ServiceView,
-    readiness: &Readiness,
-    (desired, observed, complete): (&Desired, &Observed, bool),
+    references: &References,
+    registration: Registration<'_>,
 ) -> Result<(), WriteFault> {
     let gate = gates::gate_of(service);
-    let registration = desired.registration(observed, &readiness.attached, complete);
-    for condition in gates::conditions(&gate, &readiness.endpoints, &readiness.pods, registration) {
-        let permit = fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
+    for condition in gates::conditions(&gate, &references.endpoints, &references.gated_pods, registration) {
+        let permit = writer.fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
         let key = ObjectKey::new(&service.key.namespace, &condition.pod);
         let body = body(&gate, &condition);
         let change = Patch {
@@ -48,16 +63,10 @@ pub(super) async fn write(
             format: PatchFormat::Strategic,
             body: &body,
         };
-        match cluster.patch(&permit, change).await {
-            Ok(()) => info!(
-                controller = CONTROLLER,
-                service = %service.key,
-                pod = condition.pod,
-                reason = condition.reason(),
-                "readiness gate written"
-            ),
+        match writer.cluster.patch(&permit, change).await {
+            Ok(()) => info!(pod = condition.pod, reason = condition.reason(), "readiness gate written"),
             Err(fault @ (WriteFault::Gone | WriteFault::Conflict(_))) => {
-                warn!(controller = CONTROLLER, service = %service.key, pod = condition.pod, %fault, "readiness gate skipped");
+                warn!(pod = condition.pod, %fault, "readiness gate skipped");
             }
             Err(fault) => return Err(fault),
         }

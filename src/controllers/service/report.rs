@@ -1,4 +1,4 @@
-//! What the user of a Service is told, and how soon a failure is tried again.
+//! Why a Service is out of sync, how soon it is retried, and what its user is told.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,25 +6,24 @@ use std::time::Duration;
 use thiserror::Error;
 use tracing::{info, warn};
 
-use super::execute::Execution;
-use super::memory::{BACKENDS, LOAD_BALANCER};
-use super::observe::FindError;
-use super::{COMPONENT, CONTROLLER};
+use super::execute::Failures;
+use super::product::FindError;
+use super::state::{BACKENDS_WITHHELD, LOAD_BALANCER_WITHHELD, is_news};
 use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::{Events, Regarding, WriteFault};
 use crate::controllers::Backoff;
 use crate::controllers::workqueue::ReconcileResult;
-use crate::plan::clb::desired::Desired;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::PREFIX;
+use crate::plan::service::handling::Handling;
 use crate::plan::service::problem::ServiceProblem;
 
 /// The watch tells when endpoints have been read; this only makes sure.
 const UNREAD: Duration = Duration::from_secs(5);
 
-/// Why a Service is not as it should be.
+/// Why a Service is out of sync.
 #[derive(Debug, Error)]
-pub(super) enum Trouble {
+pub(super) enum ReconcileError {
     /// The Service asks for something that cannot be.
     #[error("{}", list(.0))]
     Problems(Vec<ServiceProblem>),
@@ -41,8 +40,8 @@ pub(super) enum Trouble {
     #[error("the readiness of a pod could not be written: {0}")]
     Gates(WriteFault),
     /// Not every step of the plan was done.
-    #[error("{}", refusals(.0))]
-    Execution(Execution),
+    #[error("{0}")]
+    Execution(Box<Failures>),
     /// The load balancer seems to be gone; looked at once more before it is made again.
     #[error("load balancer {id} does not exist any more; it is looked for once more and then made again")]
     Missing {
@@ -109,21 +108,16 @@ fn list(problems: &[ServiceProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-fn refusals(execution: &Execution) -> String {
-    let failed = execution.refused.iter().chain(&execution.stopped);
-    failed.map(|(step, fault)| format!("{step}: {fault}")).collect::<Vec<_>>().join("; ")
-}
-
-impl Trouble {
-    /// When to try again.
-    pub(super) fn verdict(&self) -> ReconcileResult {
+impl ReconcileError {
+    /// When the Service is retried.
+    pub(super) fn result(&self) -> ReconcileResult {
         match self {
             Self::Missing { again, .. } | Self::Unsettled(again) => ReconcileResult::RequeueAfter(*again),
             Self::EndpointsUnread => ReconcileResult::RequeueAfter(UNREAD),
             Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
                 ReconcileResult::Failed(Backoff::LONG)
             }
-            // Somebody is about to correct it.
+            // The credentials are about to be corrected.
             Self::Doubt(_) => {
                 ReconcileResult::Failed(Backoff { first: Duration::from_secs(5), longest: Duration::from_secs(20) })
             }
@@ -134,7 +128,7 @@ impl Trouble {
                 ReconcileResult::Failed(Backoff::SHORT)
             }
             Self::Kubernetes(_) | Self::Gates(_) => ReconcileResult::Failed(Backoff::LONG),
-            Self::Execution(execution) => match (&execution.stopped, execution.refused.first()) {
+            Self::Execution(failures) => match (&failures.stopped, failures.refused.first()) {
                 (Some((_, fault)), _) | (None, Some((_, fault))) => pause(fault),
                 (None, None) => ReconcileResult::Failed(Backoff::SHORT),
             },
@@ -142,29 +136,31 @@ impl Trouble {
         }
     }
 
-    /// Whether something is held back because the view of the cloud is not to be trusted.
+    /// Whether something is withheld because the view of the cloud is not to be trusted.
     pub(super) const fn is_doubt(&self) -> bool {
         matches!(self, Self::Unfindable(_) | Self::Doubt(_))
     }
 
-    /// Whether it is passing: such trouble is told in the log at once, and to the user only if it stays.
+    /// Whether it passes by itself: such an error is logged at once, and told to the user only if it stays.
     fn passes(&self) -> bool {
-        let fault = match self {
-            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => fault,
-            Self::Execution(Execution { stopped: Some((_, fault)), refused, .. }) if refused.is_empty() => fault,
+        let passes = |fault: &Fault| {
+            matches!(fault.kind, FaultKind::Busy | FaultKind::Throttled | FaultKind::Exists | FaultKind::NotLeading)
+        };
+        match self {
+            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => passes(fault),
+            Self::Execution(failures) => {
+                failures.refused.is_empty() && failures.stopped.as_ref().is_some_and(|(_, fault)| passes(fault))
+            }
             Self::Unsettled(_)
             | Self::EndpointsUnread
             | Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::NotLeading)
-            | Self::Gates(WriteFault::NotLeading) => {
-                return true;
-            }
-            _ => return false,
-        };
-        matches!(fault.kind, FaultKind::Busy | FaultKind::Throttled | FaultKind::Exists | FaultKind::NotLeading)
+            | Self::Gates(WriteFault::NotLeading) => true,
+            _ => false,
+        }
     }
 }
 
-/// How long to leave an object alone after a fault.
+/// How soon the Service is retried after a fault.
 fn pause(fault: &Fault) -> ReconcileResult {
     if fault.held_back() {
         return ReconcileResult::RequeueAfter(fault.retry_after.unwrap_or_default());
@@ -186,136 +182,151 @@ fn pause(fault: &Fault) -> ReconcileResult {
     })
 }
 
+/// What the user should know although nothing failed.
+#[derive(Debug)]
+pub(super) struct Notes<'a> {
+    /// What was decided on the way.
+    pub(super) remarks: &'a [String],
+    /// Warnings about settings, and notes about what is in the cloud.
+    pub(super) lines: Vec<String>,
+    /// Ports without a single backend.
+    pub(super) empty_ports: &'a [String],
+    /// Why no backend is removed.
+    pub(super) withheld: Option<&'static str>,
+}
+
+/// Tells users what happens to their Services, as events and in the log.
+#[derive(Debug)]
+pub(super) struct Reporter {
+    pub(super) events: Events,
+    pub(super) component: &'static str,
+}
+
+impl Reporter {
+    fn normal(&self, service: &ServiceView, reason: &'static str, message: String) {
+        self.events.normal(self.component, &regarding(service), reason, message);
+    }
+
+    fn warning(&self, service: &ServiceView, reason: &'static str, message: String) {
+        warn!("{message}");
+        self.events.warning(self.component, &regarding(service), reason, message);
+    }
+
+    /// A change by the user was noticed.
+    pub(super) fn changed(&self, service: &ServiceView, reason: &'static str) {
+        let message = match reason {
+            "TypeChanged" => "The type of the Service changed",
+            "AnnotationChanged" => "Annotations of the Service changed",
+            "ServiceSpecChanged" => "The specification of the Service changed",
+            _ => "The Service is being deleted",
+        };
+        self.normal(service, reason, format!("{message}; the load balancer follows"));
+    }
+
+    /// A load balancer is kept although the Service goes.
+    pub(super) fn preserved(&self, service: &ServiceView, id: &str) {
+        let message = format!(
+            "Load balancer {id} is kept with its listeners and server groups, as preserve-lb-on-delete asks; it is unmanaged from now on"
+        );
+        self.warning(service, "PreservedOnDelete", message);
+    }
+
+    /// Something keeps the load balancer out of sync, or, if the Service leaves it, from being removed. `is_news` says of a text
+    /// whether the user was not told the same before.
+    pub(super) fn failure(
+        &self,
+        service: &ServiceView,
+        handling: Handling,
+        error: &ReconcileError,
+        is_news: impl FnOnce(&str) -> bool,
+    ) {
+        let text = error.to_string();
+        warn!("{text}");
+        if error.passes() || !is_news(&text) {
+            return;
+        }
+        let leaving = handling == Handling::Delete;
+        let reason = match error {
+            ReconcileError::Gates(_) => "FailedUpdateReadinessGate",
+            _ if error.is_doubt() => LOAD_BALANCER_WITHHELD,
+            _ if leaving => "CleanLoadBalancerFailed",
+            _ => "SyncLoadBalancerFailed",
+        };
+        let what = if leaving { "The load balancer could not be removed" } else { "The load balancer is out of sync" };
+        self.events.warning(self.component, &regarding(service), reason, format!("{what}: {text}"));
+    }
+
+    /// What the user should know although nothing failed, once each time it changes.
+    pub(super) fn notes(&self, service: &ServiceView, notes: &Notes<'_>, told: &mut String) {
+        let Notes { remarks, lines, empty_ports, withheld } = notes;
+        for remark in *remarks {
+            info!("{remark}");
+            self.normal(service, "LoadBalancerPlaced", remark.clone());
+        }
+        let (lines, ports) = (lines.join("; "), empty_ports.join(", "));
+        let quiet = lines.is_empty() && ports.is_empty() && withheld.is_none();
+        let text = if quiet { String::new() } else { format!("{lines}|{ports}|{}", withheld.unwrap_or_default()) };
+        if !is_news(told, &text) {
+            return;
+        }
+        if !lines.is_empty() {
+            self.events.warning(self.component, &regarding(service), "LoadBalancerSettings", lines);
+        }
+        if let Some(why) = withheld {
+            self.warning(service, BACKENDS_WITHHELD, (*why).to_owned());
+        } else if !ports.is_empty() {
+            let message =
+                format!("There are no backends for port {ports}: no ready endpoint, or no node that may serve it");
+            self.normal(service, "UnAvailableLoadBalancer", message);
+        }
+    }
+
+    /// No elastic address can be published.
+    pub(super) fn no_elastic_address(&self, service: &ServiceView, id: &str) {
+        let message =
+            format!("No elastic address is bound to load balancer {id}; its own address is published instead");
+        self.warning(service, "FailedSetEIPAddress", message);
+    }
+
+    /// The load balancer is in sync; `done` is what it took.
+    pub(super) fn ensured(&self, service: &ServiceView, id: &str, done: &[String]) {
+        let steps = if done.is_empty() { String::new() } else { format!(": {}", done.join("; ")) };
+        info!(load_balancer = id, "ensured");
+        self.normal(service, "EnsuredLoadBalancer", format!("Ensured load balancer {id}{steps}"));
+    }
+
+    /// Changes from outside were undone.
+    pub(super) fn repaired(&self, service: &ServiceView, id: &str, done: &[String]) {
+        let steps = done.join("; ");
+        let message = format!("Load balancer {id} was changed outside of the cluster and is in sync again: {steps}");
+        self.warning(service, "RepairedDrift", message);
+    }
+
+    /// A load balancer that was deleted outside is made again.
+    pub(super) fn recreating(&self, service: &ServiceView, id: &str) {
+        let message = format!(
+            "Load balancer {id} was deleted outside of the cluster; a new one is made, and its address may be another one"
+        );
+        self.warning(service, "LoadBalancerRecreated", message);
+    }
+
+    /// A load balancer may be left, because it cannot be proven to be ours.
+    pub(super) fn left_behind(&self, service: &ServiceView, id: &str) {
+        let message = format!(
+            "Load balancer {id} no longer carries the mark of this Service and is left as it is; delete it by hand if it is not needed"
+        );
+        self.warning(service, "LoadBalancerLeft", message);
+    }
+
+    /// Everything of the Service is removed.
+    pub(super) fn cleaned(&self, service: &ServiceView, done: &[String]) {
+        let steps =
+            if done.is_empty() { "; there was nothing to remove".to_owned() } else { format!(": {}", done.join("; ")) };
+        info!("cleaned");
+        self.normal(service, "CleanLoadBalancer", format!("Cleaned load balancer{steps}"));
+    }
+}
+
 fn regarding(service: &ServiceView) -> Regarding {
     Regarding { kind: "Service", key: service.key.clone(), uid: service.uid.clone() }
-}
-
-/// Tells that a change of the Service was noticed.
-pub(super) fn changed(events: &Events, service: &ServiceView, reason: &'static str) {
-    let message = match reason {
-        "TypeChanged" => "The type of the Service changed",
-        "AnnotationChanged" => "Annotations of the Service changed",
-        "ServiceSpecChanged" => "The specification of the Service changed",
-        _ => "The Service is being deleted",
-    };
-    events.normal(COMPONENT, &regarding(service), reason, format!("{message}; the load balancer follows"));
-}
-
-/// Tells that the load balancer stays although the Service goes.
-pub(super) fn preserved(events: &Events, service: &ServiceView, id: &str) {
-    let message = format!(
-        "Load balancer {id} is kept with its listeners and server groups, as preserve-lb-on-delete asks; it is not looked after any more"
-    );
-    events.warning(COMPONENT, &regarding(service), "PreservedOnDelete", message);
-}
-
-/// Tells what stands in the way of having the load balancer as it should be, or, if the Service is `leaving` it, of
-/// removing it.
-pub(super) fn trouble(
-    events: &Events,
-    service: &ServiceView,
-    leaving: bool,
-    trouble: &Trouble,
-    news: impl Fn(&str) -> bool,
-) {
-    let text = trouble.to_string();
-    warn!(controller = CONTROLLER, service = %service.key, "{text}");
-    if trouble.passes() || !news(&text) {
-        return;
-    }
-    let reason = match trouble {
-        Trouble::Gates(_) => "FailedUpdateReadinessGate",
-        _ if trouble.is_doubt() => LOAD_BALANCER,
-        _ if leaving => "CleanLoadBalancerFailed",
-        _ => "SyncLoadBalancerFailed",
-    };
-    let what =
-        if leaving { "The load balancer could not be removed" } else { "The load balancer is not as it should be" };
-    events.warning(COMPONENT, &regarding(service), reason, format!("{what}: {text}"));
-}
-
-/// Tells what the user should know although nothing failed.
-pub(super) fn notes(
-    events: &Events,
-    service: &ServiceView,
-    desired: &Desired,
-    (warnings, notes, remarks): (&[ServiceProblem], &[String], &[String]),
-    held_back: Option<&str>,
-    news: impl Fn(&str) -> bool,
-) {
-    for remark in remarks {
-        info!(controller = CONTROLLER, service = %service.key, "{remark}");
-        events.normal(COMPONENT, &regarding(service), "LoadBalancerPlaced", remark.clone());
-    }
-    let mut lines: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-    lines.extend(notes.iter().cloned());
-    let empty = &desired.empty_ports;
-    let text = format!("{}|{empty:?}|{}", lines.join("; "), held_back.unwrap_or_default());
-    let quiet = lines.is_empty() && empty.is_empty() && held_back.is_none();
-    if !news(if quiet { "" } else { &text }) {
-        return;
-    }
-    if !lines.is_empty() {
-        let reason = "LoadBalancerSettings";
-        events.warning(COMPONENT, &regarding(service), reason, lines.join("; "));
-    }
-    if let Some(why) = held_back {
-        warn!(controller = CONTROLLER, service = %service.key, "{why}");
-        events.warning(COMPONENT, &regarding(service), BACKENDS, why.to_owned());
-    }
-    if !empty.is_empty() && held_back.is_none() {
-        let ports = empty.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let message =
-            format!("There are no backends for port {ports}: no ready endpoint, or no node that may serve it");
-        events.normal(COMPONENT, &regarding(service), "UnAvailableLoadBalancer", message);
-    }
-}
-
-/// Tells that no elastic address can be published.
-pub(super) fn no_elastic_address(events: &Events, service: &ServiceView, id: &str) {
-    let message = format!("No elastic address is bound to load balancer {id}; its own address is published instead");
-    events.warning(COMPONENT, &regarding(service), "FailedSetEIPAddress", message);
-}
-
-/// Tells that the load balancer is as it should be, and what it took.
-pub(super) fn ensured(events: &Events, service: &ServiceView, id: &str, done: &[String]) {
-    let steps = if done.is_empty() { String::new() } else { format!(": {}", done.join("; ")) };
-    info!(controller = CONTROLLER, service = %service.key, load_balancer = id, "ensured");
-    events.normal(COMPONENT, &regarding(service), "EnsuredLoadBalancer", format!("Ensured load balancer {id}{steps}"));
-}
-
-/// Tells that somebody else's changes were undone.
-pub(super) fn repaired(events: &Events, service: &ServiceView, id: &str, done: &[String]) {
-    let message = format!(
-        "Load balancer {id} was changed by somebody else and is as the Service says again: {}",
-        done.join("; ")
-    );
-    warn!(controller = CONTROLLER, service = %service.key, load_balancer = id, "{message}");
-    events.warning(COMPONENT, &regarding(service), "RepairedDrift", message);
-}
-
-/// Tells that a load balancer that somebody deleted is made again.
-pub(super) fn recreating(events: &Events, service: &ServiceView, id: &str) {
-    let message = format!(
-        "Load balancer {id} was deleted outside of the cluster; a new one is made, and its address may be another one"
-    );
-    warn!(controller = CONTROLLER, service = %service.key, load_balancer = id, "{message}");
-    events.warning(COMPONENT, &regarding(service), "LoadBalancerRecreated", message);
-}
-
-/// Tells that a load balancer may be left, because it cannot be proven to be ours.
-pub(super) fn left_behind(events: &Events, service: &ServiceView, id: &str) {
-    let message = format!(
-        "Load balancer {id} no longer carries the mark of this Service and is left as it is; delete it by hand if it is not needed"
-    );
-    warn!(controller = CONTROLLER, service = %service.key, load_balancer = id, "{message}");
-    events.warning(COMPONENT, &regarding(service), "LoadBalancerLeft", message);
-}
-
-/// Tells that everything of the Service is removed.
-pub(super) fn cleaned(events: &Events, service: &ServiceView, done: &[String]) {
-    let steps =
-        if done.is_empty() { "; there was nothing to remove".to_owned() } else { format!(": {}", done.join("; ")) };
-    info!(controller = CONTROLLER, service = %service.key, "cleaned");
-    events.normal(COMPONENT, &regarding(service), "CleanLoadBalancer", format!("Cleaned load balancer{steps}"));
 }

@@ -2,83 +2,62 @@
 
 use serde_json::{Value, json};
 
+use super::execute::SHORTEST_WRITE;
+use super::product::Product;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault};
 use crate::fence::Fence;
-use crate::plan::clb::desired::Desired;
-use crate::plan::clb::observed::Observed;
-use crate::plan::clb::status::expected_details;
 use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
 use crate::plan::service::ownership::{FINALIZER, LABEL_HASH, LABEL_LB_ID};
-
-use super::execute::SHORTEST_WRITE;
 
 /// From 1.24 on, API servers keep the ports of an entry without being asked to.
 const KNOWS_PORTS: u32 = 24;
 /// From 1.30 on, they keep its `ipMode`.
 const KNOWS_IP_MODE: u32 = 30;
 
-/// The load balancer that the Service had when it was last as it should be; empty if it never was.
+/// The id of the load balancer that the Service had when it was last in sync; empty if it never was.
 pub(super) fn label(service: &ServiceView) -> &str {
     service.labels.get(LABEL_LB_ID).map(String::as_str).unwrap_or_default()
 }
 
-/// Puts the finalizer on, before anything is made that would have to be cleaned up. False if the Service is gone: what
-/// were made for it now, nobody would remove.
-pub(super) async fn add_finalizer(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<bool, WriteFault> {
-    if service.finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
-        return Ok(true);
-    }
-    let finalizers: Vec<_> = service.finalizers.iter().map(String::as_str).chain([FINALIZER]).collect();
-    let body = json!({"metadata": {"resourceVersion": service.resource_version, "finalizers": finalizers}});
-    match patch(cluster, fence, service, None, &body).await {
-        Ok(()) => Ok(true),
-        Err(WriteFault::Gone) => Ok(false),
-        Err(fault) => Err(fault),
-    }
+/// Whether the Service has the finalizer, which is written before anything is made.
+pub(super) fn is_managed(service: &ServiceView) -> bool {
+    service.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
 }
 
-/// Writes the id of the load balancer into the label that other tools read.
-pub(super) async fn set_label(
-    cluster: &Cluster,
-    fence: &Fence,
-    service: &ServiceView,
-    id: &str,
-) -> Result<bool, WriteFault> {
-    if service.labels.get(LABEL_LB_ID).is_some_and(|value| value == id) {
-        return Ok(false);
-    }
-    let body = json!({"metadata": {"labels": {LABEL_LB_ID: id}}});
-    unless_gone(patch(cluster, fence, service, None, &body).await).map(|()| true)
+/// What the status of a Service should say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct WriteBack {
+    /// The addresses under which the Service is reached.
+    pub(super) ingress: Vec<Ingress>,
+    /// What the API server holds of each entry besides its address; empty for servers that would forget it.
+    pub(super) details: Vec<IngressDetails>,
 }
 
-/// Takes off the label by which a Service counts as inherited: its user has restated what was ignored before.
-pub(super) async fn disinherit(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<(), WriteFault> {
-    let body = json!({"metadata": {"labels": {LABEL_HASH: null}}});
-    unless_gone(patch(cluster, fence, service, None, &body).await)
-}
-
-/// Writes the addresses under which the Service is reached.
-pub(super) async fn set_ingress(
-    cluster: &Cluster,
-    fence: &Fence,
-    service: &ServiceView,
-    ingress: &[Ingress],
-    details: &[IngressDetails],
-) -> Result<bool, WriteFault> {
-    if service.ingress == ingress && tells(&service.ingress_details, details) {
-        return Ok(false);
+impl WriteBack {
+    pub(super) fn of<P: Product>(
+        cluster: &Cluster,
+        service: &ServiceView,
+        (goal, observed): (&P::Goal, &P::Observed),
+        elastic: &[String],
+    ) -> Self {
+        let ingress = P::ingress(goal, observed, elastic);
+        let details = if cluster.is_at_least(KNOWS_PORTS) {
+            P::ingress_details(service, goal, observed, &ingress, cluster.is_at_least(KNOWS_IP_MODE))
+        } else {
+            Vec::new()
+        };
+        Self { ingress, details }
     }
-    let none = IngressDetails::default();
-    let entries: Vec<Value> =
-        (0..).zip(ingress).map(|(index, entry)| entry_json(entry, details.get(index).unwrap_or(&none))).collect();
-    let body =
-        json!({"status": {"loadBalancer": {"ingress": if entries.is_empty() { Value::Null } else { entries.into() }}}});
-    unless_gone(patch(cluster, fence, service, Some("status"), &body).await).map(|()| true)
+
+    /// Whether the Service says this already.
+    pub(super) fn is_published(&self, service: &ServiceView) -> bool {
+        service.ingress == self.ingress && is_equivalent(&service.ingress_details, &self.details)
+    }
 }
 
 /// Whether what is there says as much as `wanted`: without ports, all are served; without a mode, it is `VIP`. So a status
 /// that another controller wrote is not written again for nothing.
-pub(super) fn tells(found: &[IngressDetails], wanted: &[IngressDetails]) -> bool {
+fn is_equivalent(found: &[IngressDetails], wanted: &[IngressDetails]) -> bool {
     let mode = |details: &IngressDetails| if details.ip_mode == "Proxy" { "Proxy" } else { "VIP" };
     let served = |details: &IngressDetails| details.ports.iter().all(|port| port.error.is_empty());
     let same = |found: &IngressDetails, wanted: &IngressDetails| {
@@ -86,6 +65,94 @@ pub(super) fn tells(found: &[IngressDetails], wanted: &[IngressDetails]) -> bool
         ports && mode(found) == mode(wanted)
     };
     wanted.is_empty() || (found.len() == wanted.len() && found.iter().zip(wanted).all(|(f, w)| same(f, w)))
+}
+
+/// Writes to Services and their pods, each with a permit of its own.
+#[derive(Debug)]
+pub(super) struct ServiceWriter {
+    pub(super) cluster: Cluster,
+    pub(super) fence: Fence,
+}
+
+impl ServiceWriter {
+    /// Puts the finalizer on, before anything is made that would have to be cleaned up. False if the Service is gone: what
+    /// would be made for it now would have no owner.
+    pub(super) async fn add_finalizer(&self, service: &ServiceView) -> Result<bool, WriteFault> {
+        if is_managed(service) {
+            return Ok(true);
+        }
+        let finalizers: Vec<_> = service.finalizers.iter().map(String::as_str).chain([FINALIZER]).collect();
+        let body = json!({"metadata": {"resourceVersion": service.resource_version, "finalizers": finalizers}});
+        match self.patch(service, None, &body).await {
+            Ok(()) => Ok(true),
+            Err(WriteFault::Gone) => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Writes the id of the load balancer into the label that other tools read. True if it was not there.
+    pub(super) async fn set_label(&self, service: &ServiceView, id: &str) -> Result<bool, WriteFault> {
+        if label(service) == id {
+            return Ok(false);
+        }
+        let body = json!({"metadata": {"labels": {LABEL_LB_ID: id}}});
+        unless_gone(self.patch(service, None, &body).await).map(|()| true)
+    }
+
+    pub(super) async fn remove_label(&self, service: &ServiceView, label: &str) -> Result<(), WriteFault> {
+        let body = json!({"metadata": {"labels": {label: null}}});
+        unless_gone(self.patch(service, None, &body).await)
+    }
+
+    /// Writes the addresses under which the Service is reached. True if they were others.
+    pub(super) async fn set_ingress(&self, service: &ServiceView, wanted: &WriteBack) -> Result<bool, WriteFault> {
+        if wanted.is_published(service) {
+            return Ok(false);
+        }
+        let none = IngressDetails::default();
+        let details = wanted.details.iter().chain(std::iter::repeat(&none));
+        let entries: Vec<Value> =
+            wanted.ingress.iter().zip(details).map(|(entry, details)| entry_json(entry, details)).collect();
+        let ingress = if entries.is_empty() { Value::Null } else { entries.into() };
+        let body = json!({"status": {"loadBalancer": {"ingress": ingress}}});
+        unless_gone(self.patch(service, Some("status"), &body).await).map(|()| true)
+    }
+
+    /// Takes everything off again, the finalizer last: until then a crash is repaired by the next run.
+    pub(super) async fn release(&self, service: &ServiceView) -> Result<(), WriteFault> {
+        if !service.ingress.is_empty() {
+            self.set_ingress(service, &WriteBack::default()).await?;
+        }
+        // The status write changed the object's version; the finalizers are replaced as a whole and need the current one.
+        let Some(current) = self.cluster.read_service(&service.key).await? else { return Ok(()) };
+        if current.uid != service.uid {
+            return Ok(());
+        }
+        let finalizers: Vec<_> = current.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+        let mut metadata = json!({"resourceVersion": current.resource_version});
+        if finalizers.len() != current.finalizers.len() {
+            metadata["finalizers"] = json!(finalizers);
+        }
+        for label in [LABEL_HASH, LABEL_LB_ID].into_iter().filter(|label| current.labels.contains_key(*label)) {
+            metadata["labels"][label] = Value::Null;
+        }
+        if metadata.as_object().is_some_and(|fields| fields.len() < 2) {
+            return Ok(());
+        }
+        unless_gone(self.patch(service, None, &json!({"metadata": metadata})).await)
+    }
+
+    async fn patch(
+        &self,
+        service: &ServiceView,
+        subresource: Option<&'static str>,
+        body: &Value,
+    ) -> Result<(), WriteFault> {
+        let permit = self.fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
+        let change =
+            Patch { kind: ObjectKind::Service, key: &service.key, subresource, format: PatchFormat::Merge, body };
+        self.cluster.patch(&permit, change).await
+    }
 }
 
 fn entry_json(entry: &Ingress, details: &IngressDetails) -> Value {
@@ -109,60 +176,10 @@ fn entry_json(entry: &Ingress, details: &IngressDetails) -> Value {
     body
 }
 
-/// What the API server holds of each entry besides its address; empty for servers that would forget it.
-pub(super) fn details(
-    cluster: &Cluster,
-    service: &ServiceView,
-    desired: &Desired,
-    observed: &Observed,
-    ingress: &[Ingress],
-) -> Vec<IngressDetails> {
-    if !cluster.is_at_least(KNOWS_PORTS) {
-        return Vec::new();
-    }
-    expected_details(service, desired, observed, ingress, cluster.is_at_least(KNOWS_IP_MODE))
-}
-
-/// Takes everything off again, the finalizer last: until then a crash is repaired by the next run.
-pub(super) async fn release(cluster: &Cluster, fence: &Fence, service: &ServiceView) -> Result<(), WriteFault> {
-    if !service.ingress.is_empty() {
-        set_ingress(cluster, fence, service, &[], &[]).await?;
-    }
-    // The status write changed the object's version; the finalizers are replaced as a whole and need the current one.
-    let Some(current) = cluster.read_service(&service.key).await? else { return Ok(()) };
-    if current.uid != service.uid {
-        return Ok(());
-    }
-    let finalizers: Vec<_> = current.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
-    let mut metadata = json!({"resourceVersion": current.resource_version});
-    if finalizers.len() != current.finalizers.len() {
-        metadata["finalizers"] = json!(finalizers);
-    }
-    for label in [LABEL_HASH, LABEL_LB_ID].into_iter().filter(|label| current.labels.contains_key(*label)) {
-        metadata["labels"][label] = Value::Null;
-    }
-    if metadata.as_object().is_some_and(|fields| fields.len() < 2) {
-        return Ok(());
-    }
-    unless_gone(patch(cluster, fence, service, None, &json!({"metadata": metadata})).await)
-}
-
-/// Whoever is gone needs to be told nothing.
+/// What is gone needs no more writes.
 fn unless_gone(written: Result<(), WriteFault>) -> Result<(), WriteFault> {
     match written {
         Err(WriteFault::Gone) => Ok(()),
         other => other,
     }
-}
-
-async fn patch(
-    cluster: &Cluster,
-    fence: &Fence,
-    service: &ServiceView,
-    subresource: Option<&'static str>,
-    body: &Value,
-) -> Result<(), WriteFault> {
-    let permit = fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
-    let change = Patch { kind: ObjectKind::Service, key: &service.key, subresource, format: PatchFormat::Merge, body };
-    cluster.patch(&permit, change).await
 }

@@ -147,6 +147,17 @@ pub struct DesiredListener {
     pub domain_extensions: Option<BTreeMap<String, String>>,
 }
 
+impl DesiredInstance {
+    /// Whether nothing says in which vSwitch of the VPC a load balancer that is to be made is to be.
+    #[must_use]
+    pub fn is_vswitch_open(&self) -> bool {
+        let is_classic = |(_, attribute, value): &(String, FixedAttribute, String)| {
+            *attribute == FixedAttribute::NetworkType && value == "classic"
+        };
+        self.create.address_type == "intranet" && self.vswitch_id.is_none() && !self.fixed.iter().any(is_classic)
+    }
+}
+
 impl Desired {
     /// Where nothing says in which zones a load balancer that is to be made goes, it goes where most nodes are. To be asked
     /// only when there is none: it takes a look at every node.

@@ -3,6 +3,7 @@
 mod line;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use super::model::{ListenerFields, ListenerKey};
 use crate::plan::service::model::{Backend, BackendKey, GroupRef};
@@ -276,6 +277,24 @@ impl steps::Operation for Operation {
         }))
     }
 
+    /// A zone that no user asked for can also be one that has no load balancers at all.
+    fn elsewhere(&self, had_no_room: bool) -> Option<Self> {
+        let Self::CreateInstance(wanted) = self else { return None };
+        let is_wrong_zone = wanted.zones_can_change && wanted.placement().master_zone.is_some();
+        let attempt = wanted.attempt + 1;
+        let is_open = (had_no_room || is_wrong_zone) && attempt < wanted.placements().len();
+        is_open.then(|| Self::CreateInstance(Box::new(CreateInstance { attempt, ..(**wanted).clone() })))
+    }
+
+    fn remark(&self, refusal: Option<&str>) -> Option<String> {
+        let Self::CreateInstance(wanted) = self else { return None };
+        let placement = wanted.placement();
+        match refusal {
+            Some(code) => Some(format!("No load balancer can be made in {placement} [{code}]")),
+            None => (wanted.placements().len() > 1).then(|| format!("The load balancer was made in {placement}")),
+        }
+    }
+
     fn room(&self) -> Room {
         match self {
             Self::AddBackends { .. } => Room::Takes,
@@ -316,6 +335,65 @@ impl Operation {
     }
 }
 
+/// Where a load balancer is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// `vsw-...`; `None` for internet load balancers.
+    pub vswitch: Option<String>,
+    /// Primary zone; `None` leaves it to the cloud.
+    pub master_zone: Option<String>,
+    /// Secondary zone.
+    pub slave_zone: Option<String>,
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(vswitch) = &self.vswitch {
+            write!(f, "vSwitch {vswitch}, ")?;
+        }
+        match (&self.master_zone, &self.slave_zone) {
+            (Some(master), Some(slave)) => write!(f, "zones {master} and {slave}"),
+            (Some(master), None) => write!(f, "zone {master}"),
+            _ => f.write_str("zones of the cloud's choice"),
+        }
+    }
+}
+
+impl CreateInstance {
+    /// Where it can be made, in order: in the zones asked for; where only the configuration or the place of the nodes asked,
+    /// also the other way round (unless a vSwitch decides), and at last where the cloud chooses; each in every vSwitch.
+    #[must_use]
+    pub fn placements(&self) -> Vec<Placement> {
+        let (master, slave) = (&self.master_zone, &self.slave_zone);
+        let mut zones = vec![(master.clone(), slave.clone())];
+        if self.zones_can_change {
+            if slave.is_some() && self.vswitch_ids.is_empty() {
+                zones.push((slave.clone(), master.clone()));
+            }
+            zones.push((None, None));
+        }
+        zones.dedup();
+        let vswitches: Vec<Option<&String>> = match self.vswitch_ids.as_slice() {
+            [] => vec![None],
+            ids => ids.iter().map(Some).collect(),
+        };
+        let placed = |(master_zone, slave_zone): (Option<String>, Option<String>)| {
+            vswitches.iter().map(move |vswitch| Placement {
+                vswitch: vswitch.cloned(),
+                master_zone: master_zone.clone(),
+                slave_zone: slave_zone.clone(),
+            })
+        };
+        zones.into_iter().flat_map(placed).collect()
+    }
+
+    /// Where this attempt makes it.
+    #[must_use]
+    pub fn placement(&self) -> Placement {
+        self.placements().into_iter().nth(self.attempt).unwrap_or_default()
+    }
+}
+
 /// Parameters of a new access control list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateAccessList {
@@ -348,6 +426,8 @@ pub struct CreateInstance {
     pub slave_zone: Option<String>,
     /// Whether other zones will do, because only the configuration, or the place of the nodes, asks for these.
     pub zones_can_change: bool,
+    /// Which of the [placements](Self::placements) is tried; earlier ones had no room.
+    pub attempt: usize,
     /// `PayBySpec` or `PayByCLCU`
     pub instance_charge_type: String,
     /// Such as `slb.s1.small`.

@@ -22,6 +22,16 @@ pub trait Operation: Clone + Display + PartialEq {
     /// What to do when the cloud refuses its backends.
     fn refused_backends(&self) -> RefusedBackends<Self>;
 
+    /// The same creation in another place, where the cloud refused this one: for want of room, or for another reason.
+    fn elsewhere(&self, _had_no_room: bool) -> Option<Self> {
+        None
+    }
+
+    /// What the user should know of where something was made, or could not be, with the cloud's code.
+    fn remark(&self, _refusal: Option<&str>) -> Option<String> {
+        None
+    }
+
     /// Whether it takes room for backends on the load balancer, or makes some.
     fn room(&self) -> Room;
 }

@@ -16,23 +16,19 @@ use proptest::sample::{select, subsequence};
 use serde_json::Value;
 use sim::cloud::{Account, Acl, Backend, Group, Listener, LoadBalancer, Protocol};
 
-use super::bulk::{Bulk, Look};
-use super::creations::Made;
-use super::execute::{Execution, Token, execute};
-use super::observe::{Found, complete, find, find_access_list, read};
-use super::references::resolve;
 use crate::alibaba::tests::simulated::{REGION, client_by};
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, actions};
+use crate::controllers::service::clb::{Clb, Goal};
+use crate::controllers::service::creations::Made;
+use crate::controllers::service::execute::{self, CreationToken, Executor};
+use crate::controllers::service::product::{Found, Product, Search};
+use crate::controllers::service::references::resolve;
 use crate::fence::fence;
 use crate::plan::clb::annotations::{Entry, Name};
 use crate::plan::clb::desire::addresses_to_resolve;
-use crate::plan::clb::desired::Desired;
-use crate::plan::clb::diff::diff;
 use crate::plan::clb::observed::Observed;
-use crate::plan::clb::operation::Plan;
-use crate::plan::clb::status::expected_ingress;
-use crate::plan::clb::teardown::{teardown, teardown_needs};
+use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::clb::tests::properties::some_ports;
 use crate::plan::clb::tests::{World, edited, node, pod};
 use crate::plan::inputs::{EndpointsView, Ingress};
@@ -42,6 +38,8 @@ use crate::plan::service::annotations::values::ValueKind;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::ownership::{LABEL_LB_ID, MARK_TAG, Owner};
 use crate::plan::service::settings::VSwitchChoice;
+
+type Execution = execute::Execution<Operation>;
 
 const CASES: u32 = 96;
 const USERS: &str = "lb-user";
@@ -133,84 +131,66 @@ impl Side {
         let world = self.seen(world, &cloud).await;
         let Ok(mut desired) = world.desire() else { panic!("it was desired before") };
         desired.access_list_known = true;
-        let bulk = Bulk::new(cloud.slb.clone());
-        let found = find(
-            &cloud.slb,
-            &bulk,
-            &world.service,
-            &desired.owner,
-            desired.reuse.as_deref(),
-            Look::Later,
-            &Made::default(),
-        )
-        .await
-        .unwrap();
-        let mut observed = match found {
-            Found::Instance(instance) => {
-                let observed = Observed { instance: Some(*instance), ..Observed::default() };
-                read(&cloud.slb, &bulk, observed, |observed| desired.needs(observed)).await.unwrap()
-            }
-            Found::Absent { .. } => {
-                let mut observed = Observed::default();
-                complete(&cloud.slb, &bulk, &mut observed, |observed| desired.needs(observed)).await.unwrap();
-                observed
-            }
-            Found::Unmarked(instance) => panic!("{instance:?} has lost its mark"),
-        };
-        let plan = diff(&desired, &observed);
-        let execution = self.execute(&cloud, &world, plan.clone(), &mut observed).await;
-        if execution.stopped.is_some() {
+        let mut goal = Goal::Ensure { desired: Box::new(desired), near_nodes: false };
+        let (clb, mut observed) = self.look(&cloud, &mut goal).await;
+        let plan = Clb::diff(&goal, &observed);
+        let execution = self.execute(&clb, &world, plan.clone(), &mut observed).await;
+        if execution.failures.stopped.is_some() {
             return None;
         }
-        self.remember(&desired, &observed);
+        self.remember(&goal, &observed);
         Some((plan, execution))
     }
 
-    fn remember(&mut self, desired: &Desired, observed: &Observed) {
-        if let Some(instance) = &observed.instance {
-            self.label.clone_from(&instance.id);
-            self.ingress = expected_ingress(desired, instance, &[]);
+    /// What there is of the Service, read whole.
+    async fn look(&self, cloud: &CloudClient, goal: &mut Goal) -> (Clb, Observed) {
+        let clb = Clb::new(cloud, Arc::new(CloudLocation::default()));
+        let search = Search { label: &self.label, made: Made::default(), due: None };
+        let leaves = matches!(goal, Goal::Remove(_));
+        let mut observed = match clb.find(goal, &search).await.unwrap() {
+            Found::LoadBalancer(observed) => observed,
+            // Kept for the user, as an earlier try left it.
+            Found::Unmarked { .. } if leaves => return (clb, Observed::default()),
+            Found::Unmarked { id, .. } => panic!("{id} has lost its mark"),
+            Found::Absent { .. } => Observed::default(),
+        };
+        clb.complete(goal, &mut observed, &search).await.unwrap();
+        (clb, observed)
+    }
+
+    fn remember(&mut self, goal: &Goal, observed: &Observed) {
+        if let Some(id) = Clb::load_balancer(observed) {
+            id.clone_into(&mut self.label);
+            self.ingress = Clb::ingress(goal, observed, &[]);
         }
     }
 
-    async fn execute(&self, cloud: &CloudClient, world: &World, plan: Plan, observed: &mut Observed) -> Execution {
+    async fn execute(&self, clb: &Clb, world: &World, plan: Plan, observed: &mut Observed) -> Execution {
         let (keeper, fence) = fence();
         keeper.lead_unbounded();
-        let token = Token::new(&world.settings.cluster_id, &world.service.uid, &self.label);
-        execute(&cloud.slb, &fence, plan, observed, &token, 1).await
+        let token = CreationToken {
+            cluster_id: world.settings.cluster_id.clone(),
+            service_uid: world.service.uid.clone(),
+            incarnation: self.label.clone(),
+        };
+        Executor { product: clb, fence: &fence, token, object: 1 }.run(plan.steps, observed).await
     }
 
     /// The Service goes; the process can be killed after so many writes.
     async fn remove(&self, world: &World, writes: usize, answered: bool) -> bool {
         let cloud = self.client(writes, answered);
-        let world = self.seen(world, &cloud).await;
-        let owner = Owner::of(&world.service, &world.settings);
-        let leaving = Departure::of(&world.service);
-        let reuse = leaving.reuse.as_deref();
-        let bulk = Bulk::new(cloud.slb.clone());
-        let mut observed = match find(&cloud.slb, &bulk, &world.service, &owner, reuse, Look::Later, &Made::default())
-            .await
-            .unwrap()
-        {
-            Found::Instance(instance) => {
-                let needs = |observed: &Observed| teardown_needs(&owner, &leaving, observed);
-                let observed = Observed { instance: Some(*instance), ..Observed::default() };
-                read(&cloud.slb, &bulk, observed, needs).await.unwrap()
-            }
-            // Kept for the user, as an earlier try left it.
-            Found::Unmarked(_) | Found::Absent { .. } => Observed::default(),
-        };
-        observed.access_list = find_access_list(&cloud.slb, &owner.access_list_name()).await.unwrap();
-        let mut plan = teardown(&owner, &leaving, &observed);
-        // Without the right to remove them, listeners of the time when there was one hold on to their groups; that is told.
-        let told = std::mem::take(&mut plan.problems);
-        assert!(
-            told.iter().all(|problem| !leaving.override_listeners && problem.field.starts_with("listener ")),
-            "{told:?}"
-        );
-        let execution = self.execute(&cloud, &world, plan, &mut observed).await;
-        assert!(execution.refused.is_empty(), "{:?}", execution.refused);
-        execution.stopped.is_none()
+        let mut world = self.seen(world, &cloud).await;
+        world.service.deleting = true;
+        let mut goal = Clb::removal(&world.service, &world.settings);
+        let forced = Departure::of(&world.service).override_listeners;
+        let (clb, mut observed) = self.look(&cloud, &mut goal).await;
+        let mut plan = Clb::diff(&goal, &observed);
+        // Without the right to remove them, listeners of the time when there was one hold on to their groups; that is reported.
+        let reported = std::mem::take(&mut plan.problems);
+        assert!(reported.iter().all(|problem| !forced && problem.field.starts_with("listener ")), "{reported:?}");
+        let execution = self.execute(&clb, &world, plan, &mut observed).await;
+        assert!(execution.failures.refused.is_empty(), "{:?}", execution.failures.refused);
+        execution.failures.stopped.is_none()
     }
 
     /// What belongs to others.
@@ -445,7 +425,8 @@ async fn tell(story: Vec<(World, usize, bool)>) -> Result<(), TestCaseError> {
         let Some((plan, execution)) = steady.bring(&world, usize::MAX, true).await else {
             panic!("nobody killed it: {:?}", world.service.annotations)
         };
-        let refused: Vec<_> = execution.refused.iter().map(|(step, fault)| format!("{step}: {fault}")).collect();
+        let refused: Vec<_> =
+            execution.failures.refused.iter().map(|(step, fault)| format!("{step}: {fault}")).collect();
         prop_assert_eq!(&refused, &Vec::<String>::new(), "{:?}\n{}", world.service.annotations, plan);
         let Some((again, _)) = steady.bring(&world, usize::MAX, true).await else { panic!("nobody killed it") };
         prop_assert!(again.steps.is_empty(), "{:?}\nfirst:\n{}\nagain:\n{}", world.service.annotations, plan, again);

@@ -1,0 +1,505 @@
+//! Classic load balancers as a [`Product`]: the reads and writes; what they mean is in [`crate::plan::clb`].
+
+mod access_lists;
+mod interner;
+mod pages;
+mod perform;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tracing::warn;
+
+use self::access_lists::AccessLists;
+use self::interner::Interner;
+use self::pages::Pages;
+use super::creations::{Inventory, Made};
+use super::execute::Write;
+use super::orphans::Owned;
+use super::product::{Confirmed, Due, Facts, FindError, Found, Product, Search};
+use crate::alibaba::slb::Slb;
+use crate::alibaba::vpc::{VSwitch, Vpc};
+use crate::alibaba::{CloudClient, Fault, FaultKind};
+use crate::plan::clb::apply::CreationAnswer;
+use crate::plan::clb::desire;
+use crate::plan::clb::desired::Desired;
+use crate::plan::clb::diff::diff;
+use crate::plan::clb::needs::MissingReads;
+use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance};
+use crate::plan::clb::operation::{Operation, ResourceKind};
+use crate::plan::clb::orphans::orphaned_instances;
+use crate::plan::clb::status::{expected_details, expected_ingress};
+use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
+use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::location::CloudLocation;
+use crate::plan::service::handling::{self, Departure, Handling};
+use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
+use crate::plan::service::ownership::{MARK_TAG, Owner};
+use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::settings::ServiceSettings;
+use crate::plan::service::steps::Plan;
+use crate::plan::service::zones;
+
+/// The API of classic load balancers, and what saves calls to it.
+#[derive(Debug)]
+pub(crate) struct Clb {
+    slb: Slb,
+    vpc: Vpc,
+    location: Arc<CloudLocation>,
+    pages: Pages,
+    access_lists: AccessLists,
+    interner: Interner,
+}
+
+impl Clb {
+    pub(super) fn new(cloud: &CloudClient, location: Arc<CloudLocation>) -> Self {
+        let slb = cloud.slb.clone();
+        Self {
+            pages: Pages::new(slb.clone()),
+            access_lists: AccessLists::new(slb.clone()),
+            interner: Interner::default(),
+            slb,
+            vpc: cloud.vpc.clone(),
+            location,
+        }
+    }
+}
+
+/// What a Service asks for.
+#[derive(Debug)]
+pub(crate) enum Goal {
+    /// This load balancer.
+    Ensure {
+        desired: Box<Desired>,
+        /// Whether nothing says in which vSwitches a new one is to be.
+        near_nodes: bool,
+    },
+    /// That nothing of the Service is left.
+    Remove(Removal),
+}
+
+/// A Service whose load balancer is to go.
+#[derive(Debug)]
+pub(crate) struct Removal {
+    owner: Owner,
+    departure: Departure,
+    /// Whether the Service stays, so that its user can want the load balancer back.
+    stays: bool,
+    has_ranges: bool,
+}
+
+impl Goal {
+    fn owner(&self) -> &Owner {
+        match self {
+            Self::Ensure { desired, .. } => &desired.owner,
+            Self::Remove(removal) => &removal.owner,
+        }
+    }
+
+    /// The load balancer that the Service names.
+    fn named(&self) -> Option<&str> {
+        match self {
+            Self::Ensure { desired, .. } => desired.reuse.as_deref(),
+            Self::Remove(removal) => removal.departure.reuse.as_deref(),
+        }
+    }
+
+    fn needs(&self, observed: &Observed) -> MissingReads {
+        match self {
+            Self::Ensure { desired, .. } => desired.needs(observed),
+            Self::Remove(removal) => teardown_needs(&removal.owner, &removal.departure, observed),
+        }
+    }
+}
+
+impl Product for Clb {
+    type Goal = Goal;
+    type Observed = Observed;
+    type Operation = Operation;
+    type Answer = CreationAnswer;
+
+    const CONTROLLER: &'static str = "service";
+    const COMPONENT: &'static str = "service-controller";
+
+    fn handling(service: &ServiceView, settings: &ServiceSettings) -> Handling {
+        handling::handling(service, settings)
+    }
+
+    fn handed_over(service: &ServiceView, settings: &ServiceSettings) -> Option<ServiceProblem> {
+        handling::handed_over(service, settings)
+    }
+
+    fn attached_pods(
+        service: &ServiceView,
+        nodes: &[Arc<NodeView>],
+        endpoints: &EndpointsView,
+        settings: &ServiceSettings,
+    ) -> BTreeSet<IpAddr> {
+        desire::addresses_to_resolve(service, nodes, endpoints, settings)
+    }
+
+    fn desire(inputs: &Inputs<'_>) -> Goal {
+        let desired = Box::new(desire::desire(inputs));
+        let near_nodes = inputs.settings.place_near_nodes && desired.instance.is_vswitch_open();
+        Goal::Ensure { desired, near_nodes }
+    }
+
+    fn removal(service: &ServiceView, settings: &ServiceSettings) -> Goal {
+        Goal::Remove(Removal {
+            owner: Owner::of(service, settings),
+            departure: Departure::of(service),
+            stays: !service.deleting,
+            has_ranges: !service.source_ranges.is_empty(),
+        })
+    }
+
+    fn facts(goal: &Goal) -> Facts<'_> {
+        static NO_GROUPS: BTreeMap<String, DesiredGroup> = BTreeMap::new();
+        static NO_ADDRESSES: BTreeSet<IpAddr> = BTreeSet::new();
+        let lock = goal.named().map_or_else(|| goal.owner().default_name(), str::to_owned);
+        let none = Facts {
+            owner: goal.owner(),
+            lock,
+            is_named: goal.named().is_some(),
+            is_kept: false,
+            groups: &NO_GROUPS,
+            warnings: &[],
+            empty_ports: Vec::new(),
+            is_blackout: false,
+            unresolved: &NO_ADDRESSES,
+            outside: &NO_ADDRESSES,
+            publishes_elastic: false,
+        };
+        match goal {
+            Goal::Remove(removal) => {
+                Facts { is_kept: removal.departure.preserve && removal.departure.reuse.is_none(), ..none }
+            }
+            Goal::Ensure { desired, .. } => Facts {
+                groups: &desired.groups,
+                warnings: &desired.warnings,
+                empty_ports: desired.empty_ports.iter().map(ToString::to_string).collect(),
+                is_blackout: desired.blackout,
+                unresolved: &desired.unresolved,
+                outside: &desired.outside,
+                publishes_elastic: desired.eip,
+                ..none
+            },
+        }
+    }
+
+    fn is_of(goal: &Goal, observed: &Observed) -> bool {
+        match (&observed.instance, goal.named()) {
+            (None, _) => false,
+            (Some(instance), Some(id)) => instance.id == id,
+            (Some(instance), None) => owns(goal.owner(), instance),
+        }
+    }
+
+    fn diff(goal: &Goal, observed: &Observed) -> Plan<Operation> {
+        match goal {
+            Goal::Ensure { desired, .. } => diff(desired, observed),
+            Goal::Remove(removal) => {
+                let plan = teardown(&removal.owner, &removal.departure, observed);
+                if removal.stays { reversible(plan) } else { plan }
+            }
+        }
+    }
+
+    fn apply(observed: &mut Observed, operation: &Operation, answer: &CreationAnswer) {
+        observed.apply(operation, answer);
+    }
+
+    fn load_balancer(observed: &Observed) -> Option<&str> {
+        observed.instance.as_ref().map(|instance| instance.id.as_str())
+    }
+
+    fn groups(observed: &Observed) -> &BTreeMap<String, ObservedGroup> {
+        &observed.groups
+    }
+
+    fn inventory(observed: &Observed) -> Inventory {
+        Inventory {
+            load_balancer: Self::load_balancer(observed).unwrap_or_default().to_owned(),
+            groups: observed.groups.iter().map(|(id, group)| (id.clone(), group.name.clone())).collect(),
+            listeners: observed.listeners.as_ref().map(|all| all.keys().map(ToString::to_string).collect()),
+        }
+    }
+
+    fn is_serving(observed: &Observed, operation: &Operation) -> bool {
+        use crate::plan::service::steps::Operation as _;
+        operation.backends_of().is_some_and(|group| observed.serves(group))
+    }
+
+    fn ingress(goal: &Goal, observed: &Observed, elastic: &[String]) -> Vec<Ingress> {
+        match (goal, &observed.instance) {
+            (Goal::Ensure { desired, .. }, Some(instance)) => expected_ingress(desired, instance, elastic),
+            _ => Vec::new(),
+        }
+    }
+
+    fn ingress_details(
+        service: &ServiceView,
+        goal: &Goal,
+        observed: &Observed,
+        ingress: &[Ingress],
+        ip_mode: bool,
+    ) -> Vec<IngressDetails> {
+        match goal {
+            Goal::Ensure { desired, .. } => expected_details(service, desired, observed, ingress, ip_mode),
+            Goal::Remove(_) => Vec::new(),
+        }
+    }
+
+    fn compact(&self, observed: &mut Arc<Observed>) {
+        self.interner.share(observed);
+    }
+
+    async fn warm(&self) {
+        self.access_lists.may_exist("", false).await;
+    }
+
+    async fn resolve(&self, goal: &mut Goal) -> Result<(), Fault> {
+        if let Goal::Ensure { desired, .. } = goal {
+            let name = desired.owner.access_list_name();
+            desired.access_list_known = self.access_lists.may_exist(&name, desired.access.is_some()).await;
+        }
+        Ok(())
+    }
+
+    async fn find(&self, goal: &mut Goal, search: &Search<'_>) -> Result<Found<Observed>, FindError> {
+        let of = |instance| Observed { instance: Some(instance), ..Observed::default() };
+        if let Some(id) = goal.named() {
+            return match self.slb.describe_instance(id).await {
+                Ok(instance) => Ok(Found::LoadBalancer(of(instance))),
+                Err(fault) if fault.kind == FaultKind::Gone => Err(FindError::NamedMissing(id.to_owned())),
+                Err(fault) => Err(fault.into()),
+            };
+        }
+        let owner = goal.owner();
+        let mut proven = false;
+        let mut unmarked = None;
+        if let Some(id) = search.made.load_balancer.as_deref().or(search.label()) {
+            match self.pages.instance(owner, id, search.due).await {
+                Ok(instance) if owns(owner, &instance) => return Ok(Found::LoadBalancer(of(instance))),
+                Ok(instance) => unmarked = Some(instance),
+                Err(fault) if fault.kind == FaultKind::Gone => proven = true,
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        let mut candidates = self.marked(owner).await?;
+        match (candidates.len(), unmarked) {
+            (0, None) => Ok(Found::Absent { proven }),
+            (0, Some(instance)) => Ok(self.unmarked(goal, instance)),
+            (1, _) => Ok(Found::LoadBalancer(of(candidates.swap_remove(0)))),
+            _ => Err(FindError::Several(candidates.into_iter().map(|candidate| candidate.id).collect())),
+        }
+    }
+
+    async fn complete(&self, goal: &Goal, observed: &mut Observed, search: &Search<'_>) -> Result<bool, Fault> {
+        let mut shows_all_made = true;
+        let is_whole_removed = matches!(goal, Goal::Remove(removal) if removal.departure.reuse.is_none());
+        if !is_whole_removed {
+            shows_all_made = self.list_groups(observed, &search.made).await?;
+        }
+        self.read_needs(goal, observed, search.due).await?;
+        if let Goal::Remove(removal) = goal {
+            let name = removal.owner.access_list_name();
+            if self.access_lists.may_exist(&name, removal.has_ranges).await {
+                observed.access_list = self.find_access_list(&name).await?;
+            }
+        }
+        Ok(shows_all_made)
+    }
+
+    async fn confirm(
+        &self,
+        goal: &Goal,
+        known: &Observed,
+        groups: bool,
+        search: &Search<'_>,
+    ) -> Result<Option<Confirmed<Observed>>, Fault> {
+        let Some(id) = Self::load_balancer(known) else { return Ok(None) };
+        // The load balancer of a user is in no list by our tag.
+        let due = if goal.named().is_some() { None } else { search.due };
+        let instance = match self.pages.instance(goal.owner(), id, due).await {
+            Err(fault) if fault.kind == FaultKind::Gone => return Ok(None),
+            instance => Some(instance?),
+        };
+        let listeners = Some(self.pages.listeners(id, due).await?);
+        let mut observed = Observed { instance, listeners, ..Observed::default() };
+        let mut shows_all_made = true;
+        if groups {
+            shows_all_made = self.list_groups(&mut observed, &search.made).await?;
+        } else {
+            observed.groups.clone_from(&known.groups);
+        }
+        self.read_needs(goal, &mut observed, due).await?;
+        Ok(Some(Confirmed { observed, shows_all_made }))
+    }
+
+    async fn refresh(
+        &self,
+        goal: &Goal,
+        observed: &mut Observed,
+        plan: &Plan<Operation>,
+        search: &Search<'_>,
+    ) -> Result<(), Fault> {
+        let Some(instance) = &mut observed.instance else { return Ok(()) };
+        let touches = |part: ResourceKind| plan.steps.iter().any(|step| step.operation.part() == part);
+        if touches(ResourceKind::Instance) {
+            *instance = self.slb.describe_instance(&instance.id).await?;
+        }
+        if touches(ResourceKind::Groups) {
+            self.list_groups(observed, &search.made).await?;
+        }
+        if touches(ResourceKind::Listeners) {
+            observed.listeners = None;
+        }
+        if touches(ResourceKind::AccessList) {
+            observed.access_list = AccessList::Unread;
+        }
+        self.read_needs(goal, observed, None).await
+    }
+
+    /// In zones and vSwitches near the nodes, those with more nodes first; in a zone the vSwitch with more free addresses, and
+    /// at last the one that this instance is in.
+    async fn place(&self, goal: &mut Goal, nodes: &[Arc<NodeView>]) {
+        let Goal::Ensure { desired, near_nodes } = goal else { return };
+        desired.choose_zones(nodes);
+        if !*near_nodes {
+            return;
+        }
+        let vswitch_ids = &mut desired.instance.create.vswitch_ids;
+        match self.vpc.describe_vswitches(&self.location.vpc_id).await {
+            Ok(found) => {
+                let near = by_nodes(found, nodes);
+                vswitch_ids.retain(|here| !near.contains(here));
+                vswitch_ids.splice(0..0, near);
+            }
+            Err(fault) => warn!(%fault, "vSwitches could not be listed; the one of this instance is used"),
+        }
+    }
+
+    async fn elastic_addresses(&self, id: &str) -> Result<Vec<String>, Fault> {
+        self.vpc.describe_load_balancer_eips(id).await
+    }
+
+    async fn owned(&self, services: &[Arc<ServiceView>], settings: &ServiceSettings) -> Result<Owned, Fault> {
+        let cluster = (settings.cluster_tag.as_str(), settings.cluster_id.as_str());
+        let instances = self.slb.find_by_tag(cluster.0, cluster.1).await?;
+        let orphans = orphaned_instances(&instances, services, cluster).into_iter().map(|orphan| orphan.id);
+        Ok(Owned { orphans: orphans.collect(), listed: instances.len() })
+    }
+
+    async fn perform(
+        &self,
+        write: &Write<'_>,
+        operation: &Operation,
+        observed: &Observed,
+    ) -> Result<CreationAnswer, Fault> {
+        perform::perform(&self.slb.on(write.priority), write, operation, observed).await
+    }
+}
+
+impl Clb {
+    /// Load balancers that carry the Service's mark, or else its default name.
+    async fn marked(&self, owner: &Owner) -> Result<Vec<ObservedInstance>, Fault> {
+        let name = owner.default_name();
+        // Side by side, as it is nearly always neither: a load balancer with the mark also has the label, and is found by it.
+        let (marked, named) = tokio::try_join!(self.slb.find_by_tag(MARK_TAG, &name), self.slb.find_by_name(&name))?;
+        let mut candidates = if marked.is_empty() { named } else { marked };
+        candidates.retain(|candidate| owns(owner, candidate));
+        Ok(candidates)
+    }
+
+    /// From a load balancer that is not ours, and that no annotation names any more, what carries our mark goes.
+    fn unmarked(&self, goal: &mut Goal, instance: ObservedInstance) -> Found<Observed> {
+        let id = instance.id.clone();
+        if let Goal::Remove(removal) = goal {
+            removal.departure.reuse = Some(id.clone());
+            removal.departure.override_listeners = true;
+        }
+        Found::Unmarked { id, observed: Observed { instance: Some(instance), ..Observed::default() } }
+    }
+
+    /// Lists the server groups anew, without their backends. Those that were `made` a short while ago and are not listed are
+    /// asked for one by one; true if there was none.
+    async fn list_groups(&self, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
+        let Some(instance) = &observed.instance else { return Ok(true) };
+        let groups = self.slb.describe_groups(&instance.id).await?;
+        observed.groups =
+            groups.into_iter().map(|group| (group.id, ObservedGroup { name: group.name, backends: None })).collect();
+        let mut shows_all_made = true;
+        for group in made.groups.iter().filter(|group| group.load_balancer == instance.id) {
+            if observed.groups.contains_key(&group.id) {
+                continue;
+            }
+            match self.slb.describe_backends(&group.id).await {
+                Ok(backends) => {
+                    let shown = ObservedGroup { name: group.name.clone(), backends: Some(Arc::new(backends)) };
+                    observed.groups.insert(group.id.clone(), shown);
+                    shows_all_made = false;
+                }
+                Err(fault) if fault.kind == FaultKind::Gone => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(shows_all_made)
+    }
+
+    /// Reads what the goal finds missing; what is read can show that more is needed.
+    async fn read_needs(&self, goal: &Goal, observed: &mut Observed, due: Due<'_>) -> Result<(), Fault> {
+        let id = Self::load_balancer(observed).unwrap_or_default().to_owned();
+        let mut needs = goal.needs(observed);
+        while !needs.is_empty() {
+            if needs.instance {
+                observed.instance = Some(self.slb.describe_instance(&id).await?);
+            }
+            for group_id in &needs.group_backends {
+                let backends = self.slb.describe_backends(group_id).await?;
+                observed.groups.entry(group_id.clone()).or_default().backends = Some(Arc::new(backends));
+            }
+            if needs.listeners {
+                observed.listeners = Some(self.pages.listeners(&id, due).await?);
+            }
+            for key in &needs.domain_extensions {
+                let extensions = self.slb.describe_domain_extensions(&id, key.port).await?;
+                if let Some(listener) = observed.listeners.as_mut().and_then(|listeners| listeners.get_mut(key)) {
+                    listener.domain_extensions = Some(extensions);
+                }
+            }
+            for certificate in &needs.certificates {
+                let state = self.slb.certificate_state(certificate).await?;
+                observed.certificates.insert(certificate.clone(), state);
+            }
+            if let Some(name) = &needs.access_list {
+                observed.access_list = self.find_access_list(name).await?;
+            }
+            let before = std::mem::replace(&mut needs, goal.needs(observed));
+            if needs == before {
+                // Reading did not help, and would not help again.
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn find_access_list(&self, name: &str) -> Result<AccessList, Fault> {
+        Ok(self.slb.find_access_list(name).await?.map_or(AccessList::Absent, AccessList::Found))
+    }
+}
+
+fn owns(owner: &Owner, instance: &ObservedInstance) -> bool {
+    owner.owns_load_balancer(&instance.name, &instance.tags)
+}
+
+/// vSwitches in zones with nodes, those of zones with more nodes first.
+fn by_nodes(mut vswitches: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<String> {
+    let nodes_in: HashMap<&str, usize> = zones::by_nodes(nodes).into_iter().collect();
+    let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
+    vswitches.retain(|vswitch| count(vswitch) > 0);
+    vswitches.sort_by_key(|vswitch| (Reverse(count(vswitch)), Reverse(vswitch.available_ips), vswitch.id.clone()));
+    vswitches.into_iter().map(|vswitch| vswitch.id).collect()
+}

@@ -1,0 +1,59 @@
+//! Which Services may have an access control list, so that only those are asked for theirs.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tracing::warn;
+
+use crate::alibaba::FaultKind;
+use crate::alibaba::slb::Slb;
+
+/// Time between tries to list them.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// Names of the access control lists that there were at first, and of those wanted since.
+#[derive(Debug)]
+pub(super) struct AccessLists {
+    slb: Slb,
+    names: Mutex<Names>,
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    known: BTreeSet<String>,
+    listed: bool,
+    failed_at: Option<Instant>,
+}
+
+impl AccessLists {
+    pub(super) fn new(slb: Slb) -> Self {
+        Self { slb, names: Mutex::default() }
+    }
+
+    /// Whether a list of this name may be there, or is `wanted`. While lists cannot be listed, only those that were wanted
+    /// count: no other Service waits for them.
+    pub(super) async fn may_exist(&self, name: &str, wanted: bool) -> bool {
+        let mut names = self.names.lock().await;
+        let is_retry_due = names.failed_at.is_none_or(|failed_at| failed_at.elapsed() >= RETRY);
+        if !names.listed && is_retry_due {
+            match self.slb.list_access_lists().await {
+                Ok(found) => {
+                    names.known.extend(found);
+                    names.listed = true;
+                }
+                Err(fault) => {
+                    warn!(%fault, "access control lists are only looked for where they are wanted");
+                    // Without the permission, another try would meet the same.
+                    names.listed = matches!(fault.kind, FaultKind::Denied | FaultKind::Rejected);
+                    names.failed_at = Some(Instant::now());
+                }
+            }
+        }
+        if wanted {
+            names.known.insert(name.to_owned());
+        }
+        names.known.contains(name)
+    }
+}

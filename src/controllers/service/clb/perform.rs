@@ -1,0 +1,189 @@
+//! Turns one operation into one call.
+
+use crate::alibaba::slb::{ListenerRequest, NewDomainExtension, Slb};
+use crate::alibaba::{Fault, FaultKind};
+use crate::controllers::service::execute::Write;
+use crate::plan::clb::apply::CreationAnswer;
+use crate::plan::clb::observed::{AccessList, Observed};
+use crate::plan::clb::operation::{CreateInstance, Operation, ResourceKind};
+use crate::plan::service::model::GroupRef;
+
+/// Makes the one write that the operation is.
+pub(super) async fn perform(
+    slb: &Slb,
+    write: &Write<'_>,
+    operation: &Operation,
+    observed: &Observed,
+) -> Result<CreationAnswer, Fault> {
+    if let Operation::CreateInstance(wanted) = operation {
+        return create_instance(slb, write, wanted).await;
+    }
+    if operation.part() == ResourceKind::AccessList {
+        return change_access_list(slb, write, operation, observed).await;
+    }
+    let Some(instance) = &observed.instance else {
+        return Err(Fault::new("load balancer", FaultKind::Gone, "the load balancer does not exist yet"));
+    };
+    match operation.part() {
+        ResourceKind::Groups | ResourceKind::Backends => change_group(slb, write, operation, observed).await,
+        ResourceKind::Listeners => change_listener(slb, write, operation, observed).await,
+        ResourceKind::Instance | ResourceKind::AccessList => change_instance(slb, write, operation, &instance.id).await,
+    }
+}
+
+/// Parameters under one client token must not change, so that the token follows the placement.
+async fn create_instance(slb: &Slb, write: &Write<'_>, wanted: &CreateInstance) -> Result<CreationAnswer, Fault> {
+    let placement = wanted.placement();
+    let vswitch = placement.vswitch.as_deref();
+    let zones = [&placement.master_zone, &placement.slave_zone].map(|zone| zone.as_deref().unwrap_or_default());
+    let token = write.token.text(&[vswitch.unwrap_or_default(), zones[0], zones[1]]);
+    let placed = CreateInstance {
+        master_zone: placement.master_zone.clone(),
+        slave_zone: placement.slave_zone.clone(),
+        ..wanted.clone()
+    };
+    let created = slb.create_instance(write.permit, &placed, vswitch, &token).await?;
+    Ok(CreationAnswer {
+        id: Some(created.id),
+        address: Some(created.address),
+        vpc_id: Some(created.vpc_id),
+        vswitch_id: Some(created.vswitch_id),
+    })
+}
+
+async fn change_instance(
+    slb: &Slb,
+    write: &Write<'_>,
+    operation: &Operation,
+    lb: &str,
+) -> Result<CreationAnswer, Fault> {
+    let permit = write.permit;
+    match operation {
+        Operation::DeleteInstance { id } => slb.delete_instance(permit, id).await.or_else(gone_is_done),
+        Operation::SetName { name } => slb.set_name(permit, lb, name).await,
+        Operation::SetDeleteProtection { on } => slb.set_delete_protection(permit, lb, *on).await,
+        Operation::SetModificationProtection { status, reason } => {
+            slb.set_modification_protection(permit, lb, status, reason.as_deref()).await
+        }
+        Operation::SetInstanceChargeType { charge_type, spec } => {
+            slb.set_instance_charge_type(permit, lb, charge_type, spec.as_deref()).await
+        }
+        Operation::SetSpec { spec } => slb.set_spec(permit, lb, spec).await,
+        Operation::SetInternetSpec { charge_type, bandwidth } => {
+            slb.set_internet_spec(permit, lb, charge_type, *bandwidth).await
+        }
+        Operation::Tag { tags } => slb.tag(permit, lb, tags).await,
+        Operation::Untag { keys } => slb.untag(permit, lb, keys).await,
+        other => return Err(misplaced(other)),
+    }
+    .map(|()| CreationAnswer::default())
+}
+
+async fn change_group(
+    slb: &Slb,
+    write: &Write<'_>,
+    operation: &Operation,
+    observed: &Observed,
+) -> Result<CreationAnswer, Fault> {
+    let permit = write.permit;
+    match operation {
+        Operation::CreateGroup { name, backends } => {
+            let lb = observed.instance.as_ref().map(|instance| instance.id.as_str()).unwrap_or_default();
+            return slb.create_group(permit, lb, name, backends).await.map(made);
+        }
+        Operation::AddBackends { group, backends } => {
+            slb.add_backends(permit, group_id(observed, group)?, backends).await
+        }
+        Operation::RemoveBackends { group, backends } => {
+            slb.remove_backends(permit, group_id(observed, group)?, backends).await
+        }
+        Operation::SetBackends { group, backends } => {
+            slb.set_backends(permit, group_id(observed, group)?, backends).await
+        }
+        Operation::DeleteGroup { id, .. } => slb.delete_group(permit, id).await.or_else(gone_is_done),
+        other => return Err(misplaced(other)),
+    }
+    .map(|()| CreationAnswer::default())
+}
+
+async fn change_listener(
+    slb: &Slb,
+    write: &Write<'_>,
+    operation: &Operation,
+    observed: &Observed,
+) -> Result<CreationAnswer, Fault> {
+    let permit = write.permit;
+    let lb = observed.instance.as_ref().map(|instance| instance.id.as_str()).unwrap_or_default();
+    match operation {
+        Operation::CreateListener { listener, description, group, fields }
+        | Operation::SetListener { listener, description, group, fields } => {
+            let group_id = group.as_ref().map(|group| group_id(observed, group)).transpose()?;
+            let fields = &observed.with_list_id(fields);
+            let request = ListenerRequest { load_balancer_id: lb, listener: *listener, description, group_id, fields };
+            match operation {
+                Operation::CreateListener { .. } => slb.create_listener(permit, &request).await,
+                _ => slb.set_listener(permit, &request).await,
+            }
+        }
+        Operation::StartListener { listener } => slb.start_listener(permit, lb, *listener).await,
+        Operation::DeleteListener { listener } => {
+            slb.delete_listener(permit, lb, *listener).await.or_else(gone_is_done)
+        }
+        Operation::CreateDomainExtension { listener, domain, certificate_id } => {
+            let (load_balancer_id, port) = (lb, listener.port);
+            let wanted = NewDomainExtension { load_balancer_id, port, domain, certificate_id };
+            return slb.create_domain_extension(permit, wanted).await.map(made);
+        }
+        Operation::SetDomainExtension { id, certificate_id, .. } => {
+            slb.set_domain_extension(permit, id, certificate_id).await
+        }
+        Operation::DeleteDomainExtension { id, .. } => {
+            slb.delete_domain_extension(permit, id).await.or_else(gone_is_done)
+        }
+        other => return Err(misplaced(other)),
+    }
+    .map(|()| CreationAnswer::default())
+}
+
+/// The access control list is no part of the load balancer.
+async fn change_access_list(
+    slb: &Slb,
+    write: &Write<'_>,
+    operation: &Operation,
+    observed: &Observed,
+) -> Result<CreationAnswer, Fault> {
+    let permit = write.permit;
+    let id = || match &observed.access_list {
+        AccessList::Found(list) => Ok(list.id.as_str()),
+        _ => Err(Fault::new("load balancer", FaultKind::Gone, "the access control list does not exist yet")),
+    };
+    match operation {
+        Operation::CreateAccessList(wanted) => return slb.create_access_list(permit, wanted).await.map(made),
+        Operation::AddAccessEntries { entries, .. } => slb.add_access_entries(permit, id()?, entries).await,
+        Operation::RemoveAccessEntries { entries, .. } => slb.remove_access_entries(permit, id()?, entries).await,
+        Operation::DeleteAccessList { id, .. } => slb.delete_access_list(permit, id).await.or_else(gone_is_done),
+        other => return Err(misplaced(other)),
+    }
+    .map(|()| CreationAnswer::default())
+}
+
+fn made(id: String) -> CreationAnswer {
+    CreationAnswer { id: Some(id), ..CreationAnswer::default() }
+}
+
+fn group_id<'a>(observed: &'a Observed, group: &'a GroupRef) -> Result<&'a str, Fault> {
+    match group {
+        GroupRef::Id(id) => Ok(id),
+        GroupRef::Named(name) => observed.group_id(group).ok_or_else(|| {
+            Fault::new("load balancer", FaultKind::Gone, format!("server group {name} does not exist yet"))
+        }),
+    }
+}
+
+fn gone_is_done(fault: Fault) -> Result<(), Fault> {
+    if fault.kind == FaultKind::Gone { Ok(()) } else { Err(fault) }
+}
+
+fn misplaced(operation: &Operation) -> Fault {
+    Fault::new("load balancer", FaultKind::Bug, format!("{operation} is no operation of this part of a load balancer"))
+}

@@ -1,0 +1,418 @@
+//! Reconciles one Service of any load balancer product.
+//!
+//! [`Engine::reconcile`] reads as the table of contents: what is wanted (reads), the plan (reads), its execution (writes to the
+//! cloud), what is written back to the Service, what its user is told.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::execute::{CreationToken, Execution, Executor};
+use super::prepare::{Case, Prepared, Preparer, Presence};
+use super::product::Product;
+use super::readiness;
+use super::report::{ReconcileError, Reporter};
+use super::state::{BACKENDS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, is_news};
+use super::status::{ServiceWriter, WriteBack, label};
+use super::{Context, settings_of};
+use crate::alibaba::{Fault, FaultKind};
+use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
+use crate::plan::inputs::ObjectKey;
+use crate::plan::service::handling::{Handling, is_inherited};
+use crate::plan::service::ownership::LABEL_HASH;
+
+/// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service is released
+/// whose load balancer was perhaps just being made.
+const SECOND_SIGHTING: Duration = Duration::from_secs(10);
+
+/// After this time, nodes that were there at the start are initialised, and the account can be recognised by them.
+const NODES_COME_UP: Duration = Duration::from_secs(2);
+
+/// What all reconciles of one term of leadership share.
+#[derive(Debug)]
+pub(super) struct Engine<P: Product> {
+    context: Context,
+    preparer: Preparer<P>,
+    writer: ServiceWriter,
+    reporter: Reporter,
+}
+
+/// What came of a plan.
+struct Outcome<P: Product> {
+    prepared: Prepared<P>,
+    execution: Execution<P::Operation>,
+    /// What was left out waits this long, because a call with a lost answer may have made it.
+    waits: Option<Duration>,
+}
+
+impl<P: Product> Outcome<P> {
+    /// Whether everything that was wanted was done.
+    fn is_complete(&self) -> bool {
+        self.execution.failures.is_empty() && self.waits.is_none()
+    }
+}
+
+impl<P: Product> ObjectReconciler for Engine<P> {
+    const NAME: &'static str = P::CONTROLLER;
+
+    fn concurrency(&self) -> usize {
+        self.context.config.borrow().service.concurrency
+    }
+
+    /// A change of a Service whose load balancer is known is likely one of its backends.
+    fn is_urgent(&self, key: &ObjectKey) -> bool {
+        self.preparer.states.knows(key)
+    }
+
+    async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
+        let states = &self.preparer.states;
+        let Some(service) = self.preparer.views.services.store.get(key) else {
+            states.drop(key);
+            return ReconcileResult::Done;
+        };
+        let settings = Arc::new(settings_of(&self.context.config.borrow(), &self.context.place));
+        let handling = P::handling(&service, &settings);
+        let mut state = states.read(key, &service.uid);
+        if let Some(reason) = state.see(&service, handling == Handling::Ensure) {
+            self.reporter.changed(&service, reason);
+        }
+        let mut case = Case { service, settings, handling, state };
+        let result = match handling {
+            Handling::Ignore => Self::leave_alone(&mut case),
+            Handling::Ensure => self.ensure(&mut case).await,
+            Handling::Delete => self.remove(&mut case).await,
+        };
+        let result = self.conclude(&mut case, result);
+        states.replace(key, case.state);
+        result
+    }
+}
+
+impl<P: Product> Engine<P> {
+    pub(super) fn new(context: Context, preparer: Preparer<P>) -> Self {
+        let writer = ServiceWriter { cluster: context.cluster.clone(), fence: context.fence.clone() };
+        let reporter = Reporter { events: context.cluster.events().clone(), component: P::COMPONENT };
+        Self { context, preparer, writer, reporter }
+    }
+
+    /// Reads once what many Services need, and recognises the account, so that no Service has to wait for it.
+    pub(super) async fn warm(&self) {
+        self.preparer.product.warm().await;
+        let nodes = || self.preparer.views.nodes.store.all();
+        // What needs it tries again, and reports the fault.
+        if !self.preparer.account.recognises(&nodes()).await.unwrap_or_default() {
+            tokio::time::sleep(NODES_COME_UP).await;
+            let _ = self.preparer.account.recognises(&nodes()).await;
+        }
+    }
+
+    pub(super) fn product(&self) -> &P {
+        &self.preparer.product
+    }
+
+    fn leave_alone(case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+        case.state.known = None;
+        case.state.withhold(BACKENDS_WITHHELD, None);
+        match P::handed_over(&case.service, &case.settings) {
+            Some(problem) => Err(ReconcileError::HandedOver(problem)),
+            None => Ok(ReconcileResult::Done),
+        }
+    }
+
+    async fn ensure(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+        case.state.released = false;
+        self.take_over_restated(case).await?;
+        let wanted = self.preparer.wanted(case).await?;
+        if !self.writer.add_finalizer(&case.service).await? {
+            return Ok(ReconcileResult::RequeueAfter(SECOND_SIGHTING));
+        }
+        let prepared = self.preparer.prepare(case, wanted).await?;
+        self.see_again_before_recreating(case, &prepared)?;
+        let outcome = self.execute(case, prepared).await;
+        self.suspect_what_was_made(case, &outcome)?;
+        self.tell(case, &outcome);
+        let gates = self.write_gates(case, &outcome).await;
+        self.write_back(case, &outcome).await?;
+        gates?;
+        self.next_look(case, &outcome)
+    }
+
+    /// Takes off the label by which a Service counts as inherited, once its user has restated what was ignored before.
+    async fn take_over_restated(&self, case: &mut Case<P::Observed>) -> Result<(), ReconcileError> {
+        if case.state.restated && is_inherited(&case.service) {
+            self.writer.remove_label(&case.service, LABEL_HASH).await?;
+            Arc::make_mut(&mut case.service).labels.remove(LABEL_HASH);
+        }
+        case.state.restated = false;
+        Ok(())
+    }
+
+    /// One that should be there and is not counts as absent only after two sightings that prove it.
+    fn see_again_before_recreating(
+        &self,
+        case: &mut Case<P::Observed>,
+        prepared: &Prepared<P>,
+    ) -> Result<(), ReconcileError> {
+        let id = label(&case.service).to_owned();
+        let is_gone = prepared.sighting.presence == Presence::Absent { proven: true } && !id.is_empty();
+        if is_gone {
+            let again = case.until_second_sighting();
+            if !again.is_zero() {
+                return Err(ReconcileError::Missing { id, again });
+            }
+            self.reporter.recreating(&case.service, &id);
+        }
+        case.state.missing_since = None;
+        Ok(())
+    }
+
+    /// Carries the plan out, and remembers what came of it.
+    async fn execute(&self, case: &mut Case<P::Observed>, mut prepared: Prepared<P>) -> Outcome<P> {
+        let mut steps = std::mem::take(&mut prepared.plan.steps);
+        let waits = case.state.creations.first_to_wait(&steps).map(|(first, wait)| {
+            steps.truncate(first);
+            wait
+        });
+        let mut execution = Execution::default();
+        let sighting = &mut prepared.sighting;
+        case.state.known = None;
+        if !steps.is_empty() {
+            // Until the outcome is known, nothing is: the run can be cut off.
+            self.preparer.states.replace(&case.service.key, case.state.clone());
+            let executor = Executor {
+                product: &self.preparer.product,
+                fence: &self.context.fence,
+                token: creation_token(case, P::load_balancer(&sighting.observed).is_none()),
+                object: number_of(&case.service.uid),
+            };
+            let before = P::inventory(&sighting.observed);
+            execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
+            let after = P::inventory(&sighting.observed);
+            case.state.creations.note(&before, &after, execution.uncertain.as_ref());
+        }
+        let outcome = Outcome { prepared, execution, waits };
+        if outcome.is_complete() {
+            case.state.creations.complete();
+        }
+        if outcome.execution.failures.leave_certainty() {
+            case.state.known = Some(self.known(&outcome.prepared));
+        }
+        outcome
+    }
+
+    fn known(&self, prepared: &Prepared<P>) -> Known<P::Observed> {
+        let sighting = &prepared.sighting;
+        let mut observed = sighting.observed.clone();
+        self.preparer.product.compact(&mut observed);
+        let interfaces = prepared.references.as_ref().map(|references| references.interfaces.clone());
+        Known {
+            unlisted_reads: P::unlisted_reads(&observed),
+            observed,
+            read_at: sighting.read_at,
+            groups_read_at: sighting.groups_read_at,
+            interfaces: interfaces.unwrap_or_default(),
+        }
+    }
+
+    /// The cloud can answer a creation with a load balancer that is gone, see [`super::state::Replacement::suspect`].
+    fn suspect_what_was_made(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
+        let sighting = &outcome.prepared.sighting;
+        match (&outcome.execution.failures.stopped, P::load_balancer(&sighting.observed)) {
+            (Some((_, Fault { kind: FaultKind::Gone, .. })), Some(id)) if sighting.presence != Presence::Present => {
+                let again = case.state.replacement.suspect(id, SECOND_SIGHTING);
+                Err(ReconcileError::Missing { id: id.to_owned(), again })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the user what is worth knowing although nothing failed.
+    fn tell(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) {
+        let Outcome { prepared, execution, .. } = outcome;
+        if let Some(id) = P::load_balancer(&prepared.sighting.observed).filter(|_| prepared.is_drift)
+            && !execution.done.is_empty()
+        {
+            self.reporter.repaired(&case.service, id, &execution.done);
+        }
+        let facts = P::facts(&prepared.goal);
+        let withheld = self.preparer.views.withheld_backends(&case.service, facts.is_blackout);
+        case.state.withhold(BACKENDS_WITHHELD, withheld);
+        let warnings = facts.warnings.iter().chain(&prepared.plan.warnings).map(ToString::to_string);
+        let notes = super::report::Notes {
+            remarks: &execution.remarks,
+            lines: warnings.chain(prepared.plan.notes.iter().cloned()).collect(),
+            empty_ports: &facts.empty_ports,
+            withheld,
+        };
+        self.reporter.notes(&case.service, &notes, &mut case.state.told.notes);
+    }
+
+    /// Tells pods that wait for it that the load balancer knows them.
+    async fn write_gates(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
+        let Some(references) = &outcome.prepared.references else { return Ok(()) };
+        let facts = P::facts(&outcome.prepared.goal);
+        let groups = P::groups(&outcome.prepared.sighting.observed);
+        let registration = readiness::registration(&facts, groups, references, outcome.is_complete());
+        let written = readiness::write(&self.writer, &case.service, references, registration).await;
+        written.map_err(ReconcileError::Gates)
+    }
+
+    /// Writes the outcome back to the Service and tells its user.
+    async fn write_back(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
+        let Outcome { prepared, execution, waits } = outcome;
+        if let (true, Some(again)) = (execution.failures.is_empty(), waits) {
+            return Err(ReconcileError::Unsettled(*again));
+        }
+        let (goal, observed, service) = (&prepared.goal, &*prepared.sighting.observed, &case.service);
+        let facts = P::facts(goal);
+        if !execution.failures.is_empty() || !prepared.plan.problems.is_empty() {
+            let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &[]);
+            let is_current = !service.ingress.is_empty() && service.ingress == published.ingress;
+            if execution.failures.stopped.is_none() && !facts.publishes_elastic && is_current {
+                // An address that is published already says which of its ports are served.
+                self.writer.set_ingress(service, &published).await?;
+            }
+            return Err(failure(execution, &prepared.plan.problems));
+        }
+        let Some(id) = P::load_balancer(observed) else { return Ok(()) };
+        let asked = case.state.unanswered;
+        let is_look_due = asked || prepared.sighting.is_thorough || service.ingress.is_empty();
+        let elastic = match facts.publishes_elastic && is_look_due {
+            true => Some(self.preparer.product.elastic_addresses(id).await?),
+            false => None,
+        };
+        if elastic.as_ref().is_some_and(Vec::is_empty) {
+            self.reporter.no_elastic_address(service, id);
+        }
+        let mut changed = self.writer.set_label(service, id).await?;
+        if !facts.publishes_elastic || elastic.is_some() {
+            let elastic = elastic.unwrap_or_default();
+            let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &elastic);
+            changed |= self.writer.set_ingress(service, &published).await?;
+        }
+        case.state.unanswered = false;
+        if changed || asked || !execution.done.is_empty() {
+            self.reporter.ensured(service, id, &execution.done);
+        }
+        Ok(())
+    }
+
+    /// When the Service is looked at again although nothing changes.
+    fn next_look(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<ReconcileResult, ReconcileError> {
+        let facts = P::facts(&outcome.prepared.goal);
+        if !facts.unresolved.is_empty() {
+            return Err(ReconcileError::Unresolved(facts.unresolved.iter().copied().collect()));
+        }
+        let waiting_pods = outcome.prepared.references.as_ref().map_or(0, |references| references.waiting_pods);
+        let drift = self.preparer.drift.until_next(&case.settings.service);
+        let soonest = [drift, readiness::look_again(waiting_pods), case.state.creations.read_again_in()]
+            .into_iter()
+            .flatten()
+            .min();
+        Ok(soonest.map_or(ReconcileResult::Done, ReconcileResult::RequeueAfter))
+    }
+
+    /// Removes what was made for the Service, then releases the Service.
+    async fn remove(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+        if case.state.released {
+            return Ok(ReconcileResult::Done);
+        }
+        let wanted = self.preparer.wanted(case).await?;
+        let prepared = self.preparer.prepare(case, wanted).await?;
+        if let Some(wait) = self.see_again_before_releasing(case, &prepared) {
+            return Ok(ReconcileResult::RequeueAfter(wait));
+        }
+        let Outcome { prepared, execution, .. } = self.execute(case, prepared).await;
+        if !execution.failures.is_empty() || !prepared.plan.problems.is_empty() {
+            return Err(failure(&execution, &prepared.plan.problems));
+        }
+        let facts = P::facts(&prepared.goal);
+        if let Some(wait) = case.state.creations.read_again_in().filter(|wait| facts.is_named && !wait.is_zero()) {
+            // Something of ours may still show up on a load balancer that stays.
+            return Ok(ReconcileResult::RequeueAfter(wait));
+        }
+        self.writer.release(&case.service).await?;
+        case.state.release();
+        if let Some(id) = P::load_balancer(&prepared.sighting.observed).filter(|_| facts.is_kept) {
+            self.reporter.preserved(&case.service, id);
+        }
+        self.reporter.cleaned(&case.service, &execution.done);
+        Ok(ReconcileResult::Done)
+    }
+
+    /// How long to wait before a Service is released whose load balancer was not found: a call whose answer was lost may have
+    /// made it a moment ago, or the list may be empty because a permission is missing.
+    fn see_again_before_releasing(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Option<Duration> {
+        match &prepared.sighting.presence {
+            Presence::Absent { proven: false } => {
+                let wait = case.until_second_sighting();
+                if !wait.is_zero() {
+                    return Some(wait);
+                }
+                if !label(&case.service).is_empty() {
+                    self.reporter.left_behind(&case.service, label(&case.service));
+                }
+            }
+            Presence::Unmarked(id) => self.reporter.left_behind(&case.service, id),
+            Presence::Present | Presence::Absent { proven: true } => {}
+        }
+        None
+    }
+
+    /// Tells the user what failed, once, and decides when to try again.
+    fn conclude(
+        &self,
+        case: &mut Case<P::Observed>,
+        result: Result<ReconcileResult, ReconcileError>,
+    ) -> ReconcileResult {
+        let doubt = result.as_ref().err().filter(|error| error.is_doubt()).map(ToString::to_string);
+        case.state.withhold(LOAD_BALANCER_WITHHELD, doubt.as_deref());
+        match result {
+            Ok(result) => {
+                case.state.told.failure.clear();
+                result
+            }
+            Err(error) => {
+                let told = &mut case.state.told.failure;
+                self.reporter.failure(&case.service, case.handling, &error, |text| is_news(told, text));
+                error.result()
+            }
+        }
+    }
+}
+
+impl<O> Case<O> {
+    /// Notes that the load balancer was not found. Time until that counts.
+    fn until_second_sighting(&mut self) -> Duration {
+        let since = self.state.missing_since.get_or_insert_with(tokio::time::Instant::now);
+        SECOND_SIGHTING.saturating_sub(since.elapsed())
+    }
+}
+
+fn failure<O>(execution: &Execution<O>, problems: &[crate::plan::service::problem::ServiceProblem]) -> ReconcileError {
+    if execution.failures.is_empty() {
+        ReconcileError::Problems(problems.to_vec())
+    } else {
+        ReconcileError::Execution(Box::new(execution.failures.clone()))
+    }
+}
+
+fn creation_token<O>(case: &Case<O>, is_absent: bool) -> CreationToken {
+    let incarnation = match &case.state.replacement.replaced {
+        _ if !is_absent => "",
+        Some(replaced) => replaced,
+        None => label(&case.service),
+    };
+    CreationToken {
+        cluster_id: case.settings.cluster_id.clone(),
+        service_uid: case.service.uid.clone(),
+        incarnation: incarnation.to_owned(),
+    }
+}
+
+/// Tells a Service from others where quotas are shared.
+fn number_of(uid: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    hasher.finish().max(1)
+}

@@ -1,0 +1,324 @@
+//! From a Service to its plan, reads only: references, goal, observation, diff. `reconcile` and the command `plan` share it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::Instant;
+
+use super::Views;
+use super::account_check::AccountCheck;
+use super::drift::DriftSchedule;
+use super::product::{Due, FindError, Found, Product, Search};
+use super::references::{References, Resolver};
+use super::report::ReconcileError;
+use super::state::{Known, ServiceState, States};
+use super::status::{is_managed, label};
+use crate::plan::inputs::{NodeView, ServiceView};
+use crate::plan::service::handling::Handling;
+use crate::plan::service::settings::ServiceSettings;
+use crate::plan::service::steps::{Operation, Plan};
+
+/// One look at one Service: the Service, and what is remembered of it.
+#[derive(Debug)]
+pub(super) struct Case<O> {
+    pub(super) service: Arc<ServiceView>,
+    pub(super) settings: Arc<ServiceSettings>,
+    pub(super) handling: Handling,
+    pub(super) state: ServiceState<O>,
+}
+
+/// What a Service asks for, and what had to be looked up to say so.
+pub(super) struct Wanted<P: Product> {
+    pub(super) goal: P::Goal,
+    /// `None` for a Service that leaves.
+    pub(super) references: Option<References>,
+    depth: Depth,
+}
+
+/// How closely the cloud is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// What is remembered counts; what the plan would change is read again.
+    Memory,
+    /// What is remembered is confirmed by list pages, and by reading the server groups if it is their turn.
+    Lists { groups: bool },
+    /// Everything is read.
+    Whole,
+}
+
+/// What was seen of a load balancer.
+#[derive(Debug)]
+pub(super) struct Sighting<O> {
+    /// Shared with the state as long as it is as remembered.
+    pub(super) observed: Arc<O>,
+    /// When it was compared with the cloud.
+    pub(super) read_at: Instant,
+    /// When its server groups were read.
+    pub(super) groups_read_at: Instant,
+    pub(super) presence: Presence,
+    /// Whether it was looked at closely enough to look at its elastic addresses, too.
+    pub(super) is_thorough: bool,
+}
+
+/// What the search for the load balancer came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// It is there.
+    Present,
+    /// There is none; `proven` if the cloud said so of the very load balancer that the Service had.
+    Absent {
+        /// Whether absence is certain.
+        proven: bool,
+    },
+    /// Only this one, which the Service's label names, and which does not carry its mark.
+    Unmarked(String),
+}
+
+/// Everything that is to be done for a Service now. While it lives, nothing else is prepared for the same load balancer.
+pub(super) struct Prepared<P: Product> {
+    pub(super) goal: P::Goal,
+    pub(super) references: Option<References>,
+    pub(super) sighting: Sighting<P::Observed>,
+    pub(super) plan: Plan<P::Operation>,
+    /// Whether what differs now did not when it was compared before: it was changed outside.
+    pub(super) is_drift: bool,
+    _locks: Vec<OwnedMutexGuard<()>>,
+}
+
+type Seen<P> = (Sighting<<P as Product>::Observed>, Plan<<P as Product>::Operation>);
+
+/// Reads what a plan needs.
+#[derive(Debug)]
+pub(super) struct Preparer<P: Product> {
+    pub(super) product: P,
+    pub(super) views: Views,
+    pub(super) states: States<P::Observed>,
+    pub(super) drift: DriftSchedule,
+    pub(super) account: AccountCheck,
+    pub(super) resolver: Resolver,
+    pub(super) locks: Locks,
+}
+
+impl<P: Product> Preparer<P> {
+    /// What the Service asks for.
+    pub(super) async fn wanted(&self, case: &mut Case<P::Observed>) -> Result<Wanted<P>, ReconcileError> {
+        let depth = self.depth(case);
+        let (service, settings) = (&case.service, &case.settings);
+        if case.handling == Handling::Delete {
+            return Ok(Wanted { goal: P::removal(service, settings), references: None, depth });
+        }
+        let groups_due = depth == Depth::Lists { groups: true };
+        let known = case.state.known.as_ref().filter(|_| !groups_due).map(|known| known.interfaces.clone());
+        let ungated = &mut case.state.ungated;
+        let mut found = self.resolver.look_up::<P>(service, settings, ungated, known.as_deref()).await?;
+        let goal = found.desire::<P>(service, settings);
+        self.resolver.add_lost_pods(service, P::facts(&goal).unresolved, &mut found).await?;
+        Ok(Wanted { goal, references: Some(found), depth })
+    }
+
+    fn depth(&self, case: &Case<P::Observed>) -> Depth {
+        let settings = &case.settings.service;
+        match &case.state.known {
+            Some(known) if case.handling == Handling::Ensure && !case.state.creations.is_read_due() => {
+                if self.drift.is_due(settings, known.read_at) {
+                    let (_, reads) = self.states.known();
+                    let groups = self.drift.are_groups_due(settings, reads, &case.service.uid, known.groups_read_at);
+                    Depth::Lists { groups }
+                } else {
+                    Depth::Memory
+                }
+            }
+            _ => Depth::Whole,
+        }
+    }
+
+    /// What there is, and the steps from there to what is wanted.
+    pub(super) async fn prepare(
+        &self,
+        case: &mut Case<P::Observed>,
+        wanted: Wanted<P>,
+    ) -> Result<Prepared<P>, ReconcileError> {
+        let Wanted { mut goal, references, depth } = wanted;
+        let mut locks = vec![self.locks.lock(&P::facts(&goal).lock).await];
+        self.product.resolve(&mut goal).await?;
+        // A Service that now names another load balancer is read anew.
+        let known = case.state.known.clone().filter(|known| P::is_of(&goal, &known.observed));
+        let seen = match (depth, &known) {
+            (Depth::Memory, Some(known)) => Some(self.recall(case, &goal, known).await?),
+            (Depth::Lists { groups }, Some(known)) => self.confirm(case, &goal, known, groups).await?,
+            _ => None,
+        };
+        let (sighting, plan) = match seen {
+            Some(seen) => seen,
+            None => {
+                let nodes = references.as_ref().map(|references| &*references.nodes);
+                self.read_whole(case, &mut goal, nodes.unwrap_or_default(), &mut locks).await?
+            }
+        };
+        let compared = known.filter(|_| matches!(depth, Depth::Lists { .. }));
+        let is_drift = compared.is_some_and(|known| P::diff(&goal, &known.observed).steps.is_empty());
+        Ok(Prepared { goal, references, sighting, plan, is_drift, _locks: locks })
+    }
+
+    /// Relies on what is remembered. A plan that only moves backends within groups that are known can be carried out without
+    /// reading again, because each such write names exactly what it changes; what another plan would change is read again.
+    async fn recall(
+        &self,
+        case: &mut Case<P::Observed>,
+        goal: &P::Goal,
+        known: &Known<P::Observed>,
+    ) -> Result<Seen<P>, ReconcileError> {
+        let Known { read_at, groups_read_at, .. } = *known;
+        let mut observed = known.observed.clone();
+        let mut plan = P::diff(goal, &observed);
+        if !plan.steps.iter().all(|step| step.operation.backends_of().is_some()) {
+            let search = case.search(None);
+            if let Err(fault) = self.product.refresh(goal, Arc::make_mut(&mut observed), &plan, &search).await {
+                // Perhaps because what was remembered is not so; the next look reads everything.
+                case.state.known = None;
+                return Err(fault.into());
+            }
+            case.state.creations.listed(&P::inventory(&observed));
+            plan = P::diff(goal, &observed);
+        }
+        Ok((Sighting { observed, read_at, groups_read_at, presence: Presence::Present, is_thorough: false }, plan))
+    }
+
+    /// Confirms what is remembered by list pages. `None` if they do not: lists can be stale, so that it takes a closer look
+    /// to say that anything differs.
+    async fn confirm(
+        &self,
+        case: &mut Case<P::Observed>,
+        goal: &P::Goal,
+        known: &Known<P::Observed>,
+        groups: bool,
+    ) -> Result<Option<Seen<P>>, ReconcileError> {
+        let read_at = Instant::now();
+        let due = || self.states.known().0;
+        let search = case.search(Some(&due));
+        let Some(confirmed) = self.product.confirm(goal, &known.observed, groups, &search).await? else {
+            return Ok(None);
+        };
+        let plan = P::diff(goal, &confirmed.observed);
+        if !P::is_of(goal, &confirmed.observed) || !plan.steps.is_empty() {
+            return Ok(None);
+        }
+        if groups {
+            case.state.creations.read_whole(&P::inventory(&confirmed.observed), confirmed.shows_all_made);
+        }
+        let groups_read_at = if groups { read_at } else { known.groups_read_at };
+        let observed = Arc::new(confirmed.observed);
+        let sighting = Sighting { observed, read_at, groups_read_at, presence: Presence::Present, is_thorough: groups };
+        Ok(Some((sighting, plan)))
+    }
+
+    /// Finds the load balancer and reads what the diff needs.
+    async fn read_whole(
+        &self,
+        case: &mut Case<P::Observed>,
+        goal: &mut P::Goal,
+        nodes: &[Arc<NodeView>],
+        locks: &mut Vec<OwnedMutexGuard<()>>,
+    ) -> Result<Seen<P>, ReconcileError> {
+        let read_at = Instant::now();
+        let leaves = case.handling == Handling::Delete;
+        let is_first = !std::mem::replace(&mut case.state.looked_for, true);
+        if is_first && !leaves && is_managed(&case.service) {
+            case.state.creations.inherit();
+        }
+        let settings = case.settings.clone();
+        let first_looks = || self.views.services.store.len().saturating_sub(self.states.len());
+        let leaving = || self.views.keys_of(|service| P::handling(service, &settings) == Handling::Delete).len();
+        let due: Due<'_> = match (leaves, is_first, &case.state.known) {
+            (true, _, Some(_)) => Some(&leaving),
+            (false, true, _) => Some(&first_looks),
+            _ => None,
+        };
+        let (mut observed, presence) = self.find(case, goal, due).await?;
+        if let Presence::Unmarked(id) = &presence {
+            // Other Services can use it, too.
+            locks.push(self.locks.lock(id).await);
+        }
+        let shows_all_made = self.product.complete(goal, &mut observed, &case.search(due)).await?;
+        if presence == Presence::Present {
+            case.state.creations.read_whole(&P::inventory(&observed), shows_all_made);
+        } else if case.handling == Handling::Ensure {
+            self.product.place(goal, nodes).await;
+        }
+        let plan = P::diff(goal, &observed);
+        let observed = Arc::new(observed);
+        Ok((Sighting { observed, read_at, groups_read_at: read_at, presence, is_thorough: true }, plan))
+    }
+
+    async fn find(
+        &self,
+        case: &Case<P::Observed>,
+        goal: &mut P::Goal,
+        due: Due<'_>,
+    ) -> Result<(P::Observed, Presence), ReconcileError> {
+        let leaves = case.handling == Handling::Delete;
+        let is_named = P::facts(goal).is_named;
+        match self.product.find(goal, &case.search(due)).await {
+            Ok(Found::LoadBalancer(observed)) => Ok((observed, Presence::Present)),
+            Ok(Found::Unmarked { id, observed }) if leaves => Ok((observed, Presence::Unmarked(id))),
+            Ok(Found::Unmarked { id, .. }) => Err(ReconcileError::Detached(id)),
+            Ok(Found::Absent { proven }) => {
+                self.check_absence(case, proven, is_named).await?;
+                Ok((P::Observed::default(), Presence::Absent { proven }))
+            }
+            // A named load balancer that no longer exists took everything of ours with it.
+            Err(FindError::NamedMissing(_)) if leaves => {
+                Ok((P::Observed::default(), Presence::Absent { proven: true }))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether the absence of a load balancer can be believed.
+    async fn check_absence(
+        &self,
+        case: &Case<P::Observed>,
+        proven: bool,
+        is_named: bool,
+    ) -> Result<(), ReconcileError> {
+        let service = &case.service;
+        let forbidden = if case.handling == Handling::Delete {
+            if is_named {
+                return Ok(());
+            }
+            self.account.forbids_release(&self.views.nodes.store.all(), service).await?
+        } else {
+            let had_none = label(service).is_empty() && service.ingress.is_empty();
+            if !had_none && !proven {
+                return Err(ReconcileError::Unfindable(label(service).to_owned()));
+            }
+            self.account.forbids_making(&self.views.nodes.store.all(), service).await?
+        };
+        forbidden.map_or(Ok(()), |why| Err(ReconcileError::Doubt(why)))
+    }
+}
+
+impl<O> Case<O> {
+    fn search<'a>(&'a self, due: Due<'a>) -> Search<'a> {
+        Search { label: label(&self.service), made: self.state.creations.made(), due }
+    }
+}
+
+/// Serialises work on one load balancer, also when several Services share it.
+#[derive(Debug, Default)]
+pub(super) struct Locks(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Locks {
+    async fn lock(&self, load_balancer: &str) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.0.lock();
+            if locks.len() > 64 {
+                locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            }
+            locks.entry(load_balancer.to_owned()).or_default().clone()
+        };
+        lock.lock_owned().await
+    }
+}

@@ -1,0 +1,265 @@
+//! The seam between the engine and a load balancer product.
+//!
+//! A product says what a Service asks for, what the cloud has, and which steps lie between; and it carries out one step.
+//! Everything else is the engine's: when a Service is reconciled, what is remembered, in which order steps run, what a refusal
+//! means for the rest, what is written back, and what users are told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::creations::{Inventory, Made};
+use super::execute::Write;
+use super::orphans::Owned;
+use crate::alibaba::Fault;
+use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::service::handling::Handling;
+use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
+use crate::plan::service::ownership::Owner;
+use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::settings::ServiceSettings;
+use crate::plan::service::steps::{Operation, Plan};
+
+/// One load balancer product. Functions without `self` are pure.
+pub(crate) trait Product: Debug + Send + Sync + 'static {
+    /// What a Service asks for: a load balancer, or that nothing of it is left.
+    type Goal: Send + Sync;
+    /// What the cloud has; the default is: no load balancer.
+    type Observed: Clone + Debug + Default + Send + Sync;
+    /// One write.
+    type Operation: Operation + Clone + Send + Sync;
+    /// What the cloud answers to a write.
+    type Answer: Send;
+
+    /// The controller's name in logs, metrics and plans.
+    const CONTROLLER: &'static str;
+    /// The component that its events name.
+    const COMPONENT: &'static str;
+
+    /// Whether a Service needs this product's load balancer, or needs to be cleaned up after.
+    fn handling(service: &ServiceView, settings: &ServiceSettings) -> Handling;
+
+    /// Why a Service that still has a load balancer of ours is unmanaged; `None` if it has none or is managed.
+    fn handed_over(service: &ServiceView, settings: &ServiceSettings) -> Option<ServiceProblem>;
+
+    /// Addresses of pods that become backends themselves, and whose network interface must be known.
+    fn attached_pods(
+        service: &ServiceView,
+        nodes: &[Arc<NodeView>],
+        endpoints: &EndpointsView,
+        settings: &ServiceSettings,
+    ) -> BTreeSet<IpAddr>;
+
+    /// What a managed Service asks for. What is wrong with it comes out of the diff, which leaves what a problem is about as it
+    /// is.
+    fn desire(inputs: &Inputs<'_>) -> Self::Goal;
+
+    /// What a Service that leaves asks for: that nothing of it is left.
+    fn removal(service: &ServiceView, settings: &ServiceSettings) -> Self::Goal;
+
+    /// What the engine needs to know of a goal.
+    fn facts(goal: &Self::Goal) -> Facts<'_>;
+
+    /// Whether what was observed is the load balancer that the goal is about.
+    fn is_of(goal: &Self::Goal, observed: &Self::Observed) -> bool;
+
+    /// The steps from what was observed to the goal.
+    fn diff(goal: &Self::Goal, observed: &Self::Observed) -> Plan<Self::Operation>;
+
+    /// Moves what was observed forward, as the cloud does when the operation succeeds.
+    fn apply(observed: &mut Self::Observed, operation: &Self::Operation, answer: &Self::Answer);
+
+    /// The id of the load balancer; `None` if there is none.
+    fn load_balancer(observed: &Self::Observed) -> Option<&str>;
+
+    /// Its server groups, by id.
+    fn groups(observed: &Self::Observed) -> &BTreeMap<String, ObservedGroup>;
+
+    /// How many calls it takes to read what no list shows of it.
+    fn unlisted_reads(observed: &Self::Observed) -> usize {
+        1 + Self::groups(observed).len()
+    }
+
+    /// What the load balancer consists of.
+    fn inventory(observed: &Self::Observed) -> Inventory;
+
+    /// Whether the operation changes backends that get traffic now.
+    fn is_serving(observed: &Self::Observed, operation: &Self::Operation) -> bool;
+
+    /// What the status of the Service should say. `elastic` are the elastic addresses bound to the load balancer, if they were
+    /// asked for.
+    fn ingress(goal: &Self::Goal, observed: &Self::Observed, elastic: &[String]) -> Vec<Ingress>;
+
+    /// What newer API servers hold of each entry of `ingress` besides; `ip_mode` if they know that field.
+    fn ingress_details(
+        service: &ServiceView,
+        goal: &Self::Goal,
+        observed: &Self::Observed,
+        ingress: &[Ingress],
+        ip_mode: bool,
+    ) -> Vec<IngressDetails>;
+
+    /// Shares between load balancers what they have in common, before what was observed is remembered.
+    fn compact(&self, _observed: &mut Arc<Self::Observed>) {}
+
+    /// Reads once what many Services need, so that none has to wait for it.
+    fn warm(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// Looks up what the goal itself depends on besides the cluster.
+    fn resolve(&self, goal: &mut Self::Goal) -> impl Future<Output = Result<(), Fault>> + Send;
+
+    /// Finds the load balancer: the one that the Service names, else the one that carries its mark. A remembered id only saves
+    /// the search: what it leads to must carry the mark.
+    fn find(
+        &self,
+        goal: &mut Self::Goal,
+        search: &Search<'_>,
+    ) -> impl Future<Output = Result<Found<Self::Observed>, FindError>> + Send;
+
+    /// Reads what a diff needs and was not read yet. Returns whether the lists showed everything that is `made`.
+    fn complete(
+        &self,
+        goal: &Self::Goal,
+        observed: &mut Self::Observed,
+        search: &Search<'_>,
+    ) -> impl Future<Output = Result<bool, Fault>> + Send;
+
+    /// Reads what list pages show of a known load balancer, and its server groups if `groups`; they are as they were known
+    /// otherwise. `None` if they do not show it. Without list pages, there is nothing to save.
+    fn confirm(
+        &self,
+        _goal: &Self::Goal,
+        _known: &Self::Observed,
+        _groups: bool,
+        _search: &Search<'_>,
+    ) -> impl Future<Output = Result<Option<Confirmed<Self::Observed>>, Fault>> + Send {
+        async { Ok(None) }
+    }
+
+    /// Reads those parts again that a plan made from memory would change.
+    fn refresh(
+        &self,
+        goal: &Self::Goal,
+        observed: &mut Self::Observed,
+        plan: &Plan<Self::Operation>,
+        search: &Search<'_>,
+    ) -> impl Future<Output = Result<(), Fault>> + Send;
+
+    /// Chooses where a load balancer that is to be made goes, where the Service does not say it.
+    fn place(&self, goal: &mut Self::Goal, nodes: &[Arc<NodeView>]) -> impl Future<Output = ()> + Send;
+
+    /// The elastic addresses bound to the load balancer.
+    fn elastic_addresses(&self, id: &str) -> impl Future<Output = Result<Vec<String>, Fault>> + Send;
+
+    /// Lists the load balancers of this cluster, and those among them that no Service has.
+    fn owned(
+        &self,
+        services: &[Arc<ServiceView>],
+        settings: &ServiceSettings,
+    ) -> impl Future<Output = Result<Owned, Fault>> + Send;
+
+    /// Makes exactly one write.
+    fn perform(
+        &self,
+        write: &Write<'_>,
+        operation: &Self::Operation,
+        observed: &Self::Observed,
+    ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
+}
+
+/// What the engine needs to know of a goal.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts<'a> {
+    /// Whose load balancer it is.
+    pub(crate) owner: &'a Owner,
+    /// What names the load balancer among those that writes go to.
+    pub(crate) lock: String,
+    /// Whether the Service names a load balancer of a user.
+    pub(crate) is_named: bool,
+    /// Whether a load balancer of ours is kept when the Service leaves.
+    pub(crate) is_kept: bool,
+    /// Server groups.
+    pub(crate) groups: &'a BTreeMap<String, DesiredGroup>,
+    /// What the Service says without an effect.
+    pub(crate) warnings: &'a [ServiceProblem],
+    /// Ports without a single backend.
+    pub(crate) empty_ports: Vec<String>,
+    /// Whether backends are kept because not one of the nodes that may serve is ready.
+    pub(crate) is_blackout: bool,
+    /// Addresses of pods inside the VPC for which no network interface was found.
+    pub(crate) unresolved: &'a BTreeSet<IpAddr>,
+    /// Addresses of pods outside the VPC, left out.
+    pub(crate) outside: &'a BTreeSet<IpAddr>,
+    /// Whether elastic addresses are published.
+    pub(crate) publishes_elastic: bool,
+}
+
+/// How many load balancers are due at about this time, so that list pages are worth it; asked only where a list would have to
+/// be made. `None` if a list is no proof: what is read follows a write of our own.
+pub(crate) type Due<'a> = Option<&'a (dyn Fn() -> usize + Send + Sync)>;
+
+/// What helps to find things of one Service.
+#[derive(Clone)]
+pub(crate) struct Search<'a> {
+    /// The id in the Service's label; empty if it has none.
+    pub(crate) label: &'a str,
+    /// What was made a short while ago: no list may show it yet.
+    pub(crate) made: Made,
+    pub(crate) due: Due<'a>,
+}
+
+impl Search<'_> {
+    /// The load balancer that the Service had when it was last in sync.
+    pub(crate) fn label(&self) -> Option<&str> {
+        Some(self.label).filter(|label| !label.is_empty())
+    }
+}
+
+/// What the search for a Service's load balancer came to.
+#[derive(Debug)]
+pub(crate) enum Found<O> {
+    /// This one.
+    LoadBalancer(O),
+    /// Only the one that the Service's label names, and it does not carry the Service's mark: it is a user's, and the
+    /// annotation that named it is gone.
+    Unmarked {
+        /// Its id.
+        id: String,
+        /// The load balancer.
+        observed: O,
+    },
+    /// None. `proven` if the cloud said so of the very load balancer that the Service had; an empty list is no proof.
+    Absent {
+        /// Whether absence is certain.
+        proven: bool,
+    },
+}
+
+/// What list pages showed of a load balancer.
+#[derive(Debug)]
+pub(crate) struct Confirmed<O> {
+    pub(crate) observed: O,
+    /// Whether the list of server groups showed everything that was made a short while ago, if it was read.
+    pub(crate) shows_all_made: bool,
+}
+
+/// Why the search failed.
+#[derive(Debug, Error)]
+pub(crate) enum FindError {
+    /// The cloud did not answer.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// The Service names a load balancer that does not exist.
+    #[error(
+        "load balancer {0} does not exist; annotation alibaba-cloud-loadbalancer-id names it: correct or remove it"
+    )]
+    NamedMissing(String),
+    /// More than one carries the Service's mark.
+    #[error("several load balancers carry the mark of this Service: {}; delete all but one", .0.join(", "))]
+    Several(Vec<String>),
+}

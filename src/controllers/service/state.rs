@@ -1,0 +1,364 @@
+//! What is remembered of each Service between two reconciles: one value per Service, in one map.
+//!
+//! It only saves reads and repeated events. Dropping it at any moment costs calls, never correctness; every term of
+//! leadership starts without it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::creations::Creations;
+use super::orphans::Vanished;
+use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::telemetry::alarms::{Alarms, named};
+
+/// Reason of the event and alarm about backends that are withheld from removal.
+pub(super) const BACKENDS_WITHHELD: &str = "BackendsHeldBack";
+/// Reason of the event and alarm about a load balancer that is neither made nor given up while the account is in doubt.
+pub(super) const LOAD_BALANCER_WITHHELD: &str = "LoadBalancerHeldBack";
+
+/// Network interfaces of directly attached pods: by address, the pod that had it when it was looked up, and the interface.
+pub(super) type Interfaces = BTreeMap<IpAddr, (Option<String>, String)>;
+
+/// What is remembered of one Service. `O` is what its product observes.
+#[derive(Clone, Debug)]
+pub(super) struct ServiceState<O> {
+    /// Another object of the same name is another Service.
+    uid: String,
+    /// The Service as it was at the last reconcile, and whether it needed a load balancer.
+    seen: Option<(Arc<ServiceView>, bool)>,
+    /// The load balancer, as of the last run whose outcome is certain.
+    pub(super) known: Option<Known<O>>,
+    /// Recent creations, some of them with an uncertain outcome.
+    pub(super) creations: Creations,
+    /// Whether the load balancer was looked for in this term.
+    pub(super) looked_for: bool,
+    /// When the load balancer was first seen to be missing.
+    pub(super) missing_since: Option<Instant>,
+    /// Which load balancer a new one replaces.
+    pub(super) replacement: Replacement,
+    /// Whether everything of the Service was removed: the watch may still show it as it was.
+    pub(super) released: bool,
+    /// Whether the user has changed the Service and not been told yet that the load balancer follows.
+    pub(super) unanswered: bool,
+    /// Whether the user restated what the official controller ignored, and the label does not show it yet.
+    pub(super) restated: bool,
+    /// What the user was told last.
+    pub(super) told: Told,
+    /// Why something is withheld, by the reason of its event.
+    pub(super) withheld: BTreeMap<&'static str, String>,
+    /// Pods that are not ready and have no readiness gate: gates never change, so they are read once.
+    pub(super) ungated: BTreeSet<String>,
+}
+
+/// A load balancer as it was observed, moved forward by what was done since.
+#[derive(Clone, Debug)]
+pub(super) struct Known<O> {
+    pub(super) observed: Arc<O>,
+    /// When it was compared with the cloud.
+    pub(super) read_at: Instant,
+    /// When its server groups were read.
+    pub(super) groups_read_at: Instant,
+    /// How many calls it takes to read what no list shows.
+    pub(super) unlisted_reads: usize,
+    pub(super) interfaces: Arc<Interfaces>,
+}
+
+/// The texts of the last events about a failure, and about what is worth knowing although nothing failed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Told {
+    pub(super) failure: String,
+    pub(super) notes: String,
+}
+
+/// Notes in `before` that `text` was told; true if it is news. An empty text clears what was told.
+pub(super) fn is_news(before: &mut String, text: &str) -> bool {
+    let news = !text.is_empty() && before != text;
+    text.clone_into(before);
+    news
+}
+
+/// Which of the load balancers that a Service has had is to be replaced.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Replacement {
+    /// Known to be gone.
+    pub(super) replaced: Option<String>,
+    /// Seems to be gone, since this time.
+    suspect: Option<(String, Instant)>,
+}
+
+impl Replacement {
+    /// The cloud answered a creation with a load balancer that is gone: it remembers the client token of an earlier one,
+    /// which was deleted when the Service gave it up. If it is so again after `wait`, in which a new one would have shown
+    /// itself, the next creation replaces it and is not taken for the old one. Returns when to try again.
+    pub(super) fn suspect(&mut self, id: &str, wait: Duration) -> Duration {
+        match &self.suspect {
+            Some((suspect, since)) if suspect == id => {
+                let left = wait.saturating_sub(since.elapsed());
+                if left.is_zero() {
+                    *self = Self { replaced: Some(id.to_owned()), suspect: None };
+                }
+                left
+            }
+            _ => {
+                self.suspect = Some((id.to_owned(), Instant::now()));
+                wait
+            }
+        }
+    }
+}
+
+impl<O> ServiceState<O> {
+    pub(super) fn new(uid: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            seen: None,
+            known: None,
+            creations: Creations::default(),
+            looked_for: false,
+            missing_since: None,
+            replacement: Replacement::default(),
+            released: false,
+            unanswered: false,
+            restated: false,
+            told: Told::default(),
+            withheld: BTreeMap::new(),
+            ungated: BTreeSet::new(),
+        }
+    }
+
+    /// Everything of the Service was removed, and so was its finalizer.
+    pub(super) fn release(&mut self) {
+        *self = Self { released: true, ..Self::new(&self.uid) };
+    }
+
+    /// Notes the Service as it is now. Returns the reason of the event about what its user changed, if anything.
+    pub(super) fn see(&mut self, service: &Arc<ServiceView>, needed: bool) -> Option<&'static str> {
+        let (before, was_needed) = self.seen.replace((service.clone(), needed))?;
+        self.restated |=
+            before.source_ranges != service.source_ranges || before.client_ip_affinity != service.client_ip_affinity;
+        let reason = if was_needed || needed { user_change(&before, service) } else { None };
+        self.unanswered |= reason.is_some();
+        reason
+    }
+
+    /// Withholds something for this `reason`, or no longer.
+    pub(super) fn withhold(&mut self, reason: &'static str, why: Option<&str>) {
+        match why {
+            Some(why) => drop(self.withheld.insert(reason, why.to_owned())),
+            None => drop(self.withheld.remove(reason)),
+        }
+    }
+
+    fn needed(&self) -> bool {
+        self.seen.as_ref().is_some_and(|(_, needed)| *needed)
+    }
+}
+
+/// The reason of the event about a change by the user, in the order of the official controller; `None` if nothing changed
+/// that decides anything.
+fn user_change(before: &ServiceView, now: &ServiceView) -> Option<&'static str> {
+    if before.service_type != now.service_type {
+        Some("TypeChanged")
+    } else if before.annotations != now.annotations {
+        Some("AnnotationChanged")
+    } else if !same_spec(before, now) {
+        Some("ServiceSpecChanged")
+    } else {
+        (before.deleting != now.deleting).then_some("DeleteTimestampChanged")
+    }
+}
+
+/// Compares everything but what is compared elsewhere, and what controllers write.
+fn same_spec(before: &ServiceView, now: &ServiceView) -> bool {
+    let spec = |service: &ServiceView| ServiceView {
+        key: now.key.clone(),
+        uid: String::new(),
+        resource_version: String::new(),
+        deleting: false,
+        finalizers: Vec::new(),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        ingress: Vec::new(),
+        ingress_details: Vec::new(),
+        ..service.clone()
+    };
+    spec(before) == spec(now)
+}
+
+/// The states of all Services of one product.
+#[derive(Debug)]
+pub(super) struct States<O> {
+    controller: &'static str,
+    services: Mutex<HashMap<ObjectKey, ServiceState<O>>>,
+    alarms: Alarms,
+    vanished: Vanished,
+}
+
+impl<O: Clone> States<O> {
+    /// Knows nothing. Raises `alarms` for what is withheld, and wakes `vanished` when a Service is gone that still had a
+    /// load balancer.
+    pub(super) fn new(controller: &'static str, alarms: Alarms, vanished: Vanished) -> Self {
+        Self { controller, services: Mutex::default(), alarms, vanished }
+    }
+
+    /// What is remembered of the Service with this UID.
+    pub(super) fn read(&self, key: &ObjectKey, uid: &str) -> ServiceState<O> {
+        let remembered = self.services.lock().get(key).cloned();
+        match remembered {
+            Some(state) if state.uid == uid => state,
+            other => {
+                if other.is_some_and(|state| state.needed()) {
+                    self.vanished.notify_one();
+                }
+                ServiceState::new(uid)
+            }
+        }
+    }
+
+    /// Remembers this of the Service, and nothing else.
+    pub(super) fn replace(&self, key: &ObjectKey, state: ServiceState<O>) {
+        self.change(key, Some(state));
+    }
+
+    /// The Service is gone.
+    pub(super) fn drop(&self, key: &ObjectKey) {
+        if self.change(key, None).is_some_and(|state| state.needed()) {
+            self.vanished.notify_one();
+        }
+    }
+
+    fn change(&self, key: &ObjectKey, state: Option<ServiceState<O>>) -> Option<ServiceState<O>> {
+        let mut services = self.services.lock();
+        let nothing = BTreeMap::new();
+        let now = state.as_ref().map_or(&nothing, |state| &state.withheld).clone();
+        let before = match state {
+            Some(state) => services.insert(key.clone(), state),
+            None => services.remove(key),
+        };
+        let was = before.as_ref().map_or(&nothing, |state| &state.withheld);
+        for reason in [BACKENDS_WITHHELD, LOAD_BALANCER_WITHHELD] {
+            if was.get(reason) != now.get(reason) {
+                self.raise(reason, &services);
+            }
+        }
+        before
+    }
+
+    fn raise(&self, reason: &'static str, services: &HashMap<ObjectKey, ServiceState<O>>) {
+        let withheld: BTreeMap<String, &String> =
+            services.iter().filter_map(|(key, state)| Some((key.to_string(), state.withheld.get(reason)?))).collect();
+        let why = withheld.values().next().map(|why| why.as_str()).unwrap_or_default();
+        let text = format!("{}: {why}", named(withheld.keys().map(String::as_str)));
+        self.alarms.set(self.controller, reason, withheld.len(), text);
+    }
+
+    /// Whether the load balancer of the Service is known.
+    pub(super) fn knows(&self, key: &ObjectKey) -> bool {
+        self.services.lock().get(key).is_some_and(|state| state.known.is_some())
+    }
+
+    /// How many Services were reconciled in this term.
+    pub(super) fn len(&self) -> usize {
+        self.services.lock().len()
+    }
+
+    /// How many load balancers are known, and how many calls it takes to read what no list shows of them.
+    pub(super) fn known(&self) -> (usize, usize) {
+        let services = self.services.lock();
+        let known = services.values().filter_map(|state| state.known.as_ref());
+        known.fold((0, 0), |(count, reads), known| (count + 1, reads + known.unlisted_reads))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::inputs::{Ingress, ServiceType};
+
+    fn state_after(before: &ServiceView, now: &ServiceView, needed: bool) -> (ServiceState<()>, Option<&'static str>) {
+        let mut state = ServiceState::new("uid");
+        assert_eq!(state.see(&Arc::new(before.clone()), needed), None, "there was nothing before");
+        let reason = state.see(&Arc::new(now.clone()), needed);
+        (state, reason)
+    }
+
+    fn edited(before: &ServiceView, edit: fn(&mut ServiceView)) -> ServiceView {
+        let mut now = before.clone();
+        edit(&mut now);
+        now
+    }
+
+    #[test]
+    fn only_what_the_user_changed_counts() {
+        let before = ServiceView { service_type: ServiceType::LoadBalancer, ..ServiceView::default() };
+        let reason = |edit: fn(&mut ServiceView)| state_after(&before, &edited(&before, edit), true).1;
+        assert_eq!(reason(|now| now.resource_version = "7".to_owned()), None);
+        assert_eq!(reason(|now| now.ingress = vec![Ingress::default()]), None);
+        assert_eq!(reason(|now| now.finalizers = vec!["x".to_owned()]), None);
+        assert_eq!(reason(|now| drop(now.labels.insert("x".to_owned(), String::new()))), None);
+        assert_eq!(reason(|now| now.local_traffic = true), Some("ServiceSpecChanged"));
+        assert_eq!(reason(|now| now.deleting = true), Some("DeleteTimestampChanged"));
+        assert_eq!(reason(|now| now.service_type = ServiceType::NodePort), Some("TypeChanged"));
+        let annotated = |now: &mut ServiceView| drop(now.annotations.insert("x".to_owned(), String::new()));
+        assert_eq!(reason(annotated), Some("AnnotationChanged"));
+        assert_eq!(state_after(&before, &edited(&before, annotated), false).1, None, "it is not ours");
+    }
+
+    #[test]
+    fn only_ranges_and_affinity_are_restated() {
+        let before = ServiceView::default();
+        let restated = |edit: fn(&mut ServiceView)| state_after(&before, &edited(&before, edit), true).0.restated;
+        assert!(restated(|now| now.source_ranges = vec!["10.0.0.0/8".to_owned()]));
+        assert!(restated(|now| now.client_ip_affinity = Some(60)));
+        assert!(!restated(|now| now.local_traffic = true));
+    }
+
+    #[test]
+    fn another_service_of_the_same_name_inherits_nothing() {
+        let states: States<()> = States::new("service", Alarms::default(), Vanished::default());
+        let key = ObjectKey::new("shop", "web");
+        let mut state = states.read(&key, "one");
+        state.unanswered = true;
+        states.replace(&key, state);
+        assert!(states.read(&key, "one").unanswered);
+        assert!(!states.read(&key, "other").unanswered);
+        states.drop(&key);
+        assert!(!states.read(&key, "one").unanswered);
+    }
+
+    #[test]
+    fn an_alarm_stands_while_any_service_withholds_something() {
+        let alarms = Alarms::default();
+        let states: States<()> = States::new("service", alarms.clone(), Vanished::default());
+        let key = ObjectKey::new("shop", "web");
+        let mut state = states.read(&key, "one");
+        state.withhold(BACKENDS_WITHHELD, Some("no node is ready"));
+        states.replace(&key, state.clone());
+        assert!(alarms.report().contains("shop/web: no node is ready"), "{}", alarms.report());
+        state.withhold(BACKENDS_WITHHELD, None);
+        states.replace(&key, state);
+        assert!(!alarms.stands("service", BACKENDS_WITHHELD));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_load_balancer_that_is_gone_is_replaced_at_the_second_sighting() {
+        let (mut replacement, wait) = (Replacement::default(), Duration::from_secs(10));
+        assert_eq!(replacement.suspect("lb-1", wait), wait);
+        tokio::time::advance(wait / 2).await;
+        assert_eq!(replacement.suspect("lb-1", wait), wait / 2);
+        assert_eq!(replacement.replaced, None, "it may only be slow to show itself");
+        tokio::time::advance(wait).await;
+        assert_eq!(replacement.suspect("lb-1", wait), Duration::ZERO);
+        assert_eq!(replacement.replaced.as_deref(), Some("lb-1"));
+        replacement.suspect("lb-2", wait);
+        assert_eq!(replacement.replaced.as_deref(), Some("lb-1"), "the same creation until it is certain");
+        tokio::time::advance(wait).await;
+        replacement.suspect("lb-2", wait);
+        assert_eq!(replacement.replaced.as_deref(), Some("lb-2"));
+    }
+}

@@ -1,0 +1,3 @@
+//! The engine, and its first product, against a cloud.
+
+mod lifecycle;
