@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`annotations`] (what users may say), [`desire`] (what a Service asks for, a [`desired::Desired`]),
 //! [`observed`] (what the cloud has) and [`needs`] (what of it must be read), [`diff`] and [`teardown`] (the steps),
-//! [`apply`] (what the steps do), [`status`] (what the Service is told). What all load balancer products share is in
+//! [`apply`] (what the steps do), [`status`] (what the Service's status says). What all load balancer products share is in
 //! [`service`](super::service).
 
 pub mod annotations;

@@ -48,16 +48,16 @@ struct Subject {
 /// Annotations that cannot be tried side by side with others, and where they are held to their meaning.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("service.beta.kubernetes.io/class", "golden case class-elsewhere"),
-    ("type", "plan::clb::tests::wanted::which_services_are_handled"),
-    ("tunnel-type", "plan::clb::tests::wanted::which_services_are_handled"),
+    ("type", "plan::clb::tests::desired_state::which_services_are_handled"),
+    ("tunnel-type", "plan::clb::tests::desired_state::which_services_are_handled"),
     ("id", "golden case reuse-plain"),
     ("manage", "service_features::edits_of_others_are_repaired_where_managed_and_reported_by_name"),
     ("force-override-listeners", "golden case reuse-override"),
     ("preserve-lb-on-delete", "golden case preserve"),
     ("external-ip-type", "annotations::elastic_addresses_are_published"),
     ("ignore-weight-update", "golden case ignore-weight"),
-    ("backend-ip-version", "plan::clb::tests::wanted::ipv6_backends_need_everything_to_say_so"),
-    ("graceful-shutdown", "plan::clb::tests::wanted::terminating_pods_that_serve_can_stay_without_new_traffic"),
+    ("backend-ip-version", "plan::clb::tests::desired_state::ipv6_backends_need_everything_to_say_so"),
+    ("graceful-shutdown", "plan::clb::tests::desired_state::terminating_pods_that_serve_can_stay_without_new_traffic"),
 ];
 
 const TCP: &[(u16, &str)] = &[(80, "TCP")];

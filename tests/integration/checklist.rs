@@ -17,11 +17,14 @@ const CHECKS: &[(&str, &[&str])] = &[
     ("3: marks of listeners and groups are distinguished", &["plan::service::ownership::tests::marks_are_recognised"]),
     (
         "4: pods share a weight, or have the default one each",
-        &["plan::clb::tests::wanted::weights_of_pods", "golden case default-weight"],
+        &["plan::clb::tests::desired_state::weights_of_pods", "golden case default-weight"],
     ),
     (
         "5: nodes weigh as many pods as they run, with local traffic",
-        &["plan::clb::tests::wanted::weights_of_nodes_follow_their_pods_in_local_mode", "golden case local-policy"],
+        &[
+            "plan::clb::tests::desired_state::weights_of_nodes_follow_their_pods_in_local_mode",
+            "golden case local-policy",
+        ],
     ),
     (
         "6: redirecting listeners are made after their targets",
@@ -31,7 +34,7 @@ const CHECKS: &[(&str, &[&str])] = &[
         "7: redirecting listeners are deleted before their targets",
         &[
             "plan::clb::tests::plans::redirecting_listeners_go_before_their_targets",
-            "plan::clb::tests::refusals::redirecting_listeners_go_first_whatever_their_numbers",
+            "plan::clb::tests::unusable_and_foreign::redirecting_listeners_go_first_whatever_their_numbers",
         ],
     ),
     (
@@ -50,21 +53,27 @@ const CHECKS: &[(&str, &[&str])] = &[
     ),
     (
         "10: tags follow the annotation and spare the vendor's and ours",
-        &["plan::clb::tests::changes::the_tag_list_is_authoritative_but_spares_the_vendors", "golden case tags"],
+        &[
+            "plan::clb::tests::drift_and_changes::the_tag_list_is_authoritative_but_spares_the_vendors",
+            "golden case tags",
+        ],
     ),
     (
         "11: two hundred pods for two hundred others, five calls each, additions first",
-        &["plan::clb::tests::changes::many_backends_come_in_batches_additions_first", "golden case eni-scale"],
+        &[
+            "plan::clb::tests::drift_and_changes::many_backends_come_in_batches_additions_first",
+            "golden case eni-scale",
+        ],
     ),
     (
         "12: a load balancer made for Kubernetes is not reused",
-        &["golden case reuse-tagged-by-k8s", "plan::clb::tests::changes::an_lb_of_another_owner_is_refused"],
+        &["golden case reuse-tagged-by-k8s", "plan::clb::tests::drift_and_changes::an_lb_of_another_owner_is_refused"],
     ),
     (
         "13: a load balancer that is gone is not made again unless that is proven, see docs/differences.md",
         &[
             "outages::services_in_trouble",
-            "plan::clb::tests::changes::a_lost_load_balancer_is_made_again_unless_it_was_named",
+            "plan::clb::tests::drift_and_changes::a_lost_load_balancer_is_made_again_unless_it_was_named",
         ],
     ),
     (
@@ -75,7 +84,7 @@ const CHECKS: &[(&str, &[&str])] = &[
         "15: a pod without interface: nothing is removed, and its condition says so",
         &[
             "service_features::pods_are_looked_up_in_batches_and_one_without_interface_delays_no_other",
-            "plan::clb::tests::changes::a_pod_without_interface_holds_removals_back",
+            "plan::clb::tests::drift_and_changes::a_pod_without_interface_holds_removals_back",
         ],
     ),
     (
@@ -94,14 +103,14 @@ const CHECKS: &[(&str, &[&str])] = &[
         "19: the type of the address cannot be changed",
         &[
             "golden case address-type-switch",
-            "plan::clb::tests::changes::what_is_fixed_at_creation_is_compared_and_the_rest_goes_on",
+            "plan::clb::tests::drift_and_changes::what_is_fixed_at_creation_is_compared_and_the_rest_goes_on",
         ],
     ),
     (
         "20: the charge of an instance follows its rules, see docs/differences.md",
         &[
             "service_features::what_is_paid_for_goes_one_way_only",
-            "plan::clb::tests::changes::charging_follows_its_rules",
+            "plan::clb::tests::drift_and_changes::charging_follows_its_rules",
         ],
     ),
 ];

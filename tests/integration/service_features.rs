@@ -181,7 +181,9 @@ async fn pitfall_16_source_ranges_affinity_and_health_checks_reach_the_listeners
         &json!({ "metadata": { "annotations": { key("acl-status"): "off" } },
                                   "spec": { "loadBalancerSourceRanges": ["10.0.0.0/8"] } }),
     );
-    world.until("the conflict is reported", |_| said(&world, "web", "both say who may connect")).await;
+    let reported = "spec.loadBalancerSourceRanges says who may connect";
+    world.until("the annotation without effect is reported", |_| said(&world, "web", reported)).await;
+    world.until("the ranges are in force", |_| listener(&world, 80).unwrap().acl_status == "on").await;
     patch(&world, "web", &json!({ "metadata": { "annotations": { key("acl-status"): null } } }));
     world.until("there is a list again", |_| entries().is_some_and(|entries| !entries.is_empty())).await;
     world.until_quiet(Duration::from_secs(1)).await;

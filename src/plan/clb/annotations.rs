@@ -69,12 +69,12 @@ macro_rules! table {
 
 table! {
     Class: handling::CLASS, AnyValue, "", Applies::Routing, Routing,
-        "the load balancer is kept, but no longer looked after", "Any value hands the Service to another controller.";
+        "the load balancer is kept, but no longer managed", "Any value hands the Service to another controller.";
     Type: handling::TYPE, AnyValue, "", Applies::Routing, Routing,
-        "the load balancer is kept, but no longer looked after",
+        "the load balancer is kept, but no longer managed",
         "Any value hands the Service to another controller, if `service.type_annotation` is on in the configuration.";
     TunnelType: handling::TUNNEL_TYPE, AnyValue, "", Applies::Routing, Routing,
-        "the load balancer is kept, but no longer looked after",
+        "the load balancer is kept, but no longer managed",
         "Its presence, even with an empty value, hands the Service to another controller.";
     BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), AnyValue, "`service.eni_backends`", Applies::Backends,
         Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.";
@@ -101,7 +101,7 @@ table! {
         "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
         "Protection against changes in the console.";
     VswitchId: suffix("vswitch-id"), Text, "`cloud.vswitches`", Applies::Instance, Creation,
-        "told, and left as it is: delete the Service and make it again",
+        "no effect, with a warning: delete the Service and make it again",
         "vSwitch of a new intranet load balancer.";
     NetworkType: suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
         "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.";

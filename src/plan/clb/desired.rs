@@ -37,7 +37,7 @@ pub struct Desired {
     pub inherited: bool,
     /// Whether an access control list that carries our name is known to be there, or to have been.
     pub access_list_known: bool,
-    /// What is kept as it should be.
+    /// Which parts of the load balancer are managed.
     pub manage: ManagementLevel,
     /// Server groups, by name, or by id if a user made them.
     pub groups: BTreeMap<String, DesiredGroup>,
@@ -128,7 +128,7 @@ impl FixedAttribute {
     }
 }
 
-/// A listener as it should be.
+/// A desired listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredListener {
     /// Where it comes from, such as `spec.ports[0]`.

@@ -21,7 +21,7 @@ use crate::plan::service::management::{self, MARKS, ManagementLevel};
 use crate::plan::service::ownership::LABEL_HASH;
 use crate::plan::service::steps::{Operation as _, Target};
 
-/// The steps to the desired state. Does not fail: what stands in the way is in [`Plan::problems`], and the other work
+/// The steps to the desired state. Does not fail: what prevents it is in [`Plan::problems`], and the other work
 /// goes on, unless the load balancer must not be used at all.
 pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     let mut plan = Plan::default();

@@ -1,18 +1,18 @@
 //! A small world for tests: Services, nodes, endpoints, and a load balancer that steps are applied to.
 
 mod backends;
-mod changes;
-mod defaults;
+mod configured_defaults;
+mod desired_state;
+mod drift_and_changes;
+mod every_annotation;
 mod features;
 mod gates;
-mod keys;
 mod manage;
 mod pitfalls;
 mod plans;
 mod problem_scopes;
 pub(crate) mod properties;
-mod refusals;
-mod wanted;
+mod unusable_and_foreign;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

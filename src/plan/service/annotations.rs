@@ -58,7 +58,7 @@ impl AnnotationKey {
 /// What an annotation is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applies<F> {
-    /// Which controller looks after the Service.
+    /// Which controller handles the Service.
     Routing,
     /// The instance.
     Instance,

@@ -39,7 +39,7 @@ pub fn handling(service: &ServiceView, settings: &ServiceSettings) -> Handling {
 /// Nothing is done about it: the load balancer keeps serving as it stands, and the finalizer, labels and status stay. The
 /// other controller may need the address for a while, and whether the load balancer can go is for the user to say. When
 /// the Service is deleted, or its type changes, what we made is removed as usual; when it is given back, its load
-/// balancer is looked after again.
+/// balancer is managed again.
 pub fn handed_over(service: &ServiceView, settings: &ServiceSettings) -> Option<ServiceProblem> {
     let ours = service.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
     if !ours || service.deleting || service.service_type != ServiceType::LoadBalancer {

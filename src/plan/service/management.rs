@@ -1,7 +1,7 @@
-//! How much of a load balancer is kept as it should be.
+//! How much of a load balancer is managed.
 //!
-//! What is not kept is still compared, and shown with the plan, but never changed: a user looks after it. The load balancer
-//! itself is made in every mode, because without it there is nothing to look after, and its ownership marks are kept; when
+//! What is unmanaged is still compared, and shown with the plan, but never changed: that is left to the user. The load
+//! balancer itself is made in every mode, because without it there is nothing to manage, and its ownership marks are kept; when
 //! the Service goes, what we made goes in every mode.
 
 use super::steps::{Operation, Plan, Target};

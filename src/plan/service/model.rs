@@ -83,7 +83,7 @@ impl fmt::Display for GroupRef {
     }
 }
 
-/// A server group as it should be.
+/// A desired server group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredGroup {
     /// By name if it is ours, by id if a user made it.
@@ -103,7 +103,7 @@ pub struct DesiredGroup {
 pub struct ObservedGroup {
     /// Its name; ours are `k8s/<port>/<service>/<namespace>/<cluster id>`.
     pub name: String,
-    /// `None` if the backends were not read: the group is none of our business.
+    /// `None` if the backends were not read: they decide nothing.
     pub backends: Option<Arc<Vec<Backend>>>,
 }
 

@@ -8,7 +8,7 @@
 //! A mark that fits is written as it is. One that does not is written as `k8s/<part>/<40 hexadecimal digits>`, a digest of
 //! service, namespace and cluster id: never cut off, since cut-off marks of two Services could be equal. Both forms are
 //! recognised when read, so a group that carries a long mark is still ours. To the official controller the short form
-//! is somebody else's, which it leaves alone.
+//! is foreign, and it leaves it alone.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -114,7 +114,7 @@ impl Owner {
         self.part(description).is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
     }
 
-    /// Whether a server group of this name is ours, as long as nobody else has put backends into it.
+    /// Whether a server group of this name is ours, as long as it holds no foreign backends.
     pub fn owns_group(&self, name: &str) -> bool {
         self.part(name).is_some()
     }

@@ -13,7 +13,7 @@ pub trait Operation: Clone + Display + PartialEq {
     /// Whether it makes a thing of its own.
     fn creates(&self) -> bool;
 
-    /// The name of what it makes, where the cloud would make it again if it is told so again.
+    /// The name of what it makes, where the cloud would make a second one if the call is repeated.
     fn makes(&self) -> Option<&str>;
 
     /// The server group whose backends it changes, if it does nothing else.
@@ -58,7 +58,7 @@ pub enum Room {
     Neither,
 }
 
-/// What an operation is about; a failed one keeps back the later ones that need the same target.
+/// What an operation is about; when one fails, later ones that need the same target do not run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
     /// The load balancer: everything else needs it.
@@ -93,11 +93,11 @@ pub struct Step<O> {
 pub struct Plan<O> {
     /// The writes.
     pub steps: Vec<Step<O>>,
-    /// What stands in the way of the desired state and cannot be planned around, in words for the user.
+    /// What prevents the desired state and cannot be planned around, in words for the user.
     pub problems: Vec<ServiceProblem>,
     /// What the Service says and what has no effect on its load balancer as it is.
     pub warnings: Vec<ServiceProblem>,
-    /// Observations that change nothing but that the user should see, such as unmanaged or foreign things in the way.
+    /// Observations that change nothing but that the user should see, such as unmanaged differences or foreign listeners.
     pub notes: Vec<String>,
 }
 

@@ -19,7 +19,7 @@ pub fn by_nodes(nodes: &[Arc<NodeView>]) -> Vec<(&str, usize)> {
     zones
 }
 
-/// Primary and secondary zone near the nodes. While a node is still being initialised nobody knows where most will be, and
+/// Primary and secondary zone near the nodes. While a node is still being initialised it is unknown where most will be, and
 /// zones cannot be changed later: the cloud chooses.
 pub fn near(nodes: &[Arc<NodeView>]) -> (Option<String>, Option<String>) {
     let coming = |node: &NodeView| node.taints.iter().any(|taint| taint.key == UNINITIALIZED);

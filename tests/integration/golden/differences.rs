@@ -77,8 +77,8 @@ intended.
 The complete list of differences in the results of a set of Services that both controllers reconciled. Steps are counted from 1.
 ";
 
-const NOTHING_HELD: &str =
-    "Nothing was created for an invalid Service, so it gets no finalizer, and its deletion does not wait.";
+const PROBLEM_SCOPE: &str = "An invalid value stops what it is about and nothing else: the load balancer is created, and only the \
+     listener waits until the value is corrected.";
 const SETTINGS: &str = "A warning reports, once, a setting that has no effect, alone or in combination.";
 const ENSURED: &str = "EnsuredLoadBalancer";
 const ENSURED_TOLD: &str = "EnsuredLoadBalancer, LoadBalancerSettings";
@@ -107,8 +107,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         "Proxy",
         "Traffic from inside of the cluster goes through the load balancer and carries the header that the pods expect.",
     ),
-    differs("hc-number-bad", 0, "service finalizers", "service.k8s.alibaba/resources", "", NOTHING_HELD),
-    differs("hc-number-bad", 1, "events", "CleanLoadBalancer, DeleteTimestampChanged", "", NOTHING_HELD),
+    differs("hc-number-bad", 0, "load_balancers", "", "1 of them", PROBLEM_SCOPE),
     differs("weight-without-vgroup", 0, "events", ENSURED, ENSURED_TOLD, SETTINGS),
     differs("weight-without-vgroup", 0, "outcome", "fine", "warned", SETTINGS),
     differs("acl", 1, "events", CHANGED, CHANGED_TOLD, SETTINGS),

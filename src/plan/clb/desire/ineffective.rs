@@ -1,4 +1,4 @@
-//! What a Service says and what has no effect as things are. It is told, once, instead of being ignored silently.
+//! Settings of a Service that have no effect. Each is a warning, instead of being ignored silently.
 
 use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::desired::Desired;
@@ -23,8 +23,7 @@ pub(super) fn ineffective(
     let Inputs { service, endpoints, settings, .. } = *inputs;
     let mut found = listeners(annotations, desired);
     found.extend(ports(service, annotations, desired));
-    found.extend(instance(annotations, desired));
-    found.extend(backends(annotations, settings, mode));
+    found.extend(dependent(annotations, settings, mode, desired));
     found.extend(silent_endpoints(service, endpoints, mode));
     found
 }
@@ -130,72 +129,60 @@ fn ports(service: &ServiceView, annotations: &Annotations, desired: &Desired) ->
     found
 }
 
-fn instance(annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem> {
-    let set = |name| annotations.get(name).is_some();
-    let mut found = Vec::new();
-    if set(Name::VswitchId) {
-        if desired.reuse.is_some() {
-            found.push(no_effect(annotations, Name::VswitchId, "the load balancer is yours and has its place"));
-        } else if desired.instance.create.address_type != "intranet" {
-            found.push(no_effect(annotations, Name::VswitchId, "only intranet load balancers have a vSwitch"));
-        }
-    }
-    if set(Name::ForceOverrideListeners) && desired.reuse.is_none() {
-        let why = format!("listeners are managed anyway without {}", annotations.key(Name::Id));
-        found.push(no_effect(annotations, Name::ForceOverrideListeners, &why));
-    }
-    if set(Name::PreserveLbOnDelete) && desired.reuse.is_some() {
-        found.push(no_effect(annotations, Name::PreserveLbOnDelete, "a load balancer of yours is kept in any case"));
-    }
-    if set(Name::ExternalIpType) && set(Name::Hostname) {
-        let why = format!("{} is published instead of addresses", annotations.key(Name::Hostname));
-        found.push(no_effect(annotations, Name::ExternalIpType, &why));
-    }
-    found
-}
-
-fn backends(annotations: &Annotations, settings: &ServiceSettings, mode: BackendMode) -> Vec<ServiceProblem> {
-    let set = |name| annotations.get(name).is_some();
-    let eni = mode == BackendMode::Eni;
-    let mut found = Vec::new();
-    if eni {
-        for name in [Name::BackendLabel, Name::RemoveUnscheduledBackend] {
-            if annotations.is_stated(name) {
-                found.push(no_effect(annotations, name, "pods are attached directly, on whatever node they are"));
-            }
-        }
-    }
-    if set(Name::GracefulShutdown) && (!eni || annotations.is(Name::IgnoreWeightUpdate, "on")) {
-        let (kind, ignore) = (annotations.key(Name::BackendType), annotations.key(Name::IgnoreWeightUpdate));
-        let why = format!("it needs {kind}: eni, and no {ignore}");
-        found.push(no_effect(annotations, Name::GracefulShutdown, &why));
-    }
-    if annotations.is(Name::BackendIpVersion, "ipv6")
-        && !(annotations.is(Name::IpVersion, "ipv6") && settings.service.ipv6)
-    {
-        let why = format!("it needs {}: ipv6 and service.ipv6", annotations.key(Name::IpVersion));
-        found.push(no_effect(annotations, Name::BackendIpVersion, &why));
-    }
-    let (id, groups) = (annotations.key(Name::Id), annotations.key(Name::VgroupPort));
-    let reused = set(Name::Id);
-    let shared = reused && annotations.is_stated(Name::VgroupPort);
-    if !reused && annotations.is_stated(Name::VgroupPort) {
-        let field = annotations.key(Name::VgroupPort);
-        found.push(ServiceProblem { field, given: "set".to_owned(), allowed: format!("no effect: it needs {id}") });
-    }
-    if set(Name::Weight) && !shared {
-        found.push(no_effect(annotations, Name::Weight, &format!("it needs {id} and {groups}")));
-    }
-    if set(Name::DefaultWeight) {
-        if mode == BackendMode::Local {
-            let why = "with externalTrafficPolicy: Local the number of pods is the weight of a node";
-            found.push(no_effect(annotations, Name::DefaultWeight, why));
-        } else if set(Name::Weight) && shared {
-            let why = format!("{} decides", annotations.key(Name::Weight));
-            found.push(no_effect(annotations, Name::DefaultWeight, &why));
-        }
-    }
-    found
+/// Settings of the instance and of backends that need something else to have an effect.
+fn dependent(
+    annotations: &Annotations,
+    settings: &ServiceSettings,
+    mode: BackendMode,
+    desired: &Desired,
+) -> Vec<ServiceProblem> {
+    let set = |name| annotations.is_stated(name);
+    let is = |name, value| annotations.is(name, value);
+    let key = |name| annotations.key(name);
+    let (reused, eni) = (desired.reuse.is_some(), mode == BackendMode::Eni);
+    let private = desired.instance.create.address_type == "intranet";
+    let shared = reused && set(Name::VgroupPort);
+    let ipv6 = is(Name::IpVersion, "ipv6") && settings.service.ipv6;
+    let graceful = eni && !is(Name::IgnoreWeightUpdate, "on");
+    let any_node = "pods are attached directly, on whatever node they are".to_owned();
+    // The setting, whether it has no effect, and why.
+    let table: [(Name, bool, String); 13] = [
+        (Name::VswitchId, reused, "the load balancer is yours and has its place".to_owned()),
+        (Name::VswitchId, !reused && !private, "only intranet load balancers have a vSwitch".to_owned()),
+        (Name::ForceOverrideListeners, !reused, format!("listeners are managed anyway without {}", key(Name::Id))),
+        (Name::PreserveLbOnDelete, reused, "a load balancer of yours is kept in any case".to_owned()),
+        (
+            Name::ExternalIpType,
+            set(Name::Hostname),
+            format!("{} is published instead of addresses", key(Name::Hostname)),
+        ),
+        (Name::BackendLabel, eni, any_node.clone()),
+        (Name::RemoveUnscheduledBackend, eni, any_node),
+        (
+            Name::GracefulShutdown,
+            !graceful,
+            format!("it needs {}: eni, and no {}", key(Name::BackendType), key(Name::IgnoreWeightUpdate)),
+        ),
+        (
+            Name::BackendIpVersion,
+            is(Name::BackendIpVersion, "ipv6") && !ipv6,
+            format!("it needs {}: ipv6 and service.ipv6", key(Name::IpVersion)),
+        ),
+        (Name::VgroupPort, !reused, format!("it needs {}", key(Name::Id))),
+        (Name::Weight, !shared, format!("it needs {} and {}", key(Name::Id), key(Name::VgroupPort))),
+        (
+            Name::DefaultWeight,
+            mode == BackendMode::Local,
+            "with externalTrafficPolicy: Local the number of pods is the weight of a node".to_owned(),
+        ),
+        (
+            Name::DefaultWeight,
+            mode != BackendMode::Local && shared && set(Name::Weight),
+            format!("{} decides", key(Name::Weight)),
+        ),
+    ];
+    let without_effect = table.into_iter().filter(|(name, ineffective, _)| *ineffective && set(*name));
+    without_effect.map(|(name, _, why)| no_effect(annotations, name, &why)).collect()
 }
 
 /// Endpoints, usually written by hand, that lack what decides about their traffic.

@@ -1,8 +1,8 @@
 //! `spec.loadBalancerSourceRanges`, kept by an access control list of ours.
 //!
 //! The list is named like our server groups and tagged with the cluster; both together prove that it is ours. It is made
-//! and filled before a listener refers to it, because an empty white list lets nobody in, and deleted after the last
-//! listener has let go of it.
+//! and filled before a listener refers to it, because an empty white list refuses every client, and deleted after the
+//! last listener has stopped using it.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -86,7 +86,7 @@ fn ids(text: &str) -> BTreeSet<&str> {
     text.split(',').map(str::trim).filter(|id| !id.is_empty()).collect()
 }
 
-/// Makes the list and adds what is missing. False if listeners must be left alone, because nobody would protect them.
+/// Makes the list and adds what is missing. False if listeners must be left alone, because they would be unprotected.
 pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) -> bool {
     let Some(wanted) = &desired.access else { return true };
     let name = &wanted.create.name;
@@ -101,7 +101,7 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
                 FIELD,
                 name,
                 format!(
-                    "an access control list of this name whose tag {} is {}: {} is somebody else's; rename it",
+                    "an access control list of this name whose tag {} is {}: {} is foreign; rename it",
                     desired.owner.cluster_tag, desired.owner.cluster_id, list.id
                 ),
             );

@@ -204,7 +204,7 @@ pub(super) fn sweep(
 }
 
 /// Deletes those of the groups that are ours alone, and takes our backends out of the others.
-/// `managed` says whether listeners of ours are looked after.
+/// `managed` says whether listeners of ours are managed.
 pub(in crate::plan::clb) fn clear_all(
     owner: &Owner,
     observed: &Observed,

@@ -26,7 +26,7 @@ enum ListenerAction {
     Update,
     Create,
     Replace,
-    /// Something is in the way; what is there stays.
+    /// Something prevents it; what is there stays.
     Blocked,
 }
 
@@ -165,7 +165,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Decides, and says what is in the way.
+    /// Decides, and says what prevents it.
     fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> ListenerAction {
         if self.desired.problems.withhold_listener(key.port) {
             return ListenerAction::Blocked;

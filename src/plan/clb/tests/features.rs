@@ -82,7 +82,7 @@ fn lists_of_others_are_left_alone() {
     }
     let plan = ranges(&[], &["10.9.0.0/16"]).bring(&mut cloud);
     assert_eq!(plan.steps, [], "{plan}");
-    assert!(plan.problems[0].allowed.contains("somebody else's"), "{plan}");
+    assert!(plan.problems[0].allowed.contains("is foreign"), "{plan}");
     let plan = World::new(&[]).bring(&mut cloud);
     assert!(plan.steps.is_empty() && plan.problems.is_empty(), "what is not ours stays attached: {plan}");
 

@@ -1,5 +1,5 @@
 //! Every annotation that asks the cloud for something: set, changed and taken away again, by today's name and by the old
-//! one. What decides about backends, the status, or who looks after a Service is in [`super::wanted`].
+//! one. What decides about backends, the status, or who looks after a Service is in [`super::desired_state`].
 
 use super::{Cloud, World};
 use crate::plan::clb::annotations::Name;
