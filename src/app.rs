@@ -58,6 +58,7 @@ pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
     let server = HealthServer::start(&loaded.config.server, &pages).await?;
     let manager = ServiceManager::of_environment();
     manager.ready();
+    let beating = tokio::spawn(pages.heartbeat.clone().run());
     let reporting = tokio::spawn(manager.clone().report(pages.health.clone()));
 
     let (sender, config) = watch::channel(Arc::new(loaded.config.clone()));
@@ -78,6 +79,7 @@ pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
         let _ = sessions.await;
     }
     main.server.stop().await;
+    beating.abort();
     info!("stopped");
     lost.map_or(Ok(()), |part| Err(io::Error::other(format!("{part} ended abnormally; the log says where"))))
 }

@@ -3,6 +3,7 @@
 pub mod alarms;
 pub mod auth;
 pub mod health;
+pub mod heartbeat;
 pub mod http;
 pub mod logs;
 pub mod metrics;

@@ -28,6 +28,7 @@ use tracing::debug;
 
 use super::auth::{Authorizer, Refusal};
 use super::health::Health;
+use super::heartbeat::Heartbeat;
 use super::metrics;
 
 /// Connections at once.
@@ -44,6 +45,8 @@ const LARGEST_HEAD: usize = 32 * 1024;
 pub struct StatusPages {
     /// `/readyz`
     pub health: Health,
+    /// `/livez`
+    pub heartbeat: Heartbeat,
     /// `/configz`: JSON, free of secrets.
     pub configz: Arc<RwLock<String>>,
     /// Authorizes requests for more than the states of `/readyz`, where that is configured.
@@ -140,7 +143,13 @@ async fn respond<B: Body>(pages: &StatusPages, authorization: bool, request: &Re
     let path = request.uri().path();
     match path {
         "/healthz" | "/livez" | "/healthz/default" => {
-            return answer(StatusCode::OK, "text/plain", "ok".to_owned());
+            return match pages.heartbeat.silence() {
+                None => answer(StatusCode::OK, "text/plain", "ok".to_owned()),
+                Some(silence) => {
+                    let text = format!("the runtime has made no progress for {} s\n", silence.as_secs());
+                    answer(StatusCode::SERVICE_UNAVAILABLE, "text/plain", text)
+                }
+            };
         }
         "/readyz" => {
             let (ready, text) = if !authorization || admitted(pages, request).await.is_ok() {
@@ -249,6 +258,21 @@ mod tests {
         assert!(text.contains("[-]kubernetes failed: connection refused"), "{text}");
         pages.health.ready("kubernetes", "");
         assert_eq!(get(&pages, Method::GET, "/readyz").await.0, StatusCode::OK);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_runtime_without_progress_is_not_alive() {
+        let pages = StatusPages::default();
+        let beating = tokio::spawn(pages.heartbeat.clone().run());
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(get(&pages, Method::GET, "/livez").await.0, StatusCode::OK);
+        beating.abort();
+        tokio::time::sleep(Duration::from_secs(29)).await;
+        assert_eq!(get(&pages, Method::GET, "/livez").await.0, StatusCode::OK);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let (status, text) = get(&pages, Method::GET, "/livez").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("no progress for"), "{text}");
     }
 
     #[tokio::test]
