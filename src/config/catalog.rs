@@ -25,6 +25,9 @@ pub struct Catalog {
 pub struct ControllerEntry {
     /// Its name.
     pub name: ControllerName,
+    /// Whether it runs where the key is not set. The default is part of the interface: a controller that is added later is off
+    /// until a user lists it.
+    pub default_on: bool,
     /// Names that mean the same, such as those of the upstream framework.
     pub aliases: &'static [&'static str],
     /// Names of controllers elsewhere that are one part of this one. They mean the whole controller, and cannot be left out
@@ -69,6 +72,12 @@ impl Catalog {
     /// The names of the controllers, as they are written in messages.
     pub(super) fn quoted_controllers(&self) -> String {
         self.controllers.iter().map(|entry| format!("{:?}", entry.name.as_str())).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The default of the key `controllers`.
+    pub(super) fn default_controllers(&self) -> Vec<String> {
+        let on = self.controllers.iter().filter(|entry| entry.default_on);
+        on.map(|entry| entry.name.as_str().to_owned()).collect()
     }
 
     /// All names that mean a controller.

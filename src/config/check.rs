@@ -19,8 +19,8 @@ use super::{credentials, rules, tls};
 ///
 /// Everything that is wrong with it.
 pub fn check(source: &ConfigSource, catalog: &Catalog) -> Result<Config, ConfigReport> {
-    let mut checker = Checker::new(source);
-    let config = checker.extract().map(|file| rules::config(&mut checker, file, catalog));
+    let mut checker = Checker::new(source, catalog);
+    let config = checker.extract().map(|file| rules::config(&mut checker, file));
     checker.finish(config)
 }
 
@@ -35,8 +35,8 @@ pub struct Referenced {
 
 /// The files that a configuration names, whatever else may be wrong with it.
 #[must_use]
-pub fn referenced(source: &ConfigSource) -> Referenced {
-    let Some(file) = Checker::new(source).extract() else { return Referenced::default() };
+pub fn referenced(source: &ConfigSource, catalog: &Catalog) -> Referenced {
+    let Some(file) = Checker::new(source, catalog).extract() else { return Referenced::default() };
     let credentials = file.cloud.credentials;
     let keys = credentials::key_files(&credentials).into_iter().chain(tls::key_files(&file.server));
     Referenced {

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
-use serde::Deserialize;
-
+use super::catalog::Catalog;
 use super::file::FileConfig;
 use super::fit::{fit, is_item, join};
 use super::layers::{KeyPath, Layers, Provenance};
@@ -18,14 +17,15 @@ use super::source::{ConfigSource, KeyFile, is_credential};
 /// The state of one check.
 pub(super) struct Checker<'a> {
     pub(super) source: &'a ConfigSource,
-    layers: Layers,
+    pub(super) catalog: &'a Catalog,
+    layers: Layers<'a>,
     broken: BTreeSet<KeyPath>,
     problems: Vec<ConfigProblem>,
 }
 
 impl<'a> Checker<'a> {
-    pub(super) fn new(source: &'a ConfigSource) -> Self {
-        Self { source, layers: Layers::read(source), broken: BTreeSet::new(), problems: Vec::new() }
+    pub(super) fn new(source: &'a ConfigSource, catalog: &'a Catalog) -> Self {
+        Self { source, catalog, layers: Layers::read(source, catalog), broken: BTreeSet::new(), problems: Vec::new() }
     }
 
     /// What is written. Whatever is wrong is noted and has its default. `None` if the file is not TOML.
@@ -48,11 +48,11 @@ impl<'a> Checker<'a> {
         for misfit in misfits {
             self.add(&misfit.path, misfit.is_key, misfit.message, misfit.help);
         }
-        match FileConfig::deserialize(value) {
+        match value.deserialize() {
             Ok(file) => Some(file),
             Err(error) => {
                 let place = ProblemPlace::Whole { file: self.source.path.clone() };
-                self.push(None, format!("the file cannot be used: {}", error.message()), None, |_| (place, None));
+                self.push(None, format!("the file cannot be used: {}", error.kind), None, |_| (place, None));
                 None
             }
         }
@@ -93,7 +93,7 @@ impl<'a> Checker<'a> {
 
     /// Whether the key is stated anywhere.
     pub(super) fn states(&self, key: &str) -> bool {
-        self.layers.root.find(&key.split('.').map(str::to_owned).collect::<KeyPath>()).is_some()
+        self.layers.provenance(&key.split('.').map(str::to_owned).collect::<KeyPath>()).is_some()
     }
 
     /// What a key file holds, if it can be used.
@@ -144,13 +144,13 @@ impl<'a> Checker<'a> {
 
     /// Where the key is written; for what is not written, the section that it is missing from.
     fn place(&self, path: &[String], is_key: bool) -> (ProblemPlace, Option<Excerpt>) {
-        let stated = (1..=path.len()).rev().find_map(|length| Some((length, self.layers.root.find(&path[..length])?)));
-        match stated.map(|(length, stated)| (length, &stated.provenance)) {
+        let stated = (1..=path.len()).rev().find_map(|length| Some((length, self.layers.provenance(&path[..length])?)));
+        match stated {
             None => (ProblemPlace::Whole { file: self.source.path.clone() }, None),
-            Some((_, Provenance::Variable(name))) => (ProblemPlace::Variable { variable: name.clone() }, None),
+            Some((_, Provenance::Variable(name))) => (ProblemPlace::Variable { variable: name }, None),
             Some((_, Provenance::Argument(key))) => (ProblemPlace::Argument { argument: format!("--set {key}") }, None),
             Some((length, Provenance::File { key, value })) => {
-                self.in_file(if is_key || length < path.len() { key } else { value })
+                self.in_file(if is_key || length < path.len() { &key } else { &value })
             }
         }
     }

@@ -53,7 +53,7 @@ section! {
     FileConfig {
         /// Controllers that run. `*` stands for all, `-name` leaves one out. Leave `route` out if the pod network does not use
         /// VPC routes, as on OpenShift.
-        controllers: Vec<String> = vec!["*".to_owned()];
+        controllers: Vec<String>;
         /// Where in the cloud the cluster lives, and how the cloud is reached.
         cloud: CloudSection;
         /// How the API server is reached.

@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use toml::Value;
+use figment::value::{Empty, Num, Value};
 
 use super::formats;
-use super::layers::{Content, KeyPath, Stated};
+use super::layers::{DATE, KeyPath, TOO_LARGE};
 use super::schema::{self, Shape, ShapeKind};
 use super::values::{TimeSpan, shown};
 
@@ -20,36 +20,33 @@ pub(super) struct Misfit {
     pub(super) is_key: bool,
 }
 
-/// What is left of `stated` without everything that does not fit; that is added to `misfits`.
-pub(super) fn fit(
-    path: &mut KeyPath,
-    shape: Option<Shape>,
-    stated: &Stated,
-    misfits: &mut Vec<Misfit>,
-) -> Option<Value> {
+/// What is left of `value` without everything that does not fit; that is added to `misfits`.
+pub(super) fn fit(path: &mut KeyPath, shape: Option<Shape>, value: &Value, misfits: &mut Vec<Misfit>) -> Option<Value> {
     let Some(shape) = shape else {
         misfits.push(unknown_key(path));
         return None;
     };
-    let mut child = |name: String, stated: &Stated| {
+    let mut child = |name: String, value: &Value| {
         let shape = shape.child(&name);
         path.push(name);
-        let value = fit(path, shape, stated, misfits);
+        let value = fit(path, shape, value, misfits);
         path.pop();
         value
     };
-    match (shape.kind(), &stated.content) {
-        (ShapeKind::Section | ShapeKind::Map, Content::Table(entries)) => {
+    match (shape.kind(), value) {
+        // The default of a key that may be absent.
+        (_, Value::Empty(_, Empty::None)) => None,
+        (ShapeKind::Section | ShapeKind::Map, Value::Dict(tag, entries)) => {
             let fitting = entries.iter().filter_map(|(name, entry)| Some((name.clone(), child(name.clone(), entry)?)));
-            Some(Value::Table(fitting.collect()))
+            Some(Value::Dict(*tag, fitting.collect()))
         }
-        (ShapeKind::List, Content::List(items)) => {
+        (ShapeKind::List, Value::Array(tag, items)) => {
             let fitting: Vec<_> =
                 items.iter().enumerate().map(|(index, item)| child(index.to_string(), item)).collect();
-            fitting.into_iter().collect::<Option<Vec<_>>>().map(Value::Array)
+            fitting.into_iter().collect::<Option<Vec<_>>>().map(|items| Value::Array(*tag, items))
         }
-        (_, content) => match scalar(shape, content) {
-            Ok(value) => Some(value),
+        (_, value) => match scalar(shape, value) {
+            Ok(()) => Some(value.clone()),
             Err(Refusal { message, help, kept }) => {
                 misfits.push(Misfit { path: path.clone(), message: about(path, &message), help, is_key: false });
                 kept
@@ -72,29 +69,30 @@ impl Refusal {
     }
 }
 
-fn scalar(shape: Shape, content: &Content) -> Result<Value, Refusal> {
-    match (shape.kind(), content) {
-        (_, Content::Unusable(why)) => Err(Refusal::new(format!(": {why}"))),
-        (ShapeKind::Text, Content::Scalar(value @ Value::String(text))) => fit_text(shape, text)
-            .map(|()| value.clone())
+fn scalar(shape: Shape, value: &Value) -> Result<(), Refusal> {
+    match (shape.kind(), value) {
+        (_, Value::Empty(_, DATE)) => Err(Refusal::new(": no key takes a date".to_owned())),
+        (_, Value::Num(_, number)) if *number == TOO_LARGE => Err(Refusal::new(": the number is too large".to_owned())),
+        (ShapeKind::Text, Value::String(_, text)) => fit_text(shape, text)
             .map_err(|refusal| Refusal { kept: formats::find(shape.format()).map(|_| value.clone()), ..refusal }),
-        (ShapeKind::Bool, Content::Scalar(value @ Value::Boolean(_))) => Ok(value.clone()),
-        (ShapeKind::Integer | ShapeKind::Number, Content::Scalar(value @ Value::Integer(number))) => {
-            within(shape, &number.to_string()).map(|()| value.clone())
-        }
-        (ShapeKind::Number, Content::Scalar(value @ Value::Float(number))) => {
-            within(shape, &number.to_string()).map(|()| value.clone())
-        }
-        (_, content) => Err(Refusal::new(format!(" must be {}, not {}", shape.allowed(), described(content)))),
+        (ShapeKind::Bool, Value::Bool(..)) => Ok(()),
+        (ShapeKind::Number, Value::Num(_, number)) => within(shape, *number),
+        (ShapeKind::Integer, Value::Num(_, number)) if number.to_f64().is_none() => within(shape, *number),
+        (_, value) => Err(Refusal::new(format!(" must be {}, not {}", shape.allowed(), described(value)))),
     }
 }
 
 /// The limits are far below where the precision of `f64` is lost.
-fn within(shape: Shape, number: &str) -> Result<(), Refusal> {
-    if number.parse().is_ok_and(|number| shape.admits(number)) {
+fn within(shape: Shape, number: Num) -> Result<(), Refusal> {
+    let text = match (number.to_f64(), number.to_i128(), number.to_u128()) {
+        (Some(number), ..) => number.to_string(),
+        (_, Some(number), _) => number.to_string(),
+        (.., number) => number.unwrap_or_default().to_string(),
+    };
+    if text.parse().is_ok_and(|number| shape.admits(number)) {
         return Ok(());
     }
-    Err(Refusal::new(format!(" must be {}, not {number}", shape.allowed())))
+    Err(Refusal::new(format!(" must be {}, not {text}", shape.allowed())))
 }
 
 fn fit_text(shape: Shape, text: &str) -> Result<(), Refusal> {
@@ -122,14 +120,14 @@ fn fit_text(shape: Shape, text: &str) -> Result<(), Refusal> {
     Err(Refusal { help, ..Refusal::new(format!(" must be {allowed}, not {}", shown(text))) })
 }
 
-fn described(content: &Content) -> &'static str {
-    match content {
-        Content::Table(_) => "a table",
-        Content::List(_) => "a list",
-        Content::Scalar(Value::String(_)) => "text",
-        Content::Scalar(Value::Boolean(_)) => "true or false",
-        Content::Scalar(Value::Integer(_)) => "a whole number",
-        Content::Scalar(_) | Content::Unusable(_) => "a decimal number",
+fn described(value: &Value) -> &'static str {
+    match value {
+        Value::Dict(..) => "a table",
+        Value::Array(..) => "a list",
+        Value::Bool(..) => "true or false",
+        Value::Num(_, number) if number.to_f64().is_none() => "a whole number",
+        Value::Num(..) => "a decimal number",
+        _ => "text",
     }
 }
 

@@ -1,12 +1,16 @@
-//! Merges what the file, the environment and the command line state into one tree. Each value knows who set it.
+//! Merges the defaults, the file, the environment and the command line into one tree. Each value knows which layer set it.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::Range;
 
+use figment::providers::Serialized;
+use figment::value::{Dict, Empty, Map, Num, Value};
+use figment::{Error, Figment, Metadata, Profile, Provider, Source};
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use toml::{Spanned, Value};
 
+use super::catalog::Catalog;
+use super::file::FileConfig;
 use super::redact::HIDDEN;
 use super::schema::{self, Shape, ShapeKind};
 use super::source::ConfigSource;
@@ -58,8 +62,8 @@ const DECISIVE_CREDENTIALS: [&str; 9] = [
 /// Segments of a key.
 pub(super) type KeyPath = Vec<String>;
 
-/// Who set a value.
-#[derive(Clone, Debug)]
+/// What set a value.
+#[derive(Debug)]
 pub(super) enum Provenance {
     /// The file, at these spans.
     File { key: Range<usize>, value: Range<usize> },
@@ -69,29 +73,40 @@ pub(super) enum Provenance {
     Argument(String),
 }
 
-/// A value that is stated somewhere.
-#[derive(Debug)]
-pub(super) struct Stated {
-    pub(super) provenance: Provenance,
-    pub(super) content: Content,
+const FILE: &str = "file";
+const VARIABLE: &str = "environment variable";
+const ARGUMENT: &str = "argument";
+
+/// What one layer states.
+struct Layer {
+    metadata: Metadata,
+    dict: Dict,
 }
 
-/// What a stated value is.
-#[derive(Debug)]
-pub(super) enum Content {
-    Table(BTreeMap<String, Stated>),
-    List(Vec<Stated>),
-    /// Text, a number, or true or false.
-    Scalar(Value),
-    /// A value that no key takes, and why.
-    Unusable(&'static str),
+impl Layer {
+    /// Sets one key to what a text from outside of the file stands for. `name` is that of the variable or the argument.
+    fn of_key(kind: &'static str, name: &str, path: &[String], text: &str) -> Self {
+        let nest = |inner: Value, key: &String| Value::from(Dict::from([(key.clone(), inner)]));
+        let nested = path.iter().rev().fold(read_text(schema::at(path), text), nest);
+        Self { metadata: Metadata::from(kind, name), dict: nested.into_dict().unwrap_or_default() }
+    }
 }
 
-/// Everything that is stated.
-#[derive(Debug)]
-pub(super) struct Layers {
-    /// All layers as one: a stronger one has replaced a weaker one.
-    pub(super) root: Stated,
+impl Provider for Layer {
+    fn metadata(&self) -> Metadata {
+        self.metadata.clone()
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, Error> {
+        Ok(Profile::Default.collect(self.dict.clone()))
+    }
+}
+
+/// All layers as one: a stronger one replaces a weaker one, except that tables are merged.
+pub(super) struct Layers<'a> {
+    merged: Figment,
+    pub(super) root: Value,
+    document: Spanned<DeTable<'a>>,
     /// Where the file is not TOML, and why. Nothing that was read from it can be relied on then.
     pub(super) syntax_errors: Vec<(String, Range<usize>)>,
     /// Numbers of the arguments that are not `key=value`.
@@ -102,175 +117,184 @@ pub(super) struct Layers {
     pub(super) secret_spans: Vec<Range<usize>>,
 }
 
-impl Layers {
-    /// Reads all layers, the weakest first.
-    pub(super) fn read(source: &ConfigSource) -> Self {
-        let (table, errors) = DeTable::parse_recoverable(&source.text);
-        let syntax_errors = errors.iter().map(|error| (error.message().to_owned(), error.span().unwrap_or_default()));
-        let root = Stated {
-            provenance: Provenance::File { key: 0..0, value: 0..0 },
-            content: Content::Table(BTreeMap::new()),
-        };
+impl<'a> Layers<'a> {
+    /// Reads all layers.
+    pub(super) fn read(source: &'a ConfigSource, catalog: &Catalog) -> Self {
+        let (document, errors) = DeTable::parse_recoverable(&source.text);
+        let file = Layer { metadata: Metadata::named(FILE), dict: read_table(document.get_ref()) };
+        let environment = read_environment(&source.environment);
+        let (arguments, unreadable_arguments) = read_arguments(&source.overrides);
         let mut this = Self {
-            root,
-            syntax_errors: syntax_errors.collect(),
-            unreadable_arguments: Vec::new(),
+            merged: Figment::new(),
+            root: Value::from(Dict::new()),
+            syntax_errors: errors.iter().map(|e| (e.message().to_owned(), e.span().unwrap_or_default())).collect(),
+            unreadable_arguments,
             secrets: Vec::new(),
-            secret_spans: Vec::new(),
+            secret_spans: secret_spans(document.get_ref()),
+            document,
         };
-        this.merge(read_table(table.get_ref(), None));
-        this.read_environment(&source.environment);
-        for (number, text) in source.overrides.iter().enumerate() {
-            match text.split_once('=').and_then(|(key, value)| Some((key.trim(), split_key(key)?, value))) {
-                Some((key, path, value)) => this.state(Provenance::Argument(key.to_owned()), &path, value),
-                None => this.unreadable_arguments.push(number + 1),
-            }
+        for layer in [file].into_iter().chain(environment).chain(arguments) {
+            this.add(layer, Figment::merge);
         }
-        this.add_credentials(&source.environment);
+        this.root = this.merged.find_value("").unwrap_or(this.root);
+        for layer in this.credentials(&source.environment) {
+            this.add(layer, Figment::join);
+        }
+        let defaults = FileConfig { controllers: catalog.default_controllers(), ..FileConfig::default() };
+        this.merged = this.merged.join(Serialized::defaults(defaults));
+        this.root = this.merged.find_value("").unwrap_or(this.root);
         this
     }
 
-    fn read_environment(&mut self, environment: &BTreeMap<String, String>) {
-        for (name, key) in KNOWN_VARIABLES {
-            if let Some(value) = environment.get(name).filter(|value| !value.is_empty()) {
-                let path: KeyPath = key.split('.').map(str::to_owned).collect();
-                let value = if name == "ALICLOUD_CLIENT_SCHEME" { value.to_lowercase() } else { value.clone() };
-                self.state(Provenance::Variable(name.to_owned()), &path, &value);
-            }
-        }
-        for (name, value) in environment {
-            if let Some(key) = name.strip_prefix(VARIABLE_PREFIX) {
-                self.state(Provenance::Variable(name.clone()), &variable_path(key), value);
-            }
-        }
+    /// Adds a layer that is stronger (`Figment::merge`) or weaker (`Figment::join`) than those before.
+    fn add(&mut self, layer: Layer, combine: fn(Figment, Layer) -> Figment) {
+        note_secrets(&layer.dict, &mut self.secrets);
+        self.merged = combine(std::mem::take(&mut self.merged), layer);
     }
 
-    /// Adds the environment's usual credentials where nothing else states credentials of another kind.
-    fn add_credentials(&mut self, environment: &BTreeMap<String, String>) {
+    /// The environment's usual credentials, if nothing else states credentials of another kind.
+    fn credentials(&self, environment: &BTreeMap<String, String>) -> Vec<Layer> {
         let path = |key: &str| ["cloud", "credentials", key].map(str::to_owned);
-        if DECISIVE_CREDENTIALS.iter().any(|key| self.root.find(&path(key)).is_some()) {
-            return;
+        if DECISIVE_CREDENTIALS.iter().any(|key| self.find(&path(key)).is_some()) {
+            return Vec::new();
         }
         let set = |name: &str| environment.get(name).filter(|value| !value.is_empty());
         let complete = |way: &&&[(&str, &str)]| {
             way.iter().all(|(name, key)| OPTIONAL_CREDENTIALS.contains(key) || set(name).is_some())
         };
-        for (name, key) in CREDENTIAL_VARIABLES.iter().find(complete).copied().unwrap_or_default() {
-            if let Some(value) = set(name).filter(|_| self.root.find(&path(key)).is_none()) {
-                self.state(Provenance::Variable((*name).to_owned()), &path(key), value);
-            }
-        }
+        let used = CREDENTIAL_VARIABLES.iter().find(complete).copied().unwrap_or_default();
+        used.iter().filter_map(|(name, key)| Some(Layer::of_key(VARIABLE, name, &path(key), set(name)?))).collect()
     }
 
-    /// Sets a key to what a text from outside of the file stands for.
-    fn state(&mut self, provenance: Provenance, path: &[String], text: &str) {
-        let content = read_text(schema::at(path), text, &provenance);
-        let leaf = Stated { provenance: provenance.clone(), content };
-        let nest = |inner: Stated, name: &String| Stated {
-            provenance: provenance.clone(),
-            content: Content::Table(BTreeMap::from([(name.clone(), inner)])),
-        };
-        self.merge(path.iter().rev().fold(leaf, nest).content);
-    }
-
-    fn merge(&mut self, content: Content) {
-        self.note_secrets(&content);
-        self.root.merge(Stated { provenance: self.root.provenance.clone(), content });
-    }
-
-    fn note_secrets(&mut self, content: &Content) {
-        let Content::Table(entries) = content else { return };
-        for (name, stated) in entries {
-            if HIDDEN.contains(&name.as_str()) {
-                if let Provenance::File { value, .. } = &stated.provenance {
-                    self.secret_spans.push(value.clone());
-                }
-                if let Content::Scalar(Value::String(text)) = &stated.content {
-                    self.secrets.push(text.clone());
-                }
-            }
-            self.note_secrets(&stated.content);
-        }
-    }
-}
-
-impl Stated {
-    /// The value at a path below this one.
-    pub(super) fn find(&self, path: &[String]) -> Option<&Self> {
-        path.iter().try_fold(self, |stated, name| match &stated.content {
-            Content::Table(entries) => entries.get(name),
-            Content::List(items) => items.get(name.parse::<usize>().ok()?),
-            Content::Scalar(_) | Content::Unusable(_) => None,
+    fn find(&self, path: &[String]) -> Option<&Value> {
+        path.iter().try_fold(&self.root, |value, name| match value {
+            Value::Dict(_, entries) => entries.get(name),
+            Value::Array(_, items) => items.get(name.parse::<usize>().ok()?),
+            _ => None,
         })
     }
 
-    /// Tables are merged; anything else is replaced.
-    fn merge(&mut self, stronger: Self) {
-        match (&mut self.content, stronger.content) {
-            (Content::Table(own), Content::Table(entries)) => {
-                for (name, stated) in entries {
-                    match own.entry(name) {
-                        Entry::Occupied(mut entry) => entry.get_mut().merge(stated),
-                        Entry::Vacant(entry) => drop(entry.insert(stated)),
-                    }
-                }
-            }
-            (_, content) => *self = Self { provenance: stronger.provenance, content },
+    /// What set the value at a path; `None` for a default. A table can be of several layers; the file is the first of them.
+    pub(super) fn provenance(&self, path: &[String]) -> Option<Provenance> {
+        let value = self.find(path)?;
+        let metadata = self.merged.get_metadata(value.tag())?;
+        let name = || metadata.source.as_ref().and_then(Source::custom).unwrap_or_default().to_owned();
+        if (metadata.name == FILE || matches!(value, Value::Dict(..)))
+            && let Some((key, value)) = locate(self.document.get_ref(), path)
+        {
+            return Some(Provenance::File { key, value });
+        }
+        match &*metadata.name {
+            VARIABLE => Some(Provenance::Variable(name())),
+            ARGUMENT => Some(Provenance::Argument(name())),
+            _ => None,
         }
     }
 }
 
-/// A table of the file, or of a text from `outside`.
-fn read_table(table: &DeTable<'_>, outside: Option<&Provenance>) -> Content {
-    let entries = table.iter().map(|(key, value)| (key.get_ref().to_string(), read_value(key.span(), value, outside)));
-    Content::Table(entries.collect())
+/// Where a key and its value are written in the file; for an item of a list, twice the item.
+fn locate(table: &DeTable<'_>, path: &[String]) -> Option<(Range<usize>, Range<usize>)> {
+    let (name, rest) = path.split_first()?;
+    let (key, mut value) = table.get_key_value(name.as_str())?;
+    let mut key = key.span();
+    for (depth, name) in rest.iter().enumerate() {
+        match value.get_ref() {
+            DeValue::Table(inner) => return locate(inner, &rest[depth..]),
+            DeValue::Array(items) => value = items.get(name.parse::<usize>().ok()?)?,
+            _ => return None,
+        }
+        key = value.span();
+    }
+    Some((key, value.span()))
 }
 
-fn read_value(key: Range<usize>, value: &Spanned<DeValue<'_>>, outside: Option<&Provenance>) -> Stated {
-    let content = match value.get_ref() {
-        DeValue::Table(table) => read_table(table, outside),
-        DeValue::Array(items) => {
-            Content::List(items.iter().map(|item| read_value(item.span(), item, outside)).collect())
+fn secret_spans(table: &DeTable<'_>) -> Vec<Range<usize>> {
+    let spans = table.iter().flat_map(|(key, value)| match value.get_ref() {
+        _ if HIDDEN.contains(&key.get_ref().as_ref()) => vec![value.span()],
+        DeValue::Table(inner) => secret_spans(inner),
+        _ => Vec::new(),
+    });
+    spans.collect()
+}
+
+fn note_secrets(dict: &Dict, secrets: &mut Vec<String>) {
+    for (name, value) in dict {
+        match value {
+            Value::String(_, text) if HIDDEN.contains(&name.as_str()) => secrets.push(text.clone()),
+            Value::Dict(_, inner) => note_secrets(inner, secrets),
+            _ => {}
         }
-        DeValue::String(text) => Content::Scalar(Value::String(text.to_string())),
-        DeValue::Boolean(flag) => Content::Scalar(Value::Boolean(*flag)),
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or(Content::Unusable("the number is too large"), |number| Content::Scalar(Value::Integer(number))),
-        DeValue::Float(number) => number
-            .as_str()
-            .parse()
-            .map_or(Content::Unusable("the number is too large"), |number| Content::Scalar(Value::Float(number))),
-        DeValue::Datetime(_) => Content::Unusable("no key takes a date"),
-    };
-    let provenance = outside.cloned().unwrap_or_else(|| Provenance::File { key, value: value.span() });
-    Stated { provenance, content }
+    }
+}
+
+fn read_environment(environment: &BTreeMap<String, String>) -> Vec<Layer> {
+    let known = KNOWN_VARIABLES.iter().filter_map(|(name, key)| {
+        let value = environment.get(*name).filter(|value| !value.is_empty())?;
+        let value = if *name == "ALICLOUD_CLIENT_SCHEME" { &value.to_lowercase() } else { value };
+        let path: KeyPath = key.split('.').map(str::to_owned).collect();
+        Some(Layer::of_key(VARIABLE, name, &path, value))
+    });
+    let prefixed = environment.iter().filter_map(|(name, value)| {
+        let path = variable_path(name.strip_prefix(VARIABLE_PREFIX)?);
+        Some(Layer::of_key(VARIABLE, name, &path, value))
+    });
+    known.chain(prefixed).collect()
+}
+
+/// The arguments, and the numbers of those that are not `key=value`.
+fn read_arguments(arguments: &[String]) -> (Vec<Layer>, Vec<usize>) {
+    let (mut layers, mut unreadable) = (Vec::new(), Vec::new());
+    for (number, text) in arguments.iter().enumerate() {
+        match text.split_once('=').and_then(|(key, value)| Some((key.trim(), split_key(key)?, value))) {
+            Some((key, path, value)) => layers.push(Layer::of_key(ARGUMENT, key, &path, value)),
+            None => unreadable.push(number + 1),
+        }
+    }
+    (layers, unreadable)
+}
+
+fn read_table(table: &DeTable<'_>) -> Dict {
+    table.iter().map(|(key, value)| (key.get_ref().to_string(), read_value(value.get_ref()))).collect()
+}
+
+/// Stands for a date, which no key takes.
+pub(super) const DATE: Empty = Empty::Unit;
+
+/// Stands for a number of more than 64 bits, which no key takes.
+pub(super) const TOO_LARGE: Num = Num::I128(i128::MAX);
+
+fn read_value(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::Table(table) => read_table(table).into(),
+        DeValue::Array(items) => items.iter().map(|item| read_value(item.get_ref())).collect::<Vec<_>>().into(),
+        DeValue::String(text) => text.as_ref().into(),
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).map_or(TOO_LARGE.into(), Value::from)
+        }
+        DeValue::Float(number) => number.as_str().parse().unwrap_or(f64::NAN).into(),
+        DeValue::Datetime(_) => DATE.into(),
+    }
 }
 
 /// What a text from the environment or the command line stands for. Text that does not fit stays text, and is found to be of
 /// the wrong type later, like a wrong value in the file.
-fn read_text(shape: Option<Shape>, text: &str, provenance: &Provenance) -> Content {
-    let scalar = |value: Option<Value>| Content::Scalar(value.unwrap_or_else(|| Value::String(text.to_owned())));
+fn read_text(shape: Option<Shape>, text: &str) -> Value {
     let trimmed = text.trim();
-    match shape.map(Shape::kind) {
-        None | Some(ShapeKind::Text) => scalar(None),
-        Some(ShapeKind::Bool) => scalar(trimmed.parse().ok().map(Value::Boolean)),
-        Some(ShapeKind::Integer) => scalar(trimmed.parse().ok().map(Value::Integer)),
-        Some(ShapeKind::Number) => {
-            scalar(trimmed.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float))
-        }
+    let read = match shape.map(Shape::kind) {
+        None | Some(ShapeKind::Text) => None,
+        Some(ShapeKind::Bool) => trimmed.parse::<bool>().ok().map(Value::from),
+        Some(ShapeKind::Integer) => trimmed.parse::<i64>().ok().map(Value::from),
+        Some(ShapeKind::Number) => trimmed.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::from),
         Some(ShapeKind::List) if !trimmed.starts_with('[') => {
             let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
-            let stated = |item: &str| Stated {
-                provenance: provenance.clone(),
-                content: Content::Scalar(Value::String(item.to_owned())),
-            };
-            Content::List(items.map(stated).collect())
+            Some(items.collect::<Vec<_>>().into())
         }
-        Some(ShapeKind::List | ShapeKind::Map | ShapeKind::Section) => match DeValue::parse(trimmed) {
-            Ok(value) => read_value(0..0, &value, Some(provenance)).content,
-            Err(_) => scalar(None),
-        },
-    }
+        Some(ShapeKind::List | ShapeKind::Map | ShapeKind::Section) => {
+            DeValue::parse(trimmed).ok().map(|value| read_value(value.get_ref()))
+        }
+    };
+    read.unwrap_or_else(|| text.into())
 }
 
 /// No key has as many; without a bound, a long name would be a deep table.

@@ -87,7 +87,7 @@ pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {
         overrides: origin.overrides.clone(),
         files: BTreeMap::new(),
     };
-    let referenced = referenced(&source);
+    let referenced = referenced(&source, catalog);
     source.files = referenced.keys.iter().map(|path| (path.clone(), read_key_file(path))).collect();
     let outcome =
         check(&source, catalog).map(|config| Loaded { config, hash: hash.clone(), path: origin.path.clone() });

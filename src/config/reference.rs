@@ -63,7 +63,7 @@ fn example(catalog: &Catalog) -> Result<FileConfig, toml::ser::Error> {
             *value = example.clone();
         }
     }
-    tree["controllers"] = json!(catalog.controllers.iter().map(|entry| entry.name).collect::<Vec<_>>());
+    tree["controllers"] = json!(catalog.default_controllers());
     tree["cloud"]["quotas"] = json!({ catalog.example_action: 120 });
     tree["service"]["defaults"]["tags"] = json!({ "team": "blue" });
     FileConfig::deserialize(tree).map_err(toml::ser::Error::custom)

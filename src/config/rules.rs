@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tracing_subscriber::filter::Targets;
 
-use super::catalog::{Catalog, ControllerName};
+use super::catalog::ControllerName;
 use super::checked::{Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, Route, Server};
 use super::checker::Checker;
 use super::credentials;
@@ -22,13 +22,13 @@ use crate::plan::service::annotations::values::MOST_USER_TAGS;
 use crate::plan::service::settings::{LoadBalancerDefaults, ServiceOptions, VSwitchChoice};
 
 /// The whole configuration. The result is of no use if the checker has found a problem.
-pub(super) fn config(c: &mut Checker<'_>, file: FileConfig, catalog: &Catalog) -> Config {
+pub(super) fn config(c: &mut Checker<'_>, file: FileConfig) -> Config {
     let allow_readable = file.cloud.credentials.allow_readable_files;
     leader_election(c, &file.leader_election);
     log(c, &file.log);
     Config {
-        controllers: controllers(c, &file.controllers, catalog),
-        cloud: cloud(c, file.cloud, catalog),
+        controllers: controllers(c, &file.controllers),
+        cloud: cloud(c, file.cloud),
         kubernetes: kubernetes(c, file.kubernetes),
         leader_election: file.leader_election,
         server: server(c, &file.server, allow_readable),
@@ -39,7 +39,8 @@ pub(super) fn config(c: &mut Checker<'_>, file: FileConfig, catalog: &Catalog) -
     }
 }
 
-fn controllers(c: &mut Checker<'_>, names: &[String], catalog: &Catalog) -> BTreeSet<ControllerName> {
+fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<ControllerName> {
+    let catalog = c.catalog;
     let mut all = false;
     let (mut on, mut off, mut seen) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for (index, written) in names.iter().enumerate() {
@@ -54,7 +55,7 @@ fn controllers(c: &mut Checker<'_>, names: &[String], catalog: &Catalog) -> BTre
             continue;
         }
         let Some(entry) = catalog.controllers.iter().find(|entry| entry.is_called(name)) else {
-            unknown_controller(c, &key, name, catalog);
+            unknown_controller(c, &key, name);
             continue;
         };
         if !written.starts_with('-') {
@@ -79,7 +80,8 @@ fn controllers(c: &mut Checker<'_>, names: &[String], catalog: &Catalog) -> BTre
     on
 }
 
-fn unknown_controller(c: &mut Checker<'_>, key: &str, name: &str, catalog: &Catalog) {
+fn unknown_controller(c: &mut Checker<'_>, key: &str, name: &str) {
+    let catalog = c.catalog;
     let known = format!("{}, \"*\" or one of these after \"-\"", catalog.quoted_controllers());
     if catalog.absent_controllers.contains(&name) {
         let help = format!("leave it out; what runs here is {known}");
@@ -89,13 +91,13 @@ fn unknown_controller(c: &mut Checker<'_>, key: &str, name: &str, catalog: &Cata
     c.bad_with(key, format!("names the unknown controller {}; allowed are {known}", shown(name)), help.as_deref());
 }
 
-fn cloud(c: &mut Checker<'_>, section: CloudSection, catalog: &Catalog) -> Cloud {
+fn cloud(c: &mut Checker<'_>, section: CloudSection) -> Cloud {
     if section.cluster_id.is_none() && c.sound(&["cloud.cluster_id", "cloud"]) {
         let help = "set it to a name that no other cluster of the account has; a cluster that ran the official controller \
                     without clusterID has \"clusterid\"";
         c.bad_with("cloud.cluster_id", "is missing", Some(help));
     }
-    quotas(c, &section.quotas, catalog);
+    quotas(c, &section.quotas);
     Cloud {
         vswitches: vswitches(c, &section.vswitches),
         credentials: credentials::credentials(c, section.credentials),
@@ -115,8 +117,9 @@ fn cloud(c: &mut Checker<'_>, section: CloudSection, catalog: &Catalog) -> Cloud
 /// Stands for every action without an entry of its own.
 const ALL_ACTIONS: &str = "*";
 
-fn quotas(c: &mut Checker<'_>, quotas: &BTreeMap<String, u32>, catalog: &Catalog) {
+fn quotas(c: &mut Checker<'_>, quotas: &BTreeMap<String, u32>) {
     const SECTION: &str = "cloud.quotas";
+    let catalog = c.catalog;
     for (name, quota) in quotas {
         if name != ALL_ACTIONS && !catalog.actions.contains(&name.as_str()) {
             let near = did_you_mean(name, catalog.actions.iter().copied());

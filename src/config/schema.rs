@@ -33,8 +33,10 @@ pub(super) const DEFAULTS_OF: &[(&str, Name)] = &[
 #[must_use]
 pub fn schema(catalog: &Catalog) -> String {
     let mut root = root().clone();
-    if let Some(Json::String(text)) = root.pointer_mut("/properties/controllers/description") {
-        *text = described(&["controllers"], text, catalog);
+    if let Some(node) = root.pointer_mut("/properties/controllers") {
+        let text = node["description"].as_str().unwrap_or_default();
+        node["description"] = described(&["controllers"], text, catalog).into();
+        node["default"] = catalog.default_controllers().into();
     }
     let mut text = serde_json::to_string_pretty(&root).unwrap_or_default();
     text.push('\n');

@@ -82,6 +82,7 @@ pub static CONTROLLERS: [Controller; 3] = [
     Controller {
         entry: ControllerEntry {
             name: NODE,
+            default_on: true,
             aliases: &["cloud-node", "cloud-node-controller"],
             parts: &["cloud-node-lifecycle", "cloud-node-lifecycle-controller"],
             instead_of_parts: "set node.remove_released and node.shutdown_taint to false",
@@ -109,7 +110,13 @@ pub static CONTROLLERS: [Controller; 3] = [
         ],
     },
     Controller {
-        entry: ControllerEntry { name: ROUTE, aliases: &["node-route-controller"], parts: &[], instead_of_parts: "" },
+        entry: ControllerEntry {
+            name: ROUTE,
+            default_on: true,
+            aliases: &["node-route-controller"],
+            parts: &[],
+            instead_of_parts: "",
+        },
         section: "route",
         object: ObjectKind::Node,
         run: |context| route::run(context).boxed(),
@@ -134,7 +141,13 @@ pub static CONTROLLERS: [Controller; 3] = [
         ],
     },
     Controller {
-        entry: ControllerEntry { name: SERVICE, aliases: &["service-lb-controller"], parts: &[], instead_of_parts: "" },
+        entry: ControllerEntry {
+            name: SERVICE,
+            default_on: true,
+            aliases: &["service-lb-controller"],
+            parts: &[],
+            instead_of_parts: "",
+        },
         section: "service",
         object: ObjectKind::Service,
         run: |context| service::run(context).boxed(),

@@ -164,7 +164,7 @@ fn the_first_kind_of_credentials_that_is_there_is_used() {
 fn key_files_are_read_beside_the_file() {
     let mut source =
         source(&right("cloud.credentials = { access_key_id_file = \"id\", access_key_secret_file = \"/s\" }"));
-    let keys = referenced(&source).keys;
+    let keys = referenced(&source, &CATALOG).keys;
     assert_eq!(keys, [PathBuf::from("/etc/ccm/id"), PathBuf::from("/s")]);
     let file =
         |text: &str, readable_by_others| KeyFile::Read { text: Secret::new(text.to_owned()), readable_by_others };
@@ -185,4 +185,20 @@ fn key_files_are_read_beside_the_file() {
     source.files.insert(keys[1].clone(), file("hush", true));
     source.overrides = vec!["cloud.credentials.allow_readable_files=true".to_owned()];
     assert_eq!(good(&source).cloud.credentials, Credentials::AccessKey(key("LTAI", "hush", None)));
+}
+
+#[test]
+fn a_controller_runs_by_default_only_if_its_row_says_so() {
+    static LATER: [ControllerEntry; 2] = [
+        CATALOG.controllers[0],
+        ControllerEntry { name: ControllerName::new("later"), default_on: false, ..CATALOG.controllers[1] },
+    ];
+    let catalog = Catalog { controllers: &LATER, ..CATALOG };
+    let running = |more: &str| {
+        let config = check(&source(&right(more)), &catalog).unwrap();
+        config.controllers.iter().map(|name| name.as_str()).collect::<Vec<_>>()
+    };
+    assert_eq!(running(""), ["node"]);
+    assert_eq!(running("controllers = [\"*\"]"), ["later", "node"]);
+    assert_eq!(running("controllers = [\"later\"]"), ["later"]);
 }
