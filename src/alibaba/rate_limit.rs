@@ -1,12 +1,16 @@
-//! Keeps calls below the published quotas, so that they wait here rather than be refused there.
+//! Keeps calls below the published quotas, so that they wait here rather than be throttled there, and adapts where the cloud
+//! throttles all the same.
 //!
-//! A quota counts calls of one action in any 60 seconds. The times of the last calls are kept, and a call goes out as
-//! soon as fewer than the share lie within the window before it: nothing that may be spent stays unspent.
+//! A quota counts calls of one action in any 60 seconds. The times of the last calls are kept, and a call is sent as soon
+//! as fewer than the own share lie within the window before it: nothing that may be used stays unused.
 //!
-//! Where more is asked for than there is, what serves traffic passes before everything else ([`Priority`]), then whoever
-//! spent less of the window, then whoever asked first. An object that cannot have its call soon is sent away with the
-//! time of its turn, and its place in the line is kept until then: when it comes back, it asks for all that has changed
-//! meanwhile at once.
+//! Where more is asked for than there is, what serves traffic goes before everything else ([`Priority`]), then who used
+//! less of the window, then who asked first. A write for an object that cannot be sent soon returns when its turn comes
+//! and keeps its place in the queue until then: when it is retried, it carries all that has changed meanwhile.
+//!
+//! A throttled answer is often a neighbour's doing, as the quota is the account's. The action then pauses for a short
+//! backoff with jitter, which doubles while answers are throttled, up to the window. Its rate is halved, and each success
+//! adds a step to it (additive increase, multiplicative decrease), until it is not limited any more.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,20 +29,32 @@ pub(super) const WINDOW: Duration = Duration::from_secs(60);
 /// What a call may take longer on its way than another; the cloud counts when calls arrive.
 const SPREAD: Duration = Duration::from_secs(1);
 
-/// After a refusal a call that would have to wait longer comes back instead, so that its caller can look at the world
+/// While an action is throttled, a call that would have to wait longer returns instead, so that its caller can observe
 /// again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The same for the turn of a call: a long list is read to its end, but nobody waits behind two full windows.
+/// The same for the turn of a call: a long list is read to its end, but no call waits behind two full windows.
 const LONGEST_TURN: Duration = WINDOW.saturating_add(SPREAD);
 
-/// A write for an object waits no longer than this: what changes while it is sent away rides on the same call.
-const LONGEST_ERRAND: Duration = Duration::from_secs(1);
+/// A write for an object waits no longer than this: what changes until its turn is part of the same call.
+const LONGEST_OBJECT_TURN: Duration = Duration::from_secs(1);
 
-/// How long after its turn a place in the line is kept for one that has not come back.
+/// How long after its turn a place in the queue is kept for a call that has not been retried.
 const KEPT: Duration = Duration::from_secs(2);
 
-/// On whose behalf a call is made, which decides its place where a quota is short.
+/// The backoff after the first throttled answer; it doubles with each further one.
+const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+
+/// Calls of an action in a second, at and above which they are not spaced.
+const FULL_RATE: f64 = 20.0;
+
+/// What a success adds to the rate, calls in a second.
+const RATE_STEP: f64 = 1.0;
+
+/// The rate never falls below this, so that the end of a shortage is noticed: one call in a window.
+const LOWEST_RATE: f64 = 1.0 / 60.0;
+
+/// On whose behalf a call is made, which decides its place in the queue where a quota is short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Priority {
     /// The object, by any number that tells it from others; 0 for the cluster as a whole.
@@ -47,7 +63,7 @@ pub struct Priority {
     pub serving: bool,
 }
 
-/// How much may be called.
+/// How much of the quotas may be used.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct QuotaShare {
     /// Of each quota, above 0, at most 1.
@@ -65,40 +81,66 @@ impl QuotaShare {
     }
 }
 
-/// Calls in hand, by action.
+/// Why a call was not sent, and after which time it can be retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limited {
+    /// The own share of the quota is used up.
+    OwnShare(Duration),
+    /// The cloud throttles the action.
+    ByCloud(Duration),
+}
+
+/// The limits of all actions.
 #[derive(Debug, Default)]
 pub(super) struct RateLimiter(Mutex<HashMap<&'static str, Arc<ActionLimiter>>>);
 
-/// One quota.
+/// The limit of one action.
 #[derive(Debug, Default)]
 struct ActionLimiter {
-    state: Mutex<State>,
-    /// Told when somebody leaves the line, so that those behind look at their place again.
+    state: Mutex<LimiterState>,
+    /// Notified when a call leaves the queue, so that those behind it look at their place again.
     moved: Notify,
 }
 
-#[derive(Debug, Default)]
-struct State {
+#[derive(Debug)]
+struct LimiterState {
     /// The calls within the window, in order: when, and for which object.
-    spent: VecDeque<(Instant, u64)>,
-    line: BTreeMap<Place, Claim>,
+    sent: VecDeque<(Instant, u64)>,
+    queue: BTreeMap<QueuePosition, QueueEntry>,
     arrivals: u64,
+    /// How often the cloud throttled, less what successes took back.
+    throttled: u32,
     paused_until: Option<Instant>,
+    /// Calls in a second; see [`FULL_RATE`].
+    rate: f64,
 }
 
-/// A place in the line: what serves traffic comes first, then who spent less, then who came first.
+impl Default for LimiterState {
+    fn default() -> Self {
+        Self {
+            sent: VecDeque::new(),
+            queue: BTreeMap::new(),
+            arrivals: 0,
+            throttled: 0,
+            paused_until: None,
+            rate: FULL_RATE,
+        }
+    }
+}
+
+/// A place in the queue: what serves traffic comes first, then who used less, then who came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    waits_for_traffic_to_pass: bool,
-    spent: usize,
+struct QueuePosition {
+    not_serving: bool,
+    used: usize,
     arrival: u64,
 }
 
-/// Who holds a place.
+/// Who holds a place in the queue.
 #[derive(Clone, Copy, Debug)]
-struct Claim {
+struct QueueEntry {
     object: u64,
-    /// `None` while the call waits here; else until when the place of one that was sent away is kept.
+    /// `None` while the call waits here; else until when the place of one that returned is kept.
     kept_until: Option<Instant>,
 }
 
@@ -113,27 +155,29 @@ impl RateLimiter {
         quota: &QuotaShare,
         priority: Priority,
         limit: Duration,
-    ) -> Result<(), Duration> {
-        let budget = self.of(action);
+    ) -> Result<(), Limited> {
+        let limiter = self.of(action);
         let allowed = quota.of(action);
-        let comes_back = action.writes && priority.object != 0;
-        let longest = if comes_back { LONGEST_ERRAND } else { LONGEST_TURN }.min(limit);
+        let can_return = action.writes && priority.object != 0;
+        let longest = if can_return { LONGEST_OBJECT_TURN } else { LONGEST_TURN }.min(limit);
         let latest = Instant::now() + longest;
-        let waiting = Waiting { place: budget.state.lock().arrive(priority), budget: &budget };
+        let waiting = Waiting { position: limiter.state.lock().arrive(priority), limiter: &limiter };
         loop {
-            let moved = budget.moved.notified();
+            let moved = limiter.moved.notified();
             let turn = {
-                let mut state = budget.state.lock();
+                let mut state = limiter.state.lock();
                 let now = Instant::now();
-                let turn = state.turn(waiting.place, allowed, now);
+                let own = state.own_turn(waiting.position, allowed, now);
+                let turn = own.max(state.throttled_turn(waiting.position, now));
                 if turn <= now {
-                    state.spend(waiting.place, now);
+                    state.take(waiting.position, now);
                     return Ok(());
                 }
                 let paused = state.paused_until.is_some_and(|until| until - now > LONGEST_PAUSE);
                 if turn > latest || paused {
-                    state.send_away(waiting.place, turn + KEPT);
-                    return Err(turn - now);
+                    state.keep(waiting.position, turn + KEPT);
+                    let wait = turn - now;
+                    return Err(if turn > own { Limited::ByCloud(wait) } else { Limited::OwnShare(wait) });
                 }
                 turn
             };
@@ -144,24 +188,37 @@ impl RateLimiter {
         }
     }
 
-    /// The cloud refused a call: nobody calls the action before the quota's window has passed. Returns how long that is.
-    ///
-    /// `hint` is what the answer said, if it did.
-    pub(super) fn pause(&self, action: &'static Action, quota: &QuotaShare, hint: Option<Duration>) -> Duration {
-        let pause = hint.unwrap_or_else(|| WINDOW.mul_f64(0.5 + jitter::share() / 2.0)).min(WINDOW);
+    /// The cloud throttled a call: the action pauses and its rate falls. Returns for how long it pauses. `hint` is what
+    /// the answer said, if it did.
+    pub(super) fn throttled(&self, action: &'static Action, hint: Option<Duration>) -> Duration {
         let now = Instant::now();
-        let budget = self.of(action);
-        let mut state = budget.state.lock();
-        state.forget(now);
-        let until = state.paused_until.map_or(now + pause, |until| until.max(now + pause));
-        state.paused_until = Some(until);
-        // Somebody else spends the same quota; the whole share right after the pause would be refused again.
-        let allowed = quota.of(action);
-        let last = state.spent.back().map_or(until, |(last, _)| until.max(*last));
-        while state.spent.len() < allowed - allowed.div_ceil(3) {
-            state.spent.push_back((last, 0));
+        let limiter = self.of(action);
+        let mut state = limiter.state.lock();
+        // Calls that were sent together and throttled together are one shortage.
+        let paused = state.paused_until.filter(|until| *until > now);
+        let backoff = match (hint, paused) {
+            (Some(hint), _) => hint,
+            (None, Some(until)) => until - now,
+            (None, None) => {
+                let doubled = FIRST_BACKOFF.saturating_mul(1 << state.throttled.min(16));
+                doubled.min(WINDOW).mul_f64(0.5 + jitter::share() / 2.0)
+            }
+        };
+        if paused.is_none() {
+            state.throttled = state.throttled.saturating_add(1);
+            state.rate = (state.rate / 2.0).max(LOWEST_RATE);
         }
+        let until = (now + backoff.min(WINDOW)).max(paused.unwrap_or(now));
+        state.paused_until = Some(until);
         until - now
+    }
+
+    /// The cloud did not throttle a call.
+    pub(super) fn passed(&self, action: &'static Action) {
+        let limiter = self.of(action);
+        let mut state = limiter.state.lock();
+        state.throttled /= 2;
+        state.rate = (state.rate + RATE_STEP).min(FULL_RATE);
     }
 
     fn of(&self, action: &'static Action) -> Arc<ActionLimiter> {
@@ -169,52 +226,48 @@ impl RateLimiter {
     }
 }
 
-/// A call in the line; leaves it when it goes out, and when nobody waits for it any more.
+/// A call in the queue; leaves it when it is sent, and when its caller stops waiting.
 struct Waiting<'a> {
-    place: Place,
-    budget: &'a ActionLimiter,
+    position: QueuePosition,
+    limiter: &'a ActionLimiter,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut state = self.budget.state.lock();
-        if state.line.get(&self.place).is_some_and(|claim| claim.kept_until.is_none()) {
-            state.line.remove(&self.place);
-            self.budget.moved.notify_waiters();
+        let mut state = self.limiter.state.lock();
+        if state.queue.get(&self.position).is_some_and(|entry| entry.kept_until.is_none()) {
+            state.queue.remove(&self.position);
+            self.limiter.moved.notify_waiters();
         }
     }
 }
 
-impl State {
-    /// Takes a place in the line: the one that is kept for the object, or one behind those that come before it.
-    fn arrive(&mut self, priority: Priority) -> Place {
+impl LimiterState {
+    /// Takes a place in the queue: the one that is kept for the object, or one behind those that come before it.
+    fn arrive(&mut self, priority: Priority) -> QueuePosition {
         let Priority { object, serving } = priority;
         self.forget(Instant::now());
-        let kept = self.line.iter().find(|(place, claim)| {
-            object != 0
-                && claim.object == object
-                && claim.kept_until.is_some()
-                && place.waits_for_traffic_to_pass != serving
+        let kept = self.queue.iter().find(|(position, entry)| {
+            object != 0 && entry.object == object && entry.kept_until.is_some() && position.not_serving != serving
         });
-        let place = kept.map(|(place, _)| *place).unwrap_or_else(|| {
+        let position = kept.map(|(position, _)| *position).unwrap_or_else(|| {
             self.arrivals += 1;
-            let spent = self.spent.iter().filter(|(_, who)| object != 0 && *who == object).count();
-            Place { waits_for_traffic_to_pass: !serving, spent, arrival: self.arrivals }
+            let used = self.sent.iter().filter(|(_, of)| object != 0 && *of == object).count();
+            QueuePosition { not_serving: !serving, used, arrival: self.arrivals }
         });
-        self.line.insert(place, Claim { object, kept_until: None });
-        place
+        self.queue.insert(position, QueueEntry { object, kept_until: None });
+        position
     }
 
-    /// When the call at this place can go out, if nobody leaves the line before.
-    fn turn(&mut self, place: Place, allowed: usize, now: Instant) -> Instant {
+    /// When the own share lets the call at this position out, if no other leaves the queue before.
+    fn own_turn(&mut self, position: QueuePosition, allowed: usize, now: Instant) -> Instant {
         self.forget(now);
-        let before = self.line.range(..place).count();
-        // A call goes out when the one that is as many places ahead as are allowed has left the window: one that went
-        // out already, or one that still waits itself.
+        // A call is sent when the one that is as many places ahead as are allowed has left the window: one that was sent
+        // already, or one that still waits itself.
         let mut turn = Duration::ZERO;
-        let mut ahead = (self.spent.len() + before).checked_sub(allowed);
+        let mut ahead = (self.sent.len() + self.ahead(position)).checked_sub(allowed);
         let since = loop {
-            match ahead.map(|number| (number, self.spent.get(number))) {
+            match ahead.map(|number| (number, self.sent.get(number))) {
                 None => break now,
                 Some((_, Some((at, _)))) => break *at + WINDOW + SPREAD,
                 Some((number, None)) => {
@@ -223,26 +276,42 @@ impl State {
                 }
             }
         };
-        (since + turn).max(self.paused_until.unwrap_or(now))
+        since + turn
     }
 
-    fn spend(&mut self, place: Place, now: Instant) {
-        let object = self.line.remove(&place).map(|claim| claim.object).unwrap_or_default();
-        self.spent.push_back((now, object));
+    /// When the pause and the rate of a throttled action let the call at this position out.
+    fn throttled_turn(&self, position: QueuePosition, now: Instant) -> Instant {
+        let resumed = self.paused_until.unwrap_or(now);
+        if self.rate >= FULL_RATE {
+            return resumed;
+        }
+        let gap = Duration::from_secs_f64(1.0 / self.rate);
+        let ahead = u32::try_from(self.ahead(position)).unwrap_or(u32::MAX);
+        let last = self.sent.back().map_or(now, |(last, _)| *last + gap);
+        resumed.max(last) + gap.saturating_mul(ahead)
     }
 
-    /// The place stays for whoever comes back in time; calls for no object do not come back.
-    fn send_away(&mut self, place: Place, until: Instant) {
-        if let Some(claim) = self.line.get_mut(&place).filter(|claim| claim.object != 0) {
-            claim.kept_until = Some(until);
+    fn ahead(&self, position: QueuePosition) -> usize {
+        self.queue.range(..position).count()
+    }
+
+    fn take(&mut self, position: QueuePosition, now: Instant) {
+        let object = self.queue.remove(&position).map(|entry| entry.object).unwrap_or_default();
+        self.sent.push_back((now, object));
+    }
+
+    /// The place is kept for a retry in time; calls for no object are not retried with the same place.
+    fn keep(&mut self, position: QueuePosition, until: Instant) {
+        if let Some(entry) = self.queue.get_mut(&position).filter(|entry| entry.object != 0) {
+            entry.kept_until = Some(until);
         }
     }
 
     fn forget(&mut self, now: Instant) {
-        while self.spent.front().is_some_and(|(at, _)| *at + WINDOW + SPREAD <= now) {
-            self.spent.pop_front();
+        while self.sent.front().is_some_and(|(at, _)| *at + WINDOW + SPREAD <= now) {
+            self.sent.pop_front();
         }
-        self.line.retain(|_, claim| claim.kept_until.is_none_or(|until| until > now));
+        self.queue.retain(|_, entry| entry.kept_until.is_none_or(|until| until > now));
     }
 }
 

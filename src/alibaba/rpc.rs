@@ -1,7 +1,7 @@
 //! One call of the vendor's RPC API: rate limit, permit, signature, answer, and what the answer means.
 //!
 //! A call is sent once. It is repeated only where it had no effect and the remedy is known: the clock is corrected by the
-//! server's, or a nonce is replaced. Every other fault goes to the caller.
+//! server's, a nonce is replaced, or a throttled call waits for a short backoff. Every other fault goes to the caller.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,7 +21,7 @@ use super::actions::Action;
 use super::answer::{Fields, Mismatch};
 use super::errors::{self, DRY_RUN_PASSED};
 use super::fault::{Fault, FaultKind};
-use super::rate_limit::{Priority, QuotaShare, RateLimiter};
+use super::rate_limit::{Limited, Priority, QuotaShare, RateLimiter};
 use super::signing::{KeyPair, Params};
 use super::transport::{Transport, TransportError};
 use crate::fence::Permit;
@@ -111,13 +111,23 @@ impl RpcClient {
 
     /// Makes the call. Every log line of an attempt carries the action, and the request id once there is an answer.
     pub(super) async fn call(&self, call: &RpcCall<'_>) -> Result<Answer, Fault> {
-        let (mut clock_corrected, mut nonce_replaced) = (false, false);
+        let (mut clock_corrected, mut nonce_replaced, mut throttled) = (false, false, None);
         loop {
             let span = tracing::error_span!("cloud_call", action = call.action.name, request_id = field::Empty);
             let Failure { fault, server_time } = match self.attempt(call).instrument(span.clone()).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
+            if fault.kind == FaultKind::Throttled && !fault.held_back() {
+                // The next attempt waits until the backoff is over, or returns where that takes too long.
+                throttled = Some(fault);
+                continue;
+            }
+            if let Some(throttled) = throttled.take()
+                && fault.held_back()
+            {
+                return Err(Fault { retry_after: fault.retry_after, ..*throttled });
+            }
             let code = fault.code.as_str();
             if code.eq_ignore_ascii_case(CLOCK_IS_WRONG) && !clock_corrected {
                 let Some(server_time) = server_time else { return Err(*fault) };
@@ -136,7 +146,7 @@ impl RpcClient {
     }
 
     async fn attempt(&self, call: &RpcCall<'_>) -> Result<Answer, Failure> {
-        let RpcCall { action, settings, .. } = *call;
+        let action = call.action;
         let timeout = self.turn(call).await?;
         let request = self.request(call)?;
         let started = Instant::now();
@@ -157,13 +167,15 @@ impl RpcClient {
         metrics::cloud_call(action.name, outcome, took);
         Span::current().record("request_id", request_id);
         tracing::debug!(outcome, milliseconds = took.as_millis(), "cloud call");
-        result.map_err(|mut failure| {
-            if failure.fault.kind == FaultKind::Throttled {
-                failure.fault.retry_after =
-                    Some(self.rate_limiter.pause(action, &settings.quota, failure.fault.retry_after));
+        match &result {
+            Err(Failure { fault, .. }) if fault.kind == FaultKind::Throttled => {
+                let pause = self.rate_limiter.throttled(action, fault.retry_after);
+                tracing::debug!(milliseconds = pause.as_millis(), "the cloud throttles the action; it pauses");
             }
-            failure
-        })
+            Err(Failure { fault, .. }) if fault.code.is_empty() => {}
+            _ => self.rate_limiter.passed(action),
+        }
+        result
     }
 
     /// Waits until the call may go out, and gives the time that it may take.
@@ -178,9 +190,12 @@ impl RpcClient {
         };
         // The other half of the permit is for the call itself.
         let patience = remaining()?.map_or(Duration::MAX, |remaining| remaining / 2);
-        self.rate_limiter.wait(action, &settings.quota, call.priority, patience).await.map_err(|wait| Fault {
-            retry_after: Some(wait),
-            ..Fault::new(action.name, FaultKind::Throttled, "the own share of the API quota is used up")
+        self.rate_limiter.wait(action, &settings.quota, call.priority, patience).await.map_err(|limited| {
+            let (message, wait) = match limited {
+                Limited::OwnShare(wait) => ("the own share of the API quota is used up", wait),
+                Limited::ByCloud(wait) => ("the cloud throttles this action", wait),
+            };
+            Fault { retry_after: Some(wait), ..Fault::new(action.name, FaultKind::Throttled, message) }
         })?;
         Ok(remaining()?.map_or(settings.timeout, |remaining| remaining.min(settings.timeout)))
     }

@@ -43,5 +43,6 @@ mod service_features;
 mod start_order;
 mod supervision;
 mod systemd;
+mod throttling;
 mod untrusted_input;
 mod zone_placement;

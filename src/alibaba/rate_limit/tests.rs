@@ -18,19 +18,24 @@ const fn serving(object: u64) -> Priority {
     Priority { object, serving: true }
 }
 
-/// Makes one call as a controller does: whoever is sent away comes back at the time that it was told. Returns when it went
-/// out.
-async fn call(rate_limiter: &RateLimiter, action: WriteAction, allowance: &QuotaShare, priority: Priority) -> Instant {
-    while let Err(wait) = rate_limiter.wait(action.0, allowance, priority, 5 * SECOND).await {
-        tokio::time::sleep(wait).await;
+/// Makes one call as a controller does: one that returns is retried when its turn comes. Gives when it was sent.
+async fn call(rate_limiter: &RateLimiter, action: WriteAction, quota: &QuotaShare, priority: Priority) -> Instant {
+    while let Err(limited) = rate_limiter.wait(action.0, quota, priority, 5 * SECOND).await {
+        tokio::time::sleep(wait(limited)).await;
     }
     Instant::now()
 }
 
+const fn wait(limited: Limited) -> Duration {
+    match limited {
+        Limited::OwnShare(wait) | Limited::ByCloud(wait) => wait,
+    }
+}
+
 /// What goes out at once, without waiting.
-async fn at_once(rate_limiter: &RateLimiter, action: WriteAction, allowance: &QuotaShare) -> usize {
+async fn at_once(rate_limiter: &RateLimiter, action: WriteAction, quota: &QuotaShare) -> usize {
     let mut taken = 0;
-    while rate_limiter.wait(action.0, allowance, NOBODY, Duration::ZERO).await.is_ok() {
+    while rate_limiter.wait(action.0, quota, NOBODY, Duration::ZERO).await.is_ok() {
         taken += 1;
     }
     taken
@@ -111,13 +116,13 @@ async fn one_that_asks_all_the_time_does_not_keep_others_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_for_an_object_is_sent_away_with_the_time_of_its_turn_and_finds_its_place_again() {
+async fn a_write_for_an_object_returns_with_the_time_of_its_turn_and_keeps_its_place() {
     let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
     assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &half).await, 45);
     let turn = WINDOW + SPREAD;
     for object in 1..=46 {
         let wait = rate_limiter.wait(CREATE_GROUP.0, &half, making(object), 5 * SECOND).await;
-        assert_eq!(wait, Err(if object <= 45 { turn } else { 2 * turn }));
+        assert_eq!(wait, Err(Limited::OwnShare(if object <= 45 { turn } else { 2 * turn })));
     }
     tokio::time::sleep(turn).await;
     assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &half).await, 0, "all places are kept");
@@ -130,8 +135,8 @@ async fn a_write_for_an_object_is_sent_away_with_the_time_of_its_turn_and_finds_
 async fn a_place_is_not_kept_for_ever() {
     let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
     at_once(&rate_limiter, CREATE_GROUP, &half).await;
-    let wait = rate_limiter.wait(CREATE_GROUP.0, &half, making(1), 5 * SECOND).await.unwrap_err();
-    tokio::time::sleep(wait).await;
+    let limited = rate_limiter.wait(CREATE_GROUP.0, &half, making(1), 5 * SECOND).await.unwrap_err();
+    tokio::time::sleep(wait(limited)).await;
     assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &half).await, 44);
     tokio::time::sleep(KEPT).await;
     assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &half).await, 1);
@@ -152,22 +157,90 @@ async fn one_that_stops_waiting_makes_room_at_once() {
     let quitters: Vec<_> = (0..90).map(|_| wait_long()).collect();
     tokio::time::sleep(SECOND).await;
     // Behind them is the window after the next.
-    assert_eq!(rate_limiter.wait(ADD_BACKENDS.0, &all, NOBODY, WINDOW).await, Err(91 * SECOND));
+    assert_eq!(rate_limiter.wait(ADD_BACKENDS.0, &all, NOBODY, WINDOW).await, Err(Limited::OwnShare(91 * SECOND)));
     quitters.iter().for_each(tokio::task::JoinHandle::abort);
     let went = wait_long().await.unwrap().unwrap();
     assert_eq!(went.duration_since(start).as_secs(), 31);
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_refusal_only_that_action_pauses_for_the_window() {
+async fn a_throttled_action_pauses_shortly_at_first_and_longer_while_it_is_throttled() {
     let (rate_limiter, all) = (RateLimiter::default(), share(1.0));
-    let pause = rate_limiter.pause(CREATE_GROUP.0, &all, None);
-    assert!(pause >= WINDOW / 2 && pause <= WINDOW, "{pause:?}");
-    assert_eq!(rate_limiter.wait(CREATE_GROUP.0, &all, NOBODY, SECOND).await, Err(pause));
-    assert_eq!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &all, NOBODY, Duration::ZERO).await, Ok(()));
-    tokio::time::sleep(pause).await;
-    assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &all).await, 30, "a third of the share at once");
-    assert_eq!(rate_limiter.pause(CREATE_GROUP.0, &all, Some(3 * SECOND)), 3 * SECOND);
+    let mut longest = FIRST_BACKOFF;
+    for _ in 0..12 {
+        let pause = rate_limiter.throttled(CREATE_GROUP.0, None);
+        assert!(pause >= longest / 2 && pause <= longest, "{pause:?} of {longest:?}");
+        let again = rate_limiter.throttled(CREATE_GROUP.0, None);
+        assert_eq!(again, pause, "calls that were throttled together are one shortage");
+        let limited = rate_limiter.wait(CREATE_GROUP.0, &all, NOBODY, Duration::ZERO).await;
+        assert_eq!(limited, Err(Limited::ByCloud(pause)));
+        assert_eq!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &all, NOBODY, Duration::ZERO).await, Ok(()));
+        tokio::time::sleep(pause).await;
+        longest = (2 * longest).min(WINDOW);
+    }
+    assert_eq!(longest, WINDOW);
+    assert_eq!(rate_limiter.throttled(CREATE_GROUP.0, Some(3 * SECOND)), 3 * SECOND, "the answer's own word counts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rate_of_a_throttled_action_is_halved_and_successes_raise_it() {
+    let (rate_limiter, all) = (RateLimiter::default(), share(1.0));
+    let half_a_second = Duration::from_millis(500);
+    for _ in 0..2 {
+        tokio::time::sleep(rate_limiter.throttled(CREATE_GROUP.0, None)).await;
+    }
+    // A quarter of 20 in a second.
+    let start = Instant::now();
+    let sent = async || {
+        call(&rate_limiter, CREATE_GROUP, &all, NOBODY).await;
+        start.elapsed()
+    };
+    let times = [sent().await, sent().await, sent().await];
+    assert_eq!(times, [0, 200, 400].map(Duration::from_millis));
+    (0..15).for_each(|_| rate_limiter.passed(CREATE_GROUP.0));
+    tokio::time::sleep(half_a_second).await;
+    assert_eq!(at_once(&rate_limiter, CREATE_GROUP, &all).await, 87, "not limited any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_serves_traffic_goes_first_after_a_pause_too() {
+    let (rate_limiter, half) = (Arc::new(RateLimiter::default()), share(0.5));
+    rate_limiter.throttled(ADD_BACKENDS.0, None);
+    let spawn = |priority| {
+        let (rate_limiter, half) = (rate_limiter.clone(), half.clone());
+        tokio::spawn(async move { call(&rate_limiter, ADD_BACKENDS, &half, priority).await })
+    };
+    let makers: Vec<_> = (1..=3).map(|object| spawn(making(object))).collect();
+    tokio::task::yield_now().await;
+    let server = spawn(serving(1001)).await.unwrap();
+    for maker in makers {
+        assert!(server < maker.await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_quota_that_others_exhaust_what_is_left_is_taken_with_few_throttled_calls() {
+    const LEFT: usize = 5;
+    const MINUTES: u32 = 10;
+    let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
+    let start = Instant::now();
+    let (mut passed, mut throttled, mut minute, mut left) = (0, 0, 0, LEFT);
+    while start.elapsed() < MINUTES * WINDOW {
+        call(&rate_limiter, CREATE_LOAD_BALANCER, &half, NOBODY).await;
+        if start.elapsed().as_secs() / WINDOW.as_secs() != minute {
+            (minute, left) = (start.elapsed().as_secs() / WINDOW.as_secs(), LEFT);
+        }
+        if left > 0 {
+            left -= 1;
+            passed += 1;
+            rate_limiter.passed(CREATE_LOAD_BALANCER.0);
+        } else {
+            throttled += 1;
+            rate_limiter.throttled(CREATE_LOAD_BALANCER.0, None);
+        }
+    }
+    assert!(passed >= 8 * LEFT, "{passed} calls passed in {MINUTES} minutes");
+    assert!(throttled <= 10 * MINUTES, "{throttled} calls were throttled in {MINUTES} minutes");
 }
 
 #[tokio::test(start_paused = true)]

@@ -80,27 +80,36 @@ async fn a_write_does_not_wait_for_its_turn_beyond_its_permit() {
         }
     };
     assert_eq!(fault.kind, FaultKind::Throttled);
-    assert!(fault.held_back(), "{fault:?}");
+    assert!(fault.held_back() && fault.message.contains("own share"), "{fault:?}");
     assert!(fault.retry_after.is_some_and(|wait| wait <= Duration::from_secs(61)), "{fault:?}");
     assert_eq!(script.seen().len(), 90, "the whole share, as it is the whole quota here");
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_refusal_the_action_pauses_and_others_go_on() {
+async fn a_throttled_call_is_retried_after_a_backoff_and_other_actions_go_on() {
     let throttled = || Reply::error(400, "Throttling.User", "Request was denied due to user flow control.");
-    let (cloud, script) =
-        cloud([throttled(), Reply::done(), throttled().header("x-ratelimit-user", "Limit:60,TimeLeft:7")]);
-    let fault = cloud.slb.set_name(&permit(), "lb-1", "n").await.unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Throttled);
-    let wait = fault.retry_after.unwrap();
-    assert!(wait >= Duration::from_secs(30) && wait <= Duration::from_secs(60), "{wait:?}");
+    let (cloud, script) = cloud([
+        throttled(),
+        throttled(),
+        Reply::done(),
+        throttled().header("x-ratelimit-user", "Limit:60,TimeLeft:7"),
+        Reply::done(),
+        Reply::done(),
+    ]);
+    let started = Instant::now();
+    cloud.slb.set_name(&permit(), "lb-1", "n").await.unwrap();
+    let took = started.elapsed();
+    assert!(took >= Duration::from_millis(375) && took <= Duration::from_millis(760), "{took:?}");
     let fault = cloud.slb.set_name(&permit_for(Duration::from_secs(5)), "lb-1", "n").await.unwrap_err();
-    assert_eq!((fault.kind, fault.retry_after), (FaultKind::Throttled, Some(wait)));
-    cloud.slb.set_spec(&permit(), "lb-1", "s").await.unwrap();
-    assert_eq!(script.actions(), ["SetLoadBalancerName", "ModifyLoadBalancerInstanceSpec"]);
-    tokio::time::advance(wait).await;
-    let fault = cloud.slb.set_name(&permit(), "lb-1", "n").await.unwrap_err();
+    assert_eq!((fault.kind, fault.code.as_str()), (FaultKind::Throttled, "Throttling.User"));
     assert_eq!(fault.retry_after, Some(Duration::from_secs(7)), "the answer's own word counts");
+    let fault = cloud.slb.set_name(&permit_for(Duration::from_secs(5)), "lb-1", "n").await.unwrap_err();
+    assert!(fault.held_back() && fault.message.contains("the cloud throttles"), "{fault}");
+    cloud.slb.set_spec(&permit(), "lb-1", "s").await.unwrap();
+    assert_eq!(script.actions()[3..], ["SetLoadBalancerName", "ModifyLoadBalancerInstanceSpec"]);
+    tokio::time::advance(Duration::from_secs(7)).await;
+    cloud.slb.set_name(&permit(), "lb-1", "n").await.unwrap();
+    assert_eq!(script.seen().len(), 6);
 }
 
 #[tokio::test]
