@@ -172,7 +172,10 @@ fn pause(fault: &Fault) -> ReconcileResult {
             Backoff::SHORT
         }
         FaultKind::Transient | FaultKind::InUse => Backoff { first: Duration::from_secs(3), ..Backoff::SHORT },
-        FaultKind::Throttled => at_least(Backoff { first: Duration::from_secs(10), longest: Duration::from_secs(120) }),
+        // The rate limiter knows when the action can be called again.
+        FaultKind::Throttled => {
+            Backoff { first: fault.retry_after.unwrap_or(Duration::from_secs(10)), longest: Duration::from_secs(120) }
+        }
         FaultKind::Quota
         | FaultKind::Capacity
         | FaultKind::Credential
