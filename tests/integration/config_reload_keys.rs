@@ -92,7 +92,7 @@ fn row_of(key: &str, live: &Live) -> Row {
     let provider = |name: &str| text(&format!("acs:ram::{}:oidc-provider/{name}", live.account));
     let pass = || Call(Nothing, "DescribeInstances");
     match key {
-        "controllers" => row(r#"["node", "service"]"#, Log("stopped job=route")).back(),
+        "controllers" => row(r#"["node", "service"]"#, Log("stopped job=\"route\"")).back(),
         "cloud.budget_share" => row("0.4", Bound),
         "cloud.quotas" => row("{ CreateLoadBalancer = 120 }", Bound),
         "cloud.cluster_id" => row(&text("other-cluster"), Call(Service, "other-cluster")).back(),

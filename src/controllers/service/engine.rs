@@ -7,9 +7,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::execute::{CreationToken, Execution, Executor};
+use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
-use super::product::Product;
+use super::product::{CreationToken, Product};
 use super::readiness;
 use super::report::{ReconcileError, Reporter};
 use super::state::{BACKENDS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, is_news};

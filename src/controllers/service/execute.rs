@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tracing::info;
 
-use super::product::Product;
+use super::product::{CreationToken, Product, Write};
 use crate::alibaba::{Fault, FaultKind, Priority};
-use crate::fence::{Fence, Permit};
+use crate::fence::Fence;
 use crate::plan::service::steps::{Operation, RefusedBackends, Room, Step, Target};
 
 /// A write must be able to last this long before the lease could be lost, or it does not start.
@@ -66,38 +66,6 @@ impl fmt::Display for Failures {
         }
         Ok(())
     }
-}
-
-/// What makes the creation of one load balancer the same creation however often it is tried, by whichever replica.
-#[derive(Clone, Debug)]
-pub(crate) struct CreationToken {
-    pub(crate) cluster_id: String,
-    pub(crate) service_uid: String,
-    /// The load balancer that this one replaces, empty for the first: a replacement must not be taken for the original.
-    pub(crate) incarnation: String,
-}
-
-impl CreationToken {
-    /// The client token for a creation with these parameters: others under the same token would be refused.
-    pub(crate) fn text(&self, parameters: &[&str]) -> String {
-        use sha1::{Digest, Sha1};
-        let mut hash = Sha1::new();
-        let service = [self.cluster_id.as_str(), &self.service_uid, &self.incarnation];
-        for part in service.iter().chain(parameters) {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part);
-        }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
-/// What one write needs besides its operation.
-#[derive(Debug)]
-pub(crate) struct Write<'a> {
-    pub(crate) permit: &'a Permit,
-    pub(crate) token: &'a CreationToken,
-    /// Changes of backends that serve pass before everything else where quotas are short.
-    pub(crate) priority: Priority,
 }
 
 /// Carries out plans for one Service.

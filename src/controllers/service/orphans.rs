@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::warn;
 
-use super::product::Product;
+use super::product::{Owned, Product};
 use super::{Context, Views, settings_of};
 use crate::cluster::Regarding;
 use crate::telemetry::alarms::named;
@@ -28,15 +28,6 @@ const REASON: &str = "LoadBalancerOwnerMissing";
 
 /// Woken when a Service is gone that still had a load balancer.
 pub(super) type Vanished = Arc<Notify>;
-
-/// Load balancers of this cluster.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Owned {
-    /// Ids of those without a Service.
-    pub(crate) orphans: BTreeSet<String>,
-    /// How many there are.
-    pub(crate) listed: usize,
-}
 
 /// Looks when a term begins, and whenever `vanished` is woken. Never returns.
 pub(super) async fn watch<P: Product>(context: &Context, product: &P, views: &Views, vanished: &Notify) {

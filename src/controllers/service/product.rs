@@ -12,9 +12,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::creations::{Inventory, Made};
-use super::execute::Write;
-use super::orphans::Owned;
-use crate::alibaba::Fault;
+use crate::alibaba::{Fault, Priority};
+use crate::fence::Permit;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::service::handling::Handling;
 use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
@@ -197,6 +196,47 @@ pub(crate) struct Facts<'a> {
     pub(crate) outside: &'a BTreeSet<IpAddr>,
     /// Whether elastic addresses are published.
     pub(crate) publishes_elastic: bool,
+}
+
+/// What makes the creation of one load balancer the same creation however often it is tried, by whichever replica.
+#[derive(Clone, Debug)]
+pub(crate) struct CreationToken {
+    pub(crate) cluster_id: String,
+    pub(crate) service_uid: String,
+    /// The load balancer that this one replaces, empty for the first: a replacement must not be taken for the original.
+    pub(crate) incarnation: String,
+}
+
+impl CreationToken {
+    /// The client token for a creation with these parameters: others under the same token would be refused.
+    pub(crate) fn text(&self, parameters: &[&str]) -> String {
+        use sha1::{Digest, Sha1};
+        let mut hash = Sha1::new();
+        let service = [self.cluster_id.as_str(), &self.service_uid, &self.incarnation];
+        for part in service.iter().chain(parameters) {
+            hash.update(part.len().to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// What one write needs besides its operation.
+#[derive(Debug)]
+pub(crate) struct Write<'a> {
+    pub(crate) permit: &'a Permit,
+    pub(crate) token: &'a CreationToken,
+    /// Changes of backends that serve pass before everything else where quotas are short.
+    pub(crate) priority: Priority,
+}
+
+/// Load balancers of this cluster.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Owned {
+    /// Ids of those without a Service.
+    pub(crate) orphans: BTreeSet<String>,
+    /// How many there are.
+    pub(crate) listed: usize,
 }
 
 /// How many load balancers are due at about this time, so that list pages are worth it; asked only where a list would have to

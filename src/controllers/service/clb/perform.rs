@@ -2,7 +2,7 @@
 
 use crate::alibaba::slb::{ListenerRequest, NewDomainExtension, Slb};
 use crate::alibaba::{Fault, FaultKind};
-use crate::controllers::service::execute::Write;
+use crate::controllers::service::product::Write;
 use crate::plan::clb::apply::CreationAnswer;
 use crate::plan::clb::observed::{AccessList, Observed};
 use crate::plan::clb::operation::{CreateInstance, Operation, ResourceKind};
