@@ -125,26 +125,14 @@ fn compare(path: &str, before: &Value, after: &Value, keys: &mut BTreeSet<String
         return;
     }
     let descends = path.is_empty() || !path.contains('.') || INNER.contains(&path);
-    let fields = |value: &Value| value.as_object().map(|fields| fields.keys().cloned().collect::<BTreeSet<_>>());
-    match (fields(before), fields(after)) {
-        (Some(one), Some(other)) if descends => {
-            for name in one.union(&other) {
+    match before.as_object() {
+        Some(fields) if descends => {
+            for name in fields.keys() {
                 let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 compare(&below, &before[name], &after[name], keys);
             }
         }
-        (Some(one), Some(other)) if path == "cloud.endpoints.overrides" => {
-            let differs = |name: &&String| before[name.as_str()] != after[name.as_str()];
-            keys.extend(one.union(&other).filter(differs).map(|name| format!("cloud.endpoints.{name}")));
-        }
-        _ => {
-            let name = match path {
-                "cloud.endpoints.vpc_network" => "cloud.endpoints.network",
-                "cloud.endpoints.plain_http" => "cloud.endpoints.scheme",
-                same => same,
-            };
-            keys.insert(name.to_owned());
-        }
+        _ => drop(keys.insert(path.to_owned())),
     }
 }
 

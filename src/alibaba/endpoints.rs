@@ -1,6 +1,7 @@
 //! Which host serves a product in a region.
 
-use crate::config::checked;
+use crate::config::checked::Endpoints;
+use crate::config::file::{Network, Scheme};
 
 /// A product of the vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,21 +54,27 @@ const EXCEPTIONS: &[(Product, &str, &str)] = &[
 
 /// Base URL of a product, with a slash at the end. `None` if the region cannot be part of a host name.
 #[must_use]
-pub fn url(endpoints: &checked::Endpoints, product: Product, region: &str) -> Option<String> {
-    let scheme = if endpoints.plain_http { "http" } else { "https" };
+pub fn url(endpoints: &Endpoints, product: Product, region: &str) -> Option<String> {
+    let scheme = if endpoints.scheme == Scheme::Http { "http" } else { "https" };
     Some(format!("{scheme}://{}/", host(endpoints, product, region)?))
 }
 
-fn host(endpoints: &checked::Endpoints, product: Product, region: &str) -> Option<String> {
+fn host(endpoints: &Endpoints, product: Product, region: &str) -> Option<String> {
     let name = product.as_str();
-    if let Some(host) = endpoints.overrides.get(name) {
+    let stated = match product {
+        Product::Ecs => &endpoints.ecs,
+        Product::Vpc => &endpoints.vpc,
+        Product::Slb => &endpoints.slb,
+        Product::Sts => &endpoints.sts,
+    };
+    if let Some(host) = stated {
         return Some(host.clone());
     }
     let valid = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
     if region.is_empty() || !region.chars().all(valid) {
         return None;
     }
-    if endpoints.vpc_network {
+    if endpoints.network == Network::Vpc {
         return Some(format!("{name}-vpc.{region}.aliyuncs.com"));
     }
     let exception = EXCEPTIONS.iter().find(|(of, at, _)| *of == product && *at == region);
@@ -76,18 +83,10 @@ fn host(endpoints: &checked::Endpoints, product: Product, region: &str) -> Optio
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
-    fn endpoints(vpc_network: bool) -> checked::Endpoints {
-        checked::Endpoints {
-            vpc_network,
-            plain_http: false,
-            overrides: BTreeMap::new(),
-            metadata: "http://100.100.100.200".into(),
-            metadata_v1_fallback: false,
-        }
+    fn endpoints(in_vpc: bool) -> Endpoints {
+        Endpoints { network: if in_vpc { Network::Vpc } else { Network::Public }, ..Endpoints::default() }
     }
 
     #[test]
@@ -105,16 +104,16 @@ mod tests {
             (true, Product::Ecs, "cn-hangzhou-finance", "https://ecs-vpc.cn-hangzhou-finance.aliyuncs.com/"),
             (true, Product::Vpc, "cn-shanghai", "https://vpc-vpc.cn-shanghai.aliyuncs.com/"),
         ];
-        for (vpc_network, product, region, expected) in cases {
-            assert_eq!(url(&endpoints(vpc_network), product, region).as_deref(), Some(expected));
+        for (in_vpc, product, region, expected) in cases {
+            assert_eq!(url(&endpoints(in_vpc), product, region).as_deref(), Some(expected));
         }
     }
 
     #[test]
     fn overrides_win_and_scheme_follows_the_configuration() {
         let mut endpoints = endpoints(true);
-        endpoints.plain_http = true;
-        endpoints.overrides.insert("slb".into(), "127.0.0.1:8080".into());
+        endpoints.scheme = Scheme::Http;
+        endpoints.slb = Some("127.0.0.1:8080".into());
         assert_eq!(url(&endpoints, Product::Slb, "").as_deref(), Some("http://127.0.0.1:8080/"));
         assert_eq!(url(&endpoints, Product::Ecs, "x").as_deref(), Some("http://ecs-vpc.x.aliyuncs.com/"));
     }

@@ -46,13 +46,8 @@ pub(super) fn run(arguments: &KubeletArgs) -> CommandResult {
 /// Asks the metadata service, and retries until the timeout of the arguments.
 async fn identity(arguments: &KubeletArgs) -> Result<Identity, KubeletError> {
     let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new()?);
-    let endpoints = Endpoints {
-        vpc_network: false,
-        plain_http: false,
-        overrides: [].into(),
-        metadata: arguments.metadata.trim_end_matches('/').to_owned(),
-        metadata_v1_fallback: true,
-    };
+    let metadata = arguments.metadata.trim_end_matches('/').to_owned();
+    let endpoints = Endpoints { metadata, metadata_v1_fallback: true, ..Endpoints::default() };
     let metadata = Metadata::new(transport, &endpoints);
     let limit = Duration::from_secs(arguments.timeout);
     let until = Instant::now() + limit;

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::catalog::ControllerName;
-pub use super::file::{Kubernetes, LeaderElection, Log, LogFormat, Node, ResourceLock};
+pub use super::file::{Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, ResourceLock};
 use super::secret::Secret;
 use crate::plan::service::settings::{ServiceOptions, VSwitchChoice};
 
@@ -114,21 +114,6 @@ pub struct AccessKey {
     pub secret: Secret,
     /// With temporary keys.
     pub token: Option<Secret>,
-}
-
-/// Hosts of the cloud's products.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Endpoints {
-    /// Whether the hosts inside a VPC are used, rather than the public ones.
-    pub vpc_network: bool,
-    /// Whether calls go over plain HTTP; only for simulators and gateways on trusted networks.
-    pub plain_http: bool,
-    /// By product (`ecs`, `vpc`, `slb`, `sts`): `host` or `host:port`.
-    pub overrides: BTreeMap<String, String>,
-    /// Base URL of the metadata service, without a slash at the end.
-    pub metadata: String,
-    /// Whether the metadata service may be read without a session token when it refuses to give one.
-    pub metadata_v1_fallback: bool,
 }
 
 /// Section `[server]`.

@@ -116,7 +116,7 @@ section! {
         /// `ALIBABA_CLOUD_OIDC_PROVIDER_ARN` and `ALIBABA_CLOUD_OIDC_TOKEN_FILE`; the RAM role of this instance.
         credentials: CredentialsSection;
         /// Which hosts are called.
-        endpoints: EndpointsSection;
+        endpoints: Endpoints;
     }
 }
 
@@ -170,7 +170,7 @@ impl std::fmt::Debug for CredentialsSection {
 section! {
     /// Section `[cloud.endpoints]`.
     #[derive(Debug)]
-    EndpointsSection {
+    Endpoints {
         /// Which of the cloud's hosts are called. `public` is needed outside of Alibaba Cloud's networks.
         network: Network = Network::Vpc;
         /// `http` is for simulators and for gateways on trusted networks; it applies to all products. The environment's

@@ -11,8 +11,8 @@ use super::checked::{Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, 
 use super::checker::Checker;
 use super::credentials;
 use super::file::{
-    CloudSection, EndpointsSection, FileConfig, InternetChargeType, Network, RouteSection, Scheme, ServerSection,
-    ServiceDefaultsSection, ServiceSection,
+    CloudSection, FileConfig, InternetChargeType, RouteSection, Scheme, ServerSection, ServiceDefaultsSection,
+    ServiceSection,
 };
 use super::fit::did_you_mean;
 use super::formats::{is_id, is_tag_key, is_zone};
@@ -101,7 +101,7 @@ fn cloud(c: &mut Checker<'_>, section: CloudSection) -> Cloud {
     Cloud {
         vswitches: vswitches(c, &section.vswitches),
         credentials: credentials::credentials(c, section.credentials),
-        endpoints: endpoints(c, &section.endpoints),
+        endpoints: endpoints(c, section.endpoints),
         region: section.region,
         vpc_id: section.vpc_id,
         zone_id: section.zone_id,
@@ -166,22 +166,14 @@ fn vswitches(c: &mut Checker<'_>, written: &[String]) -> Vec<VSwitchChoice> {
     choices
 }
 
-fn endpoints(c: &mut Checker<'_>, file: &EndpointsSection) -> Endpoints {
-    let plain_http = file.scheme == Scheme::Http;
-    let mut overrides = BTreeMap::new();
-    let products = [("ecs", &file.ecs), ("vpc", &file.vpc), ("slb", &file.slb), ("sts", &file.sts)];
-    for (product, written) in products {
-        if let Some(text) = written.as_deref() {
-            overrides.insert(product.to_owned(), endpoint(c, product, text, plain_http));
-        }
+fn endpoints(c: &mut Checker<'_>, mut section: Endpoints) -> Endpoints {
+    let plain_http = section.scheme == Scheme::Http;
+    let Endpoints { ecs, vpc, slb, sts, .. } = &mut section;
+    for (product, host) in [("ecs", ecs), ("vpc", vpc), ("slb", slb), ("sts", sts)] {
+        *host = host.take().map(|text| endpoint(c, product, &text, plain_http));
     }
-    Endpoints {
-        vpc_network: file.network == Network::Vpc,
-        plain_http,
-        overrides,
-        metadata: base_url(c, "cloud.endpoints.metadata", &file.metadata),
-        metadata_v1_fallback: file.metadata_v1_fallback,
-    }
+    section.metadata = base_url(c, "cloud.endpoints.metadata", &section.metadata);
+    section
 }
 
 /// The host and port. A scheme may be written, because the official controller takes URLs too, but must agree.

@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::catalog::Catalog;
+use super::check::Referenced;
 use super::load::{Attempt, Loaded, Origin, attempt};
 use super::report::ConfigReport;
 
@@ -128,10 +129,8 @@ impl Look {
             if cause == Cause::Changed || self.folders.as_ref().is_some_and(Folders::being_written) {
                 self.settle(&mut changes).await;
             }
-            let Some((result, hash)) = self.read_twice().await else {
-                return;
-            };
-            if let Some(outcome) = self.judge(result, hash, cause)
+            let Some(attempt) = self.read_twice().await else { return };
+            if let Some(outcome) = self.judge(attempt, cause)
                 && out.send(outcome).await.is_err()
             {
                 return;
@@ -160,9 +159,9 @@ impl Look {
     }
 
     /// Reads the files; what is newly wrong is read again after a while.
-    async fn read_twice(&mut self) -> Option<(Result<Loaded, ConfigReport>, Option<String>)> {
+    async fn read_twice(&mut self) -> Option<Attempt> {
         let first = self.read().await?;
-        match &first.0 {
+        match &first.outcome {
             Err(report) if self.rejected.as_ref() != Some(report) => {
                 sleep(self.pace.quiet).await;
                 self.read().await
@@ -172,29 +171,29 @@ impl Look {
     }
 
     /// `None` if the program is about to end.
-    async fn read(&mut self) -> Option<(Result<Loaded, ConfigReport>, Option<String>)> {
+    async fn read(&mut self) -> Option<Attempt> {
         let (origin, catalog) = (self.origin.clone(), self.catalog);
         let mut folders = self.folders.take()?;
         let reading = tokio::task::spawn_blocking(move || {
             // Once before reading, so that no change after it is missed, and once after, for files newly named.
             folders.cover(std::slice::from_ref(&origin.path));
-            let Attempt { outcome, hash, referenced } = attempt(&origin, catalog);
-            let files = [vec![origin.path.clone()], referenced.keys, referenced.others].concat();
-            folders.cover_only(&files);
-            ((outcome, hash), folders)
+            let attempt = attempt(&origin, catalog);
+            let Referenced { keys, others } = &attempt.referenced;
+            folders.cover_only(&[std::slice::from_ref(&origin.path), keys, others].concat());
+            (attempt, folders)
         });
         match reading.await {
-            Ok((outcome, folders)) => {
+            Ok((attempt, folders)) => {
                 self.folders = Some(folders);
-                Some(outcome)
+                Some(attempt)
             }
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => None,
         }
     }
 
-    fn judge(&mut self, result: Result<Loaded, ConfigReport>, hash: Option<String>, cause: Cause) -> Option<Reload> {
-        match result {
+    fn judge(&mut self, attempt: Attempt, cause: Cause) -> Option<Reload> {
+        match attempt.outcome {
             Ok(loaded) if loaded == self.current => {
                 let taken_back = self.rejected.take().is_some();
                 (taken_back || cause == Cause::Asked).then_some(Reload::Unchanged)
@@ -206,7 +205,7 @@ impl Look {
             }
             Err(report) => {
                 let known = self.rejected.replace(report.clone()).as_ref() == Some(&report);
-                (!known || cause == Cause::Asked).then_some(Reload::Rejected { report, hash })
+                (!known || cause == Cause::Asked).then_some(Reload::Rejected { report, hash: attempt.hash })
             }
         }
     }
@@ -234,25 +233,25 @@ impl Files {
     fn notice(&mut self, event: &Event) -> bool {
         let ours = event.paths.is_empty() || event.paths.iter().any(|path| self.names.contains(path));
         match event.kind {
-            EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
-                self.open.retain(|path| !event.paths.contains(path));
-                ours
+            EventKind::Modify(ModifyKind::Data(_)) => {
+                self.open.extend(event.paths.iter().filter(|path| self.names.contains(*path)).cloned());
             }
-            // Reading is an event too, and we read; that must not be a reason to read again.
-            EventKind::Access(_) => false,
             // Other files of the folder, such as logs, are written all the time.
-            EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Metadata(_)) => {
-                if matches!(event.kind, EventKind::Modify(ModifyKind::Data(_))) {
-                    self.open.extend(event.paths.iter().filter(|path| self.names.contains(*path)).cloned());
-                }
-                ours
-            }
+            EventKind::Modify(ModifyKind::Metadata(_)) => {}
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => self.close(event),
+            // Reading is an event too, and we read; that must not be a reason to read again.
+            EventKind::Access(_) => return false,
             // Names come and go: links to our files may be among them.
             _ => {
-                self.open.retain(|path| !event.paths.contains(path));
-                true
+                self.close(event);
+                return true;
             }
         }
+        ours
+    }
+
+    fn close(&mut self, event: &Event) {
+        self.open.retain(|path| !event.paths.contains(path));
     }
 }
 

@@ -176,7 +176,7 @@ async fn a_new_configuration_holds_for_all_clones_from_the_next_call_on() {
     changed.region = Some("eu-central-1".into());
     changed.cluster_id = "c2".into();
     changed.timeout = Duration::from_secs(3);
-    changed.endpoints.vpc_network = false;
+    changed.endpoints.network = crate::config::file::Network::Public;
     changed.credentials =
         crate::config::checked::Credentials::AccessKey(crate::alibaba::tests::script::access_key("other"));
     clone.slb.set_name(&permit(), "lb-1", "n").await.unwrap();

@@ -7,6 +7,7 @@ use expect_test::expect;
 
 use super::super::*;
 use super::*;
+use crate::config::file::{Network, Scheme};
 use crate::config::secret::Secret;
 use crate::plan::service::settings::VSwitchChoice;
 
@@ -19,7 +20,7 @@ fn defaults_are_the_ones_that_clusters_of_the_official_controller_expect() {
     assert_eq!(seconds, [15, 10, 2]);
     assert_eq!((config.server.address.to_string().as_str(), config.server.port), ("127.0.0.1", 10258));
     assert_eq!(config.service.defaults.instance_charge_type, "PayByCLCU");
-    assert!(config.service.defaults.delete_protection && config.cloud.endpoints.vpc_network);
+    assert!(config.service.defaults.delete_protection && config.cloud.endpoints.network == Network::Vpc);
 }
 
 #[test]
@@ -100,9 +101,9 @@ bandwidth = 5
     assert_eq!(config.cloud.vswitches, [choice(None, "vsw-1"), choice(Some("cn-hangzhou-i"), "vsw-2")]);
     assert_eq!(config.kubernetes.kubeconfig.as_deref(), Some(Path::new("/etc/ccm/kube.conf")));
     let endpoints = &config.cloud.endpoints;
-    assert_eq!((endpoints.vpc_network, endpoints.plain_http), (false, true));
-    assert_eq!(endpoints.overrides["ecs"], "127.0.0.1:8080");
-    assert_eq!(endpoints.overrides["vpc"], "vpc.example");
+    assert_eq!((endpoints.network, endpoints.scheme), (Network::Public, Scheme::Http));
+    assert_eq!(endpoints.ecs.as_deref(), Some("127.0.0.1:8080"));
+    assert_eq!(endpoints.vpc.as_deref(), Some("vpc.example"));
     assert_eq!(endpoints.metadata, "http://127.0.0.1:81");
     assert_eq!(config.service.drift_check, None);
     assert_eq!(config.service.defaults.internet_charge_type.as_deref(), Some("paybybandwidth"));
@@ -118,11 +119,9 @@ fn names_of_the_official_controller_work_in_the_environment() {
         ("METADATA_ENDPOINT", "http://sim:3"),
     ];
     let endpoints = good(&with_environment(&right(""), &environment)).cloud.endpoints;
-    assert!(endpoints.plain_http);
-    assert_eq!(
-        endpoints.overrides,
-        BTreeMap::from([("ecs", "sim:1"), ("slb", "sim:2")].map(|(k, v)| (k.to_owned(), v.to_owned())))
-    );
+    assert_eq!(endpoints.scheme, Scheme::Http);
+    let hosts = [&endpoints.ecs, &endpoints.slb, &endpoints.vpc, &endpoints.sts].map(Option::as_deref);
+    assert_eq!(hosts, [Some("sim:1"), Some("sim:2"), None, None]);
     assert_eq!(endpoints.metadata, "http://sim:3");
 }
 
