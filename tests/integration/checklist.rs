@@ -78,7 +78,7 @@ const CHECKS: &[(&str, &[&str])] = &[
     ),
     (
         "14: labels decide nothing, the specification does",
-        &["golden case label-only-change", "controllers::service::change::tests::only_what_the_user_changed_counts"],
+        &["golden case label-only-change", "controllers::service::state::tests::only_what_the_user_changed_counts"],
     ),
     (
         "15: a pod without interface: nothing is removed, and its condition says so",

@@ -248,7 +248,7 @@ async fn a_hundred_toggles_of_routes_over_five_hundred_nodes_end_right() {
     world.testbed.cluster.patch_status("Node", "", "n1", &json!({ "conditions": [lost] })).unwrap();
     world.until("off", |_| condition(&world.node("n1")) == ("False".to_owned(), "RoutesDisabled".to_owned())).await;
     assert_eq!(routes(&world.testbed), NODES);
-    assert_eq!(reported(&ccm, "stopped job=node"), 0, "the other controller does not notice");
+    assert_eq!(reported(&ccm, "stopped job=\"node\""), 0, "the other controller does not notice");
     assert!(ccm.stop().await.success());
 }
 

@@ -106,8 +106,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Arrows that close a circle inside of a folder and still have to go, as `from -> to`. Nothing may be added here.
-const CIRCLES_TO_OPEN: &[&str] = &[
-];
+const CIRCLES_TO_OPEN: &[&str] = &[];
 
 fn within(module: &str, prefix: &str) -> bool {
     module.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
