@@ -124,46 +124,26 @@ impl<'a> Layers<'a> {
         let file = Layer { metadata: Metadata::named(FILE), dict: read_table(document.get_ref()) };
         let environment = read_environment(&source.environment);
         let (arguments, unreadable_arguments) = read_arguments(&source.overrides);
-        let mut this = Self {
-            merged: Figment::new(),
-            root: Value::from(Dict::new()),
-            syntax_errors: errors.iter().map(|e| (e.message().to_owned(), e.span().unwrap_or_default())).collect(),
-            unreadable_arguments,
-            secrets: Vec::new(),
-            secret_spans: secret_spans(document.get_ref()),
-            document,
-        };
+        let (mut merged, mut secrets) = (Figment::new(), Vec::new());
         for layer in [file].into_iter().chain(environment).chain(arguments) {
-            this.add(layer, Figment::merge);
+            note_secrets(&layer.dict, &mut secrets);
+            merged = merged.merge(layer);
         }
-        this.root = this.merged.find_value("").unwrap_or(this.root);
-        for layer in this.credentials(&source.environment) {
-            this.add(layer, Figment::join);
+        for layer in read_credentials(&source.environment, &merged) {
+            note_secrets(&layer.dict, &mut secrets);
+            merged = merged.join(layer);
         }
         let defaults = FileConfig { controllers: catalog.default_controllers(), ..FileConfig::default() };
-        this.merged = this.merged.join(Serialized::defaults(defaults));
-        this.root = this.merged.find_value("").unwrap_or(this.root);
-        this
-    }
-
-    /// Adds a layer that is stronger (`Figment::merge`) or weaker (`Figment::join`) than those before.
-    fn add(&mut self, layer: Layer, combine: fn(Figment, Layer) -> Figment) {
-        note_secrets(&layer.dict, &mut self.secrets);
-        self.merged = combine(std::mem::take(&mut self.merged), layer);
-    }
-
-    /// The environment's usual credentials, if nothing else states credentials of another kind.
-    fn credentials(&self, environment: &BTreeMap<String, String>) -> Vec<Layer> {
-        let path = |key: &str| ["cloud", "credentials", key].map(str::to_owned);
-        if DECISIVE_CREDENTIALS.iter().any(|key| self.find(&path(key)).is_some()) {
-            return Vec::new();
+        let merged = merged.join(Serialized::defaults(defaults));
+        Self {
+            root: merged.find_value("").unwrap_or_else(|_| Dict::new().into()),
+            merged,
+            syntax_errors: errors.iter().map(|e| (e.message().to_owned(), e.span().unwrap_or_default())).collect(),
+            unreadable_arguments,
+            secrets,
+            secret_spans: secret_spans(document.get_ref()),
+            document,
         }
-        let set = |name: &str| environment.get(name).filter(|value| !value.is_empty());
-        let complete = |way: &&&[(&str, &str)]| {
-            way.iter().all(|(name, key)| OPTIONAL_CREDENTIALS.contains(key) || set(name).is_some())
-        };
-        let used = CREDENTIAL_VARIABLES.iter().find(complete).copied().unwrap_or_default();
-        used.iter().filter_map(|(name, key)| Some(Layer::of_key(VARIABLE, name, &path(key), set(name)?))).collect()
     }
 
     fn find(&self, path: &[String]) -> Option<&Value> {
@@ -239,6 +219,24 @@ fn read_environment(environment: &BTreeMap<String, String>) -> Vec<Layer> {
         Some(Layer::of_key(VARIABLE, name, &path, value))
     });
     known.chain(prefixed).collect()
+}
+
+/// The environment's usual credentials, if nothing else states credentials of another kind.
+fn read_credentials(environment: &BTreeMap<String, String>, stronger: &Figment) -> Vec<Layer> {
+    let stated = stronger.find_value("cloud.credentials").ok();
+    if stated.is_some_and(|stated| DECISIVE_CREDENTIALS.iter().any(|key| stated.find_ref(key).is_some())) {
+        return Vec::new();
+    }
+    let set = |name: &str| environment.get(name).filter(|value| !value.is_empty());
+    let complete = |way: &&&[(&str, &str)]| {
+        way.iter().all(|(name, key)| OPTIONAL_CREDENTIALS.contains(key) || set(name).is_some())
+    };
+    let used = CREDENTIAL_VARIABLES.iter().find(complete).copied().unwrap_or_default();
+    let layer = |(name, key): &(&str, &str)| {
+        let path = ["cloud", "credentials", *key].map(str::to_owned);
+        Some(Layer::of_key(VARIABLE, name, &path, set(name)?))
+    };
+    used.iter().filter_map(layer).collect()
 }
 
 /// The arguments, and the numbers of those that are not `key=value`.
