@@ -57,6 +57,11 @@ pub(crate) fn client_by(transport: Arc<dyn Transport>) -> CloudClient {
     CloudClient::new(transport, &config, REGION)
 }
 
+/// A client of this cloud with the access key that it knows.
+pub(crate) fn client_of(simulated: &sim::cloud::Cloud) -> CloudClient {
+    client_by(Arc::new(InProcess(simulated.clone())))
+}
+
 fn client(simulated: &sim::cloud::Cloud, credentials: Credentials) -> CloudClient {
     let config = crate::config::checked::Cloud { credentials, ..config() };
     CloudClient::new(Arc::new(InProcess(simulated.clone())), &config, REGION)

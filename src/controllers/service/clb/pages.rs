@@ -46,8 +46,17 @@ impl<T> Default for List<T> {
 }
 
 impl<T> List<T> {
+    /// Whether the list can still answer; one that is used up cannot.
     fn is_recent(&self) -> bool {
         self.began.is_some_and(|began| began.elapsed() < RECENT)
+    }
+
+    fn take(&mut self, id: &str) -> Option<T> {
+        let taken = self.unused.remove(id);
+        if taken.is_some() && self.unused.is_empty() {
+            *self = Self { pages: self.pages, ..Self::default() };
+        }
+        taken
     }
 }
 
@@ -82,7 +91,7 @@ impl Pages {
             let unused = found.into_iter().map(|instance| (instance.id.clone(), instance)).collect();
             *list = List { began, pages, unused };
         }
-        list.unused.remove(id)
+        list.take(id)
     }
 
     /// All listeners of a load balancer, as a list of all listeners shows them or else as they are read by themselves.
@@ -106,6 +115,6 @@ impl Pages {
             let found = if pages == 0 { None } else { self.slb.list_listeners(pages).await.ok().flatten() };
             *list = List { began, pages, unused: found.unwrap_or_default() };
         }
-        list.unused.remove(id)
+        list.take(id)
     }
 }
