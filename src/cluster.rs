@@ -283,4 +283,4 @@ fn minor(version: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

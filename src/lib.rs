@@ -13,6 +13,7 @@
 //!    and [`plan::clb`] turn it, and what the cloud shows, into operations.
 //! 2. [`controllers`]: the loops. [`controllers::registry`] has one row per controller: start there to add one.
 //!    [`controllers::batch`] reconciles sets (nodes, routes), [`controllers::workqueue`] single objects (Services).
+//!    [`controllers::service`] is the engine that all load balancer products share.
 //! 3. [`fence`]: which process may write, and until when.
 //! 4. [`alibaba`] and [`cluster`]: the clients of the two worlds.
 //! 5. [`config`] and [`reload`]: what the user may configure, and what a change of it does.

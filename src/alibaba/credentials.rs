@@ -163,7 +163,7 @@ impl CredentialProvider {
     pub(super) fn state(&self) -> CredentialState {
         let state = self.state.lock();
         let failure = state.failed.as_ref().map(|(_, error)| error.to_string());
-        // Keys that ended while nobody needed them are no failure: the next call gets new ones.
+        // Keys that ended while they were not needed are no failure: the next call gets new ones.
         let usable =
             state.refusal.is_none() && (failure.is_none() || state.cached.as_ref().is_some_and(CachedKey::valid));
         CredentialState { usable, last_error: state.refusal.clone().or(failure) }

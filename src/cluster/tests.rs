@@ -12,6 +12,16 @@ use crate::plan::inputs::ServiceType;
 
 const LONG: Duration = Duration::from_secs(20);
 
+/// A client of the simulated API server, without a network in between.
+pub(crate) fn simulated(server: &sim::cluster::Cluster, config: &crate::config::checked::Kubernetes) -> Cluster {
+    let server = server.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let server = server.clone();
+        async move { server.handle(request).await }
+    });
+    Cluster::with_client(kube::Client::new(service, "default"), config)
+}
+
 /// A server, and a connection to it by a kubeconfig.
 async fn connected(version: Version) -> (Server, Cluster, tempfile::TempDir) {
     let server = Server::new(version);

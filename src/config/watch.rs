@@ -351,7 +351,7 @@ mod tests {
         WatchPace { poll: NEVER, ..WatchPace::default() }
     }
 
-    /// A configuration on disk whose changes are told by the test.
+    /// A configuration on disk whose changes the test announces.
     fn world(pace: WatchPace, prepare: impl FnOnce(&Path)) -> World {
         let dir = tempfile::tempdir().unwrap();
         prepare(dir.path());

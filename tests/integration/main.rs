@@ -24,6 +24,7 @@ mod harness;
 mod http_server;
 mod in_process;
 mod invariants;
+mod isolation;
 mod kubernetes_versions;
 mod leader_election;
 mod leader_failover;

@@ -1,6 +1,6 @@
 //! Whether the account behind the credentials is the one that runs the cluster.
 //!
-//! In another account a Service's load balancer does not exist, which looks as if somebody had deleted it. An account
+//! In another account a Service's load balancer does not exist, which looks as if it had been deleted. An account
 //! proves itself by showing at least one instance of the cluster's nodes. Without that, no load balancer is made, and no
 //! Service that had one is released.
 
@@ -59,7 +59,7 @@ impl AccountCheck {
             .map(|why| format!("no load balancer is made: {why}. {}", way_out(&account))))
     }
 
-    /// Why a Service whose load balancer is not there may not be let go now; `None` if it may.
+    /// Why a Service whose load balancer is not there may not be released now; `None` if it may.
     ///
     /// # Errors
     /// The cloud did not answer.

@@ -1,7 +1,7 @@
 //! Reconciles one Service of any load balancer product.
 //!
 //! [`Engine::reconcile`] reads as the table of contents: what is wanted (reads), the plan (reads), its execution (writes to the
-//! cloud), what is written back to the Service, what its user is told.
+//! cloud), what is written back to the Service, events.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -277,14 +277,15 @@ impl<P: Product> Engine<P> {
         let Some(id) = P::load_balancer(observed) else { return Ok(()) };
         let asked = case.state.unanswered;
         let is_look_due = asked || prepared.sighting.is_thorough || service.ingress.is_empty();
+        // The label does not depend on the elastic address.
+        let mut changed = self.writer.set_label(service, id).await?;
         let elastic = match facts.publishes_elastic && is_look_due {
-            true => Some(self.preparer.product.elastic_addresses(id).await?),
+            true => Some(self.preparer.product.elastic_addresses(id).await.map_err(ReconcileError::ElasticUnknown)?),
             false => None,
         };
         if elastic.as_ref().is_some_and(Vec::is_empty) {
             self.reporter.no_elastic_address(service, id);
         }
-        let mut changed = self.writer.set_label(service, id).await?;
         if !facts.publishes_elastic || elastic.is_some() {
             let elastic = elastic.unwrap_or_default();
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &elastic);

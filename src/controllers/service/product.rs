@@ -2,7 +2,7 @@
 //!
 //! A product says what a Service asks for, what the cloud has, and which steps lie between; and it carries out one step.
 //! Everything else is the engine's: when a Service is reconciled, what is remembered, in which order steps run, what a refusal
-//! means for the rest, what is written back, and what users are told.
+//! means for the rest, what is written back, and which events users get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;

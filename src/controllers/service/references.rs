@@ -158,7 +158,7 @@ impl Resolver {
         Ok(gated)
     }
 
-    /// Adds pods that were ready and have lost their interface: they are told so, too.
+    /// Adds pods that were ready and have lost their interface: their gate says so, too.
     pub(super) async fn add_lost_pods(
         &self,
         service: &ServiceView,

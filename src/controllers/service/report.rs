@@ -1,4 +1,4 @@
-//! Why a Service is out of sync, how soon it is retried, and what its user is told.
+//! Why a Service is out of sync, how soon it is retried, and the events about it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -33,6 +33,12 @@ pub(super) enum ReconcileError {
     /// A read from the cloud failed.
     #[error(transparent)]
     Cloud(#[from] Fault),
+    /// The elastic address that is to be published is not known.
+    #[error(
+        "the elastic address of the load balancer could not be looked up; a published address stays, and a new Service gets its \
+         address as soon as a retry finds it: {0}"
+    )]
+    ElasticUnknown(Fault),
     /// The API server refused.
     #[error("the Service could not be written: {0}")]
     Kubernetes(#[from] WriteFault),
@@ -89,15 +95,15 @@ pub(super) enum ReconcileError {
 
 /// What is said when the API server shows no node.
 pub(super) const NO_NODES: &str = "The API server shows no node at all, so no backend is removed: they may still serve. A cluster \
-                        without nodes serves nobody: to let them go on purpose, delete the Service, or let a node join";
+                        without nodes serves no traffic: to remove them on purpose, delete the Service, or let a node join";
 
 /// What is said when the API server shows no endpoints of any Service, not even its own.
 pub(super) const NO_ENDPOINTS: &str = "The API server shows no endpoints of any Service, not even of its own, so no backend is \
-                        removed: they may still serve. To let them go on purpose, delete the Service";
+                        removed: they may still serve. To remove them on purpose, delete the Service";
 
 /// What is said when every node is unready at once.
-pub(super) const BLACKOUT: &str = "Not one of the nodes that may serve is ready, so no backend is removed: they may still serve. To let \
-                        them go on purpose, label the nodes node.kubernetes.io/exclude-from-external-load-balancers, or \
+pub(super) const BLACKOUT: &str = "Not one of the nodes that may serve is ready, so no backend is removed: they may still serve. To remove \
+                        them on purpose, label the nodes node.kubernetes.io/exclude-from-external-load-balancers, or \
                         delete them";
 
 fn known(id: &str) -> String {
@@ -121,7 +127,7 @@ impl ReconcileError {
             Self::Doubt(_) => {
                 ReconcileResult::Failed(Backoff { first: Duration::from_secs(5), longest: Duration::from_secs(20) })
             }
-            Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) => pause(fault),
+            Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) | Self::ElasticUnknown(fault) => pause(fault),
             Self::Find(_) => ReconcileResult::Failed(Backoff::LONG),
             Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading)
             | Self::Gates(WriteFault::Unavailable(_) | WriteFault::NotLeading) => {

@@ -122,7 +122,7 @@ fn first_provider_id<'a>(fresh: &NodeView, id: &'a str) -> Result<Option<&'a str
     }
 }
 
-/// Somebody has said since which instance a node is.
+/// The providerID was set by another client in the meantime.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("spec.providerID is {given} by now")]
 pub struct OtherInstance {

@@ -1,4 +1,4 @@
-//! How entries that this program makes are told from all others.
+//! How entries that this program makes differ from all others.
 //!
 //! The description is the proof; the name is for people. The official controller writes neither.
 
@@ -17,7 +17,7 @@ pub fn name(cluster_id: &str, node: &str) -> String {
 }
 
 /// The description of an entry: the mark of this cluster, and the node it was created for. A name that does not fit is cut
-/// and followed by a hash of the whole, so that names with the same beginning are told apart.
+/// and followed by a hash of the whole, so that names with the same beginning differ.
 #[must_use]
 pub fn description(cluster_id: &str, node: &str) -> String {
     let whole = format!("{}{node}", prefix(cluster_id));

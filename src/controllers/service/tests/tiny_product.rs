@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sim::cluster::Version;
@@ -16,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alibaba::Fault;
 use crate::alibaba::tests::simulated::client_of;
-use crate::cluster::Cluster;
+use crate::cluster::tests::simulated;
 use crate::config::{Origin, load};
 use crate::controllers::service::creations::Inventory;
 use crate::controllers::service::product::{Facts, FindError, Found, Owned, Product, Search, Write};
@@ -226,22 +225,13 @@ impl Product for Tiny {
     }
 }
 
-fn kubernetes(cluster: &sim::cluster::Cluster) -> kube::Client {
-    let cluster = cluster.clone();
-    let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-        let cluster = cluster.clone();
-        async move { cluster.handle(request).await }
-    });
-    kube::Client::new(service, "default")
-}
-
 /// Runs the engine with the tiny product beside a simulated API server.
 fn start(testbed: &Testbed, product: &Tiny) -> (CancellationToken, tokio::task::JoinHandle<()>) {
     let folder = tempfile::tempdir().unwrap();
     let path = testbed.write_config(folder.path(), &["service"], "").unwrap();
     let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
     let config = load(&origin, &registry::CATALOG).unwrap().config;
-    let cluster = Cluster::with_client(kubernetes(&testbed.cluster), &config.kubernetes);
+    let cluster = simulated(&testbed.cluster, &config.kubernetes);
     let (keeper, fence) = fence();
     keeper.lead_unbounded();
     let (sender, config) = watch::channel(Arc::new(config));

@@ -1,0 +1,95 @@
+//! One thing's trouble stays its own: a wrong annotation, or one cloud action that fails, stops nothing that does not need it.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::json;
+use sim::cloud::Fault;
+use sim::cluster::Endpoint;
+use sim::testbed::{Testbed, instance};
+
+use crate::harness::{ALL, HASTE, World, address, is_ready};
+
+const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
+
+/// Two nodes, and Services of which only nodes with endpoints are backends.
+async fn world_with(services: &[(&str, &[(&str, &str)])]) -> World {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.join(1);
+    world.testbed.join(2);
+    for (name, annotations) in services {
+        let whole: Vec<(String, &str)> =
+            annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), *value)).collect();
+        let whole: Vec<(&str, &str)> = whole.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+        world.testbed.expose(name, &[80], &["node-1"], &whole);
+        let local = json!({"spec": {"externalTrafficPolicy": "Local"}});
+        world.testbed.cluster.patch("Service", "default", name, &local).unwrap();
+    }
+    world
+}
+
+async fn until_served(world: &World, service: &str) {
+    let what = format!("Service {service} has an address");
+    world.until(&what, |_| address(&world.service(service)).is_some() && is_ready(&world.node("node-2"))).await;
+}
+
+fn move_endpoints(world: &World, service: &str, node: u8) {
+    let at = IpAddr::V4(Ipv4Addr::new(10, 98, node, 10));
+    let endpoint = Endpoint::ready(at, &format!("node-{node}"));
+    world.testbed.cluster.set_endpoints("default", service, &[endpoint]).unwrap();
+}
+
+/// Whether every server group has exactly this node as backend.
+fn all_lead_to(testbed: &Testbed, node: u8) -> bool {
+    testbed.cloud.look(|account| {
+        account.load_balancers.values().flat_map(|lb| lb.groups.values()).all(|group| {
+            let servers: Vec<_> = group.backends.iter().map(|backend| backend.server_id.as_str()).collect();
+            servers == [instance(node)]
+        })
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backends_follow_the_endpoints_while_an_annotation_is_wrong() {
+    let world = world_with(&[("web", &[])]).await;
+    let ccm = world.start();
+    until_served(&world, "web").await;
+    let wrong = json!({"metadata": {"annotations": {format!("{PREFIX}scheduler"): "nonsense"}}});
+    world.testbed.cluster.patch("Service", "default", "web", &wrong).unwrap();
+    let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+    assert!(told.contains("scheduler") && told.contains("nonsense"), "{told}");
+    move_endpoints(&world, "web", 2);
+    world.until("the backends have followed", |testbed| all_lead_to(testbed, 2)).await;
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_list_of_access_control_lists_services_follow_their_endpoints_and_can_be_deleted() {
+    let world = world_with(&[("web", &[]), ("gone", &[])]).await;
+    world.testbed.cloud.faults().always("DescribeAccessControlLists", Fault::Unavailable);
+    let ccm = world.start();
+    until_served(&world, "web").await;
+    until_served(&world, "gone").await;
+    world.testbed.cluster.delete("Service", "default", "gone").unwrap();
+    world.until("the other Service is gone", |_| world.service("gone").is_null()).await;
+    move_endpoints(&world, "web", 2);
+    world.until("the backends have followed", |testbed| all_lead_to(testbed, 2)).await;
+    assert_eq!(world.testbed.cloud.look(|account| account.load_balancers.len()), 1);
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_elastic_address_that_cannot_be_looked_up_holds_up_neither_the_label_nor_the_backends() {
+    let world = world_with(&[("web", &[("external-ip-type", "eip"), ("address-type", "intranet")])]).await;
+    world.testbed.cloud.faults().always("DescribeEipAddresses", Fault::Unavailable);
+    let ccm = world.start();
+    let label = "service.k8s.alibaba/loadbalancer-id";
+    world.until("the label is there", |_| world.service("web")["metadata"]["labels"][label].is_string()).await;
+    let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+    assert!(told.contains("as soon as a retry finds it"), "{told}");
+    move_endpoints(&world, "web", 2);
+    world.until("the backends have followed", |testbed| all_lead_to(testbed, 2)).await;
+    world.testbed.cloud.faults().clear();
+    world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
+    assert!(ccm.stop().await.success());
+}
