@@ -1,5 +1,7 @@
 //! Server groups (`VServerGroup`) and their backends.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::{GroupSummary, Slb};
@@ -10,7 +12,7 @@ use crate::alibaba::actions::{
 use crate::alibaba::answer::{Fields, Mismatch};
 use crate::alibaba::fault::Fault;
 use crate::fence::Permit;
-use crate::plan::service::model::{Backend, BackendKey, BackendKind};
+use crate::plan::service::model::{Backend, BackendKey, BackendKind, ObservedGroup};
 
 impl Slb {
     /// All server groups of an instance.
@@ -32,6 +34,16 @@ impl Slb {
         let backends = |group: Fields<'_>| group.list("BackendServers", backend);
         let backends = self.0.read(DESCRIBE_GROUP).one("VServerGroupId", group_id, backends).await?;
         Ok(backends.into_iter().flatten().collect())
+    }
+
+    /// A server group with its backends, as [`Self::describe_backends`] gives them.
+    ///
+    /// # Errors
+    /// As any call; [`FaultKind::Gone`](crate::alibaba::FaultKind::Gone) if there is no such group.
+    pub async fn describe_group(&self, group_id: &str) -> Result<ObservedGroup, Fault> {
+        let group = |group: Fields<'_>| Ok((group.text("VServerGroupName")?, group.list("BackendServers", backend)?));
+        let (name, backends) = self.0.read(DESCRIBE_GROUP).one("VServerGroupId", group_id, group).await?;
+        Ok(ObservedGroup { name, backends: Some(Arc::new(backends.into_iter().flatten().collect())) })
     }
 
     /// Creates a server group with backends; gives its id.

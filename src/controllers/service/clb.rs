@@ -302,6 +302,9 @@ impl Product for Clb {
             shows_all_made = self.list_groups(observed, &search.made).await?;
         }
         self.read_needs(goal, observed, search.due).await?;
+        if !is_whole_removed {
+            shows_all_made &= self.read_named_by_listeners(goal, observed).await?;
+        }
         if let Goal::Remove(removal) = goal {
             let name = removal.owner.access_list_name();
             if self.access_lists.may_exist(&name, removal.has_ranges).await {
@@ -422,29 +425,45 @@ impl Clb {
         Found::Unmarked { id, observed: Observed { instance: Some(instance), ..Observed::default() } }
     }
 
-    /// Lists the server groups anew, without their backends. Those that were `made` a short while ago and are not listed are
-    /// asked for one by one; true if there was none.
+    /// Lists the server groups anew, without their backends. Those that were known before, or `made` a short while ago, and are
+    /// not listed are asked for one by one: a list can be stale. True if none of them is there.
     async fn list_groups(&self, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
         let Some(instance) = &observed.instance else { return Ok(true) };
         let groups = self.slb.describe_groups(&instance.id).await?;
-        observed.groups =
+        let listed =
             groups.into_iter().map(|group| (group.id, ObservedGroup { name: group.name, backends: None })).collect();
-        let mut shows_all_made = true;
-        for group in made.groups.iter().filter(|group| group.load_balancer == instance.id) {
-            if observed.groups.contains_key(&group.id) {
+        let known = std::mem::replace(&mut observed.groups, listed);
+        let made = made.groups.iter().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
+        let expected: BTreeSet<String> = known.into_keys().chain(made).collect();
+        self.read_unlisted(observed, expected).await
+    }
+
+    /// A server group that a listener of ours names exists, whatever the list shows. True if all of them were listed.
+    async fn read_named_by_listeners(&self, goal: &Goal, observed: &mut Observed) -> Result<bool, Fault> {
+        let owner = goal.owner();
+        let listeners = observed.listeners.iter().flatten().map(|(_, listener)| listener);
+        let ours = listeners.filter(|listener| owner.owns_listener(&listener.description));
+        let named = ours.map(|listener| listener.group_id.clone()).filter(|id| !id.is_empty()).collect();
+        self.read_unlisted(observed, named).await
+    }
+
+    async fn read_unlisted(&self, observed: &mut Observed, expected: BTreeSet<String>) -> Result<bool, Fault> {
+        let mut all_listed = true;
+        for id in expected {
+            if observed.groups.contains_key(&id) {
                 continue;
             }
-            match self.slb.describe_backends(&group.id).await {
-                Ok(backends) => {
-                    let shown = ObservedGroup { name: group.name.clone(), backends: Some(Arc::new(backends)) };
-                    observed.groups.insert(group.id.clone(), shown);
-                    shows_all_made = false;
+            match self.slb.describe_group(&id).await {
+                Ok(group) => {
+                    warn!(group = id, name = group.name, "a server group exists, but is not in the list");
+                    observed.groups.insert(id, group);
+                    all_listed = false;
                 }
                 Err(fault) if fault.kind == FaultKind::Gone => {}
                 Err(fault) => return Err(fault),
             }
         }
-        Ok(shows_all_made)
+        Ok(all_listed)
     }
 
     /// Reads what the goal finds missing; what is read can show that more is needed.
