@@ -6,7 +6,7 @@
 //! [`slb`] speak in the program's own terms. [`actions`] lists all that can be called.
 //!
 //! A new product is a row in [`endpoints`], a row for each action in [`actions`], its error codes in `errors` and a module
-//! whose functions are [`Request`](request::Request)s.
+//! whose functions are `request::Request`s.
 //!
 //! Nothing here waits until the cloud has finished an operation, and no call is repeated except as `rpc` and `client` say.
 

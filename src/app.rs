@@ -1,6 +1,6 @@
 //! Starts the parts of the process in order, and ends them in order.
 //!
-//! Start: log, signals, health server, service manager, then the session ([`session`]) and the watch of the configuration.
+//! Start: log, signals, health server, service manager, then the session (`session`) and the watch of the configuration.
 //! Health is served from the first moment; everything later waits for what it needs, and `/readyz` says for what.
 //!
 //! A changed configuration reaches the parts that it concerns. Only what a session is built on (the connection to the API

@@ -1,7 +1,7 @@
 //! The service engine: a load balancer for each Service of type LoadBalancer.
 //!
-//! [`run`] says when a Service is reconciled, [`engine`] reconciles it, [`prepare`] finds out what is to be done, [`dry_run`] only
-//! prints that. A [`product`] says what is particular to one kind of load balancer; [`clb`] is one.
+//! [`run`] says when a Service is reconciled, `engine` reconciles it, `prepare` finds out what is to be done, `dry_run` only
+//! prints that. A `product` says what is particular to one kind of load balancer; `clb` is one.
 
 mod account_check;
 mod clb;
