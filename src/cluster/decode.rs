@@ -14,8 +14,8 @@ use crate::plan::inputs::{
     PodView, PortStatus, ServicePort, ServiceType, ServiceView, Taint, TargetPort,
 };
 
-/// Keeps a Service in sight until its cloud resources are gone.
-const FINALIZER: &str = "service.k8s.alibaba/resources";
+/// Keep a Service in sight until its cloud resources are gone.
+const FINALIZERS: [&str; 2] = ["service.k8s.alibaba/resources", "service.k8s.alibaba/nlb"];
 /// Labels that cloud controllers write; a Service that has one has, or had, a load balancer.
 const MARKS: [&str; 2] = ["service.beta.kubernetes.io/hash", "service.k8s.alibaba/loadbalancer-id"];
 /// The API server's default for `spec.sessionAffinityConfig.clientIP.timeoutSeconds`.
@@ -168,7 +168,7 @@ fn ingress_details(entry: &core::LoadBalancerIngress) -> IngressDetails {
 /// Whether a Service concerns us: it wants a load balancer, or something of ours may still be left.
 pub(super) fn concerns_us(service: &ServiceView) -> bool {
     service.service_type == ServiceType::LoadBalancer
-        || service.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
+        || service.finalizers.iter().any(|finalizer| FINALIZERS.contains(&finalizer.as_str()))
         || !service.labels.is_empty()
 }
 

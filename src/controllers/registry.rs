@@ -153,9 +153,7 @@ pub static CONTROLLERS: [Controller; 3] = [
         run: |context| service::run(context).boxed(),
         when_off: None,
         preview: |clients, config, only| {
-            let Clients { cluster, cloud, location } = clients;
-            async move { service::plan(cluster, cloud, location, config, only).await.map_err(|fault| fault.to_string()) }
-                .boxed()
+            async move { service::plan(clients, config, only).await.map_err(|fault| fault.to_string()) }.boxed()
         },
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: &[

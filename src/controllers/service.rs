@@ -36,8 +36,8 @@ use self::prepare::{Locks, Preparer};
 use self::product::Product;
 use self::references::Resolver;
 use self::state::States;
-use super::Context;
 use super::workqueue;
+use super::{Clients, Context};
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::{Cluster, DirtyKeys, Watched};
 use crate::config::Config;
@@ -113,25 +113,28 @@ async fn run_term<P: Product>(context: &Context, views: &Views, product: P) {
 ///
 /// # Errors
 /// The cloud did not answer.
-pub async fn plan(
-    cluster: &Cluster,
-    cloud: &CloudClient,
-    place: &CloudLocation,
+pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Vec<PlanLine>, Fault> {
+    plan_product(Clb::new(&clients.cloud, Arc::new(clients.location.clone())), clients, config, only).await
+}
+
+async fn plan_product<P: Product>(
+    product: P,
+    clients: &Clients,
     config: &Config,
     only: Option<&ObjectKey>,
 ) -> Result<Vec<PlanLine>, Fault> {
-    let place = Arc::new(place.clone());
-    let product = Clb::new(cloud, place.clone());
+    let Clients { cluster, cloud, location } = clients;
+    let place = Arc::new(location.clone());
     let world = World { cluster, cloud, place: &place };
-    let settings = Arc::new(settings_of(config, &place));
+    let settings = Arc::new(settings_of::<P>(config, &place));
     let views = Views::of(cluster);
     views.synced().await;
-    let states = States::new(Clb::CONTROLLER, Alarms::default(), Vanished::default());
+    let states = States::new(P::CONTROLLER, Alarms::default(), Vanished::default());
     dry_run::plan(&world.preparer(product, views, states), cluster, &settings, only).await
 }
 
 /// What planning needs to know of the configuration and of where this process runs.
-fn settings_of(config: &Config, place: &CloudLocation) -> ServiceSettings {
+fn settings_of<P: Product>(config: &Config, place: &CloudLocation) -> ServiceSettings {
     // Without a stated choice, intranet load balancers go where this instance is.
     let here = || (!place.vswitch_id.is_empty()).then(|| VSwitchChoice { zone: None, id: place.vswitch_id.clone() });
     let vswitches = match config.cloud.vswitches.as_slice() {
@@ -145,7 +148,7 @@ fn settings_of(config: &Config, place: &CloudLocation) -> ServiceSettings {
         place_near_nodes: config.cloud.vswitches.is_empty(),
         vswitches,
         resource_group_id: config.cloud.resource_group_id.clone(),
-        service: config.service.clone(),
+        service: P::options(config),
     }
 }
 
@@ -222,18 +225,19 @@ async fn trigger<P: Product>(context: &Context, views: &Views, keys: &mpsc::Unbo
         loop {
             dirty.next().await;
             tokio::time::sleep(NODE_AGGREGATION).await;
-            let settings = settings_of(&context.config.borrow(), &context.place);
-            send(views.keys_of(|service| P::handling(service, &settings) == Handling::Ensure));
+            let settings = settings_of::<P>(&context.config.borrow(), &context.place);
+            send(views.keys_of(|service| P::KIND.handling(service, &settings) == Handling::Ensure));
         }
     };
     let config = async {
         let mut config = context.config.clone();
-        let mut before = (config.borrow().service.clone(), config.borrow().cloud.clone());
+        let relevant = |config: &Config| (P::options(config), config.cloud.clone());
+        let mut before = relevant(&config.borrow());
         loop {
             if config.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
-            let now = (config.borrow().service.clone(), config.borrow().cloud.clone());
+            let now = relevant(&config.borrow());
             if now != before {
                 before = now;
                 send(views.keys_of(|_| true));

@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
-use super::status::label;
 use crate::alibaba::ecs::InstanceFilter;
 use crate::alibaba::{CloudClient, Fault, FaultKind};
-use crate::plan::inputs::{NodeView, ServiceView};
+use crate::plan::inputs::NodeView;
 use crate::plan::location::CloudLocation;
 use crate::plan::node::{NodeClass, classify};
 
@@ -45,18 +44,13 @@ impl AccountCheck {
         Self { cloud, place, proven: Mutex::default() }
     }
 
-    /// Why no load balancer may be made for this Service now; `None` if it may.
+    /// Why no load balancer may be made for a Service now, which `had_one` before or not; `None` if it may.
     ///
     /// # Errors
     /// The cloud did not answer.
-    pub(super) async fn forbids_making(
-        &self,
-        nodes: &[Arc<NodeView>],
-        service: &ServiceView,
-    ) -> Result<Option<String>, Fault> {
+    pub(super) async fn forbids_making(&self, nodes: &[Arc<NodeView>], had_one: bool) -> Result<Option<String>, Fault> {
         let account = self.account(nodes).await?;
-        Ok(doubt(&account, had_one(service))
-            .map(|why| format!("no load balancer is made: {why}. {}", way_out(&account))))
+        Ok(doubt(&account, had_one).map(|why| format!("no load balancer is made: {why}. {}", way_out(&account))))
     }
 
     /// Why a Service whose load balancer is not there may not be released now; `None` if it may.
@@ -66,9 +60,9 @@ impl AccountCheck {
     pub(super) async fn forbids_release(
         &self,
         nodes: &[Arc<NodeView>],
-        service: &ServiceView,
+        had_one: bool,
     ) -> Result<Option<String>, Fault> {
-        if !had_one(service) {
+        if !had_one {
             return Ok(None);
         }
         let Account::Stranger(asked) = self.account(nodes).await? else { return Ok(None) };
@@ -117,11 +111,6 @@ impl AccountCheck {
             Err(fault) => Err(fault),
         }
     }
-}
-
-/// Whether the Service had a load balancer before.
-fn had_one(service: &ServiceView) -> bool {
-    !label(service).is_empty() || !service.ingress.is_empty()
 }
 
 /// What speaks against making a load balancer. A Service that had one is in more doubt than a new one.

@@ -32,10 +32,9 @@ use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::handling::{self, Departure, Handling};
+use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
 use crate::plan::service::ownership::{MARK_TAG, Owner};
-use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::Plan;
 use crate::plan::service::zones;
@@ -120,14 +119,7 @@ impl Product for Clb {
 
     const CONTROLLER: &'static str = "service";
     const COMPONENT: &'static str = "service-controller";
-
-    fn handling(service: &ServiceView, settings: &ServiceSettings) -> Handling {
-        handling::handling(service, settings)
-    }
-
-    fn handed_over(service: &ServiceView, settings: &ServiceSettings) -> Option<ServiceProblem> {
-        handling::handed_over(service, settings)
-    }
+    const KIND: LoadBalancerKind = LoadBalancerKind::Classic;
 
     fn attached_pods(
         service: &ServiceView,

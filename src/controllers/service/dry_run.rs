@@ -6,13 +6,12 @@ use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{FindError, Product};
 use super::report::ReconcileError;
 use super::state::ServiceState;
-use super::status::{WriteBack, is_managed, label};
+use super::status::WriteBack;
 use crate::alibaba::Fault;
 use crate::cluster::Cluster;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::Handling;
-use crate::plan::service::ownership::FINALIZER;
 use crate::plan::service::settings::ServiceSettings;
 
 /// A line, and whether it destroys something.
@@ -50,9 +49,11 @@ async fn plan_one<P: Product>(
     settings: &Arc<ServiceSettings>,
     service: Arc<ServiceView>,
 ) -> Result<Vec<Line>, ReconcileError> {
-    let handling = P::handling(&service, settings);
+    let handling = P::KIND.handling(&service, settings);
     if handling == Handling::Ignore {
-        return P::handed_over(&service, settings).map_or(Ok(Vec::new()), |why| Err(ReconcileError::HandedOver(why)));
+        return P::KIND
+            .handed_over(&service, settings)
+            .map_or(Ok(Vec::new()), |why| Err(ReconcileError::HandedOver(why)));
     }
     let state = ServiceState::new(&service.uid);
     let mut case = Case { service, settings: settings.clone(), handling, state };
@@ -60,19 +61,19 @@ async fn plan_one<P: Product>(
     let prepared = preparer.prepare(&mut case, wanted).await?;
     let service = &case.service;
     let mut lines = Vec::new();
-    if handling == Handling::Ensure && !is_managed(service) {
-        lines.push((false, format!("add finalizer {FINALIZER}")));
+    if handling == Handling::Ensure && !P::KIND.is_managed(service) {
+        lines.push((false, format!("add finalizer {}", P::KIND.finalizer())));
     }
-    let is_gone = prepared.sighting.presence == Presence::Absent { proven: true } && !label(service).is_empty();
+    let is_gone = prepared.sighting.presence == Presence::Absent { proven: true } && !P::KIND.label(service).is_empty();
     if handling == Handling::Ensure && is_gone {
-        lines.push((false, format!("replace load balancer {}, which was deleted outside", label(service))));
+        lines.push((false, format!("replace load balancer {}, which was deleted outside", P::KIND.label(service))));
     }
     let steps = prepared.plan.steps.iter();
     lines.extend(steps.map(|step| (step.destroys, format!("{}  # {}", step.operation, step.reason))));
     lines.extend(prepared.plan.problems.iter().map(|problem| (false, format!("problem: {problem}"))));
     lines.extend(prepared.plan.notes.iter().map(|note| (false, format!("note: {note}"))));
     if handling == Handling::Delete {
-        lines.push((true, format!("clear status and labels, remove finalizer {FINALIZER}")));
+        lines.push((true, format!("clear status and labels, remove finalizer {}", P::KIND.finalizer())));
     } else {
         lines.extend(write_back(preparer, cluster, service, &prepared).await?);
     }
@@ -94,7 +95,7 @@ async fn write_back<P: Product>(
         false => Vec::new(),
     };
     let mut lines = Vec::new();
-    if label(service) != id {
+    if P::KIND.label(service) != id {
         lines.push((false, format!("set label to {id}")));
     }
     let wanted = WriteBack::of::<P>(cluster, service, (goal, observed), &elastic);

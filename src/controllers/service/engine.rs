@@ -13,12 +13,12 @@ use super::product::{CreationToken, Product};
 use super::readiness;
 use super::report::{ReconcileError, Reporter};
 use super::state::{BACKENDS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, is_news};
-use super::status::{ServiceWriter, WriteBack, label};
+use super::status::{ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::ObjectKey;
-use crate::plan::service::handling::{Handling, is_inherited};
+use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited};
 use crate::plan::service::ownership::LABEL_HASH;
 
 /// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service is released
@@ -56,7 +56,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
     const NAME: &'static str = P::CONTROLLER;
 
     fn concurrency(&self) -> usize {
-        self.context.config.borrow().service.concurrency
+        P::options(&self.context.config.borrow()).concurrency
     }
 
     /// A change of a Service whose load balancer is known is likely one of its backends.
@@ -70,8 +70,8 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             states.drop(key);
             return ReconcileResult::Done;
         };
-        let settings = Arc::new(settings_of(&self.context.config.borrow(), &self.context.place));
-        let handling = P::handling(&service, &settings);
+        let settings = Arc::new(settings_of::<P>(&self.context.config.borrow(), &self.context.place));
+        let handling = P::KIND.handling(&service, &settings);
         let mut state = states.read(key, &service.uid);
         if let Some(reason) = state.see(&service, handling == Handling::Ensure) {
             self.reporter.changed(&service, reason);
@@ -90,7 +90,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
 
 impl<P: Product> Engine<P> {
     pub(super) fn new(context: Context, preparer: Preparer<P>) -> Self {
-        let writer = ServiceWriter { cluster: context.cluster.clone(), fence: context.fence.clone() };
+        let writer = ServiceWriter { kind: P::KIND, cluster: context.cluster.clone(), fence: context.fence.clone() };
         let reporter = Reporter { events: context.cluster.events().clone(), component: P::COMPONENT };
         Self { context, preparer, writer, reporter }
     }
@@ -113,7 +113,7 @@ impl<P: Product> Engine<P> {
     fn leave_alone(case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
         case.state.known = None;
         case.state.withhold(BACKENDS_WITHHELD, None);
-        match P::handed_over(&case.service, &case.settings) {
+        match P::KIND.handed_over(&case.service, &case.settings) {
             Some(problem) => Err(ReconcileError::HandedOver(problem)),
             None => Ok(ReconcileResult::Done),
         }
@@ -153,7 +153,7 @@ impl<P: Product> Engine<P> {
         case: &mut Case<P::Observed>,
         prepared: &Prepared<P>,
     ) -> Result<(), ReconcileError> {
-        let id = label(&case.service).to_owned();
+        let id = P::KIND.label(&case.service).to_owned();
         let is_gone = prepared.sighting.presence == Presence::Absent { proven: true } && !id.is_empty();
         if is_gone {
             let again = case.until_second_sighting();
@@ -182,7 +182,7 @@ impl<P: Product> Engine<P> {
             let executor = Executor {
                 product: &self.preparer.product,
                 fence: &self.context.fence,
-                token: creation_token(case, P::load_balancer(&sighting.observed).is_none()),
+                token: creation_token(case, P::KIND, P::load_balancer(&sighting.observed).is_none()),
                 object: number_of(&case.service.uid),
             };
             let before = P::inventory(&sighting.observed);
@@ -350,8 +350,9 @@ impl<P: Product> Engine<P> {
                 if !wait.is_zero() {
                     return Some(wait);
                 }
-                if !label(&case.service).is_empty() {
-                    self.reporter.left_behind(&case.service, label(&case.service));
+                let id = P::KIND.label(&case.service);
+                if !id.is_empty() {
+                    self.reporter.left_behind(&case.service, id);
                 }
             }
             Presence::Unmarked(id) => self.reporter.left_behind(&case.service, id),
@@ -398,11 +399,11 @@ fn failure<O>(execution: &Execution<O>, problems: &[crate::plan::service::proble
     }
 }
 
-fn creation_token<O>(case: &Case<O>, is_absent: bool) -> CreationToken {
+fn creation_token<O>(case: &Case<O>, kind: LoadBalancerKind, is_absent: bool) -> CreationToken {
     let incarnation = match &case.state.replacement.replaced {
         _ if !is_absent => "",
         Some(replaced) => replaced,
-        None => label(&case.service),
+        None => kind.label(&case.service),
     };
     CreationToken {
         cluster_id: case.settings.cluster_id.clone(),

@@ -34,7 +34,7 @@ pub(super) async fn watch<P: Product>(context: &Context, product: &P, views: &Vi
     tokio::time::sleep(FIRST).await;
     let mut before = BTreeSet::new();
     loop {
-        let settings = settings_of(&context.config.borrow(), &context.place);
+        let settings = settings_of::<P>(&context.config.borrow(), &context.place);
         let pause = match product.owned(&views.services.store.all(), &settings).await {
             // Only what two lists in a row show: a Service may have come or gone while the first was made.
             Ok(Owned { orphans, .. }) if orphans.is_empty() => {

@@ -14,9 +14,8 @@ use super::product::{Due, FindError, Found, Product, Search};
 use super::references::{References, Resolver};
 use super::report::ReconcileError;
 use super::state::{Known, ServiceState, States};
-use super::status::{is_managed, label};
 use crate::plan::inputs::{NodeView, ServiceView};
-use crate::plan::service::handling::Handling;
+use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{Operation, Plan};
 
@@ -174,7 +173,7 @@ impl<P: Product> Preparer<P> {
         let mut observed = known.observed.clone();
         let mut plan = P::diff(goal, &observed);
         if !plan.steps.iter().all(|step| step.operation.backends_of().is_some()) {
-            let search = case.search(None);
+            let search = case.search(P::KIND, None);
             if let Err(fault) = self.product.refresh(goal, Arc::make_mut(&mut observed), &plan, &search).await {
                 // Perhaps because what was remembered is not so; the next look reads everything.
                 case.state.known = None;
@@ -197,7 +196,7 @@ impl<P: Product> Preparer<P> {
     ) -> Result<Option<Seen<P>>, ReconcileError> {
         let read_at = Instant::now();
         let due = || self.states.known().0;
-        let search = case.search(Some(&due));
+        let search = case.search(P::KIND, Some(&due));
         let Some(confirmed) = self.product.confirm(goal, &known.observed, groups, &search).await? else {
             return Ok(None);
         };
@@ -225,12 +224,12 @@ impl<P: Product> Preparer<P> {
         let read_at = Instant::now();
         let leaves = case.handling == Handling::Delete;
         let is_first = !std::mem::replace(&mut case.state.looked_for, true);
-        if is_first && !leaves && is_managed(&case.service) {
+        if is_first && !leaves && P::KIND.is_managed(&case.service) {
             case.state.creations.inherit();
         }
         let settings = case.settings.clone();
         let first_looks = || self.views.services.store.len().saturating_sub(self.states.len());
-        let leaving = || self.views.keys_of(|service| P::handling(service, &settings) == Handling::Delete).len();
+        let leaving = || self.views.keys_of(|service| P::KIND.handling(service, &settings) == Handling::Delete).len();
         let due: Due<'_> = match (leaves, is_first, &case.state.known) {
             (true, _, Some(_)) => Some(&leaving),
             (false, true, _) => Some(&first_looks),
@@ -241,7 +240,7 @@ impl<P: Product> Preparer<P> {
             // Other Services can use it, too.
             locks.push(self.locks.lock(id).await);
         }
-        let shows_all_made = self.product.complete(goal, &mut observed, &case.search(due)).await?;
+        let shows_all_made = self.product.complete(goal, &mut observed, &case.search(P::KIND, due)).await?;
         if presence == Presence::Present {
             case.state.creations.read_whole(&P::inventory(&observed), shows_all_made);
         } else if case.handling == Handling::Ensure {
@@ -260,7 +259,7 @@ impl<P: Product> Preparer<P> {
     ) -> Result<(P::Observed, Presence), ReconcileError> {
         let leaves = case.handling == Handling::Delete;
         let is_named = P::facts(goal).is_named;
-        match self.product.find(goal, &case.search(due)).await {
+        match self.product.find(goal, &case.search(P::KIND, due)).await {
             Ok(Found::LoadBalancer(observed)) => Ok((observed, Presence::Present)),
             Ok(Found::Unmarked { id, observed }) if leaves => Ok((observed, Presence::Unmarked(id))),
             Ok(Found::Unmarked { id, .. }) => Err(ReconcileError::Detached(id)),
@@ -288,21 +287,20 @@ impl<P: Product> Preparer<P> {
             if is_named {
                 return Ok(());
             }
-            self.account.forbids_release(&self.views.nodes.store.all(), service).await?
+            self.account.forbids_release(&self.views.nodes.store.all(), P::KIND.had_one(service)).await?
         } else {
-            let had_none = label(service).is_empty() && service.ingress.is_empty();
-            if !had_none && !proven {
-                return Err(ReconcileError::Unfindable(label(service).to_owned()));
+            if P::KIND.had_one(service) && !proven {
+                return Err(ReconcileError::Unfindable(P::KIND.label(service).to_owned()));
             }
-            self.account.forbids_making(&self.views.nodes.store.all(), service).await?
+            self.account.forbids_making(&self.views.nodes.store.all(), P::KIND.had_one(service)).await?
         };
         forbidden.map_or(Ok(()), |why| Err(ReconcileError::Doubt(why)))
     }
 }
 
 impl<O> Case<O> {
-    fn search<'a>(&'a self, due: Due<'a>) -> Search<'a> {
-        Search { label: label(&self.service), made: self.state.creations.made(), due }
+    fn search<'a>(&'a self, kind: LoadBalancerKind, due: Due<'a>) -> Search<'a> {
+        Search { label: kind.label(&self.service), made: self.state.creations.made(), due }
     }
 }
 

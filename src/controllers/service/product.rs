@@ -13,13 +13,14 @@ use thiserror::Error;
 
 use super::creations::{Inventory, Made};
 use crate::alibaba::{Fault, Priority};
+use crate::config::Config;
 use crate::fence::Permit;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
-use crate::plan::service::handling::Handling;
+use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::settings::ServiceSettings;
+use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
 use crate::plan::service::steps::{Operation, Plan};
 
 /// One load balancer product. Functions without `self` are pure.
@@ -37,12 +38,13 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     const CONTROLLER: &'static str;
     /// The component that its events name.
     const COMPONENT: &'static str;
+    /// Which Services it is about.
+    const KIND: LoadBalancerKind;
 
-    /// Whether a Service needs this product's load balancer, or needs to be cleaned up after.
-    fn handling(service: &ServiceView, settings: &ServiceSettings) -> Handling;
-
-    /// Why a Service that still has a load balancer of ours is unmanaged; `None` if it has none or is managed.
-    fn handed_over(service: &ServiceView, settings: &ServiceSettings) -> Option<ServiceProblem>;
+    /// What the configuration says of this product.
+    fn options(config: &Config) -> ServiceOptions {
+        config.service.clone()
+    }
 
     /// Addresses of pods that become backends themselves, and whose network interface must be known.
     fn attached_pods(

@@ -7,22 +7,13 @@ use super::product::Product;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault};
 use crate::fence::Fence;
 use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
-use crate::plan::service::ownership::{FINALIZER, LABEL_HASH, LABEL_LB_ID};
+use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::service::ownership::{LABEL_HASH, LABEL_LB_ID};
 
 /// From 1.24 on, API servers keep the ports of an entry without being asked to.
 const KNOWS_PORTS: u32 = 24;
 /// From 1.30 on, they keep its `ipMode`.
 const KNOWS_IP_MODE: u32 = 30;
-
-/// The id of the load balancer that the Service had when it was last in sync; empty if it never was.
-pub(super) fn label(service: &ServiceView) -> &str {
-    service.labels.get(LABEL_LB_ID).map(String::as_str).unwrap_or_default()
-}
-
-/// Whether the Service has the finalizer, which is written before anything is made.
-pub(super) fn is_managed(service: &ServiceView) -> bool {
-    service.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
-}
 
 /// What the status of a Service should say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,6 +61,7 @@ fn is_equivalent(found: &[IngressDetails], wanted: &[IngressDetails]) -> bool {
 /// Writes to Services and their pods, each with a permit of its own.
 #[derive(Debug)]
 pub(super) struct ServiceWriter {
+    pub(super) kind: LoadBalancerKind,
     pub(super) cluster: Cluster,
     pub(super) fence: Fence,
 }
@@ -78,10 +70,10 @@ impl ServiceWriter {
     /// Puts the finalizer on, before anything is made that would have to be cleaned up. False if the Service is gone: what
     /// would be made for it now would have no owner.
     pub(super) async fn add_finalizer(&self, service: &ServiceView) -> Result<bool, WriteFault> {
-        if is_managed(service) {
+        if self.kind.is_managed(service) {
             return Ok(true);
         }
-        let finalizers: Vec<_> = service.finalizers.iter().map(String::as_str).chain([FINALIZER]).collect();
+        let finalizers: Vec<_> = service.finalizers.iter().map(String::as_str).chain([self.kind.finalizer()]).collect();
         let body = json!({"metadata": {"resourceVersion": service.resource_version, "finalizers": finalizers}});
         match self.patch(service, None, &body).await {
             Ok(()) => Ok(true),
@@ -92,7 +84,7 @@ impl ServiceWriter {
 
     /// Writes the id of the load balancer into the label that other tools read. True if it was not there.
     pub(super) async fn set_label(&self, service: &ServiceView, id: &str) -> Result<bool, WriteFault> {
-        if label(service) == id {
+        if self.kind.label(service) == id {
             return Ok(false);
         }
         let body = json!({"metadata": {"labels": {LABEL_LB_ID: id}}});
@@ -128,7 +120,8 @@ impl ServiceWriter {
         if current.uid != service.uid {
             return Ok(());
         }
-        let finalizers: Vec<_> = current.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
+        let finalizers: Vec<_> =
+            current.finalizers.iter().filter(|finalizer| *finalizer != self.kind.finalizer()).collect();
         let mut metadata = json!({"resourceVersion": current.resource_version});
         if finalizers.len() != current.finalizers.len() {
             metadata["finalizers"] = json!(finalizers);

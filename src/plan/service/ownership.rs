@@ -27,8 +27,10 @@ pub const REUSE_TAG: &str = "kubernetes.reused.by.user";
 /// Tag of load balancers that lost their delete protection to be deleted while their Service could still want them back;
 /// its value is `true`. It tells the protection that was taken for a deletion from the one that a person switched off.
 pub const UNPROTECTED_TAG: &str = "alicloud-ccm.unprotected";
-/// Finalizer on Services that have, or may have, something in the cloud.
+/// Finalizer on Services that have, or may have, a classic load balancer.
 pub const FINALIZER: &str = "service.k8s.alibaba/resources";
+/// Finalizer on Services that have, or may have, a network load balancer.
+pub const NLB_FINALIZER: &str = "service.k8s.alibaba/nlb";
 /// Label in which the official controller keeps a hash of the last applied state. What it says decides nothing here; that
 /// it is there tells that the Service comes from that controller.
 pub const LABEL_HASH: &str = "service.beta.kubernetes.io/hash";

@@ -23,10 +23,9 @@ use crate::controllers::{Context, registry, service};
 use crate::fence::fence;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::handling::{Handling, handling};
+use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::model::{DesiredGroup, GroupRef, Inputs, ObservedGroup};
 use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{Operation, Plan, RefusedBackends, Room, Target};
 use crate::telemetry::alarms::Alarms;
@@ -99,14 +98,7 @@ impl Product for Tiny {
 
     const CONTROLLER: &'static str = "tiny";
     const COMPONENT: &'static str = "tiny-controller";
-
-    fn handling(service: &ServiceView, settings: &ServiceSettings) -> Handling {
-        handling(service, settings)
-    }
-
-    fn handed_over(_: &ServiceView, _: &ServiceSettings) -> Option<ServiceProblem> {
-        None
-    }
+    const KIND: LoadBalancerKind = LoadBalancerKind::Classic;
 
     fn attached_pods(_: &ServiceView, _: &[Arc<NodeView>], _: &EndpointsView, _: &ServiceSettings) -> BTreeSet<IpAddr> {
         BTreeSet::new()

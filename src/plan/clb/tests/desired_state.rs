@@ -11,7 +11,7 @@ use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::status::expected_ingress;
 use crate::plan::clb::teardown::teardown_needs;
 use crate::plan::inputs::{Ingress, Taint, TargetPort};
-use crate::plan::service::handling::{Handling, handed_over, handling};
+use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::model::{BackendKind, ObservedGroup};
 use crate::plan::service::ownership::{FINALIZER, Owner};
 
@@ -32,11 +32,13 @@ fn tags(list: &[(&str, &str)]) -> BTreeMap<String, String> {
     list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
+const CLASSIC: LoadBalancerKind = LoadBalancerKind::Classic;
+
 #[test]
 fn which_services_are_handled() {
     let world = World::new(&[]);
     let mut settings = world.settings.clone();
-    assert_eq!(handling(&world.service, &settings), Handling::Ensure);
+    assert_eq!(CLASSIC.handling(&world.service, &settings), Handling::Ensure);
     for (key, value, ignored) in [
         ("service.beta.kubernetes.io/class", "other", true),
         ("service.beta.kubernetes.io/class", "", false),
@@ -45,33 +47,33 @@ fn which_services_are_handled() {
     ] {
         let expected = if ignored { Handling::Ignore } else { Handling::Ensure };
         let service = World::new(&[(key, value)]).service;
-        assert_eq!(handling(&service, &settings), expected, "{key}={value:?}");
+        assert_eq!(CLASSIC.handling(&service, &settings), expected, "{key}={value:?}");
     }
     settings.service.type_annotation = true;
-    assert_eq!(handling(&World::new(&[("type", "clb")]).service, &settings), Handling::Ignore);
+    assert_eq!(CLASSIC.handling(&World::new(&[("type", "clb")]).service, &settings), Handling::Ignore);
     let mut service = world.service.clone();
     service.load_balancer_class = Some(String::new());
-    assert_eq!(handling(&service, &settings), Handling::Ignore);
+    assert_eq!(CLASSIC.handling(&service, &settings), Handling::Ignore);
 
     let mut service = world.service;
     service.deleting = true;
-    assert_eq!(handling(&service, &settings), Handling::Ignore);
+    assert_eq!(CLASSIC.handling(&service, &settings), Handling::Ignore);
     service.finalizers = vec![FINALIZER.to_owned()];
-    assert_eq!(handling(&service, &settings), Handling::Delete);
+    assert_eq!(CLASSIC.handling(&service, &settings), Handling::Delete);
     service.deleting = false;
     service.service_type = crate::plan::inputs::ServiceType::ClusterIp;
-    assert_eq!(handling(&service, &settings), Handling::Delete);
+    assert_eq!(CLASSIC.handling(&service, &settings), Handling::Delete);
 }
 
 #[test]
 fn a_service_given_to_another_controller_keeps_its_load_balancer() {
     let mut world = World::new(&[("service.beta.kubernetes.io/class", "other")]);
-    assert_eq!(handed_over(&world.service, &world.settings), None);
+    assert_eq!(CLASSIC.handed_over(&world.service, &world.settings), None);
     world.service.finalizers = vec![FINALIZER.to_owned()];
-    assert_eq!(handling(&world.service, &world.settings), Handling::Ignore);
-    assert_eq!(handed_over(&world.service, &world.settings).unwrap().given, "other");
+    assert_eq!(CLASSIC.handling(&world.service, &world.settings), Handling::Ignore);
+    assert_eq!(CLASSIC.handed_over(&world.service, &world.settings).unwrap().given, "other");
     world.service.deleting = true;
-    assert_eq!(handling(&world.service, &world.settings), Handling::Delete);
+    assert_eq!(CLASSIC.handling(&world.service, &world.settings), Handling::Delete);
 }
 
 #[test]
@@ -266,7 +268,7 @@ fn public_load_balancers_can_be_forbidden_but_not_kept_from_deletion() {
     assert_eq!(diff(&reuse, &Cloud::of_user().observed).problems.len(), 1);
     world.service.deleting = true;
     world.service.finalizers = vec![FINALIZER.to_owned()];
-    assert_eq!(handling(&world.service, &world.settings), Handling::Delete);
+    assert_eq!(CLASSIC.handling(&world.service, &world.settings), Handling::Delete);
 }
 
 #[test]
