@@ -7,6 +7,7 @@ use serde::Serialize;
 pub mod clb;
 pub mod inputs;
 pub mod location;
+pub mod nlb;
 pub mod node;
 pub mod provider_id;
 pub mod route;

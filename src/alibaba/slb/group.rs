@@ -137,6 +137,7 @@ const fn kind_name(kind: BackendKind) -> &'static str {
     match kind {
         BackendKind::Ecs => "ecs",
         BackendKind::Eni => "eni",
+        BackendKind::Ip => "ip",
     }
 }
 

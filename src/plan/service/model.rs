@@ -33,6 +33,8 @@ pub enum BackendKind {
     Ecs,
     /// An address of a network interface; identified by interface, address and port.
     Eni,
+    /// An address by itself; identified by address and port. Only network load balancers have these.
+    Ip,
 }
 
 /// Identity of a backend within its group.
@@ -40,11 +42,11 @@ pub enum BackendKind {
 pub struct BackendKey {
     /// How it is attached.
     pub kind: BackendKind,
-    /// `i-...` or `eni-...`
+    /// `i-...`, `eni-...`, or the address
     pub server_id: Arc<str>,
     /// Empty for ECS instances.
     pub server_ip: Box<str>,
-    /// 1 to 65535
+    /// 1 to 65535; 0 where the listener takes a range of ports.
     pub port: u16,
 }
 
@@ -52,6 +54,11 @@ impl BackendKey {
     /// An ECS instance at a port.
     pub fn ecs(instance: &str, port: u16) -> Self {
         Self { kind: BackendKind::Ecs, server_id: instance.into(), server_ip: Box::default(), port }
+    }
+
+    /// An address at a port.
+    pub fn ip(address: &str, port: u16) -> Self {
+        Self { kind: BackendKind::Ip, server_id: address.into(), server_ip: address.into(), port }
     }
 }
 

@@ -76,6 +76,7 @@ impl Display for Server<'_> {
         match self.0.kind {
             BackendKind::Ecs => write!(f, "{}:{}", self.0.server_id, self.0.port),
             BackendKind::Eni => write!(f, "{}({}):{}", self.0.server_id, self.0.server_ip, self.0.port),
+            BackendKind::Ip => write!(f, "{}:{}", self.0.server_ip, self.0.port),
         }
     }
 }

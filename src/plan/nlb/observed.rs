@@ -1,0 +1,151 @@
+//! A network load balancer as the cloud holds it, normalised.
+//!
+//! Filled from the cloud's answers by the controller, compared by the diff, and moved forward by the operations that
+//! succeeded, so that the next change can be planned without reading again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::model::{GroupFields, ListenerFields, ListenerKey, SecurityRule, ZoneMapping};
+use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::steps::Target;
+
+/// Everything that planning needs to know of one load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// `None` if there is no such load balancer.
+    pub instance: Option<ObservedInstance>,
+    /// Server groups by id: those with the mark of the Service, and those that it names.
+    pub groups: BTreeMap<String, ObservedGroup>,
+    /// What else is known of these groups, by id.
+    pub group_details: BTreeMap<String, GroupDetails>,
+    /// Groups that this process made, by name: of several with the name, these are meant.
+    pub made: BTreeMap<String, String>,
+    /// `None` if listeners were not read, because they decide nothing.
+    pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
+    /// Security groups with the mark of the Service; `None` if they were not looked for.
+    pub security_groups: Option<Vec<ObservedSecurityGroup>>,
+    /// Jobs that were started and are not known to be done, by what they change.
+    pub jobs: BTreeMap<Target, Job>,
+}
+
+/// Something that the cloud carries out after it has answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Job {
+    /// The cloud's id of it; empty where the state of the resource tells when it is done.
+    pub id: String,
+    /// Request id of the call that started it; empty if it was not started by this process.
+    pub request_id: String,
+    /// What was to be done, as the plan prints it.
+    pub line: String,
+    /// Whether it takes away what it is about.
+    pub deletes: bool,
+}
+
+/// The instance itself. Text is as the API spells it; empty where the API says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedInstance {
+    /// `nlb-...`
+    pub id: String,
+    /// Visible name.
+    pub name: String,
+    /// What clients connect to.
+    pub dns_name: String,
+    /// `Provisioning`, `Active`, `Configuring`, `Inactive`, `CreateFailed`, `Deleting`
+    pub status: String,
+    /// `vpc-...`
+    pub vpc_id: String,
+    /// `rg-...`
+    pub resource_group_id: String,
+    /// `Internet` or `Intranet`
+    pub address_type: String,
+    /// The same for IPv6; empty without IPv6.
+    pub ipv6_address_type: String,
+    /// `ipv4` or `DualStack`
+    pub ip_version: String,
+    /// In the order of the API.
+    pub zones: Vec<ZoneMapping>,
+    /// Whether backends in other zones get traffic, too.
+    pub cross_zone: bool,
+    /// `cbwp-...`; empty if none.
+    pub bandwidth_package_id: String,
+    /// `sg-...`
+    pub security_group_ids: BTreeSet<String>,
+    /// Protection against deletion.
+    pub delete_protection: bool,
+    /// `ConsoleProtection` or `NonProtection`
+    pub modification_protection: String,
+    /// All tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// What is known of a server group besides its name and its backends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupDetails {
+    /// `Creating`, `Available`, `Configuring`; or what its servers say: `Configuring` while one of them is being added,
+    /// changed or removed.
+    pub status: String,
+    /// `vpc-...`
+    pub vpc_id: String,
+    /// All attributes that the API reported.
+    pub fields: GroupFields,
+    /// How many servers it holds, so that those of an empty group need not be read.
+    pub server_count: usize,
+    /// Load balancers with a listener that uses it.
+    pub load_balancers: Vec<String>,
+    /// All tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// A listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedListener {
+    /// `lsn-...`
+    pub id: String,
+    /// Its description; ours are `k8s.<ports>.<protocol>.<service>.<namespace>.<cluster id>`.
+    pub description: String,
+    /// `Provisioning`, `Running`, `Configuring`, `Stopping`, `Stopped`, `Starting`, `Deleting`
+    pub status: String,
+    /// Id of its server group.
+    pub group_id: String,
+    /// All attributes that the API reported.
+    pub fields: ListenerFields,
+    /// Certificates besides the default one; `None` if they were not read.
+    pub additional_certificates: Option<BTreeSet<String>>,
+}
+
+/// A security group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedSecurityGroup {
+    /// `sg-...`
+    pub id: String,
+    /// Its name; ours are `k8s-nlb-<default name>`.
+    pub name: String,
+    /// `vpc-...`
+    pub vpc_id: String,
+    /// All tags.
+    pub tags: BTreeMap<String, String>,
+    /// Rules for incoming traffic by id, as far as they are about blocks of addresses; `None` if they were not read.
+    pub rules: Option<BTreeMap<String, ObservedRule>>,
+}
+
+/// A rule of a security group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedRule {
+    /// Whom it lets in or keeps out.
+    pub rule: SecurityRule,
+    /// Whether it is about every protocol and port, with the priority of [`SecurityRule::priority`].
+    pub is_plain: bool,
+    /// Ours are `k8s.<namespace>.<service>.<cluster id>`.
+    pub description: String,
+}
+
+/// What the cloud answered to a write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Id of what was made.
+    pub id: Option<String>,
+    /// The job that carries the write out; empty if it is done.
+    pub job: String,
+    /// The request's id, for support tickets.
+    pub request_id: String,
+}
