@@ -2,8 +2,8 @@
 //!
 //! From the network upwards: [`transport`] sends an HTTP request; `rpc` makes one call of it, signed (`signing`), within
 //! the quotas (`rate_limit`), and says what an error means (`errors`, [`Fault`]); `client` adds keys (`credentials`, `sts`,
-//! [`metadata`]) and settings; `request` is one request of a product with its typed answer (`answer`); [`ecs`], [`vpc`] and
-//! [`slb`] speak in the program's own terms. [`actions`] lists all that can be called.
+//! [`metadata`]) and settings; `request` is one request of a product with its typed answer (`answer`); [`ecs`], [`vpc`],
+//! [`slb`] and [`nlb`] speak in the program's own terms. [`actions`] lists all that can be called.
 //!
 //! A new product is a row in [`endpoints`], a row for each action in [`actions`], its error codes in `errors` and a module
 //! whose functions are `request::Request`s.
@@ -20,6 +20,7 @@ mod errors;
 mod fault;
 pub mod location;
 pub mod metadata;
+pub mod nlb;
 mod rate_limit;
 mod request;
 mod rpc;
@@ -50,6 +51,8 @@ pub struct CloudClient {
     pub vpc: vpc::Vpc,
     /// Classic load balancers.
     pub slb: slb::Slb,
+    /// Network load balancers.
+    pub nlb: nlb::Nlb,
     signing: SigningClient,
 }
 
@@ -58,7 +61,13 @@ impl CloudClient {
     #[must_use]
     pub fn new(transport: Arc<dyn transport::Transport>, config: &checked::Cloud, region: &str) -> Self {
         let signing = SigningClient::new(transport, config, region);
-        Self { ecs: ecs::Ecs(signing.clone()), vpc: vpc::Vpc(signing.clone()), slb: slb::Slb(signing.clone()), signing }
+        Self {
+            ecs: ecs::Ecs(signing.clone()),
+            vpc: vpc::Vpc(signing.clone()),
+            slb: slb::Slb(signing.clone()),
+            nlb: nlb::Nlb(signing.clone()),
+            signing,
+        }
     }
 
     /// From the next call on, all clones use these credentials, endpoints, rate_limiter and timeouts. The region changes only

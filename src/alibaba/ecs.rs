@@ -1,4 +1,6 @@
-//! ECS (version 2014-05-26): instances and network interfaces.
+//! ECS (version 2014-05-26): instances, network interfaces and security groups.
+
+mod security_group;
 
 use std::collections::HashSet;
 use std::net::IpAddr;

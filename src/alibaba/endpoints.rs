@@ -12,6 +12,8 @@ pub enum Product {
     Vpc,
     /// Classic load balancers.
     Slb,
+    /// Network load balancers.
+    Nlb,
     /// Temporary credentials.
     Sts,
 }
@@ -24,6 +26,7 @@ impl Product {
             Self::Ecs => "ecs",
             Self::Vpc => "vpc",
             Self::Slb => "slb",
+            Self::Nlb => "nlb",
             Self::Sts => "sts",
         }
     }
@@ -35,6 +38,7 @@ impl Product {
             Self::Ecs => "2014-05-26",
             Self::Vpc => "2016-04-28",
             Self::Slb => "2014-05-15",
+            Self::Nlb => "2022-04-30",
             Self::Sts => "2015-04-01",
         }
     }
@@ -65,6 +69,7 @@ fn host(endpoints: &Endpoints, product: Product, region: &str) -> Option<String>
         Product::Ecs => &endpoints.ecs,
         Product::Vpc => &endpoints.vpc,
         Product::Slb => &endpoints.slb,
+        Product::Nlb => &endpoints.nlb,
         Product::Sts => &endpoints.sts,
     };
     if let Some(host) = stated {
@@ -100,6 +105,8 @@ mod tests {
             (false, Product::Vpc, "cn-hangzhou", "https://vpc.cn-hangzhou.aliyuncs.com/"),
             (false, Product::Sts, "eu-central-1", "https://sts.eu-central-1.aliyuncs.com/"),
             (false, Product::Sts, "cn-hangzhou-finance", "https://sts.aliyuncs.com/"),
+            (false, Product::Nlb, "cn-hangzhou", "https://nlb.cn-hangzhou.aliyuncs.com/"),
+            (true, Product::Nlb, "cn-hangzhou", "https://nlb-vpc.cn-hangzhou.aliyuncs.com/"),
             (true, Product::Slb, "cn-hangzhou", "https://slb-vpc.cn-hangzhou.aliyuncs.com/"),
             (true, Product::Ecs, "cn-hangzhou-finance", "https://ecs-vpc.cn-hangzhou-finance.aliyuncs.com/"),
             (true, Product::Vpc, "cn-shanghai", "https://vpc-vpc.cn-shanghai.aliyuncs.com/"),

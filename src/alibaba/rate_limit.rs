@@ -1,7 +1,7 @@
 //! Keeps calls below the published quotas, so that they wait here rather than be throttled there, and adapts where the cloud
 //! throttles all the same.
 //!
-//! A quota counts calls of one action in any 60 seconds. The times of the last calls are kept, and a call is sent as soon
+//! A quota counts calls of one action in any 60 seconds, or in any second. The times of the last calls are kept, and a call is sent as soon
 //! as fewer than the own share lie within the window before it: nothing that may be used stays unused.
 //!
 //! Where more is asked for than there is, what serves traffic goes before everything else ([`Priority`]), then who used
@@ -21,9 +21,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::actions::Action;
+use super::endpoints::Product;
 use crate::jitter;
 
-/// The time over which quotas count.
+/// The longest time over which quotas count.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
 /// What a call may take longer on its way than another; the cloud counts when calls arrive.
@@ -73,11 +74,13 @@ pub(super) struct QuotaShare {
 }
 
 impl QuotaShare {
-    /// Calls in one window.
+    /// Calls in one window, and how long that is.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    fn of(&self, action: &Action) -> usize {
+    fn of(&self, action: &Action) -> (usize, Duration) {
         let own = self.quotas.get(action.name).or_else(|| self.quotas.get("*"));
-        (f64::from(*own.unwrap_or(&action.per_minute)) * self.share).max(1.0) as usize
+        let published = (action.calls, Duration::from_secs(action.seconds.into()));
+        let (calls, window) = own.map_or(published, |own| (*own, WINDOW));
+        ((f64::from(calls) * self.share).max(1.0) as usize, window)
     }
 }
 
@@ -92,7 +95,7 @@ pub(super) enum Limited {
 
 /// The limits of all actions.
 #[derive(Debug, Default)]
-pub(super) struct RateLimiter(Mutex<HashMap<&'static str, Arc<ActionLimiter>>>);
+pub(super) struct RateLimiter(Mutex<HashMap<(Product, &'static str), Arc<ActionLimiter>>>);
 
 /// The limit of one action.
 #[derive(Debug, Default)]
@@ -104,6 +107,8 @@ struct ActionLimiter {
 
 #[derive(Debug)]
 struct LimiterState {
+    /// Over which the quota counts.
+    window: Duration,
     /// The calls within the window, in order: when, and for which object.
     sent: VecDeque<(Instant, u64)>,
     queue: BTreeMap<QueuePosition, QueueEntry>,
@@ -118,6 +123,7 @@ struct LimiterState {
 impl Default for LimiterState {
     fn default() -> Self {
         Self {
+            window: WINDOW,
             sent: VecDeque::new(),
             queue: BTreeMap::new(),
             arrivals: 0,
@@ -157,11 +163,16 @@ impl RateLimiter {
         limit: Duration,
     ) -> Result<(), Limited> {
         let limiter = self.of(action);
-        let allowed = quota.of(action);
+        let (allowed, window) = quota.of(action);
         let can_return = action.writes && priority.object != 0;
         let longest = if can_return { LONGEST_OBJECT_TURN } else { LONGEST_TURN }.min(limit);
         let latest = Instant::now() + longest;
-        let waiting = Waiting { position: limiter.state.lock().arrive(priority), limiter: &limiter };
+        let position = {
+            let mut state = limiter.state.lock();
+            state.window = window;
+            state.arrive(priority)
+        };
+        let waiting = Waiting { position, limiter: &limiter };
         loop {
             let moved = limiter.moved.notified();
             let turn = {
@@ -222,7 +233,7 @@ impl RateLimiter {
     }
 
     fn of(&self, action: &'static Action) -> Arc<ActionLimiter> {
-        self.0.lock().entry(action.name).or_default().clone()
+        self.0.lock().entry((action.product, action.name)).or_default().clone()
     }
 }
 
@@ -269,9 +280,9 @@ impl LimiterState {
         let since = loop {
             match ahead.map(|number| (number, self.sent.get(number))) {
                 None => break now,
-                Some((_, Some((at, _)))) => break *at + WINDOW + SPREAD,
+                Some((_, Some((at, _)))) => break *at + self.window + SPREAD,
                 Some((number, None)) => {
-                    turn += WINDOW + SPREAD;
+                    turn += self.window + SPREAD;
                     ahead = number.checked_sub(allowed);
                 }
             }
@@ -308,7 +319,7 @@ impl LimiterState {
     }
 
     fn forget(&mut self, now: Instant) {
-        while self.sent.front().is_some_and(|(at, _)| *at + WINDOW + SPREAD <= now) {
+        while self.sent.front().is_some_and(|(at, _)| *at + self.window + SPREAD <= now) {
             self.sent.pop_front();
         }
         self.queue.retain(|_, entry| entry.kept_until.is_none_or(|until| until > now));

@@ -79,6 +79,11 @@ impl Answer {
         decode(Fields::from(&self.body)).map_err(bug)
     }
 
+    /// The request's id, for support tickets.
+    pub(super) fn request_id(&self) -> &str {
+        &self.request_id
+    }
+
     /// The answer is well-formed, but not an answer to what was asked.
     pub(super) fn bug(&self, message: impl Into<String>) -> Fault {
         Fault { request_id: self.request_id.clone(), ..Fault::new(self.action.name, FaultKind::Bug, message) }

@@ -104,7 +104,7 @@ section! {
         #[schemars(range(max = 1))]
         budget_share: f64 = 0.5;
         /// Quotas of the account that differ from the published ones: calls a minute, 1 to 100000, by the name of the API
-        /// action; `"*"` stands for every action that is not named.
+        /// action, which holds for every product that has it; `"*"` stands for every action that is not named.
         quotas: BTreeMap<String, u32>;
         /// Longest time that one call to the cloud may take.
         #[schemars(extend("formatMinimum" = "1s", "formatMaximum" = "5m"))]
@@ -182,6 +182,8 @@ section! {
         vpc: Option<String> => "vpc.cn-hangzhou.aliyuncs.com";
         /// The same for CLB; also `SLB_ENDPOINT`.
         slb: Option<String> => "slb.cn-hangzhou.aliyuncs.com";
+        /// The same for NLB; also `NLB_ENDPOINT`.
+        nlb: Option<String> => "nlb.cn-hangzhou.aliyuncs.com";
         /// The same for STS, which gives out sessions of roles.
         sts: Option<String> => "sts.cn-hangzhou.aliyuncs.com";
         /// Base URL of the metadata service; also the environment's `METADATA_ENDPOINT`.

@@ -19,10 +19,11 @@ use super::source::ConfigSource;
 pub const VARIABLE_PREFIX: &str = "ALICLOUD_CCM__";
 
 /// Variables that the official controller reads too, and the keys that they set.
-pub const KNOWN_VARIABLES: [(&str, &str); 5] = [
+pub const KNOWN_VARIABLES: [(&str, &str); 6] = [
     ("ECS_ENDPOINT", "cloud.endpoints.ecs"),
     ("VPC_ENDPOINT", "cloud.endpoints.vpc"),
     ("SLB_ENDPOINT", "cloud.endpoints.slb"),
+    ("NLB_ENDPOINT", "cloud.endpoints.nlb"),
     ("ALICLOUD_CLIENT_SCHEME", "cloud.endpoints.scheme"),
     ("METADATA_ENDPOINT", "cloud.endpoints.metadata"),
 ];

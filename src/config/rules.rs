@@ -168,8 +168,8 @@ fn vswitches(c: &mut Checker<'_>, written: &[String]) -> Vec<VSwitchChoice> {
 
 fn endpoints(c: &mut Checker<'_>, mut section: Endpoints) -> Endpoints {
     let plain_http = section.scheme == Scheme::Http;
-    let Endpoints { ecs, vpc, slb, sts, .. } = &mut section;
-    for (product, host) in [("ecs", ecs), ("vpc", vpc), ("slb", slb), ("sts", sts)] {
+    let Endpoints { ecs, vpc, slb, nlb, sts, .. } = &mut section;
+    for (product, host) in [("ecs", ecs), ("vpc", vpc), ("slb", slb), ("nlb", nlb), ("sts", sts)] {
         *host = host.take().map(|text| endpoint(c, product, &text, plain_http));
     }
     section.metadata = base_url(c, "cloud.endpoints.metadata", &section.metadata);

@@ -152,6 +152,8 @@ fn row_of(key: &str, live: &Live) -> Row {
         "cloud.endpoints.ecs" => row(&by_gate(0), Gate(Node)).back(),
         "cloud.endpoints.vpc" => row(&by_gate(1), Gate(Node)).back(),
         "cloud.endpoints.slb" => row(&by_gate(2), Gate(Service)).back(),
+        // No Service of the world is for it.
+        "cloud.endpoints.nlb" => row(&by_gate(2), Bound),
         "cloud.endpoints.sts" => row(&by_gate(3), Gate(Node)).first("cloud.credentials.role_arn", &role("ccm")).back(),
         "cloud.endpoints.scheme" => row(&text("https"), Log("received corrupt message")).back(),
         // All hosts are stated.

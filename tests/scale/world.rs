@@ -45,6 +45,7 @@ scheme = "http"
 ecs = "{address}"
 vpc = "{address}"
 slb = "{address}"
+nlb = "{address}"
 sts = "{address}"
 metadata = "http://{address}"
 

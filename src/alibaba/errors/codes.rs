@@ -77,6 +77,7 @@ pub(super) const BY_ACTION: &[(&str, &[&str], FaultKind)] = &[
     ("InvalidParameter.Domain", &["CreateDomainExtension"], Exists),
     ("Forbbiden", &["DeleteRouteEntries"], Rejected),
     ("InnerRateLimiting", &[], Busy),
+    ("ResourceInUse.IP", &[], Rejected),
 ];
 
 /// Absent objects. For an action that addresses the object: [`FaultKind::Gone`]; where it is only referred to: [`FaultKind::Rejected`].
@@ -103,12 +104,19 @@ pub(super) const MISSING: &[(&str, Object)] = &[
     ("ResourceNotExist", Object::LoadBalancer),
     ("ResourceNotFound.Listener", Object::Listener),
     ("ResourceNotFound.VServerGroup", Object::ServerGroup),
+    ("ResourceNotFound.ServerGroup", Object::ServerGroup),
     ("InvalidParam.VServerGroupId", Object::ServerGroup),
     ("ResourceNotFound.Certificate", Object::Certificate),
     ("CertificateNotExist", Object::Certificate),
     ("ServerCertificateId.NotFound", Object::Certificate),
     ("InvalidParameter.DomainExtensionId", Object::DomainExtension),
     ("AclNotExist", Object::AccessList),
+    ("InvalidSecurityGroupId.NotFound", Object::SecurityGroup),
+    ("InvalidSecurityGroup.NotFound", Object::SecurityGroup),
+    ("InvalidParam.SecurityGroupRuleId", Object::SecurityRule),
+    ("InvalidSecurityGroupRuleId.NotFound", Object::SecurityRule),
+    ("InvalidSecurityGroupRule.RuleNotExist", Object::SecurityRule),
+    ("SecurityGroupRule.NotFound", Object::SecurityRule),
 ];
 
 /// Server or network trouble. A write that is answered so may have had its effect.
@@ -200,6 +208,14 @@ pub(super) const KNOWN: &[(FaultKind, &[CodePattern])] = &[
             Is("ListenerPortConflict"),
             Is("ListenerAlreadyExists"),
             Starts("ResourceAlreadyAssociated."),
+            // It is as the call wants it, or in between.
+            Starts("ResourceNotAssociated."),
+            Is("DuplicatedParam.Server"),
+            Is("OperationDenied.AddressTypeNotChanged"),
+            Is("OperationDenied.ZoneMappingsNotChanged"),
+            Is("OperationDenied.Ipv6IntranetInstance"),
+            Is("Conflict.Port"),
+            Is("Conflict.SecurityGroup"),
             Starts("ResourceAlreadyExist"),
             Is("InvalidInstanceId.AlreadyExists"),
             Is("InvalidAssociation.Duplicated"),

@@ -7,11 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use sim::cloud::{Account, Fault, KEY_ID, KEY_SECRET};
+use sim::cloud::{Account, Eip, Fault, KEY_ID, KEY_SECRET};
 
 use super::script::{config, permit};
 use crate::alibaba::ecs::InstanceFilter;
 use crate::alibaba::metadata::Metadata;
+use crate::alibaba::nlb::{GroupFilter, JobState, NewListener};
 use crate::alibaba::slb::{ListenerRequest, NewDomainExtension};
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, FaultKind, actions, location};
@@ -20,6 +21,10 @@ use crate::config::secret::Secret;
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::{CreateAccessList, CreateInstance};
+use crate::plan::nlb::model::{
+    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupField, GroupFields, ListenerField as NlbField,
+    ListenerFields as NlbFields, ListenerKey as NlbKey, Protocol as NlbProtocol, SecurityRule, ZoneMapping,
+};
 use crate::plan::route::entry::RouteItem;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind};
 use crate::plan::service::settings::VSwitchChoice;
@@ -37,14 +42,22 @@ impl Transport for InProcess {
 
 fn account() -> Account {
     let later = crate::clock::now() + jiff::SignedDuration::from_hours(1000);
-    Account::new(REGION)
+    let mut account = Account::new(REGION)
         .with_vpc("vpc-1", "192.168.0.0/16")
         .with_vswitch("vsw-i", "vpc-1", "cn-hangzhou-i", "192.168.0.0/24")
+        .with_vswitch("vsw-j", "vpc-1", "cn-hangzhou-j", "192.168.1.0/24")
+        .with_vswitch("vsw-k", "vpc-1", "cn-hangzhou-k", "192.168.2.0/24")
         .with_instance("i-1", "node-1", "vsw-i", "192.168.0.11")
         .with_instance("i-2", "node-2", "vsw-i", "192.168.0.12")
         .with_certificate("cert-1", "one.example.com", later)
         .with_certificate("cert-2", "two.example.com", later)
-        .with_role("ccm")
+        .with_role("ccm");
+    account.vswitches.values_mut().for_each(|it| it.ipv6_cidr = "2408:4005::/64".into());
+    let eip = Eip { address: "47.99.1.1".into(), instance_type: String::new(), instance: String::new() };
+    account.eips.insert("eip-1".into(), eip);
+    account.nlb.bandwidth_packages.insert("cbwp-1".into());
+    account.nlb.ca_certificates.insert("ca-1".into());
+    account
 }
 
 fn key() -> AccessKey {
@@ -231,6 +244,199 @@ async fn access_lists(cloud: &CloudClient) {
     assert_eq!(slb.find_access_list("k8s/acl/a/b/c").await.unwrap(), None, "not the one whose name only starts so");
 }
 
+async fn network_load_balancer(cloud: &CloudClient) -> String {
+    let (nlb, permit) = (&cloud.nlb, permit());
+    let zone = |zone: &str, vswitch: &str| ZoneMapping {
+        zone: format!("{REGION}-{zone}"),
+        vswitch: vswitch.into(),
+        ..ZoneMapping::default()
+    };
+    let wanted = CreateLoadBalancer {
+        name: "network".into(),
+        address_type: "Internet".into(),
+        ip_version: Some("DualStack".into()),
+        vpc_id: "vpc-1".into(),
+        zones: vec![ZoneMapping { allocation_id: "eip-1".into(), ..zone("i", "vsw-i") }, zone("j", "vsw-j")],
+        delete_protection: true,
+        modification_protection: "ConsoleProtection".into(),
+        modification_protection_reason: Some("managed".into()),
+        tags: BTreeMap::from([("owner".into(), "me".into())]),
+        ..CreateLoadBalancer::default()
+    };
+    let made = nlb.create_instance(&permit, &wanted, "token-1").await.unwrap();
+    let again = nlb.create_instance(&permit, &wanted, "token-1").await.unwrap();
+    assert_eq!(made.id, again.id, "the same token makes the same load balancer");
+    let id = made.id.unwrap();
+    let found = nlb.find_by_tag("owner", "me").await.unwrap().remove(0);
+    assert_eq!(found, nlb.describe_instance(&id).await.unwrap(), "the list and the single answer say the same");
+    assert_eq!((found.id.as_str(), found.zones[0].allocation_id.as_str()), (id.as_str(), "eip-1"));
+    assert!(found.delete_protection && found.modification_protection == "ConsoleProtection");
+    nlb.set_attributes(&permit, &id, Some("renamed"), Some(false)).await.unwrap();
+    assert_eq!(nlb.find_by_name("renamed").await.unwrap()[0].id, id);
+    nlb.set_ipv6_internet(&permit, &id, true).await.unwrap();
+    nlb.set_ipv6_internet(&permit, &id, false).await.unwrap();
+    assert_eq!(nlb.set_ipv6_internet(&permit, &id, false).await.unwrap_err().kind, FaultKind::Exists);
+    nlb.attach_bandwidth_package(&permit, &id, "cbwp-1").await.unwrap();
+    assert_eq!(nlb.describe_instance(&id).await.unwrap().bandwidth_package_id, "cbwp-1");
+    nlb.detach_bandwidth_package(&permit, &id, "cbwp-1").await.unwrap();
+    nlb.set_address_type(&permit, &id, "Intranet", &[]).await.unwrap();
+    let named = [ZoneMapping { allocation_id: "eip-1".into(), ..zone("j", "vsw-j") }];
+    nlb.set_address_type(&permit, &id, "Internet", &named).await.unwrap();
+    nlb.set_zones(&permit, &id, &[zone("j", "vsw-j"), zone("k", "vsw-k")]).await.unwrap();
+    let zones = nlb.describe_instance(&id).await.unwrap().zones;
+    assert_eq!(zones.iter().map(|zone| zone.vswitch.as_str()).collect::<Vec<_>>(), ["vsw-j", "vsw-k"]);
+    nlb.tag(&permit, &id, &BTreeMap::from([("extra".into(), "1".into())])).await.unwrap();
+    nlb.untag(&permit, &id, &["owner".into()]).await.unwrap();
+    let tags = nlb.describe_instance(&id).await.unwrap().tags;
+    assert_eq!(tags, BTreeMap::from([("extra".into(), "1".into())]));
+    id
+}
+
+async fn security_groups(cloud: &CloudClient, id: &str) {
+    let (ecs, nlb, permit) = (&cloud.ecs, &cloud.nlb, permit());
+    let wanted = CreateSecurityGroup {
+        name: "k8s-nlb-a".into(),
+        description: "k8s.a.b.c".into(),
+        tags: BTreeMap::from([("owner".into(), "me".into())]),
+        ..CreateSecurityGroup::default()
+    };
+    let group = ecs.create_security_group(&permit, "vpc-1", &wanted, "token-1").await.unwrap();
+    assert_eq!(ecs.create_security_group(&permit, "vpc-1", &wanted, "token-1").await.unwrap(), group);
+    assert_eq!(ecs.find_security_groups("owner", "me").await.unwrap()[0].id, group);
+    let rule = |accepts, source: &str| SecurityRule { accepts, source: source.parse().unwrap() };
+    let rules = [rule(true, "10.0.0.0/8"), rule(true, "2408::/32"), rule(false, "0.0.0.0/0")];
+    ecs.add_security_rules(&permit, &group, &rules, "k8s.a.b.c").await.unwrap();
+    let found = ecs.describe_security_rules(&group).await.unwrap();
+    assert!(found.values().all(|rule| rule.is_plain && rule.description == "k8s.a.b.c"), "{found:?}");
+    assert_eq!(found.values().map(|it| it.rule.clone()).collect::<BTreeSet<_>>(), BTreeSet::from(rules.clone()));
+    let (first, _) = found.iter().find(|(_, it)| it.rule == rules[0]).unwrap();
+    ecs.set_security_rule(&permit, &group, first, &rule(true, "10.0.0.0/16")).await.unwrap();
+    ecs.remove_security_rules(&permit, &group, std::slice::from_ref(first)).await.unwrap();
+    let again = ecs.remove_security_rules(&permit, &group, std::slice::from_ref(first)).await.unwrap_err();
+    assert_eq!(again.kind, FaultKind::Gone);
+    assert_eq!(ecs.describe_security_rules(&group).await.unwrap().len(), 2);
+
+    nlb.join_security_groups(&permit, id, std::slice::from_ref(&group)).await.unwrap();
+    let twice = nlb.join_security_groups(&permit, id, std::slice::from_ref(&group)).await.unwrap_err();
+    assert_eq!(twice.kind, FaultKind::Exists);
+    assert!(nlb.describe_instance(id).await.unwrap().security_group_ids.contains(&group));
+    assert_eq!(ecs.delete_security_group(&permit, &group).await.unwrap_err().kind, FaultKind::InUse);
+    nlb.leave_security_groups(&permit, id, std::slice::from_ref(&group)).await.unwrap();
+    ecs.delete_security_group(&permit, &group).await.unwrap();
+    assert_eq!(ecs.delete_security_group(&permit, &group).await.unwrap_err().kind, FaultKind::Gone);
+}
+
+async fn server_group(cloud: &CloudClient, tls: bool) -> String {
+    let (nlb, permit) = (&cloud.nlb, permit());
+    let mut fields = GroupFields::from([
+        (GroupField::Protocol, "TCP".into()),
+        (GroupField::Scheduler, "Wlc".into()),
+        (GroupField::HealthCheckType, "HTTP".into()),
+        (GroupField::HealthCheckCodes, "http_2xx,http_3xx".into()),
+    ]);
+    if tls {
+        fields.insert(GroupField::PreserveClientIp, "false".into());
+    }
+    let name = format!("k8s.{}.TCP.a.b.c", if tls { 443 } else { 80 });
+    let tags = BTreeMap::from([("owner".into(), "me".into())]);
+    let wanted = CreateGroup { name: name.clone(), fields: fields.clone(), resource_group_id: None, tags };
+    let made = nlb.create_group(&permit, "vpc-1", &wanted, &name).await.unwrap();
+    assert_eq!(nlb.jobs(std::slice::from_ref(&made.job)).await.unwrap()[&made.job], JobState::Done);
+    let id = made.id.unwrap();
+    let found = nlb.list_groups(GroupFilter::Names(&[name])).await.unwrap().remove(0);
+    assert_eq!((found.id.as_str(), found.details.status.as_str()), (id.as_str(), "Available"));
+    for (field, value) in &fields {
+        assert_eq!(found.details.fields.get(field), Some(value), "{field}");
+    }
+    nlb.set_group(&permit, &id, &GroupFields::from([(GroupField::HealthyThreshold, "7".into())])).await.unwrap();
+    let found = nlb.list_groups(GroupFilter::Ids(std::slice::from_ref(&id))).await.unwrap().remove(0);
+    assert_eq!(found.details.fields[&GroupField::HealthyThreshold], "7");
+    id
+}
+
+async fn servers(cloud: &CloudClient, id: &str) {
+    let (nlb, permit) = (&cloud.nlb, permit());
+    nlb.add_servers(&permit, id, &[backend("i-1", 80), backend("i-2", 80)]).await.unwrap();
+    nlb.set_servers(&permit, id, &[Backend { weight: 5, ..backend("i-2", 80) }]).await.unwrap();
+    nlb.remove_servers(&permit, id, &[backend("i-1", 80).key]).await.unwrap();
+    let found = nlb.describe_servers(id).await.unwrap();
+    assert_eq!((found.backends, found.changing), (vec![Backend { weight: 5, ..backend("i-2", 80) }], false));
+    let listed = nlb.list_groups(GroupFilter::Tag("owner", "me")).await.unwrap();
+    assert_eq!(listed.iter().find(|group| group.id == id).unwrap().details.server_count, 1);
+}
+
+async fn network_listeners(cloud: &CloudClient, id: &str, (plain, tls): (&str, &str)) {
+    let (nlb, permit) = (&cloud.nlb, permit());
+    let tcp = NlbFields::from([
+        (NlbField::IdleTimeout, "60".into()),
+        (NlbField::Cps, "100".into()),
+        (NlbField::ProxyProtocol, "true".into()),
+        (NlbField::Ppv2VpcId, "true".into()),
+    ]);
+    let ssl = NlbFields::from([
+        (NlbField::Certificate, "cert-1".into()),
+        (NlbField::CaEnabled, "true".into()),
+        (NlbField::CaCertificate, "ca-1".into()),
+        (NlbField::SecurityPolicy, "tls_cipher_policy_1_2".into()),
+        (NlbField::Alpn, "true".into()),
+        (NlbField::AlpnPolicy, "HTTP2Preferred".into()),
+    ]);
+    let keys = [NlbKey::port(80, NlbProtocol::Tcp), NlbKey::port(443, NlbProtocol::TcpSsl)];
+    for (listener, group_id, fields) in [(keys[0], plain, &tcp), (keys[1], tls, &ssl)] {
+        let description = format!("k8s.{}.{}.a.b.c", listener.ports(), listener.protocol);
+        let client_token = description.as_str();
+        let wanted =
+            NewListener { load_balancer_id: id, listener, description: &description, group_id, fields, client_token };
+        let made = nlb.create_listener(&permit, &wanted).await.unwrap();
+        let again = nlb.create_listener(&permit, &wanted).await.unwrap();
+        assert_eq!(made.id, again.id, "the same token makes the same listener");
+        let found = nlb.describe_listeners(&[id]).await.unwrap().remove(id).unwrap().remove(&listener).unwrap();
+        assert_eq!(Some(found.id), made.id);
+        assert_eq!((found.description, found.group_id), (description, group_id.to_owned()));
+        for (field, value) in fields {
+            assert_eq!(found.fields.get(field), Some(value), "{field}");
+        }
+    }
+    let found = nlb.describe_listeners(&[id]).await.unwrap().remove(id).unwrap();
+    let ssl = found[&keys[1]].id.as_str();
+    let change = NlbFields::from([(NlbField::IdleTimeout, "90".into())]);
+    nlb.set_listener(&permit, ssl, (Some("k8s.1.TCPSSL.a.b.c"), None), &change).await.unwrap();
+    nlb.start_listener(&permit, ssl).await.unwrap();
+    nlb.add_certificates(&permit, ssl, &["cert-2".into()]).await.unwrap();
+    let more = nlb.describe_additional_certificates(ssl).await.unwrap();
+    assert_eq!(more, BTreeSet::from(["cert-2".to_owned()]), "neither the default one nor the CA");
+    nlb.remove_certificates(&permit, ssl, &["cert-2".into()]).await.unwrap();
+    assert_eq!(nlb.delete_group(&permit, plain).await.unwrap_err().kind, FaultKind::InUse);
+    for listener in found.values() {
+        nlb.delete_listener(&permit, &listener.id).await.unwrap();
+    }
+    assert!(nlb.describe_listeners(&[id]).await.unwrap().is_empty());
+    assert_eq!(nlb.delete_listener(&permit, ssl).await.unwrap_err().kind, FaultKind::Gone);
+}
+
+async fn network(cloud: &CloudClient) {
+    let (nlb, permit) = (&cloud.nlb, permit());
+    let id = network_load_balancer(cloud).await;
+    security_groups(cloud, &id).await;
+    let groups = (server_group(cloud, false).await, server_group(cloud, true).await);
+    servers(cloud, &groups.0).await;
+    network_listeners(cloud, &id, (&groups.0, &groups.1)).await;
+    for group in [&groups.0, &groups.1] {
+        nlb.delete_group(&permit, group).await.unwrap();
+        assert_eq!(nlb.delete_group(&permit, group).await.unwrap_err().kind, FaultKind::Gone);
+    }
+    assert_eq!(nlb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
+    nlb.unprotect(&permit, &id).await.unwrap();
+    let protections = nlb.describe_instance(&id).await.unwrap();
+    assert_eq!((protections.delete_protection, protections.modification_protection.as_str()), (false, "NonProtection"));
+    nlb.set_modification_protection(&permit, &id, "ConsoleProtection", Some("managed")).await.unwrap();
+    nlb.set_delete_protection(&permit, &id, true).await.unwrap();
+    nlb.set_delete_protection(&permit, &id, false).await.unwrap();
+    let deleted = nlb.delete_instance(&permit, &id).await.unwrap();
+    assert_eq!(nlb.jobs(&[deleted.job.clone(), "job-unknown".into()]).await.unwrap().len(), 1);
+    assert_eq!(nlb.describe_instance(&id).await.unwrap_err().kind, FaultKind::Gone);
+}
+
 #[tokio::test]
 async fn every_action_works_and_the_cloud_has_no_complaint() {
     let simulated = sim::cloud::Cloud::new(account());
@@ -241,6 +447,7 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
     let group = groups(&cloud, &id).await;
     listeners(&cloud, &id, &group).await;
     access_lists(&cloud).await;
+    network(&cloud).await;
     let (slb, permit) = (&cloud.slb, permit());
     slb.delete_group(&permit, &group).await.unwrap();
     assert_eq!(slb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
@@ -256,10 +463,11 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
     };
     client(&simulated, by_role).ecs.may_describe_instances(REGION).await.unwrap();
     assert_eq!(simulated.complaints(), Vec::<String>::new());
-    let called: BTreeSet<_> = simulated.calls().into_iter().map(|call| call.action).collect();
-    let listed = actions::ALL.iter().map(|action| action.name.to_owned());
+    let calls = simulated.calls().into_iter();
+    let called: BTreeSet<_> = calls.map(|call| format!("{}:{}", call.product, call.action)).collect();
+    let listed = actions::ALL.iter().map(|action| action.permission());
     let missing: Vec<_> = listed.filter(|name| !called.contains(name)).collect();
-    assert_eq!(missing, ["AssumeRoleWithOIDC"], "tested with its token file");
+    assert_eq!(missing, ["sts:AssumeRoleWithOIDC"], "tested with its token file");
 }
 
 #[tokio::test]

@@ -114,14 +114,15 @@ fn names_of_the_official_controller_work_in_the_environment() {
     let environment = [
         ("ECS_ENDPOINT", "http://sim:1"),
         ("SLB_ENDPOINT", "sim:2"),
+        ("NLB_ENDPOINT", "sim:4"),
         ("VPC_ENDPOINT", ""),
         ("ALICLOUD_CLIENT_SCHEME", "HTTP"),
         ("METADATA_ENDPOINT", "http://sim:3"),
     ];
     let endpoints = good(&with_environment(&right(""), &environment)).cloud.endpoints;
     assert_eq!(endpoints.scheme, Scheme::Http);
-    let hosts = [&endpoints.ecs, &endpoints.slb, &endpoints.vpc, &endpoints.sts].map(Option::as_deref);
-    assert_eq!(hosts, [Some("sim:1"), Some("sim:2"), None, None]);
+    let hosts = [&endpoints.ecs, &endpoints.slb, &endpoints.nlb, &endpoints.vpc, &endpoints.sts].map(Option::as_deref);
+    assert_eq!(hosts, [Some("sim:1"), Some("sim:2"), Some("sim:4"), None, None]);
     assert_eq!(endpoints.metadata, "http://sim:3");
 }
 

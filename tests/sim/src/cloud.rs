@@ -1,4 +1,5 @@
-//! An Alibaba Cloud account on loopback, or in process: ECS, VPC, CLB, STS and the metadata service.
+//! An Alibaba Cloud account on loopback, or in process: ECS, VPC, CLB, NLB, STS and the metadata
+//! service.
 //!
 //! It speaks the vendor's protocol and verifies it on its own: signatures, tokens, nonces, clocks, parameter names. It keeps
 //! the vendor's rules and defaults ([`Account`] is what it holds), goes wrong on demand ([`Faults`]) and remembers every call
@@ -16,6 +17,7 @@ mod faults;
 mod json;
 mod log;
 mod metadata;
+mod nlb;
 mod objects;
 mod protocol;
 mod restore;
@@ -103,7 +105,7 @@ struct State {
     nonces: Nonces,
     clock_offset: SignedDuration,
     /// Begin of the current window of an action, and calls in it.
-    recent: BTreeMap<&'static str, (Instant, u32)>,
+    recent: BTreeMap<(&'static str, &'static str), (Instant, u32)>,
     hidden: Vec<Hidden>,
     /// Client tokens of calls that have not finished.
     running: BTreeSet<String>,
@@ -161,7 +163,9 @@ impl Cloud {
 
     /// Looks at what the cloud holds.
     pub fn look<T>(&self, look: impl FnOnce(&Account) -> T) -> T {
-        look(&self.0.state.lock().account)
+        let mut state = self.0.state.lock();
+        nlb::settle(&mut state.account);
+        look(&state.account)
     }
 
     /// Changes what the cloud holds, as a user in the console would: it counts as a write for [`Fault::Stale`].
@@ -182,6 +186,20 @@ impl Cloud {
     /// Changes how slow and busy the cloud is.
     pub fn dials(&self, edit: impl FnOnce(&mut Dials)) {
         self.adjust(|account| edit(&mut account.dials));
+    }
+
+    /// Does what somebody with every right would do in the console: `product` as in `nlb`. Nothing goes wrong on purpose.
+    ///
+    /// # Errors
+    /// The code with which the cloud refuses it.
+    pub fn act(&self, product: &str, action: &str, parameters: &[(&str, &str)]) -> Result<Value, String> {
+        let known = actions::all().find(|it| it.product.name() == product && it.name == action);
+        let action = known.ok_or_else(|| format!("{product}:{action} is unknown"))?;
+        let values = parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let params = Params { values, ..Params::default() };
+        let result = action.require(&params).and_then(|()| self.run(action, &params, false, None));
+        self.changed();
+        result.map_err(|error| error.code)
     }
 
     /// Adds a running instance, see [`Account::add_instance`].
@@ -226,6 +244,13 @@ impl Cloud {
         self.look(|account| account.load_balancers.get(id).map_or(Value::Null, |it| json::load_balancer(id, it)))
     }
 
+    /// One network load balancer as in [`Self::snapshot`], `Null` if there is none.
+    #[must_use]
+    pub fn network_load_balancer(&self, id: &str) -> Value {
+        let one = |account: &Account| Some(nlb::shown_balancer(account, id, account.nlb.balancers.get(id)?));
+        self.look(|account| one(account).unwrap_or_default())
+    }
+
     /// The time of the cloud.
     #[must_use]
     pub fn now(&self) -> Timestamp {
@@ -249,10 +274,12 @@ impl Cloud {
         self.0.log.take()
     }
 
-    /// How often an action was called.
+    /// How often an action was called, by its name, or by product and name as in `nlb:CreateLoadBalancer`.
     #[must_use]
     pub fn count(&self, action: &str) -> usize {
-        self.0.log.look(|calls| calls.iter().filter(|it| it.action == action).count())
+        let (product, name) = action.split_once(':').unwrap_or(("", action));
+        let is_meant = |it: &&Call| it.action == name && (product.is_empty() || it.product == product);
+        self.0.log.look(|calls| calls.iter().filter(is_meant).count())
     }
 
     /// The calls so far that can change something.
@@ -384,8 +411,8 @@ impl Cloud {
         call.write = action.write;
         self.complain_about(action, params);
         let denied = self.admit(action, params)?;
-        call.fault = self.0.faults.draw(action.name, action.write);
-        let mut hold = self.0.faults.hold_point(action.name);
+        call.fault = self.0.faults.draw(action, &params.values);
+        let mut hold = self.0.faults.hold_point(action);
         if let Some((_, point)) = hold.take_if(|(moment, _)| *moment == Moment::Before)
             && !point.pass().await
         {
@@ -419,12 +446,15 @@ impl Cloud {
     /// Marks the client token of a call as being worked on; a second call with it is refused meanwhile.
     fn begin(&self, action: &Action, params: &Params) -> Result<Option<String>, ApiError> {
         let Some(token) = params.get("ClientToken") else { return Ok(None) };
-        let key = format!("{}/{token}", action.name);
+        let key = format!("{}:{}/{token}", action.product.name(), action.name);
         if self.0.state.lock().running.insert(key.clone()) {
             return Ok(Some(key));
         }
-        let code =
-            if action.product == Product::Slb { "OperationFailed.TokenIsProcessing" } else { "LastTokenProcessing" };
+        let code = match action.product {
+            Product::Slb => "OperationFailed.TokenIsProcessing",
+            Product::Nlb => "IdempotenceProcessing",
+            _ => "LastTokenProcessing",
+        };
         Err(ApiError::new(400, code, "An earlier call with the same ClientToken is still being processed."))
     }
 
@@ -458,9 +488,12 @@ impl Cloud {
         let mut denied = false;
         if action.signed {
             let key = protocol::authenticate(params, account, nonces, now)?;
-            denied = !key.may(action.name);
+            denied = !key.may(action.product.name(), action.name);
         }
-        let sees_nothing = action.product == Product::Ecs && !action.write && params.get("DryRun") != Some("true");
+        let sees_nothing = action.product == Product::Ecs
+            && !action.write
+            && !action.name.contains("SecurityGroup")
+            && params.get("DryRun") != Some("true");
         if denied && !sees_nothing {
             return Err(ApiError::forbidden(action.product.name(), action.name));
         }
@@ -475,7 +508,7 @@ impl Cloud {
             let given = account.dials.rates.get(action.name).copied();
             let rate = given.map_or_else(|| actions::rate(action), actions::Rate::per_minute);
             let start = Instant::now();
-            let window = recent.entry(action.name).or_insert((start, 0));
+            let window = recent.entry((action.product.name(), action.name)).or_insert((start, 0));
             if start.duration_since(window.0) >= rate.window {
                 *window = (start, 0);
             }
@@ -548,7 +581,9 @@ impl Cloud {
         let in_region = params.get("RegionId").is_none_or(|it| it == account.region);
         let mut elsewhere = (!in_region).then(|| Account::new(params.get("RegionId").unwrap_or_default()));
         let account = elsewhere.as_mut().unwrap_or(account);
-        let mut context = Context { account, params, now, action, log: &self.0.log };
+        nlb::settle(account);
+        let job_fails = fault == Some(&Fault::JobFails);
+        let mut context = Context { account, params, now, action, log: &self.0.log, job_fails };
         let mut answer = (action.run)(&mut context)?;
         state.remember(before);
         if let Some(Fault::Hidden(lists) | Fault::LostAndHidden(lists)) = fault {

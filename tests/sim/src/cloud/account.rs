@@ -10,6 +10,10 @@ use ipnet::{IpNet, Ipv4Net};
 use jiff::Timestamp;
 use serde_json::Value;
 
+pub use super::nlb::{
+    GroupServer, HealthCheck, Network, NetworkListener, NetworkLoadBalancer, NetworkZone, SecurityGroup, SecurityRule,
+    ServerGroup,
+};
 pub use super::objects::*;
 
 /// The access key that [`Account::new`] knows.
@@ -71,6 +75,10 @@ pub struct Account {
     pub acls: BTreeMap<String, Acl>,
     /// By id.
     pub load_balancers: Shared<BTreeMap<String, Shared<LoadBalancer>>>,
+    /// Network load balancers and what belongs to them.
+    pub nlb: Network,
+    /// By id.
+    pub security_groups: BTreeMap<String, SecurityGroup>,
     /// Access keys, by id.
     pub keys: BTreeMap<String, AccessKey>,
     /// RAM roles, by name.
@@ -106,6 +114,16 @@ pub struct Limits {
     pub backends_per_call: usize,
     /// Domain extensions per listener.
     pub domain_extensions: usize,
+    /// Network load balancers of the account.
+    pub network_load_balancers: usize,
+    /// Server groups of network load balancers, of the account.
+    pub server_groups: usize,
+    /// Servers in a group of network load balancers.
+    pub servers_per_group: usize,
+    /// Security groups of the account.
+    pub security_groups: usize,
+    /// Rules of a security group.
+    pub security_rules: usize,
 }
 
 /// How slow and how busy the cloud is; everything is off by default.
@@ -125,6 +143,16 @@ pub struct Dials {
     pub charge_changes_wait: bool,
     /// Whether answers show the address of `ecs` backends although it was not given.
     pub show_server_ips: bool,
+    /// Jobs of network load balancers take this long.
+    pub nlb_job_time: Duration,
+    /// Jobs of single actions take this long instead.
+    pub nlb_job_times: BTreeMap<String, Duration>,
+    /// A new network load balancer is being provisioned for this long.
+    pub nlb_creation_time: Duration,
+    /// Whether the job of a listener also holds its load balancer.
+    pub nlb_listeners_lock: bool,
+    /// A security group counts as used for this long after a load balancer left it.
+    pub security_group_release: Duration,
     /// Whether calls beyond the per-action rate get `Throttling.User`.
     pub rate_quotas: bool,
     /// Whether no earlier state is remembered, which in a large account takes most of the time of a write:
@@ -176,6 +204,8 @@ impl Account {
             certificates: BTreeMap::new(),
             acls: BTreeMap::new(),
             load_balancers: Shared::default(),
+            nlb: Network::default(),
+            security_groups: BTreeMap::new(),
             keys: BTreeMap::from([(KEY_ID.into(), AccessKey::permanent(KEY_SECRET))]),
             roles: BTreeMap::new(),
             oidc_token: None,
@@ -240,7 +270,8 @@ impl Account {
         let permitted = |action: &super::actions::Action| {
             permissions.contains(&format!("{}:{}", action.product.name(), action.name))
         };
-        let denied = super::actions::all().filter(|action| !permitted(action)).map(|action| action.name.to_owned());
+        let name = |action: &super::actions::Action| format!("{}:{}", action.product.name(), action.name);
+        let denied = super::actions::all().filter(|action| !permitted(action)).map(name);
         self.keys.get_mut(key).unwrap_or_else(|| panic!("the cloud knows no key {key}")).denied = denied.collect();
     }
 
@@ -282,6 +313,12 @@ impl Account {
         for lb in self.load_balancers.values_mut() {
             if lb.groups.values().any(|it| it.backends.iter().any(is_gone)) {
                 lb.groups.values_mut().for_each(|it| it.backends.retain(|it| !is_gone(it)));
+            }
+        }
+        let is_gone = |it: &GroupServer| it.id == id || gone.contains(&it.id);
+        for group in self.nlb.groups.values_mut() {
+            if group.servers.iter().any(is_gone) {
+                group.servers.retain(|it| !is_gone(it));
             }
         }
     }
@@ -335,6 +372,13 @@ impl Account {
 
     pub(crate) fn address_is_free(&self, address: &str) -> bool {
         !self.load_balancers.values().any(|it| it.address == address)
+            && !self
+                .nlb
+                .balancers
+                .values()
+                .flat_map(|it| &it.zones)
+                .any(|it| it.private_ip == address || it.public_ip == address)
+            && !self.eips.values().any(|it| it.address == address)
             && !self.interfaces.values().any(|it| it.ipv4.iter().any(|ip| ip == address))
     }
 
@@ -370,6 +414,11 @@ impl Default for Limits {
             backends: 200,
             backends_per_call: 40,
             domain_extensions: 3,
+            network_load_balancers: 60,
+            server_groups: 3000,
+            servers_per_group: 400,
+            security_groups: 100,
+            security_rules: 200,
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::account::{Account, TokenUse};
 use super::log::Log;
 use super::protocol::{ApiError, Params};
-use super::{ecs, slb, sts, vpc};
+use super::{ecs, nlb, slb, sts, vpc};
 
 /// A product of the vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,7 @@ pub(crate) enum Product {
     Ecs,
     Vpc,
     Slb,
+    Nlb,
     Sts,
 }
 
@@ -26,6 +27,7 @@ impl Product {
             Self::Ecs => "ecs",
             Self::Vpc => "vpc",
             Self::Slb => "slb",
+            Self::Nlb => "nlb",
             Self::Sts => "sts",
         }
     }
@@ -35,6 +37,7 @@ impl Product {
             Self::Ecs => "2014-05-26",
             Self::Vpc => "2016-04-28",
             Self::Slb => "2014-05-15",
+            Self::Nlb => "2022-04-30",
             Self::Sts => "2015-04-01",
         }
     }
@@ -47,6 +50,8 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Timestamp,
     pub(crate) action: &'a Action,
     pub(crate) log: &'a Log,
+    /// Whether the job that the call begins fails.
+    pub(crate) job_fails: bool,
 }
 
 /// One action.
@@ -87,6 +92,11 @@ impl Action {
         Self { list: Some(path), ..self }
     }
 
+    /// Whether this names the action: `CreateListener`, or `nlb:CreateListener`.
+    pub(crate) fn is(&self, name: &str) -> bool {
+        name.strip_prefix(self.product.name()).and_then(|it| it.strip_prefix(':')).unwrap_or(name) == self.name
+    }
+
     pub(crate) fn knows(&self, pattern: &str) -> bool {
         self.parameters.split_whitespace().any(|it| it.trim_end_matches('!') == pattern)
     }
@@ -115,6 +125,7 @@ static ACTIONS: LazyLock<Vec<Action>> = LazyLock::new(|| {
     all.extend(ecs::actions());
     all.extend(vpc::actions());
     all.extend(slb::actions());
+    all.extend(nlb::actions());
     all.extend(sts::actions());
     all
 });
@@ -163,6 +174,8 @@ pub(crate) fn rate(action: &Action) -> Rate {
         (Product::Slb, "ListTagResources", _) => Rate::per_second(10),
         (Product::Slb, _, true) => Rate::per_minute(90),
         (Product::Slb, _, false) => Rate::per_minute(3000),
+        (Product::Nlb, _, true) => Rate::per_minute(200),
+        (Product::Nlb, _, false) => Rate::per_second(20),
         (Product::Vpc, _, true) => Rate::per_minute(300),
         (Product::Vpc, _, false) => Rate::per_minute(600),
         (Product::Ecs | Product::Sts, ..) => Rate::per_minute(1000),
@@ -180,10 +193,25 @@ pub(crate) fn marks(action: &Action, params: &Params, answer: &Value) -> Vec<Vec
         ]];
     }
     let by_id = |field: &'static str, id: &Value| vec![(field, id.clone())];
+    if answer["LoadbalancerId"].is_string() {
+        return vec![by_id("LoadBalancerId", &answer["LoadbalancerId"])];
+    }
+    if action.product == Product::Nlb && !action.name.starts_with("Create") {
+        return Vec::new();
+    }
     if let Some(ids) = answer["RouteEntryIds"].as_array() {
         return ids.iter().map(|id| by_id("RouteEntryId", id)).collect();
     }
-    ["VServerGroupId", "DomainExtensionId", "RouteEntryId", "LoadBalancerId"]
+    let fields = [
+        "VServerGroupId",
+        "DomainExtensionId",
+        "RouteEntryId",
+        "LoadBalancerId",
+        "ListenerId",
+        "ServerGroupId",
+        "SecurityGroupId",
+    ];
+    fields
         .into_iter()
         .filter(|field| answer[*field].is_string())
         .take(1)
@@ -235,7 +263,7 @@ pub(crate) fn once(
     if token.len() > 64 || !token.is_ascii() {
         return Err(ApiError::invalid("ClientToken", "at most 64 ASCII characters are allowed"));
     }
-    let key = format!("{}/{token}", cx.action.name);
+    let key = format!("{}:{}/{token}", cx.action.product.name(), cx.action.name);
     let parameters = cx.params.business();
     if let Some(earlier) = cx.account.tokens.get(&key) {
         if earlier.parameters == parameters {

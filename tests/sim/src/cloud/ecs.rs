@@ -8,8 +8,10 @@ use super::account::{Account, Instance, Interface};
 use super::actions::{Action, Context, Product, page, page_by_token};
 use super::protocol::ApiError;
 
+mod security_groups;
+
 pub(crate) fn actions() -> Vec<Action> {
-    vec![
+    let mut all = vec![
         Action::read(
             Product::Ecs,
             "DescribeInstances",
@@ -32,7 +34,9 @@ pub(crate) fn actions() -> Vec<Action> {
             "NetworkInterfaceId! SourceDestCheck Description NetworkInterfaceName",
             modify_network_interface,
         ),
-    ]
+    ];
+    all.extend(security_groups::actions());
+    all
 }
 
 /// A parameter that holds a JSON array of texts; an empty array is a filter that matches nothing.

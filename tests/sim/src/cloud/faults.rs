@@ -7,6 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::account::mix;
+use super::actions::{Action, Product};
+use super::ecs::matches_pattern;
 use crate::request_hold::{self, Held, HoldPoint, Moment};
 
 /// One thing that goes wrong with one call.
@@ -45,6 +47,8 @@ pub enum Fault {
     LostAndHidden(u32),
     /// The call takes this much longer.
     Slow(Duration),
+    /// The call is accepted; the job that it begins fails, and nothing changes.
+    JobFails,
 }
 
 impl Fault {
@@ -76,7 +80,7 @@ impl Fault {
     fn suits(&self, write: bool) -> bool {
         match self {
             Self::Stale(_) | Self::Partial(_) => !write,
-            Self::Hidden(_) | Self::LostAndHidden(_) => write,
+            Self::Hidden(_) | Self::LostAndHidden(_) | Self::JobFails => write,
             _ => true,
         }
     }
@@ -90,10 +94,34 @@ pub struct Faults(Arc<Mutex<Dial>>);
 struct Dial {
     scripted: BTreeMap<String, VecDeque<Fault>>,
     standing: BTreeMap<String, Fault>,
+    matching: Vec<Matching>,
     holds: Vec<Hold>,
     random: Option<Random>,
     /// Calls so far, by action: random faults depend on these and not on the order of different actions.
     calls: BTreeMap<String, u64>,
+}
+
+/// For calls with certain parameters.
+#[derive(Debug)]
+struct Matching {
+    action: String,
+    /// By name; `*` stands for any text.
+    parameters: BTreeMap<String, String>,
+    fault: Fault,
+    /// How many calls are left; `None` for all.
+    left: Option<usize>,
+}
+
+impl Matching {
+    /// Whether a call fails so, which is then counted.
+    fn applies(&mut self, action: &Action, given: &BTreeMap<String, String>) -> bool {
+        let has = |(name, pattern): (&String, &String)| given.get(name).is_some_and(|it| matches_pattern(pattern, it));
+        if self.left == Some(0) || !action.is(&self.action) || !self.parameters.iter().all(has) {
+            return false;
+        }
+        self.left = self.left.map(|it| it - 1);
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -116,7 +144,8 @@ struct Random {
 pub const ANY: &str = "*";
 
 impl Faults {
-    /// The next call of an action (or of any, [`ANY`]) fails so; several line up.
+    /// The next call of an action (or of any, [`ANY`]) fails so; several line up. An action goes by its name, or by product
+    /// and name where several products have one of that name: `nlb:CreateLoadBalancer`.
     pub fn script(&self, action: &str, fault: Fault) {
         self.0.lock().scripted.entry(action.into()).or_default().push_back(fault);
     }
@@ -124,6 +153,11 @@ impl Faults {
     /// Every call of an action (or of any, [`ANY`]) fails so, until [`Self::clear`].
     pub fn always(&self, action: &str, fault: Fault) {
         self.0.lock().standing.insert(action.into(), fault);
+    }
+
+    /// Calls of an action with such parameters, in which `*` stands for any text, fail so: so many of them, or all.
+    pub fn matching(&self, action: &str, parameters: BTreeMap<String, String>, fault: Fault, count: Option<usize>) {
+        self.0.lock().matching.push(Matching { action: action.into(), parameters, fault, left: count });
     }
 
     /// Holds a call of an action after so many others have passed.
@@ -159,32 +193,50 @@ impl Faults {
     }
 
     /// The point at which a call is held, and when.
-    pub(crate) fn hold_point(&self, action: &str) -> Option<(Moment, HoldPoint)> {
+    pub(crate) fn hold_point(&self, action: &Action) -> Option<(Moment, HoldPoint)> {
         let mut dial = self.0.lock();
         let due = |hold: &mut Hold| {
-            let passes = hold.action == action && hold.skip > 0;
+            let is_meant = action.is(&hold.action);
+            let passes = is_meant && hold.skip > 0;
             hold.skip -= usize::from(passes);
-            hold.action == action && !passes
+            is_meant && !passes
         };
         let index = dial.holds.iter_mut().position(due)?;
         let Hold { moment, point, .. } = dial.holds.remove(index);
         Some((moment, point))
     }
 
-    pub(crate) fn draw(&self, action: &str, write: bool) -> Option<Fault> {
+    /// What goes wrong with this call of an action.
+    pub(crate) fn draw(&self, action: &Action, parameters: &BTreeMap<String, String>) -> Option<Fault> {
         let mut dial = self.0.lock();
-        let count = dial.calls.entry(action.into()).or_default();
+        if let Some(index) = dial.matching.iter_mut().position(|it| it.applies(action, parameters)) {
+            return dial.matching.get(index).map(|it| it.fault.clone());
+        }
+        let whole = format!("{}:{}", action.product.name(), action.name);
+        // Only network load balancers share names of actions with another product.
+        let counted = if action.product == Product::Nlb { whole.as_str() } else { action.name };
+        dial.draw(counted, &[&whole, action.name, ANY], action.write)
+    }
+
+    /// What goes wrong with this read of a path in the metadata service.
+    pub(crate) fn draw_path(&self, path: &str) -> Option<Fault> {
+        self.0.lock().draw(path, &[path, ANY], false)
+    }
+}
+
+impl Dial {
+    /// `names` are those by which the call may be meant.
+    fn draw(&mut self, counted: &str, names: &[&str], write: bool) -> Option<Fault> {
+        let count = self.calls.entry(counted.to_owned()).or_default();
         *count += 1;
         let count = *count;
-        for name in [action, ANY] {
-            if let Some(fault) = dial.scripted.get_mut(name).and_then(VecDeque::pop_front) {
-                return Some(fault);
-            }
+        if let Some(fault) = names.iter().find_map(|name| self.scripted.get_mut(*name)?.pop_front()) {
+            return Some(fault);
         }
-        if let Some(fault) = dial.standing.get(action).or_else(|| dial.standing.get(ANY)) {
+        if let Some(fault) = names.iter().find_map(|name| self.standing.get(*name)) {
             return Some(fault.clone());
         }
-        dial.random.as_ref()?.draw(action, count, write)
+        self.random.as_ref()?.draw(counted, count, write)
     }
 }
 
@@ -207,34 +259,54 @@ impl Random {
 mod tests {
     use super::*;
 
+    fn action(name: &str) -> &'static Action {
+        let (product, _) = name.split_once(':').unwrap();
+        super::super::actions::all().find(|it| it.product.name() == product && it.is(name)).unwrap()
+    }
+
+    fn draw(faults: &Faults, name: &str) -> Option<Fault> {
+        faults.draw(action(name), &BTreeMap::new())
+    }
+
+    #[test]
+    fn faults_of_calls_with_certain_parameters_leave_others_alone() {
+        let faults = Faults::default();
+        let named = |name: &str| BTreeMap::from([("ServerGroupName".to_owned(), name.to_owned())]);
+        faults.matching("nlb:CreateServerGroup", named("k8s.*.web.*"), Fault::JobFails, Some(1));
+        let create = action("nlb:CreateServerGroup");
+        assert_eq!(faults.draw(create, &named("k8s.80.TCP.other.ns.c")), None);
+        assert_eq!(faults.draw(create, &named("k8s.80.TCP.web.ns.c")), Some(Fault::JobFails));
+        assert_eq!(faults.draw(create, &named("k8s.80.TCP.web.ns.c")), None);
+    }
+
     #[test]
     fn scripted_faults_come_in_order_and_once() {
         let faults = Faults::default();
-        faults.script("A", Fault::Drop);
-        faults.script("A", Fault::Throttle);
-        assert_eq!(faults.draw("B", true), None);
-        assert_eq!(faults.draw("A", true), Some(Fault::Drop));
+        faults.script("nlb:CreateLoadBalancer", Fault::Drop);
+        faults.script("nlb:CreateLoadBalancer", Fault::Throttle);
+        assert_eq!(draw(&faults, "slb:CreateLoadBalancer"), None);
+        assert_eq!(draw(&faults, "nlb:CreateLoadBalancer"), Some(Fault::Drop));
         assert!(!faults.is_spent());
-        assert_eq!(faults.draw("A", true), Some(Fault::Throttle));
-        assert_eq!(faults.draw("A", true), None);
+        assert_eq!(draw(&faults, "nlb:CreateLoadBalancer"), Some(Fault::Throttle));
+        assert_eq!(draw(&faults, "nlb:CreateLoadBalancer"), None);
         assert!(faults.is_spent());
     }
 
     #[test]
     fn random_faults_repeat_with_the_seed_whatever_else_is_called() {
-        let draw = |others: bool| -> Vec<Option<Fault>> {
+        let draws = |others: bool| -> Vec<Option<Fault>> {
             let faults = Faults::default();
             faults.random(7, 0.5);
             let one = |_| {
                 if others {
-                    faults.draw("Other", false);
+                    draw(&faults, "nlb:CreateLoadBalancer");
                 }
-                faults.draw("CreateLoadBalancer", true)
+                draw(&faults, "slb:CreateLoadBalancer")
             };
             (0..64).map(one).collect()
         };
-        assert_eq!(draw(false), draw(true));
-        let hits = draw(false).iter().flatten().count();
+        assert_eq!(draws(false), draws(true));
+        let hits = draws(false).iter().flatten().count();
         assert!((16..48).contains(&hits), "{hits} of 64 calls failed at a rate of one half");
     }
 
@@ -242,7 +314,7 @@ mod tests {
     fn stale_answers_are_for_reads_only() {
         let faults = Faults::default();
         faults.random_from(1, 1.0, Fault::stale());
-        assert_eq!(faults.draw("CreateLoadBalancer", true), None);
-        assert!(faults.draw("DescribeLoadBalancers", false).is_some());
+        assert_eq!(draw(&faults, "slb:CreateLoadBalancer"), None);
+        assert!(draw(&faults, "slb:DescribeLoadBalancers").is_some());
     }
 }

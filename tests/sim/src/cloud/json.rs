@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::account::{
-    Account, Acl, Backend, Group, Instance, Interface, InvalidAccount, Listener, LoadBalancer, Protocol, RouteEntry,
-    RouteTable, VSwitch, Vpc,
+    Account, Acl, Backend, Eip, Group, Instance, Interface, InvalidAccount, Listener, LoadBalancer, Protocol,
+    RouteEntry, RouteTable, SecurityGroup, VSwitch, Vpc,
 };
-use super::slb;
+use super::{nlb, slb};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +33,36 @@ struct Input {
     acls: Vec<AclInput>,
     #[serde(default)]
     load_balancers: Vec<LoadBalancerInput>,
+    #[serde(default)]
+    eips: Vec<EipInput>,
+    #[serde(default)]
+    bandwidth_packages: Vec<String>,
+    #[serde(default)]
+    ca_certificates: Vec<CertificateInput>,
+    #[serde(default)]
+    security_groups: Vec<SecurityGroupInput>,
+    #[serde(default)]
+    nlb_server_groups: Vec<nlb::GroupInput>,
+    #[serde(default)]
+    nlbs: Vec<nlb::BalancerInput>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EipInput {
+    id: String,
+    ip: String,
+    #[serde(default, rename = "name")]
+    _name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SecurityGroupInput {
+    id: String,
+    name: String,
+    kind: String,
+    vpc: String,
 }
 
 #[derive(Deserialize)]
@@ -76,6 +106,8 @@ struct VSwitchInput {
     vpc: String,
     zone: String,
     cidr: String,
+    #[serde(default)]
+    ipv6_cidr: String,
     #[serde(default)]
     available_ips: Option<u64>,
 }
@@ -207,7 +239,7 @@ impl Account {
         for it in input.vswitches {
             let vswitch = VSwitch::new(&it.vpc, &it.zone, &it.cidr);
             let available_ips = it.available_ips.unwrap_or(vswitch.available_ips);
-            account.vswitches.insert(it.id, VSwitch { available_ips, ..vswitch });
+            account.vswitches.insert(it.id, VSwitch { available_ips, ipv6_cidr: it.ipv6_cidr, ..vswitch });
         }
         for it in input.instances {
             add_instance(&mut account, it);
@@ -226,6 +258,18 @@ impl Account {
         for it in input.load_balancers {
             add_load_balancer(&mut account, it)?;
         }
+        for it in input.eips {
+            let eip = Eip { address: it.ip, instance_type: String::new(), instance: String::new() };
+            account.eips.insert(it.id, eip);
+        }
+        for it in input.security_groups {
+            let group = SecurityGroup { name: it.name, kind: it.kind, vpc: it.vpc, ..SecurityGroup::default() };
+            account.security_groups.insert(it.id, group);
+        }
+        account.nlb.bandwidth_packages.extend(input.bandwidth_packages);
+        account.nlb.ca_certificates.extend(input.ca_certificates.into_iter().map(|it| it.id));
+        input.nlb_server_groups.into_iter().for_each(|it| nlb::add_group(&mut account, it));
+        input.nlbs.into_iter().for_each(|it| nlb::add_balancer(&mut account, it));
         Ok(account)
     }
 }
@@ -312,7 +356,18 @@ pub(crate) fn snapshot(account: &Account) -> Value {
         account.instances.iter().map(|(id, it)| (id.clone(), instance(account, it))).collect();
     let extensions: Map<String, Value> =
         account.load_balancers.iter().flat_map(|(id, it)| domain_extensions(id, it)).collect();
-    json!({"load_balancers": load_balancers, "domain_extensions": extensions, "routes": routes, "instances": instances})
+    let network = account.nlb.balancers.iter().map(|(id, it)| nlb::shown_balancer(account, id, it));
+    let server_groups = account.nlb.groups.iter().map(|(id, it)| nlb::shown_group(account, id, it));
+    let security_groups = account.security_groups.iter().map(|(id, it)| nlb::shown_security_group(id, it));
+    json!({
+        "load_balancers": load_balancers,
+        "domain_extensions": extensions,
+        "network_load_balancers": network.collect::<Vec<_>>(),
+        "server_groups": server_groups.collect::<Vec<_>>(),
+        "security_groups": security_groups.collect::<Vec<_>>(),
+        "routes": routes,
+        "instances": instances,
+    })
 }
 
 /// `<load balancer>/<port>` to domains and their certificates.

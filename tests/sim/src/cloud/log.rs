@@ -12,7 +12,7 @@ pub struct Call {
     pub time: Timestamp,
     /// When it had taken effect, or was refused.
     pub ended: Timestamp,
-    /// `ecs`, `vpc`, `slb`, `sts`, `metadata`, or empty if unknown.
+    /// `ecs`, `vpc`, `slb`, `nlb`, `sts`, `metadata`, or empty if unknown.
     pub product: &'static str,
     /// Id of the access key that signed it, empty if none did.
     pub caller: String,

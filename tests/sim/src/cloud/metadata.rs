@@ -23,7 +23,7 @@ type Answer = Result<String, StatusCode>;
 
 pub(crate) async fn answer(cloud: &Cloud, request: &Request<Bytes>) -> Result<Response<Bytes>, ConnectionLost> {
     let path = request.uri().path().to_owned();
-    let fault = cloud.faults().draw(&path, false);
+    let fault = cloud.faults().draw_path(&path);
     let now = cloud.now();
     let latency = cloud.look(|account| account.dials.latency);
     if !latency.is_zero() {

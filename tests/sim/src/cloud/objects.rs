@@ -34,6 +34,8 @@ pub struct VSwitch {
     pub zone: String,
     /// Its range.
     pub cidr: String,
+    /// IPv6 range, empty if none.
+    pub ipv6_cidr: String,
     /// Free addresses.
     pub available_ips: u64,
 }
@@ -318,7 +320,7 @@ pub struct AccessKey {
     pub expires: Option<Timestamp>,
     /// Whether the key is switched on.
     pub active: bool,
-    /// Actions, or patterns with a trailing `*`, that the identity may not call. Reads of ECS then answer with nothing,
+    /// Actions, by name or as `product:name`, or patterns with a trailing `*`, that the identity may not call. Reads of ECS then answer with nothing,
     /// everything else with `Forbidden.RAM`.
     pub denied: BTreeSet<String>,
 }
@@ -384,6 +386,7 @@ impl VSwitch {
             vpc: vpc.into(),
             zone: zone.into(),
             cidr: cidr.into(),
+            ipv6_cidr: String::new(),
             available_ips: size.saturating_sub(4),
         }
     }
@@ -544,7 +547,11 @@ impl AccessKey {
         Self { token: Some(token.into()), expires: Some(expires), ..Self::permanent(secret) }
     }
 
-    pub(crate) fn may(&self, action: &str) -> bool {
-        !self.denied.iter().any(|it| it.strip_suffix('*').map_or(it == action, |start| action.starts_with(start)))
+    pub(crate) fn may(&self, product: &str, action: &str) -> bool {
+        let names = |it: &String| {
+            let name = it.strip_prefix(product).and_then(|it| it.strip_prefix(':')).unwrap_or(it);
+            name.strip_suffix('*').map_or(name == action, |start| action.starts_with(start))
+        };
+        !self.denied.iter().any(names)
     }
 }

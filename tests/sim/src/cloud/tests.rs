@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod every_action;
+mod network;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -16,21 +17,26 @@ use super::*;
 const ECS: &str = "2014-05-26";
 const VPC: &str = "2016-04-28";
 const SLB: &str = "2014-05-15";
+const NLB: &str = "2022-04-30";
 const STS: &str = "2015-04-01";
 
 /// A VPC with two zones, three instances, a certificate and a role.
 fn account() -> Account {
     let later = now() + SignedDuration::from_hours(1000);
-    Account::new("cn-hangzhou")
+    let mut account = Account::new("cn-hangzhou")
         .with_vpc("vpc-1", "192.168.0.0/16")
         .with_vswitch("vsw-i", "vpc-1", "cn-hangzhou-i", "192.168.0.0/24")
         .with_vswitch("vsw-j", "vpc-1", "cn-hangzhou-j", "192.168.1.0/24")
+        .with_vswitch("vsw-k", "vpc-1", "cn-hangzhou-k", "192.168.2.0/24")
         .with_instance("i-1", "node-1", "vsw-i", "192.168.0.11")
         .with_instance("i-2", "node-2", "vsw-j", "192.168.1.12")
         .with_instance("i-3", "other", "vsw-i", "192.168.0.13")
         .with_certificate("cert-1", "one.example.com", later)
         .with_certificate("cert-2", "two.example.com", later)
-        .with_role("ccm")
+        .with_role("ccm");
+    account.vswitches.values_mut().for_each(|it| it.ipv6_cidr = "2408:4005::/64".into());
+    account.nlb.bandwidth_packages.insert("cbwp-1".into());
+    account
 }
 
 /// The caller and its keys.
@@ -105,6 +111,27 @@ impl Client {
         self.call(SLB, action, given).await
     }
 
+    async fn nlb(&self, action: &str, given: &[(&str, &str)]) -> Answer {
+        self.call(NLB, action, given).await
+    }
+
+    async fn create_network_load_balancer(&self) -> String {
+        let given = [
+            ("AddressType", "Intranet"),
+            ("VpcId", "vpc-1"),
+            ("ZoneMappings.1.ZoneId", "cn-hangzhou-i"),
+            ("ZoneMappings.1.VSwitchId", "vsw-i"),
+            ("ZoneMappings.2.ZoneId", "cn-hangzhou-j"),
+            ("ZoneMappings.2.VSwitchId", "vsw-j"),
+        ];
+        text(&self.nlb("CreateLoadBalancer", &given).await.unwrap()["LoadbalancerId"])
+    }
+
+    async fn create_server_group(&self, name: &str, more: &[(&str, &str)]) -> String {
+        let given = [&[("ServerGroupName", name), ("VpcId", "vpc-1")], more].concat();
+        text(&self.nlb("CreateServerGroup", &given).await.unwrap()["ServerGroupId"])
+    }
+
     async fn create_load_balancer(&self) -> String {
         let given = [("LoadBalancerName", "web"), ("InstanceChargeType", "PayByCLCU")];
         text(&self.slb("CreateLoadBalancer", &given).await.unwrap()["LoadBalancerId"])
@@ -125,6 +152,7 @@ fn post(parameters: &BTreeMap<String, String>) -> Request<Bytes> {
     let host = match parameters["Version"].as_str() {
         ECS => "ecs.cn-hangzhou.aliyuncs.com",
         VPC => "vpc.cn-hangzhou.aliyuncs.com",
+        NLB => "nlb.cn-hangzhou.aliyuncs.com",
         STS => "sts.aliyuncs.com",
         _ => "slb.aliyuncs.com",
     };

@@ -19,12 +19,14 @@ async fn each_action_answers_a_correct_client() {
     sessions(&client).await;
     load_balancers(&client).await;
     access_control(&client).await;
+    network_load_balancers(&client).await;
 
     assert_eq!(cloud.complaints(), Vec::<String>::new());
-    let called: BTreeSet<String> =
-        cloud.calls().into_iter().filter(|it| it.outcome == "OK").map(|it| it.action).collect();
-    let missing: Vec<&str> = actions::all().map(|it| it.name).filter(|it| !called.contains(*it)).collect();
-    assert_eq!(missing, Vec::<&str>::new(), "actions that never answered OK");
+    let answered = cloud.calls().into_iter().filter(|it| it.outcome == "OK");
+    let called: BTreeSet<String> = answered.map(|it| format!("{}:{}", it.product, it.action)).collect();
+    let all = actions::all().map(|it| format!("{}:{}", it.product.name(), it.name));
+    let missing: Vec<String> = all.filter(|it| !called.contains(it)).collect();
+    assert_eq!(missing, Vec::<String>::new(), "actions that never answered OK");
 }
 
 async fn compute(client: &Client) {
@@ -248,4 +250,119 @@ async fn payment(client: &Client) {
         assert_eq!(client.slb(action, &[id, more]).await, Err("OperationDenied.PayByCLCU".into()), "{action}");
     }
     client.slb("DeleteLoadBalancer", &[id]).await.unwrap();
+}
+
+async fn network_load_balancers(client: &Client) {
+    let zones = [
+        ("ZoneMappings.1.ZoneId", "cn-hangzhou-i"),
+        ("ZoneMappings.1.VSwitchId", "vsw-i"),
+        ("ZoneMappings.2.ZoneId", "cn-hangzhou-j"),
+        ("ZoneMappings.2.VSwitchId", "vsw-j"),
+    ];
+    let wanted = [&zones[..], &[("AddressType", "internet"), ("VpcId", "vpc-1"), ("AddressIpVersion", "DualStack")]];
+    let made = client.nlb("CreateLoadBalancer", &wanted.concat()).await.unwrap();
+    let lb = text(&made["LoadbalancerId"]);
+    let id = ("LoadBalancerId", lb.as_str());
+    client.nlb("UpdateLoadBalancerAttribute", &[id, ("LoadBalancerName", "web-1")]).await.unwrap();
+    let console = [id, ("ModificationProtectionStatus", "ConsoleProtection"), ("DeletionProtectionEnabled", "true")];
+    client.nlb("UpdateLoadBalancerProtection", &console).await.unwrap();
+    client.nlb("EnableLoadBalancerIpv6Internet", &[id]).await.unwrap();
+    client.nlb("DisableLoadBalancerIpv6Internet", &[id]).await.unwrap();
+    let package = [id, ("BandwidthPackageId", "cbwp-1")];
+    client.nlb("AttachCommonBandwidthPackageToLoadBalancer", &package).await.unwrap();
+    client.nlb("DetachCommonBandwidthPackageFromLoadBalancer", &package).await.unwrap();
+    client.nlb("UpdateLoadBalancerAddressTypeConfig", &[id, ("AddressType", "Intranet")]).await.unwrap();
+    let same = client.nlb("UpdateLoadBalancerZones", &[&[id], &zones[..]].concat()).await;
+    assert_eq!(same, Err("OperationDenied.ZoneMappingsNotChanged".into()));
+    let other =
+        [id, zones[0], zones[1], ("ZoneMappings.2.ZoneId", "cn-hangzhou-k"), ("ZoneMappings.2.VSwitchId", "vsw-k")];
+    client.nlb("UpdateLoadBalancerZones", &other).await.unwrap();
+    let shown = client.nlb("GetLoadBalancerAttribute", &[id]).await.unwrap();
+    assert_eq!((&shown["AddressType"], &shown["Ipv6AddressType"]), (&json!("Intranet"), &json!("Intranet")));
+    assert_eq!(shown["ZoneMappings"][1]["ZoneId"], "cn-hangzhou-k");
+    let tags = [("ResourceType", "loadbalancer"), ("ResourceId.1", &lb), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")];
+    client.nlb("TagResources", &tags).await.unwrap();
+    let found = client.nlb("ListLoadBalancers", &tags[2..]).await.unwrap();
+    assert_eq!(found["LoadBalancers"][0]["Tags"], json!([{"Key": "k", "Value": "v"}]));
+    let listed = client.nlb("ListTagResources", &tags[..2]).await.unwrap();
+    assert_eq!(listed["TagResources"][0]["TagValue"], "v");
+    client.nlb("UntagResources", &[tags[0], tags[1], ("TagKey.1", "k")]).await.unwrap();
+
+    security_groups(client, &lb).await;
+    network_listeners(client, &lb).await;
+    let refused = client.nlb("DeleteLoadBalancer", &[id]).await;
+    assert_eq!(refused, Err("OperationDenied.DeletionProtectionEnabled".into()));
+    client.nlb("UpdateLoadBalancerProtection", &[id, ("DeletionProtectionEnabled", "false")]).await.unwrap();
+    let job = text(&client.nlb("DeleteLoadBalancer", &[id]).await.unwrap()["JobId"]);
+    assert_eq!(client.nlb("GetJobStatus", &[("JobId", &job)]).await.unwrap()["Status"], "Succeeded");
+    let jobs = client.nlb("ListAsynJobs", &[("JobIds.1", &job), ("JobIds.2", "job-unknown")]).await.unwrap();
+    assert_eq!((&jobs["TotalCount"], &jobs["Jobs"][0]["Status"]), (&json!("1"), &json!("Succeeded")));
+    assert_eq!(client.cloud.network_load_balancer(&lb), Value::Null);
+}
+
+async fn security_groups(client: &Client, lb: &str) {
+    let wanted = [("VpcId", "vpc-1"), ("SecurityGroupType", "enterprise"), ("Tag.1.Key", "k"), ("Tag.1.Value", "v")];
+    let group = text(&client.call(ECS, "CreateSecurityGroup", &wanted).await.unwrap()["SecurityGroupId"]);
+    let id = ("SecurityGroupId", group.as_str());
+    let rule = [
+        id,
+        ("Permissions.1.IpProtocol", "ALL"),
+        ("Permissions.1.PortRange", "-1/-1"),
+        ("Permissions.1.SourceCidrIp", "10.0.0.0/8"),
+        ("Permissions.1.Policy", "accept"),
+    ];
+    client.call(ECS, "AuthorizeSecurityGroup", &rule).await.unwrap();
+    let again = client.call(ECS, "AuthorizeSecurityGroup", &rule).await;
+    assert!(again.is_ok(), "a rule that exists is success without change");
+    let found = client.call(ECS, "DescribeSecurityGroups", &wanted[2..]).await.unwrap();
+    assert_eq!(found["SecurityGroups"]["SecurityGroup"][0]["RuleCount"], 1);
+    let rules = client.call(ECS, "DescribeSecurityGroupAttribute", &[id]).await.unwrap();
+    let held = &rules["Permissions"]["Permission"][0];
+    assert_eq!((&held["Policy"], &held["Priority"]), (&json!("Accept"), &json!("1")));
+    let one = text(&held["SecurityGroupRuleId"]);
+    let change = [id, ("SecurityGroupRuleId", one.as_str()), ("Priority", "7")];
+    client.call(ECS, "ModifySecurityGroupRule", &change).await.unwrap();
+    client.call(ECS, "RevokeSecurityGroup", &[id, ("SecurityGroupRuleId.1", &one)]).await.unwrap();
+
+    let both = [("LoadBalancerId", lb), ("SecurityGroupIds.1", group.as_str())];
+    client.nlb("LoadBalancerJoinSecurityGroup", &both).await.unwrap();
+    assert_eq!(client.call(ECS, "DeleteSecurityGroup", &[id]).await, Err("DependencyViolation".into()));
+    client.nlb("LoadBalancerLeaveSecurityGroup", &both).await.unwrap();
+    client.call(ECS, "DeleteSecurityGroup", &[id]).await.unwrap();
+}
+
+async fn network_listeners(client: &Client, lb: &str) {
+    let group = client.create_server_group("web", &[("PreserveClientIpEnabled", "false")]).await;
+    let sgp = ("ServerGroupId", group.as_str());
+    client.nlb("UpdateServerGroupAttribute", &[sgp, ("Scheduler", "Wlc")]).await.unwrap();
+    let server = [sgp, ("Servers.1.ServerId", "i-1"), ("Servers.1.ServerType", "Ecs"), ("Servers.1.Port", "80")];
+    client.nlb("AddServersToServerGroup", &server).await.unwrap();
+    let lighter = [&server[..], &[("Servers.1.Weight", "7")]].concat();
+    client.nlb("UpdateServerGroupServersAttribute", &lighter).await.unwrap();
+    let members = client.nlb("ListServerGroupServers", &[sgp]).await.unwrap();
+    assert_eq!((&members["Servers"][0]["Weight"], &members["Servers"][0]["Status"]), (&json!(7), &json!("Available")));
+    client.nlb("RemoveServersFromServerGroup", &server).await.unwrap();
+
+    let wanted = [("LoadBalancerId", lb), ("ListenerPort", "443"), ("ListenerProtocol", "TCPSSL"), sgp];
+    let refused = client.nlb("CreateListener", &wanted).await;
+    assert_eq!(refused, Err("MissingParam.certificate".into()));
+    let wanted = [&wanted[..], &[("CertificateIds.1", "cert-1")]].concat();
+    let listener = text(&client.nlb("CreateListener", &wanted).await.unwrap()["ListenerId"]);
+    assert!(listener.ends_with("@443"));
+    let lsn = ("ListenerId", listener.as_str());
+    client.nlb("UpdateListenerAttribute", &[lsn, ("IdleTimeout", "60")]).await.unwrap();
+    let more = [lsn, ("AdditionalCertificateIds.1", "cert-2")];
+    client.nlb("AssociateAdditionalCertificatesWithListener", &more).await.unwrap();
+    let certificates = client.nlb("ListListenerCertificates", &[lsn]).await.unwrap();
+    assert_eq!(certificates["Certificates"].as_array().unwrap().len(), 2);
+    client.nlb("DisassociateAdditionalCertificatesWithListener", &more).await.unwrap();
+    client.nlb("StopListener", &[lsn]).await.unwrap();
+    let stopped = client.nlb("ListListeners", &[("LoadBalancerIds.1", lb)]).await.unwrap();
+    assert_eq!(stopped["Listeners"][0]["ListenerStatus"], "Stopped");
+    client.nlb("StartListener", &[lsn]).await.unwrap();
+    assert_eq!(client.nlb("DeleteServerGroup", &[sgp]).await, Err("ResourceInUse.ServerGroup".into()));
+    let groups = client.nlb("ListServerGroups", &[("ServerGroupIds.1", &group)]).await.unwrap();
+    assert_eq!(groups["ServerGroups"][0]["RelatedLoadBalancerIds"], json!([lb]));
+    client.nlb("DeleteListener", &[lsn]).await.unwrap();
+    client.nlb("DeleteServerGroup", &[sgp]).await.unwrap();
 }

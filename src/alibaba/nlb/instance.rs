@@ -1,0 +1,307 @@
+//! Instances: the load balancers themselves, where they stand, and their tags.
+
+use std::collections::BTreeMap;
+
+use super::{CHUNK, Nlb, PAGE, created, started};
+use crate::alibaba::actions::{
+    ATTACH_BANDWIDTH_PACKAGE, CREATE_NETWORK_LOAD_BALANCER, DELETE_NETWORK_LOAD_BALANCER, DETACH_BANDWIDTH_PACKAGE,
+    DISABLE_IPV6_INTERNET, ENABLE_IPV6_INTERNET, GET_NETWORK_LOAD_BALANCER, JOIN_SECURITY_GROUP, LEAVE_SECURITY_GROUP,
+    LIST_NETWORK_LOAD_BALANCERS, TAG_NETWORK_RESOURCES, UNTAG_NETWORK_RESOURCES, UPDATE_ADDRESS_TYPE,
+    UPDATE_NETWORK_LOAD_BALANCER, UPDATE_PROTECTION, UPDATE_ZONES, WriteAction,
+};
+use crate::alibaba::answer::{Fields, Mismatch};
+use crate::alibaba::fault::Fault;
+use crate::alibaba::request::{Request, unique};
+use crate::fence::Permit;
+use crate::plan::nlb::model::{CreateLoadBalancer, ZoneMapping};
+use crate::plan::nlb::observed::{Answer, ObservedInstance};
+
+/// What can carry tags.
+#[derive(Clone, Copy, Debug)]
+enum Tagged {
+    LoadBalancer,
+    ServerGroup,
+}
+
+impl Tagged {
+    /// The id alone tells: `nlb-...` or `sgp-...`.
+    fn of(id: &str) -> Self {
+        if id.starts_with("sgp-") { Self::ServerGroup } else { Self::LoadBalancer }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::LoadBalancer => "loadbalancer",
+            Self::ServerGroup => "servergroup",
+        }
+    }
+}
+
+impl Nlb {
+    /// Load balancers that carry the tag, every page.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn find_by_tag(&self, key: &str, value: &str) -> Result<Vec<ObservedInstance>, Fault> {
+        let request = self.instances().with("Tag.1.Key", key).with("Tag.1.Value", value);
+        let mut found = request.by_token("LoadBalancers", instance).await?;
+        // A server that ignores the filter must not lend us foreign ones; one that omits tags proves nothing.
+        found.retain(|instance| instance.tags.is_empty() || instance.tags.get(key).is_some_and(|is| is == value));
+        Ok(unique(found, |instance| &instance.id))
+    }
+
+    /// Load balancers of exactly this name, every page.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn find_by_name(&self, name: &str) -> Result<Vec<ObservedInstance>, Fault> {
+        let request = self.instances().with("LoadBalancerNames.1", name);
+        let mut found = request.by_token("LoadBalancers", instance).await?;
+        found.retain(|instance| instance.name == name);
+        Ok(unique(found, |instance| &instance.id))
+    }
+
+    /// One load balancer; a [`FaultKind::Gone`](crate::alibaba::FaultKind::Gone) fault proves that it does not exist.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn describe_instance(&self, id: &str) -> Result<ObservedInstance, Fault> {
+        self.0.read(GET_NETWORK_LOAD_BALANCER).one("LoadBalancerId", id, instance).await
+    }
+
+    /// Creates a load balancer; it is being provisioned at first. A repetition with the same token gives the same one.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn create_instance(
+        &self,
+        permit: &Permit,
+        wanted: &CreateLoadBalancer,
+        client_token: &str,
+    ) -> Result<Answer, Fault> {
+        let request = self
+            .0
+            .write(permit, CREATE_NETWORK_LOAD_BALANCER)
+            .with("LoadBalancerName", &wanted.name)
+            .with("AddressType", &wanted.address_type)
+            .maybe("AddressIpVersion", wanted.ip_version.as_ref())
+            .with("VpcId", &wanted.vpc_id)
+            .maybe("BandwidthPackageId", wanted.bandwidth_package_id.as_ref())
+            .maybe("ResourceGroupId", wanted.resource_group_id.as_ref())
+            .with("DeletionProtectionConfig.Enabled", wanted.delete_protection)
+            .with("ModificationProtectionConfig.Status", &wanted.modification_protection)
+            .maybe("ModificationProtectionConfig.Reason", wanted.modification_protection_reason.as_ref())
+            .with("ClientToken", client_token)
+            .tags(&wanted.tags);
+        // The answer spells the id differently from all others.
+        created(with_zones(request, &wanted.zones), "LoadbalancerId").await
+    }
+
+    /// Deletes a load balancer with its listeners.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn delete_instance(&self, permit: &Permit, id: &str) -> Result<Answer, Fault> {
+        started(self.change(permit, DELETE_NETWORK_LOAD_BALANCER, id)).await
+    }
+
+    /// Changes the visible name, and whether traffic crosses zones. What is `None` stays.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn set_attributes(
+        &self,
+        permit: &Permit,
+        id: &str,
+        name: Option<&str>,
+        cross_zone: Option<bool>,
+    ) -> Result<Answer, Fault> {
+        let request = self.change(permit, UPDATE_NETWORK_LOAD_BALANCER, id);
+        started(request.maybe("LoadBalancerName", name).maybe("CrossZoneEnabled", cross_zone)).await
+    }
+
+    /// Makes the IPv4 addresses `Internet` or `Intranet`. `zones` name the elastic addresses to use; without, the cloud
+    /// chooses addresses of its own.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn set_address_type(
+        &self,
+        permit: &Permit,
+        id: &str,
+        address_type: &str,
+        zones: &[ZoneMapping],
+    ) -> Result<Answer, Fault> {
+        let mut request = self.change(permit, UPDATE_ADDRESS_TYPE, id).with("AddressType", address_type);
+        for (index, zone) in zones.iter().enumerate() {
+            let name = |field: &str| format!("ZoneMappings.{}.{field}", index + 1);
+            request = request.with(name("ZoneId"), &zone.zone).with(name("VSwitchId"), &zone.vswitch);
+            request = request.with(name("AllocationId"), &zone.allocation_id);
+        }
+        started(request).await
+    }
+
+    /// Sets the zones, all of them: one that is left out is given up.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn set_zones(&self, permit: &Permit, id: &str, zones: &[ZoneMapping]) -> Result<Answer, Fault> {
+        started(with_zones(self.change(permit, UPDATE_ZONES, id), zones)).await
+    }
+
+    /// Switches the protection against deletion. There is no job.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn set_delete_protection(&self, permit: &Permit, id: &str, on: bool) -> Result<Answer, Fault> {
+        started(self.change(permit, UPDATE_PROTECTION, id).with("DeletionProtectionEnabled", on)).await
+    }
+
+    /// Switches the protection against changes in the console. `status` is `ConsoleProtection` or `NonProtection`. There
+    /// is no job.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn set_modification_protection(
+        &self,
+        permit: &Permit,
+        id: &str,
+        status: &str,
+        reason: Option<&str>,
+    ) -> Result<Answer, Fault> {
+        let request = self.change(permit, UPDATE_PROTECTION, id).with("ModificationProtectionStatus", status);
+        started(request.maybe("ModificationProtectionReason", reason)).await
+    }
+
+    /// Takes both protections off with one call. There is no job.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn unprotect(&self, permit: &Permit, id: &str) -> Result<Answer, Fault> {
+        let request = self.change(permit, UPDATE_PROTECTION, id).with("DeletionProtectionEnabled", false);
+        started(request.with("ModificationProtectionStatus", "NonProtection")).await
+    }
+
+    /// Makes the IPv6 addresses reachable from the internet, or not. There is no job.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn set_ipv6_internet(&self, permit: &Permit, id: &str, on: bool) -> Result<Answer, Fault> {
+        let action = if on { ENABLE_IPV6_INTERNET } else { DISABLE_IPV6_INTERNET };
+        started(self.change(permit, action, id)).await
+    }
+
+    /// Puts the public addresses into a bandwidth package (`cbwp-...`).
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn attach_bandwidth_package(&self, permit: &Permit, id: &str, package: &str) -> Result<Answer, Fault> {
+        started(self.change(permit, ATTACH_BANDWIDTH_PACKAGE, id).with("BandwidthPackageId", package)).await
+    }
+
+    /// Takes the public addresses out of a bandwidth package.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn detach_bandwidth_package(&self, permit: &Permit, id: &str, package: &str) -> Result<Answer, Fault> {
+        started(self.change(permit, DETACH_BANDWIDTH_PACKAGE, id).with("BandwidthPackageId", package)).await
+    }
+
+    /// Filters clients by these security groups, too.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn join_security_groups(&self, permit: &Permit, id: &str, groups: &[String]) -> Result<Answer, Fault> {
+        started(self.change(permit, JOIN_SECURITY_GROUP, id).list("SecurityGroupIds", groups)).await
+    }
+
+    /// Filters clients by these security groups no more.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn leave_security_groups(&self, permit: &Permit, id: &str, groups: &[String]) -> Result<Answer, Fault> {
+        started(self.change(permit, LEAVE_SECURITY_GROUP, id).list("SecurityGroupIds", groups)).await
+    }
+
+    /// Adds or changes tags of a load balancer or a server group, at most 20. There is no job.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn tag(&self, permit: &Permit, id: &str, tags: &BTreeMap<String, String>) -> Result<Answer, Fault> {
+        started(self.tagging(permit, TAG_NETWORK_RESOURCES, id).tags(tags)).await
+    }
+
+    /// Removes tags of a load balancer or a server group, at most 20; nothing is sent if `keys` has none. There is no job.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn untag(&self, permit: &Permit, id: &str, keys: &[String]) -> Result<Answer, Fault> {
+        // An empty key would be dropped from the request, and a request without keys could remove all tags.
+        let keys: Vec<_> = keys.iter().filter(|key| !key.is_empty()).take(CHUNK).collect();
+        if keys.is_empty() {
+            return Ok(Answer::default());
+        }
+        started(self.tagging(permit, UNTAG_NETWORK_RESOURCES, id).list("TagKey", keys)).await
+    }
+
+    fn instances(&self) -> Request<'_> {
+        self.0.read(LIST_NETWORK_LOAD_BALANCERS).with("MaxResults", PAGE)
+    }
+
+    fn change<'a>(&'a self, permit: &'a Permit, action: WriteAction, id: &str) -> Request<'a> {
+        self.0.write(permit, action).with("LoadBalancerId", id)
+    }
+
+    fn tagging<'a>(&'a self, permit: &'a Permit, action: WriteAction, id: &str) -> Request<'a> {
+        self.0.write(permit, action).with("ResourceType", Tagged::of(id).as_str()).with("ResourceId.1", id)
+    }
+}
+
+fn with_zones<'a>(mut request: Request<'a>, zones: &[ZoneMapping]) -> Request<'a> {
+    for (index, zone) in zones.iter().enumerate() {
+        let fields = [
+            ("ZoneId", &zone.zone),
+            ("VSwitchId", &zone.vswitch),
+            ("PrivateIPv4Address", &zone.private_address),
+            ("AllocationId", &zone.allocation_id),
+        ];
+        for (field, value) in fields {
+            request = request.with(format!("ZoneMappings.{}.{field}", index + 1), value);
+        }
+    }
+    request
+}
+
+fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
+    let id = body.text("LoadBalancerId")?;
+    if id.is_empty() {
+        return Err(Mismatch("LoadBalancerId: expected an id, found nothing".into()));
+    }
+    let modification = body.object("ModificationProtectionConfig")?.text("Status")?;
+    Ok(ObservedInstance {
+        id,
+        name: body.text("LoadBalancerName")?,
+        dns_name: body.text("DNSName")?,
+        status: body.text("LoadBalancerStatus")?,
+        vpc_id: body.text("VpcId")?,
+        resource_group_id: body.text("ResourceGroupId")?,
+        address_type: body.text("AddressType")?,
+        ipv6_address_type: body.text("Ipv6AddressType")?,
+        ip_version: body.text("AddressIpVersion")?,
+        zones: body.list("ZoneMappings", zone)?,
+        cross_zone: body.flag("CrossZoneEnabled")?.unwrap_or(false),
+        bandwidth_package_id: body.text("BandwidthPackageId")?,
+        security_group_ids: body.texts("SecurityGroupIds")?.into_iter().collect(),
+        delete_protection: body.object("DeletionProtectionConfig")?.flag("Enabled")?.unwrap_or(false),
+        modification_protection: modification,
+        tags: body.tags()?,
+    })
+}
+
+/// A zone has one address in practice; the first is taken.
+fn zone(body: Fields<'_>) -> Result<ZoneMapping, Mismatch> {
+    let address = |address: Fields<'_>| Ok((address.text("PrivateIPv4Address")?, address.text("AllocationId")?));
+    let addresses = body.list("LoadBalancerAddresses", address)?;
+    let (private_address, allocation_id) = addresses.into_iter().next().unwrap_or_default();
+    Ok(ZoneMapping { zone: body.text("ZoneId")?, vswitch: body.text("VSwitchId")?, private_address, allocation_id })
+}

@@ -1,0 +1,223 @@
+//! Listeners and their certificates.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde_json::{Map, Value};
+
+use super::{CHUNK, Nlb, PAGE, created, started};
+use crate::alibaba::actions::{
+    ASSOCIATE_CERTIFICATES, CREATE_NETWORK_LISTENER, DELETE_NETWORK_LISTENER, DISASSOCIATE_CERTIFICATES,
+    LIST_LISTENER_CERTIFICATES, LIST_NETWORK_LISTENERS, START_NETWORK_LISTENER, UPDATE_NETWORK_LISTENER, WriteAction,
+};
+use crate::alibaba::answer::{Fields, Mismatch};
+use crate::alibaba::fault::Fault;
+use crate::alibaba::request::Request;
+use crate::fence::Permit;
+use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
+use crate::plan::nlb::observed::{Answer, ObservedListener};
+
+/// Certificates in one page.
+const CERTIFICATES: u32 = 50;
+
+/// A new listener.
+#[derive(Clone, Copy, Debug)]
+pub struct NewListener<'a> {
+    /// On which load balancer.
+    pub load_balancer_id: &'a str,
+    /// Ports and protocol.
+    pub listener: ListenerKey,
+    /// The ownership mark.
+    pub description: &'a str,
+    /// `sgp-...`
+    pub group_id: &'a str,
+    /// All attributes to send.
+    pub fields: &'a ListenerFields,
+    /// A repetition with the same token gives the same listener.
+    pub client_token: &'a str,
+}
+
+impl Nlb {
+    /// All listeners of these load balancers by the id of theirs, every page, without additional certificates. Listeners of
+    /// a protocol that this version does not know are left out.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn describe_listeners(
+        &self,
+        ids: &[&str],
+    ) -> Result<HashMap<String, BTreeMap<ListenerKey, ObservedListener>>, Fault> {
+        let mut found: HashMap<String, BTreeMap<_, _>> = HashMap::new();
+        for chunk in ids.chunks(CHUNK) {
+            let request = self.0.read(LIST_NETWORK_LISTENERS).list("LoadBalancerIds", chunk).with("MaxResults", PAGE);
+            for (owner, listener) in request.by_token("Listeners", listed).await? {
+                found.entry(owner).or_default().extend(listener);
+            }
+        }
+        // A server that ignores the filter must not lend us foreign ones.
+        found.retain(|owner, _| ids.contains(&owner.as_str()));
+        Ok(found)
+    }
+
+    /// Creates a listener, which starts by itself.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn create_listener(&self, permit: &Permit, wanted: &NewListener<'_>) -> Result<Answer, Fault> {
+        let ListenerKey { first, last, protocol } = wanted.listener;
+        let is_range = wanted.listener.is_range();
+        let request = self
+            .0
+            .write(permit, CREATE_NETWORK_LISTENER)
+            .with("LoadBalancerId", wanted.load_balancer_id)
+            .with("ListenerProtocol", protocol)
+            .with("ListenerPort", if is_range { 0 } else { first })
+            .maybe("StartPort", is_range.then_some(first))
+            .maybe("EndPort", is_range.then_some(last))
+            .with("ListenerDescription", wanted.description)
+            .with("ServerGroupId", wanted.group_id)
+            .with("ClientToken", wanted.client_token);
+        created(with_fields(request, wanted.fields), "ListenerId").await
+    }
+
+    /// Changes a listener. What is `None`, or not among the fields, stays.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn set_listener(
+        &self,
+        permit: &Permit,
+        listener_id: &str,
+        (description, group_id): (Option<&str>, Option<&str>),
+        fields: &ListenerFields,
+    ) -> Result<Answer, Fault> {
+        let request = self.on_listener(permit, UPDATE_NETWORK_LISTENER, listener_id);
+        let request = request.maybe("ListenerDescription", description).maybe("ServerGroupId", group_id);
+        started(with_fields(request, fields)).await
+    }
+
+    /// Starts a listener that somebody has stopped.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn start_listener(&self, permit: &Permit, listener_id: &str) -> Result<Answer, Fault> {
+        started(self.on_listener(permit, START_NETWORK_LISTENER, listener_id)).await
+    }
+
+    /// Deletes a listener.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn delete_listener(&self, permit: &Permit, listener_id: &str) -> Result<Answer, Fault> {
+        started(self.on_listener(permit, DELETE_NETWORK_LISTENER, listener_id)).await
+    }
+
+    /// Server certificates of a TCPSSL listener besides the default one, every page.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn describe_additional_certificates(&self, listener_id: &str) -> Result<BTreeSet<String>, Fault> {
+        let request = self.0.read(LIST_LISTENER_CERTIFICATES).with("ListenerId", listener_id);
+        // Without the type the list can hold CA certificates.
+        let request = request.with("CertType", "Server").with("MaxResults", CERTIFICATES);
+        let certificate = |certificate: Fields<'_>| {
+            let is_default = certificate.flag("IsDefault")?.unwrap_or(false);
+            Ok((certificate.text("CertificateId")?, is_default))
+        };
+        let found = request.by_token("Certificates", certificate).await?;
+        Ok(found.into_iter().filter(|(id, is_default)| !is_default && !id.is_empty()).map(|(id, _)| id).collect())
+    }
+
+    /// Adds certificates to a TCPSSL listener, at most 15. The answer may have no job: then it is done.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn add_certificates(&self, permit: &Permit, listener_id: &str, ids: &[String]) -> Result<Answer, Fault> {
+        let request = self.on_listener(permit, ASSOCIATE_CERTIFICATES, listener_id);
+        started(request.list("AdditionalCertificateIds", ids)).await
+    }
+
+    /// Removes additional certificates from a TCPSSL listener, at most 15. The answer may have no job: then it is done.
+    ///
+    /// # Errors
+    /// As any write.
+    pub async fn remove_certificates(
+        &self,
+        permit: &Permit,
+        listener_id: &str,
+        ids: &[String],
+    ) -> Result<Answer, Fault> {
+        let request = self.on_listener(permit, DISASSOCIATE_CERTIFICATES, listener_id);
+        started(request.list("AdditionalCertificateIds", ids)).await
+    }
+
+    fn on_listener<'a>(&'a self, permit: &'a Permit, action: WriteAction, id: &str) -> Request<'a> {
+        self.0.write(permit, action).with("ListenerId", id)
+    }
+}
+
+fn with_fields<'a>(mut request: Request<'a>, fields: &ListenerFields) -> Request<'a> {
+    let mut ppv2 = Map::new();
+    for (field, value) in fields {
+        match field {
+            _ if ListenerField::PPV2.contains(field) => {
+                ppv2.insert(field.parameter().into(), (value == "true").into());
+            }
+            ListenerField::Certificate | ListenerField::CaCertificate => {
+                request = request.list(field.parameter(), value.split(',').filter(|id| !id.is_empty()));
+            }
+            _ => request = request.with(field.parameter(), value),
+        }
+    }
+    // One parameter that holds a JSON object, unlike every other nested one.
+    match ppv2.is_empty() {
+        true => request,
+        false => request.with("ProxyProtocolV2Config", Value::Object(ppv2)),
+    }
+}
+
+/// A listener with the load balancer that it is on; `None` if this version does not know its protocol.
+fn listed(body: Fields<'_>) -> Result<(String, Option<(ListenerKey, ObservedListener)>), Mismatch> {
+    let owner = body.text("LoadBalancerId")?;
+    if owner.is_empty() {
+        return Err(Mismatch("LoadBalancerId: expected an id, found nothing".into()));
+    }
+    let Some(protocol) = Protocol::parse(&body.text("ListenerProtocol")?) else { return Ok((owner, None)) };
+    let port = |name: &str| {
+        let number = body.number(name)?;
+        u16::try_from(number).map_err(|_| Mismatch(format!("{name}: expected a port, found {number}")))
+    };
+    let (first, last) = match port("ListenerPort")? {
+        0 => (port("StartPort")?, port("EndPort")?),
+        port => (port, port),
+    };
+    let id = body.text("ListenerId")?;
+    if id.is_empty() {
+        return Err(Mismatch("ListenerId: expected an id, found nothing".into()));
+    }
+    let observed = ObservedListener {
+        id,
+        description: body.text("ListenerDescription")?,
+        status: body.text("ListenerStatus")?,
+        group_id: body.text("ServerGroupId")?,
+        fields: fields(body)?,
+        additional_certificates: None,
+    };
+    Ok((owner, Some((ListenerKey { first, last, protocol }, observed))))
+}
+
+fn fields(body: Fields<'_>) -> Result<ListenerFields, Mismatch> {
+    let ppv2 = body.object("ProxyProtocolV2Config").unwrap_or_default();
+    let mut fields = ListenerFields::new();
+    for field in ListenerField::ALL {
+        let name = field.parameter();
+        let value = match field {
+            ListenerField::Certificate | ListenerField::CaCertificate => body.texts(name)?.join(","),
+            _ if ListenerField::PPV2.contains(field) => ppv2.text(name)?,
+            _ => body.text(name)?,
+        };
+        if !value.is_empty() {
+            fields.insert(*field, value);
+        }
+    }
+    Ok(fields)
+}
