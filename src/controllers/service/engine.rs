@@ -48,7 +48,23 @@ struct Outcome<P: Product> {
 impl<P: Product> Outcome<P> {
     /// Whether everything that was wanted was done.
     fn is_complete(&self) -> bool {
-        self.execution.failures.is_empty() && self.waits.is_none()
+        self.execution.failures.is_empty() && self.waits.is_none() && self.look_again().is_none()
+    }
+
+    /// When to look what became of what the cloud still carries out.
+    fn look_again(&self) -> Option<Duration> {
+        P::look_again(&self.prepared.sighting.observed)
+    }
+
+    /// Ends a run in which nothing failed while the cloud still carries something out.
+    fn wait(&self, case: &mut Case<P::Observed>) -> Result<(), ReconcileError> {
+        match self.look_again() {
+            Some(again) if self.execution.failures.is_empty() => {
+                case.state.started.clone_from(&self.execution.done);
+                Err(ReconcileError::UnderWay(again))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -131,6 +147,7 @@ impl<P: Product> Engine<P> {
         let outcome = self.execute(case, prepared).await;
         self.suspect_what_was_made(case, &outcome)?;
         self.tell(case, &outcome);
+        outcome.wait(case)?;
         let gates = self.write_gates(case, &outcome).await;
         self.write_back(case, &outcome).await?;
         gates?;
@@ -190,11 +207,14 @@ impl<P: Product> Engine<P> {
             let after = P::inventory(&sighting.observed);
             case.state.creations.note(&before, &after, execution.uncertain.as_ref());
         }
+        execution.done.splice(0..0, std::mem::take(&mut case.state.started));
+        let is_certain = execution.failures.leave_certainty();
+        execution.failures.refused.append(&mut prepared.failed_jobs);
         let outcome = Outcome { prepared, execution, waits };
         if outcome.is_complete() {
             case.state.creations.complete();
         }
-        if outcome.execution.failures.leave_certainty() {
+        if is_certain {
             case.state.known = Some(self.known(&outcome.prepared));
         }
         outcome
@@ -250,6 +270,10 @@ impl<P: Product> Engine<P> {
     /// Tells pods that wait for it that the load balancer knows them.
     async fn write_gates(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
         let Some(references) = &outcome.prepared.references else { return Ok(()) };
+        if outcome.look_again().is_some() {
+            // What is under way can fail.
+            return Ok(());
+        }
         let facts = P::facts(&outcome.prepared.goal);
         let groups = P::groups(&outcome.prepared.sighting.observed);
         let registration = readiness::registration(&facts, groups, references, outcome.is_complete());
@@ -323,7 +347,9 @@ impl<P: Product> Engine<P> {
         if let Some(wait) = self.see_again_before_releasing(case, &prepared) {
             return Ok(ReconcileResult::RequeueAfter(wait));
         }
-        let Outcome { prepared, execution, .. } = self.execute(case, prepared).await;
+        let outcome = self.execute(case, prepared).await;
+        outcome.wait(case)?;
+        let Outcome { prepared, execution, .. } = outcome;
         if !execution.failures.is_empty() || !prepared.plan.problems.is_empty() {
             return Err(failure(&execution, &prepared.plan.problems));
         }
@@ -374,6 +400,7 @@ impl<P: Product> Engine<P> {
                 case.state.told.failure.clear();
                 result
             }
+            Err(error @ ReconcileError::UnderWay(_)) => error.result(),
             Err(error) => {
                 let told = &mut case.state.told.failure;
                 self.reporter.failure(&case.service, case.handling, &error, |text| is_news(told, text));

@@ -1,7 +1,8 @@
 //! Carries out the plan for one load balancer, step by step, each with a permit of its own.
 //!
 //! A step that the cloud cannot do now ends the run: the rest is planned again from what is then there. A step that the
-//! cloud refuses keeps back only the steps that need its target. There is no waiting and no repeating here.
+//! cloud refuses, or that has to wait for what the cloud still carries out, keeps back only the steps that need its target.
+//! There is no waiting and no repeating here.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -88,6 +89,10 @@ impl<P: Product> Executor<'_, P> {
         let mut execution = Execution::default();
         let mut queue = StepQueue::new(steps);
         while let Some(step) = queue.next() {
+            if P::must_wait(observed, &step) {
+                queue.failed.insert(step.target);
+                continue;
+            }
             let line = format!("{} ({})", step.operation, step.reason);
             match self.perform(&step.operation, observed).await {
                 Ok(answer) => {
@@ -132,6 +137,7 @@ impl<P: Product> Executor<'_, P> {
 #[derive(Debug)]
 struct StepQueue<O> {
     steps: VecDeque<Step<O>>,
+    /// What failed, or has to wait.
     failed: BTreeSet<Target>,
     /// Backends for which there was no room; they get a second chance once others have left.
     without_room: Vec<Step<O>>,

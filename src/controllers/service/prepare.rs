@@ -14,6 +14,7 @@ use super::product::{Due, FindError, Found, Product, Search};
 use super::references::{References, Resolver};
 use super::report::ReconcileError;
 use super::state::{Known, ServiceState, States};
+use crate::alibaba::Fault;
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::settings::ServiceSettings;
@@ -83,6 +84,8 @@ pub(super) struct Prepared<P: Product> {
     pub(super) plan: Plan<P::Operation>,
     /// Whether what differs now did not when it was compared before: it was changed outside.
     pub(super) is_drift: bool,
+    /// What the cloud began to carry out in an earlier run, and failed to.
+    pub(super) failed_jobs: Vec<(String, Fault)>,
     _locks: Vec<OwnedMutexGuard<()>>,
 }
 
@@ -142,10 +145,13 @@ impl<P: Product> Preparer<P> {
         let Wanted { mut goal, references, depth } = wanted;
         let mut locks = vec![self.locks.lock(&P::facts(&goal).lock).await];
         self.product.resolve(&mut goal).await?;
+        let is_continued = case.state.known.as_ref().is_some_and(Known::is_recent) && self.is_under_way(case);
+        let failed_jobs = self.settle(case).await?;
+        let depth = if is_continued && case.handling == Handling::Ensure { Depth::Memory } else { depth };
         // A Service that now names another load balancer is read anew.
         let known = case.state.known.clone().filter(|known| P::is_of(&goal, &known.observed));
         let seen = match (depth, &known) {
-            (Depth::Memory, Some(known)) => Some(self.recall(case, &goal, known).await?),
+            (Depth::Memory, Some(known)) => Some(self.recall(case, &goal, known, is_continued).await?),
             (Depth::Lists { groups }, Some(known)) => self.confirm(case, &goal, known, groups).await?,
             _ => None,
         };
@@ -158,21 +164,46 @@ impl<P: Product> Preparer<P> {
         };
         let compared = known.filter(|_| matches!(depth, Depth::Lists { .. }));
         let is_drift = compared.is_some_and(|known| P::diff(&goal, &known.observed).steps.is_empty());
-        Ok(Prepared { goal, references, sighting, plan, is_drift, _locks: locks })
+        Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, _locks: locks })
+    }
+
+    /// Whether an earlier run ended while the cloud still carried something out.
+    fn is_under_way(&self, case: &Case<P::Observed>) -> bool {
+        case.state.known.as_ref().is_some_and(|known| P::look_again(&known.observed).is_some())
+    }
+
+    /// Looks what became of what the cloud carried out since the last run. Returns what failed. What is remembered then holds
+    /// no more, and neither does it where the cloud does not tell.
+    async fn settle(&self, case: &mut Case<P::Observed>) -> Result<Vec<(String, Fault)>, ReconcileError> {
+        if !self.is_under_way(case) {
+            return Ok(Vec::new());
+        }
+        let Some(mut known) = case.state.known.clone() else { return Ok(Vec::new()) };
+        let settled = self.product.settle(Arc::make_mut(&mut known.observed)).await?;
+        let under_way = P::look_again(&known.observed);
+        let holds = settled.failed.is_empty() && !settled.is_unknown;
+        case.state.known = holds.then_some(known);
+        match under_way {
+            // Everything is read before anything is deleted, and that is worth it only once there is something to do.
+            Some(again) if holds && case.handling == Handling::Delete => Err(ReconcileError::UnderWay(again)),
+            _ => Ok(settled.failed),
+        }
     }
 
     /// Relies on what is remembered. A plan that only moves backends within groups that are known can be carried out without
-    /// reading again, because each such write names exactly what it changes; what another plan would change is read again.
+    /// reading again, because each such write names exactly what it changes; what another plan would change is read again,
+    /// unless it is the rest of the plan of an earlier run that had to wait.
     async fn recall(
         &self,
         case: &mut Case<P::Observed>,
         goal: &P::Goal,
         known: &Known<P::Observed>,
+        is_continued: bool,
     ) -> Result<Seen<P>, ReconcileError> {
         let Known { read_at, groups_read_at, .. } = *known;
         let mut observed = known.observed.clone();
         let mut plan = P::diff(goal, &observed);
-        if !plan.steps.iter().all(|step| step.operation.backends_of().is_some()) {
+        if !is_continued && !plan.steps.iter().all(|step| step.operation.backends_of().is_some()) {
             let search = case.search(P::KIND, None);
             if let Err(fault) = self.product.refresh(goal, Arc::make_mut(&mut observed), &plan, &search).await {
                 // Perhaps because what was remembered is not so; the next look reads everything.

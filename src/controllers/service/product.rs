@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -21,7 +22,7 @@ use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
-use crate::plan::service::steps::{Operation, Plan};
+use crate::plan::service::steps::{Operation, Plan, Step};
 
 /// One load balancer product. Functions without `self` are pure.
 pub(crate) trait Product: Debug + Send + Sync + 'static {
@@ -90,6 +91,16 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// Whether the operation changes backends that get traffic now.
     fn is_serving(observed: &Self::Observed, operation: &Self::Operation) -> bool;
 
+    /// Whether a step has to wait for what the cloud still carries out.
+    fn must_wait(_observed: &Self::Observed, _step: &Step<Self::Operation>) -> bool {
+        false
+    }
+
+    /// In what time it is worth a look what became of what the cloud still carries out; `None` if nothing is under way.
+    fn look_again(_observed: &Self::Observed) -> Option<Duration> {
+        None
+    }
+
     /// What the status of the Service should say. `elastic` are the elastic addresses bound to the load balancer, if they were
     /// asked for.
     fn ingress(goal: &Self::Goal, observed: &Self::Observed, elastic: &[String]) -> Vec<Ingress>;
@@ -140,6 +151,11 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         _search: &Search<'_>,
     ) -> impl Future<Output = Result<Option<Confirmed<Self::Observed>>, Fault>> + Send {
         async { Ok(None) }
+    }
+
+    /// Looks what became of what the cloud still carried out.
+    fn settle(&self, _observed: &mut Self::Observed) -> impl Future<Output = Result<Settled, Fault>> + Send {
+        async { Ok(Settled::default()) }
     }
 
     /// Reads those parts again that a plan made from memory would change.
@@ -280,6 +296,15 @@ pub(crate) enum Found<O> {
         /// Whether absence is certain.
         proven: bool,
     },
+}
+
+/// What became of what the cloud still carried out.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    /// What failed, as the plan prints it.
+    pub(crate) failed: Vec<(String, Fault)>,
+    /// Whether what is there must be read to know it.
+    pub(crate) is_unknown: bool,
 }
 
 /// What list pages showed of a load balancer.

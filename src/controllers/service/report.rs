@@ -61,6 +61,9 @@ pub(super) enum ReconcileError {
         "a call may have made what is missing, although its answer was lost; it is looked for before it is made again"
     )]
     Unsettled(Duration),
+    /// The cloud still carries something out; nothing is wrong.
+    #[error("the cloud still carries out what was asked of it")]
+    UnderWay(Duration),
     /// The load balancer cannot be found, and its absence cannot be proven.
     #[error(
         "no load balancer carries the mark of this Service although its status shows an address{}; it may have been \
@@ -118,7 +121,9 @@ impl ReconcileError {
     /// When the Service is retried.
     pub(super) fn result(&self) -> ReconcileResult {
         match self {
-            Self::Missing { again, .. } | Self::Unsettled(again) => ReconcileResult::RequeueAfter(*again),
+            Self::Missing { again, .. } | Self::Unsettled(again) | Self::UnderWay(again) => {
+                ReconcileResult::RequeueAfter(*again)
+            }
             Self::EndpointsUnread => ReconcileResult::RequeueAfter(UNREAD),
             Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
                 ReconcileResult::Failed(Backoff::LONG)

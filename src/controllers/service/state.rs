@@ -47,6 +47,8 @@ pub(super) struct ServiceState<O> {
     pub(super) unanswered: bool,
     /// Whether the user restated what the official controller ignored, and the label does not show it yet.
     pub(super) restated: bool,
+    /// Steps of runs that ended while the cloud still carried something out; the user is told of them once it is done.
+    pub(super) started: Vec<String>,
     /// What the user was told last.
     pub(super) told: Told,
     /// Why something is withheld, by the reason of its event.
@@ -66,6 +68,16 @@ pub(super) struct Known<O> {
     /// How many calls it takes to read what no list shows.
     pub(super) unlisted_reads: usize,
     pub(super) interfaces: Arc<Interfaces>,
+}
+
+/// How long a run that waits for the cloud is one run: from then on, what it relies on is read again.
+const ONE_RUN: Duration = Duration::from_secs(180);
+
+impl<O> Known<O> {
+    /// Whether it was compared with the cloud so lately that a run which waited since can go on from it.
+    pub(super) fn is_recent(&self) -> bool {
+        self.read_at.elapsed() < ONE_RUN
+    }
 }
 
 /// The texts of the last events about a failure, and about what is worth knowing although nothing failed.
@@ -125,6 +137,7 @@ impl<O> ServiceState<O> {
             released: false,
             unanswered: false,
             restated: false,
+            started: Vec::new(),
             told: Told::default(),
             withheld: BTreeMap::new(),
             ungated: BTreeSet::new(),

@@ -13,12 +13,12 @@ use sim::testbed::Testbed;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::alibaba::Fault;
 use crate::alibaba::tests::simulated::client_of;
+use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::tests::simulated;
 use crate::config::{Origin, load};
 use crate::controllers::service::creations::Inventory;
-use crate::controllers::service::product::{Facts, FindError, Found, Owned, Product, Search, Write};
+use crate::controllers::service::product::{Facts, FindError, Found, Owned, Product, Search, Settled, Write};
 use crate::controllers::{Context, registry, service};
 use crate::fence::fence;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
@@ -27,12 +27,22 @@ use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::model::{DesiredGroup, GroupRef, Inputs, ObservedGroup};
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
-use crate::plan::service::steps::{Operation, Plan, RefusedBackends, Room, Target};
+use crate::plan::service::steps::{self, Operation, Plan, RefusedBackends, Room, Target};
 use crate::telemetry::alarms::Alarms;
 
-/// A cloud that is one set of names.
+/// A cloud of names, which are there at once and have to be opened before they serve, which waits for a job.
 #[derive(Clone, Debug, Default)]
-struct Tiny(Arc<Mutex<BTreeSet<String>>>);
+struct Tiny(Arc<Mutex<Names>>);
+
+#[derive(Debug, Default)]
+struct Names {
+    /// By name, whether it is open.
+    open: BTreeMap<String, bool>,
+    /// How many looks the next jobs take; such a job fails at the last one.
+    fails_after: Vec<u32>,
+    /// How many looks were taken.
+    looks: u32,
+}
 
 #[derive(Debug)]
 struct Goal {
@@ -43,12 +53,15 @@ struct Goal {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     name: Option<String>,
+    is_open: bool,
+    is_busy: bool,
     groups: BTreeMap<String, ObservedGroup>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Make(String),
+    Open(String),
     Remove(String),
 }
 
@@ -56,6 +69,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Make(name) => write!(f, "make {name}"),
+            Self::Open(name) => write!(f, "open {name}"),
             Self::Remove(name) => write!(f, "remove {name}"),
         }
     }
@@ -136,7 +150,12 @@ impl Product for Tiny {
         let mut plan = Plan::default();
         match &seen.name {
             None if goal.wanted => {
-                plan.step(Step::Make(goal.owner.default_name()), Target::LoadBalancer, [], "there is none");
+                let name = goal.owner.default_name();
+                plan.step(Step::Make(name.clone()), Target::LoadBalancer, [], "there is none");
+                plan.step(Step::Open(name), Target::Attribute("open"), [], "it is new");
+            }
+            Some(name) if goal.wanted && !seen.is_open => {
+                plan.step(Step::Open(name.clone()), Target::Attribute("open"), [], "it is closed");
             }
             Some(name) if !goal.wanted => {
                 plan.step(Step::Remove(name.clone()), Target::LoadBalancer, [], "the Service leaves");
@@ -147,10 +166,11 @@ impl Product for Tiny {
     }
 
     fn apply(seen: &mut Seen, step: &Step, (): &()) {
-        seen.name = match step {
-            Step::Make(name) => Some(name.clone()),
-            Step::Remove(_) => None,
-        };
+        match step {
+            Step::Make(name) => (seen.name, seen.is_busy) = (Some(name.clone()), true),
+            Step::Open(_) => seen.is_open = true,
+            Step::Remove(_) => seen.name = None,
+        }
     }
 
     fn load_balancer(seen: &Seen) -> Option<&str> {
@@ -165,13 +185,21 @@ impl Product for Tiny {
         Inventory { load_balancer: seen.name.clone().unwrap_or_default(), ..Inventory::default() }
     }
 
+    fn must_wait(seen: &Seen, step: &steps::Step<Step>) -> bool {
+        seen.is_busy && matches!(step.operation, Step::Open(_))
+    }
+
+    fn look_again(seen: &Seen) -> Option<Duration> {
+        seen.is_busy.then_some(Duration::from_millis(50))
+    }
+
     fn is_serving(_: &Seen, _: &Step) -> bool {
         false
     }
 
     fn ingress(_: &Goal, seen: &Seen, _: &[String]) -> Vec<Ingress> {
         let hostname = |name: &String| Ingress { ip: String::new(), hostname: format!("{name}.example.com") };
-        seen.name.iter().map(hostname).collect()
+        seen.name.iter().filter(|_| seen.is_open).map(hostname).collect()
     }
 
     fn ingress_details(_: &ServiceView, _: &Goal, _: &Seen, _: &[Ingress], _: bool) -> Vec<IngressDetails> {
@@ -184,14 +212,32 @@ impl Product for Tiny {
 
     async fn find(&self, goal: &mut Goal, _: &Search<'_>) -> Result<Found<Seen>, FindError> {
         let name = goal.owner.default_name();
-        if self.0.lock().contains(&name) {
-            return Ok(Found::LoadBalancer(Seen { name: Some(name), groups: BTreeMap::new() }));
+        if let Some(is_open) = self.0.lock().open.get(&name).copied() {
+            let (name, groups) = (Some(name), BTreeMap::new());
+            return Ok(Found::LoadBalancer(Seen { name, is_open, is_busy: false, groups }));
         }
         Ok(Found::Absent { proven: true })
     }
 
     async fn complete(&self, _: &Goal, _: &mut Seen, _: &Search<'_>) -> Result<bool, Fault> {
         Ok(true)
+    }
+
+    async fn settle(&self, seen: &mut Seen) -> Result<Settled, Fault> {
+        let mut names = self.0.lock();
+        names.looks += 1;
+        let mut settled = Settled::default();
+        match names.fails_after.first_mut() {
+            Some(looks) if *looks > 1 => *looks -= 1,
+            Some(_) => {
+                names.fails_after.remove(0);
+                names.open.clear();
+                let fault = Fault::new("tiny", FaultKind::Transient, "the job failed");
+                settled.failed.push(("make it".to_owned(), fault));
+            }
+            None => seen.is_busy = false,
+        }
+        Ok(settled)
     }
 
     async fn refresh(&self, _: &Goal, _: &mut Seen, _: &Plan<Step>, _: &Search<'_>) -> Result<(), Fault> {
@@ -209,9 +255,11 @@ impl Product for Tiny {
     }
 
     async fn perform(&self, _: &Write<'_>, step: &Step, _: &Seen) -> Result<(), Fault> {
+        let mut names = self.0.lock();
         match step {
-            Step::Make(name) => self.0.lock().insert(name.clone()),
-            Step::Remove(name) => self.0.lock().remove(name),
+            Step::Make(name) => names.open.insert(name.clone(), false),
+            Step::Open(name) => names.open.insert(name.clone(), true),
+            Step::Remove(name) => names.open.remove(name),
         };
         Ok(())
     }
@@ -254,24 +302,52 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     assert!(waited.await.is_ok(), "not in time: {what}");
 }
 
+fn create_service(testbed: &Testbed) {
+    let metadata = json!({"name": "web", "namespace": "default"});
+    let spec = json!({"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP"}], "selector": {"app": "web"}});
+    testbed.cluster.create(json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})).unwrap();
+}
+
+fn service(testbed: &Testbed) -> Value {
+    testbed.cluster.get("Service", "default", "web").unwrap_or(Value::Null)
+}
+
+fn hostname(testbed: &Testbed) -> Option<String> {
+    service(testbed)["status"]["loadBalancer"]["ingress"][0]["hostname"].as_str().map(str::to_owned)
+}
+
 #[tokio::test]
 async fn a_product_of_a_few_lines_serves_a_service_from_its_creation_to_its_deletion() {
     let testbed = Testbed::open(Version::NEWEST).await.unwrap();
     let tiny = Tiny::default();
     let (stop, running) = start(&testbed, &tiny);
-    let metadata = json!({"name": "web", "namespace": "default"});
-    let spec = json!({"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP"}], "selector": {"app": "web"}});
-    testbed.cluster.create(json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})).unwrap();
-    let service = || testbed.cluster.get("Service", "default", "web").unwrap_or(Value::Null);
-    let hostname = || service()["status"]["loadBalancer"]["ingress"][0]["hostname"].as_str().map(str::to_owned);
-    until("the Service has an address", || hostname().is_some()).await;
-    let name = tiny.0.lock().first().cloned().unwrap();
-    assert_eq!(hostname(), Some(format!("{name}.example.com")));
-    assert!(service()["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()));
+    create_service(&testbed);
+    until("the Service has an address", || hostname(&testbed).is_some()).await;
+    let name = tiny.0.lock().open.first_key_value().unwrap().0.clone();
+    assert_eq!(hostname(&testbed), Some(format!("{name}.example.com")));
+    assert!(service(&testbed)["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty()));
 
     testbed.cluster.delete("Service", "default", "web").unwrap();
-    until("the Service is gone", || service().is_null()).await;
-    assert!(tiny.0.lock().is_empty(), "nothing is left behind");
+    until("the Service is gone", || service(&testbed).is_null()).await;
+    assert!(tiny.0.lock().open.is_empty(), "nothing is left behind");
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_waits_for_a_job_is_done_after_it_and_a_job_that_fails_is_told_and_tried_again() {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    let tiny = Tiny::default();
+    tiny.0.lock().fails_after = vec![3];
+    let (stop, running) = start(&testbed, &tiny);
+    create_service(&testbed);
+    until("the Service has an address", || hostname(&testbed).is_some()).await;
+    assert!(tiny.0.lock().looks >= 4, "three until it failed, and one at the job of the second try");
+    until("the user is told", || {
+        let events = testbed.cluster.list("Event");
+        events.iter().any(|event| event["message"].as_str().is_some_and(|text| text.contains("the job failed")))
+    })
+    .await;
     stop.cancel();
     running.await.unwrap();
 }
