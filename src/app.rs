@@ -8,11 +8,10 @@
 //!
 //! End: the controllers, the events in flight, the lease, the health server.
 //!
-//! A part that ends by itself is a defect, and is noticed: the health server, the watch of the configuration and a session
-//! start again. Without sessions or a main loop, the process ends in the same order, with exit code 1.
+//! Every part is a long-lived task (`telemetry::tasks`): one that ends by itself starts again. Without its main loop, the process
+//! ends in the same order, with exit code 1.
 
 mod config_page;
-mod faults;
 mod health_server;
 mod session;
 
@@ -22,14 +21,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use parking_lot::RwLock;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use self::config_page::ConfigPage;
 use self::health_server::HealthServer;
-use crate::config::watch::{Reload, Watch, WatchPace};
+use self::session::Sessions;
+use crate::config::watch::{Reload, Trigger, Watch, WatchPace};
 use crate::config::{Config, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
 use crate::reload::{ConfigChange, ReloadOutcome};
@@ -37,11 +39,14 @@ use crate::telemetry::http::StatusPages;
 use crate::telemetry::logs::Logs;
 use crate::telemetry::metrics;
 use crate::telemetry::notify::ServiceManager;
+use crate::telemetry::tasks::{self, Tasks};
 
-/// Time between tries to listen where the health server should be, and to watch the configuration again.
+/// Time between tries to listen where the health server should be.
 const RETRY: Duration = Duration::from_secs(1);
 /// Results of reloads that wait for an API server to be written as events.
 const QUEUED_EVENTS: usize = 16;
+/// How long the controllers and the election may take to end. What takes longer hangs, and the process ends without it.
+const LONGEST_END: Duration = Duration::from_secs(25);
 
 /// Runs until SIGTERM or SIGINT.
 ///
@@ -50,63 +55,85 @@ const QUEUED_EVENTS: usize = 16;
 pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
     let logs = Logs::start(&loaded.config.log);
     let stop = CancellationToken::new();
-    on_signals(stop.clone())?;
+    let pages = StatusPages::default();
+    let tasks = pages.health.tasks().clone();
+    let _signals = on_signals(&tasks, stop.clone())?;
     let hangup = signal(SignalKind::hangup())?;
     info!(version = env!("CARGO_PKG_VERSION"), file = %loaded.path.display(), "starting");
 
-    let pages = StatusPages::default();
     let server = HealthServer::start(&loaded.config.server, &pages).await?;
     let manager = ServiceManager::of_environment();
     manager.ready();
-    let beating = tokio::spawn(pages.heartbeat.clone().run());
-    let reporting = tokio::spawn(manager.clone().report(pages.health.clone()));
+    let notified = (manager.clone(), pages.health.clone());
+    let reporting = tasks.supervise("service manager", &stop, move || {
+        let (manager, health) = notified.clone();
+        manager.report(health)
+    });
 
     let (sender, config) = watch::channel(Arc::new(loaded.config.clone()));
-    let (events, queued_events) = mpsc::channel(QUEUED_EVENTS);
-    let mut sessions = tokio::spawn(session::run_sessions(config, pages.clone(), queued_events, stop.clone()));
-    let page = ConfigPage::new(&loaded, &pages);
-    let mut main = MainLoop { origin, logs, pages, server, manager: manager.clone(), config: sender, events, page };
-    let lost = tokio::select! {
-        ended = AssertUnwindSafe(main.run(hangup, loaded, &stop)).catch_unwind() => ended.err().map(|_| "the main loop"),
-        _ = &mut sessions => (!stop.is_cancelled()).then_some("the controllers"),
-    };
+    let (events, reloads) = mpsc::channel(QUEUED_EVENTS);
+    let reloads = Arc::new(Mutex::new(reloads));
+    let all = Sessions { config, pages: pages.clone(), reloads, stop: stop.clone() };
+    let sessions = tasks.supervise("sessions", &stop, move || all.clone().run());
+    let page = ConfigPage::new(loaded, &pages);
+    let mut main = MainLoop { logs, pages, server, manager: manager.clone(), config: sender, events, page };
+    let ended = AssertUnwindSafe(main.run(origin, hangup, &stop)).catch_unwind().await;
 
     info!("stopping");
     stop.cancel();
-    reporting.abort();
+    drop(reporting);
     manager.stopping();
-    if !sessions.is_finished() {
-        let _ = sessions.await;
+    if tokio::time::timeout(LONGEST_END, sessions).await.is_err() {
+        error!("the controllers did not end in time");
     }
-    main.server.stop().await;
-    beating.abort();
+    // One that hangs holds up nothing.
+    let _ = tokio::time::timeout(RETRY, main.server.stop()).await;
     info!("stopped");
-    lost.map_or(Ok(()), |part| Err(io::Error::other(format!("{part} ended abnormally; the log says where"))))
+    ended.map_err(|_| io::Error::other("the main loop ended abnormally; the log says where"))
 }
 
 /// SIGTERM and SIGINT stop in order; a second one does not wait.
-fn on_signals(stop: CancellationToken) -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+fn on_signals(tasks: &Tasks, stop: CancellationToken) -> io::Result<AbortOnDropHandle<()>> {
+    let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    // Shared, so that no signal is lost while the task starts again.
+    let signals = Arc::new(Mutex::new(signals));
+    Ok(tasks.supervise("signals", &CancellationToken::new(), move || {
+        let (signals, stop) = (signals.clone(), stop.clone());
+        async move {
+            let (terminate, interrupt) = &mut *signals.lock().await;
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                if stop.is_cancelled() {
+                    warn!("a second signal: ending at once");
+                    std::process::exit(1);
+                }
+                stop.cancel();
             }
-            if stop.is_cancelled() {
-                warn!("a second signal: ending at once");
-                std::process::exit(1);
-            }
-            stop.cancel();
         }
+    }))
+}
+
+/// Watches the configuration, beginning with what is `running`.
+fn watch_config(
+    tasks: &Tasks,
+    origin: Origin,
+    running: Arc<RwLock<Loaded>>,
+) -> (Trigger, mpsc::Receiver<Reload>, AbortOnDropHandle<()>) {
+    let trigger = Trigger::default();
+    let (sender, reloads) = mpsc::channel(1);
+    let triggered = trigger.clone();
+    let watching = tasks.supervise("config watch", &CancellationToken::new(), move || {
+        let watch = Watch::new(origin.clone(), &CATALOG, running.read().clone(), WatchPace::default());
+        watch.run(triggered.clone(), sender.clone())
     });
-    Ok(())
+    (trigger, reloads, watching)
 }
 
 /// Takes over changed configurations, and keeps the health server where it should be.
 struct MainLoop {
-    origin: Origin,
     logs: Logs,
     pages: StatusPages,
     server: HealthServer,
@@ -117,26 +144,18 @@ struct MainLoop {
 }
 
 impl MainLoop {
-    async fn run(&mut self, mut hangup: Signal, loaded: Loaded, stop: &CancellationToken) {
-        let mut watch = Watch::start(self.origin.clone(), &CATALOG, loaded, WatchPace::default());
+    async fn run(&mut self, origin: Origin, mut hangup: Signal, stop: &CancellationToken) {
+        let (trigger, mut reloads, _watching) = watch_config(self.pages.health.tasks(), origin, self.page.loaded());
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = faults::injected("main loop") => {}
-                () = self.server.ended() => error!("the health server ended abnormally; it starts again"),
+                () = tasks::injected("main loop") => {}
                 _ = hangup.recv() => {
                     self.manager.reloading();
-                    watch.trigger().reload();
+                    trigger.reload();
                 }
                 () = tokio::time::sleep(RETRY), if self.server.is_moving() => self.server.retry(&self.pages).await,
-                reload = watch.next() => match reload {
-                    Some(reload) => self.take_over(reload).await,
-                    None => {
-                        error!("the watch of the configuration ended abnormally; it starts again");
-                        tokio::time::sleep(RETRY).await;
-                        watch = Watch::start(self.origin.clone(), &CATALOG, self.page.loaded().clone(), WatchPace::default());
-                    }
-                },
+                Some(reload) = reloads.recv() => self.take_over(reload).await,
             }
         }
     }
@@ -144,7 +163,7 @@ impl MainLoop {
     async fn take_over(&mut self, reload: Reload) {
         let outcome = match reload {
             Reload::Unchanged => {
-                info!(hash = %self.page.loaded().hash, "the configuration is unchanged");
+                info!(hash = %self.page.hash(), "the configuration is unchanged");
                 ReloadOutcome::Unchanged
             }
             Reload::Rejected { report, hash } => {

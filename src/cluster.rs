@@ -35,6 +35,7 @@ use futures::future::BoxFuture;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
 
 use crate::config::Config;
 use crate::config::checked::Kubernetes;
@@ -42,6 +43,7 @@ use crate::config::secret::Secret;
 use crate::fence::{Keeper, Permit};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
 use crate::telemetry::auth::{Access, AccessReviewer};
+use crate::telemetry::tasks::Tasks;
 use reflector::{ENDPOINTS, EndpointsReflector, ObjectReflector, Reflector, SLICES};
 use requests::Requests;
 use watch::{ListWatch, WatchedCollection};
@@ -62,30 +64,39 @@ struct Inner {
     endpoints: SharedWatch<EndpointsView>,
     /// The API server is of version 1.this, once it has answered.
     minor: OnceLock<u32>,
+    /// Tells this replica from all others, also if its election starts again.
+    replica: Uuid,
+    tasks: Tasks,
     /// Ends with this value.
     _background: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Cluster {
-    /// Prepares a connection as configured. Sends nothing: an API server that does not answer yet is no error.
+    /// Prepares a connection as configured, what it does in the background among `tasks`. Sends nothing: an API server that
+    /// does not answer yet is no error.
     ///
     /// # Errors
     /// [`ConnectError`] if no or no usable configuration is found; its text says where it was looked for.
-    pub async fn connect(config: &Kubernetes) -> Result<Self, ConnectError> {
+    pub async fn connect(config: &Kubernetes, tasks: &Tasks) -> Result<Self, ConnectError> {
         let (requests, refresh) = connect::connect(config).await?;
-        Ok(Self::assemble(requests, vec![AbortOnDropHandle::new(tokio::spawn(refresh))]))
+        let refresh = tasks.supervise("credentials of the API server", &CancellationToken::new(), refresh);
+        Ok(Self::assemble(requests, tasks, vec![refresh]))
     }
 
     /// Over a client that exists already, such as one to a simulated API server; only rate limit and timeout of `config`
     /// count.
     #[must_use]
     pub fn with_client(client: kube::Client, config: &Kubernetes) -> Self {
-        Self::assemble(Requests::new(client, config), Vec::new())
+        Self::assemble(Requests::new(client, config), &Tasks::default(), Vec::new())
     }
 
-    fn assemble(requests: Requests, mut background: Vec<AbortOnDropHandle<()>>) -> Self {
+    fn assemble(requests: Requests, tasks: &Tasks, mut background: Vec<AbortOnDropHandle<()>>) -> Self {
         let events = Events::new();
-        background.push(AbortOnDropHandle::new(tokio::spawn(events::write_all(events.clone(), requests.clone()))));
+        let queue = (events.clone(), requests.clone());
+        background.push(tasks.supervise("events", &CancellationToken::new(), move || {
+            let (events, requests) = queue.clone();
+            events::write_all(events, requests)
+        }));
         let inner = Inner {
             requests,
             events,
@@ -93,6 +104,8 @@ impl Cluster {
             services: SharedWatch::new("Service"),
             endpoints: SharedWatch::new("Endpoints"),
             minor: OnceLock::new(),
+            replica: Uuid::new_v4(),
+            tasks: tasks.clone(),
             _background: background,
         };
         Self { inner: Arc::new(inner) }
@@ -127,23 +140,29 @@ impl Cluster {
     /// Nodes, watched from the first handle to the last.
     #[must_use]
     pub fn nodes(&self) -> Watched<NodeView> {
-        let requests = &self.inner.requests;
-        self.inner.nodes.handle(requests.health(), |kind, store| {
-            let reflector = ObjectReflector::new(store.clone(), |object| decode::node(object).map(Some));
-            let candidates = vec![collection("/api/v1/nodes", "nodes", reflector)];
-            ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
+        let Inner { requests, nodes, tasks, .. } = &*self.inner;
+        nodes.handle(requests.health(), tasks, |kind, store| {
+            let (requests, store) = (requests.clone(), store.clone());
+            move || {
+                let reflector = ObjectReflector::new(store.clone(), |object| decode::node(object).map(Some));
+                let candidates = vec![collection("/api/v1/nodes", "nodes", reflector)];
+                ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
+            }
         })
     }
 
     /// Services of type `LoadBalancer`, or that carry a finalizer or label of ours; watched from the first handle to the last.
     #[must_use]
     pub fn services(&self) -> Watched<ServiceView> {
-        let requests = &self.inner.requests;
-        self.inner.services.handle(requests.health(), |kind, store| {
-            let decode = |object| Ok(Some(decode::service(object)?).filter(decode::concerns_us));
-            let reflector = ObjectReflector::new(store.clone(), decode);
-            let candidates = vec![collection("/api/v1/services", "services", reflector)];
-            ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
+        let Inner { requests, services, tasks, .. } = &*self.inner;
+        services.handle(requests.health(), tasks, |kind, store| {
+            let (requests, store) = (requests.clone(), store.clone());
+            move || {
+                let decode = |object| Ok(Some(decode::service(object)?).filter(decode::concerns_us));
+                let reflector = ObjectReflector::new(store.clone(), decode);
+                let candidates = vec![collection("/api/v1/services", "services", reflector)];
+                ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
+            }
         })
     }
 
@@ -151,17 +170,19 @@ impl Cluster {
     /// v1beta1 and Endpoints that the server offers.
     #[must_use]
     pub fn endpoints(&self) -> Watched<EndpointsView> {
-        let requests = &self.inner.requests;
-        self.inner.endpoints.handle(requests.health(), |kind, store| {
-            let services = self.services();
-            let reflector = |format| EndpointsReflector::new(store.clone(), services.store.clone(), format);
-            let slices = "endpointslices.discovery.k8s.io";
-            let candidates = vec![
-                collection("/apis/discovery.k8s.io/v1/endpointslices", slices, reflector(SLICES)),
-                collection("/apis/discovery.k8s.io/v1beta1/endpointslices", slices, reflector(SLICES)),
-                collection("/api/v1/endpoints", "endpoints", reflector(ENDPOINTS)),
-            ];
-            ListWatch { kind, requests: requests.clone(), candidates, scope: Some(services) }.run()
+        let Inner { requests, endpoints, tasks, .. } = &*self.inner;
+        endpoints.handle(requests.health(), tasks, |kind, store| {
+            let (requests, store, services) = (requests.clone(), store.clone(), self.services());
+            move || {
+                let reflector = |format| EndpointsReflector::new(store.clone(), services.store.clone(), format);
+                let slices = "endpointslices.discovery.k8s.io";
+                let candidates = vec![
+                    collection("/apis/discovery.k8s.io/v1/endpointslices", slices, reflector(SLICES)),
+                    collection("/apis/discovery.k8s.io/v1beta1/endpointslices", slices, reflector(SLICES)),
+                    collection("/api/v1/endpoints", "endpoints", reflector(ENDPOINTS)),
+                ];
+                ListWatch { kind, requests: requests.clone(), candidates, scope: Some(services.clone()) }.run()
+            }
         })
     }
 
@@ -261,8 +282,8 @@ impl Cluster {
     /// A changed `leader_election` section takes effect at once, and the election restarts. The lease is not released
     /// then: writes may be in flight. If it is still the same lease, this process finds itself as its holder.
     pub async fn elect(self, config: Receiver<Arc<Config>>, keeper: Keeper, stop: CancellationToken) {
-        let Inner { requests, events, .. } = &*self.inner;
-        lease::elect((requests, events), config, keeper, stop).await;
+        let Inner { requests, events, replica, .. } = &*self.inner;
+        lease::elect((requests, events, *replica), config, keeper, stop).await;
     }
 }
 

@@ -93,8 +93,11 @@ fn execute(cli: Cli) -> CommandResult {
         Command::Run => {
             let origin = origin(source);
             let loaded = config::load(&origin, &CATALOG)?;
-            runtime()?.block_on(app::run(origin, loaded))?;
-            Ok(Ended::Done)
+            let runtime = runtime()?;
+            let ended = runtime.block_on(app::run(origin, loaded));
+            // Does not wait for a thread that hangs.
+            runtime.shutdown_background();
+            Ok(ended.map(|()| Ended::Done)?)
         }
         Command::Check => print(&format!("{}: no problems\n", load(source)?.path.display())),
         Command::Plan { object, output } => plan::run(&load(source)?.config, object.as_ref(), output),

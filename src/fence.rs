@@ -37,8 +37,8 @@ pub fn fence() -> (Keeper, Fence) {
     (Keeper { sender }, Fence { receiver })
 }
 
-/// The side that knows whether this process leads. Dropping it withdraws leadership.
-#[derive(Debug)]
+/// The side that knows whether this process leads. Dropping it, or a clone of it, withdraws leadership.
+#[derive(Clone, Debug)]
 pub struct Keeper {
     sender: watch::Sender<Option<Deadline>>,
 }

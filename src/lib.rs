@@ -19,7 +19,8 @@
 //! 5. [`config`] and [`reload`]: what the user may configure, and what a change of it does.
 //! 6. [`app`] and [`supervisor`]: how the process starts and ends, and which controllers run.
 //! 7. [`cli`] and [`commands`]: the arguments, and one file for each subcommand.
-//! 8. [`telemetry`]: logs, metrics, health, notifications to the service manager.
+//! 8. [`telemetry`]: logs, metrics, health, notifications to the service manager. [`telemetry::tasks`] runs every long-lived
+//!    task, and starts it again when it ends.
 //!
 //! # Invariants
 //!
@@ -28,7 +29,8 @@
 //! - [`plan`] does no I/O: no client, no runtime, no clock, no log.
 //! - Modules name each other in one direction: [`commands`] and [`app`], then [`controllers`], then [`alibaba`] and
 //!   [`cluster`], then [`plan`]. All but [`plan`] may read [`config`], which reads only [`plan`], and the leaves: [`clock`],
-//!   [`jitter`], [`fence`], [`telemetry::metrics`] and [`telemetry::alarms`]. No circle closes, in no folder either.
+//!   [`jitter`], [`fence`], [`telemetry::metrics`], [`telemetry::alarms`] and [`telemetry::tasks`]. No circle closes, in no
+//!   folder either.
 //! - Only [`alibaba`] names the actions of the vendor's API; only [`cluster`] uses the Kubernetes client.
 //! - Every write takes a [`fence::Permit`], which only [`fence::Fence`] gives out.
 //! - Only [`clock`] reads the wall clock, and only [`jitter`] is random: it varies when something is retried, never what is

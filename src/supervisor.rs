@@ -1,22 +1,24 @@
 //! Which controllers run: decided by a pure function, carried out here.
 //!
-//! A changed configuration starts and stops exactly the difference; a job that ends by itself is started again after a
-//! pause. A restart loses nothing: a controller can observe all that it knows once more.
+//! A changed configuration starts and stops exactly the difference; a job that ends by itself starts again, as every long-lived
+//! task does. That loses nothing: a controller can observe all that it knows once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tokio::task::{Id, JoinSet};
+use futures::future::join_all;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info};
 
 use crate::config::Config;
 use crate::controllers::Context;
 use crate::controllers::registry::{self, Run};
 use crate::telemetry::metrics;
+use crate::telemetry::tasks::Tasks;
 
-/// Pause before a job that ended by itself is started again.
-const RESTART_PAUSE: Duration = Duration::from_secs(5);
+/// How long a job may take to end; one that takes longer hangs, and is cut off.
+const LONGEST_END: Duration = Duration::from_secs(12);
 
 /// The name of a loop that runs for as long as the configuration asks for it: a controller, or the fallback of one that is
 /// switched off.
@@ -52,105 +54,84 @@ impl Transitions {
 #[derive(Debug)]
 pub struct Supervisor {
     context: Context,
+    tasks: Tasks,
     running: BTreeMap<JobName, Job>,
-    tasks: JoinSet<()>,
-    job_of: BTreeMap<Id, JobName>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Job {
-    run: Run,
     stop: CancellationToken,
+    task: AbortOnDropHandle<()>,
 }
 
 impl Supervisor {
-    /// Runs nothing yet. Jobs end when `context.stop` is cancelled.
+    /// Runs nothing yet. Jobs are among `tasks`, and end when `context.stop` is cancelled.
     #[must_use]
-    pub fn new(context: Context) -> Self {
-        Self { context, running: BTreeMap::new(), tasks: JoinSet::new(), job_of: BTreeMap::new() }
+    pub fn new(context: Context, tasks: Tasks) -> Self {
+        Self { context, tasks, running: BTreeMap::new() }
     }
 
     /// Starts and stops jobs so that exactly `wanted` run; waits until the stopped ones have ended.
     pub async fn apply(&mut self, wanted: &BTreeMap<JobName, Run>) -> Transitions {
         let transitions = Transitions::between(&self.running, wanted);
-        for name in &transitions.stop {
-            if let Some(job) = self.running.remove(name) {
-                job.stop.cancel();
-            }
-        }
-        while self.job_of.values().any(|name| transitions.stop.contains(name)) {
-            if !self.join().await {
-                break;
-            }
-        }
+        self.end(&transitions.stop).await;
         for (name, run) in wanted.iter().filter(|(name, _)| transitions.start.contains(*name)) {
-            self.start(name, *run, Duration::ZERO);
+            self.start(name, *run);
         }
         transitions
     }
 
-    /// Keeps the jobs running: restarts those that end by themselves. Never returns.
-    pub async fn watch(&mut self) {
-        loop {
-            if !self.join().await {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
     /// Ends all jobs and waits for them.
     pub async fn stop(mut self) {
-        for (_, job) in std::mem::take(&mut self.running) {
+        self.end(&self.running.keys().copied().collect()).await;
+    }
+
+    async fn end(&mut self, names: &BTreeSet<JobName>) {
+        let ending: Vec<Job> = names.iter().filter_map(|name| self.running.remove(name)).collect();
+        for job in &ending {
             job.stop.cancel();
         }
-        while self.join().await {}
+        let all = join_all(ending.into_iter().map(|job| job.task));
+        if tokio::time::timeout(LONGEST_END, all).await.is_err() {
+            error!(jobs = ?names, "not all jobs ended in time; they are cut off");
+        }
     }
 
-    /// Waits for one task to end; false if there is none. A job that should still run is restarted.
-    async fn join(&mut self) -> bool {
-        let Some(ended) = self.tasks.join_next_with_id().await else { return false };
-        let (id, well) = match ended {
-            Ok((id, ())) => (id, true),
-            Err(failure) => (failure.id(), false),
-        };
-        let Some(name) = self.job_of.remove(&id) else { return true };
-        report_running(name, false);
-        if well {
-            info!(job = name, "stopped");
-        } else {
-            error!(job = name, "the job ended abnormally");
-        }
-        if let Some(Job { run, stop }) = self.running.get(name).cloned()
-            && !stop.is_cancelled()
-        {
-            self.start(name, run, RESTART_PAUSE);
-        }
-        true
-    }
-
-    fn start(&mut self, name: JobName, run: Run, pause: Duration) {
+    fn start(&mut self, name: JobName, run: Run) {
         let stop = self.context.stop.child_token();
         let context = Context { stop: stop.clone(), ..self.context.clone() };
-        self.running.insert(name, Job { run, stop: stop.clone() });
-        let task = self.tasks.spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
-            }
-            info!(job = name, "started");
-            report_running(name, true);
-            run(context).await;
-            // A job that has nothing more to do is not restarted.
-            stop.cancelled().await;
-        });
-        self.job_of.insert(task.id(), name);
+        let task = self.tasks.supervise(name, &stop, move || run_job(name, run, context.clone()));
+        self.running.insert(name, Job { stop, task });
     }
 }
 
-/// Fallbacks are no controllers, and no metric counts them.
-fn report_running(name: JobName, running: bool) {
-    if registry::CONTROLLERS.iter().any(|row| row.name() == name) {
-        metrics::controller_running(name, running);
+async fn run_job(name: JobName, run: Run, context: Context) {
+    let _running = ShownAsRunning::new(name);
+    info!(job = name, "started");
+    run(context).await;
+    info!(job = name, "stopped");
+}
+
+/// A controller is shown as running as long as this lives. Fallbacks are no controllers, and no metric counts them.
+struct ShownAsRunning(JobName);
+
+impl ShownAsRunning {
+    fn new(name: JobName) -> Self {
+        let shown = Self(name);
+        shown.report(true);
+        shown
+    }
+
+    fn report(&self, running: bool) {
+        if registry::CONTROLLERS.iter().any(|row| row.name() == self.0) {
+            metrics::controller_running(self.0, running);
+        }
+    }
+}
+
+impl Drop for ShownAsRunning {
+    fn drop(&mut self) {
+        self.report(false);
     }
 }
 

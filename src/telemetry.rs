@@ -3,9 +3,9 @@
 pub mod alarms;
 pub mod auth;
 pub mod health;
-pub mod heartbeat;
 pub mod http;
 pub mod logs;
 pub mod metrics;
 pub mod notify;
 pub mod panics;
+pub mod tasks;

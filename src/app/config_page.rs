@@ -1,5 +1,8 @@
 //! What `/configz` serves: the running configuration and the result of the last reload, without secrets.
 
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use crate::clock;
@@ -9,7 +12,7 @@ use crate::telemetry::http::StatusPages;
 use crate::telemetry::metrics;
 
 pub(super) struct ConfigPage {
-    loaded: Loaded,
+    loaded: Arc<RwLock<Loaded>>,
     since: String,
     /// Hash of the file that was rejected last.
     rejected: Option<String>,
@@ -17,23 +20,29 @@ pub(super) struct ConfigPage {
 }
 
 impl ConfigPage {
-    pub(super) fn new(loaded: &Loaded, pages: &StatusPages) -> Self {
-        let mut page = Self { loaded: loaded.clone(), since: String::new(), rejected: None, last_reload: None };
-        page.apply(loaded.clone());
+    pub(super) fn new(loaded: Loaded, pages: &StatusPages) -> Self {
+        let shared = Arc::new(RwLock::new(loaded.clone()));
+        let mut page = Self { loaded: shared, since: String::new(), rejected: None, last_reload: None };
+        page.apply(loaded);
         page.publish(pages);
         page
     }
 
-    /// The running configuration.
-    pub(super) fn loaded(&self) -> &Loaded {
-        &self.loaded
+    /// The running configuration, as it is at any time.
+    pub(super) fn loaded(&self) -> Arc<RwLock<Loaded>> {
+        self.loaded.clone()
+    }
+
+    /// Of the running configuration.
+    pub(super) fn hash(&self) -> String {
+        self.loaded.read().hash.clone()
     }
 
     pub(super) fn apply(&mut self, loaded: Loaded) {
         let now = clock::now();
         metrics::config_applied(now.as_second());
         self.since = now.to_string();
-        self.loaded = loaded;
+        *self.loaded.write() = loaded;
     }
 
     pub(super) fn reject(&mut self, hash: Option<String>) {
@@ -45,19 +54,20 @@ impl ConfigPage {
         entry["at"] = json!(clock::now().to_string());
         entry["hash"] = match outcome {
             ReloadOutcome::Rejected(_) => json!(self.rejected),
-            ReloadOutcome::Unchanged | ReloadOutcome::Applied(_) => json!(self.loaded.hash),
+            ReloadOutcome::Unchanged | ReloadOutcome::Applied(_) => json!(self.hash()),
         };
         self.last_reload = Some(entry);
         self.publish(pages);
     }
 
     fn publish(&self, pages: &StatusPages) {
+        let loaded = self.loaded.read();
         let page = json!({
-            "file": self.loaded.path,
-            "hash": self.loaded.hash,
+            "file": loaded.path,
+            "hash": loaded.hash,
             "since": self.since,
             "last_reload": self.last_reload,
-            "config": self.loaded.config,
+            "config": loaded.config,
         });
         *pages.configz.write() = format!("{page:#}\n");
     }

@@ -4,11 +4,11 @@ use std::io;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
-use super::faults;
 use crate::config::checked;
 use crate::config::tls::server_config;
 use crate::telemetry::http::{self, HttpSettings, StatusPages};
@@ -17,7 +17,7 @@ use crate::telemetry::http::{self, HttpSettings, StatusPages};
 struct Listening {
     settings: checked::Server,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    task: AbortOnDropHandle<()>,
 }
 
 impl Listening {
@@ -56,15 +56,6 @@ impl HealthServer {
 
     pub(super) fn is_moving(&self) -> bool {
         self.moving.is_some()
-    }
-
-    /// Waits until the server ends by itself, which is a defect; [`Self::retry`] starts it again.
-    pub(super) async fn ended(&mut self) {
-        match &mut self.listening {
-            Some(listening) => _ = (&mut listening.task).await,
-            None => std::future::pending().await,
-        }
-        self.moving = self.listening.take().map(|ended| ended.settings);
     }
 
     /// Tries again to move. The reason of a failure was logged by the first try.
@@ -121,19 +112,31 @@ async fn listen(settings: &checked::Server, pages: &StatusPages) -> io::Result<O
         _ => None,
     };
     let http_settings = HttpSettings { tls, authorization: settings.authorization };
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let listener = {
-        let _inside = runtime.enter();
-        TcpListener::from_std(listener)?
-    };
     let stop = CancellationToken::new();
-    let serve = http::serve(listener, pages.clone(), http_settings, stop.clone());
-    let serve = async {
-        tokio::select! {
-            () = serve => {}
-            () = faults::injected("health server") => {}
+    let (served, ending) = (pages.clone(), stop.clone());
+    let task = pages.health.tasks().supervise("health server", &stop, move || {
+        // The socket stays open while the server starts again.
+        let (listener, pages, settings) = (listener.try_clone(), served.clone(), http_settings.clone());
+        let end = ending.child_token();
+        async move {
+            let _end = end.clone().drop_guard();
+            let served = spawn_blocking(move || serve(listener?, pages, settings, end)).await;
+            if let Ok(Err(error)) = served {
+                error!("health cannot be served: {error}");
+            }
         }
-    };
-    let task = spawn_blocking(move || runtime.block_on(serve));
+    });
     Ok(Some(Listening { settings: settings.clone(), stop, task }))
+}
+
+fn serve(
+    listener: std::net::TcpListener,
+    pages: StatusPages,
+    settings: HttpSettings,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    Builder::new_current_thread().enable_all().build()?.block_on(async {
+        http::serve(TcpListener::from_std(listener)?, pages, settings, stop).await;
+        Ok(())
+    })
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::faults;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::alibaba::{CloudClient, CredentialState, location};
@@ -24,6 +23,7 @@ use crate::reload::{ConfigChange, ReloadOutcome};
 use crate::supervisor::{Supervisor, wanted};
 use crate::telemetry::health::Health;
 use crate::telemetry::http::StatusPages;
+use crate::telemetry::tasks;
 
 /// Time between updates of the readiness checks.
 const HEALTH_PERIOD: Duration = Duration::from_secs(1);
@@ -37,128 +37,124 @@ const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// The component that events about the configuration name.
 const COMPONENT: &str = "alicloud-ccm";
 
-/// One session after another until `stop`: a new one begins when the configuration changes what a session is built on, and
-/// when a session ends by itself.
-pub(super) async fn run_sessions(
-    mut config: watch::Receiver<Arc<Config>>,
-    pages: StatusPages,
-    mut reloads: mpsc::Receiver<ReloadOutcome>,
-    stop: CancellationToken,
-) {
-    while !stop.is_cancelled() {
-        let end = stop.child_token();
-        let first = config.borrow_and_update().clone();
-        let session = async {
-            let connected = tokio::select! {
-                () = end.cancelled() => return,
-                connected = connect(&first, &pages.health) => connected,
+/// One session after another until `stop`: a new one begins when the configuration changes what a session is built on.
+#[derive(Clone)]
+pub(super) struct Sessions {
+    pub(super) config: watch::Receiver<Arc<Config>>,
+    pub(super) pages: StatusPages,
+    /// Results of reloads, each of which becomes an event.
+    pub(super) reloads: Arc<Mutex<mpsc::Receiver<ReloadOutcome>>>,
+    pub(super) stop: CancellationToken,
+}
+
+impl Sessions {
+    /// Returns early if a session ends by itself, which is a defect.
+    pub(super) async fn run(mut self) {
+        while !self.stop.is_cancelled() {
+            let first = self.config.borrow_and_update().clone();
+            let clients = tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = reconnects(self.config.clone(), &first) => continue,
+                clients = connect(&first, &self.pages.health) => clients,
             };
             info!(
-                region = connected.location.region,
-                vpc = connected.location.vpc_id,
+                region = clients.location.region,
+                vpc = clients.location.vpc_id,
                 cluster_id = first.cloud.cluster_id,
                 "connected"
             );
-            run_session(connected, config.clone(), &pages, &mut reloads, &end).await;
-        };
-        let session = async {
-            session.await;
-            if !end.is_cancelled() {
+            if !self.session(clients, first).await {
                 error!("the session ended abnormally; a new one starts");
-                pages.health.not_ready("leader", "the session ended abnormally");
-                tokio::time::sleep(FIRST_RETRY).await;
-                end.cancel();
+                self.pages.health.not_ready("leader", "the session ended abnormally");
+                return;
+            }
+        }
+    }
+
+    /// Takes part in the election and runs the controllers until `stop`, or until a change of the configuration needs another
+    /// session; false if it ended by itself. Ends in order in each case, so that no lease is renewed without controllers.
+    async fn session(&self, clients: Clients, first: Arc<Config>) -> bool {
+        let Clients { cluster, cloud, location } = clients;
+        let (health, tasks) = (&self.pages.health, self.pages.health.tasks());
+        self.pages.authorizer.connect(Some(Arc::new(cluster.clone())));
+        // A session shows its parts only what they can follow: they keep the values that they began with until they have ended.
+        let (shown, config) = watch::channel(first.clone());
+        let (keeper, fence) = fence();
+        // The election outlives the controllers, which may write until they have ended.
+        let election_end = CancellationToken::new();
+        let candidate = (cluster.clone(), config.clone(), keeper, election_end.clone());
+        let election = tasks.supervise("election", &election_end, move || {
+            let (cluster, config, keeper, end) = candidate.clone();
+            cluster.elect(config, keeper, end)
+        });
+        let end = self.stop.child_token();
+        let context = Context {
+            cluster: cluster.clone(),
+            cloud: cloud.clone(),
+            fence: fence.clone(),
+            place: Arc::new(location),
+            config,
+            alarms: health.alarms().clone(),
+            stop: end.clone(),
+        };
+        let checked = (health.clone(), cluster.clone(), cloud, fence);
+        let checks = tasks.supervise("readiness checks", &end, move || {
+            let (health, cluster, cloud, fence) = checked.clone();
+            async move { update_health(&health, &cluster, &cloud, &fence).await }
+        });
+        let reported = (context.clone(), self.reloads.clone());
+        let reports = tasks.supervise("events about reloads", &end, move || {
+            let (context, reloads) = reported.clone();
+            async move { write_events(&context, &mut *reloads.lock().await).await }
+        });
+        let mut supervisor = Supervisor::new(context.clone(), tasks.clone());
+        let serve = async {
+            tokio::select! {
+                () = self.follow(&mut supervisor, &context, &shown) => {}
+                () = tasks::injected("session") => {}
             }
         };
-        tokio::join!(session, end_on_reconnect(config.clone(), &first, &end));
-    }
-}
-
-/// Ends the session when a change cannot be applied to it.
-async fn end_on_reconnect(mut config: watch::Receiver<Arc<Config>>, first: &Config, end: &CancellationToken) {
-    let reconnects = config.wait_for(|now| ConfigChange::between(first, now).reconnects());
-    tokio::select! {
-        () = end.cancelled() => {}
-        Ok(_) = reconnects => {
-            info!("the connection or the location in the cloud changed: a new session starts");
-            end.cancel();
-        }
-    }
-}
-
-/// Takes part in the election and runs the controllers until `end`, or until a part of the session ends by itself. Ends in
-/// order in each case, so that no lease is renewed without controllers.
-async fn run_session(
-    clients: Clients,
-    config: watch::Receiver<Arc<Config>>,
-    pages: &StatusPages,
-    reloads: &mut mpsc::Receiver<ReloadOutcome>,
-    end: &CancellationToken,
-) {
-    let Clients { cluster, cloud, location } = clients;
-    let health = &pages.health;
-    pages.authorizer.connect(Some(Arc::new(cluster.clone())));
-    let (keeper, fence) = fence();
-    // The election outlives the controllers, which may write until they have ended.
-    let election_end = CancellationToken::new();
-    let elect = cluster.clone().elect(config.clone(), keeper, election_end.clone());
-    let mut election = tokio::spawn(async {
-        tokio::select! {
-            () = elect => {}
-            () = faults::injected("election") => {}
-        }
-    });
-    let context = Context {
-        cluster: cluster.clone(),
-        cloud: cloud.clone(),
-        fence: fence.clone(),
-        place: Arc::new(location),
-        config: config.clone(),
-        alarms: health.alarms().clone(),
-        stop: end.clone(),
-    };
-    let mut supervisor = Supervisor::new(context.clone());
-    let serve = async {
-        tokio::select! {
-            () = end.cancelled() => {}
-            _ = &mut election => error!("the election ended abnormally"),
-            () = apply_changes(&mut supervisor, &context) => {}
-            () = update_health(health, &cluster, &cloud, &fence) => {}
-            () = write_events(&context, reloads) => {}
-            () = faults::injected("session") => {}
-        }
-    };
-    // The panic itself is in the log already.
-    let _ = AssertUnwindSafe(serve).catch_unwind().await;
-    supervisor.stop().await;
-    pages.authorizer.connect(None);
-    cluster.flush_events(FLUSH).await;
-    election_end.cancel();
-    if !election.is_finished() {
+        // The panic itself is in the log already.
+        let ended = AssertUnwindSafe(serve).catch_unwind().await;
+        end.cancel();
+        drop((checks, reports));
+        supervisor.stop().await;
+        self.pages.authorizer.connect(None);
+        cluster.flush_events(FLUSH).await;
+        election_end.cancel();
         let _ = election.await;
+        // The release of the lease is an event too.
+        cluster.flush_events(LAST_FLUSH).await;
+        ended.is_ok()
     }
-    // The release of the lease is an event too.
-    cluster.flush_events(LAST_FLUSH).await;
+
+    /// Keeps the jobs of the configuration running, and shows changes of it to them, until `stop` or a change that cannot be
+    /// applied to this session.
+    async fn follow(&self, supervisor: &mut Supervisor, context: &Context, shown: &watch::Sender<Arc<Config>>) {
+        let (mut config, first) = (self.config.clone(), shown.borrow().clone());
+        let mut now = first.clone();
+        loop {
+            supervisor.apply(&wanted(&now)).await;
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                Ok(()) = config.changed() => {}
+            }
+            now = config.borrow_and_update().clone();
+            if ConfigChange::between(&first, &now).reconnects() {
+                info!("the connection or the location in the cloud changed: a new session starts");
+                return;
+            }
+            context.cloud.reconfigure(&now.cloud);
+            context.cluster.reconfigure(&now.kubernetes);
+            shown.send_replace(now.clone());
+        }
+    }
 }
 
-/// Keeps the jobs of the configuration running, and applies changes of it in place. Never returns.
-async fn apply_changes(supervisor: &mut Supervisor, context: &Context) {
-    let mut config = context.config.clone();
-    let first = config.borrow_and_update().clone();
-    supervisor.apply(&wanted(&first)).await;
-    loop {
-        tokio::select! {
-            () = supervisor.watch() => {}
-            Ok(()) = config.changed() => {
-                let now = config.borrow_and_update().clone();
-                // What cannot be applied in place ends the session, and the controllers with it.
-                if !ConfigChange::between(&first, &now).reconnects() {
-                    context.cloud.reconfigure(&now.cloud);
-                    context.cluster.reconfigure(&now.kubernetes);
-                    supervisor.apply(&wanted(&now)).await;
-                }
-            }
-        }
+/// Completes with a change for which a session has to start anew.
+async fn reconnects(mut config: watch::Receiver<Arc<Config>>, first: &Config) {
+    if config.wait_for(|now| ConfigChange::between(first, now).reconnects()).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -181,7 +177,7 @@ async fn update_health(health: &Health, cluster: &Cluster, cloud: &CloudClient, 
     }
 }
 
-/// Writes an event about each reload. Never returns.
+/// Writes an event about each reload, as long as there can be one.
 async fn write_events(context: &Context, reloads: &mut mpsc::Receiver<ReloadOutcome>) {
     while let Some(outcome) = reloads.recv().await {
         let Some(host) = host(&context.cluster, &context.place).await else { continue };
@@ -191,7 +187,6 @@ async fn write_events(context: &Context, reloads: &mut mpsc::Receiver<ReloadOutc
             (false, reason, message) => events.normal(COMPONENT, &host, reason, message),
         }
     }
-    std::future::pending().await
 }
 
 /// The Pod that runs this process, as the environment says; otherwise the node of this name or instance, if there is one.
@@ -221,7 +216,8 @@ async fn connect(config: &Config, health: &Health) -> Clients {
     health.not_ready("kubernetes", NO_ANSWER);
     health.not_ready("cloud", "the location in the cloud is not known yet");
     let cluster = async {
-        let cluster = retry(health, "kubernetes", || async { Cluster::connect(&config.kubernetes).await }).await;
+        let cluster =
+            retry(health, "kubernetes", || async { Cluster::connect(&config.kubernetes, health.tasks()).await }).await;
         // The reasons of earlier tries are over.
         health.not_ready("kubernetes", NO_ANSWER);
         cluster.wait_ready().await;

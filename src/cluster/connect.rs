@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use http::{HeaderValue, Uri, header};
 use kube::Client;
 use kube::client::ClientBuilder;
@@ -216,10 +218,10 @@ fn client(config: Config) -> Result<Client, ConnectError> {
     Ok(builder.build())
 }
 
-/// Prepares requests to the API server, and a task that never ends by itself and keeps the credentials fresh.
+/// Prepares requests to the API server, and what starts a task that keeps the credentials fresh and never ends by itself.
 pub(super) async fn connect(
     config: &Kubernetes,
-) -> Result<(Requests, impl Future<Output = ()> + Send + 'static), ConnectError> {
+) -> Result<(Requests, impl FnMut() -> BoxFuture<'static, ()> + Send + 'static), ConnectError> {
     // The first caller of the process installs it; all install the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let source = source(config, |name| std::env::var(name).ok(), Path::exists)?;
@@ -227,7 +229,9 @@ pub(super) async fn connect(
     let loaded = source.load(config).await?;
     info!(server = address(&loaded.cluster_url), from = source.describe(), "using this API server");
     let requests = Requests::new(client(loaded)?, config);
-    Ok((requests.clone(), keep_fresh(source, fingerprint, config.clone(), requests)))
+    let (config, kept) = (config.clone(), requests.clone());
+    let refresh = move || keep_fresh(source.clone(), fingerprint, config.clone(), kept.clone()).boxed();
+    Ok((requests, refresh))
 }
 
 /// kube reads client certificates once, when a client is made. So a new client is made when files have changed, or when

@@ -150,6 +150,8 @@ pub(super) async fn write_all(events: Events, requests: Requests) {
         allowances: HashMap::new(),
         warned: None,
     };
+    // A writer that ended has perhaps left one unfinished.
+    events.finished_one();
     loop {
         let (subject, at) = events.next().await;
         writer.write(&subject, at).await;

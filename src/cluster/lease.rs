@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
+use uuid::Uuid;
 
 use super::events::Events;
 use super::requests::Requests;
@@ -25,13 +26,11 @@ use elector::{Elector, Progress};
 
 /// Takes part in the election until `stop` is cancelled, see [`Cluster::elect`](super::Cluster::elect).
 pub(super) async fn elect(
-    (requests, events): (&Requests, &Events),
+    (requests, events, replica): (&Requests, &Events, Uuid),
     mut config: watch::Receiver<Arc<Config>>,
     keeper: Keeper,
     stop: CancellationToken,
 ) {
-    // Whatever is configured, no two processes have the same identity: each would find the lease to be its own.
-    let unique = uuid::Uuid::new_v4();
     while !stop.is_cancelled() {
         let section = config.borrow_and_update().leader_election.clone();
         let current = section.clone();
@@ -42,7 +41,8 @@ pub(super) async fn elect(
             }
         };
         if section.enabled {
-            let identity = format!("{}_{unique}", section.identity.clone().unwrap_or_else(host_name));
+            // Whatever is configured, no two processes have the same identity: each would find the lease to be its own.
+            let identity = format!("{}_{replica}", section.identity.clone().unwrap_or_else(host_name));
             let (requests, events, keeper) = (requests.clone(), events.clone(), &keeper);
             let mut elector = Elector { requests, events, section, keeper, identity, progress: Progress::default() };
             elector.run(over).await;

@@ -29,7 +29,8 @@ async fn connected(version: Version) -> (Server, Cluster, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("kubeconfig");
     std::fs::write(&file, server.kubeconfig()).unwrap();
-    let cluster = Cluster::connect(&Kubernetes { kubeconfig: Some(file), ..fake::config() }).await.unwrap();
+    let cluster =
+        Cluster::connect(&Kubernetes { kubeconfig: Some(file), ..fake::config() }, &Tasks::default()).await.unwrap();
     timeout(LONG, cluster.wait_ready()).await.unwrap();
     (server, cluster, folder)
 }

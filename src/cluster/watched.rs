@@ -3,10 +3,12 @@
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::status::ConnectionHealth;
 use super::store::Store;
+use crate::telemetry::tasks::Tasks;
 
 /// A store that is kept filled by a watch as long as any clone of this handle lives.
 #[derive(Clone, Debug)]
@@ -43,20 +45,23 @@ impl<V> SharedWatch<V> {
         Self { kind, open: Mutex::new(Weak::new()) }
     }
 
-    /// A handle of the open watch. If there is none, it is `start`ed: a task that fills the store.
-    pub(super) fn handle<F>(
+    /// A handle of the open watch. If there is none, one is opened: `prepare` gives what starts a task that fills the store.
+    pub(super) fn handle<S, F>(
         &self,
         health: &Arc<ConnectionHealth>,
-        start: impl FnOnce(&'static str, &Arc<Store<V>>) -> F,
+        tasks: &Tasks,
+        prepare: impl FnOnce(&'static str, &Arc<Store<V>>) -> S,
     ) -> Watched<V>
     where
+        S: FnMut() -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
         let mut slot = self.open.lock();
         let open = slot.upgrade().unwrap_or_else(|| {
             let store = Arc::new(Store::new());
             health.watch_opened(self.kind);
-            let task = AbortOnDropHandle::new(tokio::spawn(start(self.kind, &store)));
+            let (name, start) = (format!("watch of {}", self.kind), prepare(self.kind, &store));
+            let task = tasks.supervise(&name, &CancellationToken::new(), start);
             let open = Arc::new(OpenWatch { kind: self.kind, store, health: health.clone(), _task: task });
             *slot = Arc::downgrade(&open);
             open

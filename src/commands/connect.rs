@@ -11,13 +11,14 @@ use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::controllers::Clients;
+use crate::telemetry::tasks::Tasks;
 
 /// How long the API server may take to answer.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Connects once; unlike the running program, a command does not retry.
 pub(super) async fn connect(config: &Config) -> Result<Clients, CommandError> {
-    let cluster = Cluster::connect(&config.kubernetes).await.map_err(CommandError::new)?;
+    let cluster = Cluster::connect(&config.kubernetes, &Tasks::default()).await.map_err(CommandError::new)?;
     let late = |_| CommandError(format!("the API server did not answer within {} s", LONGEST_WAIT.as_secs()));
     tokio::time::timeout(LONGEST_WAIT, cluster.wait_ready()).await.map_err(late)?;
     let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new().map_err(CommandError::new)?);

@@ -14,7 +14,6 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout_at};
-use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::catalog::Catalog;
@@ -67,42 +66,6 @@ impl Trigger {
     }
 }
 
-/// The watch; ends when it is dropped.
-#[derive(Debug)]
-pub struct Watch {
-    trigger: Trigger,
-    outcomes: mpsc::Receiver<Reload>,
-    _task: AbortOnDropHandle<()>,
-}
-
-impl Watch {
-    /// Watches everything that `current` was loaded from.
-    #[must_use]
-    pub fn start(origin: Origin, catalog: &'static Catalog, current: Loaded, pace: WatchPace) -> Self {
-        let (changed, changes) = mpsc::channel(1);
-        let folders = Some(Folders::new(changed));
-        Self::spawn(Look { origin, catalog, current, rejected: None, pace, folders }, changes)
-    }
-
-    fn spawn(look: Look, changes: mpsc::Receiver<()>) -> Self {
-        let trigger = Trigger::default();
-        let (sender, outcomes) = mpsc::channel(1);
-        let task = tokio::spawn(look.run(changes, trigger.clone(), sender));
-        Self { trigger, outcomes, _task: AbortOnDropHandle::new(task) }
-    }
-
-    /// For SIGHUP and the like.
-    #[must_use]
-    pub fn trigger(&self) -> Trigger {
-        self.trigger.clone()
-    }
-
-    /// The next outcome; `None` if the watch has ended.
-    pub async fn next(&mut self) -> Option<Reload> {
-        self.outcomes.recv().await
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Asked,
@@ -110,7 +73,9 @@ enum Cause {
     Time,
 }
 
-struct Look {
+/// Looks for changes.
+#[derive(Debug)]
+pub struct Watch {
     origin: Origin,
     catalog: &'static Catalog,
     current: Loaded,
@@ -119,15 +84,24 @@ struct Look {
     pace: WatchPace,
     /// Away while the files are read.
     folders: Option<Folders>,
+    changes: mpsc::Receiver<()>,
 }
 
-impl Look {
-    async fn run(mut self, mut changes: mpsc::Receiver<()>, trigger: Trigger, out: mpsc::Sender<Reload>) {
+impl Watch {
+    /// Watches everything that `current` was loaded from.
+    #[must_use]
+    pub fn new(origin: Origin, catalog: &'static Catalog, current: Loaded, pace: WatchPace) -> Self {
+        let (changed, changes) = mpsc::channel(1);
+        Self { origin, catalog, current, rejected: None, pace, folders: Some(Folders::new(changed)), changes }
+    }
+
+    /// Sends every outcome, until nobody receives them any more.
+    pub async fn run(mut self, trigger: Trigger, out: mpsc::Sender<Reload>) {
         // The file may have changed between loading and watching, so the first read is at once.
         let mut cause = Cause::Time;
         loop {
             if cause == Cause::Changed || self.folders.as_ref().is_some_and(Folders::being_written) {
-                self.settle(&mut changes).await;
+                self.settle().await;
             }
             let Some(attempt) = self.read_twice().await else { return };
             if let Some(outcome) = self.judge(attempt, cause)
@@ -138,18 +112,18 @@ impl Look {
             cause = tokio::select! {
                 () = out.closed() => return,
                 () = trigger.0.notified() => Cause::Asked,
-                Some(()) = changes.recv() => Cause::Changed,
+                Some(()) = self.changes.recv() => Cause::Changed,
                 () = sleep(self.pace.poll) => Cause::Time,
             };
         }
     }
 
     /// Waits until nothing has changed for a while and no writer has the file open.
-    async fn settle(&self, changes: &mut mpsc::Receiver<()>) {
+    async fn settle(&mut self) {
         let end = Instant::now() + self.pace.quiet * LONGEST_WAIT;
         loop {
             let quiet = (Instant::now() + self.pace.quiet).min(end);
-            match timeout_at(quiet, changes.recv()).await {
+            match timeout_at(quiet, self.changes.recv()).await {
                 Ok(Some(())) if quiet < end => {}
                 Ok(None) => return sleep(self.pace.quiet).await,
                 Err(_) if quiet < end && self.folders.as_ref().is_some_and(Folders::being_written) => {}
@@ -326,6 +300,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use tempfile::TempDir;
+    use tokio_util::task::AbortOnDropHandle;
 
     use super::super::{Credentials, load};
     use super::*;
@@ -336,7 +311,26 @@ mod tests {
     struct World {
         dir: TempDir,
         changed: mpsc::Sender<()>,
-        watch: Watch,
+        watch: Running,
+    }
+
+    struct Running {
+        trigger: Trigger,
+        outcomes: mpsc::Receiver<Reload>,
+        _task: AbortOnDropHandle<()>,
+    }
+
+    impl Running {
+        fn start(watch: Watch) -> Self {
+            let trigger = Trigger::default();
+            let (sender, outcomes) = mpsc::channel(1);
+            let task = tokio::spawn(watch.run(trigger.clone(), sender));
+            Self { trigger, outcomes, _task: AbortOnDropHandle::new(task) }
+        }
+
+        async fn next(&mut self) -> Option<Reload> {
+            self.outcomes.recv().await
+        }
     }
 
     fn origin(path: PathBuf) -> Origin {
@@ -359,8 +353,8 @@ mod tests {
         let (changed, changes) = mpsc::channel(1);
         let folders = Some(Folders { watcher: None, watched: BTreeSet::new(), files: Arc::default() });
         let current = load(&origin, &CATALOG).unwrap();
-        let look = Look { origin, catalog: &CATALOG, current, rejected: None, pace, folders };
-        let watch = Watch::spawn(look, changes);
+        let watch = Watch { origin, catalog: &CATALOG, current, rejected: None, pace, folders, changes };
+        let watch = Running::start(watch);
         World { dir, changed, watch }
     }
 
@@ -374,7 +368,7 @@ mod tests {
         }
 
         async fn asked(&mut self) -> Reload {
-            self.watch.trigger().reload();
+            self.watch.trigger.reload();
             self.watch.next().await.unwrap()
         }
 
@@ -475,8 +469,9 @@ mod tests {
     async fn watched(dir: &Path, change: impl FnOnce()) -> Reload {
         let origin = origin(dir.join("ccm.toml"));
         let pace = WatchPace { quiet: Duration::from_millis(20), poll: NEVER };
-        let mut watch = Watch::start(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);
-        watch.trigger().reload();
+        let watch = Watch::new(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);
+        let mut watch = Running::start(watch);
+        watch.trigger.reload();
         assert_eq!(watch.next().await, Some(Reload::Unchanged));
         change();
         tokio::time::timeout(Duration::from_secs(60), watch.next()).await.unwrap().unwrap()

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::alarms::Alarms;
+use super::tasks::Tasks;
 
 /// The state of one named thing that readiness depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,7 @@ enum Readiness {
 pub struct Health {
     checks: Arc<RwLock<BTreeMap<String, Readiness>>>,
     alarms: Alarms,
+    tasks: Tasks,
 }
 
 impl Health {
@@ -41,6 +43,12 @@ impl Health {
         &self.alarms
     }
 
+    /// The long-lived tasks; one that does not run is a check that fails.
+    #[must_use]
+    pub const fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
     /// Removes the check `name`, because what it was about has ended.
     pub fn forget(&self, name: &str) {
         self.checks.write().remove(name);
@@ -48,6 +56,20 @@ impl Health {
 
     fn set(&self, name: &str, check: Readiness) {
         self.checks.write().insert(name.to_owned(), check);
+    }
+
+    /// The checks, and the tasks with which something is wrong.
+    fn current(&self) -> BTreeMap<String, Readiness> {
+        let mut checks = self.checks.read().clone();
+        checks.extend(self.tasks.troubles().into_iter().map(|trouble| {
+            let name = format!("task {}", trouble.name);
+            let readiness = match trouble.is_running {
+                true => Readiness::Ready(format!("{name} {}", trouble.text)),
+                false => Readiness::NotReady(trouble.text),
+            };
+            (name, readiness)
+        }));
+        checks
     }
 
     /// Whether all checks are ready, and a line for each in the style of the Kubernetes components, with remarks and reasons.
@@ -63,7 +85,7 @@ impl Health {
     }
 
     fn page(&self, details: bool) -> (bool, String) {
-        let checks = self.checks.read();
+        let checks = self.current();
         let mut text = String::new();
         for (name, check) in checks.iter() {
             let _ = match check {
@@ -85,7 +107,7 @@ impl Health {
         if let Some(failed) = self.waiting_for() {
             return format!("waiting for {failed}");
         }
-        let checks = self.checks.read();
+        let checks = self.current();
         let remarks: Vec<_> = checks
             .values()
             .filter_map(|check| match check {
@@ -103,7 +125,7 @@ impl Health {
     /// The checks that are not ready, in one line; `None` if all are.
     #[must_use]
     pub fn waiting_for(&self) -> Option<String> {
-        let checks = self.checks.read();
+        let checks = self.current();
         let failed: Vec<_> = checks
             .iter()
             .filter_map(|(name, check)| match check {

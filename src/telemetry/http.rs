@@ -28,7 +28,6 @@ use tracing::debug;
 
 use super::auth::{Authorizer, Refusal};
 use super::health::Health;
-use super::heartbeat::Heartbeat;
 use super::metrics;
 
 /// Connections at once.
@@ -43,10 +42,8 @@ const LARGEST_HEAD: usize = 32 * 1024;
 /// What the server serves. Cheap to clone; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct StatusPages {
-    /// `/readyz`
+    /// `/readyz`, and `/livez` by its tasks.
     pub health: Health,
-    /// `/livez`
-    pub heartbeat: Heartbeat,
     /// `/configz`: JSON, free of secrets.
     pub configz: Arc<RwLock<String>>,
     /// Authorizes requests for more than the states of `/readyz`, where that is configured.
@@ -143,12 +140,9 @@ async fn respond<B: Body>(pages: &StatusPages, authorization: bool, request: &Re
     let path = request.uri().path();
     match path {
         "/healthz" | "/livez" | "/healthz/default" => {
-            return match pages.heartbeat.silence() {
+            return match pages.health.tasks().failure() {
                 None => answer(StatusCode::OK, "text/plain", "ok".to_owned()),
-                Some(silence) => {
-                    let text = format!("the runtime has made no progress for {} s\n", silence.as_secs());
-                    answer(StatusCode::SERVICE_UNAVAILABLE, "text/plain", text)
-                }
+                Some(failure) => answer(StatusCode::SERVICE_UNAVAILABLE, "text/plain", failure + "\n"),
             };
         }
         "/readyz" => {
@@ -261,18 +255,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_runtime_without_progress_is_not_alive() {
+    async fn a_process_whose_task_ends_again_and_again_is_not_alive() {
         let pages = StatusPages::default();
-        let beating = tokio::spawn(pages.heartbeat.clone().run());
+        pages.health.ready("leader", "");
+        let _task = pages.health.tasks().supervise("test-http", &CancellationToken::new(), || async {});
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(get(&pages, Method::GET, "/livez").await.0, StatusCode::OK);
+        let (status, text) = get(&pages, Method::GET, "/readyz").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("[-]task test-http failed: ended abnormally once"), "{text}");
         tokio::time::sleep(Duration::from_secs(60)).await;
-        assert_eq!(get(&pages, Method::GET, "/livez").await.0, StatusCode::OK);
-        beating.abort();
-        tokio::time::sleep(Duration::from_secs(29)).await;
-        assert_eq!(get(&pages, Method::GET, "/livez").await.0, StatusCode::OK);
-        tokio::time::sleep(Duration::from_secs(3)).await;
         let (status, text) = get(&pages, Method::GET, "/livez").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(text.contains("no progress for"), "{text}");
+        assert!(text.starts_with("the task test-http ended abnormally"), "{text}");
     }
 
     #[tokio::test]

@@ -61,6 +61,8 @@ metrics! {
     events_dropped: IntCounterVec "alicloud_ccm_events_dropped_total" ["cause"]
         "Events that were not written, by cause: queue (too many at once), object (too many about one object), \
          refused (by the API server), stop (at the end of the process).";
+    task_ends: IntCounterVec "alicloud_ccm_task_ends_total" ["task"]
+        "Ends of long-lived tasks by themselves, by task. Each is a defect; the task starts again.";
 }
 
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
@@ -154,6 +156,11 @@ pub fn kubernetes_read(verb: &str, outcome: &str) {
 /// This many events were not written.
 pub fn events_dropped(cause: &str, count: usize) {
     METRICS.events_dropped.with_label_values(&[cause]).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+}
+
+/// A long-lived task ended by itself.
+pub fn task_ended(task: &str) {
+    METRICS.task_ends.with_label_values(&[task]).inc();
 }
 
 /// All metrics in the text format of Prometheus.

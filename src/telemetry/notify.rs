@@ -69,12 +69,12 @@ impl ServiceManager {
     }
 
     /// Keeps the status line current and the watchdog quiet. Never returns. The watchdog ends the process if this is not
-    /// polled, which is when the runtime hangs.
+    /// polled, or if another task hangs.
     pub async fn report(self, health: Health) {
         if self.socket.is_none() {
             return std::future::pending().await;
         }
-        tokio::join!(self.status_line(&health), self.watchdog());
+        tokio::join!(self.status_line(&health), self.watchdog(&health));
     }
 
     async fn status_line(&self, health: &Health) {
@@ -90,13 +90,15 @@ impl ServiceManager {
         }
     }
 
-    async fn watchdog(&self) {
+    async fn watchdog(&self, health: &Health) {
         let Some(limit) = self.watchdog else { return };
         let mut ticks = interval(limit / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.notify("WATCHDOG=1");
+            if health.tasks().hang().is_none() {
+                self.notify("WATCHDOG=1");
+            }
         }
     }
 

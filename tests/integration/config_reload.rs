@@ -7,11 +7,12 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use alicloud_ccm::config::watch::{Reload, Watch, WatchPace};
+use alicloud_ccm::config::watch::{Reload, Trigger, Watch, WatchPace};
 use alicloud_ccm::config::{Loaded, Origin, load};
 use alicloud_ccm::controllers::registry::CATALOG;
 use serde_json::{Value, json};
 use sim::cluster::NodeSpec;
+use sim::request_hold::Moment;
 use sim::testbed::{ROUTE_TABLE, Testbed, instance};
 
 use crate::harness::{ALL, Ccm, HASTE, PATIENCE, World, address, free_port, get, is_ready};
@@ -323,9 +324,11 @@ async fn ten_thousand_edits_without_a_mixture_and_without_a_loss() {
     let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
     // Nothing but the watch finds changes.
     let pace = WatchPace { quiet: Duration::from_millis(5), poll: Duration::from_secs(3600) };
-    let mut watch = Watch::start(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);
-    watch.trigger().reload();
-    assert_eq!(watch.next().await, Some(Reload::Unchanged));
+    let watch = Watch::new(origin.clone(), &CATALOG, load(&origin, &CATALOG).unwrap(), pace);
+    let (trigger, (sender, mut outcomes)) = (Trigger::default(), tokio::sync::mpsc::channel(1));
+    tokio::spawn(watch.run(trigger.clone(), sender));
+    trigger.reload();
+    assert_eq!(outcomes.recv().await, Some(Reload::Unchanged));
 
     let mut seed = 42;
     let mut seen = 1;
@@ -348,7 +351,7 @@ async fn ten_thousand_edits_without_a_mixture_and_without_a_loss() {
         // The last one is never lost, whatever happens in between.
         while seen != last {
             let reload =
-                tokio::time::timeout(PATIENCE, watch.next()).await.unwrap_or_else(|_| panic!("{last} is lost"));
+                tokio::time::timeout(PATIENCE, outcomes.recv()).await.unwrap_or_else(|_| panic!("{last} is lost"));
             if let Reload::Applied(loaded) = reload.unwrap() {
                 let number = number_of(&loaded);
                 assert!(number > seen, "{number} after {seen}");
@@ -414,4 +417,36 @@ async fn edits_while_nodes_and_services_change_lose_nothing() {
     assert!(world.testbed.cloud.snapshot().to_string().contains(&instance(4)));
     assert!(ccm.stop().await.success());
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_ends_keeps_the_values_that_it_began_with() {
+    let world = World::new(ALL, HASTE).await;
+    let ccm = world.start();
+    world.testbed.join(1);
+    world.until("the node is initialised", |_| is_ready(&world.node("node-1"))).await;
+    let lease = |field: &str| {
+        world.testbed.cluster.get("Lease", "kube-system", "ccm").unwrap_or_default()["spec"][field].clone()
+    };
+    // A call under way keeps the controllers from ending at once.
+    let mut call = world.testbed.cloud.faults().hold("CreateLoadBalancer", 0, Moment::Before);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    call.arrived().await;
+    let before = lease("leaseDurationSeconds");
+    world.edit(|text| {
+        text.replace("[server]", "[leader_election]\nlease_duration = \"21s\"\n\n[server]")
+            .replace("[cloud]\n", "[cloud]\nzone_id = \"cn-hangzhou-j\"\n")
+    });
+    until_told(&world, &ccm, "a new session starts", 1).await;
+    // The election of the session that ends goes on: it renews the lease with the values that it began with.
+    let renewed = lease("renewTime");
+    world.until("the lease is renewed", |_| lease("renewTime") != renewed).await;
+    assert_eq!((lease("leaseDurationSeconds"), reported(&ccm, "connected")), (before, 1), "{}", ccm.log());
+    call.release();
+    until_told(&world, &ccm, "connected", 2).await;
+    world.until("the next session has the new ones", |_| lease("leaseDurationSeconds") == 21).await;
+    assert_eq!(reported(&ccm, "leader election is configured anew"), 0, "{}", ccm.log());
+    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    assert_eq!(world.testbed.cloud.look(|account| account.load_balancers.len()), 1);
+    assert!(ccm.stop().await.success());
 }

@@ -20,6 +20,7 @@ use alicloud_ccm::fence::fence;
 use alicloud_ccm::jitter;
 use alicloud_ccm::supervisor::{Supervisor, wanted};
 use alicloud_ccm::telemetry::alarms::Alarms;
+use alicloud_ccm::telemetry::tasks::Tasks;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -117,9 +118,10 @@ impl Product {
             let mut election = JoinSet::new();
             election.spawn(cluster.clone().elect(config.clone(), keeper, stop.clone()));
             let alarms = Alarms::default();
-            let mut supervisor = Supervisor::new(Context { alarms, cluster, cloud, config, fence, place, stop });
+            let mut supervisor =
+                Supervisor::new(Context { alarms, cluster, cloud, config, fence, place, stop }, Tasks::default());
             supervisor.apply(&jobs).await;
-            supervisor.watch().await;
+            std::future::pending::<()>().await;
         });
         Self { running }
     }

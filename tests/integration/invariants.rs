@@ -68,7 +68,8 @@ const NONE: [&str; 0] = [];
 /// row, and a row that fits nothing has to go.
 ///
 /// `commands` and `app` wire everything; `controllers` stand on `alibaba` and `cluster`, these on `plan`. `config` is for all
-/// but `plan`. The leaves, for all but `plan`, are `clock`, `jitter`, `fence`, `telemetry::metrics` and `telemetry::alarms`.
+/// but `plan`. The leaves, for all but `plan`, are `clock`, `jitter`, `fence`, `telemetry::metrics`, `telemetry::alarms` and
+/// `telemetry::tasks`.
 const ARROWS: &[(&str, &[&str])] = &[
     ("plan", &[]),
     ("clock", &[]),
@@ -76,11 +77,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fence", &["clock"]),
     ("telemetry::metrics", &[]),
     ("telemetry::alarms", &["telemetry::metrics"]),
+    ("telemetry::tasks", &["clock", "telemetry::metrics"]),
     ("config", &["plan"]),
     ("telemetry", &["config", "telemetry"]),
     ("alibaba", &["plan", "config", "clock", "jitter", "fence", "telemetry::metrics"]),
     // The cluster decides who may read what telemetry serves.
-    ("cluster", &["plan", "config", "clock", "jitter", "fence", "telemetry::metrics", "telemetry::auth"]),
+    (
+        "cluster",
+        &["plan", "config", "clock", "jitter", "fence", "telemetry::metrics", "telemetry::tasks", "telemetry::auth"],
+    ),
     (
         "controllers",
         &[
@@ -95,7 +100,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "telemetry::alarms",
         ],
     ),
-    ("supervisor", &["controllers", "config", "telemetry::metrics"]),
+    ("supervisor", &["controllers", "config", "telemetry::metrics", "telemetry::tasks"]),
     ("reload", &["supervisor", "config"]),
     ("cli", &["controllers::registry", "plan"]),
     (

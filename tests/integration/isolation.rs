@@ -32,14 +32,14 @@ async fn until_served(world: &World, service: &str) {
     world.until(&what, |_| address(&world.service(service)).is_some() && is_ready(&world.node("node-2"))).await;
 }
 
-fn move_endpoints(world: &World, service: &str, node: u8) {
+pub(crate) fn move_endpoints(world: &World, service: &str, node: u8) {
     let at = IpAddr::V4(Ipv4Addr::new(10, 98, node, 10));
     let endpoint = Endpoint::ready(at, &format!("node-{node}"));
     world.testbed.cluster.set_endpoints("default", service, &[endpoint]).unwrap();
 }
 
 /// Whether every server group has exactly this node as backend.
-fn all_lead_to(testbed: &Testbed, node: u8) -> bool {
+pub(crate) fn all_lead_to(testbed: &Testbed, node: u8) -> bool {
     testbed.cloud.look(|account| {
         account.load_balancers.values().flat_map(|lb| lb.groups.values()).all(|group| {
             let servers: Vec<_> = group.backends.iter().map(|backend| backend.server_id.as_str()).collect();

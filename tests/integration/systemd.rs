@@ -22,12 +22,12 @@ use machine::Machine;
 const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/alicloud-ccm.service");
 
 /// The side of the service manager.
-struct Manager {
+pub(crate) struct Manager {
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Manager {
-    fn listen(path: &Path) -> Self {
+    pub(crate) fn listen(path: &Path) -> Self {
         let socket = UnixDatagram::bind(path).unwrap();
         let heard = Arc::<Mutex<Vec<String>>>::default();
         let listener = heard.clone();
@@ -46,7 +46,7 @@ impl Manager {
         self.heard.lock().clone()
     }
 
-    fn count(&self, message: &str) -> usize {
+    pub(crate) fn count(&self, message: &str) -> usize {
         self.heard().iter().filter(|heard| *heard == message).count()
     }
 
