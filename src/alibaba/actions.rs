@@ -99,7 +99,6 @@ actions! {
     CREATE_SECURITY_GROUP = WriteAction Ecs "CreateSecurityGroup" 100 / 60 [];
     DELETE_SECURITY_GROUP = WriteAction Ecs "DeleteSecurityGroup" 100 / 60 [SecurityGroup];
     AUTHORIZE_SECURITY_GROUP = WriteAction Ecs "AuthorizeSecurityGroup" 100 / 60 [SecurityGroup];
-    MODIFY_SECURITY_RULE = WriteAction Ecs "ModifySecurityGroupRule" 100 / 60 [SecurityGroup, SecurityRule];
     REVOKE_SECURITY_GROUP = WriteAction Ecs "RevokeSecurityGroup" 100 / 60 [SecurityGroup, SecurityRule];
 
     DESCRIBE_ROUTE_TABLES = ReadAction Vpc "DescribeRouteTableList" 600 / 60 [Vpc];

@@ -12,8 +12,8 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub use group::GroupFilter;
-pub use listener::NewListener;
+pub use group::{GroupFilter, ListedGroup, ListedServers};
+pub use listener::{ListenerChange, NewListener};
 
 use super::actions::LIST_ASYN_JOBS;
 use super::answer::Fields;

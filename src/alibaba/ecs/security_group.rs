@@ -1,19 +1,19 @@
 //! Security groups and their rules for incoming traffic.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
 use super::Ecs;
 use crate::alibaba::actions::{
     AUTHORIZE_SECURITY_GROUP, CREATE_SECURITY_GROUP, DELETE_SECURITY_GROUP, DESCRIBE_SECURITY_GROUP,
-    DESCRIBE_SECURITY_GROUPS, MODIFY_SECURITY_RULE, REVOKE_SECURITY_GROUP,
+    DESCRIBE_SECURITY_GROUPS, REVOKE_SECURITY_GROUP,
 };
 use crate::alibaba::answer::{Fields, Mismatch};
 use crate::alibaba::fault::Fault;
 use crate::alibaba::request::unique;
 use crate::fence::Permit;
-use crate::plan::nlb::model::{CreateSecurityGroup, SecurityRule};
+use crate::plan::nlb::model::{CreateSecurityGroup, SecurityRule, SecurityRules};
 use crate::plan::nlb::observed::{ObservedRule, ObservedSecurityGroup};
 
 /// Security groups in one page.
@@ -79,7 +79,7 @@ impl Ecs {
         &self,
         permit: &Permit,
         id: &str,
-        rules: &[SecurityRule],
+        rules: &SecurityRules,
         description: &str,
     ) -> Result<(), Fault> {
         let mut request = self.0.write(permit, AUTHORIZE_SECURITY_GROUP).with("SecurityGroupId", id);
@@ -92,30 +92,16 @@ impl Ecs {
         request.done().await
     }
 
-    /// Makes a rule be as stated; its source cannot change between IPv4 and IPv6.
-    ///
-    /// # Errors
-    /// As any write.
-    pub async fn set_security_rule(
-        &self,
-        permit: &Permit,
-        id: &str,
-        rule_id: &str,
-        rule: &SecurityRule,
-    ) -> Result<(), Fault> {
-        let request = self.0.write(permit, MODIFY_SECURITY_RULE).with("SecurityGroupId", id);
-        let mut request = request.with("SecurityGroupRuleId", rule_id);
-        for (name, value) in parameters(rule) {
-            request = request.with(name, value);
-        }
-        request.done().await
-    }
-
     /// Removes rules by their ids, at most 100.
     ///
     /// # Errors
     /// As any write; [`FaultKind::Gone`](crate::alibaba::FaultKind::Gone) if one of them is not there.
-    pub async fn remove_security_rules(&self, permit: &Permit, id: &str, rule_ids: &[String]) -> Result<(), Fault> {
+    pub async fn remove_security_rules(
+        &self,
+        permit: &Permit,
+        id: &str,
+        rule_ids: &BTreeSet<String>,
+    ) -> Result<(), Fault> {
         let request = self.0.write(permit, REVOKE_SECURITY_GROUP).with("SecurityGroupId", id);
         request.list("SecurityGroupRuleId", rule_ids).done().await
     }

@@ -1,6 +1,6 @@
 //! Instances: the load balancers themselves, where they stand, and their tags.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CHUNK, Nlb, PAGE, created, started};
 use crate::alibaba::actions::{
@@ -149,37 +149,25 @@ impl Nlb {
         started(with_zones(self.change(permit, UPDATE_ZONES, id), zones)).await
     }
 
-    /// Switches the protection against deletion. There is no job.
+    /// Switches the protections. `delete` is the one against deletion; `modification` the one against changes in the
+    /// console: `ConsoleProtection` or `NonProtection`, the first one with its reason. What is `None` stays. There is no
+    /// job.
     ///
     /// # Errors
     /// As any write.
-    pub async fn set_delete_protection(&self, permit: &Permit, id: &str, on: bool) -> Result<Answer, Fault> {
-        started(self.change(permit, UPDATE_PROTECTION, id).with("DeletionProtectionEnabled", on)).await
-    }
-
-    /// Switches the protection against changes in the console. `status` is `ConsoleProtection` or `NonProtection`. There
-    /// is no job.
-    ///
-    /// # Errors
-    /// As any write.
-    pub async fn set_modification_protection(
+    pub async fn set_protection(
         &self,
         permit: &Permit,
         id: &str,
-        status: &str,
-        reason: Option<&str>,
+        delete: Option<bool>,
+        modification: Option<(&str, Option<&str>)>,
     ) -> Result<Answer, Fault> {
-        let request = self.change(permit, UPDATE_PROTECTION, id).with("ModificationProtectionStatus", status);
-        started(request.maybe("ModificationProtectionReason", reason)).await
-    }
-
-    /// Takes both protections off with one call. There is no job.
-    ///
-    /// # Errors
-    /// As any write.
-    pub async fn unprotect(&self, permit: &Permit, id: &str) -> Result<Answer, Fault> {
-        let request = self.change(permit, UPDATE_PROTECTION, id).with("DeletionProtectionEnabled", false);
-        started(request.with("ModificationProtectionStatus", "NonProtection")).await
+        let mut request = self.change(permit, UPDATE_PROTECTION, id).maybe("DeletionProtectionEnabled", delete);
+        if let Some((status, reason)) = modification {
+            request = request.with("ModificationProtectionStatus", status);
+            request = request.maybe("ModificationProtectionReason", reason);
+        }
+        started(request).await
     }
 
     /// Makes the IPv6 addresses reachable from the internet, or not. There is no job.
@@ -211,7 +199,12 @@ impl Nlb {
     ///
     /// # Errors
     /// As any write.
-    pub async fn join_security_groups(&self, permit: &Permit, id: &str, groups: &[String]) -> Result<Answer, Fault> {
+    pub async fn join_security_groups(
+        &self,
+        permit: &Permit,
+        id: &str,
+        groups: &BTreeSet<String>,
+    ) -> Result<Answer, Fault> {
         started(self.change(permit, JOIN_SECURITY_GROUP, id).list("SecurityGroupIds", groups)).await
     }
 
@@ -219,7 +212,12 @@ impl Nlb {
     ///
     /// # Errors
     /// As any write.
-    pub async fn leave_security_groups(&self, permit: &Permit, id: &str, groups: &[String]) -> Result<Answer, Fault> {
+    pub async fn leave_security_groups(
+        &self,
+        permit: &Permit,
+        id: &str,
+        groups: &BTreeSet<String>,
+    ) -> Result<Answer, Fault> {
         started(self.change(permit, LEAVE_SECURITY_GROUP, id).list("SecurityGroupIds", groups)).await
     }
 

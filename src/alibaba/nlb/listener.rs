@@ -36,6 +36,19 @@ pub struct NewListener<'a> {
     pub client_token: &'a str,
 }
 
+/// What an existing listener is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerChange<'a> {
+    /// `lsn-...`
+    pub listener_id: &'a str,
+    /// The ownership mark.
+    pub description: &'a str,
+    /// `sgp-...`
+    pub group_id: &'a str,
+    /// Attributes to send; others stay.
+    pub fields: &'a ListenerFields,
+}
+
 impl Nlb {
     /// All listeners of these load balancers by the id of theirs, every page, without additional certificates. Listeners of
     /// a protocol that this version does not know are left out.
@@ -79,20 +92,14 @@ impl Nlb {
         created(with_fields(request, wanted.fields), "ListenerId").await
     }
 
-    /// Changes a listener. What is `None`, or not among the fields, stays.
+    /// Changes a listener.
     ///
     /// # Errors
     /// As any write.
-    pub async fn set_listener(
-        &self,
-        permit: &Permit,
-        listener_id: &str,
-        (description, group_id): (Option<&str>, Option<&str>),
-        fields: &ListenerFields,
-    ) -> Result<Answer, Fault> {
-        let request = self.on_listener(permit, UPDATE_NETWORK_LISTENER, listener_id);
-        let request = request.maybe("ListenerDescription", description).maybe("ServerGroupId", group_id);
-        started(with_fields(request, fields)).await
+    pub async fn set_listener(&self, permit: &Permit, wanted: &ListenerChange<'_>) -> Result<Answer, Fault> {
+        let request = self.on_listener(permit, UPDATE_NETWORK_LISTENER, wanted.listener_id);
+        let request = request.with("ListenerDescription", wanted.description).with("ServerGroupId", wanted.group_id);
+        started(with_fields(request, wanted.fields)).await
     }
 
     /// Starts a listener that somebody has stopped.
@@ -131,7 +138,12 @@ impl Nlb {
     ///
     /// # Errors
     /// As any write.
-    pub async fn add_certificates(&self, permit: &Permit, listener_id: &str, ids: &[String]) -> Result<Answer, Fault> {
+    pub async fn add_certificates(
+        &self,
+        permit: &Permit,
+        listener_id: &str,
+        ids: &BTreeSet<String>,
+    ) -> Result<Answer, Fault> {
         let request = self.on_listener(permit, ASSOCIATE_CERTIFICATES, listener_id);
         started(request.list("AdditionalCertificateIds", ids)).await
     }
@@ -144,7 +156,7 @@ impl Nlb {
         &self,
         permit: &Permit,
         listener_id: &str,
-        ids: &[String],
+        ids: &BTreeSet<String>,
     ) -> Result<Answer, Fault> {
         let request = self.on_listener(permit, DISASSOCIATE_CERTIFICATES, listener_id);
         started(request.list("AdditionalCertificateIds", ids)).await

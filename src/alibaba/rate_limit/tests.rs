@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
-use super::super::actions::{ADD_BACKENDS, CREATE_GROUP, CREATE_LOAD_BALANCER, WriteAction};
+use super::super::actions::{
+    ADD_BACKENDS, CREATE_GROUP, CREATE_LOAD_BALANCER, CREATE_NETWORK_LOAD_BALANCER, LIST_NETWORK_LISTENERS, WriteAction,
+};
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -54,6 +56,29 @@ async fn no_minute_has_more_calls_than_the_share_of_the_quota_and_none_less() {
         assert!(within <= 30, "{within} calls in a minute");
     }
     assert!(times.len() >= 5 * 30 - 1, "the share is used: {} calls in five minutes", times.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_of_a_second_is_kept_in_every_second() {
+    let (rate_limiter, half) = (RateLimiter::default(), share(0.5));
+    let start = Instant::now();
+    let mut times = Vec::new();
+    while start.elapsed() < 20 * SECOND {
+        rate_limiter.wait(LIST_NETWORK_LISTENERS.0, &half, NOBODY, WINDOW).await.unwrap();
+        times.push(Instant::now());
+    }
+    for first in &times {
+        let within = times.iter().filter(|time| **time >= *first && **time <= *first + SECOND).count();
+        assert!(within <= 10, "{within} calls in a second");
+    }
+    assert!(times.len() >= 100, "the share is used: {} calls in twenty seconds", times.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn actions_of_two_products_that_share_a_name_have_their_own_quotas() {
+    let (rate_limiter, whole) = (RateLimiter::default(), share(1.0));
+    assert_eq!(at_once(&rate_limiter, CREATE_LOAD_BALANCER, &whole).await, 60);
+    assert_eq!(at_once(&rate_limiter, CREATE_NETWORK_LOAD_BALANCER, &whole).await, 200);
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use sim::cloud::{Account, Eip, Fault, KEY_ID, KEY_SECRET};
 use super::script::{config, permit};
 use crate::alibaba::ecs::InstanceFilter;
 use crate::alibaba::metadata::Metadata;
-use crate::alibaba::nlb::{GroupFilter, JobState, NewListener};
+use crate::alibaba::nlb::{GroupFilter, JobState, ListenerChange, NewListener};
 use crate::alibaba::slb::{ListenerRequest, NewDomainExtension};
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, FaultKind, actions, location};
@@ -23,7 +23,8 @@ use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::{CreateAccessList, CreateInstance};
 use crate::plan::nlb::model::{
     CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupField, GroupFields, ListenerField as NlbField,
-    ListenerFields as NlbFields, ListenerKey as NlbKey, Protocol as NlbProtocol, SecurityRule, ZoneMapping,
+    ListenerFields as NlbFields, ListenerKey as NlbKey, Protocol as NlbProtocol, SecurityRule, SecurityRules,
+    ZoneMapping,
 };
 use crate::plan::route::entry::RouteItem;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind};
@@ -304,24 +305,24 @@ async fn security_groups(cloud: &CloudClient, id: &str) {
     assert_eq!(ecs.create_security_group(&permit, "vpc-1", &wanted, "token-1").await.unwrap(), group);
     assert_eq!(ecs.find_security_groups("owner", "me").await.unwrap()[0].id, group);
     let rule = |accepts, source: &str| SecurityRule { accepts, source: source.parse().unwrap() };
-    let rules = [rule(true, "10.0.0.0/8"), rule(true, "2408::/32"), rule(false, "0.0.0.0/0")];
+    let rules = SecurityRules::from([rule(true, "10.0.0.0/8"), rule(true, "2408::/32"), rule(false, "0.0.0.0/0")]);
     ecs.add_security_rules(&permit, &group, &rules, "k8s.a.b.c").await.unwrap();
     let found = ecs.describe_security_rules(&group).await.unwrap();
     assert!(found.values().all(|rule| rule.is_plain && rule.description == "k8s.a.b.c"), "{found:?}");
-    assert_eq!(found.values().map(|it| it.rule.clone()).collect::<BTreeSet<_>>(), BTreeSet::from(rules.clone()));
-    let (first, _) = found.iter().find(|(_, it)| it.rule == rules[0]).unwrap();
-    ecs.set_security_rule(&permit, &group, first, &rule(true, "10.0.0.0/16")).await.unwrap();
-    ecs.remove_security_rules(&permit, &group, std::slice::from_ref(first)).await.unwrap();
-    let again = ecs.remove_security_rules(&permit, &group, std::slice::from_ref(first)).await.unwrap_err();
+    assert_eq!(found.values().map(|it| it.rule.clone()).collect::<BTreeSet<_>>(), rules);
+    let first = BTreeSet::from([found.keys().next().unwrap().clone()]);
+    ecs.remove_security_rules(&permit, &group, &first).await.unwrap();
+    let again = ecs.remove_security_rules(&permit, &group, &first).await.unwrap_err();
     assert_eq!(again.kind, FaultKind::Gone);
     assert_eq!(ecs.describe_security_rules(&group).await.unwrap().len(), 2);
 
-    nlb.join_security_groups(&permit, id, std::slice::from_ref(&group)).await.unwrap();
-    let twice = nlb.join_security_groups(&permit, id, std::slice::from_ref(&group)).await.unwrap_err();
+    let groups = BTreeSet::from([group.clone()]);
+    nlb.join_security_groups(&permit, id, &groups).await.unwrap();
+    let twice = nlb.join_security_groups(&permit, id, &groups).await.unwrap_err();
     assert_eq!(twice.kind, FaultKind::Exists);
     assert!(nlb.describe_instance(id).await.unwrap().security_group_ids.contains(&group));
     assert_eq!(ecs.delete_security_group(&permit, &group).await.unwrap_err().kind, FaultKind::InUse);
-    nlb.leave_security_groups(&permit, id, std::slice::from_ref(&group)).await.unwrap();
+    nlb.leave_security_groups(&permit, id, &groups).await.unwrap();
     ecs.delete_security_group(&permit, &group).await.unwrap();
     assert_eq!(ecs.delete_security_group(&permit, &group).await.unwrap_err().kind, FaultKind::Gone);
 }
@@ -400,12 +401,14 @@ async fn network_listeners(cloud: &CloudClient, id: &str, (plain, tls): (&str, &
     let found = nlb.describe_listeners(&[id]).await.unwrap().remove(id).unwrap();
     let ssl = found[&keys[1]].id.as_str();
     let change = NlbFields::from([(NlbField::IdleTimeout, "90".into())]);
-    nlb.set_listener(&permit, ssl, (Some("k8s.1.TCPSSL.a.b.c"), None), &change).await.unwrap();
+    let change = ListenerChange { listener_id: ssl, description: "mark", group_id: tls, fields: &change };
+    nlb.set_listener(&permit, &change).await.unwrap();
     nlb.start_listener(&permit, ssl).await.unwrap();
-    nlb.add_certificates(&permit, ssl, &["cert-2".into()]).await.unwrap();
+    let second = BTreeSet::from(["cert-2".to_owned()]);
+    nlb.add_certificates(&permit, ssl, &second).await.unwrap();
     let more = nlb.describe_additional_certificates(ssl).await.unwrap();
-    assert_eq!(more, BTreeSet::from(["cert-2".to_owned()]), "neither the default one nor the CA");
-    nlb.remove_certificates(&permit, ssl, &["cert-2".into()]).await.unwrap();
+    assert_eq!(more, second, "neither the default one nor the CA");
+    nlb.remove_certificates(&permit, ssl, &second).await.unwrap();
     assert_eq!(nlb.delete_group(&permit, plain).await.unwrap_err().kind, FaultKind::InUse);
     for listener in found.values() {
         nlb.delete_listener(&permit, &listener.id).await.unwrap();
@@ -426,12 +429,12 @@ async fn network(cloud: &CloudClient) {
         assert_eq!(nlb.delete_group(&permit, group).await.unwrap_err().kind, FaultKind::Gone);
     }
     assert_eq!(nlb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");
-    nlb.unprotect(&permit, &id).await.unwrap();
+    nlb.set_protection(&permit, &id, Some(false), Some(("NonProtection", None))).await.unwrap();
     let protections = nlb.describe_instance(&id).await.unwrap();
     assert_eq!((protections.delete_protection, protections.modification_protection.as_str()), (false, "NonProtection"));
-    nlb.set_modification_protection(&permit, &id, "ConsoleProtection", Some("managed")).await.unwrap();
-    nlb.set_delete_protection(&permit, &id, true).await.unwrap();
-    nlb.set_delete_protection(&permit, &id, false).await.unwrap();
+    nlb.set_protection(&permit, &id, None, Some(("ConsoleProtection", Some("managed")))).await.unwrap();
+    nlb.set_protection(&permit, &id, Some(true), None).await.unwrap();
+    nlb.set_protection(&permit, &id, Some(false), None).await.unwrap();
     let deleted = nlb.delete_instance(&permit, &id).await.unwrap();
     assert_eq!(nlb.jobs(&[deleted.job.clone(), "job-unknown".into()]).await.unwrap().len(), 1);
     assert_eq!(nlb.describe_instance(&id).await.unwrap_err().kind, FaultKind::Gone);
