@@ -17,6 +17,7 @@ mod credentials;
 pub mod ecs;
 pub mod endpoints;
 mod errors;
+mod failing;
 mod fault;
 pub mod location;
 pub mod metadata;
@@ -37,6 +38,7 @@ use std::sync::Arc;
 
 use client::SigningClient;
 pub use credentials::CredentialState;
+pub use failing::CallState;
 pub use fault::{Fault, FaultKind};
 pub use rate_limit::Priority;
 
@@ -92,5 +94,11 @@ impl CloudClient {
     #[must_use]
     pub fn credential_state(&self) -> CredentialState {
         self.signing.credential_state()
+    }
+
+    /// What the last calls came to, for readiness.
+    #[must_use]
+    pub fn call_state(&self) -> CallState {
+        self.signing.call_state()
     }
 }

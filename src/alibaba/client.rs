@@ -9,6 +9,7 @@ use super::actions::Action;
 use super::credentials::{CredentialIssuers, CredentialProvider, CredentialState};
 use super::endpoints;
 use super::errors;
+use super::failing::{CallState, FailingActions};
 use super::fault::{Fault, FaultKind};
 use super::metadata::Metadata;
 use super::rate_limit::{Priority, QuotaShare};
@@ -29,6 +30,7 @@ pub(super) struct SigningClient {
 struct Shared {
     rpc: RpcClient,
     settings: RwLock<Arc<ClientSettings>>,
+    failing: FailingActions,
 }
 
 /// Everything that the configuration decides, replaced as a whole.
@@ -65,7 +67,8 @@ impl SigningClient {
             provider: Arc::new(CredentialProvider::new(config.credentials.clone())),
             credentials_version: 0,
         };
-        let shared = Shared { rpc: RpcClient::new(transport), settings: RwLock::new(Arc::new(settings)) };
+        let settings = RwLock::new(Arc::new(settings));
+        let shared = Shared { rpc: RpcClient::new(transport), settings, failing: FailingActions::default() };
         Self { shared: Arc::new(shared), priority: Priority::default() }
     }
 
@@ -105,6 +108,10 @@ impl SigningClient {
         self.settings().provider.state()
     }
 
+    pub(super) fn call_state(&self) -> CallState {
+        self.shared.failing.state()
+    }
+
     /// The region that calls go to if they name no other.
     pub(super) fn region(&self) -> String {
         self.settings().region.clone()
@@ -114,6 +121,18 @@ impl SigningClient {
     ///
     /// Keys that the cloud refuses are replaced once, where there are others.
     pub(super) async fn call(
+        &self,
+        action: &'static Action,
+        region: Option<&str>,
+        permit: Option<&Permit>,
+        params: Params,
+    ) -> Result<Answer, Fault> {
+        let result = self.call_with_valid_keys(action, region, permit, params).await;
+        self.shared.failing.note(action, &result);
+        result
+    }
+
+    async fn call_with_valid_keys(
         &self,
         action: &'static Action,
         region: Option<&str>,

@@ -12,7 +12,7 @@ use tracing::{error, info, warn};
 
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
-use crate::alibaba::{CloudClient, CredentialState, location};
+use crate::alibaba::{CallState, CloudClient, CredentialState, location};
 use crate::cluster::{Cluster, Regarding};
 use crate::config::Config;
 use crate::controllers::{Clients, Context};
@@ -169,9 +169,12 @@ async fn update_health(health: &Health, cluster: &Cluster, cloud: &CloudClient, 
         } else {
             health.not_ready("kubernetes", status.to_string());
         }
-        match cloud.credential_state() {
-            CredentialState { usable: true, .. } => health.ready("cloud", ""),
-            CredentialState { last_error, .. } => health.not_ready("cloud", last_error.unwrap_or_default()),
+        match (cloud.credential_state(), cloud.call_state()) {
+            (CredentialState { usable: false, last_error }, _) => {
+                health.not_ready("cloud", last_error.unwrap_or_default());
+            }
+            (_, CallState { works: true, failing }) => health.ready("cloud", failing),
+            (_, CallState { failing, .. }) => health.not_ready("cloud", failing),
         }
         health.ready("leader", if fence.leads() { "this replica leads" } else { "standby" });
     }

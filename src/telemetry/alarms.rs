@@ -1,10 +1,13 @@
-//! Alarms: what a controller withholds or cannot do because the view of the cluster or of the cloud is not to be trusted.
+//! Alarms: what a controller withholds or cannot do because the view of the cluster or of the cloud is not to be trusted, and
+//! what keeps many objects out of sync.
 //!
 //! An alarm stands until its cause is gone. `/readyz` shows each with the way to release what is withheld, and the metric
 //! `alicloud_ccm_held_back` counts them. The controller that raises an alarm also writes the event of the same reason.
 //! Readiness does not suffer, because another replica would see the same.
+//!
+//! A cause that many objects share is one thing to repair, so it is shown once, by name, besides the event on each object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -14,11 +17,58 @@ use super::metrics;
 
 /// Names of objects in one text; further ones are only counted.
 const NAMED: usize = 5;
+/// From so many objects on, a cause is shared by many.
+const MANY: usize = 5;
 
 /// The alarms of this process. Cheap to clone; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Alarms {
     standing: Arc<RwLock<BTreeMap<(&'static str, &'static str), Alarm>>>,
+    failures: Arc<RwLock<Failures>>,
+}
+
+/// By controller: the cause of each object that is out of sync, and the objects of each cause.
+#[derive(Debug, Default)]
+struct Failures {
+    causes: BTreeMap<(&'static str, String), String>,
+    objects: BTreeMap<(&'static str, String), BTreeSet<String>>,
+}
+
+impl Failures {
+    /// Moves an object from its cause to another one, or to none; gives how many now share that.
+    fn put(&mut self, controller: &'static str, object: &str, cause: Option<&str>) -> usize {
+        let key = (controller, object.to_owned());
+        let before = match cause {
+            Some(cause) => self.causes.insert(key, cause.to_owned()),
+            None => self.causes.remove(&key),
+        };
+        if before.as_deref() == cause {
+            return 0;
+        }
+        if let Some(before) = before {
+            let key = (controller, before);
+            let left = self.objects.get_mut(&key).map_or(0, |objects| {
+                objects.remove(object);
+                objects.len()
+            });
+            metrics::shared_cause(controller, &key.1, if left < MANY { 0 } else { left });
+            if left == 0 {
+                self.objects.remove(&key);
+            }
+        }
+        let Some(cause) = cause else { return 0 };
+        let objects = self.objects.entry((controller, cause.to_owned())).or_default();
+        objects.insert(object.to_owned());
+        if objects.len() >= MANY {
+            metrics::shared_cause(controller, cause, objects.len());
+        }
+        objects.len()
+    }
+
+    fn shared(&self) -> impl Iterator<Item = (&'static str, &str, &BTreeSet<String>)> {
+        let all = self.objects.iter().filter(|(_, objects)| objects.len() >= MANY);
+        all.map(|((controller, cause), objects)| (*controller, cause.as_str(), objects))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +100,20 @@ impl Alarms {
         self.standing.read().contains_key(&(controller, reason))
     }
 
-    /// The controller stopped, so it withholds nothing.
+    /// `object` is out of sync for this cause, or for none. True if many objects share it now, and did not before.
+    pub fn out_of_sync(&self, controller: &'static str, object: &str, cause: Option<&str>) -> bool {
+        self.failures.write().put(controller, object, cause) == MANY
+    }
+
+    /// The controller stopped, so it withholds nothing, and keeps nothing in sync.
     pub fn clear(&self, controller: &'static str) {
+        let mut failures = self.failures.write();
+        let objects: Vec<String> =
+            failures.causes.keys().filter(|(of, _)| *of == controller).map(|(_, object)| object.clone()).collect();
+        for object in objects {
+            failures.put(controller, &object, None);
+        }
+        drop(failures);
         let mut standing = self.standing.write();
         standing.retain(|(of, _), _| *of != controller);
         publish(&standing, controller);
@@ -64,6 +126,10 @@ impl Alarms {
         for ((controller, reason), Alarm { count, text: what }) in self.standing.read().iter() {
             let _ = writeln!(text, "[!]{controller} withholds {count} ({reason}): {what}");
         }
+        for (controller, cause, objects) in self.failures.read().shared() {
+            let (count, names) = (objects.len(), named(objects.iter().map(String::as_str)));
+            let _ = writeln!(text, "[!]{controller} has {count} objects out of sync for one cause ({cause}): {names}");
+        }
         text
     }
 
@@ -74,6 +140,9 @@ impl Alarms {
         for (controller, reason) in self.standing.read().keys() {
             let _ = writeln!(text, "[!]{controller} withholds something ({reason})");
         }
+        for (controller, cause, _) in self.failures.read().shared() {
+            let _ = writeln!(text, "[!]{controller} has many objects out of sync for one cause ({cause})");
+        }
         text
     }
 
@@ -81,10 +150,14 @@ impl Alarms {
     #[must_use]
     pub fn summary(&self) -> Option<String> {
         let standing = self.standing.read();
-        let parts: Vec<String> = standing
+        let mut parts: Vec<String> = standing
             .iter()
             .map(|((controller, reason), alarm)| format!("{controller} withholds {} ({reason})", alarm.count))
             .collect();
+        let failures = self.failures.read();
+        parts.extend(failures.shared().map(|(controller, cause, objects)| {
+            format!("{controller} has {} objects out of sync ({cause})", objects.len())
+        }));
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 }
@@ -122,6 +195,28 @@ mod tests {
         alarms.clear("test-a");
         assert_eq!((alarms.report().as_str(), alarms.summary()), ("", None));
         assert!(metrics::render().contains(r#"alicloud_ccm_held_back{controller="test-a"} 0"#));
+    }
+
+    #[test]
+    fn a_cause_that_many_objects_share_is_shown_once() {
+        let alarms = Alarms::default();
+        let names = ["a/1", "a/2", "a/3", "a/4", "a/5", "a/6"];
+        let news = names.map(|name| alarms.out_of_sync("test-b", name, Some("CreateX: denied [No]")));
+        assert_eq!(news, [false, false, false, false, true, false]);
+        assert!(!alarms.out_of_sync("test-b", "a/6", Some("CreateX: denied [No]")), "it fails again");
+        assert!(!alarms.out_of_sync("test-b", "a/7", Some("CreateY: transient")));
+        let line = "[!]test-b has 6 objects out of sync for one cause (CreateX: denied [No]): a/1, a/2, a/3, a/4, a/5 and 1 more\n";
+        assert_eq!(alarms.report(), line);
+        let metric = r#"alicloud_ccm_shared_cause_objects{cause="CreateX: denied [No]",controller="test-b"} 6"#;
+        assert!(metrics::render().contains(metric), "{}", metrics::render());
+        for name in &names[..2] {
+            alarms.out_of_sync("test-b", name, None);
+        }
+        assert_eq!((alarms.report().as_str(), alarms.summary()), ("", None));
+        assert!(!metrics::render().contains("CreateX"));
+        assert!(alarms.out_of_sync("test-b", "a/1", Some("CreateX: denied [No]")), "it came back");
+        alarms.clear("test-b");
+        assert_eq!(alarms.report(), "");
     }
 
     #[test]

@@ -61,6 +61,8 @@ metrics! {
     events_dropped: IntCounterVec "alicloud_ccm_events_dropped_total" ["cause"]
         "Events that were not written, by cause: queue (too many at once), object (too many about one object), \
          refused (by the API server), stop (at the end of the process).";
+    shared_causes: IntGaugeVec "alicloud_ccm_shared_cause_objects" ["controller", "cause"]
+        "Objects that are out of sync for one cause that many of them share; /readyz names the first of them.";
     task_ends: IntCounterVec "alicloud_ccm_task_ends_total" ["task"]
         "Ends of long-lived tasks by themselves, by task. Each is a defect; the task starts again.";
 }
@@ -156,6 +158,16 @@ pub fn kubernetes_read(verb: &str, outcome: &str) {
 /// This many events were not written.
 pub fn events_dropped(cause: &str, count: usize) {
     METRICS.events_dropped.with_label_values(&[cause]).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+}
+
+/// So many objects are out of sync for one cause; with none, it is no longer shown.
+pub fn shared_cause(controller: &str, cause: &str, objects: usize) {
+    if objects == 0 {
+        // It is an error to remove what is not there.
+        let _ = METRICS.shared_causes.remove_label_values(&[controller, cause]);
+    } else {
+        METRICS.shared_causes.with_label_values(&[controller, cause]).set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
 }
 
 /// A long-lived task ended by itself.
