@@ -86,7 +86,7 @@ async fn an_elastic_address_that_cannot_be_looked_up_holds_up_neither_the_label_
     let label = "service.k8s.alibaba/loadbalancer-id";
     world.until("the label is there", |_| world.service("web")["metadata"]["labels"][label].is_string()).await;
     let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
-    assert!(told.contains("as soon as a retry finds it"), "{told}");
+    assert!(told.contains("as soon as a retry finds it. The first retry is in 3 s"), "{told}");
     move_endpoints(&world, "web", 2);
     world.until("the backends have followed", |testbed| all_lead_to(testbed, 2)).await;
     world.testbed.cloud.faults().clear();

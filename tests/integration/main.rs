@@ -38,6 +38,7 @@ mod ownership;
 mod permissions;
 mod random_faults;
 mod real_cluster;
+mod reports;
 mod routes;
 mod secret_leaks;
 mod service_features;

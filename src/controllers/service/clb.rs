@@ -38,6 +38,7 @@ use crate::plan::service::ownership::{MARK_TAG, Owner};
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::Plan;
 use crate::plan::service::zones;
+use crate::telemetry::alarms::named;
 
 /// The API of classic load balancers, and what saves calls to it.
 #[derive(Debug)]
@@ -209,6 +210,16 @@ impl Product for Clb {
         &observed.groups
     }
 
+    fn unlisted(observed: &Observed) -> Option<String> {
+        let ids = named(observed.unlisted.iter().map(String::as_str));
+        (!ids.is_empty()).then(|| {
+            format!(
+                "The cloud's list of server groups lacks {ids}, which listeners of the Service use and which exist when they \
+                 are asked for by id. They stay in use and are not made again"
+            )
+        })
+    }
+
     fn inventory(observed: &Observed) -> Inventory {
         Inventory {
             load_balancer: Self::load_balancer(observed).unwrap_or_default().to_owned(),
@@ -295,7 +306,7 @@ impl Product for Clb {
         }
         self.read_needs(goal, observed, search.due).await?;
         if !is_whole_removed {
-            shows_all_made &= self.read_named_by_listeners(goal, observed).await?;
+            shows_all_made &= self.read_named_by_listeners(goal, observed, &search.made).await?;
         }
         if let Goal::Remove(removal) = goal {
             let name = removal.owner.access_list_name();
@@ -327,6 +338,7 @@ impl Product for Clb {
             shows_all_made = self.list_groups(&mut observed, &search.made).await?;
         } else {
             observed.groups.clone_from(&known.groups);
+            observed.unlisted.clone_from(&known.unlisted);
         }
         self.read_needs(goal, &mut observed, due).await?;
         Ok(Some(Confirmed { observed, shows_all_made }))
@@ -425,21 +437,29 @@ impl Clb {
         let listed =
             groups.into_iter().map(|group| (group.id, ObservedGroup { name: group.name, backends: None })).collect();
         let known = std::mem::replace(&mut observed.groups, listed);
-        let made = made.groups.iter().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
-        let expected: BTreeSet<String> = known.into_keys().chain(made).collect();
-        self.read_unlisted(observed, expected).await
+        observed.unlisted.clear();
+        let recent =
+            made.groups.iter().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
+        let expected: BTreeSet<String> = known.into_keys().chain(recent).collect();
+        self.read_unlisted(observed, expected, made).await
     }
 
     /// A server group that a listener of ours names exists, whatever the list shows. True if all of them were listed.
-    async fn read_named_by_listeners(&self, goal: &Goal, observed: &mut Observed) -> Result<bool, Fault> {
+    async fn read_named_by_listeners(&self, goal: &Goal, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
         let owner = goal.owner();
         let listeners = observed.listeners.iter().flatten().map(|(_, listener)| listener);
         let ours = listeners.filter(|listener| owner.owns_listener(&listener.description));
         let named = ours.map(|listener| listener.group_id.clone()).filter(|id| !id.is_empty()).collect();
-        self.read_unlisted(observed, named).await
+        self.read_unlisted(observed, named, made).await
     }
 
-    async fn read_unlisted(&self, observed: &mut Observed, expected: BTreeSet<String>) -> Result<bool, Fault> {
+    /// A list may lag behind what was `made` a short while ago; that it lacks another group is a doubt about the list.
+    async fn read_unlisted(
+        &self,
+        observed: &mut Observed,
+        expected: BTreeSet<String>,
+        made: &Made,
+    ) -> Result<bool, Fault> {
         let mut all_listed = true;
         for id in expected {
             if observed.groups.contains_key(&id) {
@@ -448,6 +468,9 @@ impl Clb {
             match self.slb.describe_group(&id).await {
                 Ok(group) => {
                     warn!(group = id, name = group.name, "a server group exists, but is not in the list");
+                    if !made.groups.iter().any(|recent| recent.id == id) {
+                        observed.unlisted.insert(id.clone());
+                    }
                     observed.groups.insert(id, group);
                     all_listed = false;
                 }

@@ -12,8 +12,8 @@ use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
 use super::report::{ReconcileError, Reporter};
-use super::state::{BACKENDS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, is_news};
-use super::status::{ServiceWriter, WriteBack};
+use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, is_news};
+use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
@@ -129,6 +129,7 @@ impl<P: Product> Engine<P> {
     fn leave_alone(case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
         case.state.known = None;
         case.state.withhold(BACKENDS_WITHHELD, None);
+        case.state.withhold(GROUPS_WITHHELD, None);
         match P::KIND.handed_over(&case.service, &case.settings) {
             Some(problem) => Err(ReconcileError::HandedOver(problem)),
             None => Ok(ReconcileResult::Done),
@@ -257,12 +258,16 @@ impl<P: Product> Engine<P> {
         let facts = P::facts(&prepared.goal);
         let withheld = self.preparer.views.withheld_backends(&case.service, facts.is_blackout);
         case.state.withhold(BACKENDS_WITHHELD, withheld);
+        let unlisted = P::unlisted(&prepared.sighting.observed);
+        case.state.withhold(GROUPS_WITHHELD, unlisted.as_deref());
         let warnings = facts.warnings.iter().chain(&prepared.plan.warnings).map(ToString::to_string);
         let notes = super::report::Notes {
             remarks: &execution.remarks,
             lines: warnings.chain(prepared.plan.notes.iter().cloned()).collect(),
             empty_ports: &facts.empty_ports,
+            outside: facts.outside,
             withheld,
+            unlisted: unlisted.as_deref(),
         };
         self.reporter.notes(&case.service, &notes, &mut case.state.told.notes);
     }
@@ -278,7 +283,7 @@ impl<P: Product> Engine<P> {
         let groups = P::groups(&outcome.prepared.sighting.observed);
         let registration = readiness::registration(&facts, groups, references, outcome.is_complete());
         let written = readiness::write(&self.writer, &case.service, references, registration).await;
-        written.map_err(ReconcileError::Gates)
+        written.map_err(|fault| FailedWrite::gates(fault).into())
     }
 
     /// Writes the outcome back to the Service and tells its user.
@@ -326,7 +331,7 @@ impl<P: Product> Engine<P> {
     fn next_look(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<ReconcileResult, ReconcileError> {
         let facts = P::facts(&outcome.prepared.goal);
         if !facts.unresolved.is_empty() {
-            return Err(ReconcileError::Unresolved(facts.unresolved.iter().copied().collect()));
+            return Err(ReconcileError::Unresolved(facts.unresolved.clone()));
         }
         let waiting_pods = outcome.prepared.references.as_ref().map_or(0, |references| references.waiting_pods);
         let drift = self.preparer.drift.until_next(&case.settings.service);
@@ -395,6 +400,12 @@ impl<P: Product> Engine<P> {
     ) -> ReconcileResult {
         let doubt = result.as_ref().err().filter(|error| error.is_doubt()).map(ToString::to_string);
         case.state.withhold(LOAD_BALANCER_WITHHELD, doubt.as_deref());
+        if !result.as_ref().is_err_and(ReconcileError::passes) {
+            let cause = result.as_ref().err().and_then(ReconcileError::shared_cause);
+            if self.preparer.states.out_of_sync(&case.service.key, cause.as_deref()) {
+                self.reporter.shared(&cause.unwrap_or_default());
+            }
+        }
         match result {
             Ok(result) => {
                 case.state.told.failure.clear();

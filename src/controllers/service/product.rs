@@ -85,6 +85,11 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         1 + Self::groups(observed).len()
     }
 
+    /// Why the lists of the cloud are not to be trusted: what lists lack, and which exists.
+    fn unlisted(_observed: &Self::Observed) -> Option<String> {
+        None
+    }
+
     /// What the load balancer consists of.
     fn inventory(observed: &Self::Observed) -> Inventory;
 

@@ -1,5 +1,6 @@
 //! Why a Service is out of sync, how soon it is retried, and the events about it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use tracing::{info, warn};
 
 use super::execute::Failures;
 use super::product::FindError;
-use super::state::{BACKENDS_WITHHELD, LOAD_BALANCER_WITHHELD, is_news};
+use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, LOAD_BALANCER_WITHHELD, is_news};
+use super::status::FailedWrite;
 use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::{Events, Regarding, WriteFault};
 use crate::controllers::Backoff;
@@ -36,15 +38,17 @@ pub(super) enum ReconcileError {
     /// The elastic address that is to be published is not known.
     #[error(
         "the elastic address of the load balancer could not be looked up; a published address stays, and a new Service gets its \
-         address as soon as a retry finds it: {0}"
+         address as soon as a retry finds it. {next}: {fault}",
+        next = next_try(.0),
+        fault = .0
     )]
     ElasticUnknown(Fault),
     /// The API server refused.
     #[error("the Service could not be written: {0}")]
     Kubernetes(#[from] WriteFault),
-    /// A pod waits for a condition that could not be written.
-    #[error("the readiness of a pod could not be written: {0}")]
-    Gates(WriteFault),
+    /// So could one part of the Service, or of a pod of it.
+    #[error(transparent)]
+    Write(#[from] FailedWrite),
     /// Not every step of the plan was done.
     #[error("{0}")]
     Execution(Box<Failures>),
@@ -88,13 +92,16 @@ pub(super) enum ReconcileError {
     /// Pods that are attached directly have no interface yet.
     #[error(
         "no network interface holds the pod addresses {}; backends are added but none is removed until it is known where they are",
-        .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        addresses(.0)
     )]
-    Unresolved(Vec<IpAddr>),
+    Unresolved(BTreeSet<IpAddr>),
     /// The Service now belongs to another controller, but still has a load balancer of ours.
     #[error("{0}")]
     HandedOver(ServiceProblem),
 }
+
+/// Reason of the events about pods that are no backends, as with the official controller.
+const SKIPPED_BACKENDS: &str = "SkipSyncBackends";
 
 /// What is said when the API server shows no node.
 pub(super) const NO_NODES: &str = "The API server shows no node at all, so no backend is removed: they may still serve. A cluster \
@@ -108,6 +115,10 @@ pub(super) const NO_ENDPOINTS: &str = "The API server shows no endpoints of any 
 pub(super) const BLACKOUT: &str = "Not one of the nodes that may serve is ready, so no backend is removed: they may still serve. To remove \
                         them on purpose, label the nodes node.kubernetes.io/exclude-from-external-load-balancers, or \
                         delete them";
+
+fn addresses(addresses: &BTreeSet<IpAddr>) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
 
 fn known(id: &str) -> String {
     if id.is_empty() { String::new() } else { format!(" (label: {id})") }
@@ -134,11 +145,12 @@ impl ReconcileError {
             }
             Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) | Self::ElasticUnknown(fault) => pause(fault),
             Self::Find(_) => ReconcileResult::Failed(Backoff::LONG),
-            Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading)
-            | Self::Gates(WriteFault::Unavailable(_) | WriteFault::NotLeading) => {
-                ReconcileResult::Failed(Backoff::SHORT)
-            }
-            Self::Kubernetes(_) | Self::Gates(_) => ReconcileResult::Failed(Backoff::LONG),
+            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => match fault {
+                WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading => {
+                    ReconcileResult::Failed(Backoff::SHORT)
+                }
+                _ => ReconcileResult::Failed(Backoff::LONG),
+            },
             Self::Execution(failures) => match (&failures.stopped, failures.refused.first()) {
                 (Some((_, fault)), _) | (None, Some((_, fault))) => pause(fault),
                 (None, None) => ReconcileResult::Failed(Backoff::SHORT),
@@ -152,8 +164,26 @@ impl ReconcileError {
         matches!(self, Self::Unfindable(_) | Self::Doubt(_))
     }
 
+    /// What other Services can fail for in the same way, without what differs between them; `None` if it is about the Service
+    /// alone.
+    pub(super) fn shared_cause(&self) -> Option<String> {
+        let fault = match self {
+            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) | Self::ElasticUnknown(fault) => Some(fault),
+            Self::Execution(failures) => {
+                failures.stopped.iter().chain(&failures.refused).map(|(_, fault)| fault).next()
+            }
+            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => {
+                return matches!(fault, WriteFault::Denied(_) | WriteFault::Unavailable(_))
+                    .then(|| format!("writes to Services: {}", fault.as_str()));
+            }
+            _ => None,
+        }?;
+        let code = if fault.code.is_empty() { String::new() } else { format!(" [{}]", fault.code) };
+        Some(format!("{}: {}{code}", fault.action, fault.kind.as_str()))
+    }
+
     /// Whether it passes by itself: such an error is logged at once, and told to the user only if it stays.
-    fn passes(&self) -> bool {
+    pub(super) fn passes(&self) -> bool {
         let passes = |fault: &Fault| {
             matches!(fault.kind, FaultKind::Busy | FaultKind::Throttled | FaultKind::Exists | FaultKind::NotLeading)
         };
@@ -162,12 +192,25 @@ impl ReconcileError {
             Self::Execution(failures) => {
                 failures.refused.is_empty() && failures.stopped.as_ref().is_some_and(|(_, fault)| passes(fault))
             }
-            Self::Unsettled(_)
-            | Self::EndpointsUnread
-            | Self::Kubernetes(WriteFault::Conflict(_) | WriteFault::NotLeading)
-            | Self::Gates(WriteFault::NotLeading) => true,
+            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => {
+                matches!(fault, WriteFault::Conflict(_) | WriteFault::NotLeading)
+            }
+            Self::Unsettled(_) | Self::EndpointsUnread => true,
             _ => false,
         }
+    }
+}
+
+/// The same in words.
+fn next_try(fault: &Fault) -> String {
+    match pause(fault) {
+        ReconcileResult::Failed(Backoff { first, longest }) => format!(
+            "The first retry is in {} s, further ones are at most {} s apart",
+            first.as_secs(),
+            longest.as_secs().max(first.as_secs())
+        ),
+        ReconcileResult::RequeueAfter(after) => format!("The next try is in {} s", after.as_secs().max(1)),
+        ReconcileResult::Done => String::new(),
     }
 }
 
@@ -205,8 +248,12 @@ pub(super) struct Notes<'a> {
     pub(super) lines: Vec<String>,
     /// Ports without a single backend.
     pub(super) empty_ports: &'a [String],
+    /// Addresses of pods outside of the VPC.
+    pub(super) outside: &'a BTreeSet<IpAddr>,
     /// Why no backend is removed.
     pub(super) withheld: Option<&'static str>,
+    /// What lists of the cloud lack.
+    pub(super) unlisted: Option<&'a str>,
 }
 
 /// Tells users what happens to their Services, as events and in the log.
@@ -261,7 +308,8 @@ impl Reporter {
         }
         let leaving = handling == Handling::Delete;
         let reason = match error {
-            ReconcileError::Gates(_) => "FailedUpdateReadinessGate",
+            ReconcileError::Write(write) => write.reason,
+            ReconcileError::Unresolved(_) => SKIPPED_BACKENDS,
             _ if error.is_doubt() => LOAD_BALANCER_WITHHELD,
             _ if leaving => "CleanLoadBalancerFailed",
             _ => "SyncLoadBalancerFailed",
@@ -270,21 +318,38 @@ impl Reporter {
         self.events.warning(self.component, &regarding(service), reason, format!("{what}: {text}"));
     }
 
+    /// Many Services are out of sync for the same cause.
+    pub(super) fn shared(&self, cause: &str) {
+        let message = format!(
+            "Many Services are out of sync for the same cause: {cause}. /readyz and the metric \
+             alicloud_ccm_shared_cause_objects count them; the controller retries each"
+        );
+        warn!("{message}");
+        self.events.warning(self.component, &Regarding::component(self.component), "ManyServicesOutOfSync", message);
+    }
+
     /// What the user should know although nothing failed, once each time it changes.
     pub(super) fn notes(&self, service: &ServiceView, notes: &Notes<'_>, told: &mut String) {
-        let Notes { remarks, lines, empty_ports, withheld } = notes;
+        let Notes { remarks, lines, empty_ports, outside, withheld, unlisted } = notes;
         for remark in *remarks {
             info!("{remark}");
             self.normal(service, "LoadBalancerPlaced", remark.clone());
         }
-        let (lines, ports) = (lines.join("; "), empty_ports.join(", "));
-        let quiet = lines.is_empty() && ports.is_empty() && withheld.is_none();
-        let text = if quiet { String::new() } else { format!("{lines}|{ports}|{}", withheld.unwrap_or_default()) };
+        let (lines, ports, outside) = (lines.join("; "), empty_ports.join(", "), addresses(outside));
+        let parts = [&*lines, &ports, &outside, unlisted.unwrap_or_default(), withheld.unwrap_or_default()];
+        let text = if parts.iter().all(|part| part.is_empty()) { String::new() } else { parts.join("|") };
         if !is_news(told, &text) {
             return;
         }
         if !lines.is_empty() {
             self.events.warning(self.component, &regarding(service), "LoadBalancerSettings", lines);
+        }
+        if !outside.is_empty() {
+            let message = format!("The pod addresses {outside} are outside of the VPC, so these pods are no backends");
+            self.normal(service, SKIPPED_BACKENDS, message);
+        }
+        if let Some(what) = unlisted {
+            self.warning(service, GROUPS_WITHHELD, (*what).to_owned());
         }
         if let Some(why) = withheld {
             self.warning(service, BACKENDS_WITHHELD, (*why).to_owned());

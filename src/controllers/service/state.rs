@@ -21,6 +21,9 @@ pub(super) const BACKENDS_WITHHELD: &str = "BackendsHeldBack";
 /// Reason of the event and alarm about a load balancer that is neither made nor given up while the account is in doubt.
 pub(super) const LOAD_BALANCER_WITHHELD: &str = "LoadBalancerHeldBack";
 
+/// Reason of the event and alarm about server groups that exist although a list lacks them, and are not made again.
+pub(super) const GROUPS_WITHHELD: &str = "ServerGroupsHeldBack";
+
 /// Network interfaces of directly attached pods: by address, the pod that had it when it was looked up, and the interface.
 pub(super) type Interfaces = BTreeMap<IpAddr, (Option<String>, String)>;
 
@@ -240,9 +243,15 @@ impl<O: Clone> States<O> {
 
     /// The Service is gone.
     pub(super) fn drop(&self, key: &ObjectKey) {
+        self.out_of_sync(key, None);
         if self.change(key, None).is_some_and(|state| state.needed()) {
             self.vanished.notify_one();
         }
+    }
+
+    /// Notes why the Service is out of sync, if it is; true if many Services share the cause now, and did not before.
+    pub(super) fn out_of_sync(&self, key: &ObjectKey, cause: Option<&str>) -> bool {
+        self.alarms.out_of_sync(self.controller, &key.to_string(), cause)
     }
 
     fn change(&self, key: &ObjectKey, state: Option<ServiceState<O>>) -> Option<ServiceState<O>> {
@@ -254,7 +263,7 @@ impl<O: Clone> States<O> {
             None => services.remove(key),
         };
         let was = before.as_ref().map_or(&nothing, |state| &state.withheld);
-        for reason in [BACKENDS_WITHHELD, LOAD_BALANCER_WITHHELD] {
+        for reason in [BACKENDS_WITHHELD, GROUPS_WITHHELD, LOAD_BALANCER_WITHHELD] {
             if was.get(reason) != now.get(reason) {
                 self.raise(reason, &services);
             }

@@ -1,6 +1,7 @@
 //! What is written back to the Service: finalizer, labels, status.
 
 use serde_json::{Value, json};
+use thiserror::Error;
 
 use super::execute::SHORTEST_WRITE;
 use super::product::Product;
@@ -58,6 +59,30 @@ fn is_equivalent(found: &[IngressDetails], wanted: &[IngressDetails]) -> bool {
     wanted.is_empty() || (found.len() == wanted.len() && found.iter().zip(wanted).all(|(f, w)| same(f, w)))
 }
 
+/// A write that failed.
+#[derive(Debug, Error)]
+#[error("{what} could not be written: {fault}")]
+pub(super) struct FailedWrite {
+    what: &'static str,
+    /// The official controller's reason of the event about it.
+    pub(super) reason: &'static str,
+    pub(super) fault: WriteFault,
+}
+
+impl FailedWrite {
+    pub(super) fn finalizer(fault: WriteFault) -> Self {
+        Self { what: "the finalizer of the Service", reason: "FailedAddFinalizer", fault }
+    }
+
+    pub(super) fn status(fault: WriteFault) -> Self {
+        Self { what: "the status of the Service", reason: "FailedUpdateStatus", fault }
+    }
+
+    pub(super) fn gates(fault: WriteFault) -> Self {
+        Self { what: "the readiness of a pod", reason: "FailedUpdateReadinessGate", fault }
+    }
+}
+
 /// Writes to Services and their pods, each with a permit of its own.
 #[derive(Debug)]
 pub(super) struct ServiceWriter {
@@ -69,7 +94,7 @@ pub(super) struct ServiceWriter {
 impl ServiceWriter {
     /// Puts the finalizer on, before anything is made that would have to be cleaned up. False if the Service is gone: what
     /// would be made for it now would have no owner.
-    pub(super) async fn add_finalizer(&self, service: &ServiceView) -> Result<bool, WriteFault> {
+    pub(super) async fn add_finalizer(&self, service: &ServiceView) -> Result<bool, FailedWrite> {
         if self.kind.is_managed(service) {
             return Ok(true);
         }
@@ -78,7 +103,7 @@ impl ServiceWriter {
         match self.patch(service, None, &body).await {
             Ok(()) => Ok(true),
             Err(WriteFault::Gone) => Ok(false),
-            Err(fault) => Err(fault),
+            Err(fault) => Err(FailedWrite::finalizer(fault)),
         }
     }
 
@@ -97,7 +122,7 @@ impl ServiceWriter {
     }
 
     /// Writes the addresses under which the Service is reached. True if they were others.
-    pub(super) async fn set_ingress(&self, service: &ServiceView, wanted: &WriteBack) -> Result<bool, WriteFault> {
+    pub(super) async fn set_ingress(&self, service: &ServiceView, wanted: &WriteBack) -> Result<bool, FailedWrite> {
         if wanted.is_published(service) {
             return Ok(false);
         }
@@ -107,13 +132,13 @@ impl ServiceWriter {
             wanted.ingress.iter().zip(details).map(|(entry, details)| entry_json(entry, details)).collect();
         let ingress = if entries.is_empty() { Value::Null } else { entries.into() };
         let body = json!({"status": {"loadBalancer": {"ingress": ingress}}});
-        unless_gone(self.patch(service, Some("status"), &body).await).map(|()| true)
+        unless_gone(self.patch(service, Some("status"), &body).await).map(|()| true).map_err(FailedWrite::status)
     }
 
     /// Takes everything off again, the finalizer last: until then a crash is repaired by the next run.
     pub(super) async fn release(&self, service: &ServiceView) -> Result<(), WriteFault> {
         if !service.ingress.is_empty() {
-            self.set_ingress(service, &WriteBack::default()).await?;
+            self.set_ingress(service, &WriteBack::default()).await.map_err(|failed| failed.fault)?;
         }
         // The status write changed the object's version; the finalizers are replaced as a whole and need the current one.
         let Some(current) = self.cluster.read_service(&service.key).await? else { return Ok(()) };

@@ -17,6 +17,8 @@ pub struct Observed {
     pub instance: Option<ObservedInstance>,
     /// By id.
     pub groups: BTreeMap<String, ObservedGroup>,
+    /// Ids of those among them that exist although the list of server groups lacks them.
+    pub unlisted: BTreeSet<String>,
     /// `None` if listeners were not read, because they decide nothing.
     pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
     /// Ids of certificates that were looked up, with what was found; ids that were not looked up are absent.

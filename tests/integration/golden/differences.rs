@@ -38,6 +38,9 @@ intended.
 - A TLS policy that this program does not know is sent to the cloud with a warning.
 - A load balancer that was deleted outside of the cluster is created again once two reads, ten seconds apart, have proven that it
   is gone; the address can change, and an event says so. Without that proof, nothing is created.
+- Where `external-ip-type: eip` asks for an elastic address and that cannot be looked up, a published address stays, and a new
+  Service gets its label but no address until a retry finds the elastic one; an event says when that is. The official controller
+  publishes the private address instead.
 - An event names the user's listener that still needs a server group which the Service no longer wants, or which must go with it.
 - The controller waits for a change of the charge type, which takes effect at midnight, and does not request it again.
 - The status says for each port of an address whether it is served, where the API server knows `ports`.

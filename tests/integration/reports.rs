@@ -1,0 +1,127 @@
+//! What operators are told: which cloud actions fail, what many Services have in common, what is left out, and why.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::json;
+use sim::cloud::Fault;
+use sim::cluster::{Effect, Endpoint, Failure, Match};
+use sim::testbed::ACCESS_KEY;
+
+use crate::harness::{ALL, HASTE, World, address};
+use crate::service_features::served;
+
+fn touch(world: &World, service: &str) {
+    let change = json!({"metadata": {"annotations": {"example.com/touched": "yes"}}});
+    world.testbed.cluster.patch("Service", "default", service, &change).unwrap();
+}
+
+fn events_with<'a>(events: &'a [(String, String, String)], reason: &str) -> Vec<&'a (String, String, String)> {
+    events.iter().filter(|(_, of, _)| of == reason).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cloud_that_refuses_every_call_is_not_ok() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.cloud.edit(|cloud| cloud.permit_only(ACCESS_KEY.0, &BTreeSet::new()));
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    let ccm = world.start_serving();
+    let refused = |status, text: &str| {
+        status == 503 && text.contains("[-]cloud failed: ") && text.contains("DescribeInstances fails since 20")
+    };
+    let text = ccm.until_page("/readyz", refused).await;
+    assert!(text.contains(": denied ["), "{text}");
+    world.testbed.cloud.edit(|cloud| cloud.keys.get_mut(ACCESS_KEY.0).unwrap().denied.clear());
+    touch(&world, "web");
+    ccm.until_page("/readyz", |status, text| status == 200 && text.contains("[+]cloud ok")).await;
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cause_that_many_services_share_is_told_once() {
+    let world = World::new(ALL, &format!("{HASTE}\n[cloud.quotas]\nCreateLoadBalancer = 6000\n")).await;
+    let denied = Fault::Refuse(403, "Forbidden.RAM".to_owned(), "User not authorized".to_owned());
+    world.testbed.cloud.faults().always("CreateLoadBalancer", denied);
+    world.testbed.join(1);
+    let names: Vec<String> = (0..12).map(|number| format!("web-{number}")).collect();
+    for name in &names {
+        world.testbed.expose(name, &[80], &["node-1"], &[]);
+    }
+    let ccm = world.start_serving();
+    let line = "[!]service has 12 objects out of sync for one cause (CreateLoadBalancer: denied [Forbidden.RAM]): default/web-0";
+    ccm.until_page("/readyz", |status, text| status == 200 && text.contains(line)).await;
+    ccm.until_page("/readyz", |_, text| text.contains("[+]cloud ok: CreateLoadBalancer fails since 20")).await;
+    let cause = r#"{cause="CreateLoadBalancer: denied [Forbidden.RAM]",controller="service"} 12"#;
+    ccm.until_page("/metrics", |_, text| text.contains(&format!("alicloud_ccm_shared_cause_objects{cause}"))).await;
+    world.until_event("Node", "service-controller", "ManyServicesOutOfSync").await;
+    let events = world.events("Node", "service-controller");
+    assert_eq!(events_with(&events, "ManyServicesOutOfSync").len(), 1, "{events:?}");
+    world.testbed.cloud.faults().clear();
+    names.iter().for_each(|name| touch(&world, name));
+    let all_served = || names.iter().all(|name| address(&world.service(name)).is_some());
+    world.until("all are served", |_| all_served()).await;
+    ccm.until_page("/readyz", |_, text| !text.contains("out of sync") && text.contains("[+]cloud ok\n")).await;
+    ccm.until_page("/metrics", |_, text| !text.contains("alicloud_ccm_shared_cause_objects{")).await;
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_lacks_a_server_group_in_use_is_told() {
+    let (world, ccm) = served("", &[]).await;
+    let group = world.testbed.cloud.look(|cloud| {
+        cloud.load_balancers.values().flat_map(|lb| lb.groups.keys().cloned()).next().unwrap_or_default()
+    });
+    assert!(ccm.stop().await.success());
+    world.testbed.cloud.faults().always("DescribeVServerGroups", Fault::Partial(0));
+    let ccm = world.start_serving();
+    let told = world.until_event("Service", "web", "ServerGroupsHeldBack").await;
+    assert!(told.contains(&group), "{told}");
+    ccm.until_page("/readyz", |_, text| text.contains("[!]service withholds 1 (ServerGroupsHeldBack): default/web"))
+        .await;
+    assert_eq!(world.testbed.cloud.count("CreateVServerGroup"), 1, "it is not made again");
+    world.testbed.cloud.faults().clear();
+    assert!(ccm.stop().await.success());
+    let ccm = world.start_serving();
+    ccm.until_page("/readyz", |status, text| status == 200 && text.contains("this replica leads")).await;
+    world.until_quiet(std::time::Duration::from_secs(1)).await;
+    assert!(!ccm.page("/readyz").await.unwrap().1.contains("HeldBack"), "the list shows it");
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_are_no_backends_are_told_with_the_official_reason() {
+    let world = World::new(&["service"], "").await;
+    let node = world.testbed.join(1);
+    world.testbed.expose("web", &[80], &[&node], &[("service.beta.kubernetes.io/backend-type", "eni")]);
+    let at = |a, b, c, d| Endpoint::ready(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), &node);
+    let pods = [at(10, 9, 9, 9), at(10, 9, 9, 8), at(192, 168, 1, 200)];
+    world.testbed.cluster.set_endpoints("default", "web", &pods).unwrap();
+    let ccm = world.start();
+    let skipped = || {
+        let events = world.events("Service", "web");
+        let of = |severity: &str, text: &str| {
+            events_with(&events, "SkipSyncBackends").iter().any(|it| it.0 == severity && it.2.contains(text))
+        };
+        of("Normal", "10.9.9.8, 10.9.9.9 are outside of the VPC") && of("Warning", "192.168.1.200")
+    };
+    world.until("both are told", |_| skipped()).await;
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_to_the_service_that_fail_are_told_with_the_official_reason() {
+    for (resource, reason) in [("services", "FailedAddFinalizer"), ("services/status", "FailedUpdateStatus")] {
+        let world = World::new(&["service"], "").await;
+        world.testbed.join(1);
+        world.testbed.expose("web", &[80], &["node-1"], &[]);
+        let refuse = Effect::Refuse(Failure::internal_error());
+        world.testbed.cluster.trouble_times(Match::new("patch", resource), refuse, usize::MAX);
+        let ccm = world.start();
+        let told = world.until_event("Service", "web", reason).await;
+        assert!(told.contains("of the Service could not be written"), "{told}");
+        world.testbed.cluster.calm();
+        world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+        assert!(ccm.stop().await.success());
+    }
+}
