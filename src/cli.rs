@@ -53,9 +53,13 @@ pub enum Command {
     /// Lists orphans: what carries this cluster's marks in the cloud and has no owner in the cluster any more. Exit code 0
     /// if there are none, 2 if there are, 1 on an error.
     Gc {
-        /// Deletes what is still an orphan when it is looked at a second time.
+        /// Deletes what is still an orphan when it is looked at a second time, and is proven to be this cluster's.
         #[arg(long)]
         delete: bool,
+        /// Deletes only these, also if they may be another cluster's: ids of load balancers and route entries, such as `lb-...`
+        /// and `rte-...`.
+        #[arg(requires = "delete")]
+        ids: Vec<String>,
         /// Seconds between the two looks.
         #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "delete", value_parser = clap::value_parser!(u64).range(1..))]
         after: u64,

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use tokio::sync::OnceCell;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -67,6 +68,8 @@ struct Inner {
     /// Tells this replica from all others, also if its election starts again.
     replica: Uuid,
     tasks: Tasks,
+    /// Uid of the namespace `kube-system`, once it was asked for; empty if it cannot be read.
+    uid: OnceCell<String>,
     /// Ends with this value.
     _background: Vec<AbortOnDropHandle<()>>,
 }
@@ -106,6 +109,7 @@ impl Cluster {
             minor: OnceLock::new(),
             replica: Uuid::new_v4(),
             tasks: tasks.clone(),
+            uid: OnceCell::new(),
             _background: background,
         };
         Self { inner: Arc::new(inner) }
@@ -124,6 +128,18 @@ impl Cluster {
     #[must_use]
     pub fn is_at_least(&self, minor: u32) -> bool {
         self.inner.minor.get().is_some_and(|is| *is >= minor)
+    }
+
+    /// Reads what [`uid`](Self::uid) gives, once; a few retries later it counts as not known.
+    pub async fn identify(&self) {
+        self.inner.uid.get_or_init(|| connect::cluster_uid(&self.inner.requests)).await;
+    }
+
+    /// The uid of the namespace `kube-system`, which no other cluster has; empty if it may not be read, or was not asked for by
+    /// [`identify`](Self::identify).
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.inner.uid.get().map_or("", String::as_str)
     }
 
     /// Later requests use this rate limit and this timeout. The address of the API server stays.
@@ -192,6 +208,15 @@ impl Cluster {
     /// [`WriteFault`], also for a Service that cannot be decoded.
     pub async fn read_service(&self, key: &ObjectKey) -> Result<Option<ServiceView>, WriteFault> {
         objects::read(&self.inner.requests, ObjectKind::Service, key, decode::service).await
+    }
+
+    /// Whether the API server lists any Service, of whatever type. Every cluster has that of the API server itself, so a list
+    /// without one is a broken list.
+    pub async fn lists_any_service(&self) -> bool {
+        let mut any = false;
+        let take = |listed| any = matches!(listed, objects::Listed::Object(_));
+        let listed = objects::list(&self.inner.requests, "/api/v1/services", "", take).await;
+        listed.is_ok() && any
     }
 
     /// Reads one node from the API server itself, not from the watch; `None` if it does not exist.

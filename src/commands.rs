@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -101,7 +102,11 @@ fn execute(cli: Cli) -> CommandResult {
         }
         Command::Check => print(&format!("{}: no problems\n", load(source)?.path.display())),
         Command::Plan { object, output } => plan::run(&load(source)?.config, object.as_ref(), output),
-        Command::Gc { delete, after, output } => gc::run(&load(source)?.config, delete.then_some(after), output),
+        Command::Gc { delete, ids, after, output } => {
+            let deletion =
+                delete.then(|| gc::Deletion { ids: ids.into_iter().collect(), pause: Duration::from_secs(after) });
+            gc::run(&load(source)?.config, deletion.as_ref(), output)
+        }
         Command::Rbac(arguments) => print(&rbac::manifests(&load(source)?.config, arguments)),
         Command::RamPolicy { to_assume } => ram_policy::run(&load(source)?.config, to_assume),
         Command::KubeletArgs(arguments) => kubelet_args::run(&arguments),

@@ -9,6 +9,7 @@ pub mod inputs;
 pub mod location;
 pub mod nlb;
 pub mod node;
+pub mod provenance;
 pub mod provider_id;
 pub mod route;
 pub mod service;

@@ -28,6 +28,8 @@ const POD_AUTHORITY: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.cr
 const REMINDER: Duration = Duration::from_secs(30);
 const FIRST_DELAY: Duration = Duration::from_millis(300);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
+/// How often the uid of the cluster is asked for again, until nothing waits for it any longer: about 15 s.
+const UID_RETRIES: usize = 6;
 
 /// Why no connection could be prepared.
 #[derive(Debug, Error)]
@@ -279,6 +281,29 @@ pub(super) async fn wait_ready(requests: &Requests) -> String {
             logged = Some(Instant::now());
         }
         sleep(delays.next().unwrap_or(LONGEST_DELAY)).await;
+    }
+}
+
+/// Reads the uid of the namespace `kube-system`; empty if it cannot be read.
+pub(super) async fn cluster_uid(requests: &Requests) -> String {
+    let mut delays = backoff(FIRST_DELAY, LONGEST_DELAY).build().take(UID_RETRIES);
+    loop {
+        let fault = match requests.get::<Value>("/api/v1/namespaces/kube-system").await {
+            Ok(namespace) => return namespace["metadata"]["uid"].as_str().unwrap_or_default().to_owned(),
+            Err(fault) => fault,
+        };
+        // Without the permission, or the namespace, another try would meet the same.
+        let delay = delays.next().filter(|_| !matches!(fault.code(), Some(403 | 404)));
+        let Some(delay) = delay else {
+            let why = fault.explain("get", "namespaces");
+            warn!(
+                reason = why,
+                "the uid of the namespace kube-system is not known, so clusters with the same cloud.cluster_id \
+                                 cannot be told apart; it is read again after a restart"
+            );
+            return String::new();
+        };
+        sleep(delay).await;
     }
 }
 

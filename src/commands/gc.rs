@@ -1,8 +1,11 @@
 //! `gc`: what carries our proof of ownership in the cloud and has no owner any more.
 //!
-//! Proof is what only this program and the official controller write: on a load balancer the tag with the cluster's id
+//! Marks are what only this program and the official controller write: on a load balancer the tag with the cluster's id
 //! together with the mark tag, on a route entry the description with the cluster's id and the node. A name alone proves
-//! nothing. One look deletes nothing: with `--delete`, what is still an orphan at a second look is deleted.
+//! nothing, and neither does the id alone, which another cluster can have: the uid of the cluster must be in the marks. What has
+//! the id alone is deleted only if a person names it; what another cluster made is never deleted.
+//!
+//! One look deletes nothing: with `--delete`, what is still an orphan at a second look is deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -16,20 +19,41 @@ use crate::alibaba::{CloudClient, Fault};
 use crate::cli::Output;
 use crate::config::Config;
 use crate::controllers::Clients;
+use crate::controllers::service;
 use crate::fence::{Permit, fence};
-use crate::plan::clb::orphans::{OrphanedInstance, orphaned_instances};
+use crate::plan::provenance::{Provenance, Unclaimed};
 use crate::plan::route::entry::{RouteEntry, RouteItem};
-use crate::plan::route::orphans::{OrphanedRoute, orphaned_routes};
+use crate::plan::route::mark::RouteCluster;
+use crate::plan::route::orphans::{OrphanedRoute, unclaimed_routes};
+use crate::plan::service::orphans::OrphanedInstance;
 
 /// The longest time that one deletion may take.
 const LONGEST_WRITE: Duration = Duration::from_secs(30);
 
-/// Something of ours without an owner.
+/// What is to be deleted.
+#[derive(Debug)]
+pub(super) struct Deletion {
+    /// Only these; empty for every orphan that is proven to be this cluster's.
+    pub(super) ids: BTreeSet<String>,
+    /// Between the two looks.
+    pub(super) pause: Duration,
+}
+
+/// Something with our marks and without an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 enum Orphan {
     LoadBalancer(OrphanedInstance),
     Route(OrphanedRoute),
+}
+
+impl Orphan {
+    fn id(&self) -> &str {
+        match self {
+            Self::LoadBalancer(instance) => &instance.id,
+            Self::Route(route) => &route.id,
+        }
+    }
 }
 
 impl fmt::Display for Orphan {
@@ -41,43 +65,61 @@ impl fmt::Display for Orphan {
     }
 }
 
+/// Something that is not deleted, or only if a person names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct Doubtful {
+    #[serde(flatten)]
+    what: Orphan,
+    /// The evidence.
+    why: String,
+}
+
 /// What was found, and what was done about it.
 #[derive(Default, Serialize)]
 struct Findings {
-    /// What has no owner; after `--delete`, what is left.
+    /// What is proven to be this cluster's and has no owner; after `--delete`, what is left.
     orphans: BTreeSet<Orphan>,
+    /// What has no owner in this cluster, and may have one in another.
+    unproven: BTreeSet<Doubtful>,
+    /// What another cluster with the same id made.
+    other_clusters: BTreeSet<Doubtful>,
     /// What was deleted.
     deleted: BTreeSet<Orphan>,
     /// What could not be read or deleted, and why.
     problems: Vec<String>,
 }
 
-pub(super) fn run(config: &Config, delete_after: Option<u64>, output: Output) -> CommandResult {
-    let found = runtime()?.block_on(collect(config, delete_after.map(Duration::from_secs)))?;
+pub(super) fn run(config: &Config, deletion: Option<&Deletion>, output: Output) -> CommandResult {
+    let found = runtime()?.block_on(collect(config, deletion))?;
     print_findings(output, &found.to_text(), &found)?;
-    Ok(match (found.problems.is_empty(), found.orphans.is_empty()) {
+    Ok(match (found.problems.is_empty(), found.orphans.is_empty() && found.unproven.is_empty()) {
         (false, _) => Ended::Incomplete,
         (true, true) => Ended::Done,
         (true, false) => Ended::SomethingToDo,
     })
 }
 
-/// Looks for orphans; with `delete_after`, looks again after that time and deletes what both looks found.
-async fn collect(config: &Config, delete_after: Option<Duration>) -> Result<Findings, CommandError> {
-    let first = look(&connect(config).await?, config).await;
-    let Some(pause) = delete_after.filter(|_| !first.orphans.is_empty()) else { return Ok(first) };
-    tokio::time::sleep(pause).await;
+/// Looks for orphans; with a `deletion`, looks again after its pause and deletes what both looks found.
+async fn collect(config: &Config, deletion: Option<&Deletion>) -> Result<Findings, CommandError> {
+    let mut first = look(&connect(config).await?, config).await;
+    let Some(deletion) = deletion else { return Ok(first) };
+    let chosen = first.choose(deletion);
+    if chosen.is_empty() {
+        return Ok(first);
+    }
+    tokio::time::sleep(deletion.pause).await;
     // A new connection, so that the second look does not reuse anything that the first one read.
     let clients = connect(config).await?;
     let mut found = look(&clients, config).await;
     let (keeper, fence) = fence();
     // No controller writes to an orphan, so the leader need not be asked.
     keeper.lead_unbounded();
-    for orphan in first.orphans.intersection(&found.orphans.clone()) {
+    for orphan in chosen.intersection(&found.choose(deletion)) {
         let Ok(permit) = fence.permit(LONGEST_WRITE) else { break };
         match delete(&clients.cloud, &permit, orphan).await {
             Ok(()) => {
                 found.orphans.remove(orphan);
+                found.unproven.retain(|doubtful| doubtful.what != *orphan);
                 found.deleted.insert(orphan.clone());
             }
             Err(why) => found.problems.push(format!("{orphan}: {why}")),
@@ -87,20 +129,17 @@ async fn collect(config: &Config, delete_after: Option<Duration>) -> Result<Find
 }
 
 async fn look(clients: &Clients, config: &Config) -> Findings {
-    let (services, nodes) = (clients.cluster.services(), clients.cluster.nodes());
-    tokio::join!(services.store.synced(), nodes.store.synced());
+    let cluster = &clients.cluster;
+    let (services, nodes) = (cluster.services(), cluster.nodes());
+    tokio::join!(services.store.synced(), nodes.store.synced(), cluster.identify());
     let (services, nodes) = (services.store.all(), nodes.store.all());
-    let tag = (config.cloud.cluster_tag.as_str(), config.cloud.cluster_id.as_str());
     let mut findings = Findings::default();
     // Every cluster has at least the Service of its own API server, and a node: a list without any is a broken list.
-    if services.is_empty() {
+    if services.is_empty() && !cluster.lists_any_service().await {
         findings.problems.push("the API server shows no Service at all; no load balancer is judged".to_owned());
     } else {
-        match clients.cloud.slb.find_by_tag(tag.0, tag.1).await {
-            Ok(instances) => {
-                let orphans = orphaned_instances(&instances, &services, tag);
-                findings.orphans.extend(orphans.into_iter().map(Orphan::LoadBalancer));
-            }
+        match service::unclaimed(clients, config, &services).await {
+            Ok(found) => findings.add(found, Orphan::LoadBalancer),
             Err(fault) => findings.problems.push(format!("load balancers could not be listed: {fault}")),
         }
     }
@@ -109,8 +148,8 @@ async fn look(clients: &Clients, config: &Config) -> Findings {
     } else {
         match routes(clients, config).await {
             Ok(tables) => {
-                let orphans = orphaned_routes(&tables, &nodes, &config.cloud.cluster_id);
-                findings.orphans.extend(orphans.into_iter().map(Orphan::Route));
+                let cluster = RouteCluster { id: config.cloud.cluster_id.clone(), uid: cluster.uid().to_owned() };
+                findings.add(unclaimed_routes(&tables, &nodes, &cluster), Orphan::Route);
             }
             Err(fault) => findings.problems.push(format!("routes could not be listed: {fault}")),
         }
@@ -155,6 +194,37 @@ async fn delete(cloud: &CloudClient, permit: &Permit, orphan: &Orphan) -> Result
 }
 
 impl Findings {
+    fn add<T>(&mut self, found: Vec<Unclaimed<T>>, orphan: fn(T) -> Orphan) {
+        for Unclaimed { what, provenance } in found {
+            let what = orphan(what);
+            let _is_new = match provenance {
+                Provenance::ThisCluster => self.orphans.insert(what),
+                Provenance::Unproven(why) => self.unproven.insert(Doubtful { what, why }),
+                Provenance::OtherCluster(why) => self.other_clusters.insert(Doubtful { what, why }),
+            };
+        }
+    }
+
+    /// What may be deleted. Each id that may not is a problem.
+    fn choose(&mut self, deletion: &Deletion) -> BTreeSet<Orphan> {
+        if deletion.ids.is_empty() {
+            return self.orphans.clone();
+        }
+        let by_id = |id: &String| {
+            let is = |orphan: &&Orphan| orphan.id() == id;
+            let unproven = self.unproven.iter().map(|doubtful| &doubtful.what);
+            let chosen: Vec<Orphan> = self.orphans.iter().chain(unproven).filter(is).cloned().collect();
+            match self.other_clusters.iter().find(|doubtful| is(&&doubtful.what)) {
+                Some(Doubtful { why, .. }) => Err(format!("{id} is another cluster's and is not deleted: {why}")),
+                None if chosen.is_empty() => Err(format!("{id} is not among what has no owner; it is not deleted")),
+                None => Ok(chosen),
+            }
+        };
+        let (chosen, refused): (Vec<_>, Vec<_>) = deletion.ids.iter().map(by_id).partition(Result::is_ok);
+        self.problems.extend(refused.into_iter().filter_map(Result::err));
+        chosen.into_iter().flatten().flatten().collect()
+    }
+
     /// One line each.
     fn to_text(&self) -> String {
         let mut text = String::new();
@@ -162,6 +232,17 @@ impl Findings {
             for orphan in orphans {
                 let _ = writeln!(text, "{what}: {orphan}");
             }
+        }
+        for Doubtful { what, why } in &self.unproven {
+            let id = what.id();
+            let _ = writeln!(
+                text,
+                "may be another cluster's: {what}; {why}. It is kept; if it is certain that no cluster needs it: \
+                 alicloud-ccm gc --delete {id}"
+            );
+        }
+        for Doubtful { what, why } in &self.other_clusters {
+            let _ = writeln!(text, "another cluster's: {what}; {why}. It is kept");
         }
         for problem in &self.problems {
             let _ = writeln!(text, "problem: {problem}");

@@ -82,21 +82,21 @@ fn lock_rules(config: &Config, version: ServerVersion) -> Vec<RoleRule> {
     rules(needed, version, Some(&config.leader_election.name))
 }
 
-/// One rule for each resource, in the order of the first permission on it; where `name` is given, apart from creating, only
-/// for the object of this name.
+/// One rule for each resource, in the order of the first permission on it. Where a permission or `lock` names an object, only
+/// for that one, apart from creating.
 fn rules<'a>(
     accesses: impl Iterator<Item = &'a KubernetesAccess>,
     version: ServerVersion,
-    name: Option<&String>,
+    lock: Option<&String>,
 ) -> Vec<RoleRule> {
     let mut rules: Vec<RoleRule> = Vec::new();
     for access in accesses.filter(|access| access.versions.contains(&version.0)) {
         let KubernetesAccess { group, resource, verbs, .. } = *access;
-        let name = name.filter(|_| !verbs.contains(&"create"));
-        let same = |rule: &&mut RoleRule| (rule.group, rule.resource, rule.name.as_ref()) == (group, resource, name);
+        let name = access.name.or(lock.map(String::as_str)).filter(|_| !verbs.contains(&"create"));
+        let same = |rule: &&mut RoleRule| (rule.group, rule.resource, rule.name.as_deref()) == (group, resource, name);
         match rules.iter_mut().find(same) {
             Some(rule) => rule.verbs.extend(verbs),
-            None => rules.push(RoleRule { group, resource, name: name.cloned(), verbs: verbs.to_vec() }),
+            None => rules.push(RoleRule { group, resource, name: name.map(str::to_owned), verbs: verbs.to_vec() }),
         }
     }
     for rule in &mut rules {

@@ -77,7 +77,7 @@ section! {
     /// Section `[cloud]`.
     #[derive(Debug)]
     CloudSection {
-        /// Marks everything that is made for this cluster; must differ between the clusters of an account, and must never
+        /// Marks everything that is made for this cluster; should differ between the clusters of an account, and must never
         /// change. Up to 64 letters, digits, `.`, `_` and `-`. A cluster that ran the official controller without
         /// `clusterID` has the id `clusterid`.
         #[schemars(extend("format" = "cluster-id"))]

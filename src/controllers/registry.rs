@@ -124,13 +124,13 @@ pub static CONTROLLERS: [Controller; 3] = [
             name: "routes-off",
             run: |context| route::run_off(context).boxed(),
             watches: &[WatchedKind::Nodes],
-            kubernetes: NODE_STATUS,
+            kubernetes: &[NODES, NODES_STATUS],
         }),
         preview: |clients, config, _| {
             async move { route::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
         },
         watches: &[WatchedKind::Nodes],
-        kubernetes: NODE_STATUS,
+        kubernetes: &[NODES, NODES_STATUS, CLUSTER_UID],
         cloud: &[
             // Whether the instance of a missing node is released.
             CloudAccess::always(actions::DESCRIBE_INSTANCES.0),
@@ -162,6 +162,7 @@ pub static CONTROLLERS: [Controller; 3] = [
             // For readiness gates: single pods, or those of one Service.
             KubernetesAccess::core("pods", &["get", "list"]),
             KubernetesAccess::core("pods/status", &["patch"]),
+            CLUSTER_UID,
         ],
         cloud: &[
             CloudAccess::Product(Product::Slb),
@@ -194,8 +195,11 @@ static ENTRIES: [ControllerEntry; CONTROLLERS.len()] = {
     entries
 };
 
-const NODE_STATUS: &[KubernetesAccess] =
-    &[KubernetesAccess::core("nodes", &["get"]), KubernetesAccess::core("nodes/status", &["patch"])];
+const NODES: KubernetesAccess = KubernetesAccess::core("nodes", &["get"]);
+const NODES_STATUS: KubernetesAccess = KubernetesAccess::core("nodes/status", &["patch"]);
+/// The uid that tells clusters with the same `cloud.cluster_id` apart.
+const CLUSTER_UID: KubernetesAccess =
+    KubernetesAccess { name: Some("kube-system"), ..KubernetesAccess::core("namespaces", &["get"]) };
 
 /// The rows that a configuration runs.
 pub fn running(config: &Config) -> impl Iterator<Item = &'static Controller> {

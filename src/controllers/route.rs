@@ -17,13 +17,15 @@ use super::node_patch::{self, NodePatcher, PatchTarget};
 use super::reporter::Reporter;
 use super::{Clients, Context, for_each_limited};
 use crate::alibaba::{CloudClient, FaultKind};
-use crate::cluster::{Store, WriteFault};
+use crate::cluster::{Cluster, Store, WriteFault};
 use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{Condition, NodeView, ObjectKey, node_of};
 use crate::plan::location::CloudLocation;
+use crate::plan::provenance::shared_id;
 use crate::plan::route::condition::{self, ConditionContent};
 use crate::plan::route::entry::RouteItem;
+use crate::plan::route::mark::RouteCluster;
 use crate::plan::route::table_cache::{RECHECK_AFTER, RouteTableCache};
 use crate::plan::route::{
     self, CONFIRM, OwnerEvidence, RouteMemory, RouteNode, RoutePlan, RouteRules, RouteStep, TableEntries,
@@ -43,6 +45,16 @@ const CONCURRENCY: usize = 16;
 
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
+    // Kept, so that the watch does not start again.
+    let nodes = context.cluster.nodes();
+    let identified = async {
+        nodes.store.synced().await;
+        context.cluster.identify().await;
+    };
+    tokio::select! {
+        () = context.stop.cancelled() => return,
+        () = identified => {}
+    }
     batch::run(context, |context, nodes| RouteReconciler {
         reporter: Reporter::new(&context, NAME, "route-controller"),
         context,
@@ -67,9 +79,10 @@ pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, T
     let Clients { cluster, cloud, location } = clients;
     let watched = cluster.nodes();
     watched.store.synced().await;
+    cluster.identify().await;
     let tables = tables::read(cloud, &tables::ids(cloud, location, config).await?).await?;
     let planner = RoutePlanner { cloud, location, nodes: &watched.store, tables: &tables };
-    let rules = rules(config, 0, Duration::ZERO);
+    let rules = rules(config, cluster, 0, Duration::ZERO);
     let (_, plan) = planner.plan(&mut RouteMemory::default(), rules).await;
     Ok(plan.lines())
 }
@@ -78,9 +91,9 @@ fn body(content: ConditionContent) -> serde_json::Value {
     node_patch::network_unavailable(content.unavailable, content.reason, content.message)
 }
 
-fn rules(config: &Config, removed: usize, now: Duration) -> RouteRules {
+fn rules(config: &Config, cluster: &Cluster, removed: usize, now: Duration) -> RouteRules {
     RouteRules {
-        cluster_id: config.cloud.cluster_id.clone(),
+        cluster: RouteCluster { id: config.cloud.cluster_id.clone(), uid: cluster.uid().to_owned() },
         cluster_cidrs: config.route.cluster_cidrs.clone(),
         removals: usize::try_from(config.route.removal_limit).unwrap_or(usize::MAX).saturating_sub(removed),
         now,
@@ -223,7 +236,8 @@ impl RouteReconciler {
         let now = self.started.elapsed();
         let tables = self.cache.get(now).filter(|_| *scope != BatchScope::All)?;
         let views = self.nodes.all();
-        let rules = rules(config, self.removed_in_period(config), now);
+        let removed = self.removed_in_period(config);
+        let rules = rules(config, &self.context.cluster, removed, now);
         let plan = route::plan(&reduced(&views), &tables, &mut self.memory.clone(), &rules);
         self.cache.suffices(&plan).then_some(Observed { views, tables, plan })
     }
@@ -232,8 +246,9 @@ impl RouteReconciler {
         let tables = self.read_tables(config, scope).await?;
         self.reporter.silent_alarm("SyncRouteFailed", 0, "");
         let tables = self.cache.store(tables, self.started.elapsed());
-        let rules = rules(config, self.removed_in_period(config), self.started.elapsed());
-        let Context { cloud, place: location, .. } = &self.context;
+        let removed = self.removed_in_period(config);
+        let Context { cluster, cloud, place: location, .. } = &self.context;
+        let rules = rules(config, cluster, removed, self.started.elapsed());
         let planner = RoutePlanner { cloud, location, nodes: &self.nodes, tables: &tables };
         let (views, plan) = planner.plan(&mut self.memory, rules).await;
         Ok(Observed { views, tables, plan })
@@ -319,6 +334,14 @@ impl RouteReconciler {
         let names = named(names.iter().map(String::as_str));
         let text = format!("route entries without a node are kept ({names}): {why}");
         self.reporter.alarm("RouteOwnerMissing", plan.withheld.len(), text);
+        self.report_other_clusters(plan, &run.config.cloud.cluster_id);
+    }
+
+    fn report_other_clusters(&self, plan: &RoutePlan, cluster_id: &str) {
+        let others = named(plan.other_clusters.iter().map(|(what, _)| what.as_str()));
+        let why = plan.other_clusters.first().map_or("", |(_, why)| why.as_str());
+        let text = shared_id::text(cluster_id, &others, why);
+        self.reporter.alarm(shared_id::REASON, plan.other_clusters.len(), text);
     }
 
     /// True if creations may follow.

@@ -44,7 +44,9 @@ use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
+use crate::plan::provenance::Unclaimed;
 use crate::plan::service::handling::Handling;
+use crate::plan::service::orphans::OrphanedInstance;
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::telemetry::alarms::Alarms;
 
@@ -64,7 +66,7 @@ async fn run_product<P: Product>(context: Context, product: impl Fn(&Context) ->
     tokio::select! {
         biased;
         () = stop.cancelled() => return,
-        () = views.synced() => {}
+        () = views.synced(&context.cluster) => {}
     }
     while !stop.is_cancelled() {
         tokio::select! {
@@ -126,15 +128,30 @@ async fn plan_product<P: Product>(
     let Clients { cluster, cloud, location } = clients;
     let place = Arc::new(location.clone());
     let world = World { cluster, cloud, place: &place };
-    let settings = Arc::new(settings_of::<P>(config, &place));
     let views = Views::of(cluster);
-    views.synced().await;
+    views.synced(cluster).await;
+    let settings = Arc::new(settings_of::<P>(config, cluster, &place));
     let states = States::new(P::CONTROLLER, Alarms::default(), Vanished::default());
     dry_run::plan(&world.preparer(product, views, states), cluster, &settings, only).await
 }
 
-/// What planning needs to know of the configuration and of where this process runs.
-fn settings_of<P: Product>(config: &Config, place: &CloudLocation) -> ServiceSettings {
+/// Load balancers that carry the id of this cluster and that none of the Services claims; waits until the cluster is identified.
+///
+/// # Errors
+/// The cloud did not answer.
+pub async fn unclaimed(
+    clients: &Clients,
+    config: &Config,
+    services: &[Arc<ServiceView>],
+) -> Result<Vec<Unclaimed<OrphanedInstance>>, Fault> {
+    let Clients { cluster, cloud, location } = clients;
+    cluster.identify().await;
+    let settings = settings_of::<Clb>(config, cluster, location);
+    Ok(Clb::new(cloud, Arc::new(location.clone())).owned(services, &settings).await?.unclaimed)
+}
+
+/// What planning needs to know of the configuration, of the cluster and of where this process runs.
+fn settings_of<P: Product>(config: &Config, cluster: &Cluster, place: &CloudLocation) -> ServiceSettings {
     // Without a stated choice, intranet load balancers go where this instance is.
     let here = || (!place.vswitch_id.is_empty()).then(|| VSwitchChoice { zone: None, id: place.vswitch_id.clone() });
     let vswitches = match config.cloud.vswitches.as_slice() {
@@ -144,6 +161,7 @@ fn settings_of<P: Product>(config: &Config, place: &CloudLocation) -> ServiceSet
     ServiceSettings {
         cluster_id: config.cloud.cluster_id.clone(),
         cluster_tag: config.cloud.cluster_tag.clone(),
+        cluster_uid: cluster.uid().to_owned(),
         vpc_id: place.vpc_id.clone(),
         place_near_nodes: config.cloud.vswitches.is_empty(),
         vswitches,
@@ -187,9 +205,10 @@ impl Views {
         Self { services: cluster.services(), endpoints: cluster.endpoints(), nodes: cluster.nodes() }
     }
 
-    /// Waits until all stores are filled.
-    async fn synced(&self) {
+    /// Waits until all stores are filled, and the cluster is identified.
+    async fn synced(&self, cluster: &Cluster) {
         tokio::join!(self.services.store.synced(), self.endpoints.store.synced(), self.nodes.store.synced());
+        cluster.identify().await;
     }
 
     /// Why no backend of the Service is removed, whatever it says.
@@ -225,7 +244,7 @@ async fn trigger<P: Product>(context: &Context, views: &Views, keys: &mpsc::Unbo
         loop {
             dirty.next().await;
             tokio::time::sleep(NODE_AGGREGATION).await;
-            let settings = settings_of::<P>(&context.config.borrow(), &context.place);
+            let settings = settings_of::<P>(&context.config.borrow(), &context.cluster, &context.place);
             send(views.keys_of(|service| P::KIND.handling(service, &settings) == Handling::Ensure));
         }
     };

@@ -14,7 +14,6 @@ pub mod model;
 pub mod needs;
 pub mod observed;
 pub mod operation;
-pub mod orphans;
 pub mod status;
 pub mod teardown;
 #[cfg(test)]

@@ -3,8 +3,11 @@
 //! An entry is ours if it has exactly one next hop, an instance, and either carries this cluster's [mark] or was seen by
 //! this process as the right entry of one of its nodes. Ours are removed when no node needs them any more. Of all others,
 //! only those are removed that have the pod CIDR of a node inside the stated cluster CIDRs, carry no mark, and lead to
-//! another node of this cluster or to an instance that is gone; the rest is reported where it conflicts. Nothing waits here: an entry that must be replaced is
-//! removed in one reconcile and created in a later one, when the table no longer shows it. What may be done on tables that
+//! another node of this cluster or to an instance that is gone; the rest is reported where it conflicts. An entry whose mark
+//! has the cluster's id without its uid is treated like one without a mark: another cluster with the same id may need it.
+//!
+//! Nothing waits here: an entry that must be replaced is removed in one reconcile and created in a later one, when the table
+//! no longer shows it. What may be done on tables that
 //! were not read just now is said in [table_cache].
 
 use std::collections::BTreeMap;
@@ -12,9 +15,11 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use super::provenance::Provenance;
+
 use entry::{RouteEntry, RouteItem};
 use index::{PodCidrIndex, TableIndex};
-use mark::MarkedNode;
+use mark::{MarkedNode, RouteCluster};
 
 pub mod condition;
 pub mod entry;
@@ -39,8 +44,8 @@ pub const CONFIRM: Duration = Duration::from_secs(10);
 /// What limits a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteRules {
-    /// Part of the mark.
-    pub cluster_id: String,
+    /// Whose marks are ours.
+    pub cluster: RouteCluster,
     /// Nothing outside is created or removed; empty means no such limit. An address family without a limit of its own is
     /// not routed, so that dual-stack nodes can have routes for IPv4 only.
     pub cluster_cidrs: Vec<IpNet>,
@@ -70,10 +75,22 @@ impl RouteRules {
             table_id: table.to_owned(),
             destination,
             instance_id: instance.to_owned(),
-            name: mark::name(&self.cluster_id, node),
-            description: mark::description(&self.cluster_id, node),
+            name: mark::name(&self.cluster.id, node),
+            description: mark::description(&self.cluster, node),
         }
     }
+}
+
+/// Which cluster an entry belongs to.
+enum EntryOwner<'e> {
+    /// Provably this one; it was created for this node.
+    ThisCluster(MarkedNode<'e>),
+    /// Its mark has the id of this cluster and no uid, which another cluster with that id may have written.
+    SameId(MarkedNode<'e>),
+    /// Its mark has the id of this cluster and the uid of another one, as this says.
+    OtherCluster(String),
+    /// It carries no mark of a cluster with this id.
+    Unknown,
 }
 
 /// The entry of one CIDR of one node in one table.
@@ -84,8 +101,8 @@ enum EntryState {
     Missing,
     /// Ours, but for this other instance.
     Stale(String),
-    /// Without a mark, inside the stated cluster CIDRs, and leads to this other instance.
-    Unmarked(String),
+    /// Perhaps not ours, but handed over by the user; it leads to this other instance.
+    Unproven(String),
     /// Not there, and not to be created.
     NotWanted,
     Blocked(RouteProblem),
@@ -146,7 +163,7 @@ impl Planner<'_> {
                     let (item, reason) = (item(&old), DeleteReason::Replaced);
                     self.delete(RouteStep::Delete { item, node: node.name.clone(), reason });
                 }
-                EntryState::Unmarked(old) => problems.extend(self.plan_takeover(node, item(&old))),
+                EntryState::Unproven(old) => problems.extend(self.plan_takeover(node, item(&old))),
                 // The same for every table, it is said once.
                 EntryState::Blocked(problem) if problems.contains(&problem) => {}
                 EntryState::Blocked(problem) => problems.push(problem),
@@ -187,10 +204,10 @@ impl Planner<'_> {
         if let Some(other) = self.cidrs.nodes_with(cidr).find(right_for) {
             return EntryState::Blocked(RouteProblem::Shared { cidr: *cidr, other: other.name.clone() });
         }
-        match (self.created_for(entry), next_hop) {
-            (Some(_), Some(old)) if entry.is_settled() => EntryState::Stale(old.to_owned()),
-            (Some(_), Some(_)) => EntryState::Changing,
-            (None, Some(old)) if self.may_be_taken_over(entry) => EntryState::Unmarked(old.to_owned()),
+        match (self.owner(entry), next_hop) {
+            (EntryOwner::ThisCluster(_), Some(old)) if entry.is_settled() => EntryState::Stale(old.to_owned()),
+            (EntryOwner::ThisCluster(_), Some(_)) => EntryState::Changing,
+            (owner, Some(old)) if self.may_be_taken_over(entry, &owner) => EntryState::Unproven(old.to_owned()),
             _ => EntryState::Blocked(RouteProblem::Conflict {
                 cidr: *cidr,
                 table: table.id.to_owned(),
@@ -200,15 +217,21 @@ impl Planner<'_> {
     }
 
     /// Users hand over what is inside the cluster CIDRs that they state, as to the official controller, which marks nothing.
-    fn may_be_taken_over(&self, entry: &RouteEntry) -> bool {
-        let stated = self.rules.cluster_cidrs.iter().any(|limit| limit.contains(&entry.destination));
-        stated && entry.is_settled() && !mark::is_marked(&entry.description)
+    fn may_be_taken_over(&self, entry: &RouteEntry, owner: &EntryOwner<'_>) -> bool {
+        let stated = || self.rules.cluster_cidrs.iter().any(|limit| limit.contains(&entry.destination));
+        let handed_over = match owner {
+            EntryOwner::SameId(_) => true,
+            EntryOwner::Unknown => stated() && !mark::is_marked(&entry.description),
+            EntryOwner::ThisCluster(_) | EntryOwner::OtherCluster(_) => false,
+        };
+        handed_over && entry.is_settled()
     }
 
-    /// An unmarked entry that has the pod CIDR of a node is replaced if it leads to another node of this cluster, or to an
+    /// An entry that is not provably ours and has the pod CIDR of a node is replaced if it leads to another node of this cluster, or to an
     /// instance that proves to be gone, and a second observation confirms it. Else it is a conflict.
     fn plan_takeover(&mut self, node: &RouteNode, item: RouteItem) -> Option<RouteProblem> {
         let instance = Some(item.instance_id.as_str());
+        let entry = (item.table_id.clone(), item.destination, item.instance_id.clone());
         let leads_to_node = self.nodes.iter().any(|other| other.instance.as_deref() == instance);
         let reason = match self.rules.evidence.instances.get(&item.instance_id) {
             _ if leads_to_node => DeleteReason::LeadsToOtherNode,
@@ -216,12 +239,14 @@ impl Planner<'_> {
             presence => {
                 if presence.is_none() {
                     self.plan.unasked.insert(item.instance_id.clone());
+                    // The plan with the answer follows at once, and counts from the first observation.
+                    self.is_confirmed(entry);
                 }
                 let RouteItem { table_id: table, destination: cidr, instance_id, .. } = item;
                 return Some(RouteProblem::Conflict { cidr, table, next_hop: format!("Instance {instance_id}") });
             }
         };
-        let confirmed = self.is_confirmed((item.table_id.clone(), item.destination, item.instance_id.clone()));
+        let confirmed = self.is_confirmed(entry);
         let step = RouteStep::Delete { item, node: node.name.clone(), reason };
         if confirmed {
             self.delete(step)
@@ -248,16 +273,31 @@ impl Planner<'_> {
         }
     }
 
-    /// The node that an entry of ours was created for; `None` if it is not provably ours.
-    fn created_for<'e>(&'e self, entry: &'e RouteEntry) -> Option<MarkedNode<'e>> {
-        entry.instance()?;
-        mark::node(&self.rules.cluster_id, &entry.description)
-            .or_else(|| self.memory.owner(entry).map(MarkedNode::Whole))
-            .filter(|_| self.rules.allow(&entry.destination))
+    fn owner<'e>(&'e self, entry: &'e RouteEntry) -> EntryOwner<'e> {
+        let RouteCluster { id, uid } = &self.rules.cluster;
+        let marked = mark::parse(id, &entry.description).map(|mark| {
+            // Where no uid is known, none is written, and the id counts.
+            let by_id = uid.is_empty() && mark.uid.is_none();
+            match Provenance::of_uid(uid, mark.uid) {
+                Provenance::OtherCluster(why) => EntryOwner::OtherCluster(why),
+                Provenance::Unproven(_) if !by_id => EntryOwner::SameId(mark.node),
+                Provenance::ThisCluster | Provenance::Unproven(_) => EntryOwner::ThisCluster(mark.node),
+            }
+        });
+        match (marked, self.memory.owner(entry)) {
+            (Some(EntryOwner::OtherCluster(why)), _) => EntryOwner::OtherCluster(why),
+            _ if entry.instance().is_none() || !self.rules.allow(&entry.destination) => EntryOwner::Unknown,
+            (Some(EntryOwner::ThisCluster(node)), _) => EntryOwner::ThisCluster(node),
+            (_, Some(node)) => EntryOwner::ThisCluster(MarkedNode::Whole(node)),
+            (Some(owner), None) => owner,
+            (None, None) => EntryOwner::Unknown,
+        }
     }
 
     fn overlaps(&self, cidr: &IpNet, table: &TableIndex<'_>) -> impl Iterator<Item = RouteProblem> {
-        let foreign = table.inside(cidr).filter(|entry| self.created_for(entry).is_none());
+        let foreign = table
+            .inside(cidr)
+            .filter(|entry| matches!(self.owner(entry), EntryOwner::OtherCluster(_) | EntryOwner::Unknown));
         foreign.map(|entry| RouteProblem::Overlap {
             cidr: *cidr,
             inside: entry.destination,
@@ -269,11 +309,22 @@ impl Planner<'_> {
     /// An entry of ours that no node needs is removed with a proof that its node is gone, and a second observation.
     fn plan_orphan(&mut self, table: &str, entry: &RouteEntry) {
         let cidr = entry.destination.trunc();
-        let (Some(marked), Some(instance)) = (self.created_for(entry), entry.instance()) else { return };
+        let Some(instance) = entry.instance() else { return };
+        let (marked, by_id) = match self.owner(entry) {
+            EntryOwner::ThisCluster(marked) => (marked, false),
+            EntryOwner::SameId(marked) => (marked, true),
+            EntryOwner::OtherCluster(why) => {
+                let what = format!("route {cidr} to {instance} in {table}");
+                self.plan.other_clusters.push((what, why));
+                return;
+            }
+            EntryOwner::Unknown => return,
+        };
         if self.cidrs.is_needed(&cidr, instance, &marked) {
             return;
         }
-        let why = self.rules.evidence.missing_proof(self.nodes, &marked, instance);
+        let created_for = (!by_id).then_some(&marked);
+        let why = self.rules.evidence.missing_proof(self.nodes, created_for, instance);
         let node = marked.name().to_owned();
         if !entry.is_settled() {
             self.plan.pending.insert(node);

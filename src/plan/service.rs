@@ -9,6 +9,7 @@ pub mod gates;
 pub mod handling;
 pub mod management;
 pub mod model;
+pub mod orphans;
 pub mod ownership;
 pub mod problem;
 pub mod settings;

@@ -166,12 +166,17 @@ impl Case {
         let mark = format!("a{}", self.uid.replace('-', ""));
         let mark = &mark[..32];
         let snapshot = world.testbed.cloud.snapshot();
-        let balancers: Vec<&Value> = snapshot["load_balancers"]
+        let mut balancers: Vec<Value> = snapshot["load_balancers"]
             .as_array()
             .unwrap()
             .iter()
             .filter(|it| it["tags"][MARK] == mark || it["id"] == *self.named)
+            .cloned()
             .collect();
+        for tags in balancers.iter_mut().filter_map(|it| it["tags"].as_object_mut()) {
+            // In addition to what the official controller writes, on all load balancers alike.
+            tags.remove("alicloud-ccm.cluster-uid");
+        }
         let mut names = vec![(mark.to_owned(), "<default-name>".to_owned())];
         for it in balancers.iter().filter(|it| it["tags"][MARK] == mark) {
             names.push((it["id"].as_str().unwrap().to_owned(), "<lb>".to_owned()));

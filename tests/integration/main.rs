@@ -42,6 +42,7 @@ mod reports;
 mod routes;
 mod secret_leaks;
 mod service_features;
+mod shared_cluster_id;
 mod start_order;
 mod supervision;
 mod systemd;

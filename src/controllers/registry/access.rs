@@ -22,6 +22,8 @@ pub struct KubernetesAccess {
     pub group: &'static str,
     /// Such as `nodes` or `nodes/status`.
     pub resource: &'static str,
+    /// The only object that it is about; all if absent.
+    pub name: Option<&'static str>,
     /// As RBAC spells them.
     pub verbs: &'static [&'static str],
     /// Which configurations need it.
@@ -34,7 +36,7 @@ impl KubernetesAccess {
     /// A permission in the core group that every configuration with this controller needs.
     #[must_use]
     pub const fn core(resource: &'static str, verbs: &'static [&'static str]) -> Self {
-        Self { group: "", resource, verbs, when: |_| true, versions: EVERY_VERSION }
+        Self { group: "", resource, name: None, verbs, when: |_| true, versions: EVERY_VERSION }
     }
 }
 

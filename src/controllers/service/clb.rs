@@ -27,13 +27,13 @@ use crate::plan::clb::diff::diff;
 use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance};
 use crate::plan::clb::operation::{Operation, ResourceKind};
-use crate::plan::clb::orphans::orphaned_instances;
 use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
+use crate::plan::service::orphans::unclaimed;
 use crate::plan::service::ownership::{MARK_TAG, Owner};
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::Plan;
@@ -280,10 +280,12 @@ impl Product for Clb {
         }
         let owner = goal.owner();
         let mut proven = false;
-        let mut unmarked = None;
+        let (mut unmarked, mut others) = (None, None);
         if let Some(id) = search.made.load_balancer.as_deref().or(search.label()) {
             match self.pages.instance(owner, id, search.due).await {
                 Ok(instance) if owns(owner, &instance) => return Ok(Found::LoadBalancer(of(instance))),
+                // A label that was copied with its Service leads to another one's: nothing there is ours, whatever its marks.
+                Ok(instance) if owner.is_of_other_service(&instance.tags) => others = Some(instance.id),
                 Ok(instance) => unmarked = Some(instance),
                 Err(fault) if fault.kind == FaultKind::Gone => proven = true,
                 Err(fault) => return Err(fault.into()),
@@ -291,7 +293,7 @@ impl Product for Clb {
         }
         let mut candidates = self.marked(owner).await?;
         match (candidates.len(), unmarked) {
-            (0, None) => Ok(Found::Absent { proven }),
+            (0, None) => others.map_or(Ok(Found::Absent { proven }), |id| Err(FindError::OfOtherService(id))),
             (0, Some(instance)) => Ok(self.unmarked(goal, instance)),
             (1, _) => Ok(Found::LoadBalancer(of(candidates.swap_remove(0)))),
             _ => Err(FindError::Several(candidates.into_iter().map(|candidate| candidate.id).collect())),
@@ -392,10 +394,9 @@ impl Product for Clb {
     }
 
     async fn owned(&self, services: &[Arc<ServiceView>], settings: &ServiceSettings) -> Result<Owned, Fault> {
-        let cluster = (settings.cluster_tag.as_str(), settings.cluster_id.as_str());
-        let instances = self.slb.find_by_tag(cluster.0, cluster.1).await?;
-        let orphans = orphaned_instances(&instances, services, cluster).into_iter().map(|orphan| orphan.id);
-        Ok(Owned { orphans: orphans.collect(), listed: instances.len() })
+        let instances = self.slb.find_by_tag(&settings.cluster_tag, &settings.cluster_id).await?;
+        let unclaimed = unclaimed(instances.iter().map(ObservedInstance::tagged), services, settings);
+        Ok(Owned { unclaimed, listed: instances.len() })
     }
 
     async fn perform(

@@ -86,7 +86,8 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             states.drop(key);
             return ReconcileResult::Done;
         };
-        let settings = Arc::new(settings_of::<P>(&self.context.config.borrow(), &self.context.place));
+        let settings =
+            Arc::new(settings_of::<P>(&self.context.config.borrow(), &self.context.cluster, &self.context.place));
         let handling = P::KIND.handling(&service, &settings);
         let mut state = states.read(key, &service.uid);
         if let Some(reason) = state.see(&service, handling == Handling::Ensure) {

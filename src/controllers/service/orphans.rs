@@ -1,8 +1,8 @@
-//! Load balancers of ours whose Service the API server does not show.
+//! Load balancers of ours whose Service the API server does not show, and those of another cluster with the same id.
 //!
 //! A load balancer is only ever deleted because its Service asks for it: by a deletion that waits for our finalizer, or by
 //! another type. So one whose Service vanished without that, as after a restore of the API server from an old backup,
-//! stays. Here it is noticed and reported.
+//! stays. Here it is noticed and reported; removal is suggested only of what is proven to be this cluster's.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,67 +14,100 @@ use tracing::warn;
 use super::product::{Owned, Product};
 use super::{Context, Views, settings_of};
 use crate::cluster::Regarding;
+use crate::plan::provenance::{Provenance, Unclaimed, shared_id};
+use crate::plan::service::orphans::OrphanedInstance;
 use crate::telemetry::alarms::named;
 
 /// The first look leaves the first reconciles of a term alone.
 const FIRST: Duration = Duration::from_secs(3);
 /// What seems to have no owner is looked at again after this time before it is reported.
 const CONFIRM: Duration = Duration::from_secs(5);
-/// Time between looks while something has no owner, for each [`FEW`] load balancers that are listed for it.
+/// Time between looks while something of ours has no owner, for each [`FEW`] load balancers that are listed for it.
 const AGAIN: Duration = Duration::from_secs(20);
 const FEW: usize = 200;
+/// The same while something is reported that may stay so: things of another cluster.
+const SELDOM: Duration = Duration::from_secs(10 * 60);
+/// The same while there is nothing to report. Another cluster with the same id can come.
+const IDLE: Duration = Duration::from_secs(60 * 60);
 
 const REASON: &str = "LoadBalancerOwnerMissing";
 
 /// Woken when a Service is gone that still had a load balancer.
 pub(super) type Vanished = Arc<Notify>;
 
+type UnclaimedInstances = BTreeSet<Unclaimed<OrphanedInstance>>;
+
 /// Looks when a term begins, and whenever `vanished` is woken. Never returns.
 pub(super) async fn watch<P: Product>(context: &Context, product: &P, views: &Views, vanished: &Notify) {
     tokio::time::sleep(FIRST).await;
-    let mut before = BTreeSet::new();
+    let mut before = UnclaimedInstances::new();
     loop {
-        let settings = settings_of::<P>(&context.config.borrow(), &context.place);
+        let settings = settings_of::<P>(&context.config.borrow(), &context.cluster, &context.place);
         let pause = match product.owned(&views.services.store.all(), &settings).await {
-            // Only what two lists in a row show: a Service may have come or gone while the first was made.
-            Ok(Owned { orphans, .. }) if orphans.is_empty() => {
-                report::<P>(context, &orphans);
-                before = orphans;
-                None
-            }
-            Ok(Owned { orphans, listed }) => {
-                let confirmed: BTreeSet<String> = orphans.intersection(&before).cloned().collect();
-                let settled = confirmed == orphans;
-                report::<P>(context, &confirmed);
-                before = orphans;
-                let again = AGAIN * u32::try_from(1 + listed / FEW).unwrap_or(u32::MAX);
-                Some(if settled { again } else { CONFIRM })
+            Ok(Owned { unclaimed, listed }) => {
+                let unclaimed = UnclaimedInstances::from_iter(unclaimed);
+                // Only what two lists in a row show: a Service may have come or gone while the first was made.
+                let confirmed: UnclaimedInstances = unclaimed.intersection(&before).cloned().collect();
+                report::<P>(context, &settings.cluster_id, &confirmed);
+                let pause = if confirmed == unclaimed { until_next(&unclaimed, listed) } else { CONFIRM };
+                before = unclaimed;
+                pause
             }
             Err(fault) => {
                 warn!(controller = P::CONTROLLER, %fault, "load balancers could not be listed to see whether all have a Service");
-                Some(AGAIN)
+                AGAIN
             }
         };
-        match pause {
-            Some(pause) => {
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = vanished.notified() => tokio::time::sleep(CONFIRM).await,
-                }
-            }
-            None => vanished.notified().await,
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = vanished.notified() => tokio::time::sleep(if before.is_empty() { Duration::ZERO } else { CONFIRM }).await,
         }
     }
 }
 
-fn report<P: Product>(context: &Context, orphans: &BTreeSet<String>) {
-    let text = format!(
-        "the API server shows no Service for {}, which bear the mark of this cluster; they are kept as they are. If the \
-         Services are lost, restore them; to remove the load balancers on purpose, run alicloud-ccm gc --delete",
-        named(orphans.iter().map(String::as_str))
-    );
-    if context.alarms.set(P::CONTROLLER, REASON, orphans.len(), &text) {
+fn until_next(unclaimed: &UnclaimedInstances, listed: usize) -> Duration {
+    if unclaimed.iter().any(|one| one.provenance == Provenance::ThisCluster) {
+        AGAIN * u32::try_from(1 + listed / FEW).unwrap_or(u32::MAX)
+    } else if unclaimed.is_empty() {
+        IDLE
+    } else {
+        SELDOM
+    }
+}
+
+fn report<P: Product>(context: &Context, cluster_id: &str, unclaimed: &UnclaimedInstances) {
+    let (mut ours, mut unproven, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    for Unclaimed { what, provenance } in unclaimed {
+        match provenance {
+            Provenance::ThisCluster => ours.push(what.id.as_str()),
+            Provenance::Unproven(why) => unproven.push((what.id.as_str(), why)),
+            Provenance::OtherCluster(why) => others.push((what.id.as_str(), why)),
+        }
+    }
+    let (missing, mut texts) = (ours.len() + unproven.len(), Vec::new());
+    if !ours.is_empty() {
+        texts.push(format!(
+            "the API server shows no Service for {}, which bear the mark of this cluster; they are kept as they are. If the \
+             Services are lost, restore them; to remove the load balancers on purpose, run alicloud-ccm gc --delete",
+            named(ours)
+        ));
+    }
+    if let Some((_, why)) = unproven.first() {
+        texts.push(format!(
+            "the API server shows no Service for {}, which bear the cloud.cluster_id of this cluster and may belong to another \
+             one ({why}); they are kept as they are, and alicloud-ccm gc lists them",
+            named(unproven.iter().map(|(id, _)| *id))
+        ));
+    }
+    alarm::<P>(context, REASON, missing, texts.join("; "));
+    let why = others.first().map_or("", |(_, why)| why.as_str());
+    let text = shared_id::text(cluster_id, &named(others.iter().map(|(id, _)| *id)), why);
+    alarm::<P>(context, shared_id::REASON, others.len(), text);
+}
+
+fn alarm<P: Product>(context: &Context, reason: &'static str, count: usize, text: String) {
+    if context.alarms.set(P::CONTROLLER, reason, count, &text) {
         warn!(controller = P::CONTROLLER, "{text}");
-        context.cluster.events().warning(P::COMPONENT, &Regarding::component(P::COMPONENT), REASON, text);
+        context.cluster.events().warning(P::COMPONENT, &Regarding::component(P::COMPONENT), reason, text);
     }
 }

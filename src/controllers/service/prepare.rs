@@ -302,6 +302,9 @@ impl<P: Product> Preparer<P> {
             Err(FindError::NamedMissing(_)) if leaves => {
                 Ok((P::Observed::default(), Presence::Absent { proven: true }))
             }
+            Err(FindError::OfOtherService(_)) if leaves => {
+                Ok((P::Observed::default(), Presence::Absent { proven: false }))
+            }
             Err(error) => Err(error.into()),
         }
     }

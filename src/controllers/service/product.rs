@@ -17,8 +17,10 @@ use crate::alibaba::{Fault, Priority};
 use crate::config::Config;
 use crate::fence::Permit;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::provenance::Unclaimed;
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
+use crate::plan::service::orphans::OrphanedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
@@ -178,7 +180,8 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// The elastic addresses bound to the load balancer.
     fn elastic_addresses(&self, id: &str) -> impl Future<Output = Result<Vec<String>, Fault>> + Send;
 
-    /// Lists the load balancers of this cluster, and those among them that no Service has.
+    /// Lists the load balancers that carry the id of this cluster, and says which of them no Service claims, see
+    /// [`unclaimed`](crate::plan::service::orphans::unclaimed).
     fn owned(
         &self,
         services: &[Arc<ServiceView>],
@@ -253,11 +256,11 @@ pub(crate) struct Write<'a> {
     pub(crate) priority: Priority,
 }
 
-/// Load balancers of this cluster.
+/// Load balancers that carry the id of this cluster.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owned {
-    /// Ids of those without a Service.
-    pub(crate) orphans: BTreeSet<String>,
+    /// Those without a Service, and those of another cluster with the same id.
+    pub(crate) unclaimed: Vec<Unclaimed<OrphanedInstance>>,
     /// How many there are.
     pub(crate) listed: usize,
 }
@@ -331,6 +334,12 @@ pub(crate) enum FindError {
         "load balancer {0} does not exist; annotation alibaba-cloud-loadbalancer-id names it: correct or remove it"
     )]
     NamedMissing(String),
+    /// The Service has none, and its label names one of another Service, as when the Service was copied.
+    #[error(
+        "load balancer {0}, which the label service.k8s.alibaba/loadbalancer-id names, was made for another Service or another \
+         cluster, and nothing is changed there; if the Service is a copy, remove that label to have a load balancer made"
+    )]
+    OfOtherService(String),
     /// More than one carries the Service's mark.
     #[error("several load balancers carry the mark of this Service: {}; delete all but one", .0.join(", "))]
     Several(Vec<String>),

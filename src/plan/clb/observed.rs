@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use super::model::{ListenerFields, ListenerKey};
 use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::orphans::TaggedInstance;
 
 /// Everything that planning needs to know of one load balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,6 +109,14 @@ pub struct ObservedInstance {
     pub status: String,
     /// All tags.
     pub tags: BTreeMap<String, String>,
+}
+
+impl ObservedInstance {
+    /// What tells whose it is.
+    pub fn tagged(&self) -> TaggedInstance<'_> {
+        let Self { id, name, address, vpc_id, tags, .. } = self;
+        TaggedInstance { id, name, address, vpc_id, tags }
+    }
 }
 
 /// A change of how an instance is charged takes effect at midnight; until then the old charge is shown, and another change

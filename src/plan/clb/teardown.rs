@@ -121,12 +121,8 @@ fn release(owner: &Owner, instance: &ObservedInstance, plan: &mut Plan) {
             "the load balancer is kept for the user",
         );
     }
-    let marks = [(MARK_TAG, owner.default_name()), (owner.cluster_tag.as_str(), owner.cluster_id.clone())];
-    let keys: Vec<String> = marks
-        .into_iter()
-        .filter(|(key, value)| instance.tags.get(*key) == Some(value))
-        .map(|(key, _)| key.to_owned())
-        .collect();
+    let marks = owner.tags().into_iter().filter(|(key, value)| instance.tags.get(key) == Some(value));
+    let keys: Vec<String> = marks.map(|(key, _)| key).collect();
     if !keys.is_empty() {
         plan.step(Operation::Untag { keys }, Target::Attribute(MARKS), [], "the load balancer is kept for the user");
     }

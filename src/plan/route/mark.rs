@@ -1,6 +1,7 @@
 //! How entries that this program makes differ from all others.
 //!
-//! The description is the proof; the name is for people. The official controller writes neither.
+//! The description is the proof; the name is for people. The official controller writes neither. The description carries the
+//! cluster's id and uid, since two clusters can have one id, see [`crate::plan::provenance`].
 
 use sha1::{Digest, Sha1};
 
@@ -19,8 +20,10 @@ pub fn name(cluster_id: &str, node: &str) -> String {
 /// The description of an entry: the mark of this cluster, and the node it was created for. A name that does not fit is cut
 /// and followed by a hash of the whole, so that names with the same beginning differ.
 #[must_use]
-pub fn description(cluster_id: &str, node: &str) -> String {
-    let whole = format!("{}{node}", prefix(cluster_id));
+pub fn description(cluster: &RouteCluster, node: &str) -> String {
+    let RouteCluster { id, uid } = cluster;
+    let uid = if uid.is_empty() { String::new() } else { format!("{UID}{uid} ") };
+    let whole = format!("{}{uid}{NODE}{node}", prefix(id));
     // What fills the description exactly looks like one that was cut.
     if whole.len() < DESCRIPTION {
         return whole;
@@ -30,18 +33,42 @@ pub fn description(cluster_id: &str, node: &str) -> String {
     format!("{start}{hash}")
 }
 
-/// The node that an entry of this cluster was created for; `None` for entries of others.
+/// What the description of an entry says that was created for a cluster with this id; `None` for all others.
 #[must_use]
-pub fn node<'a>(cluster_id: &str, description: &'a str) -> Option<MarkedNode<'a>> {
-    let name = description.strip_prefix(&prefix(cluster_id))?;
+pub fn parse<'a>(cluster_id: &str, description: &'a str) -> Option<RouteMark<'a>> {
+    let rest = description.strip_prefix(&prefix(cluster_id))?;
+    let (uid, rest) = match rest.strip_prefix(UID) {
+        Some(rest) => rest.split_once(' ').map(|(uid, rest)| (Some(uid), rest))?,
+        None => (None, rest),
+    };
+    let name = rest.strip_prefix(NODE)?;
     if cluster_id.is_empty() || name.is_empty() || name.contains(char::is_whitespace) {
         return None;
     }
-    Some(match name.rfind(HASH_SIGN).map(|at| name.split_at(at)) {
+    let node = match name.rfind(HASH_SIGN).map(|at| name.split_at(at)) {
         Some((start, hash)) => MarkedNode::Hashed { start, hash },
         None if description.len() < DESCRIPTION => MarkedNode::Whole(name),
         None => MarkedNode::Cut(name),
-    })
+    };
+    Some(RouteMark { uid, node })
+}
+
+/// What tells the entries of this cluster from those of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteCluster {
+    /// `cloud.cluster_id`
+    pub id: String,
+    /// Uid of the namespace `kube-system`; empty if it is not known.
+    pub uid: String,
+}
+
+/// What the description of an entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteMark<'a> {
+    /// The uid of the cluster; `None` if a version wrote it that wrote none, or that did not know it.
+    pub uid: Option<&'a str>,
+    /// The node that it was created for.
+    pub node: MarkedNode<'a>,
 }
 
 /// What a mark says about the node that an entry was created for.
@@ -101,9 +128,11 @@ pub fn is_marked(description: &str) -> bool {
 }
 
 const MARK: &str = "alicloud-ccm cluster=";
+const UID: &str = "uid=";
+const NODE: &str = "node=";
 
 fn prefix(cluster_id: &str) -> String {
-    format!("{MARK}{cluster_id} node=")
+    format!("{MARK}{cluster_id} ")
 }
 
 #[cfg(test)]
@@ -120,26 +149,53 @@ mod tests {
         assert!(!long.contains('/'));
     }
 
+    fn cluster(id: &str, uid: &str) -> RouteCluster {
+        RouteCluster { id: id.to_owned(), uid: uid.to_owned() }
+    }
+
+    fn node<'a>(cluster_id: &str, description: &'a str) -> Option<MarkedNode<'a>> {
+        parse(cluster_id, description).map(|mark| mark.node)
+    }
+
+    #[test]
+    fn a_mark_carries_the_uid_of_the_cluster_if_it_is_known() {
+        let text = description(&cluster("c1", "u1"), "n1");
+        assert_eq!(text, "alicloud-ccm cluster=c1 uid=u1 node=n1");
+        assert_eq!(parse("c1", &text), Some(RouteMark { uid: Some("u1"), node: MarkedNode::Whole("n1") }));
+        let text = description(&cluster("c1", ""), "n1");
+        assert_eq!(text, "alicloud-ccm cluster=c1 node=n1");
+        assert_eq!(parse("c1", &text), Some(RouteMark { uid: None, node: MarkedNode::Whole("n1") }));
+        for text in [
+            "alicloud-ccm cluster=c1 uid=u1",
+            "alicloud-ccm cluster=c1 uid=u1 n1",
+            "alicloud-ccm cluster=c1 uid= node=",
+        ] {
+            assert_eq!(parse("c1", text), None, "{text}");
+        }
+    }
+
     #[test]
     fn a_mark_that_was_cut_without_a_hash_may_be_any_node_that_begins_so() {
         let (one, other) = (format!("{}1", "n".repeat(250)), format!("{}2", "n".repeat(250)));
-        let cut: String = format!("{}{one}", prefix("c1")).chars().take(DESCRIPTION).collect();
+        let cut: String = format!("{}{NODE}{one}", prefix("c1")).chars().take(DESCRIPTION).collect();
         let marked = node("c1", &cut).unwrap();
         assert!(marked.may_be(&one) && marked.may_be(&other) && !marked.is(&one) && !marked.may_be("n"));
-        let hashed = description("c1", &one);
+        let hashed = description(&cluster("c1", "u1"), &one);
         let marked = node("c1", &hashed).unwrap();
         assert!(marked.is(&one) && !marked.may_be(&other), "{hashed}");
     }
 
     proptest! {
         #[test]
-        fn marks_name_one_cluster_only(mine in "[a-z0-9._-]{1,64}", other in "[a-z0-9._-]{1,64}", host in "[a-z0-9.-]{1,253}") {
-            let text = description(&mine, &host);
+        fn marks_name_one_cluster_only(
+            mine in "[a-z0-9._-]{1,64}", uid in "([a-f0-9-]{36})?", other in "[a-z0-9._-]{1,64}", host in "[a-z0-9.-]{1,253}"
+        ) {
+            let (text, longer) = (description(&cluster(&mine, &uid), &host), format!("{host}0"));
             prop_assert!(text.len() <= DESCRIPTION);
-            prop_assert!(node(&mine, &text).is_some_and(|found| found.is(&host)));
-            let longer = format!("{host}0");
+            prop_assert!(parse(&mine, &text).is_some_and(|found| found.node.is(&host) && found.uid.unwrap_or_default() == uid));
             prop_assert!(!node(&mine, &text).is_some_and(|found| found.may_be(&longer)));
-            prop_assert!(!node(&mine, &description(&mine, &longer)).is_some_and(|found| found.may_be(&host)));
+            let text_of_longer = description(&cluster(&mine, &uid), &longer);
+            prop_assert!(!node(&mine, &text_of_longer).is_some_and(|found| found.may_be(&host)));
             prop_assume!(mine != other);
             prop_assert_eq!(node(&other, &text), None);
         }

@@ -37,6 +37,8 @@ pub enum MissingProof {
     NoNodes,
     /// The instance exists.
     InstanceExists,
+    /// The mark has the cluster's id without its uid, and the instance does not prove to be gone.
+    OfWhichCluster,
     /// It is not known whether the instance exists.
     InstanceUnknown(String),
     /// The cloud was not asked about the instance yet.
@@ -51,36 +53,43 @@ impl fmt::Display for MissingProof {
             ),
             Self::InstanceExists => f.write_str(
                 "the API server does not show the node, as after a restore from an old backup, but its instance exists; the \
-                 entry is removed when the instance is released, or by alicloud-ccm gc --delete",
+                 entry is removed when the instance is released; alicloud-ccm gc says whether it can be deleted before",
+            ),
+            Self::OfWhichCluster => f.write_str(
+                "their marks have the cloud.cluster_id of this cluster without its uid, so that they may belong to another \
+                 one; an entry is removed when the cloud proves that its instance is released, and alicloud-ccm gc lists it",
             ),
             Self::NotAsked => Self::InstanceUnknown("it was not asked about yet".to_owned()).fmt(f),
             Self::InstanceUnknown(why) => write!(
                 f,
                 "the API server does not show the node, and whether its instance exists is not known ({why}); the entry is \
-                 removed when the cloud proves that the instance is released, or by alicloud-ccm gc --delete"
+                 removed when the cloud proves that the instance is released; alicloud-ccm gc says whether it can be deleted before"
             ),
         }
     }
 }
 
 impl OwnerEvidence {
-    /// What speaks against removing an orphan that was created for this node, and leads to this instance.
+    /// What speaks against removing an orphan that leads to this instance and was created for this node; `None` if another
+    /// cluster may have a node of that name.
     pub(super) fn missing_proof(
         &self,
         nodes: &[RouteNode],
-        node: &MarkedNode<'_>,
+        node: Option<&MarkedNode<'_>>,
         instance: &str,
     ) -> Option<MissingProof> {
         if nodes.is_empty() {
             return Some(MissingProof::NoNodes);
         }
         // A mark that may be several nodes' proves nothing about one of them.
-        let shown = |known: &RouteNode| node.is(&known.name) || known.instance.as_deref() == Some(instance);
-        if nodes.iter().any(shown) || self.deleted.iter().any(|name| node.is(name)) {
+        let is_named = |name: &str| node.is_some_and(|node| node.is(name));
+        let shown = |known: &RouteNode| is_named(&known.name) || known.instance.as_deref() == Some(instance);
+        if nodes.iter().any(shown) || self.deleted.iter().any(|name| is_named(name)) {
             return None;
         }
         match self.instances.get(instance) {
             Some(InstancePresence::Gone) => None,
+            Some(_) if node.is_none() => Some(MissingProof::OfWhichCluster),
             Some(InstancePresence::Exists) => Some(MissingProof::InstanceExists),
             Some(InstancePresence::Unknown(why)) => Some(MissingProof::InstanceUnknown(why.clone())),
             None => Some(MissingProof::NotAsked),

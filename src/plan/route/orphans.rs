@@ -1,4 +1,4 @@
-//! Route entries of ours whose node is gone and that no other node needs.
+//! Route entries of ours whose node is not there and that no other node needs, and those of another cluster with the same id.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,13 +8,16 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::entry::RouteEntry;
-use super::mark::{self, MarkedNode};
+use super::mark::{self, MarkedNode, RouteCluster, RouteMark};
 use crate::plan::inputs::NodeView;
+use crate::plan::provenance::{Provenance, Unclaimed};
 use crate::plan::provider_id::ProviderId;
 
-/// A route entry whose node is gone.
+/// A route entry whose node is not there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct OrphanedRoute {
+    /// `rte-...`
+    pub id: String,
     /// `vtb-...`
     pub table: String,
     /// The pod CIDR.
@@ -27,31 +30,35 @@ pub struct OrphanedRoute {
 
 impl fmt::Display for OrphanedRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, destination, instance, node } = self;
-        write!(f, "route {destination} to {instance} in {table}: no node {node}, and no other node needs it")
+        let Self { id, table, destination, instance, node } = self;
+        write!(f, "route {destination} to {instance} in {table} ({id}): no node {node}, and no other node needs it")
     }
 }
 
-/// Entries with the mark of this cluster that no node needs and whose node is gone.
+/// Entries marked with the id of this cluster whose node is not there and that no other node needs; and those of another cluster
+/// with the same id.
 #[must_use]
-pub fn orphaned_routes(
+pub fn unclaimed_routes(
     tables: &BTreeMap<String, Vec<RouteEntry>>,
     nodes: &[Arc<NodeView>],
-    cluster_id: &str,
-) -> Vec<OrphanedRoute> {
+    cluster: &RouteCluster,
+) -> Vec<Unclaimed<OrphanedRoute>> {
     let entries = tables.iter().flat_map(|(table, entries)| entries.iter().map(move |entry| (table, entry)));
     entries
         .filter_map(|(table, entry)| {
-            let node = mark::node(cluster_id, &entry.description)?;
-            let [(kind, instance)] = entry.next_hops.as_slice() else { return None };
-            let destination = entry.destination.trunc();
-            let orphaned = kind.eq_ignore_ascii_case("instance") && !needed(nodes, destination, instance, &node);
-            orphaned.then(|| OrphanedRoute {
+            let RouteMark { uid, node } = mark::parse(&cluster.id, &entry.description)?;
+            let (destination, instance) = (entry.destination.trunc(), entry.instance()?);
+            let provenance = Provenance::of_uid(&cluster.uid, uid);
+            let is_other = matches!(provenance, Provenance::OtherCluster(_));
+            let route = || OrphanedRoute {
+                id: entry.id.clone(),
                 table: table.clone(),
                 destination,
-                instance: instance.clone(),
+                instance: instance.to_owned(),
                 node: node.name().to_owned(),
-            })
+            };
+            let is_unclaimed = is_other || !needed(nodes, destination, instance, &node);
+            is_unclaimed.then(|| Unclaimed { what: route(), provenance })
         })
         .collect()
 }
@@ -73,7 +80,7 @@ mod tests {
             destination: destination.parse().unwrap(),
             next_hops: vec![("Instance".to_owned(), instance.to_owned())],
             description,
-            id: String::new(),
+            id: format!("rte-{instance}"),
             status: "Available".to_owned(),
             name: String::new(),
         }
@@ -89,16 +96,18 @@ mod tests {
     }
 
     #[test]
-    fn only_marked_entries_that_no_node_needs_are_orphans() {
+    fn only_entries_marked_with_the_uid_of_the_cluster_that_no_node_needs_are_orphans() {
         let nodes = [
             node("node-1", "cn-a.i-1", "10.0.1.0/24"),
             node("n2", "cn-a.i-2", "10.0.2.0/24"),
             node("n3", "", "10.0.3.0/24"),
         ];
-        let ours = |node| mark::description("c1", node);
+        let cluster = |id: &str, uid: &str| RouteCluster { id: id.to_owned(), uid: uid.to_owned() };
+        let made = |id, uid, node| mark::description(&cluster(id, uid), node);
+        let ours = |node| made("c1", "u1", node);
         let entries = vec![
             entry("10.0.9.0/24", "i-9", ours("gone")),
-            entry("10.0.8.0/24", "i-8", mark::description("other", "gone")),
+            entry("10.0.8.0/24", "i-8", made("other", "u1", "gone")),
             entry("10.0.7.0/24", "i-7", String::new()),
             entry("10.0.1.0/24", "i-6", ours("node-")),
             entry("10.0.5.0/24", "i-5", ours("node-1")),
@@ -106,13 +115,25 @@ mod tests {
             entry("10.0.4.0/24", "i-4", ours("node")),
             entry("10.0.6.0/24", "i-2", ours("gone")),
             entry("10.0.3.0/24", "i-5", ours("gone")),
+            entry("10.0.10.0/24", "i-10", made("c1", "", "gone")),
+            entry("10.0.11.0/24", "i-1", made("c1", "", "gone")),
+            entry("10.0.12.0/24", "i-12", made("c1", "u2", "node-1")),
         ];
-        let found = orphaned_routes(&[("vtb-1".to_owned(), entries)].into(), &nodes, "c1");
-        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
-        let orphans = [
-            "route 10.0.9.0/24 to i-9 in vtb-1: no node gone, and no other node needs it",
-            "route 10.0.4.0/24 to i-4 in vtb-1: no node node, and no other node needs it",
+        let tables = [("vtb-1".to_owned(), entries)].into();
+        let found = unclaimed_routes(&tables, &nodes, &cluster("c1", "u1"));
+        let found: Vec<_> = found.iter().map(|one| (one.what.to_string(), &one.provenance)).collect();
+        let text = |destination: &str, instance: &str, node: &str| {
+            format!(
+                "route {destination} to {instance} in vtb-1 (rte-{instance}): no node {node}, and no other node needs it"
+            )
+        };
+        let (by_id, other) = (Provenance::of_uid("u1", None), Provenance::of_uid("u1", Some("u2")));
+        let expected = [
+            (text("10.0.9.0/24", "i-9", "gone"), &Provenance::ThisCluster),
+            (text("10.0.4.0/24", "i-4", "node"), &Provenance::ThisCluster),
+            (text("10.0.10.0/24", "i-10", "gone"), &by_id),
+            (text("10.0.12.0/24", "i-12", "node-1"), &other),
         ];
-        assert_eq!(found, orphans);
+        assert_eq!(found, expected);
     }
 }

@@ -45,14 +45,14 @@ pub enum DeleteReason {
     Orphaned,
     /// The node has another instance now.
     Replaced,
-    /// It was not created by this program, has the pod CIDR of a node, and leads to another node of this cluster.
+    /// It is not provably ours, has the pod CIDR of a node, and leads to another node of this cluster.
     LeadsToOtherNode,
-    /// It was not created by this program, has the pod CIDR of a node, and leads to an instance that no longer exists.
+    /// It is not provably ours, has the pod CIDR of a node, and leads to an instance that no longer exists.
     InstanceGone,
 }
 
 impl DeleteReason {
-    /// Whether an entry that this program did not create is removed.
+    /// Whether an entry is removed that is not provably ours.
     #[must_use]
     pub const fn is_takeover(self) -> bool {
         matches!(self, Self::LeadsToOtherNode | Self::InstanceGone)
@@ -220,6 +220,8 @@ pub struct RoutePlan {
     pub withheld: Vec<WithheldOrphan>,
     /// Instances that the cloud must be asked about before those can be judged.
     pub unasked: BTreeSet<String>,
+    /// Entries of another cluster with the same id, and what proves it.
+    pub other_clusters: Vec<(String, String)>,
 }
 
 impl RoutePlan {

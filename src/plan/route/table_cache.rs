@@ -59,7 +59,8 @@ impl RouteTableCache {
     /// What is pending is what was just created, which is read soon.
     #[must_use]
     pub fn suffices(&self, plan: &RoutePlan) -> bool {
-        let RoutePlan { steps, problems, pending, unconfirmed, over_limit, withheld, unasked } = plan;
+        let RoutePlan { steps, problems, pending, unconfirmed, over_limit, withheld, unasked, other_clusters: _ } =
+            plan;
         let new: BTreeSet<&str> = self.unlisted.iter().map(|new| new.node.as_str()).collect();
         steps.iter().all(RouteStep::creates)
             && pending.iter().all(|node| new.contains(node.as_str()))

@@ -11,7 +11,11 @@ fn rules(now: Duration) -> RouteRules {
     let gone = |name: &&str| (format!("i-{name}"), InstancePresence::Gone);
     let evidence = OwnerEvidence { instances: instances.iter().map(gone).collect(), ..OwnerEvidence::default() };
     let cluster_cidrs = vec!["10.0.0.0/8".parse().unwrap()];
-    RouteRules { cluster_id: "c1".into(), cluster_cidrs, removals: 100, now, evidence }
+    RouteRules { cluster: cluster(), cluster_cidrs, removals: 100, now, evidence }
+}
+
+fn cluster() -> RouteCluster {
+    RouteCluster { id: "c1".into(), uid: "u1".into() }
 }
 
 fn cidr(number: usize) -> IpNet {
@@ -37,7 +41,7 @@ fn entry(destination: IpNet, instance: &str, maker: Option<&str>) -> RouteEntry 
         next_hops: vec![("Instance".into(), instance.into())],
         status: "Available".into(),
         name: String::new(),
-        description: maker.map(|node| mark::description("c1", node)).unwrap_or_default(),
+        description: maker.map(|node| mark::description(&cluster(), node)).unwrap_or_default(),
     }
 }
 
@@ -177,7 +181,7 @@ fn an_unmarked_entry_for_a_nodes_pod_cidr_is_replaced_if_it_leads_to_another_nod
     assert_eq!(with(elsewhere.clone(), Some(InstancePresence::Unknown("denied".into())), &stated), (None, 0));
     assert_eq!(with(elsewhere.clone(), None, &stated), (None, 1), "the cloud is asked");
     assert_eq!(with(elsewhere.clone(), gone(), &[]), (None, 0), "no cluster CIDRs are stated");
-    let description = mark::description("c2", "a");
+    let description = mark::description(&RouteCluster { id: "c2".into(), ..cluster() }, "a");
     assert_eq!(with(RouteEntry { description, ..elsewhere }, gone(), &stated), (None, 0), "another cluster's");
 }
 
@@ -216,7 +220,7 @@ fn orphans_are_removed_only_with_a_proof_and_a_second_observation() {
     assert_eq!(deleted(&[entry(cidr(2), "i-2", Some("gone"))]), 1);
     assert_eq!(deleted(&[entry(cidr(2), "i-2", None)]), 0, "no mark");
     let mut other = entry(cidr(2), "i-2", None);
-    other.description = mark::description("c2", "gone");
+    other.description = mark::description(&RouteCluster { id: "c2".into(), ..cluster() }, "gone");
     assert_eq!(deleted(&[other]), 0, "another cluster's");
     assert_eq!(deleted(&[entry("172.16.0.0/24".parse().unwrap(), "i-2", Some("gone"))]), 0, "outside the cluster");
     let mut ecmp = entry(cidr(2), "i-2", Some("gone"));
@@ -305,6 +309,54 @@ fn a_mark_that_was_cut_needs_the_proof_that_the_instance_is_gone() {
     let kept = plan_with(InstancePresence::Exists, &name("1"));
     assert!(!kept.steps.iter().any(RouteStep::deletes) && kept.withheld.len() == 1, "{kept:?}");
     assert!(plan_with(InstancePresence::Gone, &name("1")).steps.iter().any(RouteStep::deletes));
+}
+
+#[test]
+fn entries_of_a_cluster_with_the_same_id_are_left_alone_and_told() {
+    let uid = |uid: &str| RouteCluster { uid: uid.into(), ..cluster() };
+    let of = |number, maker: RouteCluster, node: &str| RouteEntry {
+        description: mark::description(&maker, node),
+        ..entry(cidr(number), "i-9", None)
+    };
+    let with = |presence: InstancePresence, entry: RouteEntry| {
+        let (deleted, instances) = (["gone".to_owned()].into(), [("i-9".to_owned(), presence)].into());
+        let evidence = OwnerEvidence { deleted, instances };
+        later(&[node("a", "i-1", 1)], &[entry], &RouteRules { evidence, ..rules(MINUTE) })
+    };
+    let deletes = |plan: &RoutePlan| plan.steps.iter().any(RouteStep::deletes);
+    let conflicts =
+        |plan: &RoutePlan| plan.problems.iter().any(|(_, problem)| matches!(problem, RouteProblem::Conflict { .. }));
+
+    for (number, name) in [(1, "a"), (2, "gone")] {
+        let other = with(InstancePresence::Gone, of(number, uid("u2"), name));
+        assert!(!deletes(&other) && other.withheld.is_empty() && other.other_clusters.len() == 1, "{other:?}");
+        assert_eq!(conflicts(&other), number == 1, "{other:?}");
+    }
+    // The id alone is as good as no mark, as long as the instance lives.
+    let in_the_way = |presence| with(presence, of(1, uid(""), "a"));
+    let kept = in_the_way(InstancePresence::Exists);
+    assert!(!deletes(&kept) && conflicts(&kept), "{kept:?}");
+    assert!(deletes(&in_the_way(InstancePresence::Gone)));
+    let orphan = |presence| with(presence, of(2, uid(""), "gone"));
+    let kept = orphan(InstancePresence::Exists);
+    assert!(!deletes(&kept) && kept.withheld[0].why == MissingProof::OfWhichCluster, "{kept:?}");
+    assert!(deletes(&orphan(InstancePresence::Gone)));
+}
+
+#[test]
+fn without_a_uid_the_id_counts() {
+    let unknown = RouteCluster { uid: String::new(), ..cluster() };
+    let (nodes, rules) = ([node("a", "i-1", 1)], RouteRules { cluster: unknown.clone(), ..rules(MINUTE) });
+    let made = |maker: &RouteCluster| RouteEntry {
+        description: mark::description(maker, "a"),
+        ..entry(cidr(1), "i-live", None)
+    };
+    let is_replaced = |maker: &RouteCluster| {
+        let plan = plan(&nodes, &[table(vec![made(maker)])], &mut RouteMemory::default(), &rules);
+        plan.steps.iter().any(RouteStep::deletes)
+    };
+    assert!(is_replaced(&unknown));
+    assert!(!is_replaced(&cluster()), "it may be another cluster's");
 }
 
 #[test]

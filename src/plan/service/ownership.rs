@@ -1,8 +1,12 @@
 //! Names, tags and marks that prove what is ours.
 //!
-//! A load balancer of ours carries the tag [`MARK_TAG`] with its default name. Server groups, listeners and backends of ours
-//! carry a mark in their name or description: `k8s/<part>/<service>/<namespace>/<cluster id>`, the same as the official
-//! controller's, so that a cluster can move over and back.
+//! A load balancer of ours carries the tag [`MARK_TAG`] with its default name. If this program made it, it also carries
+//! [`CLUSTER_UID_TAG`], which tells clusters with the same id apart; the official controller does not look at that tag.
+//!
+//! Server groups, listeners and backends of ours carry a mark in their name or description:
+//! `k8s/<part>/<service>/<namespace>/<cluster id>`, the same as the official controller's, so that a cluster can move over and
+//! back. Nothing in it tells clusters with the same id apart, so it only counts on a load balancer that is ours, or that a user
+//! has named.
 //!
 //! The API limits the names of server groups and the descriptions of backends to 80 characters, and marks can be longer.
 //! A mark that fits is written as it is. One that does not is written as `k8s/<part>/<40 hexadecimal digits>`, a digest of
@@ -17,11 +21,15 @@ use sha1::{Digest, Sha1};
 
 use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;
+use crate::plan::provenance::Provenance;
 
 /// Tag of load balancers that we made; its value is the default name.
 pub const MARK_TAG: &str = "kubernetes.do.not.delete";
 /// Usual key of the tag that names the cluster; the configuration can choose another.
 pub const CLUSTER_TAG: &str = "ack.aliyun.com";
+/// Tag of what this program makes; its value is the uid of the cluster's namespace `kube-system`. What the official controller
+/// made is not tagged later: a claim of its Service is enough, and a move to this program begins with an empty plan.
+pub const CLUSTER_UID_TAG: &str = "alicloud-ccm.cluster-uid";
 /// Tag of load balancers that a user made and a Service uses; its value is `true`.
 pub const REUSE_TAG: &str = "kubernetes.reused.by.user";
 /// Tag of load balancers that lost their delete protection to be deleted while their Service could still want them back;
@@ -61,10 +69,12 @@ pub fn is_mark(text: &str) -> bool {
 /// The Service that owns things in the cloud.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Unique among the clusters of the account.
+    /// Meant to be unique among the clusters of the account.
     pub cluster_id: String,
     /// Key of the tag that names the cluster; usually [`CLUSTER_TAG`].
     pub cluster_tag: String,
+    /// Uid of the cluster's namespace `kube-system`; empty if it is not known.
+    pub cluster_uid: String,
     /// Of the Service.
     pub namespace: String,
     /// Name of the Service.
@@ -79,6 +89,7 @@ impl Owner {
         Self {
             cluster_id: settings.cluster_id.clone(),
             cluster_tag: settings.cluster_tag.clone(),
+            cluster_uid: settings.cluster_uid.clone(),
             namespace: service.key.namespace.clone(),
             service: service.key.name.clone(),
             uid: service.uid.clone(),
@@ -88,6 +99,32 @@ impl Owner {
     /// See [`default_name`].
     pub fn default_name(&self) -> String {
         default_name(&self.uid)
+    }
+
+    /// The tags of what is made for the cluster: its id, and its uid if that is known.
+    pub fn cluster_tags(&self) -> BTreeMap<String, String> {
+        let uid = Some((CLUSTER_UID_TAG, &self.cluster_uid)).filter(|(_, uid)| !uid.is_empty());
+        let tags = uid.into_iter().chain([(self.cluster_tag.as_str(), &self.cluster_id)]);
+        tags.map(|(key, value)| (key.to_owned(), value.clone())).collect()
+    }
+
+    /// The tags of what is made for the Service: those of the cluster, and the mark.
+    pub fn tags(&self) -> BTreeMap<String, String> {
+        let mut tags = self.cluster_tags();
+        tags.insert(MARK_TAG.to_owned(), self.default_name());
+        tags
+    }
+
+    /// Whether tags say that something belongs to another cluster.
+    pub fn is_of_other_cluster(&self, tags: &BTreeMap<String, String>) -> bool {
+        let uid = tags.get(CLUSTER_UID_TAG).map(String::as_str);
+        tags.get(&self.cluster_tag).is_some_and(|cluster| *cluster != self.cluster_id)
+            || matches!(Provenance::of_uid(&self.cluster_uid, uid), Provenance::OtherCluster(_))
+    }
+
+    /// Whether tags say that a load balancer was made for another Service, of this cluster or of another one.
+    pub fn is_of_other_service(&self, tags: &BTreeMap<String, String>) -> bool {
+        tags.get(MARK_TAG).is_some_and(|mark| *mark != self.default_name()) || self.is_of_other_cluster(tags)
     }
 
     /// The description of the listener on this port.
@@ -108,7 +145,8 @@ impl Owner {
 
     /// Whether an access control list is ours: it carries our name and the tag of our cluster.
     pub fn owns_access_list(&self, name: &str, tags: &BTreeMap<String, String>) -> bool {
-        name == self.access_list_name() && tags.get(&self.cluster_tag) == Some(&self.cluster_id)
+        let is_tagged = tags.get(&self.cluster_tag) == Some(&self.cluster_id);
+        name == self.access_list_name() && is_tagged && !self.is_of_other_cluster(tags)
     }
 
     /// Whether a listener with this description is ours. The port in the mark need not be the listener's.
@@ -141,7 +179,7 @@ impl Owner {
             Some(value) => *value == default,
             None => name == default,
         };
-        marked && tags.get(&self.cluster_tag).is_none_or(|cluster| *cluster == self.cluster_id)
+        marked && !self.is_of_other_cluster(tags)
     }
 
     /// The part of a mark of ours that tells one from another.
@@ -180,6 +218,7 @@ mod tests {
         Owner {
             cluster_id: "cid".to_owned(),
             cluster_tag: CLUSTER_TAG.to_owned(),
+            cluster_uid: "u1".to_owned(),
             namespace: "ns".to_owned(),
             service: service.to_owned(),
             uid: "5e4dbfc9-c2ae-4642-b033-5607860aef6a".to_owned(),
@@ -245,5 +284,35 @@ mod tests {
         assert!(!owns("renamed", &[]));
         assert!(!owns(&name, &[(MARK_TAG, "a-other")]));
         assert!(!owns(&name, &[(MARK_TAG, &name), (CLUSTER_TAG, "other")]));
+        assert!(owns(&name, &[(MARK_TAG, &name), (CLUSTER_TAG, "cid"), (CLUSTER_UID_TAG, "u1")]));
+        assert!(!owns(&name, &[(MARK_TAG, &name), (CLUSTER_TAG, "cid"), (CLUSTER_UID_TAG, "u2")]));
+        assert!(!owns(&name, &[(CLUSTER_UID_TAG, "u2")]), "its name alone does not outweigh the uid");
+    }
+
+    #[test]
+    fn tags_tell_clusters_with_one_id_apart() {
+        let owner = owner("svc");
+        let of_other = |tags: &[(&str, &str)]| {
+            let tags = tags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            (owner.is_of_other_cluster(&tags), owner.is_of_other_service(&tags))
+        };
+        assert_eq!(of_other(&[]), (false, false));
+        let made: Vec<_> = owner.tags().into_iter().collect();
+        let made: Vec<_> = made.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!((made.len(), of_other(&made)), (3, (false, false)));
+        assert_eq!(of_other(&[(CLUSTER_TAG, "cid"), (CLUSTER_UID_TAG, "u2")]), (true, true));
+        assert_eq!(of_other(&[(MARK_TAG, "a-other")]), (false, true));
+        let unknown = Owner { cluster_uid: String::new(), ..owner.clone() };
+        assert_eq!(unknown.tags().len(), 2);
+        assert!(unknown.owns_load_balancer(&owner.default_name(), &owner.tags()), "as without uids");
+    }
+
+    #[test]
+    fn an_access_control_list_of_a_cluster_with_the_same_id_is_not_ours() {
+        let (owner, other) = (owner("svc"), Owner { cluster_uid: "u2".to_owned(), ..owner("svc") });
+        let official = [(CLUSTER_TAG.to_owned(), "cid".to_owned())].into();
+        let name = owner.access_list_name();
+        assert!(owner.owns_access_list(&name, &owner.cluster_tags()) && owner.owns_access_list(&name, &official));
+        assert!(!owner.owns_access_list(&name, &other.cluster_tags()));
     }
 }

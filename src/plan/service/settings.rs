@@ -8,10 +8,12 @@ use serde::Serialize;
 /// What the configuration and the place in the cloud contribute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceSettings {
-    /// Part of every mark; unique among the clusters of the account.
+    /// Part of every mark; meant to be unique among the clusters of the account.
     pub cluster_id: String,
     /// Key of the tag that names the cluster; usually [`CLUSTER_TAG`](super::ownership::CLUSTER_TAG).
     pub cluster_tag: String,
+    /// Uid of the cluster's namespace `kube-system`; empty if it is not known.
+    pub cluster_uid: String,
     /// VPC of the cluster.
     pub vpc_id: String,
     /// vSwitches for intranet load balancers, in order of preference.

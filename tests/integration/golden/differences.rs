@@ -46,6 +46,9 @@ intended.
 - The status says for each port of an address whether it is served, where the API server knows `ports`.
 - A load balancer of another cluster, and a listener, a server group or a backend that is not provably of the Service, is never
   changed. A port that a foreign listener holds on a user's load balancer is a problem of the Service.
+- A load balancer that this program makes also gets the tag `alicloud-ccm.cluster-uid`, which tells clusters with the same cluster
+  id apart; see [safety.md](safety.md#two-clusters-with-one-id). The official controller does not look at it, and removes it where
+  it keeps the tags of `additional-resource-tags`.
 - Values that the API would reject are not sent.
 - Deleting a Service depends only on what must be removed: it works on IPv6 load balancers of users, with
   `service.disable_public`, and with invalid annotations.
@@ -63,7 +66,7 @@ intended.
   `node.removal_window`. An empty answer, a missing permission and the account of another cluster remove nothing.
 - Labels and taints of other programs stay as they are. A taint or address is written only to the version of the node that
   was planned.
-- Route entries carry a mark: the cluster id and the node in their description. An entry with the mark whose node is gone is
+- Route entries carry a mark: cluster id, cluster uid and node in their description. An entry with the mark whose node is gone is
   removed, also after a restart, once the API server has reported the deletion of the node or the cloud proves that the
   instance is gone. The official controller forgets such entries when it restarts.
 - An entry without a mark that has the pod CIDR of a node, inside `route.cluster_cidrs`, is replaced if it leads to another

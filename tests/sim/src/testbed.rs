@@ -65,6 +65,14 @@ impl Testbed {
         Self::around(Cloud::new(self.cloud.look(Account::clone)), self.cluster.fork()).await
     }
 
+    /// Another, empty cluster that lives in the same account.
+    ///
+    /// # Errors
+    /// There is no free port on loopback.
+    pub async fn beside(&self) -> io::Result<Self> {
+        Self::around(self.cloud.clone(), Cluster::new(self.cluster.version())).await
+    }
+
     async fn around(cloud: Cloud, cluster: Cluster) -> io::Result<Self> {
         let server = cloud.serve_on_loopback().await?;
         cluster.listen().await?;

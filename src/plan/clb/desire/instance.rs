@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::desired::{DesiredInstance, FixedAttribute};
 use crate::plan::clb::operation::{CreateInstance, MOST_TAGS};
-use crate::plan::service::ownership::{MARK_TAG, Owner};
+use crate::plan::service::ownership::{CLUSTER_UID_TAG, Owner};
 use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
 use crate::plan::service::settings::{LoadBalancerDefaults, ServiceSettings};
 
@@ -74,8 +74,11 @@ fn create(annotations: &Annotations, owner: &Owner, settings: &ServiceSettings, 
     let in_vswitch = intranet && !annotations.is(Name::NetworkType, "classic");
     let mut tags = defaults.tags.clone();
     tags.extend(annotations.pairs(Name::AdditionalResourceTags).cloned().unwrap_or_default());
-    tags.insert(MARK_TAG.to_owned(), owner.default_name());
-    tags.insert(owner.cluster_tag.clone(), owner.cluster_id.clone());
+    tags.extend(owner.tags());
+    if tags.len() > MOST_TAGS {
+        // As many tags of users are allowed as with the official controller.
+        tags.remove(CLUSTER_UID_TAG);
+    }
     CreateInstance {
         name: or(Name::LbName, &owner.default_name()),
         ip_version: text(Name::IpVersion),

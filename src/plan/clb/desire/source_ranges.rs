@@ -1,6 +1,6 @@
 //! `spec.loadBalancerSourceRanges`, as an access control list of ours.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 
@@ -50,8 +50,8 @@ pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &An
                         .push(annotations.complaint(name, format!("no effect: {FIELD} says who may connect")));
                 }
             }
-            let tags = BTreeMap::from([(desired.owner.cluster_tag.clone(), desired.owner.cluster_id.clone())]);
-            let create = CreateAccessList { name: desired.owner.access_list_name(), ip_version, tags };
+            let (name, tags) = (desired.owner.access_list_name(), desired.owner.cluster_tags());
+            let create = CreateAccessList { name, ip_version, tags };
             desired.access = Some(DesiredAccess { create, entries });
         }
         Err(problems) => {

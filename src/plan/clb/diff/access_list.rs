@@ -1,6 +1,6 @@
 //! `spec.loadBalancerSourceRanges`, kept by an access control list of ours.
 //!
-//! The list is named like our server groups and tagged with the cluster; both together prove that it is ours. It is made
+//! The list is named like our server groups and tagged with the cluster's id and uid; together they prove that it is ours. It is made
 //! and filled before a listener refers to it, because an empty white list refuses every client, and deleted after the
 //! last listener has stopped using it.
 
@@ -101,8 +101,11 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
                 FIELD,
                 name,
                 format!(
-                    "an access control list of this name whose tag {} is {}: {} is foreign; rename it",
-                    desired.owner.cluster_tag, desired.owner.cluster_id, list.id
+                    "a list of this name whose tags are {:?}: those of {} are {:?}, so it is foreign; rename the list or \
+                     the Service",
+                    desired.owner.cluster_tags(),
+                    list.id,
+                    list.tags
                 ),
             );
             return false;

@@ -8,7 +8,7 @@ use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::clb::operation::{MOST_TAGS, Operation, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::management::MARKS;
-use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, REUSE_TAG, UNPROTECTED_TAG};
+use crate::plan::service::ownership::{CLUSTER_TAG, CLUSTER_UID_TAG, MARK_TAG, REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
@@ -200,14 +200,16 @@ fn differs(wanted: Option<&String>, found: &str) -> Option<String> {
 fn marks(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     let owner = &desired.owner;
     let wanted = match desired.reuse {
-        Some(_) => vec![(REUSE_TAG.to_owned(), "true".to_owned())],
-        None => {
-            vec![(MARK_TAG.to_owned(), owner.default_name()), (owner.cluster_tag.clone(), owner.cluster_id.clone())]
-        }
+        Some(_) => [(REUSE_TAG.to_owned(), "true".to_owned())].into(),
+        None => owner.tags(),
     };
-    let missing: BTreeMap<_, _> = wanted.into_iter().filter(|(key, _)| !instance.tags.contains_key(key)).collect();
-    if missing.is_empty() {
+    let mut missing: BTreeMap<_, _> = wanted.into_iter().filter(|(key, _)| !instance.tags.contains_key(key)).collect();
+    // What the official controller made is not tagged just to carry the uid.
+    if missing.keys().all(|key| key == CLUSTER_UID_TAG) {
         return;
+    }
+    if instance.tags.len() + missing.len() + desired.instance.tags.len() > MOST_TAGS {
+        missing.remove(CLUSTER_UID_TAG);
     }
     if instance.tags.len() + missing.len() > MOST_TAGS {
         let keys: Vec<_> = missing.keys().map(String::as_str).collect();
@@ -340,7 +342,7 @@ fn tags(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     let cluster_tag = desired.owner.cluster_tag.as_str();
     let untouched = |key: &str| {
         let lower = key.to_ascii_lowercase();
-        [MARK_TAG, CLUSTER_TAG, REUSE_TAG, UNPROTECTED_TAG, cluster_tag].contains(&key)
+        [MARK_TAG, CLUSTER_TAG, CLUSTER_UID_TAG, REUSE_TAG, UNPROTECTED_TAG, cluster_tag].contains(&key)
             || lower.starts_with("acs:")
             || lower.starts_with("aliyun")
     };

@@ -181,9 +181,9 @@ fn deletion_of_ours() {
     "#]]
     .assert_eq(&teardown(&owner, &leaving(None, false), &cloud.observed).to_string());
     expect![[r#"
-    set delete protection off  # the Service no longer needs it
-    set modification protection NonProtection  # the load balancer is kept for the user
-    ! untag kubernetes.do.not.delete, ack.aliyun.com  # the load balancer is kept for the user
+        set delete protection off  # the Service no longer needs it
+        set modification protection NonProtection  # the load balancer is kept for the user
+        ! untag ack.aliyun.com, kubernetes.do.not.delete  # the load balancer is kept for the user
     "#]]
     .assert_eq(&teardown(&owner, &leaving(None, true), &cloud.observed).to_string());
 }
