@@ -26,7 +26,7 @@ use alicloud_ccm::plan::inputs::{
 };
 use alicloud_ccm::plan::service::model::Inputs;
 use alicloud_ccm::plan::service::ownership::CLUSTER_TAG;
-use alicloud_ccm::plan::service::settings::ServiceSettings;
+use alicloud_ccm::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceSettings};
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
@@ -70,6 +70,7 @@ fn settings(config: &Config) -> ServiceSettings {
         place_near_nodes: false,
         resource_group_id: None,
         service: config.service.clone(),
+        nlb: NetworkLoadBalancerDefaults::default(),
     }
 }
 

@@ -47,7 +47,7 @@ use crate::plan::location::CloudLocation;
 use crate::plan::provenance::Unclaimed;
 use crate::plan::service::handling::Handling;
 use crate::plan::service::orphans::OrphanedInstance;
-use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
+use crate::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceSettings, VSwitchChoice};
 use crate::telemetry::alarms::Alarms;
 
 /// How long node changes are gathered before the Services that use nodes are looked at.
@@ -167,6 +167,7 @@ fn settings_of<P: Product>(config: &Config, cluster: &Cluster, place: &CloudLoca
         vswitches,
         resource_group_id: config.cloud.resource_group_id.clone(),
         service: P::options(config),
+        nlb: NetworkLoadBalancerDefaults::default(),
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod annotations;
 pub mod backends;
 pub mod gates;
+pub mod groups;
 pub mod handling;
 pub mod management;
 pub mod model;

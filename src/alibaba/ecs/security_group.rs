@@ -122,7 +122,7 @@ fn parameters(rule: &SecurityRule) -> [(&'static str, String); 6] {
         ("IpProtocol", "ALL".into()),
         ("PortRange", EVERY_PORT.into()),
         (source, rule.source.to_string()),
-        ("Policy", if rule.accepts { "accept" } else { "drop" }.into()),
+        ("Policy", if rule.drops { "drop" } else { "accept" }.into()),
         ("Priority", rule.priority().to_string()),
         ("NicType", "intranet".into()),
     ]
@@ -143,8 +143,8 @@ fn rule(body: Fields<'_>) -> Result<Option<(String, ObservedRule)>, Mismatch> {
     let source = if v4.is_empty() { v6 } else { v4 };
     let is_egress = body.text("Direction")?.eq_ignore_ascii_case("egress");
     let Some(source) = block(&source).filter(|_| !is_egress) else { return Ok(None) };
-    let accepts = !body.text("Policy")?.eq_ignore_ascii_case("drop");
-    let rule = SecurityRule { accepts, source };
+    let drops = body.text("Policy")?.eq_ignore_ascii_case("drop");
+    let rule = SecurityRule { drops, source };
     let is_plain = body.text("IpProtocol")?.eq_ignore_ascii_case("all")
         && matches!(body.text("PortRange")?.as_str(), EVERY_PORT | "")
         && body.text("Priority")? == rule.priority().to_string();

@@ -304,8 +304,8 @@ async fn security_groups(cloud: &CloudClient, id: &str) {
     let group = ecs.create_security_group(&permit, "vpc-1", &wanted, "token-1").await.unwrap();
     assert_eq!(ecs.create_security_group(&permit, "vpc-1", &wanted, "token-1").await.unwrap(), group);
     assert_eq!(ecs.find_security_groups("owner", "me").await.unwrap()[0].id, group);
-    let rule = |accepts, source: &str| SecurityRule { accepts, source: source.parse().unwrap() };
-    let rules = SecurityRules::from([rule(true, "10.0.0.0/8"), rule(true, "2408::/32"), rule(false, "0.0.0.0/0")]);
+    let rule = |drops, source: &str| SecurityRule { drops, source: source.parse().unwrap() };
+    let rules = SecurityRules::from([rule(false, "10.0.0.0/8"), rule(false, "2408::/32"), rule(true, "0.0.0.0/0")]);
     ecs.add_security_rules(&permit, &group, &rules, "k8s.a.b.c").await.unwrap();
     let found = ecs.describe_security_rules(&group).await.unwrap();
     assert!(found.values().all(|rule| rule.is_plain && rule.description == "k8s.a.b.c"), "{found:?}");

@@ -139,6 +139,8 @@ struct StepQueue<O> {
     steps: VecDeque<Step<O>>,
     /// What failed, or has to wait.
     failed: BTreeSet<Target>,
+    /// Groups that lack a backend, so that none is taken out of them.
+    short: BTreeSet<Target>,
     /// Backends for which there was no room; they get a second chance once others have left.
     without_room: Vec<Step<O>>,
     made_room: bool,
@@ -146,7 +148,13 @@ struct StepQueue<O> {
 
 impl<O: Operation> StepQueue<O> {
     fn new(steps: Vec<Step<O>>) -> Self {
-        Self { steps: steps.into(), failed: BTreeSet::new(), without_room: Vec::new(), made_room: false }
+        Self {
+            steps: steps.into(),
+            failed: BTreeSet::new(),
+            short: BTreeSet::new(),
+            without_room: Vec::new(),
+            made_room: false,
+        }
     }
 
     /// The next step that does not need anything that failed.
@@ -155,11 +163,10 @@ impl<O: Operation> StepQueue<O> {
             self.made_room = false;
             self.steps.extend(self.without_room.drain(..));
         }
-        let failed = &self.failed;
-        let fits =
-            |step: &Step<O>| !failed.contains(&step.target) && !step.needs.iter().any(|need| failed.contains(need));
         while let Some(step) = self.steps.pop_front() {
-            if fits(&step) {
+            let drains = step.destroys && self.short.contains(&step.target);
+            let fails = |target: &Target| self.failed.contains(target);
+            if !drains && !fails(&step.target) && !step.needs.iter().any(fails) {
                 return Some(step);
             }
         }
@@ -193,6 +200,10 @@ impl<O: Operation> StepQueue<O> {
                 false
             }
             RefusedBackends::One => true,
+            RefusedBackends::OneAddition => {
+                self.short.insert(step.target);
+                true
+            }
             RefusedBackends::None => {
                 self.failed.insert(step.target);
                 true

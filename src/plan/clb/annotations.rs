@@ -10,7 +10,7 @@ use crate::plan::service::annotations::values::ValueKind::{
     Switch, Tags, Text,
 };
 use crate::plan::service::annotations::values::{ValueKind, ZeroMeans};
-use crate::plan::service::annotations::{self, AnnotationKey, AnnotationName, Applies, WhenEffective};
+use crate::plan::service::annotations::{self, AnnotationKey, AnnotationName, Applies, annotation_table};
 use crate::plan::service::handling;
 use crate::plan::service::management::ManagementLevel;
 
@@ -33,41 +33,8 @@ const fn number_or_zero(max: i64) -> ValueKind {
     Integer { min: 0, max, zero: ZeroMeans::Value }
 }
 
-macro_rules! table {
-    ($($name:ident: $key:expr, $kind:expr, $default:literal, $applies:expr, $scope:ident, $update:literal, $help:literal;)*) => {
-        /// An annotation.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Name {
-            $(#[doc = $help] $name,)*
-        }
-
-        impl AnnotationName for Name {
-            type Field = Field;
-            const TABLE: &'static [Entry] = &[$(Entry {
-                name: Name::$name,
-                key: $key,
-                kind: $kind,
-                default: $default,
-                applies: $applies,
-                scope: WhenEffective::$scope,
-                update: $update,
-                help: $help,
-            },)*];
-            const OTHER_PRODUCTS: (&'static [&'static str], &'static str) = (NLB_ONLY, "network load balancers");
-
-            fn index(self) -> usize {
-                // The names are made by the table, in its order.
-                self as usize
-            }
-
-            fn protocols(field: Field) -> Vec<&'static str> {
-                field.protocols().iter().map(|protocol| protocol.as_str()).collect()
-            }
-        }
-    };
-}
-
-table! {
+annotation_table! {
+    others: (NLB_ONLY, "network load balancers");
     Class: handling::CLASS, AnyValue, "", Applies::Routing, Routing,
         "the load balancer is kept, but no longer managed", "Any value hands the Service to another controller.";
     Type: handling::TYPE, AnyValue, "", Applies::Routing, Routing,
@@ -203,7 +170,7 @@ table! {
         "Timeout of checks of TCP and UDP listeners in seconds.";
     HealthCheckTimeout: suffix("health-check-timeout"), number(1, 300), "", Applies::Field(Field::HealthCheckTimeout), Listener,
         "changed in place when set and different", "Timeout of checks of HTTP and HTTPS listeners in seconds.";
-    HealthCheckDomain: suffix("health-check-domain"), HealthDomain, "", Applies::Field(Field::HealthCheckDomain), Listener,
+    HealthCheckDomain: suffix("health-check-domain"), HealthDomain("$_ip"), "", Applies::Field(Field::HealthCheckDomain), Listener,
         "changed in place while checks are by HTTP", "Host header of HTTP checks; `$_ip` is the backend's address.";
     HealthCheckHttpCode: suffix("health-check-httpcode"), HttpCodes, "", Applies::Field(Field::HealthCheckHttpCode), Listener,
         "changed in place while checks are by HTTP", "Answers that count as healthy: `http_2xx,http_3xx`.";

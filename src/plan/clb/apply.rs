@@ -9,6 +9,7 @@ use super::observed::{
     PendingCharge,
 };
 use super::operation::{CreateInstance, Operation, ResourceKind};
+use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 
 /// What the cloud answered to a creation.
@@ -78,10 +79,13 @@ impl Observed {
                 self.groups
                     .insert(id, ObservedGroup { name: name.clone(), backends: Some(Arc::new(backends.clone())) });
             }
-            Operation::DeleteGroup { id, .. } => drop(self.groups.remove(id)),
-            Operation::AddBackends { group, .. }
-            | Operation::RemoveBackends { group, .. }
-            | Operation::SetBackends { group, .. } => self.apply_to_group(group, operation),
+            Operation::Group(GroupOperation::DeleteGroup { id, .. }) => drop(self.groups.remove(id)),
+            Operation::Group(operation) => {
+                let id = operation.backends_of().and_then(|group| self.group_id(group)).map(str::to_owned);
+                if let Some(found) = id.and_then(|id| self.groups.get_mut(&id)) {
+                    operation.apply(found);
+                }
+            }
             _ => {}
         }
     }
@@ -161,27 +165,6 @@ impl Observed {
             (Operation::AddAccessEntries { entries, .. }, AccessList::Found(list)) => list.entries.extend(entries),
             (Operation::RemoveAccessEntries { entries, .. }, AccessList::Found(list)) => {
                 list.entries.retain(|entry| !entries.contains(entry));
-            }
-            _ => {}
-        }
-    }
-
-    fn apply_to_group(&mut self, group: &GroupRef, operation: &Operation) {
-        let Some(id) = self.group_id(group).map(str::to_owned) else { return };
-        let Some(found) = self.groups.get_mut(&id).and_then(|group| group.backends.as_mut()) else { return };
-        let found = Arc::make_mut(found);
-        match operation {
-            Operation::AddBackends { backends, .. } => {
-                found.retain(|old| backends.iter().all(|new| new.key != old.key));
-                found.extend(backends.iter().cloned());
-            }
-            Operation::RemoveBackends { backends, .. } => found.retain(|old| !backends.contains(&old.key)),
-            Operation::SetBackends { backends, .. } => {
-                for old in found {
-                    if let Some(new) = backends.iter().find(|new| new.key == old.key) {
-                        *old = new.clone();
-                    }
-                }
             }
             _ => {}
         }

@@ -18,7 +18,7 @@ use super::desired::Desired;
 use super::model::Protocol;
 use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
 use crate::plan::service::annotations::{AnnotationName, Applies, ID, parse, raw};
-use crate::plan::service::backends::{self, BackendMode, BackendRules, BackendSources, NodeReach};
+use crate::plan::service::backends::{self, AddressFamily, BackendMode, BackendRules, BackendSources, NodeReach};
 use crate::plan::service::handling::is_inherited;
 use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::model::Inputs;
@@ -133,7 +133,12 @@ fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &Se
     let number = |name| annotations.integer(name).and_then(|value| u8::try_from(value).ok());
     BackendRules {
         mode,
-        ipv6: is(Name::BackendIpVersion, "ipv6") && is(Name::IpVersion, "ipv6") && settings.service.ipv6,
+        family: if is(Name::BackendIpVersion, "ipv6") && is(Name::IpVersion, "ipv6") && settings.service.ipv6 {
+            AddressFamily::V6
+        } else {
+            AddressFamily::V4
+        },
+        by_address: false,
         graceful: eni && is(Name::GracefulShutdown, "true") && !is(Name::IgnoreWeightUpdate, "on"),
         total_weight: number(Name::Weight).filter(|_| shared),
         default_weight: number(Name::DefaultWeight).unwrap_or(100),

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::model::{ListenerFields, ListenerKey};
-use crate::plan::service::model::{Backend, BackendKey, GroupRef};
+use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::model::{Backend, GroupRef};
 use crate::plan::service::steps::{self, RefusedBackends, Room};
 use ipnet::IpNet;
 
@@ -76,34 +77,8 @@ pub enum Operation {
         /// At most one batch.
         backends: Vec<Backend>,
     },
-    /// Adds backends to a group, at most one batch.
-    AddBackends {
-        /// To which.
-        group: GroupRef,
-        /// Never empty.
-        backends: Vec<Backend>,
-    },
-    /// Removes backends from a group, at most one batch.
-    RemoveBackends {
-        /// From which.
-        group: GroupRef,
-        /// Never empty.
-        backends: Vec<BackendKey>,
-    },
-    /// Changes weight and description of backends, at most one batch.
-    SetBackends {
-        /// In which.
-        group: GroupRef,
-        /// Never empty.
-        backends: Vec<Backend>,
-    },
-    /// Deletes a server group of ours.
-    DeleteGroup {
-        /// Its id.
-        id: String,
-        /// Its name, for people.
-        name: String,
-    },
+    /// Changes a server group that exists.
+    Group(GroupOperation),
     /// Makes an access control list without entries.
     CreateAccessList(CreateAccessList),
     /// Adds entries to the access control list, at most one batch.
@@ -212,17 +187,18 @@ pub type Step = steps::Step<Operation>;
 
 impl steps::Operation for Operation {
     fn destroys(&self) -> bool {
-        matches!(
-            self,
-            Self::DeleteInstance { .. }
-                | Self::Untag { .. }
-                | Self::RemoveBackends { .. }
-                | Self::DeleteGroup { .. }
-                | Self::RemoveAccessEntries { .. }
-                | Self::DeleteAccessList { .. }
-                | Self::DeleteListener { .. }
-                | Self::DeleteDomainExtension { .. }
-        )
+        match self {
+            Self::Group(operation) => operation.destroys(),
+            _ => matches!(
+                self,
+                Self::DeleteInstance { .. }
+                    | Self::Untag { .. }
+                    | Self::RemoveAccessEntries { .. }
+                    | Self::DeleteAccessList { .. }
+                    | Self::DeleteListener { .. }
+                    | Self::DeleteDomainExtension { .. }
+            ),
+        }
     }
 
     fn creates(&self) -> bool {
@@ -246,35 +222,24 @@ impl steps::Operation for Operation {
 
     fn backends_of(&self) -> Option<&GroupRef> {
         match self {
-            Self::AddBackends { group, .. } | Self::RemoveBackends { group, .. } | Self::SetBackends { group, .. } => {
-                Some(group)
-            }
+            Self::Group(operation) => operation.backends_of(),
             _ => None,
         }
     }
 
     fn refused_backends(&self) -> RefusedBackends<Self> {
-        let (group, backends, add) = match self {
-            Self::AddBackends { group, backends } => (group, backends, true),
-            Self::SetBackends { group, backends } => (group, backends, false),
+        match self {
             // The group itself is rarely refused; its backends are.
             Self::CreateGroup { name, backends } if !backends.is_empty() => {
                 let group = GroupRef::Named(name.clone());
-                return RefusedBackends::TryParts([
+                RefusedBackends::TryParts([
                     Self::CreateGroup { name: name.clone(), backends: Vec::new() },
-                    Self::AddBackends { group, backends: backends.clone() },
-                ]);
+                    GroupOperation::AddBackends { group, backends: backends.clone() }.into(),
+                ])
             }
-            _ => return RefusedBackends::None,
-        };
-        if backends.len() < 2 {
-            return RefusedBackends::One;
+            Self::Group(operation) => operation.refused_backends().map(Self::Group),
+            _ => RefusedBackends::None,
         }
-        let (left, right) = backends.split_at(backends.len() / 2);
-        RefusedBackends::TryParts([left, right].map(|half| {
-            let (group, backends) = (group.clone(), half.to_vec());
-            if add { Self::AddBackends { group, backends } } else { Self::SetBackends { group, backends } }
-        }))
     }
 
     /// A zone that no user asked for can also be one that has no load balancers at all.
@@ -297,10 +262,15 @@ impl steps::Operation for Operation {
 
     fn room(&self) -> Room {
         match self {
-            Self::AddBackends { .. } => Room::Takes,
-            Self::RemoveBackends { .. } | Self::DeleteGroup { .. } => Room::Makes,
+            Self::Group(operation) => operation.room(),
             _ => Room::Neither,
         }
+    }
+}
+
+impl From<GroupOperation> for Operation {
+    fn from(operation: GroupOperation) -> Self {
+        Self::Group(operation)
     }
 }
 
@@ -318,8 +288,8 @@ impl Operation {
             | Self::SetInternetSpec { .. }
             | Self::Tag { .. }
             | Self::Untag { .. } => ResourceKind::Instance,
-            Self::CreateGroup { .. } | Self::DeleteGroup { .. } => ResourceKind::Groups,
-            Self::AddBackends { .. } | Self::RemoveBackends { .. } | Self::SetBackends { .. } => ResourceKind::Backends,
+            Self::CreateGroup { .. } | Self::Group(GroupOperation::DeleteGroup { .. }) => ResourceKind::Groups,
+            Self::Group(_) => ResourceKind::Backends,
             Self::CreateAccessList(_)
             | Self::AddAccessEntries { .. }
             | Self::RemoveAccessEntries { .. }

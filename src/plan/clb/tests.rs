@@ -34,7 +34,9 @@ use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind, Inputs, ObservedGroup};
 use crate::plan::service::ownership::CLUSTER_TAG;
 use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::settings::{LoadBalancerDefaults, ServiceOptions, ServiceSettings, VSwitchChoice};
+use crate::plan::service::settings::{
+    LoadBalancerDefaults, NetworkLoadBalancerDefaults, ServiceOptions, ServiceSettings, VSwitchChoice,
+};
 
 pub(crate) const UID: &str = "5e4dbfc9-c2ae-4642-b033-5607860aef6a";
 pub(crate) const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
@@ -174,6 +176,7 @@ pub(crate) fn settings() -> ServiceSettings {
                 tags: BTreeMap::new(),
             },
         },
+        nlb: NetworkLoadBalancerDefaults::default(),
     }
 }
 

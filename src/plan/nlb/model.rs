@@ -311,8 +311,8 @@ pub struct CreateSecurityGroup {
 /// A rule of a security group for incoming traffic, of every protocol and port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SecurityRule {
-    /// Whether it accepts; otherwise it drops.
-    pub accepts: bool,
+    /// Whether it drops; otherwise it accepts.
+    pub drops: bool,
     /// Whose traffic it is about.
     pub source: IpNet,
 }
@@ -321,15 +321,15 @@ impl SecurityRule {
     /// Rules that accept come before the one that drops the rest.
     #[must_use]
     pub const fn priority(&self) -> u8 {
-        if self.accepts { 1 } else { 100 }
+        if self.drops { 100 } else { 1 }
     }
 }
 
 impl fmt::Display for SecurityRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", if self.accepts { "accept" } else { "drop" }, self.source)
+        write!(f, "{} {}", if self.drops { "drop" } else { "accept" }, self.source)
     }
 }
 
-/// Rules in an order in which adding one after the other never drops what is accepted.
+/// Rules, those that accept first: added one after the other, they never drop what is accepted.
 pub type SecurityRules = BTreeSet<SecurityRule>;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{GroupFields, ListenerFields, ListenerKey, SecurityRule, ZoneMapping};
 use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::steps::Target;
 
 /// Everything that planning needs to know of one load balancer.
@@ -76,6 +77,14 @@ pub struct ObservedInstance {
     pub modification_protection: String,
     /// All tags.
     pub tags: BTreeMap<String, String>,
+}
+
+impl ObservedInstance {
+    /// What tells whose it is.
+    pub fn tagged(&self) -> TaggedInstance<'_> {
+        let Self { id, name, dns_name: address, vpc_id, tags, .. } = self;
+        TaggedInstance { id, name, address, vpc_id, tags }
+    }
 }
 
 /// What is known of a server group besides its name and its backends.

@@ -148,6 +148,45 @@ pub trait AnnotationName: Copy + Debug + Ord + 'static {
     }
 }
 
+/// Makes the enum `Name` of a product's annotations, and its table.
+macro_rules! annotation_table {
+    (
+        others: $others:expr;
+        $($name:ident: $key:expr, $kind:expr, $default:literal, $applies:expr, $scope:ident, $update:literal, $help:literal;)*
+    ) => {
+        /// An annotation.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Name {
+            $(#[doc = $help] $name,)*
+        }
+
+        impl $crate::plan::service::annotations::AnnotationName for Name {
+            type Field = Field;
+            const TABLE: &'static [Entry] = &[$(Entry {
+                name: Name::$name,
+                key: $key,
+                kind: $kind,
+                default: $default,
+                applies: $applies,
+                scope: $crate::plan::service::annotations::WhenEffective::$scope,
+                update: $update,
+                help: $help,
+            },)*];
+            const OTHER_PRODUCTS: (&'static [&'static str], &'static str) = $others;
+
+            fn index(self) -> usize {
+                // The names are made by the table, in its order.
+                self as usize
+            }
+
+            fn protocols(field: Field) -> Vec<&'static str> {
+                field.protocols().iter().map(|protocol| protocol.as_str()).collect()
+            }
+        }
+    };
+}
+pub(in crate::plan) use annotation_table;
+
 /// The annotations of one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotations<N> {
@@ -262,7 +301,7 @@ pub fn parse<N: AnnotationName>(service: &ServiceView) -> Annotations<N> {
     Annotations { values, keys, problems, warnings }
 }
 
-/// Keys under our prefixes that the product does not know.
+/// Keys under our prefixes that the product does not know; those of other products in one line.
 fn unknown<N: AnnotationName>(service: &ServiceView) -> Vec<ServiceProblem> {
     let known: BTreeSet<&str> = N::TABLE
         .iter()
@@ -271,15 +310,22 @@ fn unknown<N: AnnotationName>(service: &ServiceView) -> Vec<ServiceProblem> {
             AnnotationKey::Whole(_) => None,
         })
         .collect();
-    let (foreign, products) = N::OTHER_PRODUCTS;
-    let of = |(key, given): (&String, &String)| {
-        let suffix = [PREFIX, LEGACY_PREFIX].iter().find_map(|prefix| key.strip_prefix(prefix))?;
-        let allowed = match suffix {
-            _ if known.contains(suffix) => return None,
-            _ if foreign.contains(&suffix) => format!("only {products} have this; it has no effect here"),
-            _ => "no such annotation is known; it has no effect".to_owned(),
-        };
-        Some(ServiceProblem { field: key.clone(), given: given.clone(), allowed })
-    };
-    service.annotations.iter().filter_map(of).collect()
+    let (of_others, products) = N::OTHER_PRODUCTS;
+    let (mut foreign, mut found) = (Vec::new(), Vec::new());
+    for (key, given) in &service.annotations {
+        let suffix = [PREFIX, LEGACY_PREFIX].iter().find_map(|prefix| key.strip_prefix(prefix));
+        let Some(suffix) = suffix.filter(|suffix| !known.contains(suffix)) else { continue };
+        if of_others.contains(&suffix) {
+            foreign.push((key.as_str(), given.as_str()));
+            continue;
+        }
+        let allowed = "no such annotation is known; it has no effect".to_owned();
+        found.push(ServiceProblem { field: key.clone(), given: given.clone(), allowed });
+    }
+    if !foreign.is_empty() {
+        let (keys, values): (Vec<_>, Vec<_>) = foreign.into_iter().unzip();
+        let allowed = format!("only {products} have this; it has no effect here");
+        found.push(ServiceProblem { field: keys.join(", "), given: values.join(", "), allowed });
+    }
+    found
 }

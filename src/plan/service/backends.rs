@@ -22,13 +22,37 @@ pub enum BackendMode {
     Cluster,
 }
 
+/// Which addresses of pods are attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AddressFamily {
+    /// IPv4 only.
+    #[default]
+    V4,
+    /// IPv6 only.
+    V6,
+    /// Both, so that a pod with two addresses counts twice.
+    Both,
+}
+
+impl AddressFamily {
+    fn has(self, address: IpAddr) -> bool {
+        match self {
+            Self::V4 => address.is_ipv4(),
+            Self::V6 => address.is_ipv6(),
+            Self::Both => true,
+        }
+    }
+}
+
 /// What a Service and the configuration say of backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendRules {
     /// How they are found.
     pub mode: BackendMode,
-    /// Whether IPv6 addresses are attached instead of IPv4 addresses.
-    pub ipv6: bool,
+    /// Which addresses of pods are attached.
+    pub family: AddressFamily,
+    /// Whether nodes and pods are attached by their addresses alone, without looking up what holds these.
+    pub by_address: bool,
     /// Whether terminating pods that still serve stay, without new traffic.
     pub graceful: bool,
     /// Weight that the backends of a group share.
@@ -50,6 +74,8 @@ enum NodeRole {
     Virtual,
     /// An ECS instance.
     Ecs(String),
+    /// A node that is attached by its address.
+    Address(String),
     /// Runs pods, but is no backend itself.
     Excluded,
 }
@@ -61,6 +87,17 @@ pub(crate) enum NodeReach {
     All,
     /// Those that run pods of the Service.
     Endpoints,
+}
+
+impl NodeRole {
+    /// The node as a backend.
+    fn server(&self, port: u16) -> Option<BackendKey> {
+        match self {
+            Self::Ecs(instance) => Some(BackendKey::ecs(instance, port)),
+            Self::Address(address) => Some(BackendKey::ip(address, port)),
+            Self::Virtual | Self::Excluded => None,
+        }
+    }
 }
 
 /// Endpoints with the number of the pod's port.
@@ -102,6 +139,9 @@ pub fn addresses_to_resolve(
     nodes: &[Arc<NodeView>],
     endpoints: &EndpointsView,
 ) -> BTreeSet<IpAddr> {
+    if rules.by_address {
+        return BTreeSet::new();
+    }
     let sources = BackendSources::new(rules, nodes, endpoints, NodeReach::Endpoints);
     ports
         .iter()
@@ -120,7 +160,7 @@ impl<'a> BackendSources<'a> {
     ) -> Self {
         let mut sources = Self {
             rules,
-            endpoints: endpoints.endpoints.iter().filter(|endpoint| endpoint.address.is_ipv6() == rules.ipv6).collect(),
+            endpoints: endpoints.endpoints.iter().filter(|endpoint| rules.family.has(endpoint.address)).collect(),
             candidates: BTreeMap::new(),
             no_nodes: nodes.is_empty(),
             no_endpoints: endpoints.unknown,
@@ -140,6 +180,14 @@ impl<'a> BackendSources<'a> {
                 NodeRole::Virtual
             } else if rules.mode == BackendMode::Eni || is_excluded(node) {
                 NodeRole::Excluded
+            } else if rules.by_address {
+                match internal_address(node) {
+                    Some(address) => NodeRole::Address(address.to_owned()),
+                    None => {
+                        sources.warnings.push(no_address(node));
+                        NodeRole::Excluded
+                    }
+                }
             } else {
                 match ProviderId::parse(&node.provider_id) {
                     Ok(id) => NodeRole::Ecs(id.instance),
@@ -175,7 +223,7 @@ impl<'a> BackendSources<'a> {
     /// Pods, by their network interfaces; those that terminate get no new traffic.
     fn pods(&self, selected: &[(&Endpoint, u16)], inputs: &Inputs<'_>, found: &mut PortBackends) {
         let pods: Vec<_> =
-            selected.iter().filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).collect();
+            selected.iter().filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found)).collect();
         let weight = self.weight_of_one(pods.iter().filter(|(_, ending)| !ending).count());
         found.backends = pods.into_iter().map(|(key, ending)| (key, if ending { 0 } else { weight })).collect();
     }
@@ -188,13 +236,11 @@ impl<'a> BackendSources<'a> {
         inputs: &Inputs<'_>,
         found: &mut PortBackends,
     ) {
-        let nodes = self.candidates.values().filter_map(|candidate| match candidate {
-            NodeRole::Ecs(instance) => Some(BackendKey::ecs(instance, port.node_port)),
-            NodeRole::Virtual | NodeRole::Excluded => None,
-        });
+        let nodes = self.candidates.values().filter_map(|candidate| candidate.server(port.node_port));
         let mut keys: Vec<_> = nodes.collect();
         let pods = selected.iter().filter(|(endpoint, _)| self.is_virtual(endpoint));
-        keys.extend(pods.filter_map(|(endpoint, number)| found.attach(endpoint, *number, inputs)).map(|(key, _)| key));
+        let pods = pods.filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found));
+        keys.extend(pods.map(|(key, _)| key));
         let weight = self.weight_of_one(keys.len());
         found.backends = keys.into_iter().map(|key| (key, weight)).collect();
     }
@@ -207,24 +253,25 @@ impl<'a> BackendSources<'a> {
         inputs: &Inputs<'_>,
         found: &mut PortBackends,
     ) {
-        let mut nodes: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut nodes: BTreeMap<BackendKey, usize> = BTreeMap::new();
         let mut pods = Vec::new();
         for (endpoint, number) in selected {
             let Some(node) = endpoint.node.as_deref() else {
                 found.incomplete = true;
                 continue;
             };
-            match self.candidates.get(node) {
-                Some(NodeRole::Ecs(instance)) => *nodes.entry(instance).or_default() += 1,
-                Some(NodeRole::Virtual) => pods.extend(found.attach(endpoint, *number, inputs).map(|(key, _)| key)),
-                Some(NodeRole::Excluded) | None => {}
+            let role = self.candidates.get(node);
+            if let Some(server) = role.and_then(|role| role.server(port.node_port)) {
+                *nodes.entry(server).or_default() += 1;
+            } else if role == Some(&NodeRole::Virtual) {
+                pods.extend(self.attach(endpoint, *number, inputs, found).map(|(key, _)| key));
             }
         }
         let n = nodes.values().sum::<usize>() + pods.len();
         let total = self.rules.total_weight;
-        found.backends.extend(nodes.into_iter().map(|(instance, count)| {
+        found.backends.extend(nodes.into_iter().map(|(server, count)| {
             let own = u8::try_from(count.min(100)).unwrap_or(100);
-            (BackendKey::ecs(instance, port.node_port), total.map_or(own, |total| share(total, count, n, 1)))
+            (server, total.map_or(own, |total| share(total, count, n, 1)))
         }));
         let weight = total.map_or(1, |total| share(total, 1, n, 0));
         found.backends.extend(pods.into_iter().map(|key| (key, weight)));
@@ -258,6 +305,21 @@ impl<'a> BackendSources<'a> {
             .collect()
     }
 
+    /// A pod as a backend, and whether it is ending.
+    fn attach(
+        &self,
+        endpoint: &Endpoint,
+        port: u16,
+        inputs: &Inputs<'_>,
+        found: &mut PortBackends,
+    ) -> Option<(BackendKey, bool)> {
+        let key = match self.rules.by_address {
+            true => BackendKey::ip(&endpoint.address.to_string(), port),
+            false => found.interface(endpoint.address, port, inputs)?,
+        };
+        Some((key, endpoint.terminating))
+    }
+
     fn is_virtual(&self, endpoint: &Endpoint) -> bool {
         let node = endpoint.node.as_deref().and_then(|node| self.candidates.get(node));
         node == Some(&NodeRole::Virtual)
@@ -265,17 +327,11 @@ impl<'a> BackendSources<'a> {
 }
 
 impl PortBackends {
-    /// A pod as a backend, and whether it is ending.
-    fn attach(&mut self, endpoint: &Endpoint, port: u16, inputs: &Inputs<'_>) -> Option<(BackendKey, bool)> {
-        let address = endpoint.address;
+    /// The network interface that holds an address, as a backend.
+    fn interface(&mut self, address: IpAddr, port: u16, inputs: &Inputs<'_>) -> Option<BackendKey> {
         if let Some(interface) = inputs.enis.get(&address) {
-            let key = BackendKey {
-                kind: BackendKind::Eni,
-                server_id: interface.as_str().into(),
-                server_ip: address.to_string().into(),
-                port,
-            };
-            return Some((key, endpoint.terminating));
+            let server_ip = address.to_string().into();
+            return Some(BackendKey { kind: BackendKind::Eni, server_id: interface.as_str().into(), server_ip, port });
         }
         if inputs.vpc_cidrs.is_empty() || inputs.vpc_cidrs.iter().any(|block| block.contains(&address)) {
             self.unresolved.insert(address);
@@ -340,6 +396,22 @@ fn is_excluded(node: &NodeView) -> bool {
         "service.alibabacloud.com/exclude-node",
     ];
     LABELS.iter().any(|label| node.labels.contains_key(*label)) || node.provider_id.starts_with("ack-hybrid://")
+}
+
+/// The first address by which other nodes reach it.
+fn internal_address(node: &NodeView) -> Option<&str> {
+    let is_ipv4 = |address: &str| address.parse::<IpAddr>().is_ok_and(|address| address.is_ipv4());
+    let mut addresses = node.addresses.iter().filter(|address| address.kind == "InternalIP");
+    addresses.find(|address| is_ipv4(&address.address)).map(|address| address.address.as_str())
+}
+
+fn no_address(node: &NodeView) -> ServiceProblem {
+    ServiceProblem {
+        field: format!("node {} status.addresses", node.name),
+        given: "no IPv4 address of type InternalIP".to_owned(),
+        allowed: "one, as server-group-type: ip attaches nodes by it; the node is left out of the load balancer"
+            .to_owned(),
+    }
 }
 
 fn bad_provider_id(node: &NodeView, why: &NotEcs) -> ServiceProblem {

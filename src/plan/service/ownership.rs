@@ -13,6 +13,9 @@
 //! service, namespace and cluster id: never cut off, since cut-off marks of two Services could be equal. Both forms are
 //! recognised when read, so a group that carries a long mark is still ours. To the official controller the short form
 //! is foreign, and it leaves it alone.
+//!
+//! Network load balancers have marks of their own, [`MarkForm::Dotted`]: `k8s.<part>.<service>.<namespace>.<cluster id>`,
+//! where the part is the port and the protocol of a listener, with a dot between them. Their limit is 128 characters.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -47,6 +50,8 @@ pub const LABEL_LB_ID: &str = "service.k8s.alibaba/loadbalancer-id";
 
 /// Longest name of a server group and longest description of a backend, in characters.
 pub const SHORT_MARK: usize = 80;
+/// Longest name of a server group of a network load balancer, in characters.
+const DOTTED_MARK: usize = 128;
 /// Longest description of a listener, in characters.
 const LONG_MARK: usize = 256;
 
@@ -56,13 +61,43 @@ pub fn default_name(uid: &str) -> String {
     std::iter::once('a').chain(uid.chars().filter(|c| *c != '-')).take(32).collect()
 }
 
-/// Whether a text has the shape of a mark, of whatever Service and cluster: five parts after `k8s`, or the short form.
+/// Whether a text has the shape of a mark, of whatever Service, cluster and product: all parts after `k8s`, or the short
+/// form.
 pub fn is_mark(text: &str) -> bool {
-    let parts: Vec<_> = text.split('/').collect();
-    match parts.as_slice() {
-        ["k8s", _, _, _, _] => true,
-        ["k8s", _, digest] => digest.len() == 40 && digest.bytes().all(|b| b.is_ascii_hexdigit()),
+    let is_digest = |digest: &str| digest.len() == 40 && digest.bytes().all(|b| b.is_ascii_hexdigit());
+    let slashed: Vec<_> = text.split('/').collect();
+    let dotted: Vec<_> = text.split('.').collect();
+    match (slashed.as_slice(), dotted.as_slice()) {
+        (["k8s", _, _, _, _], _) | (_, ["k8s", _, _, _, _, _]) => true,
+        (["k8s", _, digest], _) | (_, ["k8s", _, _, digest]) => is_digest(digest),
         _ => false,
+    }
+}
+
+/// How a product writes marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MarkForm {
+    /// `k8s/80/service/namespace/cluster`
+    #[default]
+    Slashed,
+    /// `k8s.80.TCP.service.namespace.cluster`
+    Dotted,
+}
+
+impl MarkForm {
+    const fn separator(self) -> char {
+        match self {
+            Self::Slashed => '/',
+            Self::Dotted => '.',
+        }
+    }
+
+    /// Parts in the part that tells one mark of a Service from another.
+    const fn parts(self) -> usize {
+        match self {
+            Self::Slashed => 1,
+            Self::Dotted => 2,
+        }
     }
 }
 
@@ -81,6 +116,8 @@ pub struct Owner {
     pub service: String,
     /// UID of the Service; only the instance's name and tag depend on it.
     pub uid: String,
+    /// How marks are written.
+    pub marks: MarkForm,
 }
 
 impl Owner {
@@ -93,7 +130,14 @@ impl Owner {
             namespace: service.key.namespace.clone(),
             service: service.key.name.clone(),
             uid: service.uid.clone(),
+            marks: MarkForm::Slashed,
         }
+    }
+
+    /// The same Service as the owner of a network load balancer.
+    #[must_use]
+    pub fn of_network_load_balancer(service: &ServiceView, settings: &ServiceSettings) -> Self {
+        Self { marks: MarkForm::Dotted, ..Self::of(service, settings) }
     }
 
     /// See [`default_name`].
@@ -127,15 +171,31 @@ impl Owner {
         tags.get(MARK_TAG).is_some_and(|mark| *mark != self.default_name()) || self.is_of_other_cluster(tags)
     }
 
-    /// The description of the listener on this port.
-    pub fn listener_key(&self, port: u16) -> String {
-        self.mark(&port.to_string(), LONG_MARK)
+    /// The description of the listener on this port; with dotted marks, of this port and protocol: `80.TCP`.
+    pub fn listener_key(&self, part: impl ToString) -> String {
+        self.mark(&part.to_string(), LONG_MARK)
     }
 
     /// The name of a server group, and the description of its backends. `part` is the node port, or in ENI mode the
-    /// target port.
+    /// target port; with dotted marks, the listener's protocol follows.
     pub fn group_key(&self, part: &str) -> String {
-        self.mark(part, SHORT_MARK)
+        self.mark(part, if self.marks == MarkForm::Slashed { SHORT_MARK } else { DOTTED_MARK })
+    }
+
+    /// The name of the security group of a network load balancer.
+    pub fn security_group_name(&self) -> String {
+        format!("k8s-nlb-{}", self.default_name())
+    }
+
+    /// The description of the security group of a network load balancer, and of its rules.
+    pub fn security_mark(&self) -> String {
+        format!("k8s.{}.{}.{}", self.namespace, self.service, self.cluster_id)
+    }
+
+    /// Whether something carries both of our tags: the default name, and the cluster.
+    pub fn owns_tagged(&self, tags: &BTreeMap<String, String>) -> bool {
+        let is_marked = tags.get(MARK_TAG) == Some(&self.default_name());
+        is_marked && tags.get(&self.cluster_tag) == Some(&self.cluster_id) && !self.is_of_other_cluster(tags)
     }
 
     /// The name of the access control list.
@@ -151,7 +211,16 @@ impl Owner {
 
     /// Whether a listener with this description is ours. The port in the mark need not be the listener's.
     pub fn owns_listener(&self, description: &str) -> bool {
-        self.part(description).is_some_and(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
+        let Some(part) = self.part(description) else { return false };
+        let ports = match self.marks {
+            MarkForm::Slashed => part,
+            MarkForm::Dotted => part.split('.').next().unwrap_or_default(),
+        };
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        match ports.split_once('_') {
+            Some((first, last)) if self.marks == MarkForm::Dotted => is_number(first) && is_number(last),
+            _ => is_number(ports),
+        }
     }
 
     /// Whether a server group of this name is ours, as long as it holds no foreign backends.
@@ -184,21 +253,23 @@ impl Owner {
 
     /// The part of a mark of ours that tells one from another.
     fn part<'a>(&self, text: &'a str) -> Option<&'a str> {
-        let parts: Vec<_> = text.split('/').collect();
-        match parts.as_slice() {
-            ["k8s", part, service, namespace, cluster]
-                if *service == self.service && *namespace == self.namespace && *cluster == self.cluster_id =>
-            {
-                Some(part)
-            }
-            ["k8s", part, digest] if *digest == self.digest() => Some(part),
-            _ => None,
-        }
+        let separator = self.marks.separator();
+        let rest = text.strip_prefix("k8s")?.strip_prefix(separator)?;
+        let ends = [&self.cluster_id, &self.namespace, &self.service];
+        let full =
+            ends.into_iter().try_fold(rest, |rest, end| rest.strip_suffix(end.as_str())?.strip_suffix(separator));
+        let short = || {
+            let (part, digest) = rest.rsplit_once(separator)?;
+            (digest.len() == 40 && digest == self.digest()).then_some(part)
+        };
+        full.or_else(short).filter(|part| part.split(separator).count() == self.marks.parts())
     }
 
     fn mark(&self, part: &str, limit: usize) -> String {
-        let full = format!("k8s/{part}/{}/{}/{}", self.service, self.namespace, self.cluster_id);
-        if full.chars().count() <= limit { full } else { format!("k8s/{part}/{}", self.digest()) }
+        let separator = self.marks.separator();
+        let Self { service, namespace, cluster_id, .. } = self;
+        let full = format!("k8s{separator}{part}{separator}{service}{separator}{namespace}{separator}{cluster_id}");
+        if full.chars().count() <= limit { full } else { format!("k8s{separator}{part}{separator}{}", self.digest()) }
     }
 
     fn digest(&self) -> String {
@@ -222,7 +293,28 @@ mod tests {
             namespace: "ns".to_owned(),
             service: service.to_owned(),
             uid: "5e4dbfc9-c2ae-4642-b033-5607860aef6a".to_owned(),
+            marks: MarkForm::Slashed,
         }
+    }
+
+    #[test]
+    fn marks_of_network_load_balancers_have_dots_and_name_the_protocol() {
+        let owner = Owner { marks: MarkForm::Dotted, ..owner("svc") };
+        for (text, listener, group) in [
+            ("k8s.80.TCP.svc.ns.cid", true, true),
+            ("k8s.80_400.TCP.svc.ns.cid", true, true),
+            ("k8s.x.TCP.svc.ns.cid", false, true),
+            ("k8s.80.TCP.other.ns.cid", false, false),
+            ("k8s.80.svc.ns.cid", false, false),
+            ("k8s/80/svc/ns/cid", false, false),
+        ] {
+            assert_eq!((owner.owns_listener(text), owner.owns_group(text)), (listener, group), "{text}");
+        }
+        assert_eq!(owner.listener_key("80_400.TCP"), "k8s.80_400.TCP.svc.ns.cid");
+        let long = Owner { service: "s".repeat(120), ..owner.clone() };
+        let short = long.group_key("30080.TCPSSL");
+        assert!(short.len() <= DOTTED_MARK && long.owns_group(&short) && !owner.owns_group(&short), "{short}");
+        assert!(is_mark(&short) && is_mark("k8s.80.TCP.svc.ns.cid") && !is_mark("users.group"));
     }
 
     #[test]

@@ -24,6 +24,32 @@ pub struct ServiceSettings {
     pub resource_group_id: Option<String>,
     /// Section `[service]`.
     pub service: ServiceOptions,
+    /// Section `[nlb.defaults]`.
+    pub nlb: NetworkLoadBalancerDefaults,
+}
+
+/// Section `[nlb.defaults]`: what holds for network load balancers where no annotation speaks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NetworkLoadBalancerDefaults {
+    /// `Internet` or `Intranet`
+    pub address_type: String,
+    /// Protection against deletion.
+    pub delete_protection: bool,
+    /// Protection against changes in the console.
+    pub modification_protection: bool,
+    /// Tags of every load balancer that is made.
+    pub tags: BTreeMap<String, String>,
+}
+
+impl Default for NetworkLoadBalancerDefaults {
+    fn default() -> Self {
+        Self {
+            address_type: "Internet".to_owned(),
+            delete_protection: true,
+            modification_protection: true,
+            tags: BTreeMap::new(),
+        }
+    }
 }
 
 /// One vSwitch of `cloud.vswitches`.

@@ -43,8 +43,22 @@ pub enum RefusedBackends<O> {
     None,
     /// Exactly this backend is to blame; the others of its group go on.
     One,
+    /// The same, but nothing is taken out of the group meanwhile: what is to replace it is not there.
+    OneAddition,
     /// One of several is to blame: the operation goes on in parts.
     TryParts([O; 2]),
+}
+
+impl<O> RefusedBackends<O> {
+    /// The same of the operations that these are part of.
+    pub fn map<P>(self, whole: impl Fn(O) -> P) -> RefusedBackends<P> {
+        match self {
+            Self::None => RefusedBackends::None,
+            Self::One => RefusedBackends::One,
+            Self::OneAddition => RefusedBackends::OneAddition,
+            Self::TryParts(parts) => RefusedBackends::TryParts(parts.map(whole)),
+        }
+    }
 }
 
 /// What an operation means for the number of backends, which is limited.

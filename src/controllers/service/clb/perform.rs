@@ -6,6 +6,7 @@ use crate::controllers::service::product::Write;
 use crate::plan::clb::apply::CreationAnswer;
 use crate::plan::clb::observed::{AccessList, Observed};
 use crate::plan::clb::operation::{CreateInstance, Operation, ResourceKind};
+use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::GroupRef;
 
 /// Makes the one write that the operation is.
@@ -91,16 +92,18 @@ async fn change_group(
             let lb = observed.instance.as_ref().map(|instance| instance.id.as_str()).unwrap_or_default();
             return slb.create_group(permit, lb, name, backends).await.map(made);
         }
-        Operation::AddBackends { group, backends } => {
+        Operation::Group(GroupOperation::AddBackends { group, backends }) => {
             slb.add_backends(permit, group_id(observed, group)?, backends).await
         }
-        Operation::RemoveBackends { group, backends } => {
+        Operation::Group(GroupOperation::RemoveBackends { group, backends }) => {
             slb.remove_backends(permit, group_id(observed, group)?, backends).await
         }
-        Operation::SetBackends { group, backends } => {
+        Operation::Group(GroupOperation::SetBackends { group, backends }) => {
             slb.set_backends(permit, group_id(observed, group)?, backends).await
         }
-        Operation::DeleteGroup { id, .. } => slb.delete_group(permit, id).await.or_else(gone_is_done),
+        Operation::Group(GroupOperation::DeleteGroup { id, .. }) => {
+            slb.delete_group(permit, id).await.or_else(gone_is_done)
+        }
         other => return Err(misplaced(other)),
     }
     .map(|()| CreationAnswer::default())

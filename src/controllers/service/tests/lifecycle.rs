@@ -324,7 +324,7 @@ fn values(entry: &Entry) -> Vec<String> {
         (ValueKind::Address, _) => list(&["192.168.0.9"]),
         (ValueKind::HostName, _) => list(&["a.example.com"]),
         (ValueKind::HealthPath, _) => list(&["/a", "/b"]),
-        (ValueKind::HealthDomain, _) => list(&["$_ip", "a.example.com"]),
+        (ValueKind::HealthDomain(_), _) => list(&["$_ip", "a.example.com"]),
         (ValueKind::Exactly(value), _) => list(&[value, "other"]),
         (ValueKind::Switch, _) => list(&["on", "off"]),
         (ValueKind::OneOf(values) | ValueKind::OneOfGrowing(values) | ValueKind::AnyCase(values), _) => list(values),
@@ -343,6 +343,7 @@ fn values(entry: &Entry) -> Vec<String> {
         (ValueKind::DomainExtensions, _) => {
             list(&["", "a.example.com:cert-2", "a.example.com:cert-3,b.example.com:cert-2"])
         }
+        (kind, name) => panic!("say some values of {name:?}: {kind:?}"),
     }
 }
 

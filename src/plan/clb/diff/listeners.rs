@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fields;
-use super::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::clb::annotations::{Entry, Name};
 use crate::plan::clb::desired::{Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::{CertificateState, Observed, ObservedListener};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::service::management::DOMAIN_EXTENSIONS;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::steps::Target;
@@ -43,7 +43,12 @@ struct Pass<'a> {
 }
 
 /// Brings listeners about, and says what refers to which group then.
-pub(super) fn diff(desired: &Desired, observed: &Observed, places: &GroupsInPlan, plan: &mut Plan) -> GroupReferences {
+pub(super) fn diff(
+    desired: &Desired,
+    observed: &Observed,
+    places: &GroupsInPlan,
+    plan: &mut Plan,
+) -> GroupReferences<ListenerKey> {
     let none = BTreeMap::new();
     let remote = match (&observed.listeners, &observed.instance) {
         _ if !desired.manage_listeners => return as_they_are(observed),
@@ -74,7 +79,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, places: &GroupsInPlan
 }
 
 /// What refers to which group where no listener is managed: none is ours to change.
-fn as_they_are(observed: &Observed) -> GroupReferences {
+fn as_they_are(observed: &Observed) -> GroupReferences<ListenerKey> {
     let mut references = GroupReferences::default();
     for (key, listener) in observed.listeners.iter().flatten() {
         references.kept.entry(listener.group_id.clone()).or_default().push((*key, false));
@@ -83,7 +88,7 @@ fn as_they_are(observed: &Observed) -> GroupReferences {
 }
 
 /// Every group counts as used by a listener of ours, so that none is removed.
-fn everything_kept(observed: &Observed) -> GroupReferences {
+fn everything_kept(observed: &Observed) -> GroupReferences<ListenerKey> {
     let any = ListenerKey { port: 0, protocol: Protocol::Tcp };
     GroupReferences {
         kept: observed.groups.keys().map(|id| (id.clone(), vec![(any, true)])).collect(),

@@ -7,7 +7,8 @@ use ipnet::IpNet;
 
 use super::Operation;
 use crate::plan::clb::model::ListenerFields;
-use crate::plan::service::model::{Backend, BackendKey, BackendKind, GroupRef};
+use crate::plan::service::groups::Backends;
+use crate::plan::service::model::GroupRef;
 
 impl Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,13 +38,7 @@ impl Display for Operation {
             Self::Tag { tags } => write!(f, "tag {}", pairs(tags)),
             Self::Untag { keys } => write!(f, "untag {}", keys.join(", ")),
             Self::CreateGroup { name, backends } => write!(f, "create group {name} with {}", Backends(backends)),
-            Self::AddBackends { group, backends } => write!(f, "add to {group}: {}", Backends(backends)),
-            Self::RemoveBackends { group, backends } => {
-                let list: Vec<_> = backends.iter().map(|key| Server(key).to_string()).collect();
-                write!(f, "remove from {group}: {}", list.join(", "))
-            }
-            Self::SetBackends { group, backends } => write!(f, "set in {group}: {}", Backends(backends)),
-            Self::DeleteGroup { id, name } => write!(f, "delete group {name} ({id})"),
+            Self::Group(operation) => operation.fmt(f),
             Self::CreateAccessList(wanted) => write!(f, "create access control list {}", wanted.name),
             Self::AddAccessEntries { name, entries } => write!(f, "add to {name}: {}", blocks(entries)),
             Self::RemoveAccessEntries { name, entries } => write!(f, "remove from {name}: {}", blocks(entries)),
@@ -65,33 +60,6 @@ impl Display for Operation {
                 write!(f, "remove certificate for {domain} from listener {listener}")
             }
         }
-    }
-}
-
-/// `instance:port` or `interface(address):port`.
-struct Server<'a>(&'a BackendKey);
-
-impl Display for Server<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.kind {
-            BackendKind::Ecs => write!(f, "{}:{}", self.0.server_id, self.0.port),
-            BackendKind::Eni => write!(f, "{}({}):{}", self.0.server_id, self.0.server_ip, self.0.port),
-            BackendKind::Ip => write!(f, "{}:{}", self.0.server_ip, self.0.port),
-        }
-    }
-}
-
-/// Servers with their weights.
-struct Backends<'a>(&'a [Backend]);
-
-impl Display for Backends<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return f.write_str("no backends");
-        }
-        let list: Vec<_> =
-            self.0.iter().map(|backend| format!("{}*{}", Server(&backend.key), backend.weight)).collect();
-        f.write_str(&list.join(", "))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::Operation;
 use crate::plan::clb::teardown::{reversible, teardown};
 use crate::plan::inputs::Ingress;
+use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner, REUSE_TAG, UNPROTECTED_TAG};
@@ -35,7 +36,7 @@ fn a_pod_without_interface_holds_removals_back() {
     assert!(plan.steps.is_empty() && plan.notes.len() == 1, "{plan}");
     world.endpoints.endpoints.remove(0);
     let plan = diff(&world.desired(), &cloud.observed);
-    assert!(matches!(plan.steps[0].operation, Operation::RemoveBackends { .. }), "{plan}");
+    assert!(matches!(plan.steps[0].operation, Operation::Group(GroupOperation::RemoveBackends { .. })), "{plan}");
 }
 
 #[test]
@@ -72,8 +73,8 @@ fn many_backends_come_in_batches_additions_first() {
         .steps
         .iter()
         .map(|step| match &step.operation {
-            Operation::AddBackends { backends, .. } => ('+', backends.len()),
-            Operation::RemoveBackends { backends, .. } => ('-', backends.len()),
+            Operation::Group(GroupOperation::AddBackends { backends, .. }) => ('+', backends.len()),
+            Operation::Group(GroupOperation::RemoveBackends { backends, .. }) => ('-', backends.len()),
             other => panic!("{other}"),
         })
         .collect();
@@ -389,7 +390,7 @@ fn a_users_load_balancer_can_always_be_left() {
     assert!(without.steps.is_empty() && without.problems[0].field == "listener 80/tcp", "{without}");
     cloud.observed.listeners.as_mut().unwrap().remove(&key(80, Protocol::Tcp));
     let without = teardown(&owner, &hands_off, &cloud.observed);
-    assert!(matches!(without.steps[0].operation, Operation::DeleteGroup { .. }), "{without}");
+    assert!(matches!(without.steps[0].operation, Operation::Group(GroupOperation::DeleteGroup { .. })), "{without}");
     assert_eq!((without.steps.len(), without.problems.len()), (1, 0), "{without}");
 }
 

@@ -10,6 +10,7 @@ use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::Protocol;
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, parse};
+use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::steps::{Operation as _, Target};
 
@@ -158,7 +159,7 @@ fn an_id_with_spaces_around_it_still_names_the_load_balancer_of_the_user() {
     broken.nodes.pop();
     let plan = plan(&broken, &cloud);
     assert_eq!(plan.problems.len(), 1, "{plan}");
-    let removes = |step: &Operation| matches!(step, Operation::RemoveBackends { .. });
+    let removes = |step: &Operation| matches!(step, Operation::Group(GroupOperation::RemoveBackends { .. }));
     assert!(plan.steps.len() == 1 && removes(&plan.steps[0].operation), "{plan}");
 }
 

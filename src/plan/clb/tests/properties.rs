@@ -13,6 +13,7 @@ use crate::plan::clb::observed::{Observed, ObservedInstance};
 use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{EndpointsView, ServicePort};
+use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::{BackendKey, GroupRef};
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::steps::Target;
@@ -192,7 +193,7 @@ fn check_step(desired: &Desired, before: &Observed, operation: &Operation, after
         assert!(wanted.backends.keys().all(|key| there.contains(key)), "{key} got an unfilled group: {operation}");
     }
     for id in after.groups.keys().filter(|id| before.groups.contains_key(*id)) {
-        if let Operation::RemoveBackends { group, .. } = operation
+        if let Operation::Group(GroupOperation::RemoveBackends { group, .. }) = operation
             && let Some(wanted) = desired.groups.values().find(|wanted| wanted.group == *group)
             && before.group_id(group) == Some(id)
         {
@@ -218,17 +219,17 @@ fn check_possible(observed: &Observed, operation: &Operation) {
     let group = |group: &GroupRef| assert!(observed.group_id(group).is_some(), "no group for {operation}");
     let there = |key: &ListenerKey| observed.listeners.as_ref().is_some_and(|all| all.contains_key(key));
     match operation {
-        Operation::AddBackends { group: g, backends } => {
+        Operation::Group(GroupOperation::AddBackends { group: g, backends }) => {
             group(g);
             let there = keys(observed, observed.group_id(g).unwrap());
             assert!(!backends.is_empty() && backends.iter().all(|backend| !there.contains(&backend.key)));
         }
-        Operation::RemoveBackends { group: g, backends } => {
+        Operation::Group(GroupOperation::RemoveBackends { group: g, backends }) => {
             group(g);
             let there = keys(observed, observed.group_id(g).unwrap());
             assert!(!backends.is_empty() && backends.iter().all(|key| there.contains(key)));
         }
-        Operation::SetBackends { group: g, backends } => {
+        Operation::Group(GroupOperation::SetBackends { group: g, backends }) => {
             group(g);
             assert!(!backends.is_empty());
         }
@@ -253,7 +254,7 @@ fn check_possible(observed: &Observed, operation: &Operation) {
             });
             assert!(!forwarded, "still the target of a redirection: {operation}");
         }
-        Operation::DeleteGroup { id, .. } => {
+        Operation::Group(GroupOperation::DeleteGroup { id, .. }) => {
             let used = observed.listeners.iter().flatten().any(|(_, listener)| listener.group_id == *id);
             assert!(observed.groups.contains_key(id) && !used, "{operation}");
         }

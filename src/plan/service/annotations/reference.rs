@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::values::allowed;
-use super::{AnnotationKey, AnnotationName, Applies, Entry, LEGACY_PREFIX, PREFIX};
+use super::{AnnotationKey, AnnotationName, Applies, Entry, LEGACY_PREFIX, PREFIX, WhenEffective};
 
 const SECTIONS: [(Section, &str); 4] = [
     (Section::Routing, "Which controller"),
@@ -57,6 +57,7 @@ fn section_of<N: AnnotationName>(entry: &Entry<N>) -> Section {
     match entry.applies {
         Applies::Routing => Section::Routing,
         Applies::Instance => Section::Instance,
+        Applies::Field(_) if entry.scope == WhenEffective::Backend => Section::Backends,
         Applies::Listeners | Applies::Field(_) => Section::Listeners,
         Applies::Backends => Section::Backends,
     }

@@ -1,7 +1,7 @@
 //! Values of annotations, each kind's grammar in one function. Errors say what is allowed.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Most tags that a user may ask for: a load balancer has 20 at most, of which two mark the owner.
 pub const MOST_USER_TAGS: usize = 18;
@@ -13,20 +13,24 @@ pub enum ValueKind {
     AnyValue,
     /// Up to 255 characters without spaces at the ends.
     Text,
-    /// A name of a load balancer.
+    /// A name of a classic load balancer.
     LoadBalancerName,
+    /// A name of a network load balancer.
+    NetworkLoadBalancerName,
     /// An IP address.
     Address,
     /// A host name as the API server takes it in a status.
     HostName,
     /// Path of a health check.
     HealthPath,
-    /// Host header of a health check.
-    HealthDomain,
+    /// Host header of a health check; the text stands for the backend's address.
+    HealthDomain(&'static str),
     /// Exactly this value; any other counts as not set.
     Exactly(&'static str),
     /// `on`; any other value is off.
     Switch,
+    /// `on` or `off`, in upper or lower case.
+    OnOff,
     /// One of these.
     OneOf(&'static [&'static str]),
     /// One of these, or one that the vendor has added since.
@@ -52,8 +56,21 @@ pub enum ValueKind {
     Tags,
     /// `key=value,key=value`, labels of nodes.
     Labels,
+    /// `sg-a,sg-b`, at most so many.
+    Ids {
+        /// How many there may be.
+        most: usize,
+        /// Whether an empty list means none of them; otherwise it is as good as absent.
+        empties: bool,
+    },
+    /// `zone:vsw-a,zone:vsw-b`, each perhaps with a private address and an elastic one.
+    ZoneMaps,
     /// `https:443,http:80`, with these protocols.
     ProtocolPorts(&'static [&'static str]),
+    /// The same, in upper or lower case.
+    AnyCaseProtocolPorts(&'static [&'static str]),
+    /// `80-400:80`
+    PortRanges,
     /// `80:443`
     ForwardPorts,
     /// `rsp-a:443,rsp-b:80`
@@ -89,6 +106,8 @@ pub(super) fn parse(kind: ValueKind, given: &str) -> Result<Option<Value>, Strin
     match (given, kind) {
         // An empty list of domains is a list: it removes them all.
         ("", ValueKind::DomainExtensions) => Ok(Some(Value::Pairs(BTreeMap::new()))),
+        // So is one of ids.
+        ("", ValueKind::Ids { empties: true, .. }) => Ok(Some(Value::Text(String::new()))),
         ("", _) => Ok(None),
         (_, ValueKind::Integer { zero: ZeroMeans::Unset | ZeroMeans::BackendPort, .. }) if given.parse() == Ok(0) => {
             Ok(None)
@@ -113,6 +132,10 @@ fn read(kind: ValueKind, given: &str) -> Option<Value> {
     let if_it = |fits: bool| fits.then(|| given.to_owned());
     let text = match kind {
         ValueKind::ProtocolPorts(known) => return ports(given, |protocol| known.contains(&protocol)),
+        ValueKind::AnyCaseProtocolPorts(known) => {
+            return ports(given, |protocol| known.iter().any(|known| known.eq_ignore_ascii_case(protocol)));
+        }
+        ValueKind::PortRanges => return ports(given, |range| port_range(range).is_some()),
         ValueKind::ServerGroupPorts => return ports(given, |_| true),
         ValueKind::ForwardPorts => {
             return pairs(given, |from, to| Some((port(from)?, port(to)?.to_string()))).map(Value::Ports);
@@ -124,11 +147,20 @@ fn read(kind: ValueKind, given: &str) -> Option<Value> {
         ValueKind::AnyValue | ValueKind::Exactly(_) | ValueKind::Tags | ValueKind::Labels => if_it(true),
         ValueKind::Text | ValueKind::OneOfGrowing(_) => if_it(fits(given, 255)),
         ValueKind::LoadBalancerName => if_it(is_load_balancer_name(given)),
+        ValueKind::NetworkLoadBalancerName => if_it(is_network_load_balancer_name(given)),
         ValueKind::Address => given.parse::<IpAddr>().ok().map(|address| address.to_string()),
         ValueKind::HostName => if_it(is_host_name(given)),
         ValueKind::HealthPath => if_it(given.starts_with('/') && fits(given, 80)),
-        ValueKind::HealthDomain => if_it(given == "$_ip" || (fits(given, 80) && given.bytes().all(is_of_domain))),
+        ValueKind::HealthDomain(backend) => {
+            if_it(given == backend || (fits(given, 80) && given.bytes().all(is_of_domain)))
+        }
         ValueKind::Switch => Some((given == "on").to_string()),
+        ValueKind::OnOff => one_of(&["on", "off"], str::eq_ignore_ascii_case).map(|value| (value == "on").to_string()),
+        ValueKind::Ids { most, .. } => {
+            let ids: BTreeSet<&str> = items(given).into_iter().collect();
+            (1..=most).contains(&ids.len()).then(|| ids.into_iter().collect::<Vec<_>>().join(","))
+        }
+        ValueKind::ZoneMaps => if_it(zone_maps(given).is_some()),
         ValueKind::OneOf(values) => one_of(values, |value, given| value == given),
         ValueKind::AnyCase(values) => one_of(values, str::eq_ignore_ascii_case),
         ValueKind::Integer { min, max, zero } => integer(given, min, max, zero),
@@ -156,7 +188,24 @@ pub(super) fn allowed(kind: ValueKind) -> String {
         ValueKind::Address => "an IP address".to_owned(),
         ValueKind::HostName => "a host name of at most 253 small letters, digits, `-` and `.`".to_owned(),
         ValueKind::HealthPath => "a path of at most 80 characters that starts with `/`".to_owned(),
-        ValueKind::HealthDomain => "`$_ip`, or a host name of at most 80 characters".to_owned(),
+        ValueKind::HealthDomain(backend) => format!("`{backend}`, or a host name of at most 80 characters"),
+        ValueKind::NetworkLoadBalancerName => {
+            "2 to 128 letters, digits and `.`, `_`, `-`, the first a letter".to_owned()
+        }
+        ValueKind::OnOff => "`on` or `off`, in upper or lower case".to_owned(),
+        ValueKind::Ids { most, empties } => {
+            let none = if empties { "; empty for none" } else { "" };
+            if most == 1 { format!("an id{none}") } else { format!("up to {most} ids separated by commas{none}") }
+        }
+        ValueKind::ZoneMaps => {
+            "`zone:vswitch,zone:vswitch` with each zone once; a private IPv4 address and the id of an elastic address may \
+             follow, either of them empty: `zone:vswitch:address:eip-id`"
+                .to_owned()
+        }
+        ValueKind::AnyCaseProtocolPorts(known) => {
+            format!("{}, in upper or lower case", allowed(ValueKind::ProtocolPorts(known)))
+        }
+        ValueKind::PortRanges => "`first-last:port,first-last:port`, ports from 1 to 65535, the last above the first".to_owned(),
         ValueKind::Exactly(value) => format!("`{value}`; anything else is off"),
         ValueKind::Switch => "`on`; anything else is off".to_owned(),
         ValueKind::OneOf(values) | ValueKind::OneOfGrowing(values) => list(values),
@@ -190,6 +239,36 @@ pub(super) fn allowed(kind: ValueKind) -> String {
 /// Whether a text has no spaces around it and at most so many characters.
 fn fits(given: &str, most: usize) -> bool {
     given.trim() == given && given.chars().count() <= most
+}
+
+fn is_network_load_balancer_name(given: &str) -> bool {
+    let may_follow = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-');
+    fits(given, 128)
+        && given.chars().count() >= 2
+        && given.starts_with(char::is_alphabetic)
+        && given.chars().all(may_follow)
+}
+
+/// First and last port of a range such as `80-400`.
+pub(in crate::plan) fn port_range(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once('-')?;
+    let (first, last) = (port(first)?, port(last)?);
+    (first < last).then_some((first, last))
+}
+
+/// Zones as [zone, vSwitch, private address, elastic address]; the last two can be empty.
+pub(in crate::plan) fn zone_maps(given: &str) -> Option<Vec<[&str; 4]>> {
+    let mut seen = BTreeSet::new();
+    let zone = |item| {
+        let mut parts = str::split(item, ':').map(str::trim);
+        let mut part = || parts.next().unwrap_or_default();
+        let [zone, vswitch, address, elastic] = [part(), part(), part(), part()];
+        let is_address = address.is_empty() || address.parse::<Ipv4Addr>().is_ok();
+        let is_right = !zone.is_empty() && !vswitch.is_empty() && is_address && seen.insert(zone);
+        is_right.then_some([zone, vswitch, address, elastic])
+    };
+    let zones: Option<Vec<_>> = items(given).into_iter().map(zone).collect();
+    zones.filter(|zones| !zones.is_empty())
 }
 
 fn is_of_domain(byte: u8) -> bool {

@@ -1,0 +1,265 @@
+//! Annotations of network load balancers: the one table, from which parsing, validation and the reference page follow.
+
+use super::model::{GroupField, GroupFields, ListenerField, ListenerFields, Protocol};
+use crate::plan::service::annotations::values::ValueKind::{
+    AnyCase, AnyCaseProtocolPorts, AnyValue, Exactly, HealthDomain, HealthPath, HttpCodes, Ids, Integer, Labels,
+    NetworkLoadBalancerName, OnOff, OneOf, PortRanges, ServerGroupPorts, Tags, Text, ZoneMaps,
+};
+use crate::plan::service::annotations::values::{ValueKind, ZeroMeans};
+use crate::plan::service::annotations::{self, AnnotationKey, AnnotationName, Applies, annotation_table};
+use crate::plan::service::handling;
+use crate::plan::service::management::ManagementLevel;
+
+/// The annotations of one Service.
+pub type Annotations = annotations::Annotations<Name>;
+/// One annotation of the table.
+pub type Entry = annotations::Entry<Name>;
+
+/// An attribute that an annotation sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// Of listeners.
+    Listener(ListenerField),
+    /// Of server groups.
+    Group(GroupField),
+}
+
+impl Field {
+    /// Protocols whose listeners, or the groups of these, have it.
+    pub const fn protocols(self) -> &'static [Protocol] {
+        match self {
+            Self::Listener(field) => field.protocols(),
+            Self::Group(_) => &Protocol::ALL,
+        }
+    }
+}
+
+const ON_OFF: &[&str] = &["on", "off"];
+const ADDRESS_TYPES: &[&str] = &["Internet", "Intranet"];
+
+const fn suffix(text: &'static str) -> AnnotationKey {
+    AnnotationKey::Suffix(text)
+}
+
+const fn number(min: i64, max: i64) -> ValueKind {
+    Integer { min, max, zero: ZeroMeans::Unset }
+}
+
+const fn number_or_zero(max: i64) -> ValueKind {
+    Integer { min: 0, max, zero: ZeroMeans::Value }
+}
+
+const fn ids(most: usize) -> ValueKind {
+    Ids { most, empties: false }
+}
+
+const fn listener(field: ListenerField) -> Applies<Field> {
+    Applies::Field(Field::Listener(field))
+}
+
+const fn group(field: GroupField) -> Applies<Field> {
+    Applies::Field(Field::Group(field))
+}
+
+annotation_table! {
+    others: (CLB_ONLY, "classic load balancers");
+    Type: handling::TYPE, AnyValue, "", Applies::Routing, Routing,
+        "the load balancer is kept, but no longer managed",
+        "`nlb` asks for a network load balancer, if `service.type_annotation` is on in the configuration; otherwise \
+        `spec.loadBalancerClass: alibabacloud.com/nlb` does.";
+    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), AnyValue, "`service.eni_backends`",
+        Applies::Backends, Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.";
+
+    ZoneMaps: suffix("zone-maps"), ZoneMaps, "`cloud.vswitches`, where most nodes are", Applies::Instance, Always,
+        "zones are added and removed in place; vSwitch and addresses of a zone are fixed",
+        "Zones with their vSwitches: `zone:vswitch,zone:vswitch`, each perhaps with a private address and an elastic one: \
+        `zone:vswitch:192.168.0.10:eip-id`. The cloud wants two where a region has them.";
+    AddressType: suffix("address-type"), AnyCase(ADDRESS_TYPES), "`nlb.defaults.address_type`", Applies::Instance, Always,
+        "changed in place", "Whether the address is public or private.";
+    Ipv6AddressType: suffix("ipv6-address-type"), AnyCase(ADDRESS_TYPES), "", Applies::Instance, Always, "changed in place",
+        "Whether the IPv6 address is public or private; needs `ip-version` `DualStack`.";
+    IpVersion: suffix("ip-version"), AnyCase(&["ipv4", "DualStack"]), "ipv4", Applies::Instance, Immutable,
+        "a different value is a problem", "`DualStack` gives an IPv6 address, too.";
+    Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
+        "Uses this load balancer, made by a user, instead of making one. It is never deleted.";
+    ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
+        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never touched.";
+    Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
+        "takes effect at once", "What is kept as the Service says, each including the next: the attributes of the load balancer \
+        (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
+        never changed; a load balancer that does not exist is made in any case.";
+    LbName: suffix("name"), NetworkLoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
+        "changed in place when set and different", "Visible name of the load balancer. It is never looked up by it.";
+    ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
+        "a different value is a problem", "Resource group of a new load balancer, its server groups and its security group.";
+    AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
+        "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.";
+    DeleteProtection: suffix("delete-protection"), OneOf(ON_OFF), "`nlb.defaults.delete_protection`", Applies::Instance, Always,
+        "changed in place", "Protection against deletion by others.";
+    ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
+        "`nlb.defaults.modification_protection`", Applies::Instance, Always, "changed in place",
+        "Protection against changes in the console.";
+    BandwidthPackageId: suffix("bandwidth-package-id"), Ids { most: 1, empties: true }, "", Applies::Instance, Always,
+        "changed in place; an empty value detaches, no annotation leaves it", "Bandwidth package of a public load balancer.";
+    CrossZoneEnabled: suffix("cross-zone-enabled"), OnOff, "", Applies::Instance, Always, "changed in place when set and different",
+        "Whether backends in other zones get traffic, too.";
+    SecurityGroupIds: suffix("security-group-ids"), Ids { most: 4, empties: true }, "", Applies::Instance, Always,
+        "joined, then left; an empty value leaves all, no annotation leaves them as they are", "Security groups of the load balancer.";
+    PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, AnyValue, "off", Applies::Instance, Always,
+        "decides when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service goes.";
+
+    ProtocolPort: suffix("protocol-port"), AnyCaseProtocolPorts(&["tcp", "udp", "tcpssl"]), "the port's protocol", Applies::Listeners,
+        Listener, "the listener is deleted and made again", "Protocols of listeners: `tcpssl:443,tcp:80`.";
+    ListenerPortRange: suffix("listener-port-range"), PortRanges, "", Applies::Listeners, Listener,
+        "the listener is deleted and made again", "Listeners on ranges of ports: `80-400:80`; needs `backend-type` `eni`.";
+    IdleTimeout: suffix("idle-timeout"), number(10, 900), "", listener(ListenerField::IdleTimeout), Listener,
+        "changed in place when set and different", "Idle timeout in seconds; at most 20 with UDP.";
+    Cps: suffix("cps"), number_or_zero(1_000_000), "", listener(ListenerField::Cps), Listener,
+        "changed in place when set and different", "New connections a second; 0 for no limit.";
+    ProxyProtocol: suffix("proxy-protocol"), OnOff, "", listener(ListenerField::ProxyProtocol), Listener,
+        "changed in place when set and different", "PROXY protocol version 2 towards backends.";
+    Ppv2EndpointId: suffix("ppv2-pvl-ep-id-enabled"), OnOff, "", listener(ListenerField::Ppv2EndpointId), Listener,
+        "changed in place when set and different", "Id of the PrivateLink endpoint in the PROXY protocol.";
+    Ppv2EndpointServiceId: suffix("ppv2-pvl-eps-id-enabled"), OnOff, "", listener(ListenerField::Ppv2EndpointServiceId), Listener,
+        "changed in place when set and different", "Id of the PrivateLink endpoint service in the PROXY protocol.";
+    Ppv2VpcId: suffix("ppv2-pvl-vpc-id-enabled"), OnOff, "", listener(ListenerField::Ppv2VpcId), Listener,
+        "changed in place when set and different", "Id of the VPC in the PROXY protocol.";
+    CertId: suffix("cert-id"), ids(1), "", listener(ListenerField::Certificate), Listener,
+        "changed in place; removing the annotation keeps the certificate", "Server certificate. Needed for new TCPSSL listeners.";
+    AdditionalCertIds: suffix("additional-cert-ids"), Ids { most: 25, empties: true }, "", Applies::Listeners, Listener,
+        "certificates are added, then removed; an empty value removes all, no annotation leaves them",
+        "Additional certificates of TCPSSL listeners.";
+    Cacert: suffix("cacert"), OnOff, "", listener(ListenerField::CaEnabled), Listener, "changed in place when set and different",
+        "Whether clients need a certificate. `on` needs `cacert-id`.";
+    CacertId: suffix("cacert-id"), ids(1), "", listener(ListenerField::CaCertificate), Listener,
+        "changed in place when set and different", "Certificate of the authority of client certificates.";
+    TlsCipherPolicy: suffix("tls-cipher-policy"), Text, "", listener(ListenerField::SecurityPolicy), Listener,
+        "changed in place when set and different", "TLS versions and ciphers: `tls_cipher_policy_1_0`, `_1_1`, `_1_2`, \
+        `_1_2_strict`, `_1_2_strict_with_1_3`, or the id of a policy of your own.";
+    Alpn: suffix("alpn"), OnOff, "", listener(ListenerField::Alpn), Listener, "changed in place when set and different",
+        "Whether the application protocol is negotiated. `on` needs `alpn-policy`.";
+    AlpnPolicy: suffix("alpn-policy"), OneOf(&["HTTP1Only", "HTTP2Only", "HTTP2Optional", "HTTP2Preferred"]), "",
+        listener(ListenerField::AlpnPolicy), Listener, "changed in place while `alpn` is `on`", "Application protocols.";
+
+    ServerGroupType: suffix("server-group-type"), AnyCase(&["Instance", "Ip"]), "Instance", group(GroupField::Type), Backend,
+        "server groups are replaced", "`ip` attaches nodes and pods by their addresses alone.";
+    Scheduler: suffix("scheduler"), AnyCase(&["Wrr", "Wlc", "rr", "sch", "tch", "qch"]), "", group(GroupField::Scheduler), Backend,
+        "changed in place when set and different", "How connections are spread. `qch` needs UDP.";
+    ConnectionDrain: suffix("connection-drain"), OnOff, "", group(GroupField::Drain), Backend,
+        "changed in place when set and different", "Lets connections of removed backends end.";
+    ConnectionDrainTimeout: suffix("connection-drain-timeout"), number(10, 900), "10", group(GroupField::DrainTimeout), Backend,
+        "changed in place when set and different", "Seconds.";
+    PreserveClientIp: suffix("preserve-client-ip"), OnOff, "", group(GroupField::PreserveClientIp), Backend,
+        "changed in place when set and different", "Whether backends see the client's address; always off with TCPSSL.";
+    HealthCheckFlag: suffix("health-check-flag"), OnOff, "", group(GroupField::HealthCheck), Backend,
+        "changed in place when set and different", "Health checks. The other annotations about them count only with `on`.";
+    HealthCheckType: suffix("health-check-type"), AnyCase(&["TCP", "HTTP", "UDP"]), "", group(GroupField::HealthCheckType), Backend,
+        "changed in place when set and different", "How backends are checked. UDP checks need UDP ports.";
+    HealthCheckConnectPort: suffix("health-check-connect-port"), number_or_zero(65_535), "", group(GroupField::HealthCheckPort),
+        Backend, "changed in place when set and different", "Port of checks; 0 is the backend's own.";
+    HealthyThreshold: suffix("healthy-threshold"), number(2, 10), "", group(GroupField::HealthyThreshold), Backend,
+        "changed in place when set and different", "Successes after which a backend is healthy.";
+    UnhealthyThreshold: suffix("unhealthy-threshold"), number(2, 10), "", group(GroupField::UnhealthyThreshold), Backend,
+        "changed in place when set and different", "Failures after which a backend is unhealthy.";
+    HealthCheckConnectTimeout: suffix("health-check-connect-timeout"), number(1, 300), "", group(GroupField::HealthCheckTimeout),
+        Backend, "changed in place when set and different", "Timeout of checks in seconds.";
+    HealthCheckInterval: suffix("health-check-interval"), number(1, 300), "", group(GroupField::HealthCheckInterval), Backend,
+        "changed in place when set and different", "Seconds between checks; more than 50 only with UDP.";
+    HealthCheckDomain: suffix("health-check-domain"), HealthDomain("$SERVER_IP"), "", group(GroupField::HealthCheckDomain), Backend,
+        "changed in place when set and different", "Host header of HTTP checks; `$SERVER_IP` is the backend's address.";
+    HealthCheckUri: suffix("health-check-uri"), HealthPath, "", group(GroupField::HealthCheckUrl), Backend,
+        "changed in place when set and different", "Path of HTTP checks.";
+    HealthCheckMethod: suffix("health-check-method"), AnyCase(&["GET", "HEAD"]), "", group(GroupField::HealthCheckMethod), Backend,
+        "changed in place when set and different", "Method of HTTP checks.";
+    HealthCheckHttpCode: suffix("health-check-httpcode"), HttpCodes, "", group(GroupField::HealthCheckCodes), Backend,
+        "changed in place when set and different", "Answers that count as healthy: `http_2xx,http_3xx`.";
+    HealthCheckHttpVersion: suffix("health-check-http-version"), OneOf(&["HTTP1.0", "HTTP1.1"]), "",
+        group(GroupField::HealthCheckHttpVersion), Backend, "changed in place when set and different", "Version of HTTP checks.";
+
+    BackendLabel: suffix("backend-label"), Labels, "all nodes", Applies::Backends, Backend, "backends are added and removed",
+        "Only nodes with all of these labels: `key=value,key=value`.";
+    RemoveUnscheduledBackend: suffix("remove-unscheduled-backend"), OneOf(ON_OFF), "off", Applies::Backends, Backend,
+        "backends are added and removed", "`on` leaves cordoned nodes out.";
+    BackendIpVersion: suffix("backend-ip-version"), AnyCase(&["ipv4", "ipv6", "dualstack"]), "ipv4", Applies::Backends, Backend,
+        "server groups are replaced", "Which addresses are attached; `ipv6` and `dualstack` need `ip-version` `DualStack` and `service.ipv6`.";
+    VgroupPort: suffix("vgroup-port"), ServerGroupPorts, "", Applies::Backends, Backend, "backends move to the other group",
+        "Existing server groups for ports: `sgp-id:443,sgp-id:80`; only with `id`.";
+    Weight: suffix("weight"), number_or_zero(100), "", Applies::Backends, Backend, "weights are changed",
+        "Weight shared by the group's backends; only with `id` and `vgroup-port`.";
+    DefaultWeight: suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
+        "Weight of each backend, except with `externalTrafficPolicy: Local`.";
+    IgnoreWeightUpdate: suffix("ignore-weight-update"), AnyCase(ON_OFF), "off", Applies::Backends, Backend,
+        "weights are left as they are", "`on` leaves the weights of existing backends as they are.";
+    GracefulShutdown: suffix("graceful-shutdown"), Exactly("true"), "off", Applies::Backends, Backend,
+        "takes effect with the next termination",
+        "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.";
+}
+
+/// Attributes of listeners of this protocol, as far as annotations set them.
+pub(super) fn listener_fields(annotations: &Annotations, protocol: Protocol) -> ListenerFields {
+    let stated = |entry: &Entry| match entry.applies {
+        Applies::Field(Field::Listener(field)) if field.protocols().contains(&protocol) => {
+            Some((field, annotations.text(entry.name)?))
+        }
+        _ => None,
+    };
+    let mut fields: ListenerFields = Name::TABLE.iter().filter_map(stated).collect();
+    if fields.get(&ListenerField::Alpn).is_none_or(|alpn| alpn != "true") {
+        fields.remove(&ListenerField::AlpnPolicy);
+    }
+    fields
+}
+
+/// Attributes of server groups, as far as annotations set them. Without health checks, nothing else about them counts.
+pub(super) fn group_fields(annotations: &Annotations) -> GroupFields {
+    let checked = annotations.is(Name::HealthCheckFlag, "true");
+    let stated = |entry: &Entry| match entry.applies {
+        Applies::Field(Field::Group(field)) => {
+            let counts = checked || field == GroupField::HealthCheck || !field.is_of_health_check();
+            Some((field, annotations.text(entry.name)?)).filter(|_| counts)
+        }
+        _ => None,
+    };
+    let mut fields: GroupFields = Name::TABLE.iter().filter_map(stated).collect();
+    if let Some(codes) = fields.get_mut(&GroupField::HealthCheckCodes) {
+        let mut list: Vec<&str> = codes.split(',').collect();
+        list.sort_unstable();
+        list.dedup();
+        *codes = list.join(",");
+    }
+    fields
+}
+
+/// Keys of classic load balancers; ignored here, with a warning.
+const CLB_ONLY: &[&str] = &[
+    "network-type",
+    "vswitch-id",
+    "master-zoneid",
+    "slave-zoneid",
+    "ip",
+    "charge-type",
+    "bandwidth",
+    "instance-charge-type",
+    "spec",
+    "hostname",
+    "external-ip-type",
+    "acl-status",
+    "acl-id",
+    "acl-type",
+    "forward-port",
+    "http2-enabled",
+    "request-timeout",
+    "established-timeout",
+    "persistence-timeout",
+    "sticky-session",
+    "sticky-session-type",
+    "cookie",
+    "cookie-timeout",
+    "xforwardedfor-proto",
+    "xforwardedfor-slbport",
+    "xforwardedfor-clientsrcport",
+    "domain-extensions",
+    "health-check-switch",
+    "health-check-timeout",
+    "tunnel-type",
+];

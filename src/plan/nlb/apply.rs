@@ -1,0 +1,350 @@
+//! What steps do to a load balancer, so that the next change can be planned without reading everything again, and what must
+//! wait for jobs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::model::{CreateLoadBalancer, ListenerKey, ZoneMapping};
+use super::observed::{
+    Answer, GroupDetails, Job, Observed, ObservedInstance, ObservedListener, ObservedRule, ObservedSecurityGroup,
+};
+use super::operation::{Operation, ResourceKind, Step};
+use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::model::{GroupRef, ObservedGroup};
+use crate::plan::service::steps::Target;
+
+/// The attribute of security groups, which decides about who may connect.
+pub const SECURITY_GROUPS: &str = "security groups";
+
+impl Observed {
+    /// The id of a group; of several with the same name the one that was made here, or else the first.
+    pub fn group_id(&self, group: &GroupRef) -> Option<&str> {
+        match group {
+            GroupRef::Id(id) => self.groups.get_key_value(id).map(|(id, _)| id.as_str()),
+            GroupRef::Named(name) => {
+                let made = self.made.get(name).and_then(|id| self.groups.get_key_value(id));
+                made.or_else(|| self.groups.iter().find(|(_, group)| group.name == *name)).map(|(id, _)| id.as_str())
+            }
+        }
+    }
+
+    /// Whether a listener sends traffic to the group.
+    pub fn serves(&self, group: &GroupRef) -> bool {
+        let id = self.group_id(group);
+        id.is_some_and(|id| self.listeners.iter().flatten().any(|(_, listener)| listener.group_id == id))
+    }
+
+    /// Ids of security groups, of which ours is perhaps given by its name.
+    pub fn security_group_id<'a>(&'a self, given: &'a str) -> &'a str {
+        let ours = self.security_groups.iter().flatten().find(|group| group.name == given);
+        ours.map_or(given, |group| &group.id)
+    }
+
+    /// Moves the state forward as the cloud does when an operation succeeds.
+    pub fn apply(&mut self, operation: &Operation, answer: &Answer) {
+        // A group that is deleted has no id afterwards.
+        let target = self.target_of(operation);
+        match operation.part() {
+            ResourceKind::Instance => self.apply_to_instance(operation, answer),
+            ResourceKind::Groups | ResourceKind::Backends => self.apply_to_groups(operation, answer),
+            ResourceKind::Listeners => self.apply_to_listeners(operation, answer),
+            ResourceKind::SecurityGroup => self.apply_to_security_group(operation, answer),
+        }
+        let target = if matches!(operation, Operation::CreateGroup(_)) { self.target_of(operation) } else { target };
+        let makes_instance = matches!(operation, Operation::CreateLoadBalancer(_));
+        if let Some(target) = target.filter(|_| makes_instance || !answer.job.is_empty()) {
+            let job = Job {
+                id: answer.job.clone(),
+                request_id: answer.request_id.clone(),
+                line: operation.to_string(),
+                deletes: matches!(operation, Operation::DeleteLoadBalancer { .. } | Operation::DeleteListener { .. }),
+            };
+            self.jobs.insert(target, job);
+        }
+    }
+
+    /// What an operation keeps busy while its job runs.
+    fn target_of(&self, operation: &Operation) -> Option<Target> {
+        let group = |group: &GroupRef| Some(Target::Group(GroupRef::Id(self.group_id(group)?.to_owned())));
+        match operation {
+            Operation::CreateGroup(wanted) => group(&GroupRef::Named(wanted.name.clone())),
+            Operation::SetGroup { group: changed, .. } => group(changed),
+            Operation::Group(GroupOperation::DeleteGroup { id, .. }) => group(&GroupRef::Id(id.clone())),
+            Operation::Group(operation) => operation.backends_of().and_then(group),
+            Operation::CreateListener { listener, .. }
+            | Operation::SetListener { listener, .. }
+            | Operation::StartListener { listener }
+            | Operation::DeleteListener { listener }
+            | Operation::AddCertificates { listener, .. }
+            | Operation::RemoveCertificates { listener, .. } => Some((*listener).into()),
+            other if other.part() == ResourceKind::Instance => Some(Target::LoadBalancer),
+            _ => None,
+        }
+    }
+
+    /// Whether a step has to wait for a job: the cloud would refuse it, or it relies on what the job does.
+    pub fn must_wait(&self, step: &Step) -> bool {
+        let is_at =
+            |id: &str, target: &Target| matches!(target, Target::Group(group) if self.group_id(group) == Some(id));
+        let on_instance = |target: &Target| matches!(target, Target::LoadBalancer | Target::Attribute(_));
+        self.jobs.iter().any(|(busy, job)| match busy {
+            Target::LoadBalancer => {
+                on_instance(&step.target) || matches!(step.target, Target::Listener(_)) || job.deletes
+            }
+            Target::Group(GroupRef::Id(id)) => is_at(id, &step.target) || step.needs.iter().any(|need| is_at(id, need)),
+            busy => step.target == *busy || step.needs.contains(busy) || on_instance(&step.target),
+        })
+    }
+
+    /// Notes what the cloud shows to be under way, whoever started it.
+    pub fn note_what_is_busy(&mut self) {
+        let mut busy = Vec::new();
+        let job = |line: String, deletes| Job { line, deletes, ..Job::default() };
+        if let Some(instance) = &self.instance
+            && matches!(instance.status.as_str(), "Provisioning" | "Configuring" | "Deleting")
+        {
+            let line = format!("load balancer {} is {}", instance.id, instance.status);
+            busy.push((Target::LoadBalancer, job(line, instance.status == "Deleting")));
+        }
+        for (key, listener) in self.listeners.iter().flatten() {
+            if !matches!(listener.status.as_str(), "" | "Running" | "Stopped") {
+                let line = format!("listener {key} is {}", listener.status);
+                busy.push(((*key).into(), job(line, listener.status == "Deleting")));
+            }
+        }
+        for (id, details) in &self.group_details {
+            if !matches!(details.status.as_str(), "" | "Available") {
+                let line = format!("server group {id} is {}", details.status);
+                busy.push((Target::Group(GroupRef::Id(id.clone())), job(line, false)));
+            }
+        }
+        for (target, job) in busy {
+            self.jobs.entry(target).or_insert(job);
+        }
+    }
+
+    /// The job of this target is done.
+    pub fn settle(&mut self, target: &Target) {
+        self.jobs.remove(target);
+        match target {
+            Target::LoadBalancer => {
+                if let Some(instance) = &mut self.instance {
+                    "Active".clone_into(&mut instance.status);
+                }
+            }
+            Target::Group(GroupRef::Id(id)) => {
+                if let Some(details) = self.group_details.get_mut(id) {
+                    "Available".clone_into(&mut details.status);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn apply_to_instance(&mut self, operation: &Operation, answer: &Answer) {
+        match operation {
+            Operation::CreateLoadBalancer(wanted) => {
+                self.instance = Some(created(wanted, answer));
+                self.listeners = Some(BTreeMap::new());
+            }
+            Operation::DeleteLoadBalancer { .. } => {
+                self.instance = None;
+                self.listeners = None;
+            }
+            Operation::JoinSecurityGroups { groups } => {
+                let ids: Vec<String> = groups.iter().map(|id| self.security_group_id(id).to_owned()).collect();
+                if let Some(instance) = &mut self.instance {
+                    instance.security_group_ids.extend(ids);
+                }
+            }
+            _ => {
+                if let Some(instance) = &mut self.instance {
+                    change_instance(instance, operation);
+                }
+            }
+        }
+    }
+
+    fn apply_to_groups(&mut self, operation: &Operation, answer: &Answer) {
+        match operation {
+            Operation::CreateGroup(wanted) => {
+                let id = answer.id.clone().unwrap_or_else(|| wanted.name.clone());
+                let group = ObservedGroup { name: wanted.name.clone(), backends: Some(Arc::default()) };
+                let details = GroupDetails {
+                    vpc_id: self.instance.as_ref().map(|it| it.vpc_id.clone()).unwrap_or_default(),
+                    fields: wanted.fields.clone(),
+                    tags: wanted.tags.clone(),
+                    ..GroupDetails::default()
+                };
+                self.made.insert(wanted.name.clone(), id.clone());
+                self.group_details.insert(id.clone(), details);
+                self.groups.insert(id, group);
+            }
+            Operation::SetGroup { group, fields } => {
+                let id = self.group_id(group).map(str::to_owned);
+                if let Some(details) = id.and_then(|id| self.group_details.get_mut(&id)) {
+                    details.fields.extend(fields.clone());
+                }
+            }
+            Operation::UntagGroup { id, keys } => {
+                if let Some(details) = self.group_details.get_mut(id) {
+                    details.tags.retain(|key, _| !keys.contains(key));
+                }
+            }
+            Operation::Group(GroupOperation::DeleteGroup { id, .. }) => {
+                self.groups.remove(id);
+                self.group_details.remove(id);
+            }
+            Operation::Group(operation) => {
+                let id = operation.backends_of().and_then(|group| self.group_id(group)).map(str::to_owned);
+                if let Some(found) = id.and_then(|id| self.groups.get_mut(&id)) {
+                    operation.apply(found);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn apply_to_listeners(&mut self, operation: &Operation, answer: &Answer) {
+        match operation {
+            Operation::CreateListener { listener, description, group, fields } => {
+                let made = ObservedListener {
+                    id: answer.id.clone().unwrap_or_default(),
+                    description: description.clone(),
+                    status: "Running".to_owned(),
+                    group_id: self.group_id(group).unwrap_or_default().to_owned(),
+                    fields: fields.clone(),
+                    additional_certificates: Some(std::collections::BTreeSet::new()),
+                };
+                self.listeners.get_or_insert_default().insert(*listener, made);
+            }
+            Operation::SetListener { listener, description, group, fields } => {
+                let group_id = self.group_id(group).map(str::to_owned);
+                if let Some(found) = self.listener_mut(*listener) {
+                    description.clone_into(&mut found.description);
+                    found.group_id = group_id.unwrap_or_else(|| found.group_id.clone());
+                    found.fields.extend(fields.clone());
+                }
+            }
+            Operation::StartListener { listener } => {
+                if let Some(found) = self.listener_mut(*listener) {
+                    "Running".clone_into(&mut found.status);
+                }
+            }
+            Operation::DeleteListener { listener } => {
+                if let Some(all) = &mut self.listeners {
+                    all.remove(listener);
+                }
+            }
+            Operation::AddCertificates { listener, ids } | Operation::RemoveCertificates { listener, ids } => {
+                let adds = matches!(operation, Operation::AddCertificates { .. });
+                let found = self.listener_mut(*listener).and_then(|found| found.additional_certificates.as_mut());
+                match found {
+                    Some(found) if adds => found.extend(ids.clone()),
+                    Some(found) => found.retain(|id| !ids.contains(id)),
+                    None => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn listener_mut(&mut self, listener: ListenerKey) -> Option<&mut ObservedListener> {
+        self.listeners.as_mut()?.get_mut(&listener)
+    }
+
+    fn apply_to_security_group(&mut self, operation: &Operation, answer: &Answer) {
+        let vpc_id = self.instance.as_ref().map(|it| it.vpc_id.clone()).unwrap_or_default();
+        let groups = self.security_groups.get_or_insert_default();
+        match operation {
+            Operation::CreateSecurityGroup(wanted) => groups.push(ObservedSecurityGroup {
+                id: answer.id.clone().unwrap_or_default(),
+                name: wanted.name.clone(),
+                vpc_id,
+                tags: wanted.tags.clone(),
+                rules: Some(BTreeMap::new()),
+            }),
+            Operation::DeleteSecurityGroup { id, .. } => groups.retain(|group| group.id != *id),
+            _ => {
+                if let Some(rules) = groups.first_mut().and_then(|group| group.rules.as_mut()) {
+                    change_rules(rules, operation);
+                }
+            }
+        }
+    }
+}
+
+fn change_rules(rules: &mut BTreeMap<String, ObservedRule>, operation: &Operation) {
+    match operation {
+        Operation::AddRules { rules: added, description } => {
+            // Their ids are read before they are used: only what was read is removed.
+            rules.extend(added.iter().map(|rule| {
+                let found = ObservedRule { rule: rule.clone(), is_plain: true, description: description.clone() };
+                (rule.to_string(), found)
+            }));
+        }
+        Operation::RemoveRules { ids } => rules.retain(|id, _| !ids.contains(id)),
+        _ => {}
+    }
+}
+
+fn created(wanted: &CreateLoadBalancer, answer: &Answer) -> ObservedInstance {
+    ObservedInstance {
+        id: answer.id.clone().unwrap_or_default(),
+        name: wanted.name.clone(),
+        status: "Provisioning".to_owned(),
+        vpc_id: wanted.vpc_id.clone(),
+        resource_group_id: wanted.resource_group_id.clone().unwrap_or_default(),
+        address_type: wanted.address_type.clone(),
+        ipv6_address_type: match wanted.ip_version.as_deref() {
+            Some("DualStack") => "Intranet".to_owned(),
+            _ => String::new(),
+        },
+        ip_version: wanted.ip_version.clone().unwrap_or_else(|| "ipv4".to_owned()),
+        zones: wanted.zones.clone(),
+        cross_zone: true,
+        bandwidth_package_id: wanted.bandwidth_package_id.clone().unwrap_or_default(),
+        delete_protection: wanted.delete_protection,
+        modification_protection: wanted.modification_protection.clone(),
+        tags: wanted.tags.clone(),
+        ..ObservedInstance::default()
+    }
+}
+
+fn change_instance(instance: &mut ObservedInstance, operation: &Operation) {
+    match operation {
+        Operation::SetAttributes { name, cross_zone } => {
+            if let Some(name) = name {
+                name.clone_into(&mut instance.name);
+            }
+            instance.cross_zone = cross_zone.unwrap_or(instance.cross_zone);
+        }
+        Operation::SetAddressType { address_type, zones } => {
+            address_type.clone_into(&mut instance.address_type);
+            for mapping in &mut instance.zones {
+                let wanted = zones.iter().find(|wanted| wanted.zone == mapping.zone);
+                mapping.allocation_id = wanted.map(|wanted| wanted.allocation_id.clone()).unwrap_or_default();
+            }
+        }
+        Operation::SetIpv6AddressType { internet } => {
+            if *internet { "Internet" } else { "Intranet" }.clone_into(&mut instance.ipv6_address_type);
+        }
+        Operation::SetZones { zones } => {
+            let known = std::mem::take(&mut instance.zones);
+            let kept = |wanted: &ZoneMapping| known.iter().find(|found| found.zone == wanted.zone);
+            instance.zones = zones.iter().map(|wanted| kept(wanted).unwrap_or(wanted).clone()).collect();
+        }
+        Operation::SetProtection { delete, modification } => {
+            instance.delete_protection = delete.unwrap_or(instance.delete_protection);
+            if let Some(status) = modification {
+                status.clone_into(&mut instance.modification_protection);
+            }
+        }
+        Operation::LeaveSecurityGroups { groups } => instance.security_group_ids.retain(|id| !groups.contains(id)),
+        Operation::AttachBandwidthPackage { id } => id.clone_into(&mut instance.bandwidth_package_id),
+        Operation::DetachBandwidthPackage { .. } => instance.bandwidth_package_id.clear(),
+        Operation::Tag { tags } => instance.tags.extend(tags.clone()),
+        Operation::Untag { keys } => instance.tags.retain(|key, _| !keys.contains(key)),
+        _ => {}
+    }
+}

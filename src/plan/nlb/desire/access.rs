@@ -1,0 +1,79 @@
+//! `spec.loadBalancerSourceRanges`, as a security group of ours.
+
+use std::collections::BTreeSet;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::plan::inputs::ServiceView;
+use crate::plan::nlb::annotations::{Annotations, Name};
+use crate::plan::nlb::desired::{Desired, DesiredAccess};
+use crate::plan::nlb::model::{CreateSecurityGroup, SecurityRule};
+use crate::plan::service::management::ManagementLevel;
+use crate::plan::service::problem::ServiceProblem;
+
+/// Most rules of a security group that accept; those that drop, and some by hand, have room beside them.
+const MOST_RANGES: usize = 190;
+/// Most security groups of a load balancer.
+const MOST_GROUPS: usize = 4;
+pub(super) const FIELD: &str = "spec.loadBalancerSourceRanges";
+
+/// Adds what the Service asks for. Ranges that let everybody in ask for nothing.
+pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
+    if service.source_ranges.is_empty() {
+        return;
+    }
+    let given = service.source_ranges.join(",");
+    let about = |allowed: String| ServiceProblem { field: FIELD.to_owned(), given: given.clone(), allowed };
+    if desired.reuse.is_some() || !desired.manage.keeps(ManagementLevel::All) {
+        let keys = [Name::Id, Name::Manage].map(|name| annotations.key(name)).join(" and ");
+        desired.warnings.push(about(format!("no effect: the load balancer is yours, or unmanaged; see {keys}")));
+        return;
+    }
+    let parsed = service.source_ranges.iter().map(|range| (range, range.trim().parse::<IpNet>()));
+    let (right, wrong): (Vec<_>, Vec<_>) = parsed.partition(|(_, parsed)| parsed.is_ok());
+    let ports = || service.ports.iter().map(|port| port.port);
+    if !wrong.is_empty() {
+        for (range, _) in wrong {
+            let allowed = "blocks such as 10.0.0.0/8".to_owned();
+            let problem = ServiceProblem { field: FIELD.to_owned(), given: range.clone(), allowed };
+            desired.problems.listeners(ports(), problem);
+        }
+        return;
+    }
+    let ranges: BTreeSet<IpNet> = right.into_iter().filter_map(|(_, block)| Some(block.ok()?.trunc())).collect();
+    let dual_stack = annotations.is(Name::IpVersion, "DualStack");
+    let (ranges, others): (BTreeSet<IpNet>, BTreeSet<IpNet>) =
+        ranges.into_iter().partition(|block| dual_stack || matches!(block, IpNet::V4(_)));
+    if !others.is_empty() {
+        let list = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        desired.warnings.push(about(format!("no effect of {list}: the load balancer has no IPv6 address")));
+    }
+    if ranges.len() > MOST_RANGES {
+        desired.problems.listeners(ports(), about(format!("at most {MOST_RANGES} blocks")));
+        return;
+    }
+    if desired.instance.security_group_ids.as_ref().is_some_and(|ids| ids.len() >= MOST_GROUPS) {
+        let allowed = format!("at most {} beside the one that keeps {FIELD}", MOST_GROUPS - 1);
+        desired.problems.listeners(ports(), annotations.complaint(Name::SecurityGroupIds, allowed));
+        return;
+    }
+    let everybody = |v6: bool| match v6 {
+        false => IpNet::V4(Ipv4Net::default()),
+        true => IpNet::V6(Ipv6Net::default()),
+    };
+    // Of a family that is let in whole, nothing is dropped.
+    let dropped = [false, true].into_iter().filter(|v6| dual_stack || !v6).map(everybody);
+    let drops = dropped.filter(|block| !ranges.contains(block)).map(|source| SecurityRule { drops: true, source });
+    let rules: BTreeSet<SecurityRule> =
+        ranges.iter().map(|source| SecurityRule { drops: false, source: *source }).chain(drops).collect();
+    if rules.iter().any(|rule| rule.drops) {
+        let owner = &desired.owner;
+        let create = CreateSecurityGroup {
+            name: owner.security_group_name(),
+            description: owner.security_mark(),
+            resource_group_id: desired.instance.create.resource_group_id.clone(),
+            tags: owner.tags(),
+        };
+        desired.access = Some(DesiredAccess { create, rules });
+    }
+}

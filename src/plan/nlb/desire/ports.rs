@@ -1,0 +1,254 @@
+//! Ports of a Service: a listener, its server group, and the group's backends for each.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::instance::id_set;
+use crate::plan::inputs::{ServicePort, TargetPort};
+use crate::plan::nlb::annotations::{self, Annotations, Name};
+use crate::plan::nlb::desired::{Desired, DesiredListener, GroupSpec};
+use crate::plan::nlb::model::{
+    CreateGroup, GroupField, GroupFields, ListenerField, ListenerFields, ListenerKey, Protocol,
+};
+use crate::plan::service::annotations::values::port_range;
+use crate::plan::service::backends::{AddressFamily, BackendMode, BackendRules, BackendSources};
+use crate::plan::service::model::{Backend, DesiredGroup, GroupRef, Inputs};
+use crate::plan::service::problem::ServiceProblem;
+
+/// Longest idle timeout of a UDP listener, in seconds.
+const MOST_UDP_IDLE: i64 = 20;
+/// Longest interval of health checks other than by UDP, in seconds.
+const MOST_INTERVAL: i64 = 50;
+
+/// Reads the ports of a Service.
+pub(super) struct PortReader<'a> {
+    pub(super) annotations: &'a Annotations,
+    pub(super) sources: &'a BackendSources<'a>,
+    pub(super) rules: &'a BackendRules,
+    pub(super) inputs: &'a Inputs<'a>,
+}
+
+impl PortReader<'_> {
+    /// Adds all ports, and says what is wrong with them.
+    pub(super) fn add_all(&self, desired: &mut Desired) {
+        for (index, port) in self.inputs.service.ports.iter().enumerate() {
+            let source = format!("spec.ports[{index}]");
+            if let Err(problem) = self.add(desired, source, port) {
+                desired.ports_without_group = true;
+                desired.problems.listeners([port.port], problem);
+            }
+        }
+    }
+
+    fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
+        let protocol = self.protocol(&source, port)?;
+        let key = self.key(port, protocol)?;
+        let group = self.group(desired, &source, port, key)?;
+        if self.add_backends(desired, &source, (port, key), &group) {
+            desired.empty_ports.push(key);
+        }
+        if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {
+            let allowed = format!(
+                "other ports: {} has {other} already, and only UDP shares a port with another protocol",
+                listener.source
+            );
+            return Err(ServiceProblem { field: source, given: key.to_string(), allowed });
+        }
+        let fields = self.listener_fields(desired, key);
+        let additional = || self.annotations.get(Name::AdditionalCertIds).map(id_set);
+        let listener = DesiredListener {
+            port: port.port,
+            description: desired.owner.listener_key(format!("{}.{}", key.ports(), key.protocol)),
+            source,
+            group,
+            fields,
+            additional_certificates: (protocol == Protocol::TcpSsl).then(additional).flatten(),
+        };
+        desired.listeners.insert(key, listener);
+        Ok(())
+    }
+
+    /// The protocol of a port's listener. Of two ports with one number, the annotation is about the one that is UDP or not,
+    /// as it says.
+    fn protocol(&self, source: &str, port: &ServicePort) -> Result<Protocol, ServiceProblem> {
+        let own = Protocol::parse(&port.protocol).ok_or_else(|| ServiceProblem {
+            field: format!("{source}.protocol"),
+            given: port.protocol.clone(),
+            allowed: "TCP or UDP".to_owned(),
+        })?;
+        let is_shared = self.inputs.service.ports.iter().filter(|other| other.port == port.port).count() > 1;
+        let stated = self.annotations.at_port(Name::ProtocolPort, port.port).and_then(Protocol::parse);
+        let is_udp = |protocol: Protocol| protocol == Protocol::Udp;
+        Ok(stated.filter(|stated| !is_shared || is_udp(*stated) == is_udp(own)).unwrap_or(own))
+    }
+
+    /// The ports that the listener takes.
+    fn key(&self, port: &ServicePort, protocol: Protocol) -> Result<ListenerKey, ServiceProblem> {
+        let Some(range) = self.annotations.at_port(Name::ListenerPortRange, port.port) else {
+            return Ok(ListenerKey::port(port.port, protocol));
+        };
+        let problem = |allowed: String| ServiceProblem {
+            field: self.annotations.key(Name::ListenerPortRange),
+            given: format!("{range}:{}", port.port),
+            allowed,
+        };
+        if self.rules.mode != BackendMode::Eni {
+            let key = self.annotations.key(Name::BackendType);
+            return Err(problem(format!("only with {key}: eni, as nodes have no range of ports")));
+        }
+        match (port_range(range), &port.target_port) {
+            (Some(_), TargetPort::Name(_)) => {
+                Err(problem("only with a number as targetPort, which health checks of the range use".to_owned()))
+            }
+            (Some((first, last)), TargetPort::Number(_)) => Ok(ListenerKey { first, last, protocol }),
+            (None, _) => Ok(ListenerKey::port(port.port, protocol)),
+        }
+    }
+
+    /// The server group of a port: one that the user made, or one of ours.
+    fn group(
+        &self,
+        desired: &mut Desired,
+        source: &str,
+        port: &ServicePort,
+        key: ListenerKey,
+    ) -> Result<GroupRef, ServiceProblem> {
+        if self.rules.mode != BackendMode::Eni && port.node_port == 0 {
+            return Err(ServiceProblem {
+                field: format!("{source}.nodePort"),
+                given: "none".to_owned(),
+                allowed: "a node port: set spec.allocateLoadBalancerNodePorts to true, or attach pods directly with \
+                          service.beta.kubernetes.io/backend-type: eni"
+                    .to_owned(),
+            });
+        }
+        if let Some(id) = self.annotations.at_port(Name::VgroupPort, port.port).filter(|_| desired.reuse.is_some()) {
+            return Ok(GroupRef::Id(id.to_owned()));
+        }
+        let name = self.mark(desired, port, key);
+        if !desired.group_specs.contains_key(&name) {
+            let spec = self.spec(desired, &name, port, key);
+            desired.group_specs.insert(name.clone(), spec);
+        }
+        Ok(GroupRef::Named(name))
+    }
+
+    /// The mark of a port's backends, and the name of its group if it is ours.
+    fn mark(&self, desired: &Desired, port: &ServicePort, key: ListenerKey) -> String {
+        let part = match self.rules.mode {
+            _ if key.is_range() => key.ports(),
+            BackendMode::Eni => port.target_port.to_string(),
+            BackendMode::Local | BackendMode::Cluster => port.node_port.to_string(),
+        };
+        desired.owner.group_key(&format!("{part}.{}", key.protocol))
+    }
+
+    /// Attributes of a group of ours.
+    fn spec(&self, desired: &mut Desired, name: &str, port: &ServicePort, key: ListenerKey) -> GroupSpec {
+        let mut kept = annotations::group_fields(self.annotations);
+        self.check_group_fields(desired, port, key, &mut kept);
+        let set = |fields: &mut GroupFields, field, value: &str| drop(fields.insert(field, value.to_owned()));
+        let dual_stack = self.rules.family != AddressFamily::V4;
+        set(&mut kept, GroupField::Type, if self.rules.by_address { "Ip" } else { "Instance" });
+        set(&mut kept, GroupField::Protocol, key.protocol.of_group());
+        set(&mut kept, GroupField::IpVersion, if dual_stack { "DualStack" } else { "ipv4" });
+        set(&mut kept, GroupField::AnyPort, if key.is_range() { "true" } else { "false" });
+        match self.rules.family {
+            AddressFamily::V4 => {}
+            AddressFamily::V6 => set(&mut kept, GroupField::IpAffinity, "NonAffinity"),
+            AddressFamily::Both => set(&mut kept, GroupField::IpAffinity, "Affinity"),
+        }
+        let mut fields = kept.clone();
+        if let (true, TargetPort::Number(number)) = (key.is_range(), &port.target_port) {
+            fields.entry(GroupField::HealthCheck).or_insert_with(|| "true".to_owned());
+            fields.entry(GroupField::HealthCheckPort).or_insert_with(|| number.to_string());
+        }
+        if fields.get(&GroupField::Drain).is_some_and(|on| on == "true") {
+            fields.entry(GroupField::DrainTimeout).or_insert_with(|| "10".to_owned());
+        }
+        let create = CreateGroup {
+            name: name.to_owned(),
+            fields,
+            resource_group_id: desired.instance.create.resource_group_id.clone(),
+            tags: desired.owner.tags(),
+        };
+        GroupSpec { create, kept }
+    }
+
+    /// What this protocol does not allow: it is left out, with a problem.
+    fn check_group_fields(
+        &self,
+        desired: &mut Desired,
+        port: &ServicePort,
+        key: ListenerKey,
+        fields: &mut GroupFields,
+    ) {
+        let is = |field, value: &str| fields.get(&field).is_some_and(|found| found == value);
+        let udp = key.protocol == Protocol::Udp;
+        let mut wrong = Vec::new();
+        if !udp && is(GroupField::HealthCheckType, "UDP") {
+            wrong.push((Name::HealthCheckType, GroupField::HealthCheckType, "`TCP` or `HTTP`"));
+        }
+        if !udp && is(GroupField::Scheduler, "qch") {
+            wrong.push((Name::Scheduler, GroupField::Scheduler, "another scheduler: `qch` needs UDP"));
+        }
+        let interval = fields.get(&GroupField::HealthCheckInterval).and_then(|text| text.parse::<i64>().ok());
+        if !is(GroupField::HealthCheckType, "UDP") && interval.is_some_and(|seconds| seconds > MOST_INTERVAL) {
+            wrong.push((Name::HealthCheckInterval, GroupField::HealthCheckInterval, "at most 50, but with UDP checks"));
+        }
+        for (name, field, allowed) in wrong {
+            fields.remove(&field);
+            let problem = self.annotations.complaint(name, format!("{allowed} (listener {key})"));
+            desired.problems.listeners([port.port], problem);
+        }
+        if key.protocol == Protocol::TcpSsl {
+            fields.insert(GroupField::PreserveClientIp, "false".to_owned());
+        }
+    }
+
+    /// Adds the backends of a port to its group. Says whether there are none.
+    fn add_backends(
+        &self,
+        desired: &mut Desired,
+        source: &str,
+        (port, key): (&ServicePort, ListenerKey),
+        group: &GroupRef,
+    ) -> bool {
+        let found = self.sources.of(port, self.inputs);
+        desired.unresolved.extend(&found.unresolved);
+        desired.outside.extend(&found.outside);
+        let unsure = [Name::Weight, Name::DefaultWeight, Name::IgnoreWeightUpdate];
+        let mark: Arc<str> = self.mark(desired, port, key).into();
+        let entry = desired.groups.entry(group.to_string()).or_insert_with(|| DesiredGroup {
+            group: group.clone(),
+            source: source.to_owned(),
+            ignore_weights: self.annotations.is(Name::IgnoreWeightUpdate, "on")
+                || unsure.into_iter().any(|name| self.annotations.is_wrong(name)),
+            backends: BTreeMap::new(),
+            incomplete: false,
+        });
+        entry.incomplete |= found.incomplete;
+        let is_empty = found.backends.is_empty();
+        for (mut backend, weight) in found.backends {
+            if key.is_range() {
+                // The port that the client asked for.
+                backend.port = 0;
+            }
+            let description = mark.clone();
+            entry.backends.entry(backend.clone()).or_insert(Backend { key: backend, weight, description });
+        }
+        is_empty
+    }
+
+    /// Attributes of a listener; what is missing is a problem.
+    fn listener_fields(&self, desired: &mut Desired, key: ListenerKey) -> ListenerFields {
+        let mut fields = annotations::listener_fields(self.annotations, key.protocol);
+        let idle = self.annotations.integer(Name::IdleTimeout);
+        if key.protocol == Protocol::Udp && idle.is_some_and(|seconds| seconds > MOST_UDP_IDLE) {
+            fields.insert(ListenerField::IdleTimeout, MOST_UDP_IDLE.to_string());
+            let allowed = format!("at most {MOST_UDP_IDLE} with UDP, which is used for listener {key}");
+            desired.warnings.push(self.annotations.complaint(Name::IdleTimeout, allowed));
+        }
+        fields
+    }
+}

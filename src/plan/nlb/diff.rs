@@ -1,0 +1,83 @@
+//! From what there is to what is desired, as steps in an order of which every prefix is safe.
+//!
+//! The order: the load balancer and its attributes; the security group of the source ranges, filled before it is joined;
+//! server groups, each filled before anything is taken out of it; listeners, each after its group has its backends; at last
+//! what is no longer wanted. So at no time does a listener send traffic to a group that lacks its backends, or serve clients
+//! that the source ranges keep out.
+//!
+//! Nothing is decided by labels or by what was applied last: only by the two sides given here.
+
+pub(super) mod access;
+pub(super) mod groups;
+mod instance;
+mod listeners;
+
+use std::collections::BTreeSet;
+
+use super::desired::Desired;
+use super::observed::{Answer, Observed};
+use super::operation::{Operation, Plan, Step};
+use crate::plan::service::management::{self, MARKS, ManagementLevel};
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::steps::{Operation as _, Target};
+
+/// The steps to the desired state. Does not fail: what prevents it is in [`Plan::problems`], and the other work
+/// goes on, unless the load balancer must not be used at all.
+pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
+    let mut plan = Plan::default();
+    plan.problems.extend(desired.problems.iter().map(|scoped| scoped.problem.clone()));
+    // While the deletion of a load balancer runs, nothing is there to work on.
+    let is_going = observed.jobs.get(&Target::LoadBalancer).is_some_and(|job| job.deletes);
+    if is_going || (observed.instance.is_none() && desired.problems.withhold_load_balancer()) {
+        return plan;
+    }
+    if let Err(problem) = instance::usable(desired, observed) {
+        plan.problems.push(problem);
+        return plan;
+    }
+    let made = made(desired, observed, &mut plan);
+    let observed = made.as_ref().unwrap_or(observed);
+    let phase = management::mark(&plan);
+    instance::diff(desired, observed, &mut plan);
+    let protected = access::ensure(desired, observed, &mut plan);
+    management::excuse(desired.manage, ManagementLevel::All, phase, &mut plan);
+    let phase = management::mark(&plan);
+    let places = groups::ensure(desired, observed, &mut plan);
+    management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
+    serve_first(observed, &mut plan.steps);
+    let phase = management::mark(&plan);
+    let references = listeners::diff(desired, observed, (&places, protected), &mut plan);
+    management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
+    let phase = management::mark(&plan);
+    groups::sweep(desired, observed, &places, &references, &mut plan);
+    management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
+    access::finish(desired, observed, &mut plan);
+    management::withhold(desired.manage, &mut plan);
+    plan
+}
+
+/// Plans the creation of a load balancer that is not there, and gives what there is afterwards: not everything can be said
+/// when one is made.
+fn made(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Option<Observed> {
+    if observed.instance.is_some() {
+        return None;
+    }
+    let operation = Operation::CreateLoadBalancer(Box::new(desired.instance.create.clone()));
+    let mut made = observed.clone();
+    made.apply(&operation, &Answer::default());
+    plan.step(operation, Target::LoadBalancer, [], "the Service has no load balancer");
+    Some(made)
+}
+
+/// Changes of backends that serve now pass before everything that can wait, such as a name, which a quota may hold up.
+/// The load balancer's ownership marks stay in front of them.
+fn serve_first(observed: &Observed, steps: &mut [Step]) {
+    let made: BTreeSet<String> = steps.iter().filter_map(|step| step.operation.makes().map(str::to_owned)).collect();
+    // One that is made now can have the name of one that serves.
+    let serves = |group: &GroupRef| !made.contains(&group.to_string()) && observed.serves(group);
+    steps.sort_by_key(|step| match &step.target {
+        Target::LoadBalancer | Target::Attribute(MARKS) => 0,
+        _ if step.operation.backends_of().is_some_and(serves) => 1,
+        _ => 2,
+    });
+}

@@ -1,0 +1,176 @@
+//! Security groups: those that annotations name, and the one of ours that keeps `spec.loadBalancerSourceRanges`.
+//!
+//! Ours is recognised by both of our tags, and its rules by their description. It is made and filled before it is joined,
+//! because a security group without rules that drop lets everybody in; rules that accept come before those that drop, and
+//! go after them. Listeners are made only once it is joined. Security groups of users are never detached, unless an
+//! annotation says which there are to be.
+
+use std::collections::BTreeSet;
+
+use crate::plan::nlb::annotations::Name;
+use crate::plan::nlb::apply::SECURITY_GROUPS;
+use crate::plan::nlb::desired::Desired;
+use crate::plan::nlb::model::SecurityRule;
+use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedRule, ObservedSecurityGroup};
+use crate::plan::nlb::operation::{Operation, Plan};
+use crate::plan::service::annotations::AnnotationName;
+use crate::plan::service::ownership::Owner;
+use crate::plan::service::steps::Target;
+
+/// Rules in one call.
+const BATCH: usize = 100;
+/// Most security groups of a load balancer.
+const MOST_GROUPS: usize = 4;
+const FIELD: &str = "spec.loadBalancerSourceRanges";
+const TARGET: Target = Target::Attribute(SECURITY_GROUPS);
+
+/// Whether listeners may be made, or would be open to clients that the ranges keep out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protection {
+    /// No new listener.
+    Missing,
+    /// Once this plan has joined the security groups.
+    Planned,
+    /// At once.
+    InForce,
+}
+
+/// The security group of ours, if there is exactly one.
+fn ours<'a>(owner: &Owner, observed: &'a Observed) -> Result<Option<&'a ObservedSecurityGroup>, Vec<String>> {
+    let tagged: Vec<_> =
+        observed.security_groups.iter().flatten().filter(|group| owner.owns_tagged(&group.tags)).collect();
+    match tagged.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(one)),
+        several => Err(several.iter().map(|group| group.id.clone()).collect()),
+    }
+}
+
+/// Makes and fills the security group, and joins and leaves.
+pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Protection {
+    let Some(instance) = &observed.instance else { return Protection::Missing };
+    let found = match ours(&desired.owner, observed) {
+        Ok(found) => found,
+        Err(ids) => {
+            plan.problem(FIELD, ids.join(", "), "one security group with the tags of this Service: delete the others");
+            return if desired.access.is_some() { Protection::Missing } else { Protection::InForce };
+        }
+    };
+    let mut wanted = None;
+    if let Some(access) = &desired.access {
+        match found {
+            Some(group) if group.vpc_id != instance.vpc_id && !group.vpc_id.is_empty() => {
+                let allowed = format!("a security group in {}: delete this one to have it made there", instance.vpc_id);
+                plan.problem(FIELD, &group.id, allowed);
+                return Protection::Missing;
+            }
+            Some(group) if group.rules.is_none() => {
+                plan.problem(FIELD, &group.id, "its rules could not be read; no listener is made");
+                return Protection::Missing;
+            }
+            Some(_) => {}
+            None => plan.step(Operation::CreateSecurityGroup(access.create.clone()), Target::AccessList, [], FIELD),
+        }
+        add_rules(desired, found, plan);
+        wanted = Some(found.map_or_else(|| access.create.name.clone(), |group| group.id.clone()));
+    }
+    membership(desired, instance, (found, wanted), plan)
+}
+
+/// Adds rules that are missing: those that accept come first.
+fn add_rules(desired: &Desired, found: Option<&ObservedSecurityGroup>, plan: &mut Plan) {
+    let Some(access) = &desired.access else { return };
+    let description = desired.owner.security_mark();
+    let there: BTreeSet<&SecurityRule> = found
+        .and_then(|group| group.rules.as_ref())
+        .into_iter()
+        .flatten()
+        .filter(|(_, found)| found.is_plain && found.description == description)
+        .map(|(_, found)| &found.rule)
+        .collect();
+    let missing: Vec<_> = access.rules.iter().filter(|rule| !there.contains(rule)).cloned().collect();
+    for rules in missing.chunks(BATCH) {
+        let operation =
+            Operation::AddRules { rules: rules.iter().cloned().collect(), description: description.clone() };
+        plan.step(operation, Target::AccessList, [Target::AccessList], FIELD);
+    }
+}
+
+/// Joins, then leaves; if there is no room to join, leaves first.
+fn membership(
+    desired: &Desired,
+    instance: &ObservedInstance,
+    (found, ours): (Option<&ObservedSecurityGroup>, Option<String>),
+    plan: &mut Plan,
+) -> Protection {
+    let stated = &desired.instance.security_group_ids;
+    let has = &instance.security_group_ids;
+    let wanted: BTreeSet<String> = stated.iter().flatten().chain(&ours).cloned().collect();
+    let join: BTreeSet<String> = wanted.difference(has).cloned().collect();
+    let goes = |id: &&String| stated.is_some() || (ours.is_none() && found.is_some_and(|group| group.id == **id));
+    let leave: BTreeSet<String> = has.difference(&wanted).filter(goes).cloned().collect();
+    let reason = || {
+        let now = has.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let field = if stated.is_some() { Name::SecurityGroupIds.key() } else { FIELD.to_owned() };
+        format!("{field}: {now:?} now")
+    };
+    let has_room = has.len() + join.len() <= MOST_GROUPS;
+    let mut operations = Vec::new();
+    if !join.is_empty() {
+        operations.push(Operation::JoinSecurityGroups { groups: join });
+    }
+    if !leave.is_empty() {
+        operations.push(Operation::LeaveSecurityGroups { groups: leave });
+    }
+    if !has_room {
+        operations.reverse();
+    }
+    let planned = !operations.is_empty();
+    // What is joined is filled first.
+    let fills = plan.steps.iter().any(|step| step.target == Target::AccessList);
+    for operation in operations {
+        let filled = matches!(operation, Operation::JoinSecurityGroups { .. }) && fills;
+        let needs = filled.then_some(Target::AccessList).into_iter().chain([TARGET]);
+        plan.step(operation, TARGET, needs, reason());
+    }
+    if planned { Protection::Planned } else { Protection::InForce }
+}
+
+/// Takes away what is no longer wanted: rules that drop before those that accept, and at last the security group.
+pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
+    let Ok(Some(group)) = ours(&desired.owner, observed) else { return };
+    let Some(access) = &desired.access else {
+        remove(group, [TARGET], plan);
+        return;
+    };
+    let description = desired.owner.security_mark();
+    let is_stale = |found: &ObservedRule| {
+        found.description == description && (!found.is_plain || !access.rules.contains(&found.rule))
+    };
+    let rules = group.rules.iter().flatten().filter(|(_, found)| is_stale(found));
+    let (drops, accepts): (Vec<_>, Vec<_>) = rules.partition(|(_, found)| found.rule.drops);
+    for stale in [drops, accepts] {
+        for rules in stale.chunks(BATCH) {
+            let ids = rules.iter().map(|(id, _)| (*id).clone()).collect();
+            plan.step(Operation::RemoveRules { ids }, Target::AccessList, [Target::AccessList], FIELD);
+        }
+    }
+}
+
+/// Deletes the security group of ours after the load balancer has left it.
+pub(in crate::plan::nlb) fn teardown(owner: &Owner, observed: &Observed, plan: &mut Plan) {
+    match ours(owner, observed) {
+        Ok(Some(group)) => remove(group, [], plan),
+        Ok(None) => {}
+        Err(ids) => {
+            for group in observed.security_groups.iter().flatten().filter(|group| ids.contains(&group.id)) {
+                remove(group, [], plan);
+            }
+        }
+    }
+}
+
+fn remove(group: &ObservedSecurityGroup, needs: impl IntoIterator<Item = Target>, plan: &mut Plan) {
+    let operation = Operation::DeleteSecurityGroup { id: group.id.clone(), name: group.name.clone() };
+    plan.step(operation, Target::AccessList, needs, "no longer wanted");
+}

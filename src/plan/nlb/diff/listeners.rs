@@ -1,0 +1,319 @@
+//! Listeners.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::access::Protection;
+use crate::plan::nlb::annotations::{Entry, Field, Name};
+use crate::plan::nlb::apply::SECURITY_GROUPS;
+use crate::plan::nlb::desired::{Desired, DesiredListener};
+use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
+use crate::plan::nlb::observed::{Observed, ObservedListener};
+use crate::plan::nlb::operation::{Operation, Plan};
+use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::steps::Target;
+
+/// Certificates in one call.
+const CERTIFICATES: usize = 15;
+
+/// What is to be done about a desired listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ListenerAction {
+    Update,
+    Create,
+    /// Something prevents it; what is there stays.
+    Blocked,
+}
+
+/// One pass over the listeners.
+struct Pass<'a> {
+    desired: &'a Desired,
+    observed: &'a Observed,
+    remote: &'a BTreeMap<ListenerKey, ObservedListener>,
+    places: &'a GroupsInPlan,
+    protection: Protection,
+    plan: &'a mut Plan,
+    deleted: BTreeSet<ListenerKey>,
+    /// Listeners that now send traffic to another group.
+    moved: BTreeSet<ListenerKey>,
+}
+
+/// Brings listeners about, and says what refers to which group then.
+pub(super) fn diff(
+    desired: &Desired,
+    observed: &Observed,
+    (places, protection): (&GroupsInPlan, Protection),
+    plan: &mut Plan,
+) -> GroupReferences<ListenerKey> {
+    let (deleted, moved) = match &observed.listeners {
+        Some(remote) if desired.manage_listeners => {
+            let (deleted, moved) = (BTreeSet::new(), BTreeSet::new());
+            let mut pass = Pass { desired, observed, remote, places, protection, plan, deleted, moved };
+            pass.run();
+            (pass.deleted, pass.moved)
+        }
+        _ => Default::default(),
+    };
+    references(desired, observed, &deleted, &moved, plan)
+}
+
+/// What refers to which group. A group that a listener elsewhere uses, or of which nothing is known, stays.
+fn references(
+    desired: &Desired,
+    observed: &Observed,
+    deleted: &BTreeSet<ListenerKey>,
+    moved: &BTreeSet<ListenerKey>,
+    plan: &mut Plan,
+) -> GroupReferences<ListenerKey> {
+    let mut references = GroupReferences::default();
+    let Some(remote) = &observed.listeners else {
+        let any = ListenerKey::port(0, Protocol::Tcp);
+        if let Some(instance) = observed.instance.as_ref().filter(|_| desired.manage_listeners) {
+            let why = "they could not be read; none is changed, and no group is removed";
+            plan.problem(format!("listeners of {}", instance.id), "", why);
+        }
+        references.kept = observed.groups.keys().map(|id| (id.clone(), vec![(any, true)])).collect();
+        return references;
+    };
+    for (key, listener) in remote {
+        let id = listener.group_id.clone();
+        if deleted.contains(key) || moved.contains(key) {
+            references.dropped.entry(id).or_default().push(*key);
+        } else {
+            let ours = desired.manage_listeners && desired.owner.owns_listener(&listener.description);
+            references.kept.entry(id).or_default().push((*key, ours));
+        }
+    }
+    references
+}
+
+impl Pass<'_> {
+    fn run(&mut self) {
+        let verdicts: BTreeMap<ListenerKey, ListenerAction> =
+            self.desired.listeners.iter().map(|(key, wanted)| (*key, self.judge(*key, wanted))).collect();
+        let of = |action: ListenerAction| -> Vec<ListenerKey> {
+            verdicts.iter().filter(|(_, verdict)| **verdict == action).map(|(key, _)| *key).collect()
+        };
+        for key in of(ListenerAction::Update) {
+            self.update(key);
+        }
+        for key in of(ListenerAction::Create) {
+            self.create(key);
+        }
+        let blocked = of(ListenerAction::Blocked);
+        let stale: Vec<ListenerKey> = self
+            .remote
+            .iter()
+            .filter(|(key, listener)| {
+                !self.deleted.contains(*key)
+                    && !self.desired.listeners.contains_key(*key)
+                    && !(key.first..=key.last).any(|port| self.desired.problems.withhold_listener(port))
+                    && self.desired.owner.owns_listener(&listener.description)
+                    // One on a port whose new listener cannot be made keeps serving.
+                    && !blocked.iter().any(|wanted| wanted.collides(**key))
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        for key in stale {
+            self.delete(key, "no longer wanted");
+        }
+    }
+
+    /// Ours by its description; or, on a load balancer of ours, by sending traffic to a group of ours, so that an edited
+    /// description is put right.
+    fn is_ours(&self, listener: &ObservedListener) -> bool {
+        let owner = &self.desired.owner;
+        let group = self.observed.groups.get(&listener.group_id);
+        owner.owns_listener(&listener.description)
+            || (self.desired.reuse.is_none() && group.is_some_and(|group| owner.owns_group(&group.name)))
+    }
+
+    /// Decides, and says what prevents it.
+    fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> ListenerAction {
+        if self.desired.problems.withhold_listener(wanted.port) {
+            return ListenerAction::Blocked;
+        }
+        let foreign = self.remote.iter().find(|(other, listener)| other.collides(key) && !self.is_ours(listener));
+        if let Some((other, listener)) = foreign {
+            let allowed = format!(
+                "free ports: the listener {other} with description {:?}, which is not ours, is there; remove it or choose \
+                 another port",
+                listener.description
+            );
+            self.plan.problem(&wanted.source, key.to_string(), allowed);
+            return ListenerAction::Blocked;
+        }
+        if self.place(wanted).is_none() {
+            // The reason is among the problems already.
+            return ListenerAction::Blocked;
+        }
+        if self.remote.contains_key(&key) {
+            return ListenerAction::Update;
+        }
+        let is_open = self.protection == Protection::Missing && self.desired.access.is_some();
+        if is_open || self.lacks(key, wanted, &wanted.fields) {
+            return ListenerAction::Blocked;
+        }
+        ListenerAction::Create
+    }
+
+    /// Reports the first attribute that is missing for a request.
+    fn lacks(&mut self, key: ListenerKey, wanted: &DesiredListener, sent: &ListenerFields) -> bool {
+        let is_on = |field| sent.get(&field).is_some_and(|on| on == "true");
+        let has = |field| sent.get(&field).is_some_and(|id| !id.is_empty());
+        let tls = key.protocol == Protocol::TcpSsl;
+        let (field, why) = if tls && !has(ListenerField::Certificate) {
+            (ListenerField::Certificate, "a server certificate, which TCPSSL needs")
+        } else if is_on(ListenerField::CaEnabled) && !has(ListenerField::CaCertificate) {
+            (ListenerField::CaCertificate, "the certificate of an authority, by which clients are recognised")
+        } else if is_on(ListenerField::Alpn) && !has(ListenerField::AlpnPolicy) {
+            (ListenerField::AlpnPolicy, "a policy, which ALPN needs")
+        } else {
+            return false;
+        };
+        let annotation = Name::TABLE.iter().find(|entry| entry.applies == Applies::Field(Field::Listener(field)));
+        let name = annotation.map_or_else(|| field.to_string(), |entry: &Entry| entry.key.full());
+        self.plan.problem(name, "", format!("{why}; listener {key} ({}) stays as it is", wanted.source));
+        true
+    }
+
+    fn place(&self, wanted: &DesiredListener) -> Option<&GroupInPlan> {
+        self.places.get(&wanted.group.to_string())
+    }
+
+    fn update(&mut self, key: ListenerKey) {
+        let (wanted, listener) = (&self.desired.listeners[&key], &self.remote[&key]);
+        let target = Target::from(key);
+        if listener.status == "Stopped" {
+            let reason = format!("{}: it is stopped", wanted.source);
+            self.plan.step(Operation::StartListener { listener: key }, target, [], reason);
+        }
+        self.certificates(key, wanted, listener);
+        self.set(key, wanted, listener);
+    }
+
+    fn set(&mut self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) {
+        let Some(place) = self.place(wanted).cloned() else { return };
+        let differs = |(field, value): &(&ListenerField, &String)| {
+            let found = listener.fields.get(*field).map(String::as_str);
+            !value.eq_ignore_ascii_case(found.unwrap_or_else(|| default_of(**field)))
+        };
+        let mut reasons: Vec<String> = wanted
+            .fields
+            .iter()
+            .filter(differs)
+            .map(|(field, value)| {
+                let found = listener.fields.get(field).map_or("unset", String::as_str);
+                format!("{field} {found} -> {value}")
+            })
+            .collect();
+        if !self.desired.owner.same_mark(&listener.description, &wanted.description) {
+            reasons.push(format!("description {:?}", listener.description));
+        }
+        let moves = place.id.as_deref() != Some(listener.group_id.as_str());
+        if moves && self.would_empty(wanted) && !listener.group_id.is_empty() {
+            self.plan.note(format!(
+                "listener {key} keeps its server group {}, because the backends of {} could not be determined",
+                listener.group_id, wanted.group
+            ));
+        } else if moves {
+            self.moved.insert(key);
+            reasons.push(format!("server group {:?} -> {}", listener.group_id, place.group));
+        }
+        if reasons.is_empty() {
+            return;
+        }
+        let mut sent = listener.fields.clone();
+        sent.extend(wanted.fields.clone());
+        if sent.get(&ListenerField::Alpn).is_none_or(|on| on != "true") {
+            sent.remove(&ListenerField::AlpnPolicy);
+        }
+        if self.lacks(key, wanted, &sent) {
+            self.moved.remove(&key);
+            return;
+        }
+        let stays = moves && !self.moved.contains(&key);
+        let group = if stays { GroupRef::Id(listener.group_id.clone()) } else { place.group };
+        let needs = [Target::Group(group.clone())];
+        let description = wanted.description.clone();
+        let operation = Operation::SetListener { listener: key, description, group, fields: sent };
+        self.plan.step(operation, Target::from(key), needs, format!("{}: {}", wanted.source, reasons.join(", ")));
+    }
+
+    /// Whether the wanted group is empty only because its backends could not be determined.
+    fn would_empty(&self, wanted: &DesiredListener) -> bool {
+        let group = self.desired.groups.get(&wanted.group.to_string());
+        group.is_some_and(|group| group.incomplete && group.backends.is_empty())
+    }
+
+    /// Creates a listener, after deleting what it replaces.
+    fn create(&mut self, key: ListenerKey) {
+        let wanted = &self.desired.listeners[&key];
+        let in_the_way: Vec<ListenerKey> =
+            self.remote.keys().filter(|other| other.collides(key) && !self.deleted.contains(*other)).copied().collect();
+        for other in &in_the_way {
+            self.delete(*other, &format!("{}: replaced by {key}", wanted.source));
+        }
+        let Some(place) = self.place(wanted).cloned() else { return };
+        let target = Target::from(key);
+        let mut needs: Vec<Target> = in_the_way.into_iter().map(Target::from).collect();
+        needs.push(Target::Group(place.group.clone()));
+        if self.desired.access.is_some() && self.protection == Protection::Planned {
+            needs.push(Target::Attribute(SECURITY_GROUPS));
+        }
+        let operation = Operation::CreateListener {
+            listener: key,
+            description: wanted.description.clone(),
+            group: place.group,
+            fields: wanted.fields.clone(),
+        };
+        self.plan.step(operation, target.clone(), needs, wanted.source.clone());
+        let ids: Vec<&String> = wanted.additional_certificates.iter().flatten().collect();
+        for batch in ids.chunks(CERTIFICATES) {
+            let ids = batch.iter().map(|id| (*id).clone()).collect();
+            let operation = Operation::AddCertificates { listener: key, ids };
+            self.plan.step(operation, target.clone(), [target.clone()], wanted.source.clone());
+        }
+    }
+
+    fn delete(&mut self, key: ListenerKey, reason: &str) {
+        if self.deleted.insert(key) {
+            self.plan.step(Operation::DeleteListener { listener: key }, Target::from(key), [], reason);
+        }
+    }
+
+    /// Adds certificates, then removes others.
+    fn certificates(&mut self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) {
+        let (Some(wanted_ids), Some(found)) = (&wanted.additional_certificates, &listener.additional_certificates)
+        else {
+            return;
+        };
+        // The default certificate is in no list.
+        let default = wanted.fields.get(&ListenerField::Certificate);
+        let add: Vec<&String> = wanted_ids.difference(found).filter(|id| Some(*id) != default).collect();
+        let remove: Vec<&String> = found.difference(wanted_ids).collect();
+        let set = |batch: &[&String]| batch.iter().map(|id| (*id).clone()).collect();
+        let adds = add.chunks(CERTIFICATES).map(|ids| Operation::AddCertificates { listener: key, ids: set(ids) });
+        let removes =
+            remove.chunks(CERTIFICATES).map(|ids| Operation::RemoveCertificates { listener: key, ids: set(ids) });
+        let reason = format!("{}: {}: others now", wanted.source, Name::AdditionalCertIds.key());
+        for operation in adds.chain(removes) {
+            self.plan.step(operation, Target::from(key), [Target::from(key)], reason.clone());
+        }
+    }
+}
+
+/// What holds where the cloud does not say it.
+const fn default_of(field: ListenerField) -> &'static str {
+    match field {
+        ListenerField::Cps => "0",
+        ListenerField::ProxyProtocol
+        | ListenerField::Ppv2EndpointId
+        | ListenerField::Ppv2EndpointServiceId
+        | ListenerField::Ppv2VpcId
+        | ListenerField::CaEnabled
+        | ListenerField::Alpn => "false",
+        _ => "",
+    }
+}

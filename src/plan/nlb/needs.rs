@@ -1,0 +1,78 @@
+//! What must be read before a diff means anything.
+
+use super::desired::Desired;
+use super::model::{ListenerKey, Protocol};
+use super::observed::Observed;
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::ownership::{Owner, is_mark};
+
+/// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MissingReads {
+    /// Whether all listeners must be listed.
+    pub listeners: bool,
+    /// TCPSSL listeners whose certificates must be listed.
+    pub certificates: Vec<ListenerKey>,
+    /// Ids of server groups that the Service names and that must be looked up.
+    pub named_groups: Vec<String>,
+    /// Ids of server groups whose backends must be listed.
+    pub group_backends: Vec<String>,
+    /// Whether security groups with the mark of the Service must be looked for.
+    pub security_groups: bool,
+    /// Id of the security group whose rules must be read.
+    pub rules_of: Option<String>,
+}
+
+impl MissingReads {
+    /// Whether nothing is missing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Desired {
+    /// What must still be read. Ask again after reading.
+    pub fn needs(&self, observed: &Observed) -> MissingReads {
+        let named = self.groups.values().filter_map(|wanted| match &wanted.group {
+            GroupRef::Id(id) if !observed.groups.contains_key(id) => Some(id.clone()),
+            _ => None,
+        });
+        let mut needs =
+            MissingReads { group_backends: groups_to_read(&self.owner, observed), ..MissingReads::default() };
+        let Some(instance) = &observed.instance else {
+            // A security group can be left of an earlier load balancer.
+            needs.security_groups = self.access.is_some() && observed.security_groups.is_none();
+            return needs;
+        };
+        needs.named_groups = named.collect();
+        needs.listeners = observed.listeners.is_none() && (self.manage_listeners || self.has_stale_group(observed));
+        let tls = self.listeners.iter().filter(|(key, _)| key.protocol == Protocol::TcpSsl && self.manage_listeners);
+        let unread = tls.filter(|(key, listener)| {
+            let found = observed.listeners.as_ref().and_then(|all| all.get(*key));
+            listener.additional_certificates.is_some()
+                && found.is_some_and(|found| found.additional_certificates.is_none())
+        });
+        needs.certificates = unread.map(|(key, _)| *key).collect();
+        let may_have_one = self.access.is_some() || !instance.security_group_ids.is_empty();
+        needs.security_groups = may_have_one && self.reuse.is_none() && observed.security_groups.is_none();
+        let ours = observed.security_groups.iter().flatten().find(|group| self.owner.owns_tagged(&group.tags));
+        needs.rules_of = ours.filter(|group| group.rules.is_none()).map(|group| group.id.clone());
+        needs
+    }
+
+    /// Whether a group of ours is no longer wanted: what refers to it decides whether it can go.
+    fn has_stale_group(&self, observed: &Observed) -> bool {
+        let wanted = |name: &str| self.group_specs.keys().any(|wanted| self.owner.same_mark(wanted, name));
+        observed.groups.values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
+    }
+}
+
+/// Groups whose backends decide something: all that are known, as only those with our tags and those that the Service names
+/// are.
+pub(super) fn groups_to_read(owner: &Owner, observed: &Observed) -> Vec<String> {
+    let unread = observed.groups.iter().filter(|(_, group)| group.backends.is_none());
+    unread
+        .filter(|(_, group)| owner.owns_group(&group.name) || !is_mark(&group.name))
+        .map(|(id, _)| id.clone())
+        .collect()
+}

@@ -1,0 +1,298 @@
+//! What can be done to a network load balancer, as data.
+
+mod line;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::model::{
+    CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, ListenerFields, ListenerKey, SecurityRules,
+    ZoneMapping,
+};
+use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::model::GroupRef;
+use crate::plan::service::steps::{self, RefusedBackends, Room};
+
+/// Most tags of one resource, the vendor's included.
+pub const MOST_TAGS: usize = 20;
+
+/// One write, with everything that its request needs except ids that do not exist yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Makes the load balancer.
+    CreateLoadBalancer(Box<CreateLoadBalancer>),
+    /// Deletes the load balancer with its listeners.
+    DeleteLoadBalancer {
+        /// The one that the diff was made against.
+        id: String,
+    },
+    /// Changes the visible name, the cross-zone switch, or both.
+    SetAttributes {
+        /// `None` leaves it.
+        name: Option<String>,
+        /// `None` leaves it.
+        cross_zone: Option<bool>,
+    },
+    /// Makes the address public or private.
+    SetAddressType {
+        /// `Internet` or `Intranet`
+        address_type: String,
+        /// Elastic addresses for the zones; if empty, the cloud chooses.
+        zones: Vec<ZoneMapping>,
+    },
+    /// Makes the IPv6 address public or private.
+    SetIpv6AddressType {
+        /// Whether it is public.
+        internet: bool,
+    },
+    /// Replaces the list of zones.
+    SetZones {
+        /// All of them.
+        zones: Vec<ZoneMapping>,
+    },
+    /// Switches protections.
+    SetProtection {
+        /// `None` leaves it.
+        delete: Option<bool>,
+        /// `None` leaves it.
+        modification: Option<String>,
+    },
+    /// Joins security groups.
+    JoinSecurityGroups {
+        /// Ids, or the name of ours.
+        groups: BTreeSet<String>,
+    },
+    /// Leaves security groups.
+    LeaveSecurityGroups {
+        /// Ids.
+        groups: BTreeSet<String>,
+    },
+    /// Attaches a bandwidth package.
+    AttachBandwidthPackage {
+        /// `cbwp-...`
+        id: String,
+    },
+    /// Detaches a bandwidth package.
+    DetachBandwidthPackage {
+        /// `cbwp-...`
+        id: String,
+    },
+    /// Adds or changes tags of the load balancer.
+    Tag {
+        /// Never empty.
+        tags: BTreeMap<String, String>,
+    },
+    /// Removes tags of the load balancer.
+    Untag {
+        /// Never empty.
+        keys: Vec<String>,
+    },
+    /// Makes a server group without backends.
+    CreateGroup(Box<CreateGroup>),
+    /// Changes attributes of a server group of ours.
+    SetGroup {
+        /// Which.
+        group: GroupRef,
+        /// What is sent.
+        fields: GroupFields,
+    },
+    /// Takes our tags off a server group.
+    UntagGroup {
+        /// Its id.
+        id: String,
+        /// Never empty.
+        keys: Vec<String>,
+    },
+    /// Changes the backends of a server group, or deletes it.
+    Group(GroupOperation),
+    /// Makes a listener, which starts by itself.
+    CreateListener {
+        /// Which.
+        listener: ListenerKey,
+        /// The ownership mark.
+        description: String,
+        /// Its server group.
+        group: GroupRef,
+        /// All attributes to send.
+        fields: ListenerFields,
+    },
+    /// Changes a listener.
+    SetListener {
+        /// Which.
+        listener: ListenerKey,
+        /// The ownership mark.
+        description: String,
+        /// Its server group.
+        group: GroupRef,
+        /// All attributes to send, changed or not.
+        fields: ListenerFields,
+    },
+    /// Starts a listener.
+    StartListener {
+        /// Which.
+        listener: ListenerKey,
+    },
+    /// Deletes a listener of ours.
+    DeleteListener {
+        /// Which.
+        listener: ListenerKey,
+    },
+    /// Adds certificates to a listener, at most one batch.
+    AddCertificates {
+        /// To which.
+        listener: ListenerKey,
+        /// Never empty.
+        ids: BTreeSet<String>,
+    },
+    /// Removes certificates from a listener, at most one batch.
+    RemoveCertificates {
+        /// From which.
+        listener: ListenerKey,
+        /// Never empty.
+        ids: BTreeSet<String>,
+    },
+    /// Makes the security group of the source ranges, without rules.
+    CreateSecurityGroup(CreateSecurityGroup),
+    /// Adds rules to the security group, at most one batch.
+    AddRules {
+        /// Never empty.
+        rules: SecurityRules,
+        /// The ownership mark.
+        description: String,
+    },
+    /// Removes rules from the security group, at most one batch.
+    RemoveRules {
+        /// Never empty; ids of rules.
+        ids: BTreeSet<String>,
+    },
+    /// Deletes the security group.
+    DeleteSecurityGroup {
+        /// Its id.
+        id: String,
+        /// Its name, for people.
+        name: String,
+    },
+}
+
+/// The part of a load balancer that an operation changes, as far as it can be read by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceKind {
+    /// Whether it exists, and its attributes.
+    Instance,
+    /// Which server groups there are, and their attributes.
+    Groups,
+    /// What is in a server group.
+    Backends,
+    /// Listeners.
+    Listeners,
+    /// The security group of the source ranges.
+    SecurityGroup,
+}
+
+/// The steps to the desired state of a load balancer.
+pub type Plan = steps::Plan<Operation>;
+/// One step of a plan.
+pub type Step = steps::Step<Operation>;
+
+impl From<GroupOperation> for Operation {
+    fn from(operation: GroupOperation) -> Self {
+        Self::Group(operation)
+    }
+}
+
+impl steps::Operation for Operation {
+    fn destroys(&self) -> bool {
+        match self {
+            Self::Group(operation) => operation.destroys(),
+            _ => matches!(
+                self,
+                Self::DeleteLoadBalancer { .. }
+                    | Self::LeaveSecurityGroups { .. }
+                    | Self::DetachBandwidthPackage { .. }
+                    | Self::Untag { .. }
+                    | Self::UntagGroup { .. }
+                    | Self::DeleteListener { .. }
+                    | Self::RemoveCertificates { .. }
+                    | Self::RemoveRules { .. }
+                    | Self::DeleteSecurityGroup { .. }
+            ),
+        }
+    }
+
+    fn creates(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateLoadBalancer(_)
+                | Self::CreateGroup(_)
+                | Self::CreateListener { .. }
+                | Self::CreateSecurityGroup(_)
+        )
+    }
+
+    fn makes(&self) -> Option<&str> {
+        match self {
+            Self::CreateGroup(wanted) => Some(&wanted.name),
+            Self::CreateSecurityGroup(wanted) => Some(&wanted.name),
+            _ => None,
+        }
+    }
+
+    fn backends_of(&self) -> Option<&GroupRef> {
+        match self {
+            Self::Group(operation) => operation.backends_of(),
+            _ => None,
+        }
+    }
+
+    fn refused_backends(&self) -> RefusedBackends<Self> {
+        match self {
+            Self::Group(operation) => match operation.refused_backends() {
+                RefusedBackends::One if operation.room() == Room::Takes => RefusedBackends::OneAddition,
+                other => other.map(Self::Group),
+            },
+            _ => RefusedBackends::None,
+        }
+    }
+
+    fn room(&self) -> Room {
+        match self {
+            Self::Group(operation) => operation.room(),
+            _ => Room::Neither,
+        }
+    }
+}
+
+impl Operation {
+    /// What it changes.
+    pub const fn part(&self) -> ResourceKind {
+        match self {
+            Self::CreateLoadBalancer(_)
+            | Self::DeleteLoadBalancer { .. }
+            | Self::SetAttributes { .. }
+            | Self::SetAddressType { .. }
+            | Self::SetIpv6AddressType { .. }
+            | Self::SetZones { .. }
+            | Self::SetProtection { .. }
+            | Self::JoinSecurityGroups { .. }
+            | Self::LeaveSecurityGroups { .. }
+            | Self::AttachBandwidthPackage { .. }
+            | Self::DetachBandwidthPackage { .. }
+            | Self::Tag { .. }
+            | Self::Untag { .. } => ResourceKind::Instance,
+            Self::CreateGroup(_)
+            | Self::SetGroup { .. }
+            | Self::UntagGroup { .. }
+            | Self::Group(GroupOperation::DeleteGroup { .. }) => ResourceKind::Groups,
+            Self::Group(_) => ResourceKind::Backends,
+            Self::CreateListener { .. }
+            | Self::SetListener { .. }
+            | Self::StartListener { .. }
+            | Self::DeleteListener { .. }
+            | Self::AddCertificates { .. }
+            | Self::RemoveCertificates { .. } => ResourceKind::Listeners,
+            Self::CreateSecurityGroup(_)
+            | Self::AddRules { .. }
+            | Self::RemoveRules { .. }
+            | Self::DeleteSecurityGroup { .. } => ResourceKind::SecurityGroup,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Taking away what was made for a Service.
+//!
+//! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
+//! kind can still be left.
+
+use std::collections::BTreeMap;
+
+use super::diff::access;
+use super::model::ListenerKey;
+use super::needs::{MissingReads, groups_to_read};
+use super::observed::{Observed, ObservedInstance};
+use super::operation::{Operation, Plan};
+use crate::plan::service::annotations::ID;
+use crate::plan::service::groups::{BackendPlanner, GroupReferences};
+use crate::plan::service::handling::Departure;
+use crate::plan::service::management::MARKS;
+use crate::plan::service::ownership::{MARK_TAG, Owner};
+use crate::plan::service::steps::Target;
+
+/// Backends in one call.
+const BATCH: usize = 40;
+
+/// What must still be read before [`teardown`]. Listeners of a load balancer that stays are read: they tell which server groups
+/// are in use.
+pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed) -> MissingReads {
+    let stays = departure.reuse.is_some() || departure.preserve;
+    MissingReads {
+        listeners: stays && observed.instance.is_some() && observed.listeners.is_none(),
+        group_backends: groups_to_read(owner, observed),
+        security_groups: observed.security_groups.is_none(),
+        ..MissingReads::default()
+    }
+}
+
+/// The steps that remove what is ours.
+///
+/// - A load balancer that we made is deleted with its listeners, then its server groups and its security group; with
+///   `preserve` it is only unprotected, it and its groups lose our marks, and it keeps serving.
+/// - A user's load balancer stays. Our listeners go with `override_listeners`, our server groups and backends always,
+///   except those that a listener needs.
+/// - Without a load balancer, server groups and the security group can still be there.
+pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Plan {
+    let (reuse, preserve) = (departure.reuse.as_deref(), departure.preserve);
+    let mut plan = Plan::default();
+    match (&observed.instance, reuse) {
+        (None, _) => clear(owner, observed, &GroupReferences::default(), &mut plan),
+        (Some(instance), Some(id)) if instance.id != id => {
+            plan.problem("load balancer", &instance.id, format!("{id}; nothing is removed from another one"));
+        }
+        (Some(instance), Some(id)) if instance.tags.get(MARK_TAG) == Some(&owner.default_name()) => plan.problem(
+            ID.full(),
+            id,
+            "the id of a load balancer of a user: this one was made for this Service; remove the annotation to have it \
+             removed with the Service",
+        ),
+        (Some(_), Some(_)) => leave(owner, departure, observed, &mut plan),
+        (Some(instance), None) if !owner.owns_load_balancer(&instance.name, &instance.tags) => plan.problem(
+            format!("load balancer {}", instance.id),
+            format!("name {}", instance.name),
+            format!(
+                "a load balancer whose tag {MARK_TAG} is {} and whose tag {}, if any, is {}; this one is kept",
+                owner.default_name(),
+                owner.cluster_tag,
+                owner.cluster_id
+            ),
+        ),
+        (Some(instance), None) if preserve => release(owner, instance, observed, &mut plan),
+        (Some(instance), None) => delete(owner, instance, observed, &mut plan),
+    }
+    plan
+}
+
+fn delete(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan: &mut Plan) {
+    const PROTECTION: Target = Target::Attribute("protection");
+    let reason = "the Service no longer needs it";
+    if instance.delete_protection {
+        let operation = Operation::SetProtection { delete: Some(false), modification: None };
+        plan.step(operation, PROTECTION, [], reason);
+    }
+    let operation = Operation::DeleteLoadBalancer { id: instance.id.clone() };
+    plan.step(operation, Target::LoadBalancer, [PROTECTION], reason);
+    clear(owner, observed, &GroupReferences::default(), plan);
+}
+
+/// Server groups and the security group go after what uses them.
+fn clear(owner: &Owner, observed: &Observed, references: &GroupReferences<ListenerKey>, plan: &mut Plan) {
+    let planner = BackendPlanner { owner, batch_size: BATCH };
+    for (id, group) in &observed.groups {
+        planner.clear(id, group, references, plan);
+    }
+    access::teardown(owner, observed, plan);
+}
+
+/// Hands the load balancer to the user, with its groups.
+fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan: &mut Plan) {
+    let reason = "the load balancer is kept for the user";
+    let modification = (instance.modification_protection == "ConsoleProtection").then(|| "NonProtection".to_owned());
+    let delete = instance.delete_protection.then_some(false);
+    if delete.is_some() || modification.is_some() {
+        let operation = Operation::SetProtection { delete, modification };
+        plan.step(operation, Target::Attribute("protection"), [], reason);
+    }
+    let ours = |tags: &BTreeMap<String, String>| -> Vec<String> {
+        owner.tags().into_iter().filter(|(key, value)| tags.get(key) == Some(value)).map(|(key, _)| key).collect()
+    };
+    for (id, details) in observed.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {
+        let operation = Operation::UntagGroup { id: id.clone(), keys: ours(&details.tags) };
+        plan.step(operation, Target::Attribute("tags of groups"), [], reason);
+    }
+    for group in observed.security_groups.iter().flatten() {
+        plan.note(format!("security group {} is kept with the load balancer", group.id));
+    }
+    // The marks by which all of this is found go last.
+    let keys = ours(&instance.tags);
+    if !keys.is_empty() {
+        plan.step(Operation::Untag { keys }, Target::Attribute(MARKS), [Target::Attribute("tags of groups")], reason);
+    }
+}
+
+/// Takes what is ours off a user's load balancer.
+fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut Plan) {
+    let mut references = GroupReferences::default();
+    for (key, listener) in observed.listeners.iter().flatten() {
+        let is_ours = owner.owns_listener(&listener.description);
+        // A group of ours cannot go without the listener of ours that uses it, whatever the annotation says now.
+        let uses_ours = observed.groups.get(&listener.group_id).is_some_and(|group| owner.owns_group(&group.name));
+        if is_ours && (departure.override_listeners || uses_ours) {
+            let operation = Operation::DeleteListener { listener: *key };
+            plan.step(operation, (*key).into(), [], "the Service no longer needs it");
+            references.dropped.entry(listener.group_id.clone()).or_default().push(*key);
+        } else {
+            references.kept.entry(listener.group_id.clone()).or_default().push((*key, is_ours));
+        }
+    }
+    clear(owner, observed, &references, plan);
+}

@@ -1,0 +1,174 @@
+//! A small cloud for tests, to which steps are applied; the cluster beside it is that of the classic load balancers.
+
+mod defects;
+mod properties;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::desire::desire;
+use super::desired::Desired;
+use super::diff::diff;
+use super::model::{ListenerKey, Protocol};
+use super::observed::{Answer, GroupDetails, Observed, ObservedInstance, ObservedListener};
+use super::operation::{Operation, Plan};
+use super::teardown::teardown;
+use crate::plan::clb::tests::World;
+use crate::plan::service::handling::Departure;
+use crate::plan::service::model::{Backend, BackendKey, Inputs, ObservedGroup};
+
+pub(crate) const ZONES: (&str, &str) = ("zone-maps", "z-i:vsw-i,z-j:vsw-j");
+
+/// A Service of a network load balancer, with these annotations and two zones.
+pub(crate) fn world(annotations: &[(&str, &str)]) -> World {
+    let all: Vec<_> = [ZONES].iter().chain(annotations).copied().collect();
+    World::new(&all)
+}
+
+pub(crate) fn desired(world: &World) -> Desired {
+    let cidrs = ["192.168.0.0/16".parse().unwrap()];
+    desire(&Inputs {
+        service: &world.service,
+        nodes: &world.nodes,
+        endpoints: &world.endpoints,
+        enis: &world.enis,
+        vpc_cidrs: &cidrs,
+        settings: &world.settings,
+    })
+}
+
+/// A cloud in which jobs are done at once.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Cloud {
+    pub(crate) observed: Observed,
+    made: u32,
+}
+
+impl Cloud {
+    /// A user's load balancer with a listener, a group and a tag.
+    pub(crate) fn of_user() -> Self {
+        let backend = Backend { key: BackendKey::ecs("i-user", 8080), weight: 100, description: "by hand".into() };
+        let group = ObservedGroup { name: "users-group".to_owned(), backends: Some(Arc::new(vec![backend])) };
+        let listener = ObservedListener {
+            description: "users-listener".to_owned(),
+            status: "Running".to_owned(),
+            group_id: "sgp-user".to_owned(),
+            ..ObservedListener::default()
+        };
+        let instance = ObservedInstance {
+            id: "nlb-user".to_owned(),
+            name: "users".to_owned(),
+            dns_name: "nlb-user.example.com".to_owned(),
+            address_type: "Internet".to_owned(),
+            ip_version: "ipv4".to_owned(),
+            status: "Active".to_owned(),
+            vpc_id: "vpc-1".to_owned(),
+            zones: desired(&world(&[])).instance.zones,
+            cross_zone: true,
+            modification_protection: "NonProtection".to_owned(),
+            security_group_ids: BTreeSet::from(["sg-user".to_owned()]),
+            tags: BTreeMap::from([("made-by".to_owned(), "user".to_owned())]),
+            ..ObservedInstance::default()
+        };
+        let details = GroupDetails { vpc_id: "vpc-1".to_owned(), ..GroupDetails::default() };
+        let observed = Observed {
+            instance: Some(instance),
+            groups: BTreeMap::from([("sgp-user".to_owned(), group)]),
+            group_details: BTreeMap::from([("sgp-user".to_owned(), details)]),
+            listeners: Some(BTreeMap::from([(ListenerKey::port(9000, Protocol::Tcp), listener)])),
+            security_groups: Some(Vec::new()),
+            ..Observed::default()
+        };
+        Self { observed, made: 0 }
+    }
+
+    /// What carries out an operation, with the ids that the cloud would give.
+    pub(crate) fn perform(&mut self, operation: &Operation) {
+        self.made += 1;
+        let prefix = match operation {
+            Operation::CreateLoadBalancer(_) => "nlb",
+            Operation::CreateGroup(_) => "sgp",
+            Operation::CreateSecurityGroup(_) => "sg",
+            _ => "lsn",
+        };
+        let id = Some(format!("{prefix}-{:03}", self.made));
+        self.observed.apply(operation, &Answer { id, ..Answer::default() });
+        let busy: Vec<_> = self.observed.jobs.keys().cloned().collect();
+        for target in busy {
+            self.observed.settle(&target);
+        }
+        self.observed.security_groups.get_or_insert_default();
+        if let Some(instance) = self.observed.instance.as_mut().filter(|it| it.dns_name.is_empty()) {
+            instance.dns_name = format!("{}.example.com", instance.id);
+        }
+    }
+
+    pub(crate) fn instance(&mut self) -> &mut ObservedInstance {
+        self.observed.instance.as_mut().unwrap()
+    }
+
+    pub(crate) fn listeners(&self) -> Vec<String> {
+        self.observed.listeners.iter().flatten().map(|(key, _)| key.to_string()).collect()
+    }
+
+    pub(crate) fn group(&self, name: &str) -> (&String, &ObservedGroup) {
+        self.observed.groups.iter().find(|(_, group)| group.name == name).unwrap()
+    }
+}
+
+/// Brings a load balancer to what is desired, and returns the plan.
+pub(crate) fn bring(world: &World, cloud: &mut Cloud) -> Plan {
+    let plan = diff(&desired(world), &cloud.observed);
+    for step in &plan.steps {
+        cloud.perform(&step.operation);
+    }
+    plan
+}
+
+/// A load balancer as it is once the Service is served.
+pub(crate) fn served(world: &World) -> Cloud {
+    let mut cloud = Cloud::default();
+    let plan = bring(world, &mut cloud);
+    assert_eq!(plan.problems, [], "{plan}");
+    assert_eq!(diff(&desired(world), &cloud.observed).steps, [], "a plan converges");
+    cloud
+}
+
+/// Removes what was made for the Service.
+pub(crate) fn remove(world: &World, departure: &Departure, cloud: &mut Cloud) -> Plan {
+    let plan = teardown(&desired(world).owner, departure, &cloud.observed);
+    for step in &plan.steps {
+        cloud.perform(&step.operation);
+    }
+    plan
+}
+
+pub(crate) fn lines(plan: &Plan) -> Vec<String> {
+    plan.steps.iter().map(|step| step.operation.to_string()).collect()
+}
+
+#[test]
+fn a_new_service_takes_four_writes_and_its_listener_comes_last() {
+    let plan = bring(&world(&[]), &mut Cloud::default());
+    let name = "k8s.30080.TCP.web.default.c1";
+    assert_eq!(
+        lines(&plan),
+        [
+            "create network load balancer a5e4dbfc9c2ae4642b0335607860aef6 (Internet, z-i:vsw-i, z-j:vsw-j)".to_owned(),
+            format!(
+                "create group {name} (ServerGroupType Instance, Protocol TCP, AddressIPVersion ipv4, AnyPortEnabled false)"
+            ),
+            format!("add to {name}: i-1:30080*100, i-2:30080*100"),
+            format!("create listener 80/TCP -> {name}"),
+        ]
+    );
+}
+
+#[test]
+fn every_annotation_is_documented_once_and_its_name_is_its_row() {
+    use super::annotations::Name;
+    use crate::plan::service::annotations::AnnotationName;
+    let keys: BTreeSet<String> = Name::TABLE.iter().map(|entry| entry.key.full()).collect();
+    assert_eq!(keys.len(), Name::TABLE.len());
+    assert!(Name::TABLE.iter().all(|entry| entry.name.entry().key == entry.key));
+}

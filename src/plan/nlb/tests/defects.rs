@@ -1,0 +1,383 @@
+//! What the official controller gets wrong, as far as it is decided here. Each test names the defect in its doc line, by the
+//! number under which the reference of its behaviour lists it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Cloud, bring, desired, lines, remove, served, world};
+use crate::plan::clb::tests::port;
+use crate::plan::nlb::apply::SECURITY_GROUPS;
+use crate::plan::nlb::diff::diff;
+use crate::plan::nlb::model::{GroupField, ListenerField, ListenerKey, Protocol};
+use crate::plan::nlb::observed::{Answer, ObservedListener};
+use crate::plan::nlb::operation::Operation;
+use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::handling::Departure;
+use crate::plan::service::model::{Backend, BackendKey, GroupRef, ObservedGroup};
+use crate::plan::service::ownership::MARK_TAG;
+use crate::plan::service::steps::{Operation as _, RefusedBackends, Target};
+
+const GROUP: &str = "k8s.30080.TCP.web.default.c1";
+
+fn foreign_listener(cloud: &mut Cloud, port: u16) {
+    let listener = ObservedListener { description: "by hand".to_owned(), ..ObservedListener::default() };
+    let key = ListenerKey::port(port, Protocol::Tcp);
+    cloud.observed.listeners.as_mut().unwrap().insert(key, listener);
+}
+
+/// N1
+#[test]
+fn a_foreign_listener_on_a_load_balancer_of_ours_stays() {
+    let world = world(&[]);
+    let mut cloud = served(&world);
+    foreign_listener(&mut cloud, 9000);
+    assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
+    foreign_listener(&mut cloud, 443);
+    let plan = bring(&world.ports(&[port(443, "TCP", 8443, 30443)]), &mut cloud);
+    assert!(plan.problems.iter().any(|problem| problem.allowed.contains("which is not ours")), "{plan}");
+    assert_eq!(cloud.listeners(), ["443/TCP", "9000/TCP"], "only ours, which the Service no longer has, went");
+}
+
+/// N2
+#[test]
+fn a_load_balancer_that_is_kept_keeps_listeners_and_groups_and_loses_protections_and_marks() {
+    let world = world(&[]);
+    let mut cloud = served(&world);
+    foreign_listener(&mut cloud, 9000);
+    let departure = Departure { preserve: true, ..Departure::default() };
+    let plan = remove(&world, &departure, &mut cloud);
+    assert_eq!(cloud.listeners(), ["80/TCP", "9000/TCP"], "{plan}");
+    assert_eq!(cloud.group(GROUP).1.members().len(), 2);
+    let instance = cloud.instance().clone();
+    assert!(!instance.delete_protection && instance.modification_protection == "NonProtection");
+    assert!(!instance.tags.contains_key(MARK_TAG));
+    assert!(cloud.observed.group_details.values().all(|details| details.tags.is_empty()));
+}
+
+/// N3
+#[test]
+fn a_port_that_goes_from_a_live_service_that_is_preserved_takes_its_group_with_it() {
+    let two = world(&[("preserve-lb-on-delete", "true")]);
+    let two = two.ports(&[port(80, "TCP", 8080, 30080), port(81, "TCP", 8081, 30081)]);
+    let mut cloud = served(&two);
+    bring(&two.ports(&[port(80, "TCP", 8080, 30080)]), &mut cloud);
+    assert_eq!(cloud.observed.groups.len(), 1);
+}
+
+/// N5 and N7
+#[test]
+fn source_ranges_are_in_force_before_anybody_can_connect() {
+    let mut world = world(&[]);
+    world.service.source_ranges = vec!["10.1.2.3/8".to_owned(), "192.168.0.0/16".to_owned()];
+    let plan = bring(&world, &mut Cloud::default());
+    let steps = lines(&plan);
+    let at = |start: &str| steps.iter().position(|line| line.starts_with(start)).unwrap();
+    assert_eq!(steps[at("add rules")], "add rules: accept 10.0.0.0/8, accept 192.168.0.0/16, drop 0.0.0.0/0");
+    assert!(at("create security group") < at("add rules") && at("add rules") < at("join"), "{plan}");
+    assert!(at("join") < at("create listener"), "{plan}");
+    let listener = &plan.steps[at("create listener")];
+    assert!(listener.needs.contains(&Target::Attribute(SECURITY_GROUPS)), "a join that fails keeps the port shut");
+    assert!(steps.len() <= 7, "{plan}");
+}
+
+/// N7
+#[test]
+fn ranges_of_both_families_drop_both_and_those_of_ipv6_need_an_address() {
+    let mut dual = world(&[("ip-version", "DualStack")]);
+    dual.service.source_ranges = vec!["fd00::/8".to_owned(), "10.0.0.0/8".to_owned()];
+    let access = desired(&dual).access.unwrap();
+    let drops: Vec<_> = access.rules.iter().filter(|rule| rule.drops).map(|rule| rule.source.to_string()).collect();
+    assert_eq!(drops, ["0.0.0.0/0", "::/0"]);
+    let mut v4 = world(&[]);
+    v4.service.source_ranges.clone_from(&dual.service.source_ranges);
+    let wanted = desired(&v4);
+    assert_eq!(wanted.access.unwrap().rules.len(), 2);
+    assert!(wanted.warnings.iter().any(|warning| warning.allowed.contains("fd00::/8")), "{:?}", wanted.warnings);
+}
+
+/// N6
+#[test]
+fn security_groups_of_users_are_never_left_without_an_annotation() {
+    let mut world = world(&[]);
+    world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
+    let mut cloud = served(&world);
+    cloud.instance().security_group_ids.insert("sg-user".to_owned());
+    assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
+    world.service.source_ranges.clear();
+    bring(&world, &mut cloud);
+    assert_eq!(cloud.instance().security_group_ids, BTreeSet::from(["sg-user".to_owned()]));
+    assert_eq!(cloud.observed.security_groups, Some(Vec::new()), "ours is deleted after it was left");
+}
+
+/// N4 and N8
+#[test]
+fn ranges_that_cannot_be_kept_are_a_problem_and_no_listener_is_made() {
+    let mut world = world(&[]);
+    let mut cloud = served(&world);
+    world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
+    bring(&world, &mut cloud);
+    let group = cloud.observed.security_groups.as_mut().unwrap();
+    let twin = crate::plan::nlb::observed::ObservedSecurityGroup { id: "sg-twin".to_owned(), ..group[0].clone() };
+    group.push(twin);
+    cloud.observed.listeners.as_mut().unwrap().clear();
+    let plan = diff(&desired(&world), &cloud.observed);
+    assert!(plan.problems.iter().any(|problem| problem.field == "spec.loadBalancerSourceRanges"), "{plan}");
+    assert_eq!(lines(&plan), [""; 0]);
+    cloud.observed.security_groups.as_mut().unwrap().truncate(1);
+    cloud.observed.security_groups.as_mut().unwrap()[0].vpc_id = "vpc-other".to_owned();
+    assert_ne!(diff(&desired(&world), &cloud.observed).problems, []);
+}
+
+/// N11
+#[test]
+fn a_listener_moves_to_another_group_only_once_that_is_filled() {
+    let mut cloud = served(&world(&[]));
+    let eni = world(&[("service.beta.kubernetes.io/backend-type", "eni")]);
+    let plan = bring(&eni, &mut cloud);
+    let steps = lines(&plan);
+    let at = |start: &str| steps.iter().position(|line| line.starts_with(start)).unwrap();
+    assert!(at("create group") < at("add to") && at("add to") < at("set listener"), "{plan}");
+    assert!(at("set listener") < at("delete group"), "{plan}");
+}
+
+/// N11 and N12
+#[test]
+fn what_relies_on_a_job_waits_for_it() {
+    let world = world(&[]);
+    let mut cloud = Cloud::default();
+    let plan = diff(&desired(&world), &cloud.observed);
+    let job = |id: &str| Answer { id: Some(format!("{id}-1")), job: "job-1".to_owned(), ..Answer::default() };
+    cloud.observed.apply(&plan.steps[0].operation, &Answer { id: Some("nlb-1".to_owned()), ..Answer::default() });
+    let waits = |cloud: &Cloud, index: usize| cloud.observed.must_wait(&plan.steps[index]);
+    assert!(!waits(&cloud, 1), "groups exist beside load balancers");
+    assert!(waits(&cloud, 3), "a listener needs a load balancer that is ready");
+    cloud.observed.settle(&Target::LoadBalancer);
+    cloud.observed.apply(&plan.steps[1].operation, &job("sgp"));
+    assert!(waits(&cloud, 2) && waits(&cloud, 3));
+    cloud.observed.settle(&Target::Group(GroupRef::Id("sgp-1".to_owned())));
+    cloud.observed.apply(&plan.steps[2].operation, &job(""));
+    assert!(waits(&cloud, 3), "the group is not filled yet");
+    cloud.observed.settle(&Target::Group(GroupRef::Id("sgp-1".to_owned())));
+    assert!(!waits(&cloud, 3));
+}
+
+/// N12
+#[test]
+fn a_listener_on_the_port_of_another_waits_until_that_is_deleted() {
+    let mut cloud = served(&world(&[]));
+    let plan = diff(&desired(&world(&[("protocol-port", "tcpssl:80"), ("cert-id", "cert-1")])), &cloud.observed);
+    let at = |start: &str| plan.steps.iter().position(|step| step.operation.to_string().starts_with(start)).unwrap();
+    let (delete, create) = (at("delete listener 80/TCP"), at("create listener 80/TCPSSL"));
+    assert!(delete < create, "{plan}");
+    for step in &plan.steps[..delete] {
+        cloud.perform(&step.operation);
+    }
+    cloud.observed.apply(&plan.steps[delete].operation, &Answer { job: "job-1".to_owned(), ..Answer::default() });
+    assert!(cloud.observed.must_wait(&plan.steps[create]));
+}
+
+/// N14
+#[test]
+fn zones_are_compared_both_ways() {
+    let mut cloud = served(&world(&[]));
+    let mut one = world(&[]);
+    one.service.annotations.values_mut().for_each(|value| *value = "z-i:vsw-i".to_owned());
+    let plan = diff(&desired(&one), &cloud.observed);
+    assert_eq!(lines(&plan), ["set zones z-i:vsw-i"]);
+    assert!(plan.warnings.iter().any(|warning| warning.allowed.contains("one zone")), "{:?}", plan.warnings);
+    one.service.annotations.values_mut().for_each(|value| *value = "z-i:vsw-x,z-j:vsw-j".to_owned());
+    let plan = bring(&one, &mut cloud);
+    assert!(lines(&plan).is_empty() && plan.problems.len() == 1, "what a zone has is fixed: {plan}");
+}
+
+/// N15
+#[test]
+fn a_load_balancer_that_becomes_public_takes_the_users_elastic_addresses() {
+    let mut private = world(&[("address-type", "intranet")]);
+    let mut cloud = served(&private);
+    private.service.annotations.retain(|_, value| *value != "intranet");
+    private.service.annotations.values_mut().for_each(|value| *value = "z-i:vsw-i::eip-1,z-j:vsw-j::eip-2".to_owned());
+    let plan = bring(&private, &mut cloud);
+    assert_eq!(lines(&plan), ["set address type Internet (z-i:vsw-i:eip-1, z-j:vsw-j:eip-2)"]);
+    assert_eq!(diff(&desired(&private), &cloud.observed).steps, []);
+}
+
+/// N16 and N17
+#[test]
+fn a_group_of_another_kind_is_another_group() {
+    let instance = world(&[]);
+    let mut cloud = served(&instance);
+    let mut by_address = world(&[("server-group-type", "ip")]);
+    for (index, node) in by_address.nodes.iter_mut().enumerate() {
+        *node = crate::plan::clb::tests::edited(node, |node| {
+            let address = format!("10.0.0.{}", index + 1);
+            node.addresses = vec![crate::plan::inputs::NodeAddress { kind: "InternalIP".to_owned(), address }];
+        });
+    }
+    let old = cloud.group(GROUP).0.clone();
+    let plan = bring(&by_address, &mut cloud);
+    assert_eq!(cloud.observed.groups.len(), 1, "{plan}");
+    let (id, group) = cloud.group(GROUP);
+    assert!(*id != old && group.members().iter().any(|backend| backend.key == BackendKey::ip("10.0.0.1", 30080)));
+    assert_eq!(cloud.observed.group_details[id].fields[&GroupField::Type], "Ip");
+    assert_eq!(diff(&desired(&by_address), &cloud.observed).steps, []);
+    bring(&instance, &mut cloud);
+    assert_eq!(cloud.observed.groups.len(), 1, "without the annotation, it is the default again");
+}
+
+/// N18 and N19
+#[test]
+fn a_users_backend_on_the_same_node_neither_hides_ours_nor_is_taken() {
+    let world = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-user:80")]);
+    let mut cloud = Cloud::of_user();
+    let foreign = |port| Backend { key: BackendKey::ecs("i-1", port), weight: 7, description: "by hand".into() };
+    let backends = Some(Arc::new(vec![foreign(9000), Backend { key: BackendKey::ecs("i-2", 30080), ..foreign(1) }]));
+    cloud.observed.groups.insert("sgp-user".to_owned(), ObservedGroup { name: "users".to_owned(), backends });
+    let plan = bring(&world, &mut cloud);
+    assert_eq!(lines(&plan), ["add to sgp-user: i-1:30080*100"]);
+    assert!(plan.notes.iter().any(|note| note.contains("i-2:30080")), "{plan}");
+}
+
+/// N20
+#[test]
+fn nodes_attached_by_address_are_there_once_with_the_number_of_their_pods() {
+    let mut world = world(&[("server-group-type", "ip")]);
+    world.service.local_traffic = true;
+    for (index, node) in world.nodes.iter_mut().enumerate() {
+        *node = crate::plan::clb::tests::edited(node, |node| {
+            let address = format!("10.0.0.{}", index + 1);
+            node.addresses = vec![crate::plan::inputs::NodeAddress { kind: "InternalIP".to_owned(), address }];
+        });
+    }
+    let desired = desired(&world);
+    let weights: Vec<u8> = desired.groups[GROUP].backends.values().map(|backend| backend.weight).collect();
+    assert_eq!(weights, [2, 1]);
+}
+
+/// N21
+#[test]
+fn a_listener_follows_its_group_when_that_is_made_again() {
+    let world = world(&[]);
+    let mut cloud = served(&world);
+    cloud.observed.groups.clear();
+    cloud.observed.group_details.clear();
+    let steps = lines(&bring(&world, &mut cloud));
+    assert!(steps.last().unwrap().starts_with("set listener 80/TCP"), "{steps:?}");
+}
+
+/// N25
+#[test]
+fn protections_follow_their_annotations_and_are_restored_as_marks_are() {
+    let mut cloud = served(&world(&[("delete-protection", "off"), ("modification-protection", "NonProtection")]));
+    assert!(!cloud.instance().delete_protection && cloud.instance().modification_protection == "NonProtection");
+    let world = world(&[]);
+    bring(&world, &mut cloud);
+    cloud.instance().tags.clear();
+    cloud.instance().delete_protection = false;
+    let plan = bring(&world, &mut cloud);
+    assert_eq!(plan.steps.len(), 2, "{plan}");
+    assert!(cloud.instance().delete_protection && cloud.instance().tags.contains_key(MARK_TAG));
+}
+
+/// N28
+#[test]
+fn each_protocol_gets_only_what_it_has() {
+    let tls = world(&[("protocol-port", "tcpssl:443"), ("cert-id", "cert-1"), ("idle-timeout", "300")]);
+    let ports = [port(80, "TCP", 8080, 30080), port(443, "TCP", 8443, 30443), port(53, "UDP", 53, 30053)];
+    let desired = desired(&tls.ports(&ports));
+    let fields = |port, protocol| &desired.listeners[&ListenerKey::port(port, protocol)].fields;
+    assert!(!fields(80, Protocol::Tcp).contains_key(&ListenerField::Certificate));
+    assert!(fields(443, Protocol::TcpSsl).contains_key(&ListenerField::Certificate));
+    assert_eq!(fields(53, Protocol::Udp)[&ListenerField::IdleTimeout], "20");
+    assert!(desired.warnings.iter().any(|warning| warning.allowed.contains("at most 20")));
+    let spec = &desired.group_specs["k8s.30443.TCPSSL.web.default.c1"].create.fields;
+    assert_eq!((&*spec[&GroupField::Protocol], &*spec[&GroupField::PreserveClientIp]), ("TCP", "false"));
+}
+
+/// N28
+#[test]
+fn a_group_behind_tls_that_was_made_with_the_listeners_protocol_stays() {
+    let world = world(&[("protocol-port", "tcpssl:80"), ("cert-id", "cert-1")]);
+    let mut cloud = served(&world);
+    for details in cloud.observed.group_details.values_mut() {
+        details.fields.insert(GroupField::Protocol, "TCPSSL".to_owned());
+    }
+    assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
+}
+
+/// N29
+#[test]
+fn draining_has_a_timeout_and_a_range_of_ports_a_port_for_its_health_checks() {
+    let drain = desired(&world(&[("connection-drain", "on")]));
+    assert_eq!(drain.group_specs[GROUP].create.fields[&GroupField::DrainTimeout], "10");
+    let range = world(&[("listener-port-range", "100-200:80"), ("service.beta.kubernetes.io/backend-type", "eni")]);
+    let wanted = desired(&range);
+    let fields = &wanted.group_specs["k8s.100_200.TCP.web.default.c1"].create.fields;
+    assert_eq!((&*fields[&GroupField::AnyPort], &*fields[&GroupField::HealthCheckPort]), ("true", "8080"));
+    assert!(wanted.groups["k8s.100_200.TCP.web.default.c1"].backends.keys().all(|key| key.port == 0));
+    let mut named = range;
+    named.service.ports[0].target_port = crate::plan::inputs::TargetPort::Name("http".to_owned());
+    assert_eq!(desired(&named).problems.iter().count(), 1);
+}
+
+/// N31
+#[test]
+fn public_load_balancers_can_be_switched_off_and_still_be_deleted() {
+    let mut world = world(&[]);
+    let mut cloud = served(&world);
+    world.settings.service.disable_public = true;
+    assert_eq!(desired(&world).problems.iter().count(), 1);
+    remove(&world, &Departure::default(), &mut cloud);
+    assert_eq!(cloud.observed.instance, None);
+}
+
+/// N32
+#[test]
+fn what_the_cloud_does_not_say_is_its_default() {
+    let world = world(&[("connection-drain", "off"), ("health-check-flag", "on"), ("preserve-client-ip", "on")]);
+    let mut cloud = served(&world);
+    for details in cloud.observed.group_details.values_mut() {
+        details.fields.clear();
+    }
+    assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
+}
+
+/// N35
+#[test]
+fn a_certificate_that_becomes_the_default_one_is_not_added_beside_it() {
+    let tls =
+        |default, more| world(&[("protocol-port", "tcpssl:80"), ("cert-id", default), ("additional-cert-ids", more)]);
+    let mut cloud = served(&tls("cert-1", "cert-2,cert-3"));
+    let plan = bring(&tls("cert-2", "cert-3"), &mut cloud);
+    assert!(lines(&plan).iter().all(|line| !line.starts_with("add certificates")), "{plan}");
+    assert_eq!(diff(&desired(&tls("cert-2", "cert-3")), &cloud.observed).steps, []);
+}
+
+/// N38
+#[test]
+fn a_service_whose_named_group_is_gone_can_be_deleted() {
+    let world = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-gone:80,broken")]);
+    let mut cloud = Cloud::of_user();
+    let departure = Departure { reuse: Some("nlb-user".to_owned()), ..Departure::default() };
+    assert_eq!(remove(&world, &departure, &mut cloud).problems, []);
+}
+
+/// N39
+#[test]
+fn a_listener_of_ours_goes_with_its_group_even_if_listeners_are_no_longer_managed() {
+    let world = world(&[("id", "nlb-user"), ("force-override-listeners", "true")]);
+    let mut cloud = Cloud::of_user();
+    bring(&world, &mut cloud);
+    let departure = Departure { reuse: Some("nlb-user".to_owned()), ..Departure::default() };
+    let plan = remove(&world, &departure, &mut cloud);
+    assert_eq!((cloud.listeners(), cloud.observed.groups.len()), (vec!["9000/TCP".to_owned()], 1), "{plan}");
+}
+
+/// N40
+#[test]
+fn nothing_is_taken_out_of_a_group_while_an_addition_to_it_is_refused() {
+    let backend = Backend { key: BackendKey::ecs("i-1", 80), weight: 100, description: "".into() };
+    let group = GroupRef::Named(GROUP.to_owned());
+    let add = Operation::Group(GroupOperation::AddBackends { group, backends: vec![backend] });
+    assert_eq!(add.refused_backends(), RefusedBackends::OneAddition);
+}

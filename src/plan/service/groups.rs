@@ -1,0 +1,332 @@
+//! Server groups and their backends, whatever the product: which are added, removed and changed, and what of ours goes from
+//! groups that nothing wants any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
+use std::sync::Arc;
+
+use super::model::{Backend, BackendKey, BackendKind, DesiredGroup, GroupRef, ObservedGroup};
+use super::ownership::Owner;
+use super::steps::{Operation, Plan, RefusedBackends, Room, Target};
+
+/// One write to a server group that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupOperation {
+    /// Adds backends, at most one batch.
+    AddBackends {
+        /// To which.
+        group: GroupRef,
+        /// Never empty.
+        backends: Vec<Backend>,
+    },
+    /// Removes backends, at most one batch.
+    RemoveBackends {
+        /// From which.
+        group: GroupRef,
+        /// Never empty.
+        backends: Vec<BackendKey>,
+    },
+    /// Changes weight and description of backends, at most one batch.
+    SetBackends {
+        /// In which.
+        group: GroupRef,
+        /// Never empty.
+        backends: Vec<Backend>,
+    },
+    /// Deletes a server group of ours.
+    DeleteGroup {
+        /// Its id.
+        id: String,
+        /// Its name, for people.
+        name: String,
+    },
+}
+
+impl GroupOperation {
+    /// Whether something that exists goes away.
+    #[must_use]
+    pub const fn destroys(&self) -> bool {
+        matches!(self, Self::RemoveBackends { .. } | Self::DeleteGroup { .. })
+    }
+
+    /// The group whose backends it changes, unless it deletes the group.
+    #[must_use]
+    pub const fn backends_of(&self) -> Option<&GroupRef> {
+        match self {
+            Self::AddBackends { group, .. } | Self::RemoveBackends { group, .. } | Self::SetBackends { group, .. } => {
+                Some(group)
+            }
+            Self::DeleteGroup { .. } => None,
+        }
+    }
+
+    /// Whether it takes room for backends, or makes some.
+    #[must_use]
+    pub const fn room(&self) -> Room {
+        match self {
+            Self::AddBackends { .. } => Room::Takes,
+            Self::RemoveBackends { .. } | Self::DeleteGroup { .. } => Room::Makes,
+            Self::SetBackends { .. } => Room::Neither,
+        }
+    }
+
+    /// What to do when the cloud refuses its backends: one of several is to blame.
+    #[must_use]
+    pub fn refused_backends(&self) -> RefusedBackends<Self> {
+        let (group, backends, add) = match self {
+            Self::AddBackends { group, backends } => (group, backends, true),
+            Self::SetBackends { group, backends } => (group, backends, false),
+            Self::RemoveBackends { .. } | Self::DeleteGroup { .. } => return RefusedBackends::None,
+        };
+        if backends.len() < 2 {
+            return RefusedBackends::One;
+        }
+        let (left, right) = backends.split_at(backends.len() / 2);
+        RefusedBackends::TryParts([left, right].map(|half| {
+            let (group, backends) = (group.clone(), half.to_vec());
+            if add { Self::AddBackends { group, backends } } else { Self::SetBackends { group, backends } }
+        }))
+    }
+
+    /// Moves a group's backends forward, as the cloud does when the operation succeeds.
+    pub fn apply(&self, group: &mut ObservedGroup) {
+        let Some(found) = group.backends.as_mut() else { return };
+        let found = Arc::make_mut(found);
+        match self {
+            Self::AddBackends { backends, .. } => {
+                found.retain(|old| backends.iter().all(|new| new.key != old.key));
+                found.extend(backends.iter().cloned());
+            }
+            Self::RemoveBackends { backends, .. } => found.retain(|old| !backends.contains(&old.key)),
+            Self::SetBackends { backends, .. } => {
+                for old in found {
+                    if let Some(new) = backends.iter().find(|new| new.key == old.key) {
+                        *old = new.clone();
+                    }
+                }
+            }
+            Self::DeleteGroup { .. } => {}
+        }
+    }
+}
+
+impl Display for GroupOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddBackends { group, backends } => write!(f, "add to {group}: {}", Backends(backends)),
+            Self::RemoveBackends { group, backends } => {
+                let list: Vec<_> = backends.iter().map(|key| Server(key).to_string()).collect();
+                write!(f, "remove from {group}: {}", list.join(", "))
+            }
+            Self::SetBackends { group, backends } => write!(f, "set in {group}: {}", Backends(backends)),
+            Self::DeleteGroup { id, name } => write!(f, "delete group {name} ({id})"),
+        }
+    }
+}
+
+/// `instance:port`, `interface(address):port` or `address:port`.
+struct Server<'a>(&'a BackendKey);
+
+impl Display for Server<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BackendKey { kind, server_id, server_ip, port } = self.0;
+        match kind {
+            BackendKind::Ecs | BackendKind::Ip => write!(f, "{server_id}:{port}"),
+            BackendKind::Eni => write!(f, "{server_id}({server_ip}):{port}"),
+        }
+    }
+}
+
+/// Servers with their weights.
+pub(crate) struct Backends<'a>(pub(crate) &'a [Backend]);
+
+impl Display for Backends<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no backends");
+        }
+        let list: Vec<_> =
+            self.0.iter().map(|backend| format!("{}*{}", Server(&backend.key), backend.weight)).collect();
+        f.write_str(&list.join(", "))
+    }
+}
+
+/// Where a desired group is, once the plan has run.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupInPlan {
+    /// How steps name it.
+    pub(crate) group: GroupRef,
+    /// `None` if the plan makes it.
+    pub(crate) id: Option<String>,
+}
+
+/// Places of desired groups, by their key among them; those that cannot be used are absent.
+pub(crate) type GroupsInPlan = BTreeMap<String, GroupInPlan>;
+
+/// What refers to groups once the plan has run. `K` is how the product names listeners.
+#[derive(Debug)]
+pub(crate) struct GroupReferences<K> {
+    /// Listeners that still send traffic to a group: by group id, with whether they are ours.
+    pub(crate) kept: BTreeMap<String, Vec<(K, bool)>>,
+    /// Listeners that the plan takes away from a group, by group id.
+    pub(crate) dropped: BTreeMap<String, Vec<K>>,
+}
+
+impl<K> Default for GroupReferences<K> {
+    fn default() -> Self {
+        Self { kept: BTreeMap::new(), dropped: BTreeMap::new() }
+    }
+}
+
+/// Plans what happens to the backends of groups.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BackendPlanner<'a> {
+    pub(crate) owner: &'a Owner,
+    /// Most backends in one call.
+    pub(crate) batch_size: usize,
+}
+
+impl BackendPlanner<'_> {
+    /// Adds, then removes, then changes, so that the group never runs dry.
+    pub(crate) fn change<O: Operation + From<GroupOperation>>(
+        self,
+        wanted: &DesiredGroup,
+        group: &GroupRef,
+        remote: &[Backend],
+        plan: &mut Plan<O>,
+    ) {
+        let owner = self.owner;
+        let target = Target::Group(group.clone());
+        let there: BTreeSet<&BackendKey> = remote.iter().map(|backend| &backend.key).collect();
+        let add: Vec<Backend> =
+            wanted.backends.values().filter(|backend| !there.contains(&backend.key)).cloned().collect();
+        self.add(group, &add, [], &wanted.source, plan);
+        if wanted.incomplete {
+            plan.note(format!("nothing is removed from {group}, because some of its backends could not be determined"));
+            return;
+        }
+        let ours = || remote.iter().filter(|backend| owner.owns_backend(&backend.description));
+        let stale: Vec<BackendKey> =
+            ours().filter(|backend| !wanted.backends.contains_key(&backend.key)).map(|b| b.key.clone()).collect();
+        let needs = std::slice::from_ref(&target);
+        self.remove(group, &stale, needs, &format!("{}: no longer a backend", wanted.source), plan);
+        let changed: Vec<(Backend, u8)> = ours()
+            .filter_map(|remote| {
+                let mut backend = wanted.backends.get(&remote.key)?.clone();
+                if wanted.ignore_weights {
+                    backend.weight = remote.weight;
+                }
+                let same =
+                    backend.weight == remote.weight && owner.same_mark(&backend.description, &remote.description);
+                (!same).then_some((backend, remote.weight))
+            })
+            .collect();
+        for batch in changed.chunks(self.batch_size) {
+            let reason = format!("{}: {}", wanted.source, found(batch));
+            let backends = batch.iter().map(|(backend, _)| backend.clone()).collect();
+            let operation = GroupOperation::SetBackends { group: group.clone(), backends };
+            plan.step(operation.into(), target.clone(), [target.clone()], reason);
+        }
+    }
+
+    /// Adds backends in batches.
+    pub(crate) fn add<O: Operation + From<GroupOperation>>(
+        self,
+        group: &GroupRef,
+        backends: &[Backend],
+        needs: impl IntoIterator<Item = Target> + Clone,
+        reason: &str,
+        plan: &mut Plan<O>,
+    ) {
+        let target = Target::Group(group.clone());
+        for batch in backends.chunks(self.batch_size) {
+            let operation = GroupOperation::AddBackends { group: group.clone(), backends: batch.to_vec() };
+            plan.step(operation.into(), target.clone(), needs.clone(), reason);
+        }
+    }
+
+    fn remove<O: Operation + From<GroupOperation>>(
+        self,
+        group: &GroupRef,
+        backends: &[BackendKey],
+        needs: &[Target],
+        reason: &str,
+        plan: &mut Plan<O>,
+    ) {
+        let target = Target::Group(group.clone());
+        for batch in backends.chunks(self.batch_size) {
+            let operation = GroupOperation::RemoveBackends { group: group.clone(), backends: batch.to_vec() };
+            plan.step(operation.into(), target.clone(), needs.to_vec(), reason);
+        }
+    }
+
+    /// Of a group that nothing wants any more: deletes it if it is ours alone, and otherwise takes our backends out of it.
+    pub(crate) fn clear<O, K>(
+        self,
+        id: &str,
+        group: &ObservedGroup,
+        references: &GroupReferences<K>,
+        plan: &mut Plan<O>,
+    ) where
+        O: Operation + From<GroupOperation>,
+        K: Copy + Display + Into<Target>,
+    {
+        let is_ours = self.owner.owns_group(&group.name);
+        let Some(backends) = &group.backends else {
+            if is_ours {
+                plan.problem(&group.name, id, "its backends could not be read; it is kept for now");
+            }
+            return;
+        };
+        let (ours, foreign): (Vec<_>, Vec<_>) =
+            backends.iter().partition(|backend| self.owner.owns_backend(&backend.description));
+        let needs: Vec<Target> = references.dropped.get(id).into_iter().flatten().map(|key| (*key).into()).collect();
+        let kept = references.kept.get(id);
+        if is_ours && foreign.is_empty() {
+            delete(id, &group.name, needs, kept.and_then(|kept| kept.first()), plan);
+            return;
+        }
+        if is_ours {
+            plan.note(format!("group {} is kept: it holds backends of others", group.name));
+        }
+        if kept.is_some_and(|kept| kept.iter().any(|(_, ours)| *ours)) {
+            return;
+        }
+        let keys: Vec<_> = ours.into_iter().map(|backend| backend.key.clone()).collect();
+        self.remove(&GroupRef::Id(id.to_owned()), &keys, &needs, "our backends, no longer wanted here", plan);
+    }
+}
+
+/// Deletes a group of ours, unless a listener uses it.
+fn delete<O: Operation + From<GroupOperation>, K: Display>(
+    id: &str,
+    name: &str,
+    needs: Vec<Target>,
+    kept: Option<&(K, bool)>,
+    plan: &mut Plan<O>,
+) {
+    match kept {
+        None => {
+            let operation = GroupOperation::DeleteGroup { id: id.to_owned(), name: name.to_owned() };
+            plan.step(operation.into(), Target::Group(GroupRef::Id(id.to_owned())), needs, "no longer wanted");
+        }
+        Some((listener, true)) => plan.note(format!("group {name} is kept: listener {listener} still uses it")),
+        Some((listener, false)) => plan.problem(
+            format!("listener {listener}"),
+            name,
+            "another server group: this one is no longer wanted, and is deleted once no listener uses it",
+        ),
+    }
+}
+
+/// What was found of backends that differ, each kind of difference once.
+fn found(changed: &[(Backend, u8)]) -> String {
+    let differences: BTreeSet<String> = changed
+        .iter()
+        .map(|(backend, found)| match backend.weight == *found {
+            true => "the mark differs".to_owned(),
+            false => format!("weight {found} -> {}", backend.weight),
+        })
+        .collect();
+    differences.into_iter().collect::<Vec<_>>().join(", ")
+}
