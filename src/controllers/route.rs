@@ -181,9 +181,8 @@ impl BatchReconciler for RouteReconciler {
         let (result, conditions) = (BatchResult::default(), BTreeMap::new());
         let mut run = RouteRun { started, config: &config, views: &views, tables: &tables, result, conditions };
         self.report_plan(&plan, &scope, &mut run);
-        if self.delete(&plan, &mut run).await {
-            self.create(&plan, &mut run).await;
-        }
+        let uncertain = self.delete(&plan, &mut run).await;
+        self.create(&plan, &uncertain, &mut run).await;
         self.write_conditions(&plan, &mut run).await;
         let withheld = !plan.over_limit.is_empty() || !plan.withheld.is_empty();
         run.result.resync_after = withheld.then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
@@ -344,8 +343,8 @@ impl RouteReconciler {
         self.reporter.alarm(shared_id::REASON, plan.other_clusters.len(), text);
     }
 
-    /// True if creations may follow.
-    async fn delete(&mut self, plan: &RoutePlan, run: &mut RouteRun<'_>) -> bool {
+    /// Gives the places of entries that may be there or not, by table and destination.
+    async fn delete(&mut self, plan: &RoutePlan, run: &mut RouteRun<'_>) -> BTreeSet<(String, IpNet)> {
         let steps: Vec<&RouteStep> = plan.steps.iter().filter(|step| step.deletes()).collect();
         let items: Vec<RouteItem> = steps.iter().filter_map(|step| step.item().cloned()).collect();
         if !items.is_empty() {
@@ -353,7 +352,7 @@ impl RouteReconciler {
         }
         let Context { cloud, fence, .. } = &self.context;
         let written = execute::delete(&cloud.vpc, fence, &items, run.config.route.batch_size).await;
-        let mut certain = true;
+        let mut uncertain = BTreeSet::new();
         for (step, fate) in steps.into_iter().zip(written.fates) {
             let node = step.node();
             match fate {
@@ -377,15 +376,19 @@ impl RouteReconciler {
                     // What may have been removed counts as removed.
                     self.removed.push_back(run.started);
                     run.failed(node, written.retry_after);
-                    certain = false;
+                    uncertain.extend(step.item().map(|item| (item.table_id.clone(), item.destination)));
                 }
             }
         }
-        certain
+        uncertain
     }
 
-    async fn create(&mut self, plan: &RoutePlan, run: &mut RouteRun<'_>) {
-        let steps: Vec<&RouteStep> = plan.steps.iter().filter(|step| step.creates()).collect();
+    /// Creates what is missing, but not in places where the outcome of a removal is `uncertain`.
+    async fn create(&mut self, plan: &RoutePlan, uncertain: &BTreeSet<(String, IpNet)>, run: &mut RouteRun<'_>) {
+        let is_free = |item: &RouteItem| !uncertain.contains(&(item.table_id.clone(), item.destination));
+        let (steps, waiting): (Vec<&RouteStep>, Vec<_>) =
+            plan.steps.iter().filter(|step| step.creates()).partition(|step| step.item().is_some_and(is_free));
+        waiting.into_iter().for_each(|step| run.requeue(step.node(), RECHECK_AFTER));
         let items: Vec<RouteItem> = steps.iter().filter_map(|step| step.item().cloned()).collect();
         let Context { cloud, fence, .. } = &self.context;
         let written = execute::create(&cloud.vpc, fence, &items, run.config.route.batch_size).await;

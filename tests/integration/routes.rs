@@ -38,6 +38,8 @@ async fn routes() {
     tokio::join!(
         foreign_entries_are_left(),
         a_conflict_is_reported(),
+        an_entry_that_leads_to_the_wrong_place_is_replaced(),
+        the_route_of_a_forgotten_node_is_not_that_of_one_whose_name_begins_so(),
         drift_is_repaired(),
         two_tables(),
         switched_off(),
@@ -104,6 +106,46 @@ async fn a_conflict_is_reported() {
     world.testbed.cloud.edit(|cloud| cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.remove("10.98.1.0/24"));
     world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
     assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1), entry(2)]);
+    finish(&world, ccm).await;
+}
+
+/// As the official controller leaves entries after a node has moved: without a mark, to another node or to nothing.
+async fn an_entry_that_leads_to_the_wrong_place_is_replaced() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.cloud.edit(|cloud| {
+        let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+        table.entries.insert("10.98.1.0/24".into(), RouteEntry::to_instance("rte-other-node", &instance(2)));
+        table.entries.insert("10.98.2.0/24".into(), RouteEntry::to_instance("rte-gone", "i-released"));
+    });
+    for number in [1, 2] {
+        world.testbed.join(number);
+    }
+    let ccm = start(&world, &[]).await;
+    for number in [1, 2] {
+        let node = format!("node-{number}");
+        world.until_event("Node", &node, "ReplacedRoute").await;
+        world.until(&format!("{node} is ready"), |_| is_ready(&world.node(&node))).await;
+    }
+    assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1), entry(2)]);
+    finish(&world, ccm).await;
+}
+
+async fn the_route_of_a_forgotten_node_is_not_that_of_one_whose_name_begins_so() {
+    let world = World::new(ALL, HASTE).await;
+    for number in [1, 10] {
+        world.testbed.join(number);
+    }
+    let all = [entry(1), entry(10)];
+    let ccm = start(&world, &[]).await;
+    world.until("the nodes have their routes", |testbed| entries(testbed, ROUTE_TABLE) == all).await;
+    finish(&world, ccm).await;
+    // Nobody sees the deletion, as after a restore of the API server.
+    world.testbed.cluster.delete_node("node-1").unwrap();
+    let ccm = start(&world, &[]).await;
+    let told = world.until_event("Node", "route-controller", "RouteOwnerMissing").await;
+    assert!(told.contains("10.98.1.0/24"), "{told}");
+    world.until_quiet(Duration::from_secs(3)).await;
+    assert_eq!(entries(&world.testbed, ROUTE_TABLE), all, "its instance runs");
     finish(&world, ccm).await;
 }
 
