@@ -133,7 +133,8 @@ struct Queue {
     active: HashMap<ObjectKey, bool>,
     /// Starts within the last [`INTERVAL`], in order.
     started: VecDeque<(Instant, ObjectKey)>,
-    failures: BTreeMap<ObjectKey, u32>,
+    /// Failures in a row, and the backoff of the last.
+    failures: BTreeMap<ObjectKey, (Backoff, u32)>,
     timers: DelayQueue<ObjectKey>,
     timer_of: HashMap<ObjectKey, delay_queue::Key>,
 }
@@ -187,8 +188,10 @@ impl Queue {
     fn end(&mut self, key: ObjectKey, result: ReconcileResult, urgent: &impl Fn(&ObjectKey) -> bool) {
         let changed = self.active.remove(&key).unwrap_or(false);
         let delay = if let ReconcileResult::Failed(backoff) = result {
-            let failures = self.failures.entry(key.clone()).or_insert(0);
-            *failures += 1;
+            let (before, failures) = self.failures.entry(key.clone()).or_insert((backoff, 0));
+            // What passes by itself is not slowed down by what waits for the user.
+            *failures = if backoff.longest < before.longest { 1 } else { *failures + 1 };
+            *before = backoff;
             Some(backoff.delay(*failures))
         } else {
             self.failures.remove(&key);
@@ -318,6 +321,25 @@ mod tests {
         for (delay, most) in times.windows(2).map(|pair| pair[1] - pair[0]).zip([1, 2, 4]) {
             assert!(delay <= most * SECOND + SECOND / 10 && delay >= most * SECOND * 3 / 4, "{times:?}");
         }
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_passes_is_not_slowed_down_by_one_that_lasts() {
+        let (sender, log, stop, task) = start(1, |_, nth| {
+            let result = match nth {
+                1..=4 => ReconcileResult::Failed(Backoff::LONG),
+                5 => ReconcileResult::Failed(Backoff::SHORT),
+                _ => ReconcileResult::Done,
+            };
+            (Duration::ZERO, result)
+        });
+        sender.send(vec![key("a")]).unwrap();
+        tokio::time::sleep(600 * SECOND).await;
+        let times: Vec<_> = log.lock().iter().map(|(_, at)| *at).collect();
+        assert_eq!(times.len(), 6);
+        assert!(times[5] - times[4] < 2 * SECOND, "{times:?}");
         stop.cancel();
         task.await.unwrap();
     }
