@@ -69,6 +69,7 @@ fn timeless(value: &mut Value) {
         "uid",
         "clusterIP",
         "clusterIPs",
+        "healthCheckNodePort",
     ];
     match value {
         Value::Object(fields) => {

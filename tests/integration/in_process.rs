@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use alicloud_ccm::alibaba::metadata::Metadata;
@@ -55,6 +56,25 @@ pub(crate) fn on_a_clock_of_its_own<T>(seed: u64, future: impl Future<Output = T
     runtime.shutdown_background();
     let text = String::from_utf8_lossy(&log.0.lock()).into_owned();
     (result, text)
+}
+
+/// Does all of this on as many threads as there are processors; gives the results in order.
+pub(crate) async fn in_parallel<T: Send + 'static>(
+    count: usize,
+    one: impl Fn(usize) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let (one, next) = (Arc::new(one), Arc::new(AtomicUsize::new(0)));
+    let mut threads = JoinSet::new();
+    for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+        let (one, next) = (one.clone(), next.clone());
+        threads.spawn_blocking(move || {
+            let draw = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < count);
+            std::iter::from_fn(draw).map(|index| (index, one(index))).collect::<Vec<_>>()
+        });
+    }
+    let mut done: Vec<_> = threads.join_all().await.into_iter().flatten().collect();
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// What is logged on one thread.

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should end")]
 
+mod action_failures;
 mod annotations;
 mod blast_radius;
 mod call_counts;

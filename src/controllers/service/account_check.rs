@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 use crate::alibaba::ecs::InstanceFilter;
-use crate::alibaba::{CloudClient, Fault, FaultKind};
+use crate::alibaba::{CloudClient, FaultKind};
 use crate::plan::inputs::NodeView;
 use crate::plan::location::CloudLocation;
 use crate::plan::node::{NodeClass, classify};
@@ -28,6 +28,8 @@ enum Account {
     Stranger(usize),
     /// It does not let us see.
     Denied(String),
+    /// It did not answer.
+    Unknown(String),
 }
 
 /// Asks the account to prove itself. Remembers only that it did, until other credentials are configured.
@@ -45,49 +47,41 @@ impl AccountCheck {
     }
 
     /// Why no load balancer may be made for a Service now, which `had_one` before or not; `None` if it may.
-    ///
-    /// # Errors
-    /// The cloud did not answer.
-    pub(super) async fn forbids_making(&self, nodes: &[Arc<NodeView>], had_one: bool) -> Result<Option<String>, Fault> {
-        let account = self.account(nodes).await?;
-        Ok(doubt(&account, had_one).map(|why| format!("no load balancer is made: {why}. {}", way_out(&account))))
+    pub(super) async fn forbids_making(&self, nodes: &[Arc<NodeView>], had_one: bool) -> Option<String> {
+        let account = self.account(nodes).await;
+        doubt(&account, had_one).map(|why| format!("no load balancer is made: {why}. {}", way_out(&account)))
     }
 
     /// Why a Service whose load balancer is not there may not be released now; `None` if it may.
-    ///
-    /// # Errors
-    /// The cloud did not answer.
-    pub(super) async fn forbids_release(
-        &self,
-        nodes: &[Arc<NodeView>],
-        had_one: bool,
-    ) -> Result<Option<String>, Fault> {
+    pub(super) async fn forbids_release(&self, nodes: &[Arc<NodeView>], had_one: bool) -> Option<String> {
         if !had_one {
-            return Ok(None);
+            return None;
         }
-        let Account::Stranger(asked) = self.account(nodes).await? else { return Ok(None) };
-        Ok(Some(format!(
-            "its load balancer is not there, but {}. Correct cloud.credentials; to let it go on purpose, delete the nodes \
-             whose instances are gone, or remove the finalizer by hand",
-            stranger(asked)
-        )))
+        match self.account(nodes).await {
+            Account::Ours | Account::NoNodes | Account::Denied(_) => None,
+            Account::Unknown(why) => Some(format!(
+                "its load balancer is not there, but the account cannot be recognised: {why}. The controller retries it"
+            )),
+            Account::Stranger(asked) => Some(format!(
+                "its load balancer is not there, but {}. Correct cloud.credentials; to let it go on purpose, delete the nodes \
+                 whose instances are gone, or remove the finalizer by hand",
+                stranger(asked)
+            )),
+        }
     }
 
     /// Lets the account prove itself before it matters; true if it did.
-    ///
-    /// # Errors
-    /// The cloud did not answer.
-    pub(super) async fn recognises(&self, nodes: &[Arc<NodeView>]) -> Result<bool, Fault> {
-        Ok(self.account(nodes).await? == Account::Ours)
+    pub(super) async fn recognises(&self, nodes: &[Arc<NodeView>]) -> bool {
+        self.account(nodes).await == Account::Ours
     }
 
-    async fn account(&self, nodes: &[Arc<NodeView>]) -> Result<Account, Fault> {
+    async fn account(&self, nodes: &[Arc<NodeView>]) -> Account {
         let Self { cloud, place, proven } = self;
         // Held while asking, so that many Services ask once.
         let mut proven = proven.lock().await;
         let credentials = cloud.credentials_version();
         if *proven == Some(credentials) {
-            return Ok(Account::Ours);
+            return Account::Ours;
         }
         let instances: Vec<String> = nodes
             .iter()
@@ -99,16 +93,16 @@ impl AccountCheck {
             .collect();
         let asked = instances.len();
         if asked == 0 {
-            return Ok(Account::NoNodes);
+            return Account::NoNodes;
         }
         match cloud.ecs.describe_instances(&place.region, &InstanceFilter::Ids(instances)).await {
-            Ok(shown) if shown.is_empty() => Ok(Account::Stranger(asked)),
+            Ok(shown) if shown.is_empty() => Account::Stranger(asked),
             Ok(_) => {
                 *proven = Some(credentials);
-                Ok(Account::Ours)
+                Account::Ours
             }
-            Err(fault) if fault.kind == FaultKind::Denied => Ok(Account::Denied(fault.to_string())),
-            Err(fault) => Err(fault),
+            Err(fault) if fault.kind == FaultKind::Denied => Account::Denied(fault.to_string()),
+            Err(fault) => Account::Unknown(fault.to_string()),
         }
     }
 }
@@ -118,12 +112,12 @@ fn doubt(account: &Account, had_one: bool) -> Option<String> {
     match account {
         Account::Ours => None,
         Account::Stranger(asked) => Some(stranger(*asked)),
-        Account::NoNodes | Account::Denied(_) if !had_one => None,
+        Account::NoNodes | Account::Denied(_) | Account::Unknown(_) if !had_one => None,
         Account::NoNodes => Some(
             "the one that the Service had is not there, and there is no node by which the account could be recognised"
                 .to_owned(),
         ),
-        Account::Denied(why) => {
+        Account::Denied(why) | Account::Unknown(why) => {
             Some(format!("the one that the Service had is not there, and the account cannot be recognised: {why}"))
         }
     }
@@ -136,7 +130,7 @@ const fn way_out(account: &Account) -> &'static str {
             "Correct cloud.credentials; if this is the right account, let a node join whose instance it shows, or delete the \
              nodes whose instances are gone"
         }
-        Account::Ours | Account::NoNodes | Account::Denied(_) => {
+        Account::Ours | Account::NoNodes | Account::Denied(_) | Account::Unknown(_) => {
             "Correct cloud.credentials, or grant ecs:DescribeInstances; to have one made on purpose, empty \
              status.loadBalancer and take away the label service.k8s.alibaba/loadbalancer-id"
         }
@@ -155,10 +149,11 @@ mod tests {
 
     #[test]
     fn a_stranger_makes_nothing_and_a_doubtful_account_nothing_anew() {
-        let denied = Account::Denied("Forbidden.RAM".into());
+        let (denied, unknown) =
+            (Account::Denied("Forbidden.RAM".into()), Account::Unknown("ServiceUnavailable".into()));
         assert_eq!((doubt(&Account::Ours, true), doubt(&Account::Ours, false)), (None, None));
         assert!(doubt(&Account::Stranger(3), false).is_some_and(|why| why.contains("none of 3 instances")));
-        for account in [Account::NoNodes, denied] {
+        for account in [Account::NoNodes, denied, unknown] {
             assert!(doubt(&account, true).is_some() && doubt(&account, false).is_none(), "{account:?}");
         }
     }

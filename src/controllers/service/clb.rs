@@ -16,7 +16,7 @@ use self::access_lists::AccessLists;
 use self::interner::Interner;
 use self::pages::Pages;
 use super::creations::{Inventory, Made};
-use super::product::{Confirmed, Due, Facts, FindError, Found, Owned, Product, Search, Write};
+use super::product::{Completed, Confirmed, Due, Facts, FindError, Found, Owned, Product, Search, Write};
 use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::{VSwitch, Vpc};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
@@ -25,7 +25,7 @@ use crate::plan::clb::desire;
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::needs::MissingReads;
-use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance};
+use crate::plan::clb::observed::{AccessList, CertificateState, Observed, ObservedInstance, PendingCharge};
 use crate::plan::clb::operation::{Operation, ResourceKind};
 use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
@@ -280,7 +280,7 @@ impl Product for Clb {
         }
         let owner = goal.owner();
         let mut proven = false;
-        let (mut unmarked, mut others) = (None, None);
+        let (mut unmarked, mut others, mut unread) = (None, None, None);
         if let Some(id) = search.made.load_balancer.as_deref().or(search.label()) {
             match self.pages.instance(owner, id, search.due).await {
                 Ok(instance) if owns(owner, &instance) => return Ok(Found::LoadBalancer(of(instance))),
@@ -288,10 +288,15 @@ impl Product for Clb {
                 Ok(instance) if owner.is_of_other_service(&instance.tags) => others = Some(instance.id),
                 Ok(instance) => unmarked = Some(instance),
                 Err(fault) if fault.kind == FaultKind::Gone => proven = true,
+                // The list by its mark may show it nevertheless.
+                Err(fault) if fails_alone(&fault) => unread = Some(fault),
                 Err(fault) => return Err(fault.into()),
             }
         }
         let mut candidates = self.marked(owner).await?;
+        if let Some(fault) = unread.filter(|_| candidates.is_empty()) {
+            return Err(fault.into());
+        }
         match (candidates.len(), unmarked) {
             (0, None) => others.map_or(Ok(Found::Absent { proven }), |id| Err(FindError::OfOtherService(id))),
             (0, Some(instance)) => Ok(self.unmarked(goal, instance)),
@@ -300,23 +305,31 @@ impl Product for Clb {
         }
     }
 
-    async fn complete(&self, goal: &Goal, observed: &mut Observed, search: &Search<'_>) -> Result<bool, Fault> {
-        let mut shows_all_made = true;
+    async fn complete(&self, goal: &Goal, observed: &mut Observed, search: &Search<'_>) -> Result<Completed, Fault> {
+        let (mut shows_all_made, mut unread) = (true, Vec::new());
         let is_whole_removed = matches!(goal, Goal::Remove(removal) if removal.departure.reuse.is_none());
         if !is_whole_removed {
-            shows_all_made = self.list_groups(observed, &search.made).await?;
+            let all_listed = tolerate(&mut unread, self.list_groups(observed, &search.made).await)?;
+            observed.groups_unread = all_listed.is_none();
+            shows_all_made = all_listed.unwrap_or_default();
         }
-        self.read_needs(goal, observed, search.due).await?;
+        unread.extend(self.read_needs(goal, observed, search.due).await?);
         if !is_whole_removed {
-            shows_all_made &= self.read_named_by_listeners(goal, observed, &search.made).await?;
+            let named = tolerate(&mut unread, self.read_named_by_listeners(goal, observed, &search.made).await)?;
+            shows_all_made &= named.unwrap_or_default();
+            if observed.groups_unread {
+                // Nothing is known of the list.
+                observed.unlisted.clear();
+            }
         }
         if let Goal::Remove(removal) = goal {
             let name = removal.owner.access_list_name();
             if self.access_lists.may_exist(&name, removal.has_ranges).await {
-                observed.access_list = self.find_access_list(&name).await?;
+                let found = tolerate(&mut unread, self.find_access_list(&name).await)?;
+                observed.access_list = found.unwrap_or(AccessList::Unknown);
             }
         }
-        Ok(shows_all_made)
+        Ok(Completed { shows_all_made, unread })
     }
 
     async fn confirm(
@@ -327,23 +340,11 @@ impl Product for Clb {
         search: &Search<'_>,
     ) -> Result<Option<Confirmed<Observed>>, Fault> {
         let Some(id) = Self::load_balancer(known) else { return Ok(None) };
-        // The load balancer of a user is in no list by our tag.
-        let due = if goal.named().is_some() { None } else { search.due };
-        let instance = match self.pages.instance(goal.owner(), id, due).await {
-            Err(fault) if fault.kind == FaultKind::Gone => return Ok(None),
-            instance => Some(instance?),
-        };
-        let listeners = Some(self.pages.listeners(id, due).await?);
-        let mut observed = Observed { instance, listeners, ..Observed::default() };
-        let mut shows_all_made = true;
-        if groups {
-            shows_all_made = self.list_groups(&mut observed, &search.made).await?;
-        } else {
-            observed.groups.clone_from(&known.groups);
-            observed.unlisted.clone_from(&known.unlisted);
+        match self.confirm_by_lists(goal, id, (known, groups), search).await {
+            // A whole look leaves out what cannot be read.
+            Err(fault) if fault.kind == FaultKind::Gone || fails_alone(&fault) => Ok(None),
+            confirmed => confirmed.map(Some),
         }
-        self.read_needs(goal, &mut observed, due).await?;
-        Ok(Some(Confirmed { observed, shows_all_made }))
     }
 
     async fn refresh(
@@ -367,7 +368,7 @@ impl Product for Clb {
         if touches(ResourceKind::AccessList) {
             observed.access_list = AccessList::Unread;
         }
-        self.read_needs(goal, observed, None).await
+        self.read_needs(goal, observed, None).await?.pop().map_or(Ok(()), Err)
     }
 
     /// In zones and vSwitches near the nodes, those with more nodes first; in a zone the vSwitch with more free addresses, and
@@ -430,6 +431,31 @@ impl Clb {
         Found::Unmarked { id, observed: Observed { instance: Some(instance), ..Observed::default() } }
     }
 
+    async fn confirm_by_lists(
+        &self,
+        goal: &Goal,
+        id: &str,
+        (known, groups): (&Observed, bool),
+        search: &Search<'_>,
+    ) -> Result<Confirmed<Observed>, Fault> {
+        // The load balancer of a user is in no list by our tag.
+        let due = if goal.named().is_some() { None } else { search.due };
+        let instance = Some(self.pages.instance(goal.owner(), id, due).await?);
+        let listeners = Some(self.pages.listeners(id, due).await?);
+        let mut observed = Observed { instance, listeners, ..Observed::default() };
+        let mut shows_all_made = true;
+        if groups {
+            shows_all_made = self.list_groups(&mut observed, &search.made).await?;
+        } else {
+            observed.groups.clone_from(&known.groups);
+            observed.unlisted.clone_from(&known.unlisted);
+        }
+        match self.read_needs(goal, &mut observed, due).await?.pop() {
+            Some(fault) => Err(fault),
+            None => Ok(Confirmed { observed, shows_all_made }),
+        }
+    }
+
     /// Lists the server groups anew, without their backends. Those that were known before, or `made` a short while ago, and are
     /// not listed are asked for one by one: a list can be stale. True if none of them is there.
     async fn list_groups(&self, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
@@ -482,45 +508,83 @@ impl Clb {
         Ok(all_listed)
     }
 
-    /// Reads what the goal finds missing; what is read can show that more is needed.
-    async fn read_needs(&self, goal: &Goal, observed: &mut Observed, due: Due<'_>) -> Result<(), Fault> {
+    /// Reads what the goal finds missing; what is read can show that more is needed. Gives the reads that failed.
+    async fn read_needs(&self, goal: &Goal, observed: &mut Observed, due: Due<'_>) -> Result<Vec<Fault>, Fault> {
         let id = Self::load_balancer(observed).unwrap_or_default().to_owned();
+        let (mut unread, mut skipped) = (Vec::new(), MissingReads::default());
         let mut needs = goal.needs(observed);
         while !needs.is_empty() {
             if needs.instance {
-                observed.instance = Some(self.slb.describe_instance(&id).await?);
+                match (tolerate(&mut unread, self.slb.describe_instance(&id).await)?, &mut observed.instance) {
+                    (None, Some(instance)) => instance.pending_charge = PendingCharge::Unknown,
+                    (read, instance) => *instance = read,
+                }
             }
             for group_id in &needs.group_backends {
-                let backends = self.slb.describe_backends(group_id).await?;
-                observed.groups.entry(group_id.clone()).or_default().backends = Some(Arc::new(backends));
+                match tolerate(&mut unread, self.slb.describe_backends(group_id).await)? {
+                    Some(backends) => {
+                        observed.groups.entry(group_id.clone()).or_default().backends = Some(Arc::new(backends));
+                    }
+                    None => {
+                        // The others would meet the same.
+                        skipped.group_backends.clone_from(&needs.group_backends);
+                        break;
+                    }
+                }
             }
             if needs.listeners {
-                observed.listeners = Some(self.pages.listeners(&id, due).await?);
+                observed.listeners = tolerate(&mut unread, self.pages.listeners(&id, due).await)?;
+                skipped.listeners = observed.listeners.is_none();
             }
             for key in &needs.domain_extensions {
-                let extensions = self.slb.describe_domain_extensions(&id, key.port).await?;
+                let extensions = tolerate(&mut unread, self.slb.describe_domain_extensions(&id, key.port).await)?;
+                if extensions.is_none() {
+                    skipped.domain_extensions.push(*key);
+                }
                 if let Some(listener) = observed.listeners.as_mut().and_then(|listeners| listeners.get_mut(key)) {
-                    listener.domain_extensions = Some(extensions);
+                    listener.domain_extensions = extensions;
                 }
             }
             for certificate in &needs.certificates {
-                let state = self.slb.certificate_state(certificate).await?;
-                observed.certificates.insert(certificate.clone(), state);
+                let state = tolerate(&mut unread, self.slb.certificate_state(certificate).await)?;
+                observed.certificates.insert(certificate.clone(), state.unwrap_or(CertificateState::Unknown));
             }
             if let Some(name) = &needs.access_list {
-                observed.access_list = self.find_access_list(name).await?;
+                let found = tolerate(&mut unread, self.find_access_list(name).await)?;
+                observed.access_list = found.unwrap_or(AccessList::Unknown);
             }
-            let before = std::mem::replace(&mut needs, goal.needs(observed));
+            let before = std::mem::replace(&mut needs, goal.needs(observed).without(&skipped));
             if needs == before {
                 // Reading did not help, and would not help again.
                 break;
             }
         }
-        Ok(())
+        Ok(unread)
     }
 
     async fn find_access_list(&self, name: &str) -> Result<AccessList, Fault> {
         Ok(self.slb.find_access_list(name).await?.map_or(AccessList::Absent, AccessList::Found))
+    }
+}
+
+/// Whether a read failed that says nothing about others: its action is out of order or forbidden.
+fn fails_alone(fault: &Fault) -> bool {
+    match fault.kind {
+        FaultKind::Denied | FaultKind::Rejected => true,
+        // Without an answer, others would be waited for as well.
+        FaultKind::Transient | FaultKind::Bug => !fault.code.is_empty() || !fault.request_id.is_empty(),
+        _ => false,
+    }
+}
+
+/// What was read; `None` if the read failed alone, which is noted.
+fn tolerate<T>(unread: &mut Vec<Fault>, read: Result<T, Fault>) -> Result<Option<T>, Fault> {
+    match read {
+        Err(fault) if fails_alone(&fault) => {
+            unread.push(fault);
+            Ok(None)
+        }
+        read => read.map(Some),
     }
 }
 

@@ -111,9 +111,8 @@ impl Creations {
         self.listed(shown);
     }
 
-    /// Notes what a run made: the difference between `before` and `after`. `uncertain` is the operation at which it ended,
-    /// if its outcome is unknown.
-    pub(super) fn note<O: Operation>(&mut self, before: &Inventory, after: &Inventory, uncertain: Option<&O>) {
+    /// Notes what a run made: the difference between `before` and `after`. `uncertain` are operations whose outcome is unknown.
+    pub(super) fn note<O: Operation>(&mut self, before: &Inventory, after: &Inventory, uncertain: &[O]) {
         let now = Instant::now();
         let listeners = |inventory: &Inventory| inventory.listeners.clone().unwrap_or_default();
         let (listeners_before, listeners) = (listeners(before), listeners(after));
@@ -133,12 +132,10 @@ impl Creations {
             self.groups.push((MadeGroup { load_balancer, id: id.clone(), name: name.clone() }, now));
         }
         self.listeners.extend(listeners.difference(&listeners_before).map(|listener| (listener.clone(), now)));
-        if uncertain.is_some_and(Operation::creates) {
+        if uncertain.iter().any(Operation::creates) {
             self.in_doubt = Some(now);
         }
-        if let Some(name) = uncertain.and_then(Operation::makes) {
-            self.uncertain.insert(name.to_owned(), now);
-        }
+        self.uncertain.extend(uncertain.iter().filter_map(|it| Some((it.makes()?.to_owned(), now))));
     }
 
     /// Everything that is wanted is there: what a killed replica left undone is done.
@@ -185,7 +182,7 @@ mod tests {
         }
     }
 
-    const CERTAIN: Option<&Write> = None;
+    const CERTAIN: &[Write] = &[];
 
     #[tokio::test(start_paused = true)]
     async fn what_was_made_is_known_for_a_while_and_until_it_is_deleted() {
@@ -207,7 +204,7 @@ mod tests {
         let before = balancer(&[("rsp-1", "a")]);
         let steps = [step("a"), step("b")];
         assert_eq!(creations.first_to_wait(&steps), None);
-        creations.note(&before, &before, Some(&creation("b")));
+        creations.note(&before, &before, &[creation("b")]);
         assert_eq!(creations.first_to_wait(&steps), Some((1, WAIT)));
         tokio::time::advance(WAIT).await;
         creations.read_whole(&before, true);
@@ -228,7 +225,7 @@ mod tests {
     async fn what_shows_up_was_made_and_need_not_be_waited_for() {
         let mut creations = Creations::default();
         let before = balancer(&[]);
-        creations.note(&before, &before, Some(&creation("b")));
+        creations.note(&before, &before, &[creation("b")]);
         creations.read_whole(&balancer(&[("rsp-2", "b")]), true);
         assert_eq!(creations.first_to_wait(&[step("b")]), None);
     }
@@ -265,7 +262,7 @@ mod tests {
         assert_eq!(creations.read_again_in(), None, "it was deleted outside");
         let listener =
             crate::plan::clb::model::ListenerKey { port: 443, protocol: crate::plan::clb::model::Protocol::Tcp };
-        creations.note(&without, &without, Some(&Write::StartListener { listener }));
+        creations.note(&without, &without, &[Write::StartListener { listener }]);
         assert_eq!(creations.read_again_in(), None, "nothing was to be made");
     }
 }

@@ -58,7 +58,10 @@ async fn plan_one<P: Product>(
     let state = ServiceState::new(&service.uid);
     let mut case = Case { service, settings: settings.clone(), handling, state };
     let wanted = preparer.wanted(&mut case).await?;
-    let prepared = preparer.prepare(&mut case, wanted).await?;
+    let mut prepared = preparer.prepare(&mut case, wanted).await?;
+    if let Some(fault) = prepared.sighting.unread.pop() {
+        return Err(fault.into());
+    }
     let service = &case.service;
     let mut lines = Vec::new();
     if handling == Handling::Ensure && !P::KIND.is_managed(service) {

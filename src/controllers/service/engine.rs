@@ -117,7 +117,7 @@ impl<P: Product> Engine<P> {
         self.preparer.product.warm().await;
         let nodes = || self.preparer.views.nodes.store.all();
         // What needs it tries again, and reports the fault.
-        if !self.preparer.account.recognises(&nodes()).await.unwrap_or_default() {
+        if !self.preparer.account.recognises(&nodes()).await {
             tokio::time::sleep(NODES_COME_UP).await;
             let _ = self.preparer.account.recognises(&nodes()).await;
         }
@@ -194,6 +194,7 @@ impl<P: Product> Engine<P> {
         });
         let mut execution = Execution::default();
         let sighting = &mut prepared.sighting;
+        let unread = std::mem::take(&mut sighting.unread);
         case.state.known = None;
         if !steps.is_empty() {
             // Until the outcome is known, nothing is: the run can be cut off.
@@ -207,11 +208,14 @@ impl<P: Product> Engine<P> {
             let before = P::inventory(&sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
             let after = P::inventory(&sighting.observed);
-            case.state.creations.note(&before, &after, execution.uncertain.as_ref());
+            case.state.creations.note(&before, &after, &execution.uncertain);
         }
         execution.done.splice(0..0, std::mem::take(&mut case.state.started));
-        let is_certain = execution.failures.leave_certainty();
+        // What was refused, or not read, leaves something unknown; a job that failed does not.
+        let is_certain = execution.failures.leave_certainty() && unread.is_empty();
         execution.failures.refused.append(&mut prepared.failed_jobs);
+        let read = |fault| ("look at the load balancer".to_owned(), fault);
+        execution.failures.refused.extend(unread.into_iter().map(read));
         let outcome = Outcome { prepared, execution, waits };
         if outcome.is_complete() {
             case.state.creations.complete();
@@ -295,14 +299,14 @@ impl<P: Product> Engine<P> {
         }
         let (goal, observed, service) = (&prepared.goal, &*prepared.sighting.observed, &case.service);
         let facts = P::facts(goal);
-        if !execution.failures.is_empty() || !prepared.plan.problems.is_empty() {
+        let is_incomplete = !execution.failures.is_empty() || !prepared.plan.problems.is_empty();
+        if is_incomplete {
+            // An address that is published already says which of its ports are served; an elastic one can change.
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &[]);
-            let is_current = !service.ingress.is_empty() && service.ingress == published.ingress;
-            if execution.failures.stopped.is_none() && !facts.publishes_elastic && is_current {
-                // An address that is published already says which of its ports are served.
-                self.writer.set_ingress(service, &published).await?;
+            let is_current = service.ingress == published.ingress || facts.publishes_elastic;
+            if execution.failures.stopped.is_some() || service.ingress.is_empty() || !is_current {
+                return Err(failure(execution, &prepared.plan.problems));
             }
-            return Err(failure(execution, &prepared.plan.problems));
         }
         let Some(id) = P::load_balancer(observed) else { return Ok(()) };
         let asked = case.state.unanswered;
@@ -320,6 +324,9 @@ impl<P: Product> Engine<P> {
             let elastic = elastic.unwrap_or_default();
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &elastic);
             changed |= self.writer.set_ingress(service, &published).await?;
+        }
+        if is_incomplete {
+            return Err(failure(execution, &prepared.plan.problems));
         }
         case.state.unanswered = false;
         if changed || asked || !execution.done.is_empty() {

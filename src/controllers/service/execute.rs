@@ -1,8 +1,8 @@
 //! Carries out the plan for one load balancer, step by step, each with a permit of its own.
 //!
 //! A step that the cloud cannot do now ends the run: the rest is planned again from what is then there. A step that the
-//! cloud refuses, or that has to wait for what the cloud still carries out, keeps back only the steps that need its target.
-//! There is no waiting and no repeating here.
+//! cloud refuses, whose action alone is out of order, or that has to wait for what the cloud still carries out, keeps back only
+//! the steps that need its target. There is no waiting and no repeating here.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -24,22 +24,22 @@ pub(crate) struct Execution<O> {
     /// Steps that the cloud confirmed, as the plan prints them.
     pub(crate) done: Vec<String>,
     pub(crate) failures: Failures,
-    /// The operation at which the run ended, if its outcome is unknown.
-    pub(crate) uncertain: Option<O>,
+    /// Operations whose outcome is unknown.
+    pub(crate) uncertain: Vec<O>,
     /// What was decided on the way, for the user: which vSwitch was full, for example.
     pub(crate) remarks: Vec<String>,
 }
 
 impl<O> Default for Execution<O> {
     fn default() -> Self {
-        Self { done: Vec::new(), failures: Failures::default(), uncertain: None, remarks: Vec::new() }
+        Self { done: Vec::new(), failures: Failures::default(), uncertain: Vec::new(), remarks: Vec::new() }
     }
 }
 
 /// Steps that were not done, as the plan prints them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Failures {
-    /// Steps that the cloud refused.
+    /// Steps that the cloud refused or could not do, which did not end the run.
     pub(crate) refused: Vec<(String, Fault)>,
     /// Why the run ended before the last step, if it did.
     pub(crate) stopped: Option<(String, Fault)>,
@@ -49,6 +49,12 @@ impl Failures {
     /// Whether every step was done.
     pub(crate) fn is_empty(&self) -> bool {
         self.refused.is_empty() && self.stopped.is_none()
+    }
+
+    /// The fault that is over first, as far as its kind tells.
+    pub(crate) fn soonest(&self) -> Option<&Fault> {
+        let passing = self.refused.iter().find(|(_, fault)| is_out_of_order(fault.kind));
+        self.stopped.as_ref().or(passing).or(self.refused.first()).map(|(_, fault)| fault)
     }
 
     /// Whether what is then believed of the load balancer can be relied on: no step was cut short or refused, which
@@ -102,14 +108,14 @@ impl<P: Product> Executor<'_, P> {
                     queue.done(&step);
                     execution.done.push(line);
                 }
-                Err(fault) if ends_the_run(fault.kind) => {
-                    if has_unknown_outcome(fault.kind) {
-                        execution.uncertain = Some(step.operation);
-                    }
-                    execution.failures.stopped = Some((line, fault));
-                    return execution;
-                }
                 Err(fault) => {
+                    if has_unknown_outcome(fault.kind) {
+                        execution.uncertain.push(step.operation.clone());
+                    }
+                    if ends_the_run(&fault, &execution.failures.refused) {
+                        execution.failures.stopped = Some((line, fault));
+                        return execution;
+                    }
                     if fault.kind == FaultKind::Capacity {
                         execution.remarks.extend(step.operation.remark(Some(&fault.code)));
                     }
@@ -166,7 +172,9 @@ impl<O: Operation> StepQueue<O> {
         while let Some(step) = self.steps.pop_front() {
             let drains = step.destroys && self.short.contains(&step.target);
             let fails = |target: &Target| self.failed.contains(target);
-            if !drains && !fails(&step.target) && !step.needs.iter().any(fails) {
+            // One attribute is as good as another: a tag that cannot be set keeps none from being removed.
+            let is_held_up = !matches!(step.target, Target::Attribute(_)) && fails(&step.target);
+            if !drains && !is_held_up && !step.needs.iter().any(fails) {
                 return Some(step);
             }
         }
@@ -179,6 +187,10 @@ impl<O: Operation> StepQueue<O> {
 
     /// Decides what a refused step means for the rest; true if it is final.
     fn refused(&mut self, step: Step<O>, kind: FaultKind) -> bool {
+        if is_out_of_order(kind) {
+            self.failed.insert(step.target);
+            return true;
+        }
         let part = |operation| Step { operation, ..step.clone() };
         if matches!(kind, FaultKind::Capacity | FaultKind::Rejected)
             && let Some(elsewhere) = step.operation.elsewhere(kind == FaultKind::Capacity)
@@ -212,21 +224,29 @@ impl<O: Operation> StepQueue<O> {
     }
 }
 
-/// Faults after which the remaining steps would be based on a guess, or would only meet the same fault. What is gone was
-/// believed to be there: everything else that is believed may be wrong as well.
-const fn ends_the_run(kind: FaultKind) -> bool {
-    match kind {
+/// Whether the remaining steps would be based on a guess, or would only meet the same fault. What is gone was believed to be
+/// there: everything else that is believed may be wrong as well. An action that the cloud answers with a failure can be out
+/// of order by itself; without an answer, or where a second action fails so, it is the whole API.
+fn ends_the_run(fault: &Fault, earlier: &[(String, Fault)]) -> bool {
+    match fault.kind {
         FaultKind::Throttled
         | FaultKind::Busy
-        | FaultKind::Transient
-        | FaultKind::Ambiguous
         | FaultKind::Exists
         | FaultKind::Credential
-        | FaultKind::Bug
         | FaultKind::Gone
         | FaultKind::NotLeading => true,
+        FaultKind::Transient | FaultKind::Ambiguous | FaultKind::Bug => {
+            let is_answered = !fault.code.is_empty() || !fault.request_id.is_empty();
+            let is_second = |(_, other): &(String, Fault)| is_out_of_order(other.kind) && other.action != fault.action;
+            !is_answered || earlier.iter().any(is_second)
+        }
         FaultKind::InUse | FaultKind::Quota | FaultKind::Capacity | FaultKind::Denied | FaultKind::Rejected => false,
     }
+}
+
+/// Faults that say nothing about what was asked for.
+const fn is_out_of_order(kind: FaultKind) -> bool {
+    matches!(kind, FaultKind::Transient | FaultKind::Ambiguous | FaultKind::Bug)
 }
 
 /// Faults after which the outcome of a write is unknown: the answer was lost, or cannot be understood.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::Views;
 use super::account_check::AccountCheck;
 use super::drift::DriftSchedule;
-use super::product::{Due, FindError, Found, Product, Search};
+use super::product::{Completed, Due, FindError, Found, Product, Search};
 use super::references::{References, Resolver};
 use super::report::ReconcileError;
 use super::state::{Known, ServiceState, States};
@@ -60,6 +60,8 @@ pub(super) struct Sighting<O> {
     pub(super) presence: Presence,
     /// Whether it was looked at closely enough to look at its elastic addresses, too.
     pub(super) is_thorough: bool,
+    /// Reads that failed, with what they would have shown unknown.
+    pub(super) unread: Vec<Fault>,
 }
 
 /// What the search for the load balancer came to.
@@ -213,7 +215,8 @@ impl<P: Product> Preparer<P> {
             case.state.creations.listed(&P::inventory(&observed));
             plan = P::diff(goal, &observed);
         }
-        Ok((Sighting { observed, read_at, groups_read_at, presence: Presence::Present, is_thorough: false }, plan))
+        let presence = Presence::Present;
+        Ok((Sighting { observed, read_at, groups_read_at, presence, is_thorough: false, unread: Vec::new() }, plan))
     }
 
     /// Confirms what is remembered by list pages. `None` if they do not: lists can be stale, so that it takes a closer look
@@ -240,7 +243,8 @@ impl<P: Product> Preparer<P> {
         }
         let groups_read_at = if groups { read_at } else { known.groups_read_at };
         let observed = Arc::new(confirmed.observed);
-        let sighting = Sighting { observed, read_at, groups_read_at, presence: Presence::Present, is_thorough: groups };
+        let (presence, unread) = (Presence::Present, Vec::new());
+        let sighting = Sighting { observed, read_at, groups_read_at, presence, is_thorough: groups, unread };
         Ok(Some((sighting, plan)))
     }
 
@@ -271,7 +275,8 @@ impl<P: Product> Preparer<P> {
             // Other Services can use it, too.
             locks.push(self.locks.lock(id).await);
         }
-        let shows_all_made = self.product.complete(goal, &mut observed, &case.search(P::KIND, due)).await?;
+        let Completed { shows_all_made, unread } =
+            self.product.complete(goal, &mut observed, &case.search(P::KIND, due)).await?;
         if presence == Presence::Present {
             case.state.creations.read_whole(&P::inventory(&observed), shows_all_made);
         } else if case.handling == Handling::Ensure {
@@ -279,7 +284,7 @@ impl<P: Product> Preparer<P> {
         }
         let plan = P::diff(goal, &observed);
         let observed = Arc::new(observed);
-        Ok((Sighting { observed, read_at, groups_read_at: read_at, presence, is_thorough: true }, plan))
+        Ok((Sighting { observed, read_at, groups_read_at: read_at, presence, is_thorough: true, unread }, plan))
     }
 
     async fn find(
@@ -321,12 +326,12 @@ impl<P: Product> Preparer<P> {
             if is_named {
                 return Ok(());
             }
-            self.account.forbids_release(&self.views.nodes.store.all(), P::KIND.had_one(service)).await?
+            self.account.forbids_release(&self.views.nodes.store.all(), P::KIND.had_one(service)).await
         } else {
             if P::KIND.had_one(service) && !proven {
                 return Err(ReconcileError::Unfindable(P::KIND.label(service).to_owned()));
             }
-            self.account.forbids_making(&self.views.nodes.store.all(), P::KIND.had_one(service)).await?
+            self.account.forbids_making(&self.views.nodes.store.all(), P::KIND.had_one(service)).await
         };
         forbidden.map_or(Ok(()), |why| Err(ReconcileError::Doubt(why)))
     }

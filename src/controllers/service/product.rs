@@ -140,13 +140,13 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         search: &Search<'_>,
     ) -> impl Future<Output = Result<Found<Self::Observed>, FindError>> + Send;
 
-    /// Reads what a diff needs and was not read yet. Returns whether the lists showed everything that is `made`.
+    /// Reads what a diff needs and was not read yet. One read that fails by itself does not spoil the others.
     fn complete(
         &self,
         goal: &Self::Goal,
         observed: &mut Self::Observed,
         search: &Search<'_>,
-    ) -> impl Future<Output = Result<bool, Fault>> + Send;
+    ) -> impl Future<Output = Result<Completed, Fault>> + Send;
 
     /// Reads what list pages show of a known load balancer, and its server groups if `groups`; they are as they were known
     /// otherwise. `None` if they do not show it. Without list pages, there is nothing to save.
@@ -313,6 +313,15 @@ pub(crate) struct Settled {
     pub(crate) failed: Vec<(String, Fault)>,
     /// Whether what is there must be read to know it.
     pub(crate) is_unknown: bool,
+}
+
+/// What it came to to read a load balancer whole.
+#[derive(Debug)]
+pub(crate) struct Completed {
+    /// Whether the lists showed everything that was made a short while ago.
+    pub(crate) shows_all_made: bool,
+    /// Reads that failed: what they would have shown is unknown, and the diff leaves it as it is.
+    pub(crate) unread: Vec<Fault>,
 }
 
 /// What list pages showed of a load balancer.

@@ -151,9 +151,9 @@ impl ReconcileError {
                 }
                 _ => ReconcileResult::Failed(Backoff::LONG),
             },
-            Self::Execution(failures) => match (&failures.stopped, failures.refused.first()) {
-                (Some((_, fault)), _) | (None, Some((_, fault))) => pause(fault),
-                (None, None) => ReconcileResult::Failed(Backoff::SHORT),
+            Self::Execution(failures) => match failures.soonest() {
+                Some(fault) => pause(fault),
+                None => ReconcileResult::Failed(Backoff::SHORT),
             },
             Self::Unresolved(_) => ReconcileResult::Failed(Backoff { first: Duration::from_secs(5), ..Backoff::LONG }),
         }
@@ -190,7 +190,7 @@ impl ReconcileError {
         match self {
             Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => passes(fault),
             Self::Execution(failures) => {
-                failures.refused.is_empty() && failures.stopped.as_ref().is_some_and(|(_, fault)| passes(fault))
+                failures.refused.iter().chain(&failures.stopped).all(|(_, fault)| passes(fault))
             }
             Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => {
                 matches!(fault, WriteFault::Conflict(_) | WriteFault::NotLeading)

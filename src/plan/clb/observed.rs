@@ -20,6 +20,8 @@ pub struct Observed {
     pub groups: BTreeMap<String, ObservedGroup>,
     /// Ids of those among them that exist although the list of server groups lacks them.
     pub unlisted: BTreeSet<String>,
+    /// Whether server groups could not be listed: there may be more than those that are known.
+    pub groups_unread: bool,
     /// `None` if listeners were not read, because they decide nothing.
     pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
     /// Ids of certificates that were looked up, with what was found; ids that were not looked up are absent.
@@ -34,6 +36,8 @@ pub enum AccessList {
     /// It was not looked for.
     #[default]
     Unread,
+    /// It could not be looked up.
+    Unknown,
     /// There is none of this name.
     Absent,
     /// This one; whether it is ours is for its tags to say.
@@ -64,6 +68,8 @@ pub enum CertificateState {
     Expired,
     /// No such certificate.
     Missing,
+    /// It could not be looked up.
+    Unknown,
 }
 
 /// The instance itself. Text is as the API spells it; empty where the API says nothing.
@@ -126,6 +132,8 @@ pub enum PendingCharge {
     /// Not known: lists of instances do not say.
     #[default]
     Unread,
+    /// It could not be read.
+    Unknown,
     /// Nothing is about to change.
     None,
     /// Something changes at this time, as the cloud writes it.

@@ -18,7 +18,9 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::tests::simulated;
 use crate::config::{Origin, load};
 use crate::controllers::service::creations::Inventory;
-use crate::controllers::service::product::{Facts, FindError, Found, Owned, Product, Search, Settled, Write};
+use crate::controllers::service::product::{
+    Completed, Facts, FindError, Found, Owned, Product, Search, Settled, Write,
+};
 use crate::controllers::{Context, registry, service};
 use crate::fence::fence;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
@@ -219,8 +221,8 @@ impl Product for Tiny {
         Ok(Found::Absent { proven: true })
     }
 
-    async fn complete(&self, _: &Goal, _: &mut Seen, _: &Search<'_>) -> Result<bool, Fault> {
-        Ok(true)
+    async fn complete(&self, _: &Goal, _: &mut Seen, _: &Search<'_>) -> Result<Completed, Fault> {
+        Ok(Completed { shows_all_made: true, unread: Vec::new() })
     }
 
     async fn settle(&self, seen: &mut Seen) -> Result<Settled, Fault> {

@@ -110,6 +110,10 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
             );
             return false;
         }
+        (AccessList::Unknown, None) => {
+            plan.problem(FIELD, name, "its access control list could not be looked up; no listener is changed");
+            return false;
+        }
         (AccessList::Absent, None) => None,
         // A new load balancer is planned before anything is read.
         (AccessList::Unread, None) => None,

@@ -20,18 +20,20 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
     for (key, wanted) in &desired.groups {
         let place = match find(desired, wanted, observed) {
             Ok(None) if desired.problems.withhold_groups() => continue,
+            Ok(None) if observed.groups_unread => {
+                plan.problem(key, wanted.group.to_string(), "server groups could not be listed; none is made");
+                continue;
+            }
             Ok(None) => {
                 create(planner, wanted, plan);
                 GroupInPlan { group: wanted.group.clone(), id: None }
             }
             Ok(Some((id, group))) => {
                 let place = GroupInPlan { group: reference(observed, &wanted.group, id), id: Some(id.clone()) };
-                let Some(backends) = &group.backends else {
-                    plan.problem(key, id, "its backends could not be read; nothing is changed in it");
-                    continue;
-                };
-                if !desired.problems.withhold_groups() {
-                    planner.change(wanted, &place.group, backends, plan);
+                match &group.backends {
+                    None => plan.problem(key, id, "its backends could not be read; nothing is changed in it"),
+                    Some(_) if desired.problems.withhold_groups() => {}
+                    Some(backends) => planner.change(wanted, &place.group, backends, plan),
                 }
                 place
             }
@@ -105,7 +107,8 @@ pub(super) fn sweep(
     };
     let used: BTreeSet<&str> = places.values().filter_map(|place| place.id.as_deref()).collect();
     // While a wanted group cannot be used, or a backend may be missing where it should be, what there was before serves on.
-    let unusable = desired.groups.keys().any(|key| !places.contains_key(key));
+    let unusable = desired.groups.keys().any(|key| !places.contains_key(key))
+        || used.iter().any(|id| observed.groups.get(*id).is_some_and(|group| group.backends.is_none()));
     let withheld = desired.ports_without_group || desired.problems.withhold_groups();
     if unusable || withheld || desired.groups.values().any(|wanted| wanted.incomplete) {
         return;

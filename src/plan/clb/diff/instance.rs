@@ -144,6 +144,8 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
                 instance.id
             ));
         }
+        // Another change than the one that may be about to happen would be refused.
+        PendingCharge::Unknown => {}
         _ => {
             charge(desired, instance, plan);
             internet(desired, instance, plan);

@@ -280,7 +280,8 @@ impl Pass<'_> {
         }
         let group =
             if self.moved.contains(&key) || !moves { place.group } else { GroupRef::Id(listener.group_id.clone()) };
-        let needs = [Target::Group(group.clone())];
+        // A listener that stays with its group needs nothing of it.
+        let needs = self.moved.contains(&key).then(|| Target::Group(group.clone()));
         self.plan.step(
             Operation::SetListener {
                 listener: key,
@@ -312,6 +313,7 @@ impl Pass<'_> {
         let fault = match self.observed.certificates.get(new) {
             Some(CertificateState::Missing) => "does not exist",
             Some(CertificateState::Expired) => "has expired",
+            Some(CertificateState::Unknown) => "could not be looked up",
             Some(CertificateState::Valid) | None => return true,
         };
         self.plan.problem(
