@@ -381,9 +381,9 @@ Batches have up to 100 instances, 50 route entries or 40 backends. A new leader 
 read, unless that is five minutes old or the cloud rejected a call since. A new leader reads each load balancer whole, and once
 more 30 s after a creation whose answer was lost or that a list did not show; later changes read only what they need. Every
 `service.drift_check`, lists confirm all load balancers, with up to 100 of them, or of their listeners, in one call; server groups,
-which no list shows, are read in turn, with up to `service.drift_reads` calls an hour. Once an hour, the load balancers with the
-cluster id are listed to notice another cluster with the same id. While nothing changes, only the lease is written to the API
-server.
+which no list shows, are read in turn, with up to `service.drift_reads` calls an hour. With a drift check, the load balancers with
+the cluster id are listed every six hours, to notice another cluster with the same id. While nothing changes, only the lease is
+written to the API server.
 ",
     );
     page

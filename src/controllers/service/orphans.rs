@@ -27,8 +27,9 @@ const AGAIN: Duration = Duration::from_secs(20);
 const FEW: usize = 200;
 /// The same while something is reported that may stay so: things of another cluster.
 const SELDOM: Duration = Duration::from_secs(10 * 60);
-/// The same while there is nothing to report. Another cluster with the same id can come.
-const IDLE: Duration = Duration::from_secs(60 * 60);
+/// The same while there is nothing to report, unless nothing is compared with the cloud by itself. Another cluster with the same
+/// id can come.
+const IDLE: Duration = Duration::from_secs(6 * 60 * 60);
 
 const REASON: &str = "LoadBalancerOwnerMissing";
 
@@ -49,29 +50,34 @@ pub(super) async fn watch<P: Product>(context: &Context, product: &P, views: &Vi
                 // Only what two lists in a row show: a Service may have come or gone while the first was made.
                 let confirmed: UnclaimedInstances = unclaimed.intersection(&before).cloned().collect();
                 report::<P>(context, &settings.cluster_id, &confirmed);
-                let pause = if confirmed == unclaimed { until_next(&unclaimed, listed) } else { CONFIRM };
+                let drift_check = settings.service.drift_check;
+                let pause = match confirmed == unclaimed {
+                    true => until_next(&unclaimed, listed, drift_check),
+                    false => Some(CONFIRM),
+                };
                 before = unclaimed;
                 pause
             }
             Err(fault) => {
                 warn!(controller = P::CONTROLLER, %fault, "load balancers could not be listed to see whether all have a Service");
-                AGAIN
+                Some(AGAIN)
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
             () = vanished.notified() => tokio::time::sleep(if before.is_empty() { Duration::ZERO } else { CONFIRM }).await,
         }
     }
 }
 
-fn until_next(unclaimed: &UnclaimedInstances, listed: usize) -> Duration {
+/// `None` until something happens.
+fn until_next(unclaimed: &UnclaimedInstances, listed: usize, drift_check: Option<Duration>) -> Option<Duration> {
     if unclaimed.iter().any(|one| one.provenance == Provenance::ThisCluster) {
-        AGAIN * u32::try_from(1 + listed / FEW).unwrap_or(u32::MAX)
+        Some(AGAIN * u32::try_from(1 + listed / FEW).unwrap_or(u32::MAX))
     } else if unclaimed.is_empty() {
-        IDLE
+        drift_check.map(|period| period.max(IDLE))
     } else {
-        SELDOM
+        Some(SELDOM)
     }
 }
 

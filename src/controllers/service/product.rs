@@ -345,8 +345,8 @@ pub(crate) enum FindError {
     NamedMissing(String),
     /// The Service has none, and its label names one of another Service, as when the Service was copied.
     #[error(
-        "load balancer {0}, which the label service.k8s.alibaba/loadbalancer-id names, was made for another Service or another \
-         cluster, and nothing is changed there; if the Service is a copy, remove that label to have a load balancer made"
+        "load balancer {0}, which the label service.k8s.alibaba/loadbalancer-id names, does not carry its mark, but that of another \
+         Service or cluster: nothing is changed there; if the Service is a copy, remove that label to have a load balancer made"
     )]
     OfOtherService(String),
     /// More than one carries the Service's mark.
