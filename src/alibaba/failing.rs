@@ -15,8 +15,8 @@ use super::actions::Action;
 use super::fault::{Fault, FaultKind};
 use crate::clock;
 
-/// An action that nobody has called for this long needs nothing any more.
-const FORGOTTEN: Duration = Duration::from_secs(1800);
+/// An action that was not called for this long, twice the longest backoff, is not needed any more.
+const FORGOTTEN: Duration = Duration::from_secs(600);
 /// So many failed calls in a row, of whichever actions, mean that the cloud does not serve this process at all.
 const NOTHING_WORKS: u32 = 3;
 /// Actions in one text; further ones are only counted.

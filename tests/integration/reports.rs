@@ -9,10 +9,11 @@ use sim::cluster::{Effect, Endpoint, Failure, Match};
 use sim::testbed::ACCESS_KEY;
 
 use crate::harness::{ALL, HASTE, World, address};
-use crate::service_features::served;
+use crate::service_features::{key, served};
 
-fn touch(world: &World, service: &str) {
-    let change = json!({"metadata": {"annotations": {"example.com/touched": "yes"}}});
+/// An edit by its user, which does not wait for the next retry.
+fn edit(world: &World, service: &str) {
+    let change = json!({"metadata": {"annotations": {key("scheduler"): "wrr"}}});
     world.testbed.cluster.patch("Service", "default", service, &change).unwrap();
 }
 
@@ -33,7 +34,7 @@ async fn a_cloud_that_refuses_every_call_is_not_ok() {
     let text = ccm.until_page("/readyz", refused).await;
     assert!(text.contains(": denied ["), "{text}");
     world.testbed.cloud.edit(|cloud| cloud.keys.get_mut(ACCESS_KEY.0).unwrap().denied.clear());
-    touch(&world, "web");
+    edit(&world, "web");
     ccm.until_page("/readyz", |status, text| status == 200 && text.contains("[+]cloud ok")).await;
     assert!(ccm.stop().await.success());
 }
@@ -58,7 +59,7 @@ async fn a_cause_that_many_services_share_is_told_once() {
     let events = world.events("Node", "service-controller");
     assert_eq!(events_with(&events, "ManyServicesOutOfSync").len(), 1, "{events:?}");
     world.testbed.cloud.faults().clear();
-    names.iter().for_each(|name| touch(&world, name));
+    names.iter().for_each(|name| edit(&world, name));
     let all_served = || names.iter().all(|name| address(&world.service(name)).is_some());
     world.until("all are served", |_| all_served()).await;
     ccm.until_page("/readyz", |_, text| !text.contains("out of sync") && text.contains("[+]cloud ok\n")).await;
