@@ -23,8 +23,8 @@ use crate::app;
 use crate::cli::{Cli, Command, Output, SourceArgs};
 use crate::config::{self, ConfigReport, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
-use crate::plan::clb::annotations::Name;
-use crate::plan::service::annotations::reference::reference_page;
+use crate::plan::service::annotations::reference::{introduction, tables};
+use crate::plan::{clb, nlb};
 use crate::telemetry::panics;
 
 /// How a command ended.
@@ -112,9 +112,19 @@ fn execute(cli: Cli) -> CommandResult {
         Command::KubeletArgs(arguments) => kubelet_args::run(&arguments),
         Command::Schema => print(&config::schema(&CATALOG)),
         Command::Reference => print(&config::reference(&CATALOG).map_err(CommandError::new)?),
-        Command::Annotations => print(&reference_page::<Name>()),
+        Command::Annotations => print(&annotations_page()),
         Command::Version => print(&format!("alicloud-ccm {}\n", env!("CARGO_PKG_VERSION"))),
     }
+}
+
+/// The manual of annotations: what holds for all, then the tables of each kind of load balancer.
+fn annotations_page() -> String {
+    format!(
+        "{}\n## Classic load balancers\n{}\n## Network load balancers\n\nFor Services of the class `alibabacloud.com/nlb`.\n{}",
+        introduction(),
+        tables::<clb::annotations::Name>("###"),
+        tables::<nlb::annotations::Name>("###")
+    )
 }
 
 /// A core dump would hold keys and tokens. Where the limit cannot be lowered, the system decides.
@@ -155,4 +165,14 @@ fn print_findings(output: Output, text: &str, findings: &impl serde::Serialize) 
         Output::Json => print(&(serde_json::to_string_pretty(findings).map_err(CommandError::new)? + "\n"))?,
     };
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect_file;
+
+    #[test]
+    fn the_committed_page_of_annotations_is_current() {
+        expect_file!["../docs/annotations.md"].assert_eq(&super::annotations_page());
+    }
 }

@@ -34,6 +34,8 @@ pub const NODE: ControllerName = ControllerName::new("node");
 pub const ROUTE: ControllerName = ControllerName::new("route");
 /// Keeps classic load balancers for Services.
 pub const SERVICE: ControllerName = ControllerName::new("service");
+/// Keeps network load balancers for Services.
+pub const NLB: ControllerName = ControllerName::new("nlb");
 
 /// What the plan of a controller reads.
 #[derive(Clone, Debug)]

@@ -61,6 +61,7 @@ pub static EFFECTS: &[Effect] = &[
     row("node", Takes::InPlace, "at once, with a pass over all nodes"),
     row("route", Takes::InPlace, "at once, with a pass over all nodes"),
     row("service", Takes::InPlace, "at once, with a reconcile of all Services"),
+    row("nlb", Takes::InPlace, "at once, with a reconcile of all Services of network load balancers"),
 ];
 
 /// The row about a key such as `route.period`.
@@ -105,7 +106,7 @@ fn reconnects(keys: &BTreeSet<String>) -> bool {
 }
 
 /// Tables inside of sections whose keys are reported one by one.
-const INNER: [&str; 2] = ["cloud.endpoints", "service.defaults"];
+const INNER: [&str; 3] = ["cloud.endpoints", "service.defaults", "nlb.defaults"];
 
 fn changed_keys(before: &Config, after: &Config) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();

@@ -7,6 +7,8 @@
 //!
 //! One look deletes nothing: with `--delete`, what is still an orphan at a second look is deleted.
 
+mod network;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -175,6 +177,9 @@ async fn routes(clients: &Clients, config: &Config) -> Result<BTreeMap<String, V
 async fn delete(cloud: &CloudClient, permit: &Permit, orphan: &Orphan) -> Result<(), String> {
     let text = |fault: Fault| fault.to_string();
     match orphan {
+        Orphan::LoadBalancer(orphan) if orphan.id.starts_with("nlb-") => {
+            network::delete(cloud, permit, orphan).await.map_err(text)
+        }
         Orphan::LoadBalancer(OrphanedInstance { id, .. }) => {
             cloud.slb.set_delete_protection(permit, id, false).await.map_err(text)?;
             cloud.slb.delete_instance(permit, id).await.map_err(text)

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::catalog::ControllerName;
 pub use super::file::{Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, ResourceLock};
 use super::secret::Secret;
-use crate::plan::service::settings::{ServiceOptions, VSwitchChoice};
+use crate::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceOptions, VSwitchChoice};
 
 /// The whole configuration. Two equal values mean the same behaviour.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,6 +35,19 @@ pub struct Config {
     pub route: Route,
     /// The service controller.
     pub service: ServiceOptions,
+    /// The nlb controller.
+    pub nlb: NlbOptions,
+}
+
+/// Section `[nlb]`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NlbOptions {
+    /// Services worked on at once.
+    pub concurrency: usize,
+    /// Time between comparisons with the cloud; `None` for none.
+    pub drift_check: Option<Duration>,
+    /// What holds for network load balancers where no annotation speaks.
+    pub defaults: NetworkLoadBalancerDefaults,
 }
 
 /// Section `[cloud]`. What is `None` comes from the instance's metadata service.

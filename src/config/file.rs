@@ -70,6 +70,10 @@ section! {
         route: RouteSection;
         /// The service controller: keeps a classic load balancer (CLB) for each Service of type LoadBalancer.
         service: ServiceSection;
+        /// The nlb controller: keeps a network load balancer (NLB) for each Service of type LoadBalancer whose class is
+        /// `alibabacloud.com/nlb`. What `[service]` says of backends, IPv6, public addresses and the type annotation holds for
+        /// it, too.
+        nlb: NlbSection;
     }
 }
 
@@ -413,6 +417,38 @@ section! {
         modification_protection: bool = true;
         /// How listeners choose a backend.
         scheduler: SchedulerName = SchedulerName::Rr;
+        /// Tags of every load balancer that is made; at most 18.
+        tags: BTreeMap<String, String>;
+    }
+}
+
+section! {
+    /// Section `[nlb]`.
+    #[derive(Debug)]
+    NlbSection {
+        /// Services worked on at once.
+        #[schemars(range(min = 1, max = 64))]
+        concurrency: usize = 20;
+        /// Time between comparisons of all network load balancers with the cloud, which undo changes made by others; `0s`
+        /// switches them off. A comparison takes three calls for each load balancer, and one more for each server group.
+        #[schemars(extend("format" = "timespan-or-zero"))]
+        #[schemars(extend("formatMinimum" = "1m", "formatMaximum" = "24h"))]
+        drift_check: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(10 * 60));
+        /// Defaults of network load balancers, for what no annotation states.
+        defaults: NlbDefaultsSection;
+    }
+}
+
+section! {
+    /// Section `[nlb.defaults]`.
+    #[derive(Debug)]
+    NlbDefaultsSection {
+        /// Whether the address is public.
+        address_type: AddressType = AddressType::Internet;
+        /// Whether the cloud's console refuses to delete the load balancers.
+        delete_protection: bool = true;
+        /// Whether the cloud's console refuses to change the load balancers.
+        modification_protection: bool = true;
         /// Tags of every load balancer that is made; at most 18.
         tags: BTreeMap<String, String>;
     }

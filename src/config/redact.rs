@@ -77,7 +77,7 @@ fn hidden_from(before: &str, line: &str) -> Option<usize> {
         return (!header).then_some(indent);
     }
     if line.contains('=') {
-        let tags = section_above(before) == Some("service.defaults.tags");
+        let tags = matches!(section_above(before), Some("service.defaults.tags" | "nlb.defaults.tags"));
         let assignments = line.match_indices('=').enumerate().filter(|(index, (at, _))| {
             let is_tag = tags && *index == 0;
             !is_tag && !may_show(name_before(&line[..*at]), &line[at + 1..])

@@ -65,7 +65,9 @@ fn example(catalog: &Catalog) -> Result<FileConfig, toml::ser::Error> {
     }
     tree["controllers"] = json!(catalog.default_controllers());
     tree["cloud"]["quotas"] = json!({ catalog.example_action: 120 });
-    tree["service"]["defaults"]["tags"] = json!({ "team": "blue" });
+    for section in ["service", "nlb"] {
+        tree[section]["defaults"]["tags"] = json!({ "team": "blue" });
+    }
     FileConfig::deserialize(tree).map_err(toml::ser::Error::custom)
 }
 

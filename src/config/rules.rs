@@ -7,19 +7,21 @@ use ipnet::IpNet;
 use tracing_subscriber::filter::Targets;
 
 use super::catalog::ControllerName;
-use super::checked::{Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, Route, Server};
+use super::checked::{Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, NlbOptions, Route, Server};
 use super::checker::Checker;
 use super::credentials;
 use super::file::{
-    CloudSection, FileConfig, InternetChargeType, RouteSection, Scheme, ServerSection, ServiceDefaultsSection,
-    ServiceSection,
+    AddressType, CloudSection, FileConfig, InternetChargeType, NlbDefaultsSection, NlbSection, RouteSection, Scheme,
+    ServerSection, ServiceDefaultsSection, ServiceSection,
 };
 use super::fit::did_you_mean;
 use super::formats::{is_id, is_tag_key, is_zone};
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
 use crate::plan::service::annotations::values::MOST_USER_TAGS;
-use crate::plan::service::settings::{LoadBalancerDefaults, ServiceOptions, VSwitchChoice};
+use crate::plan::service::settings::{
+    LoadBalancerDefaults, NetworkLoadBalancerDefaults, ServiceOptions, VSwitchChoice,
+};
 
 /// The whole configuration. The result is of no use if the checker has found a problem.
 pub(super) fn config(c: &mut Checker<'_>, file: FileConfig) -> Config {
@@ -36,6 +38,7 @@ pub(super) fn config(c: &mut Checker<'_>, file: FileConfig) -> Config {
         node: file.node,
         route: route(c, file.route),
         service: service(c, file.service),
+        nlb: nlb(c, file.nlb),
     }
 }
 
@@ -377,7 +380,7 @@ fn service_defaults(c: &mut Checker<'_>, section: ServiceDefaultsSection) -> Loa
             c.bad(SLAVE, "must differ from master_zone");
         }
     }
-    tags(c, &section.tags);
+    tags(c, "service.defaults.tags", &section.tags);
     LoadBalancerDefaults {
         address_type: word(section.address_type),
         instance_charge_type: word(section.instance_charge_type),
@@ -398,23 +401,42 @@ fn word(choice: impl serde::Serialize) -> String {
     serde_json::to_value(choice).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-fn tags(c: &mut Checker<'_>, tags: &BTreeMap<String, String>) {
-    const TAGS: &str = "service.defaults.tags";
+fn nlb(c: &mut Checker<'_>, section: NlbSection) -> NlbOptions {
+    let NlbDefaultsSection { address_type, delete_protection, modification_protection, tags: wanted } =
+        section.defaults;
+    tags(c, "nlb.defaults.tags", &wanted);
+    let address_type = match address_type {
+        AddressType::Internet => "Internet",
+        AddressType::Intranet => "Intranet",
+    };
+    NlbOptions {
+        concurrency: section.concurrency,
+        drift_check: section.drift_check,
+        defaults: NetworkLoadBalancerDefaults {
+            address_type: address_type.to_owned(),
+            delete_protection,
+            modification_protection,
+            tags: wanted,
+        },
+    }
+}
+
+fn tags(c: &mut Checker<'_>, key_of_tags: &'static str, tags: &BTreeMap<String, String>) {
     const OWNER_MARKS: [&str; 3] = ["kubernetes.do.not.delete", "kubernetes.reused.by.user", "ack.aliyun.com"];
     if tags.len() > MOST_USER_TAGS {
-        c.bad(TAGS, format!("may have {MOST_USER_TAGS} tags at most, not {}", tags.len()));
+        c.bad(key_of_tags, format!("may have {MOST_USER_TAGS} tags at most, not {}", tags.len()));
     }
     for (key, value) in tags {
         if !is_tag_key(key) {
             let allowed = "1 to 64 characters, without \"aliyun\" or \"acs:\" at its start and without a URL";
-            c.bad_entry(TAGS, key, format!("a tag's key has {allowed}, not {}", shown(key)));
+            c.bad_entry(key_of_tags, key, format!("a tag's key has {allowed}, not {}", shown(key)));
         }
         if value.chars().count() > 128 || value.contains("http://") || value.contains("https://") {
             let message = format!("a tag's value has up to 128 characters and no URL, not {}", shown(value));
-            c.bad_entry(TAGS, key, message);
+            c.bad_entry(key_of_tags, key, message);
         }
         if OWNER_MARKS.contains(&key.as_str()) {
-            c.bad_entry(TAGS, key, format!("the tag {key:?} marks owners and cannot be set"));
+            c.bad_entry(key_of_tags, key, format!("the tag {key:?} marks owners and cannot be set"));
         }
     }
 }

@@ -79,6 +79,9 @@ fn limit(root: &mut Json) {
             _ => {}
         }
     }
+    if let Some(tags) = root.pointer_mut("/properties/nlb/properties/defaults/properties/tags") {
+        tags["maxProperties"] = MOST_USER_TAGS.into();
+    }
 }
 
 /// TOML has no null, so the schema has none either. Descriptions lose the line breaks of the source.

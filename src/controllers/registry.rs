@@ -18,7 +18,7 @@ pub use self::access::{CloudAccess, Condition, EVERY_VERSION, KubernetesAccess, 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Clients, Context, NODE, ROUTE, SERVICE, node, route, service};
+use super::{Clients, Context, NLB, NODE, ROUTE, SERVICE, node, route, service};
 use crate::alibaba::actions;
 use crate::alibaba::endpoints::Product;
 use crate::config::{Catalog, Config, ControllerEntry};
@@ -78,7 +78,7 @@ pub enum ObjectKind {
 }
 
 /// Every controller, in the order in which `plan` prints them.
-pub static CONTROLLERS: [Controller; 3] = [
+pub static CONTROLLERS: [Controller; 4] = [
     Controller {
         entry: ControllerEntry {
             name: NODE,
@@ -156,14 +156,7 @@ pub static CONTROLLERS: [Controller; 3] = [
             async move { service::plan(clients, config, only).await.map_err(|fault| fault.to_string()) }.boxed()
         },
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
-        kubernetes: &[
-            KubernetesAccess::core("services", &["get", "patch"]),
-            KubernetesAccess::core("services/status", &["patch"]),
-            // For readiness gates: single pods, or those of one Service.
-            KubernetesAccess::core("pods", &["get", "list"]),
-            KubernetesAccess::core("pods/status", &["patch"]),
-            CLUSTER_UID,
-        ],
+        kubernetes: SERVICES,
         cloud: &[
             CloudAccess::Product(Product::Slb),
             // Whether the account is the cluster's.
@@ -175,12 +168,49 @@ pub static CONTROLLERS: [Controller; 3] = [
             CloudAccess::Action(actions::DESCRIBE_VSWITCHES.0, |config| config.cloud.vswitches.is_empty()),
         ],
     },
+    Controller {
+        entry: ControllerEntry {
+            name: NLB,
+            default_on: false,
+            aliases: &["nlb-controller"],
+            parts: &[],
+            instead_of_parts: "",
+        },
+        section: "nlb",
+        object: ObjectKind::Service,
+        run: |context| service::run_nlb(context).boxed(),
+        when_off: None,
+        preview: |clients, config, only| {
+            async move { service::plan_nlb(clients, config, only).await.map_err(|fault| fault.to_string()) }.boxed()
+        },
+        watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
+        kubernetes: SERVICES,
+        cloud: &[
+            CloudAccess::Product(Product::Nlb),
+            // Whether the account is the cluster's.
+            CloudAccess::always(actions::DESCRIBE_INSTANCES.0),
+            // Any Service can ask for directly attached pods.
+            CloudAccess::always(actions::DESCRIBE_NETWORK_INTERFACES.0),
+            CloudAccess::always(actions::DESCRIBE_VPC.0),
+            CloudAccess::Action(actions::DESCRIBE_VSWITCHES.0, |config| {
+                let stated = &config.cloud.vswitches;
+                stated.is_empty() || stated.iter().any(|choice| choice.zone.is_none())
+            }),
+            // Source ranges.
+            CloudAccess::always(actions::DESCRIBE_SECURITY_GROUPS.0),
+            CloudAccess::always(actions::DESCRIBE_SECURITY_GROUP.0),
+            CloudAccess::always(actions::CREATE_SECURITY_GROUP.0),
+            CloudAccess::always(actions::AUTHORIZE_SECURITY_GROUP.0),
+            CloudAccess::always(actions::REVOKE_SECURITY_GROUP.0),
+            CloudAccess::always(actions::DELETE_SECURITY_GROUP.0),
+        ],
+    },
 ];
 
 /// The names that a configuration may use.
 pub static CATALOG: Catalog = Catalog {
     controllers: &ENTRIES,
-    absent_controllers: &["nlb", "ingress", "pvtz"],
+    absent_controllers: &["ingress", "pvtz"],
     actions: actions::NAMES,
     example_action: actions::CREATE_LOAD_BALANCER.0.name,
 };
@@ -200,6 +230,16 @@ const NODES_STATUS: KubernetesAccess = KubernetesAccess::core("nodes/status", &[
 /// The uid that tells clusters with the same `cloud.cluster_id` apart.
 const CLUSTER_UID: KubernetesAccess =
     KubernetesAccess { name: Some("kube-system"), ..KubernetesAccess::core("namespaces", &["get"]) };
+
+/// What controllers of load balancers read and write.
+const SERVICES: &[KubernetesAccess] = &[
+    KubernetesAccess::core("services", &["get", "patch"]),
+    KubernetesAccess::core("services/status", &["patch"]),
+    // For readiness gates: single pods, or those of one Service.
+    KubernetesAccess::core("pods", &["get", "list"]),
+    KubernetesAccess::core("pods/status", &["patch"]),
+    CLUSTER_UID,
+];
 
 /// The rows that a configuration runs.
 pub fn running(config: &Config) -> impl Iterator<Item = &'static Controller> {

@@ -1,7 +1,7 @@
 //! The service engine: a load balancer for each Service of type LoadBalancer.
 //!
 //! [`run`] says when a Service is reconciled, `engine` reconciles it, `prepare` finds out what is to be done, `dry_run` only
-//! prints that. A `product` says what is particular to one kind of load balancer; `clb` is one.
+//! prints that. A `product` says what is particular to one kind of load balancer: `clb` and `nlb`.
 
 mod account_check;
 mod clb;
@@ -10,6 +10,7 @@ mod drift;
 mod dry_run;
 mod engine;
 mod execute;
+mod nlb;
 mod orphans;
 mod prepare;
 mod product;
@@ -31,13 +32,14 @@ use self::account_check::AccountCheck;
 use self::clb::Clb;
 use self::drift::DriftSchedule;
 use self::engine::Engine;
+use self::nlb::Nlb;
 use self::orphans::Vanished;
 use self::prepare::{Locks, Preparer};
 use self::product::Product;
 use self::references::Resolver;
 use self::state::States;
 use super::workqueue;
-use super::{Clients, Context};
+use super::{Clients, Context, NLB};
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::{Cluster, DirtyKeys, Watched};
 use crate::config::Config;
@@ -47,7 +49,7 @@ use crate::plan::location::CloudLocation;
 use crate::plan::provenance::Unclaimed;
 use crate::plan::service::handling::Handling;
 use crate::plan::service::orphans::OrphanedInstance;
-use crate::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceSettings, VSwitchChoice};
+use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::telemetry::alarms::Alarms;
 
 /// How long node changes are gathered before the Services that use nodes are looked at.
@@ -56,6 +58,11 @@ const NODE_AGGREGATION: Duration = Duration::from_millis(200);
 /// Keeps load balancers until `context.stop`.
 pub async fn run(context: Context) {
     run_product(context, |context| Clb::new(&context.cloud, context.place.clone())).await;
+}
+
+/// Keeps network load balancers until `context.stop`.
+pub async fn run_nlb(context: Context) {
+    run_product(context, |context| Nlb::new(&context.cloud, context.place.clone())).await;
 }
 
 /// Runs one product's controller: a term of leadership after the other.
@@ -119,6 +126,14 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
     plan_product(Clb::new(&clients.cloud, Arc::new(clients.location.clone())), clients, config, only).await
 }
 
+/// The same of network load balancers.
+///
+/// # Errors
+/// The cloud did not answer.
+pub async fn plan_nlb(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Vec<PlanLine>, Fault> {
+    plan_product(Nlb::new(&clients.cloud, Arc::new(clients.location.clone())), clients, config, only).await
+}
+
 async fn plan_product<P: Product>(
     product: P,
     clients: &Clients,
@@ -146,8 +161,13 @@ pub async fn unclaimed(
 ) -> Result<Vec<Unclaimed<OrphanedInstance>>, Fault> {
     let Clients { cluster, cloud, location } = clients;
     cluster.identify().await;
+    let place = Arc::new(location.clone());
     let settings = settings_of::<Clb>(config, cluster, location);
-    Ok(Clb::new(cloud, Arc::new(location.clone())).owned(services, &settings).await?.unclaimed)
+    let mut found = Clb::new(cloud, place.clone()).owned(services, &settings).await?.unclaimed;
+    if config.controllers.contains(&NLB) {
+        found.extend(Nlb::new(cloud, place).owned(services, &settings).await?.unclaimed);
+    }
+    Ok(found)
 }
 
 /// What planning needs to know of the configuration, of the cluster and of where this process runs.
@@ -167,7 +187,7 @@ fn settings_of<P: Product>(config: &Config, cluster: &Cluster, place: &CloudLoca
         vswitches,
         resource_group_id: config.cloud.resource_group_id.clone(),
         service: P::options(config),
-        nlb: NetworkLoadBalancerDefaults::default(),
+        nlb: config.nlb.defaults.clone(),
     }
 }
 

@@ -92,7 +92,7 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
         "log.level" => ("info", "debug", &[]),
         "route.cluster_cidrs" => (r#"["10.1.0.0/16"]"#, r#"["10.2.0.0/16"]"#, &[]),
         "route.table_ids" => (r#"["vtb-1"]"#, r#"["vtb-2"]"#, &[]),
-        "service.defaults.address_type" => ("internet", "intranet", &[]),
+        "service.defaults.address_type" | "nlb.defaults.address_type" => ("internet", "intranet", &[]),
         "service.defaults.instance_charge_type" => ("PayByCLCU", "PayBySpec", &[]),
         "service.defaults.spec" => {
             ("slb.s1.small", "slb.s2.small", &["service.defaults.instance_charge_type=PayBySpec"])
@@ -115,7 +115,7 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
         "service.defaults.slave_zone" => {
             ("cn-hangzhou-i", "cn-hangzhou-j", &["service.defaults.master_zone=cn-hangzhou-h"])
         }
-        "service.defaults.tags" => ("{team=\"blue\"}", "{team=\"red\"}", &[]),
+        "service.defaults.tags" | "nlb.defaults.tags" => ("{team=\"blue\"}", "{team=\"red\"}", &[]),
         _ if key.starts_with("cloud.endpoints.") && kind != "metadata_v1_fallback" => {
             ("one.example", "two.example", &[])
         }

@@ -248,6 +248,12 @@ fn row_of(key: &str, live: &Live) -> Row {
         "service.defaults.modification_protection" => row("false", Look),
         "service.defaults.scheduler" => row(&text("wlc"), Call(Service, "\"Scheduler\": \"wlc\"")),
         "service.defaults.tags" => row("{team = \"blue\"}", Call(Service, "blue")),
+        // Seen in `network_load_balancers`, where that controller runs.
+        "nlb.concurrency" => row("7", Bound),
+        "nlb.drift_check" => row(&text("9m"), Bound),
+        "nlb.defaults.address_type" => row(&text("intranet"), Bound),
+        "nlb.defaults.delete_protection" | "nlb.defaults.modification_protection" => row("false", Bound),
+        "nlb.defaults.tags" => row("{team = \"blue\"}", Bound),
         other => panic!("no row about {other}"),
     }
 }

@@ -31,6 +31,7 @@ mod leader_election;
 mod leader_failover;
 mod migration;
 mod module_graph;
+mod network_load_balancers;
 mod nodes;
 mod official_controller_defects;
 mod official_controller_pitfalls;

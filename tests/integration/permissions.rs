@@ -8,6 +8,7 @@ use sim::cluster::{Effect, Failure, Match, Version};
 use sim::testbed::{ACCESS_KEY, Testbed, instance};
 
 use crate::harness::{ALL, HASTE, World, address, is_ready};
+use crate::network_load_balancers;
 
 const USER: &str = "system:serviceaccount:kube-system:alicloud-ccm";
 
@@ -108,6 +109,16 @@ async fn live(version: Version, controllers: &[&str]) {
         world.testbed.cluster.delete("Service", "default", "web").unwrap();
         world.until("the Service is gone", |_| world.service("web").is_null()).await;
         assert!(world.testbed.cloud.look(|cloud| cloud.load_balancers.is_empty()));
+    }
+    if has("nlb") {
+        network_load_balancers::expose(&world.testbed, "network", &[80], &["node-1", "node-2"], &[]);
+        let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
+        world.testbed.cluster.patch("Service", "default", "network", &ranges).unwrap();
+        let name = |_: &Testbed| network_load_balancers::hostname(&world.service("network")).is_some();
+        world.until("the Service has a name", name).await;
+        world.testbed.cluster.delete("Service", "default", "network").unwrap();
+        world.until("the Service is gone", |_| world.service("network").is_null()).await;
+        assert!(world.testbed.cloud.look(|cloud| cloud.nlb.balancers.is_empty() && cloud.security_groups.is_empty()));
     }
     if has("node") {
         world.testbed.cloud.release_instance(&instance(3));

@@ -12,7 +12,7 @@ use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
 use super::report::{ReconcileError, Reporter};
-use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, is_news};
+use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news};
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind};
@@ -20,10 +20,6 @@ use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::ObjectKey;
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited};
 use crate::plan::service::ownership::LABEL_HASH;
-
-/// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service is released
-/// whose load balancer was perhaps just being made.
-const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 
 /// After this time, nodes that were there at the start are initialised, and the account can be recognised by them.
 const NODES_COME_UP: Duration = Duration::from_secs(2);
@@ -313,6 +309,9 @@ impl<P: Product> Engine<P> {
         let is_look_due = asked || prepared.sighting.is_thorough || service.ingress.is_empty();
         // The label does not depend on the elastic address.
         let mut changed = self.writer.set_label(service, id).await?;
+        if let Some(label) = P::further_label(observed) {
+            changed |= self.writer.set_further_label(service, label).await?;
+        }
         let elastic = match facts.publishes_elastic && is_look_due {
             true => Some(self.preparer.product.elastic_addresses(id).await.map_err(ReconcileError::ElasticUnknown)?),
             false => None,

@@ -13,7 +13,7 @@ use super::drift::DriftSchedule;
 use super::product::{Completed, Due, FindError, Found, Product, Search};
 use super::references::{References, Resolver};
 use super::report::ReconcileError;
-use super::state::{Known, ServiceState, States};
+use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
 use crate::alibaba::Fault;
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
@@ -182,6 +182,11 @@ impl<P: Product> Preparer<P> {
         }
         let Some(mut known) = case.state.known.clone() else { return Ok(Vec::new()) };
         let settled = self.product.settle(Arc::make_mut(&mut known.observed)).await?;
+        if let Some(id) = settled.made_and_gone {
+            case.state.known = None;
+            let again = case.state.replacement.suspect(&id, SECOND_SIGHTING);
+            return Err(ReconcileError::Missing { id, again });
+        }
         let under_way = P::look_again(&known.observed);
         let holds = settled.failed.is_empty() && !settled.is_unknown;
         case.state.known = holds.then_some(known);

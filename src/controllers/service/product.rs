@@ -108,6 +108,11 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         None
     }
 
+    /// What else a label of the Service should say, `None` if the label should not be there.
+    fn further_label(_observed: &Self::Observed) -> Option<(&'static str, Option<&str>)> {
+        None
+    }
+
     /// What the status of the Service should say. `elastic` are the elastic addresses bound to the load balancer, if they were
     /// asked for.
     fn ingress(goal: &Self::Goal, observed: &Self::Observed, elastic: &[String]) -> Vec<Ingress>;
@@ -311,6 +316,8 @@ pub(crate) enum Found<O> {
 pub(crate) struct Settled {
     /// What failed, as the plan prints it.
     pub(crate) failed: Vec<(String, Fault)>,
+    /// The load balancer that was to be made and is not there.
+    pub(crate) made_and_gone: Option<String>,
     /// Whether what is there must be read to know it.
     pub(crate) is_unknown: bool,
 }

@@ -24,6 +24,10 @@ pub(super) const LOAD_BALANCER_WITHHELD: &str = "LoadBalancerHeldBack";
 /// Reason of the event and alarm about server groups that exist although a list lacks them, and are not made again.
 pub(super) const GROUPS_WITHHELD: &str = "ServerGroupsHeldBack";
 
+/// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service is released
+/// whose load balancer was perhaps just being made.
+pub(super) const SECOND_SIGHTING: Duration = Duration::from_secs(10);
+
 /// Network interfaces of directly attached pods: by address, the pod that had it when it was looked up, and the interface.
 pub(super) type Interfaces = BTreeMap<IpAddr, (Option<String>, String)>;
 

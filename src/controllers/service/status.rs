@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault};
 use crate::fence::Fence;
 use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
 use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::ownership::{LABEL_HASH, LABEL_LB_ID};
+use crate::plan::service::ownership::{LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP};
 
 /// From 1.24 on, API servers keep the ports of an entry without being asked to.
 const KNOWS_PORTS: u32 = 24;
@@ -116,6 +116,19 @@ impl ServiceWriter {
         unless_gone(self.patch(service, None, &body).await).map(|()| true)
     }
 
+    /// Writes another id that other tools read, or takes it off. True if it was not so.
+    pub(super) async fn set_further_label(
+        &self,
+        service: &ServiceView,
+        (label, id): (&'static str, Option<&str>),
+    ) -> Result<bool, WriteFault> {
+        if service.labels.get(label).map(String::as_str) == id {
+            return Ok(false);
+        }
+        let body = json!({"metadata": {"labels": {label: id}}});
+        unless_gone(self.patch(service, None, &body).await).map(|()| true)
+    }
+
     pub(super) async fn remove_label(&self, service: &ServiceView, label: &str) -> Result<(), WriteFault> {
         let body = json!({"metadata": {"labels": {label: null}}});
         unless_gone(self.patch(service, None, &body).await)
@@ -151,7 +164,10 @@ impl ServiceWriter {
         if finalizers.len() != current.finalizers.len() {
             metadata["finalizers"] = json!(finalizers);
         }
-        for label in [LABEL_HASH, LABEL_LB_ID].into_iter().filter(|label| current.labels.contains_key(*label)) {
+        for label in [LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP]
+            .into_iter()
+            .filter(|label| current.labels.contains_key(*label))
+        {
             metadata["labels"][label] = Value::Null;
         }
         if metadata.as_object().is_some_and(|fields| fields.len() < 2) {

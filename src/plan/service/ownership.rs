@@ -47,6 +47,8 @@ pub const NLB_FINALIZER: &str = "service.k8s.alibaba/nlb";
 pub const LABEL_HASH: &str = "service.beta.kubernetes.io/hash";
 /// Label with the id of the load balancer.
 pub const LABEL_LB_ID: &str = "service.k8s.alibaba/loadbalancer-id";
+/// Label with the id of the security group that keeps the source ranges of a network load balancer.
+pub const LABEL_SECURITY_GROUP: &str = "service.k8s.alibaba/security-group-id";
 
 /// Longest name of a server group and longest description of a backend, in characters.
 pub const SHORT_MARK: usize = 80;

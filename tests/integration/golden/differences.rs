@@ -78,6 +78,28 @@ intended.
 - A node gets the condition `NetworkUnavailable=False` once its routes exist in all tables, are not changing, and
   lead to its instance. Where routes are switched off, conditions that a route controller set to `True` are cleared.
 
+## Network load balancers
+
+The controller `nlb` runs where `controllers` lists it, or with `*`. Services on network load balancers get what the official
+controller gives them, with these differences:
+
+- Without `zone-maps`, two zones are proposed: the first of `cloud.vswitches`, or those with the most nodes. Zones that the
+  annotation no longer lists are given up.
+- `delete-protection` and `modification-protection` are honoured, and protections and marks of load balancers of ours are restored.
+- Listeners, server groups, backends, security groups and rules that are not provably of the Service stay. Server groups with
+  backends of others are kept.
+- A listener is made, or pointed at another server group, only after the cloud has added the backends to it.
+- `loadBalancerSourceRanges` are in force before the first listener is made: the security group gets its rules before it is joined.
+  IPv6 ranges are enforced on dual-stack load balancers. A failure is told, and no listener is made without them.
+- What the cloud carries out later, as a job, is looked at again without blocking other Services. A job that fails is told with
+  its request id, and tried again; pods become ready only once the job that adds them is done.
+- A load balancer kept by `preserve-lb-on-delete` keeps its listeners and server groups. On a Service that lives, the annotation
+  changes nothing.
+- A Service of another class is left to its controller, also if it has the annotation `...-loadbalancer-type: nlb`.
+- A Service that moves between classic and network load balancers by its type annotation gets the new load balancer first; the
+  old one is kept until the Service is deleted or its type changes, and an event says so.
+- `service.disable_public` holds for network load balancers, too.
+
 ## Results
 
 The complete list of differences in the results of a set of Services that both controllers reconciled. Steps are counted from 1.

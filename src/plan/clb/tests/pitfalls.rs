@@ -11,7 +11,7 @@ use crate::plan::clb::observed::PendingCharge;
 use crate::plan::clb::operation::Operation;
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::TargetPort;
-use crate::plan::service::annotations::reference::reference_page;
+use crate::plan::service::annotations::reference::tables;
 use crate::plan::service::model::{BackendKind, GroupRef};
 use crate::plan::service::ownership::{Owner, SHORT_MARK};
 
@@ -59,7 +59,7 @@ fn pitfall_5_weights_need_a_scheduler_that_reads_them() {
     assert_eq!(scheduler(&world), "rr", "as the official controller");
     world.settings.service.defaults.scheduler = "wrr".to_owned();
     assert_eq!(scheduler(&world), "wrr");
-    assert!(reference_page::<Name>().contains("Weights count with `wrr` and `wlc`"));
+    assert!(tables::<Name>("##").contains("Weights count with `wrr` and `wlc`"));
     // A default that a protocol does not know gives way.
     world.settings.service.defaults.scheduler = "sch".to_owned();
     let mixed = world.with(&[("protocol-port", "http:81")]).served();

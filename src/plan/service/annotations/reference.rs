@@ -21,20 +21,25 @@ enum Section {
     Backends,
 }
 
-/// The page, from a product's table.
-pub fn reference_page<N: AnnotationName>() -> String {
-    let mut page = format!(
+/// What holds for the annotations of all products.
+pub fn introduction() -> String {
+    format!(
         "# Annotations of Services\n\n\
          Keys start with `{PREFIX}` unless they are written out. `{LEGACY_PREFIX}` counts where the current key is absent.\n\
          An empty value means that the annotation is not set. Removing an annotation leaves the load balancer as it is,\n\
          unless the last column says otherwise.\n\n\
          When: A always; C only at creation; I at creation, later only compared; L on load balancers of ours, and on\n\
          those named by `id` only with `force-override-listeners`; B always, with every change of nodes and endpoints.\n"
-    );
+    )
+}
+
+/// The tables of one product, below headings of this level.
+pub fn tables<N: AnnotationName>(heading: &str) -> String {
+    let mut page = String::new();
     for (section, title) in SECTIONS {
         let _ = write!(
             page,
-            "\n## {title}\n\n| Key | Values | Default | For | When | What it does | A change |\n|---|---|---|---|---|---|---|\n"
+            "\n{heading} {title}\n\n| Key | Values | Default | For | When | What it does | A change |\n|---|---|---|---|---|---|---|\n"
         );
         for entry in N::TABLE.iter().filter(|entry| section_of(entry) == section) {
             let _ = writeln!(

@@ -1,0 +1,60 @@
+//! Deleting a network load balancer without an owner, with what was made for the same Service: its server groups and its
+//! security group, which are no part of it.
+
+use std::time::Duration;
+
+use crate::alibaba::nlb::{GroupFilter, JobState};
+use crate::alibaba::{CloudClient, Fault, FaultKind};
+use crate::fence::Permit;
+use crate::plan::service::orphans::OrphanedInstance;
+use crate::plan::service::ownership::{MARK_TAG, is_mark};
+
+/// Time between looks whether something is gone.
+const PAUSE: Duration = Duration::from_secs(3);
+/// How many looks; what is still there then is told.
+const LOOKS: usize = 100;
+
+/// Deletes the load balancer, waits until it is gone, and deletes what carries the same mark.
+pub(super) async fn delete(cloud: &CloudClient, permit: &Permit, orphan: &OrphanedInstance) -> Result<(), Fault> {
+    let OrphanedInstance { id, mark, .. } = orphan;
+    let instance = cloud.nlb.describe_instance(id).await?;
+    cloud.nlb.set_protection(permit, id, Some(false), None).await?;
+    let started = cloud.nlb.delete_instance(permit, id).await?;
+    for _ in 0..LOOKS {
+        let jobs = cloud.nlb.jobs(std::slice::from_ref(&started.job)).await?;
+        match jobs.get(&started.job) {
+            Some(JobState::Running) => tokio::time::sleep(PAUSE).await,
+            _ => break,
+        }
+    }
+    match cloud.nlb.describe_instance(id).await {
+        Err(fault) if fault.kind == FaultKind::Gone => {}
+        Err(fault) => return Err(fault),
+        Ok(_) => return Err(Fault::new("load balancer", FaultKind::Busy, "the load balancer is still there")),
+    }
+    // The same mark, of the same cluster.
+    let of_same =
+        |tags: &std::collections::BTreeMap<String, String>| tags.iter().all(|it| instance.tags.get(it.0) == Some(it.1));
+    for group in cloud.nlb.list_groups(GroupFilter::Tag(MARK_TAG, mark)).await? {
+        let servers = cloud.nlb.describe_servers(&group.id).await?.backends;
+        let is_ours = servers.len() == group.details.server_count && servers.iter().all(|it| is_mark(&it.description));
+        if of_same(&group.details.tags) && is_mark(&group.name) && is_ours {
+            cloud.nlb.delete_group(permit, &group.id).await?;
+        }
+    }
+    for group in cloud.ecs.find_security_groups(MARK_TAG, mark).await?.iter().filter(|group| of_same(&group.tags)) {
+        delete_security_group(cloud, permit, &group.id).await?;
+    }
+    Ok(())
+}
+
+/// It counts as used for some minutes after the load balancer is gone.
+async fn delete_security_group(cloud: &CloudClient, permit: &Permit, id: &str) -> Result<(), Fault> {
+    for _ in 0..LOOKS {
+        match cloud.ecs.delete_security_group(permit, id).await {
+            Err(fault) if fault.kind == FaultKind::InUse => tokio::time::sleep(PAUSE).await,
+            deleted => return deleted,
+        }
+    }
+    cloud.ecs.delete_security_group(permit, id).await
+}

@@ -1,0 +1,83 @@
+//! What the cloud carries out after it has answered.
+
+use std::time::Duration;
+
+use crate::alibaba::nlb::{JobState, Nlb as Api};
+use crate::alibaba::{Fault, FaultKind};
+use crate::controllers::service::product::Settled;
+use crate::plan::nlb::observed::{Job, Observed};
+use crate::plan::service::steps::Target;
+
+/// How long making and deleting a load balancer takes at least, and whatever somebody else does.
+const LONG: Duration = Duration::from_secs(5);
+/// How long changes of a load balancer take.
+const INSTANCE: Duration = Duration::from_secs(3);
+/// How long changes of a listener take.
+const LISTENER: Duration = Duration::from_secs(2);
+/// How long changes of a server group and its backends take.
+const GROUP: Duration = Duration::from_millis(1200);
+
+/// In what time the first of the jobs is likely done.
+pub(super) fn look_again(observed: &Observed) -> Option<Duration> {
+    let time = |(target, job): (&Target, &Job)| match target {
+        _ if job.id.is_empty() || (*target == Target::LoadBalancer && job.deletes) => LONG,
+        Target::Group(_) => GROUP,
+        Target::Listener(_) => LISTENER,
+        Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
+    };
+    observed.jobs.iter().map(time).min()
+}
+
+/// Asks what became of all jobs, with one call, and how far the making of a load balancer is, which has no job.
+pub(super) async fn settle(api: &Api, observed: &mut Observed) -> Result<Settled, Fault> {
+    let mut settled = Settled::default();
+    let ids: Vec<String> = observed.jobs.values().map(|job| job.id.clone()).filter(|id| !id.is_empty()).collect();
+    let states = match api.jobs(&ids).await {
+        // What there is tells whether something is still going on.
+        Err(fault) if fault.kind == FaultKind::Denied => return Ok(Settled { is_unknown: true, ..settled }),
+        states => states?,
+    };
+    for (target, job) in observed.jobs.clone() {
+        match states.get(&job.id) {
+            Some(JobState::Running) => {}
+            Some(JobState::Done) => observed.settle(&target),
+            Some(JobState::Failed) => settled.failed.push(failure(job)),
+            None if job.id.is_empty() && target == Target::LoadBalancer && !job.deletes => {
+                see_instance(api, observed, &mut settled).await?;
+            }
+            None => settled.is_unknown = true,
+        }
+    }
+    Ok(settled)
+}
+
+/// A load balancer that is being made is looked at itself. So is one that somebody else changes, who may have changed more.
+async fn see_instance(api: &Api, observed: &mut Observed, settled: &mut Settled) -> Result<(), Fault> {
+    let Some(id) = observed.instance.as_ref().map(|instance| instance.id.clone()) else {
+        settled.is_unknown = true;
+        return Ok(());
+    };
+    let is_new = observed.jobs.get(&Target::LoadBalancer).is_some_and(|job| !job.request_id.is_empty());
+    match api.describe_instance(&id).await {
+        Ok(instance) if matches!(instance.status.as_str(), "Provisioning" | "Configuring") => {
+            observed.instance = Some(instance);
+        }
+        Ok(instance) if is_new => {
+            observed.instance = Some(instance);
+            observed.jobs.remove(&Target::LoadBalancer);
+        }
+        Ok(_) => settled.is_unknown = true,
+        Err(fault) if fault.kind == FaultKind::Gone && is_new => settled.made_and_gone = Some(id),
+        Err(fault) if fault.kind == FaultKind::Gone => settled.is_unknown = true,
+        Err(fault) => return Err(fault),
+    }
+    Ok(())
+}
+
+fn failure(job: Job) -> (String, Fault) {
+    let message = "the cloud accepted this and then failed to carry it out, without saying why; it is tried again";
+    let mut fault = Fault::new("job", FaultKind::Transient, message);
+    "JobFailed".clone_into(&mut fault.code);
+    fault.request_id = job.request_id;
+    (job.line, fault)
+}

@@ -1,0 +1,106 @@
+//! Where a load balancer is made whose Service does not say it.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::alibaba::vpc::VSwitch;
+use crate::plan::inputs::NodeView;
+use crate::plan::nlb::model::ZoneMapping;
+use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
+use crate::plan::service::zones;
+
+/// Zones of a load balancer that nobody chose them for: the API asks for two where there are two.
+const ZONES: usize = 2;
+
+/// What the configuration says of vSwitches.
+#[derive(Clone, Debug)]
+pub(crate) struct Placement {
+    /// In order of preference; empty if those near the nodes are taken.
+    stated: Vec<VSwitchChoice>,
+}
+
+impl Placement {
+    pub(super) fn of(settings: &ServiceSettings) -> Self {
+        let stated = if settings.place_near_nodes { Vec::new() } else { settings.vswitches.clone() };
+        Self { stated }
+    }
+
+    /// Whether zones can be chosen without looking at the vSwitches that there are.
+    pub(super) fn is_certain(&self) -> bool {
+        !self.stated.is_empty() && self.stated.iter().all(|choice| choice.zone.is_some())
+    }
+
+    /// Two zones with one vSwitch each: the first of those that are stated, or those with the most nodes, and in each the
+    /// vSwitch with the most free addresses.
+    pub(super) fn zones(&self, mut found: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<ZoneMapping> {
+        let candidates: Vec<(String, String)> = if self.stated.is_empty() {
+            let nodes_in: HashMap<&str, usize> = zones::by_nodes(nodes).into_iter().collect();
+            let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
+            found.sort_by_key(|it| (Reverse(count(it)), Reverse(it.available_ips), it.id.clone()));
+            found.into_iter().map(|vswitch| (vswitch.zone, vswitch.id)).collect()
+        } else {
+            let zone_of = |choice: &VSwitchChoice| {
+                let there = || found.iter().find(|vswitch| vswitch.id == choice.id).map(|it| it.zone.clone());
+                choice.zone.clone().or_else(there)
+            };
+            self.stated.iter().filter_map(|choice| Some((zone_of(choice)?, choice.id.clone()))).collect()
+        };
+        let mut chosen: Vec<ZoneMapping> = Vec::new();
+        for (zone, vswitch) in candidates {
+            if chosen.len() < ZONES && chosen.iter().all(|mapping| mapping.zone != zone) {
+                chosen.push(ZoneMapping { zone, vswitch, ..ZoneMapping::default() });
+            }
+        }
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vswitch(id: &str, zone: &str, available_ips: u64) -> VSwitch {
+        let [id, zone] = [id, zone].map(str::to_owned);
+        VSwitch { id, zone, available_ips, vpc_id: String::new(), cidr: String::new() }
+    }
+
+    fn node(zone: &str) -> Arc<NodeView> {
+        let labels = [("topology.kubernetes.io/zone".to_owned(), zone.to_owned())].into();
+        Arc::new(NodeView { labels, ..NodeView::default() })
+    }
+
+    fn chosen(placement: &Placement, found: Vec<VSwitch>, nodes: &[&str]) -> Vec<String> {
+        let nodes: Vec<_> = nodes.iter().map(|zone| node(zone)).collect();
+        placement.zones(found, &nodes).into_iter().map(|it| format!("{}:{}", it.zone, it.vswitch)).collect()
+    }
+
+    #[test]
+    fn zones_with_nodes_come_first_and_vswitches_with_room() {
+        let found = || {
+            vec![
+                vswitch("vsw-1", "a", 5),
+                vswitch("vsw-2", "b", 10),
+                vswitch("vsw-3", "b", 20),
+                vswitch("vsw-4", "c", 9),
+            ]
+        };
+        let near = Placement { stated: Vec::new() };
+        assert_eq!(chosen(&near, found(), &["b", "b", "a"]), ["b:vsw-3", "a:vsw-1"]);
+        assert_eq!(chosen(&near, found(), &["a"]), ["a:vsw-1", "b:vsw-3"], "another zone, as one is not enough");
+        assert!(!near.is_certain());
+    }
+
+    #[test]
+    fn stated_vswitches_are_taken_in_their_order() {
+        let choice = |zone: Option<&str>, id: &str| VSwitchChoice { zone: zone.map(str::to_owned), id: id.to_owned() };
+        let stated = Placement {
+            stated: vec![choice(Some("c"), "vsw-9"), choice(Some("c"), "vsw-8"), choice(Some("a"), "vsw-7")],
+        };
+        assert!(stated.is_certain());
+        assert_eq!(chosen(&stated, Vec::new(), &["a"]), ["c:vsw-9", "a:vsw-7"]);
+        let unclear = Placement { stated: vec![choice(None, "vsw-2"), choice(None, "vsw-gone")] };
+        assert!(!unclear.is_certain());
+        assert_eq!(chosen(&unclear, vec![vswitch("vsw-2", "b", 1)], &[]), ["b:vsw-2"]);
+    }
+}
