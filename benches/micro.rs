@@ -65,6 +65,7 @@ fn settings(config: &Config) -> ServiceSettings {
         cluster_id: "bench".into(),
         cluster_tag: CLUSTER_TAG.into(),
         cluster_uid: String::new(),
+        region: "cn-hangzhou".into(),
         vpc_id: "vpc-1".into(),
         vswitches: Vec::new(),
         place_near_nodes: false,

@@ -1,6 +1,7 @@
 //! Decodes what an API server of any version sends into what planning sees.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
@@ -130,9 +131,8 @@ pub(super) fn service(object: Value) -> Result<ServiceView, serde_json::Error> {
         deleting: deletion_timestamp.is_some(),
         finalizers: finalizers.unwrap_or_default(),
         labels: kept(labels, |key| MARKS.contains(&key)),
-        annotations: kept(annotations, |key| {
-            key.contains("alibaba") || key.contains("alicloud") || key.starts_with("service.beta.kubernetes.io/")
-        }),
+        other_annotations: hash(annotations.iter().flatten().filter(|(key, _)| !concerns_load_balancers(key))),
+        annotations: kept(annotations, concerns_load_balancers),
         service_type: match spec.type_.as_deref() {
             Some("LoadBalancer") => ServiceType::LoadBalancer,
             Some("NodePort") => ServiceType::NodePort,
@@ -155,6 +155,19 @@ pub(super) fn service(object: Value) -> Result<ServiceView, serde_json::Error> {
             .map(|entry| Ingress { ip: entry.ip.unwrap_or_default(), hostname: entry.hostname.unwrap_or_default() })
             .collect(),
     })
+}
+
+fn concerns_load_balancers(annotation: &str) -> bool {
+    annotation.contains("alibaba")
+        || annotation.contains("alicloud")
+        || annotation.starts_with("service.beta.kubernetes.io/")
+}
+
+/// The same for the same annotations.
+fn hash<'a>(annotations: impl Iterator<Item = (&'a String, &'a String)>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    annotations.for_each(|annotation| annotation.hash(&mut hasher));
+    hasher.finish()
 }
 
 fn ingress_details(entry: &core::LoadBalancerIngress) -> IngressDetails {

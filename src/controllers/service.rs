@@ -16,6 +16,7 @@ mod prepare;
 mod product;
 mod readiness;
 mod references;
+mod refusals;
 mod report;
 mod state;
 mod status;
@@ -182,6 +183,7 @@ fn settings_of<P: Product>(config: &Config, cluster: &Cluster, place: &CloudLoca
         cluster_id: config.cloud.cluster_id.clone(),
         cluster_tag: config.cloud.cluster_tag.clone(),
         cluster_uid: cluster.uid().to_owned(),
+        region: place.region.clone(),
         vpc_id: place.vpc_id.clone(),
         place_near_nodes: config.cloud.vswitches.is_empty(),
         vswitches,

@@ -225,6 +225,8 @@ pub struct ServiceView {
     pub labels: BTreeMap<String, String>,
     /// Only annotations whose key contains `alibaba`, `alicloud` or starts with `service.beta.kubernetes.io/`.
     pub annotations: BTreeMap<String, String>,
+    /// A hash of all others: that they change is how people ask for another look.
+    pub other_annotations: u64,
     /// `spec.type`
     pub service_type: ServiceType,
     /// `spec.loadBalancerClass`; `Some("")` is kept apart from `None`.

@@ -39,6 +39,10 @@ const MADE_WITH_ONE_PORT: &[(&str, usize)] = &[
     ("StartLoadBalancerListener", 1),
 ];
 
+/// All that is known of a load balancer for one port is read again.
+const REREAD: &[(&str, usize)] =
+    &[("DescribeLoadBalancerAttribute", 1), ("DescribeLoadBalancerListeners", 1), ("DescribeVServerGroupAttribute", 1)];
+
 const OPERATIONS: &[Operation] = &[
     costs("new", "A new Service with one port", MADE_WITH_ONE_PORT),
     costs(
@@ -52,7 +56,8 @@ const OPERATIONS: &[Operation] = &[
             ("StartLoadBalancerListener", 2),
         ],
     ),
-    costs("touched", "A Service is touched, and nothing changes that concerns the load balancer", &[]),
+    costs("labelled", "A label of a Service changes", &[]),
+    costs("touched", "An annotation of a Service with one port is edited that is about something else", REREAD),
     costs("cluster-endpoints", "Endpoints change, with `externalTrafficPolicy: Cluster`", &[]),
     costs(
         "local-endpoints",
@@ -67,12 +72,18 @@ const OPERATIONS: &[Operation] = &[
     costs(
         "annotation",
         "An annotation of a listener is edited",
-        &[("DescribeLoadBalancerListeners", 1), ("SetLoadBalancerTCPListenerAttribute", 1)],
+        &[
+            ("DescribeLoadBalancerAttribute", 1),
+            ("DescribeLoadBalancerListeners", 1),
+            ("DescribeVServerGroupAttribute", 1),
+            ("SetLoadBalancerTCPListenerAttribute", 1),
+        ],
     ),
     costs(
         "port-added",
         "A port is added to a Service with one port",
         &[
+            ("DescribeLoadBalancerAttribute", 1),
             ("DescribeLoadBalancerListeners", 1),
             ("DescribeVServerGroups", 1),
             ("DescribeVServerGroupAttribute", 1),
@@ -85,6 +96,7 @@ const OPERATIONS: &[Operation] = &[
         "port-removed",
         "A port is removed from a Service with two ports",
         &[
+            ("DescribeLoadBalancerAttribute", 1),
             ("DescribeLoadBalancerListeners", 1),
             ("DescribeVServerGroups", 1),
             ("DescribeVServerGroupAttribute", 2),
@@ -193,6 +205,8 @@ async fn services() {
     testbed.expose("api", &[80, 443], &["node-1"], &[]);
     measure("new-two").await;
     let patch = |changes| testbed.cluster.patch("Service", "default", "web", &changes).unwrap();
+    patch(json!({"metadata": {"labels": {"example.com/note": "seen"}}}));
+    measure("labelled").await;
     patch(json!({"metadata": {"annotations": {"example.com/note": "seen"}}}));
     measure("touched").await;
     testbed.cluster.set_endpoints("default", "web", &[endpoint(1, "node-1"), endpoint(2, "node-2")]).unwrap();
@@ -379,11 +393,12 @@ test `call_counts` measures this table between the binary and the simulated clou
 Batches have up to 100 instances, 50 route entries or 40 backends. A new leader reads the route tables; it reads them again every
 `route.period`, two seconds after it created entries, and before it removes or reports anything. Entries are created from the last
 read, unless that is five minutes old or the cloud rejected a call since. A new leader reads each load balancer whole, and once
-more 30 s after a creation whose answer was lost or that a list did not show; later changes read only what they need. Every
-`service.drift_check`, lists confirm all load balancers, with up to 100 of them, or of their listeners, in one call; server groups,
-which no list shows, are read in turn, with up to `service.drift_reads` calls an hour. With a drift check, the load balancers with
-the cluster id are listed every six hours, to notice another cluster with the same id. While nothing changes, only the lease is
-written to the API server.
+more 30 s after a creation whose answer was lost or that a list did not show. An edit of annotations or of the spec reads the
+instance, its listeners and its server groups again, and repairs what was changed in the cloud; changes of endpoints, nodes, labels
+and status read nothing. Every `service.drift_check`, lists confirm all load balancers, with up to 100 of them, or of their
+listeners, in one call; server groups, which no list shows, are read in turn, with up to `service.drift_reads` calls an hour. With a
+drift check, the load balancers with the cluster id are listed every six hours, to notice another cluster with the same id. While
+nothing changes, only the lease is written to the API server.
 
 A new Service with one port on a network load balancer takes 3 reads (2 `ListLoadBalancers`, `ListServerGroups`) and 4 writes
 (`CreateLoadBalancer`, `CreateServerGroup`, `AddServersToServerGroup`, `CreateListener`), beside the status of jobs; one backend more

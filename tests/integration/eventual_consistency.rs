@@ -116,6 +116,56 @@ fn a_load_balancer_that_we_made_is_known_although_no_list_shows_it() {
     });
 }
 
+/// A load balancer is made, the answer is lost, no list shows it, and nodes come so that the next one would go elsewhere.
+async fn perhaps_made_before_nodes_came() -> (Testbed, Product) {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    testbed.join(2);
+    let product = start(&testbed);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    testbed.cloud.faults().script("CreateLoadBalancer", Fault::AnswerLost);
+    testbed.expose("web", &[80], &["node-2"], &[]);
+    while load_balancers(&testbed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for _ in 0..8 {
+        testbed.cloud.faults().script("DescribeLoadBalancers", Fault::Stale(60));
+    }
+    for number in [1, 3, 5] {
+        testbed.join(number);
+    }
+    (testbed, product)
+}
+
+fn load_balancers(testbed: &Testbed) -> usize {
+    testbed.cloud.look(|cloud| cloud.load_balancers.len())
+}
+
+#[test]
+fn a_load_balancer_that_was_perhaps_made_is_asked_for_in_the_same_place_although_nodes_came() {
+    on_a_clock_of_its_own(0, async {
+        let (testbed, _product) = perhaps_made_before_nodes_came().await;
+        served(&testbed).await;
+        settled().await;
+        assert_eq!(load_balancers(&testbed), 1);
+        let creations = testbed.cloud.calls().into_iter().filter(|call| call.action == "CreateLoadBalancer");
+        let zones: Vec<_> =
+            creations.map(|call| (call.outcome.clone(), call.parameter("MasterZoneId").to_owned())).collect();
+        assert!(zones.len() == 2 && zones[0] == zones[1], "the first try is repeated: {zones:?}");
+    });
+}
+
+#[test]
+fn a_killed_replica_perhaps_made_a_load_balancer_and_the_next_one_makes_none_elsewhere() {
+    on_a_clock_of_its_own(0, async {
+        let (testbed, product) = perhaps_made_before_nodes_came().await;
+        drop(product);
+        let _product = start(&testbed);
+        served(&testbed).await;
+        settled().await;
+        assert_eq!(load_balancers(&testbed), 1);
+    });
+}
+
 #[test]
 fn a_late_listener_that_no_service_wants_is_removed() {
     on_a_clock_of_its_own(0, async {

@@ -40,6 +40,7 @@ mod ownership;
 mod permissions;
 mod random_faults;
 mod real_cluster;
+mod refused_backends;
 mod reports;
 mod routes;
 mod secret_leaks;

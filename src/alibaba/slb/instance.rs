@@ -250,8 +250,8 @@ fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
         network_type: body.text("NetworkType")?,
         vpc_id: body.text("VpcId")?,
         vswitch_id: body.text("VSwitchId")?,
-        master_zone: body.text("MasterZoneId")?,
-        slave_zone: body.text("SlaveZoneId")?,
+        master_zone: Some(body.text("MasterZoneId")?),
+        slave_zone: Some(body.text("SlaveZoneId")?),
         spec: body.text("LoadBalancerSpec")?,
         instance_charge_type: body.text("InstanceChargeType")?,
         internet_charge_type: internet_charge_type(
@@ -266,7 +266,7 @@ fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
         },
         delete_protection: body.text("DeleteProtection")?.eq_ignore_ascii_case("on"),
         modification_protection: body.text("ModificationProtectionStatus")?,
-        resource_group_id: body.text("ResourceGroupId")?,
+        resource_group_id: Some(body.text("ResourceGroupId")?),
         status: body.text("LoadBalancerStatus")?,
         tags: body.tags()?,
     })

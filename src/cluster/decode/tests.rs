@@ -115,6 +115,7 @@ fn a_service_is_reduced_to_what_decides() {
             ("service.beta.kubernetes.io/alicloud-loadbalancer-spec".into(), "slb.s1.small".into()),
         ]
         .into(),
+        other_annotations: view.other_annotations,
         service_type: ServiceType::LoadBalancer,
         load_balancer_class: Some(String::new()),
         ports: vec![

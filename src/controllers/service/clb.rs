@@ -4,6 +4,7 @@ mod access_lists;
 mod interner;
 mod pages;
 mod perform;
+mod placements;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,7 +16,9 @@ use tracing::warn;
 use self::access_lists::AccessLists;
 use self::interner::Interner;
 use self::pages::Pages;
+use self::placements::Placements;
 use super::creations::{Inventory, Made};
+use super::execute::has_unknown_outcome;
 use super::product::{Completed, Confirmed, Due, Facts, FindError, Found, Owned, Product, Search, Write};
 use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::{VSwitch, Vpc};
@@ -26,7 +29,7 @@ use crate::plan::clb::desired::Desired;
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::observed::{AccessList, CertificateState, Observed, ObservedInstance, PendingCharge};
-use crate::plan::clb::operation::{Operation, ResourceKind};
+use crate::plan::clb::operation::{Operation, ResourceKind, Step};
 use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
@@ -48,6 +51,7 @@ pub(crate) struct Clb {
     location: Arc<CloudLocation>,
     pages: Pages,
     access_lists: AccessLists,
+    placements: Placements,
     interner: Interner,
 }
 
@@ -57,6 +61,7 @@ impl Clb {
         Self {
             pages: Pages::new(slb.clone()),
             access_lists: AccessLists::new(slb.clone()),
+            placements: Placements::default(),
             interner: Interner::default(),
             slb,
             vpc: cloud.vpc.clone(),
@@ -347,6 +352,14 @@ impl Product for Clb {
         }
     }
 
+    async fn reread(&self, goal: &Goal, known: &Observed, search: &Search<'_>) -> Result<Option<Observed>, Fault> {
+        match self.read_by_id(goal, known, search).await {
+            // A whole look leaves out what cannot be read.
+            Err(fault) if fault.kind == FaultKind::Gone || fails_alone(&fault) => Ok(None),
+            read => read,
+        }
+    }
+
     async fn refresh(
         &self,
         goal: &Goal,
@@ -375,19 +388,29 @@ impl Product for Clb {
     /// at last the one that this instance is in.
     async fn place(&self, goal: &mut Goal, nodes: &[Arc<NodeView>]) {
         let Goal::Ensure { desired, near_nodes } = goal else { return };
-        desired.choose_zones(nodes);
-        if !*near_nodes {
+        let (uid, stated) = (desired.owner.uid.clone(), desired.instance.create.clone());
+        if let Some(repeated) = self.placements.repeated(&uid, &stated) {
+            desired.instance.create = repeated;
             return;
         }
-        let vswitch_ids = &mut desired.instance.create.vswitch_ids;
-        match self.vpc.describe_vswitches(&self.location.vpc_id).await {
-            Ok(found) => {
-                let near = by_nodes(found, nodes);
-                vswitch_ids.retain(|here| !near.contains(here));
-                vswitch_ids.splice(0..0, near);
+        desired.choose_zones(nodes);
+        if *near_nodes {
+            let vswitch_ids = &mut desired.instance.create.vswitch_ids;
+            match self.vpc.describe_vswitches(&self.location.vpc_id).await {
+                Ok(found) => {
+                    let near = by_nodes(found, nodes);
+                    vswitch_ids.retain(|here| !near.contains(here));
+                    vswitch_ids.splice(0..0, near);
+                }
+                Err(fault) => warn!(%fault, "vSwitches could not be listed; the one of this instance is used"),
             }
-            Err(fault) => warn!(%fault, "vSwitches could not be listed; the one of this instance is used"),
         }
+        self.placements.choose(&uid, stated, desired.instance.create.clone());
+    }
+
+    async fn forget(&self, owner: &Owner) {
+        self.placements.forget(&owner.uid);
+        self.access_lists.forget(&owner.access_list_name()).await;
     }
 
     async fn elastic_addresses(&self, id: &str) -> Result<Vec<String>, Fault> {
@@ -406,7 +429,15 @@ impl Product for Clb {
         operation: &Operation,
         observed: &Observed,
     ) -> Result<CreationAnswer, Fault> {
-        perform::perform(&self.slb.on(write.priority), write, operation, observed).await
+        let answer = perform::perform(&self.slb.on(write.priority), write, operation, observed).await;
+        if let Operation::CreateInstance(placed) = operation {
+            let uid = &write.token.service_uid;
+            match &answer {
+                Ok(_) => self.placements.forget(uid),
+                Err(fault) => self.placements.tried(uid, placed, has_unknown_outcome(fault.kind)),
+            }
+        }
+        answer
     }
 }
 
@@ -469,6 +500,32 @@ impl Clb {
             made.groups.iter().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
         let expected: BTreeSet<String> = known.into_keys().chain(recent).collect();
         self.read_unlisted(observed, expected, made).await
+    }
+
+    /// Reads the instance, its listeners and the server groups that are known, and lists groups if any is to be made or
+    /// deleted.
+    async fn read_by_id(&self, goal: &Goal, known: &Observed, search: &Search<'_>) -> Result<Option<Observed>, Fault> {
+        let Some(id) = Self::load_balancer(known) else { return Ok(None) };
+        let instance = Some(self.slb.describe_instance(id).await?);
+        let unread = |group: &ObservedGroup| ObservedGroup { name: group.name.clone(), backends: None };
+        let groups = known.groups.iter().map(|(id, group)| (id.clone(), unread(group))).collect();
+        let unlisted = known.unlisted.clone();
+        let mut observed = Observed { instance, groups, unlisted, ..Observed::default() };
+        let mut unread = self.read_needs(goal, &mut observed, None).await?;
+        let mut named = observed.listeners.iter().flatten().map(|(_, listener)| &listener.group_id);
+        if named.any(|id| !id.is_empty() && !observed.groups.contains_key(id)) {
+            return Ok(None);
+        }
+        let changes_groups = |step: &Step| step.operation.part() == ResourceKind::Groups;
+        if Self::diff(goal, &observed).steps.iter().any(changes_groups) {
+            let read = observed.groups.clone();
+            self.list_groups(&mut observed, &search.made).await?;
+            for (id, group) in &mut observed.groups {
+                group.backends = read.get(id).and_then(|group| group.backends.clone());
+            }
+            unread.extend(self.read_needs(goal, &mut observed, None).await?);
+        }
+        unread.pop().map_or(Ok(Some(observed)), Err)
     }
 
     /// A server group that a listener of ours names exists, whatever the list shows. True if all of them were listed.

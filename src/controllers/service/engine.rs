@@ -19,7 +19,8 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::ObjectKey;
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited};
-use crate::plan::service::ownership::LABEL_HASH;
+use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::ownership::{LABEL_HASH, Owner};
 
 /// After this time, nodes that were there at the start are initialised, and the account can be recognised by them.
 const NODES_COME_UP: Duration = Duration::from_secs(2);
@@ -78,12 +79,14 @@ impl<P: Product> ObjectReconciler for Engine<P> {
 
     async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let states = &self.preparer.states;
-        let Some(service) = self.preparer.views.services.store.get(key) else {
-            states.drop(key);
-            return ReconcileResult::Done;
-        };
         let settings =
             Arc::new(settings_of::<P>(&self.context.config.borrow(), &self.context.cluster, &self.context.place));
+        let Some(service) = self.preparer.views.services.store.get(key) else {
+            if let Some(service) = states.drop(key) {
+                self.product().forget(&Owner::of(&service, &settings)).await;
+            }
+            return ReconcileResult::Done;
+        };
         let handling = P::KIND.handling(&service, &settings);
         let mut state = states.read(key, &service.uid);
         if let Some(reason) = state.see(&service, handling == Handling::Ensure) {
@@ -200,6 +203,7 @@ impl<P: Product> Engine<P> {
                 fence: &self.context.fence,
                 token: creation_token(case, P::KIND, P::load_balancer(&sighting.observed).is_none()),
                 object: number_of(&case.service.uid),
+                budget: &self.preparer.states.budget,
             };
             let before = P::inventory(&sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
@@ -208,10 +212,17 @@ impl<P: Product> Engine<P> {
         }
         execution.done.splice(0..0, std::mem::take(&mut case.state.started));
         // What was refused, or not read, leaves something unknown; a job that failed does not.
-        let is_certain = execution.failures.leave_certainty() && unread.is_empty();
+        let is_certain =
+            execution.failures.leave_certainty() && unread.is_empty() && execution.refused_backends.is_empty();
         execution.failures.refused.append(&mut prepared.failed_jobs);
         let read = |fault| ("look at the load balancer".to_owned(), fault);
         execution.failures.refused.extend(unread.into_iter().map(read));
+        case.state.refusals.note(std::mem::take(&mut execution.refused_backends));
+        let (groups, observed) = (P::facts(&prepared.goal).groups, &prepared.sighting.observed);
+        case.state.refusals.retain(|key| {
+            let is_there = |group: &ObservedGroup| group.members().iter().any(|backend| backend.key == *key);
+            groups.values().any(|group| group.backends.contains_key(key)) && !P::groups(observed).values().any(is_there)
+        });
         let outcome = Outcome { prepared, execution, waits };
         if outcome.is_complete() {
             case.state.creations.complete();
@@ -258,6 +269,7 @@ impl<P: Product> Engine<P> {
         }
         let facts = P::facts(&prepared.goal);
         let withheld = self.preparer.views.withheld_backends(&case.service, facts.is_blackout);
+        let withheld = withheld.filter(|_| prepared.plan.withholds_backends);
         case.state.withhold(BACKENDS_WITHHELD, withheld);
         let unlisted = P::unlisted(&prepared.sighting.observed);
         case.state.withhold(GROUPS_WITHHELD, unlisted.as_deref());
@@ -328,7 +340,8 @@ impl<P: Product> Engine<P> {
             return Err(failure(execution, &prepared.plan.problems));
         }
         case.state.unanswered = false;
-        if changed || asked || !execution.done.is_empty() {
+        let is_whole = case.state.refusals.is_empty();
+        if is_whole && (changed || asked || !execution.done.is_empty()) {
             self.reporter.ensured(service, id, &execution.done);
         }
         Ok(())
@@ -342,10 +355,15 @@ impl<P: Product> Engine<P> {
         }
         let waiting_pods = outcome.prepared.references.as_ref().map_or(0, |references| references.waiting_pods);
         let drift = self.preparer.drift.until_next(&case.settings.service);
-        let soonest = [drift, readiness::look_again(waiting_pods), case.state.creations.read_again_in()]
+        let again = case.state.refusals.again_in(self.preparer.states.budget.pause());
+        let soonest = [drift, readiness::look_again(waiting_pods), case.state.creations.read_again_in(), again]
             .into_iter()
             .flatten()
             .min();
+        let refused = case.state.refusals.report();
+        if !refused.is_empty() {
+            return Err(ReconcileError::Refused { text: refused, again: soonest.unwrap_or_default() });
+        }
         Ok(soonest.map_or(ReconcileResult::Done, ReconcileResult::RequeueAfter))
     }
 
@@ -372,6 +390,7 @@ impl<P: Product> Engine<P> {
         }
         self.writer.release(&case.service).await?;
         case.state.release();
+        self.product().forget(facts.owner).await;
         if let Some(id) = P::load_balancer(&prepared.sighting.observed).filter(|_| facts.is_kept) {
             self.reporter.preserved(&case.service, id);
         }

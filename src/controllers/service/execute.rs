@@ -2,7 +2,7 @@
 //!
 //! A step that the cloud cannot do now ends the run: the rest is planned again from what is then there. A step that the
 //! cloud refuses, whose action alone is out of order, or that has to wait for what the cloud still carries out, keeps back only
-//! the steps that need its target. There is no waiting and no repeating here.
+//! the steps that need its target; backends that it refuses keep back nothing. There is no waiting and no repeating here.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use tracing::info;
 
 use super::product::{CreationToken, Product, Write};
+use super::refusals::{RefusalBudget, RefusedCall};
 use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::fence::Fence;
 use crate::plan::service::steps::{Operation, RefusedBackends, Room, Step, Target};
@@ -26,13 +27,21 @@ pub(crate) struct Execution<O> {
     pub(crate) failures: Failures,
     /// Operations whose outcome is unknown.
     pub(crate) uncertain: Vec<O>,
+    /// Backends that the cloud refused, or that were not tried by themselves after it had refused all of them together.
+    pub(crate) refused_backends: Vec<RefusedCall>,
     /// What was decided on the way, for the user: which vSwitch was full, for example.
     pub(crate) remarks: Vec<String>,
 }
 
 impl<O> Default for Execution<O> {
     fn default() -> Self {
-        Self { done: Vec::new(), failures: Failures::default(), uncertain: Vec::new(), remarks: Vec::new() }
+        Self {
+            done: Vec::new(),
+            failures: Failures::default(),
+            uncertain: Vec::new(),
+            refused_backends: Vec::new(),
+            remarks: Vec::new(),
+        }
     }
 }
 
@@ -83,6 +92,7 @@ pub(crate) struct Executor<'a, P: Product> {
     pub(crate) token: CreationToken,
     /// Tells the Service from others that share quotas with it.
     pub(crate) object: u64,
+    pub(crate) budget: &'a RefusalBudget,
 }
 
 impl<P: Product> Executor<'_, P> {
@@ -119,8 +129,12 @@ impl<P: Product> Executor<'_, P> {
                     if fault.kind == FaultKind::Capacity {
                         execution.remarks.extend(step.operation.remark(Some(&fault.code)));
                     }
-                    if queue.refused(step, fault.kind) {
-                        execution.failures.refused.push((line, fault));
+                    let adds = step.operation.adds().to_vec();
+                    let may_split = fault.kind != FaultKind::Rejected || adds.is_empty() || self.budget.spend();
+                    match queue.refused(step, fault.kind, may_split) {
+                        Refused::Retried => {}
+                        Refused::Step => execution.failures.refused.push((line, fault)),
+                        Refused::Backends => execution.refused_backends.push(RefusedCall { backends: adds, fault }),
                     }
                 }
             }
@@ -185,43 +199,58 @@ impl<O: Operation> StepQueue<O> {
         self.made_room |= step.operation.room() == Room::Makes;
     }
 
-    /// Decides what a refused step means for the rest; true if it is final.
-    fn refused(&mut self, step: Step<O>, kind: FaultKind) -> bool {
+    /// Decides what a refused step means for the rest. `may_split` says whether the backends to blame may be searched for.
+    fn refused(&mut self, step: Step<O>, kind: FaultKind, may_split: bool) -> Refused {
         if is_out_of_order(kind) {
             self.failed.insert(step.target);
-            return true;
+            return Refused::Step;
         }
         let part = |operation| Step { operation, ..step.clone() };
         if matches!(kind, FaultKind::Capacity | FaultKind::Rejected)
             && let Some(elsewhere) = step.operation.elsewhere(kind == FaultKind::Capacity)
         {
             self.steps.push_front(part(elsewhere));
-            return false;
+            return Refused::Retried;
         }
         if kind == FaultKind::Quota && step.operation.room() == Room::Takes {
             let room_to_come = self.made_room || self.steps.iter().any(|step| step.operation.room() == Room::Makes);
-            let waits = room_to_come && !self.without_room.contains(&step);
-            if waits {
+            if room_to_come && !self.without_room.contains(&step) {
                 self.without_room.push(step);
+                return Refused::Retried;
             }
-            return !waits;
+            return Refused::Step;
         }
+        let (creates, adds) = (step.operation.creates(), !step.operation.adds().is_empty());
+        // Without the permission, parts are refused as well.
+        let is_denied = adds && kind == FaultKind::Denied;
         match step.operation.refused_backends() {
-            RefusedBackends::TryParts(parts) => {
+            RefusedBackends::TryParts(parts) if !is_denied && (may_split || creates) => {
                 parts.into_iter().rev().for_each(|operation| self.steps.push_front(part(operation)));
-                false
+                Refused::Retried
             }
-            RefusedBackends::One => true,
-            RefusedBackends::OneAddition => {
-                self.short.insert(step.target);
-                true
+            refused if !creates && !matches!(refused, RefusedBackends::None) => {
+                if matches!(refused, RefusedBackends::OneAddition) {
+                    self.short.insert(step.target);
+                }
+                if kind == FaultKind::Rejected && adds { Refused::Backends } else { Refused::Step }
             }
-            RefusedBackends::None => {
+            _ => {
                 self.failed.insert(step.target);
-                true
+                Refused::Step
             }
         }
     }
+}
+
+/// What came of a step that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// It is tried again later, elsewhere or in parts.
+    Retried,
+    /// It was not done.
+    Step,
+    /// The backends that it adds are left out.
+    Backends,
 }
 
 /// Whether the remaining steps would be based on a guess, or would only meet the same fault. What is gone was believed to be
@@ -250,7 +279,7 @@ const fn is_out_of_order(kind: FaultKind) -> bool {
 }
 
 /// Faults after which the outcome of a write is unknown: the answer was lost, or cannot be understood.
-const fn has_unknown_outcome(kind: FaultKind) -> bool {
+pub(super) const fn has_unknown_outcome(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::Ambiguous | FaultKind::Bug)
 }
 

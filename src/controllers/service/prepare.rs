@@ -42,6 +42,8 @@ pub(super) struct Wanted<P: Product> {
 enum Depth {
     /// What is remembered counts; what the plan would change is read again.
     Memory,
+    /// The user changed something: all that is remembered is read again.
+    Edited,
     /// What is remembered is confirmed by list pages, and by reading the server groups if it is their turn.
     Lists { groups: bool },
     /// Everything is read.
@@ -126,7 +128,9 @@ impl<P: Product> Preparer<P> {
         let settings = &case.settings.service;
         match &case.state.known {
             Some(known) if case.handling == Handling::Ensure && !case.state.creations.is_read_due() => {
-                if self.drift.is_due(settings, known.read_at) {
+                if case.state.edited {
+                    Depth::Edited
+                } else if self.drift.is_due(settings, known.read_at) {
                     let (_, reads) = self.states.known();
                     let groups = self.drift.are_groups_due(settings, reads, &case.service.uid, known.groups_read_at);
                     Depth::Lists { groups }
@@ -154,6 +158,7 @@ impl<P: Product> Preparer<P> {
         let known = case.state.known.clone().filter(|known| P::is_of(&goal, &known.observed));
         let seen = match (depth, &known) {
             (Depth::Memory, Some(known)) => Some(self.recall(case, &goal, known, is_continued).await?),
+            (Depth::Edited, Some(known)) => self.reread(case, &goal, known).await?,
             (Depth::Lists { groups }, Some(known)) => self.confirm(case, &goal, known, groups).await?,
             _ => None,
         };
@@ -164,9 +169,20 @@ impl<P: Product> Preparer<P> {
                 self.read_whole(case, &mut goal, nodes.unwrap_or_default(), &mut locks).await?
             }
         };
-        let compared = known.filter(|_| matches!(depth, Depth::Lists { .. }));
-        let is_drift = compared.is_some_and(|known| P::diff(&goal, &known.observed).steps.is_empty());
+        case.state.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
+        let compared = known.filter(|_| matches!(depth, Depth::Edited | Depth::Lists { .. }));
+        let is_drift = compared.is_some_and(|known| self.diff(case, &goal, &known.observed).steps.is_empty());
         Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, _locks: locks })
+    }
+
+    /// The steps that lie between, without backends that are left out because the cloud refused them.
+    fn diff(&self, case: &mut Case<P::Observed>, goal: &P::Goal, observed: &P::Observed) -> Plan<P::Operation> {
+        let mut plan = P::diff(goal, observed);
+        if plan.steps.iter().any(|step| !step.operation.adds().is_empty()) {
+            let suspects = self.states.refused_servers();
+            case.state.refusals.sort_out(&mut plan, &suspects, self.states.budget.left());
+        }
+        plan
     }
 
     /// Whether an earlier run ended while the cloud still carried something out.
@@ -207,9 +223,8 @@ impl<P: Product> Preparer<P> {
         known: &Known<P::Observed>,
         is_continued: bool,
     ) -> Result<Seen<P>, ReconcileError> {
-        let Known { read_at, groups_read_at, .. } = *known;
         let mut observed = known.observed.clone();
-        let mut plan = P::diff(goal, &observed);
+        let mut plan = self.diff(case, goal, &observed);
         if !is_continued && !plan.steps.iter().all(|step| step.operation.backends_of().is_some()) {
             let search = case.search(P::KIND, None);
             if let Err(fault) = self.product.refresh(goal, Arc::make_mut(&mut observed), &plan, &search).await {
@@ -218,10 +233,26 @@ impl<P: Product> Preparer<P> {
                 return Err(fault.into());
             }
             case.state.creations.listed(&P::inventory(&observed));
-            plan = P::diff(goal, &observed);
+            plan = self.diff(case, goal, &observed);
         }
-        let presence = Presence::Present;
-        Ok((Sighting { observed, read_at, groups_read_at, presence, is_thorough: false, unread: Vec::new() }, plan))
+        Ok((Sighting { observed, ..Sighting::remembered(known) }, plan))
+    }
+
+    /// Reads all that is remembered again. `None` if it takes a search.
+    async fn reread(
+        &self,
+        case: &mut Case<P::Observed>,
+        goal: &P::Goal,
+        known: &Known<P::Observed>,
+    ) -> Result<Option<Seen<P>>, ReconcileError> {
+        let read_at = Instant::now();
+        let read = self.product.reread(goal, &known.observed, &case.search(P::KIND, None)).await?;
+        let Some(observed) = read.filter(|observed| P::is_of(goal, observed)).map(Arc::new) else { return Ok(None) };
+        case.state.creations.listed(&P::inventory(&observed));
+        let plan = self.diff(case, goal, &observed);
+        let (presence, unread) = (Presence::Present, Vec::new());
+        let sighting = Sighting { observed, read_at, groups_read_at: read_at, presence, is_thorough: true, unread };
+        Ok(Some((sighting, plan)))
     }
 
     /// Confirms what is remembered by list pages. `None` if they do not: lists can be stale, so that it takes a closer look
@@ -239,7 +270,7 @@ impl<P: Product> Preparer<P> {
         let Some(confirmed) = self.product.confirm(goal, &known.observed, groups, &search).await? else {
             return Ok(None);
         };
-        let plan = P::diff(goal, &confirmed.observed);
+        let plan = self.diff(case, goal, &confirmed.observed);
         if !P::is_of(goal, &confirmed.observed) || !plan.steps.is_empty() {
             return Ok(None);
         }
@@ -287,7 +318,7 @@ impl<P: Product> Preparer<P> {
         } else if case.handling == Handling::Ensure {
             self.product.place(goal, nodes).await;
         }
-        let plan = P::diff(goal, &observed);
+        let plan = self.diff(case, goal, &observed);
         let observed = Arc::new(observed);
         Ok((Sighting { observed, read_at, groups_read_at: read_at, presence, is_thorough: true, unread }, plan))
     }
@@ -339,6 +370,20 @@ impl<P: Product> Preparer<P> {
             self.account.forbids_making(&self.views.nodes.store.all(), P::KIND.had_one(service)).await
         };
         forbidden.map_or(Ok(()), |why| Err(ReconcileError::Doubt(why)))
+    }
+}
+
+impl<O> Sighting<O> {
+    /// The load balancer as it is remembered.
+    fn remembered(known: &Known<O>) -> Self {
+        Self {
+            observed: known.observed.clone(),
+            read_at: known.read_at,
+            groups_read_at: known.groups_read_at,
+            presence: Presence::Present,
+            is_thorough: false,
+            unread: Vec::new(),
+        }
     }
 }
 

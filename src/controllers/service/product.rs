@@ -170,6 +170,17 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         async { Ok(Settled::default()) }
     }
 
+    /// Reads a known load balancer again, by the ids of its parts: with fewer calls than a search takes. `None` if that is not
+    /// possible, as some part is gone.
+    fn reread(
+        &self,
+        _goal: &Self::Goal,
+        _known: &Self::Observed,
+        _search: &Search<'_>,
+    ) -> impl Future<Output = Result<Option<Self::Observed>, Fault>> + Send {
+        async { Ok(None) }
+    }
+
     /// Reads those parts again that a plan made from memory would change.
     fn refresh(
         &self,
@@ -181,6 +192,11 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
 
     /// Chooses where a load balancer that is to be made goes, where the Service does not say it.
     fn place(&self, goal: &mut Self::Goal, nodes: &[Arc<NodeView>]) -> impl Future<Output = ()> + Send;
+
+    /// The Service is gone, with all that it had.
+    fn forget(&self, _owner: &Owner) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 
     /// The elastic addresses bound to the load balancer.
     fn elastic_addresses(&self, id: &str) -> impl Future<Output = Result<Vec<String>, Fault>> + Send;
@@ -239,12 +255,12 @@ pub(crate) struct CreationToken {
 }
 
 impl CreationToken {
-    /// The client token for a creation with these parameters: others under the same token would be refused.
-    pub(crate) fn text(&self, parameters: &[&str]) -> String {
+    /// The client token. It says nothing of parameters, which can change between two tries of the same creation: those after
+    /// one that made something give that, or are refused until a list shows it.
+    pub(crate) fn text(&self) -> String {
         use sha1::{Digest, Sha1};
         let mut hash = Sha1::new();
-        let service = [self.cluster_id.as_str(), &self.service_uid, &self.incarnation];
-        for part in service.iter().chain(parameters) {
+        for part in [self.cluster_id.as_str(), &self.service_uid, &self.incarnation] {
             hash.update(part.len().to_be_bytes());
             hash.update(part);
         }

@@ -52,6 +52,14 @@ pub(super) enum ReconcileError {
     /// Not every step of the plan was done.
     #[error("{0}")]
     Execution(Box<Failures>),
+    /// Backends are left out that the cloud refused.
+    #[error("{text}")]
+    Refused {
+        /// Which, and why.
+        text: String,
+        /// When to look again.
+        again: Duration,
+    },
     /// The load balancer seems to be gone; looked at once more before it is made again.
     #[error("load balancer {id} does not exist any more; it is looked for once more and then made again")]
     Missing {
@@ -132,9 +140,10 @@ impl ReconcileError {
     /// When the Service is retried.
     pub(super) fn result(&self) -> ReconcileResult {
         match self {
-            Self::Missing { again, .. } | Self::Unsettled(again) | Self::UnderWay(again) => {
-                ReconcileResult::RequeueAfter(*again)
-            }
+            Self::Missing { again, .. }
+            | Self::Refused { again, .. }
+            | Self::Unsettled(again)
+            | Self::UnderWay(again) => ReconcileResult::RequeueAfter(*again),
             Self::EndpointsUnread => ReconcileResult::RequeueAfter(UNREAD),
             Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
                 ReconcileResult::Failed(Backoff::LONG)

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::creations::Creations;
 use super::orphans::Vanished;
+use super::refusals::{RefusalBudget, Refusals};
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::telemetry::alarms::{Alarms, named};
 
@@ -42,6 +43,8 @@ pub(super) struct ServiceState<O> {
     pub(super) known: Option<Known<O>>,
     /// Recent creations, some of them with an uncertain outcome.
     pub(super) creations: Creations,
+    /// Backends that the cloud refused.
+    pub(super) refusals: Refusals,
     /// Whether the load balancer was looked for in this term.
     pub(super) looked_for: bool,
     /// When the load balancer was first seen to be missing.
@@ -52,6 +55,8 @@ pub(super) struct ServiceState<O> {
     pub(super) released: bool,
     /// Whether the user has changed the Service and not been told yet that the load balancer follows.
     pub(super) unanswered: bool,
+    /// Whether the user has changed the Service since it was compared with the cloud.
+    pub(super) edited: bool,
     /// Whether the user restated what the official controller ignored, and the label does not show it yet.
     pub(super) restated: bool,
     /// Steps of runs that ended while the cloud still carried something out; the user is told of them once it is done.
@@ -138,11 +143,13 @@ impl<O> ServiceState<O> {
             seen: None,
             known: None,
             creations: Creations::default(),
+            refusals: Refusals::default(),
             looked_for: false,
             missing_since: None,
             replacement: Replacement::default(),
             released: false,
             unanswered: false,
+            edited: false,
             restated: false,
             started: Vec::new(),
             told: Told::default(),
@@ -162,7 +169,11 @@ impl<O> ServiceState<O> {
         self.restated |=
             before.source_ranges != service.source_ranges || before.client_ip_affinity != service.client_ip_affinity;
         let reason = if was_needed || needed { user_change(&before, service) } else { None };
-        self.unanswered |= reason.is_some();
+        if reason.is_some() {
+            (self.unanswered, self.edited) = (true, true);
+            // Another try is what was asked for.
+            self.refusals = Refusals::default();
+        }
         reason
     }
 
@@ -184,7 +195,7 @@ impl<O> ServiceState<O> {
 fn user_change(before: &ServiceView, now: &ServiceView) -> Option<&'static str> {
     if before.service_type != now.service_type {
         Some("TypeChanged")
-    } else if before.annotations != now.annotations {
+    } else if (&before.annotations, before.other_annotations) != (&now.annotations, now.other_annotations) {
         Some("AnnotationChanged")
     } else if !same_spec(before, now) {
         Some("ServiceSpecChanged")
@@ -203,6 +214,7 @@ fn same_spec(before: &ServiceView, now: &ServiceView) -> bool {
         finalizers: Vec::new(),
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
+        other_annotations: 0,
         ingress: Vec::new(),
         ingress_details: Vec::new(),
         ..service.clone()
@@ -217,13 +229,14 @@ pub(super) struct States<O> {
     services: Mutex<HashMap<ObjectKey, ServiceState<O>>>,
     alarms: Alarms,
     vanished: Vanished,
+    pub(super) budget: RefusalBudget,
 }
 
 impl<O: Clone> States<O> {
     /// Knows nothing. Raises `alarms` for what is withheld, and wakes `vanished` when a Service is gone that still had a
     /// load balancer.
     pub(super) fn new(controller: &'static str, alarms: Alarms, vanished: Vanished) -> Self {
-        Self { controller, services: Mutex::default(), alarms, vanished }
+        Self { controller, services: Mutex::default(), alarms, vanished, budget: RefusalBudget::default() }
     }
 
     /// What is remembered of the Service with this UID.
@@ -245,12 +258,14 @@ impl<O: Clone> States<O> {
         self.change(key, Some(state));
     }
 
-    /// The Service is gone.
-    pub(super) fn drop(&self, key: &ObjectKey) {
+    /// The Service is gone. Returns it as it was seen last.
+    pub(super) fn drop(&self, key: &ObjectKey) -> Option<Arc<ServiceView>> {
         self.out_of_sync(key, None);
-        if self.change(key, None).is_some_and(|state| state.needed()) {
+        let state = self.change(key, None)?;
+        if state.needed() {
             self.vanished.notify_one();
         }
+        state.seen.map(|(service, _)| service)
     }
 
     /// Notes why the Service is out of sync, if it is; true if many Services share the cause now, and did not before.
@@ -286,6 +301,11 @@ impl<O: Clone> States<O> {
     /// Whether the load balancer of the Service is known.
     pub(super) fn knows(&self, key: &ObjectKey) -> bool {
         self.services.lock().get(key).is_some_and(|state| state.known.is_some())
+    }
+
+    /// Servers that the cloud refused as backends of any Service.
+    pub(super) fn refused_servers(&self) -> BTreeSet<Arc<str>> {
+        self.services.lock().values().flat_map(|state| state.refusals.servers().cloned()).collect()
     }
 
     /// How many Services were reconciled in this term.
@@ -330,6 +350,7 @@ mod tests {
         assert_eq!(reason(|now| now.local_traffic = true), Some("ServiceSpecChanged"));
         assert_eq!(reason(|now| now.deleting = true), Some("DeleteTimestampChanged"));
         assert_eq!(reason(|now| now.service_type = ServiceType::NodePort), Some("TypeChanged"));
+        assert_eq!(reason(|now| now.other_annotations = 7), Some("AnnotationChanged"), "so people ask for a look");
         let annotated = |now: &mut ServiceView| drop(now.annotations.insert("x".to_owned(), String::new()));
         assert_eq!(reason(annotated), Some("AnnotationChanged"));
         assert_eq!(state_after(&before, &edited(&before, annotated), false).1, None, "it is not ours");

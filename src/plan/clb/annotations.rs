@@ -51,7 +51,8 @@ annotation_table! {
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
         "Uses this load balancer, made by a user, instead of making one. It is never deleted.";
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
-        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never touched.";
+        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. A listener \
+        on a wanted port is overridden, unless it belongs to another Service or cluster.";
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once", "What is kept as the Service says, each including the next: the attributes of the load balancer \
         (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \

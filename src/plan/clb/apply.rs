@@ -173,6 +173,7 @@ impl Observed {
 
 fn created(wanted: &CreateInstance, made: &CreationAnswer) -> ObservedInstance {
     let by_spec = wanted.instance_charge_type.eq_ignore_ascii_case("PayBySpec");
+    let placement = wanted.placement();
     let in_vpc = wanted.address_type == "intranet" && !wanted.vswitch_ids.is_empty();
     ObservedInstance {
         id: made.id.clone().unwrap_or_default(),
@@ -183,8 +184,8 @@ fn created(wanted: &CreateInstance, made: &CreationAnswer) -> ObservedInstance {
         network_type: if in_vpc { "vpc" } else { "classic" }.to_owned(),
         vpc_id: made.vpc_id.clone().unwrap_or_default(),
         vswitch_id: made.vswitch_id.clone().unwrap_or_default(),
-        master_zone: wanted.master_zone.clone().unwrap_or_default(),
-        slave_zone: wanted.slave_zone.clone().unwrap_or_default(),
+        master_zone: placement.master_zone,
+        slave_zone: placement.slave_zone,
         spec: wanted.spec.clone().filter(|_| by_spec).unwrap_or_else(|| "slb.lcu.elastic".to_owned()),
         instance_charge_type: wanted.instance_charge_type.clone(),
         internet_charge_type: wanted.internet_charge_type.clone().unwrap_or_else(|| "paybytraffic".to_owned()),
@@ -192,7 +193,7 @@ fn created(wanted: &CreateInstance, made: &CreationAnswer) -> ObservedInstance {
         pending_charge: PendingCharge::None,
         delete_protection: wanted.delete_protection,
         modification_protection: wanted.modification_protection.clone(),
-        resource_group_id: wanted.resource_group_id.clone().unwrap_or_default(),
+        resource_group_id: wanted.resource_group_id.clone(),
         status: "active".to_owned(),
         tags: wanted.tags.clone(),
     }

@@ -114,16 +114,16 @@ pub enum FixedAttribute {
 }
 
 impl FixedAttribute {
-    /// Its value on an instance.
-    pub fn of(self, instance: &ObservedInstance) -> &str {
+    /// Its value on an instance; `None` if it is not known.
+    pub fn of(self, instance: &ObservedInstance) -> Option<&str> {
         match self {
-            Self::AddressType => &instance.address_type,
-            Self::IpVersion => &instance.ip_version,
-            Self::NetworkType => &instance.network_type,
-            Self::Address => &instance.address,
-            Self::MasterZone => &instance.master_zone,
-            Self::SlaveZone => &instance.slave_zone,
-            Self::ResourceGroup => &instance.resource_group_id,
+            Self::AddressType => Some(&instance.address_type),
+            Self::IpVersion => Some(&instance.ip_version),
+            Self::NetworkType => Some(&instance.network_type),
+            Self::Address => Some(&instance.address),
+            Self::MasterZone => instance.master_zone.as_deref(),
+            Self::SlaveZone => instance.slave_zone.as_deref(),
+            Self::ResourceGroup => instance.resource_group_id.as_deref(),
         }
     }
 }

@@ -56,7 +56,10 @@ impl Desired {
                 ..MissingReads::default()
             };
         }
-        let unsure = |it: &ObservedInstance| it.pending_charge == PendingCharge::Unread && charge_differs(self, it);
+        let unsure = |it: &ObservedInstance| {
+            let unknown = self.instance.fixed.iter().any(|(_, attribute, _)| attribute.of(it).is_none());
+            unknown || (it.pending_charge == PendingCharge::Unread && charge_differs(self, it))
+        };
         let mut needs = MissingReads {
             instance: observed.instance.as_ref().is_some_and(unsure),
             listeners: (self.manage_listeners || self.has_stale_group(observed)) && observed.listeners.is_none(),

@@ -91,10 +91,10 @@ pub struct ObservedInstance {
     pub vpc_id: String,
     /// Empty for classic network.
     pub vswitch_id: String,
-    /// Primary zone.
-    pub master_zone: String,
-    /// Secondary zone.
-    pub slave_zone: String,
+    /// Primary zone; `None` if the cloud chose it and it was not read since.
+    pub master_zone: Option<String>,
+    /// Secondary zone; `None` as for the primary one.
+    pub slave_zone: Option<String>,
     /// `slb.s1.small`, `slb.lcu.elastic`, ...
     pub spec: String,
     /// `PayBySpec` or `PayByCLCU`
@@ -109,8 +109,8 @@ pub struct ObservedInstance {
     pub delete_protection: bool,
     /// `ConsoleProtection` or `NonProtection`
     pub modification_protection: String,
-    /// `rg-...`
-    pub resource_group_id: String,
+    /// `rg-...`; `None` if the cloud chose it and it was not read since.
+    pub resource_group_id: Option<String>,
     /// `active`, `inactive` or `locked`
     pub status: String,
     /// All tags.

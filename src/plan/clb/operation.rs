@@ -242,6 +242,25 @@ impl steps::Operation for Operation {
         }
     }
 
+    fn adds(&self) -> &[Backend] {
+        match self {
+            Self::CreateGroup { backends, .. } => backends,
+            Self::Group(operation) => operation.adds(),
+            _ => &[],
+        }
+    }
+
+    fn adding(&self, backends: Vec<Backend>) -> Option<Self> {
+        match self {
+            Self::CreateGroup { name, .. } => Some(Self::CreateGroup { name: name.clone(), backends }),
+            Self::Group(GroupOperation::AddBackends { group, .. }) => {
+                let group = group.clone();
+                (!backends.is_empty()).then(|| GroupOperation::AddBackends { group, backends }.into())
+            }
+            other => Some(other.clone()),
+        }
+    }
+
     /// A zone that no user asked for can also be one that has no load balancers at all.
     fn elsewhere(&self, had_no_room: bool) -> Option<Self> {
         let Self::CreateInstance(wanted) = self else { return None };

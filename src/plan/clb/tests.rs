@@ -143,6 +143,7 @@ pub(crate) fn settings() -> ServiceSettings {
         cluster_id: "c1".to_owned(),
         cluster_tag: CLUSTER_TAG.to_owned(),
         cluster_uid: String::new(),
+        region: "cn-hangzhou".to_owned(),
         vpc_id: "vpc-1".to_owned(),
         vswitches: vec![
             VSwitchChoice { zone: Some("z-i".to_owned()), id: "vsw-i".to_owned() },

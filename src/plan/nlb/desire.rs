@@ -140,5 +140,6 @@ fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &Se
         labels: annotations.pairs(Name::BackendLabel).cloned().unwrap_or_default(),
         exclude_masters: settings.service.exclude_masters,
         exclude_cordoned: is(Name::RemoveUnscheduledBackend, "on"),
+        region: settings.region.clone(),
     }
 }

@@ -65,6 +65,8 @@ pub struct BackendRules {
     pub exclude_masters: bool,
     /// Whether cordoned nodes are left out.
     pub exclude_cordoned: bool,
+    /// Region of the load balancer, which takes no instances of others; empty if it is not known.
+    pub region: String,
 }
 
 /// A node that may receive traffic.
@@ -175,6 +177,7 @@ impl<'a> BackendSources<'a> {
         } else {
             nodes.iter().collect()
         };
+        let mut far = Vec::new();
         for node in concerned.into_iter().filter(|node| accepts(node, rules)) {
             let candidate = if is_virtual(node) {
                 NodeRole::Virtual
@@ -190,7 +193,11 @@ impl<'a> BackendSources<'a> {
                 }
             } else {
                 match ProviderId::parse(&node.provider_id) {
-                    Ok(id) => NodeRole::Ecs(id.instance),
+                    Ok(id) if rules.region.is_empty() || id.region == rules.region => NodeRole::Ecs(id.instance),
+                    Ok(_) => {
+                        far.push(node.name.as_str());
+                        NodeRole::Excluded
+                    }
                     Err(why) => {
                         sources.warnings.push(bad_provider_id(node, &why));
                         NodeRole::Excluded
@@ -199,6 +206,7 @@ impl<'a> BackendSources<'a> {
             };
             sources.candidates.insert(&node.name, candidate);
         }
+        sources.warnings.extend(in_other_regions(&far, &rules.region));
         sources
     }
 
@@ -412,6 +420,16 @@ fn no_address(node: &NodeView) -> ServiceProblem {
         allowed: "one, as server-group-type: ip attaches nodes by it; the node is left out of the load balancer"
             .to_owned(),
     }
+}
+
+/// What is said of nodes whose instances are in other regions.
+fn in_other_regions(nodes: &[&str], region: &str) -> Option<ServiceProblem> {
+    let (first, more) = (nodes.iter().take(5).copied().collect::<Vec<_>>().join(", "), nodes.len().saturating_sub(5));
+    (!nodes.is_empty()).then(|| ServiceProblem {
+        field: "spec.providerID of nodes".to_owned(),
+        given: if more > 0 { format!("{first} and {more} more") } else { first },
+        allowed: format!("instances in region {region}, where the load balancer is; the others are left out of it"),
+    })
 }
 
 fn bad_provider_id(node: &NodeView, why: &NotEcs) -> ServiceProblem {

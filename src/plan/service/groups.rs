@@ -88,6 +88,15 @@ impl GroupOperation {
         }))
     }
 
+    /// The backends that it adds.
+    #[must_use]
+    pub fn adds(&self) -> &[Backend] {
+        match self {
+            Self::AddBackends { backends, .. } => backends,
+            Self::RemoveBackends { .. } | Self::SetBackends { .. } | Self::DeleteGroup { .. } => &[],
+        }
+    }
+
     /// Moves a group's backends forward, as the cloud does when the operation succeeds.
     pub fn apply(&self, group: &mut ObservedGroup) {
         let Some(found) = group.backends.as_mut() else { return };
@@ -201,13 +210,17 @@ impl BackendPlanner<'_> {
         let add: Vec<Backend> =
             wanted.backends.values().filter(|backend| !there.contains(&backend.key)).cloned().collect();
         self.add(group, &add, [], &wanted.source, plan);
-        if wanted.incomplete {
-            plan.note(format!("nothing is removed from {group}, because some of its backends could not be determined"));
-            return;
-        }
         let ours = || remote.iter().filter(|backend| owner.owns_backend(&backend.description));
         let stale: Vec<BackendKey> =
             ours().filter(|backend| !wanted.backends.contains_key(&backend.key)).map(|b| b.key.clone()).collect();
+        if wanted.incomplete {
+            if !stale.is_empty() {
+                plan.withholds_backends = true;
+                let why = "because some of its backends could not be determined";
+                plan.note(format!("nothing is removed from {group}, {why}"));
+            }
+            return;
+        }
         let needs = std::slice::from_ref(&target);
         self.remove(group, &stale, needs, &format!("{}: no longer a backend", wanted.source), plan);
         let changed: Vec<(Backend, u8)> = ours()

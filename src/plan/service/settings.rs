@@ -14,6 +14,8 @@ pub struct ServiceSettings {
     pub cluster_tag: String,
     /// Uid of the cluster's namespace `kube-system`; empty if it is not known.
     pub cluster_uid: String,
+    /// Region of load balancers and their backends; empty if it is not known.
+    pub region: String,
     /// VPC of the cluster.
     pub vpc_id: String,
     /// vSwitches for intranet load balancers, in order of preference.

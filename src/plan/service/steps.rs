@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use super::model::{GroupRef, ListenerRef};
+use super::model::{Backend, GroupRef, ListenerRef};
 use super::problem::ServiceProblem;
 
 /// What the engine must know of a product's operations.
@@ -21,6 +21,16 @@ pub trait Operation: Clone + Display + PartialEq {
 
     /// What to do when the cloud refuses its backends.
     fn refused_backends(&self) -> RefusedBackends<Self>;
+
+    /// The backends that it puts into a server group.
+    fn adds(&self) -> &[Backend] {
+        &[]
+    }
+
+    /// The same operation, which puts only these of its backends into the group; `None` if nothing is left of it.
+    fn adding(&self, _backends: Vec<Backend>) -> Option<Self> {
+        Some(self.clone())
+    }
 
     /// The same creation in another place, where the cloud refused this one: for want of room, or for another reason.
     fn elsewhere(&self, _had_no_room: bool) -> Option<Self> {
@@ -113,11 +123,19 @@ pub struct Plan<O> {
     pub warnings: Vec<ServiceProblem>,
     /// Observations that change nothing but that the user should see, such as unmanaged differences or foreign listeners.
     pub notes: Vec<String>,
+    /// Whether backends stay that would be removed if all that is needed to say so were known.
+    pub withholds_backends: bool,
 }
 
 impl<O> Default for Plan<O> {
     fn default() -> Self {
-        Self { steps: Vec::new(), problems: Vec::new(), warnings: Vec::new(), notes: Vec::new() }
+        Self {
+            steps: Vec::new(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+            notes: Vec::new(),
+            withholds_backends: false,
+        }
     }
 }
 

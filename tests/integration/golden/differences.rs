@@ -24,7 +24,8 @@ intended.
 ## Behaviour
 
 - The controller compares load balancers with what the Service asks for whenever something may have changed, and every
-  `service.drift_check`; no label decides whether to compare. The label `service.beta.kubernetes.io/hash` is not written, and
+  `service.drift_check`; no label decides whether to compare. Any edit of annotations or of the spec, also of an annotation that
+  is not ours, compares the instance, its listeners and its server groups with the cloud. The label `service.beta.kubernetes.io/hash` is not written, and
   removed with the finalizer.
 - `spec.loadBalancerSourceRanges` and `spec.sessionAffinity: ClientIP`, which the official controller ignores, take effect: through
   an access control list of the Service, and through persistence of TCP listeners. On a Service of the official controller, which
@@ -45,7 +46,9 @@ intended.
 - The controller waits for a change of the charge type, which takes effect at midnight, and does not request it again.
 - The status says for each port of an address whether it is served, where the API server knows `ports`.
 - A load balancer of another cluster, and a listener, a server group or a backend that is not provably of the Service, is never
-  changed. A port that a foreign listener holds on a user's load balancer is a problem of the Service.
+  changed. With `force-override-listeners`, a listener of a user on a wanted port of the load balancer that `id` names is
+  overridden, as with the official controller, and an event names it; one that carries the mark of another Service or cluster, or
+  leads to a server group that does, is a problem of the Service.
 - A load balancer that this program makes also gets the tag `alicloud-ccm.cluster-uid`, which tells clusters with the same cluster
   id apart; see [safety.md](safety.md#two-clusters-with-one-id). The official controller does not look at it, and removes it where
   it keeps the tags of `additional-resource-tags`.

@@ -32,6 +32,11 @@ impl AccessLists {
         Self { slb, names: Mutex::default() }
     }
 
+    /// The Service is gone whose list has this name.
+    pub(super) async fn forget(&self, name: &str) {
+        self.names.lock().await.known.remove(name);
+    }
+
     /// Whether a list of this name may be there, or is `wanted`. While lists cannot be listed, only those that were wanted
     /// count: no other Service waits for them.
     pub(super) async fn may_exist(&self, name: &str, wanted: bool) -> bool {
@@ -55,5 +60,23 @@ impl AccessLists {
             names.known.insert(name.to_owned());
         }
         names.known.contains(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sim::cloud::{Account, Cloud};
+
+    use super::*;
+    use crate::alibaba::tests::simulated::{REGION, client_of};
+
+    #[tokio::test]
+    async fn a_name_is_known_for_as_long_as_its_service_is_there() {
+        let cloud = Cloud::new(Account::new(REGION));
+        let lists = AccessLists::new(client_of(&cloud).slb);
+        assert!(!lists.may_exist("k8s/acl/web", false).await);
+        assert!(lists.may_exist("k8s/acl/web", true).await && lists.may_exist("k8s/acl/web", false).await);
+        lists.forget("k8s/acl/web").await;
+        assert!(!lists.may_exist("k8s/acl/web", false).await);
     }
 }

@@ -32,18 +32,16 @@ pub(super) async fn perform(
     }
 }
 
-/// Parameters under one client token must not change, so that the token follows the placement.
+/// The client token does not depend on the placement: whatever was made under it is the load balancer of the Service.
 async fn create_instance(slb: &Slb, write: &Write<'_>, wanted: &CreateInstance) -> Result<CreationAnswer, Fault> {
     let placement = wanted.placement();
     let vswitch = placement.vswitch.as_deref();
-    let zones = [&placement.master_zone, &placement.slave_zone].map(|zone| zone.as_deref().unwrap_or_default());
-    let token = write.token.text(&[vswitch.unwrap_or_default(), zones[0], zones[1]]);
     let placed = CreateInstance {
         master_zone: placement.master_zone.clone(),
         slave_zone: placement.slave_zone.clone(),
         ..wanted.clone()
     };
-    let created = slb.create_instance(write.permit, &placed, vswitch, &token).await?;
+    let created = slb.create_instance(write.permit, &placed, vswitch, &write.token.text()).await?;
     Ok(CreationAnswer {
         id: Some(created.id),
         address: Some(created.address),

@@ -33,7 +33,7 @@ pub(super) async fn perform(
     observed: &Observed,
 ) -> Result<Answer, Fault> {
     if let Operation::CreateLoadBalancer(wanted) = operation {
-        return apis.nlb.create_instance(write.permit, wanted, &write.token.text(&[])).await;
+        return apis.nlb.create_instance(write.permit, wanted, &write.token.text()).await;
     }
     match operation.part() {
         ResourceKind::Instance => change_instance(apis.nlb, write, operation, observed).await,

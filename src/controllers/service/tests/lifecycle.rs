@@ -24,6 +24,7 @@ use crate::controllers::service::creations::Made;
 use crate::controllers::service::execute::{self, Executor};
 use crate::controllers::service::product::{CreationToken, Found, Product, Search};
 use crate::controllers::service::references::resolve;
+use crate::controllers::service::refusals::RefusalBudget;
 use crate::fence::fence;
 use crate::plan::clb::annotations::{Entry, Name};
 use crate::plan::clb::desire::addresses_to_resolve;
@@ -173,7 +174,8 @@ impl Side {
             service_uid: world.service.uid.clone(),
             incarnation: self.label.clone(),
         };
-        Executor { product: clb, fence: &fence, token, object: 1 }.run(plan.steps, observed).await
+        let budget = RefusalBudget::default();
+        Executor { product: clb, fence: &fence, token, object: 1, budget: &budget }.run(plan.steps, observed).await
     }
 
     /// The Service goes; the process can be killed after so many writes.
@@ -291,7 +293,7 @@ fn account() -> Account {
     let mut users = LoadBalancer::internet("users", "47.98.1.1");
     users.tags.insert("made-by".to_owned(), "user".to_owned());
     users.groups.insert("rsp-user".to_owned(), Group { backends: vec![backend], ..Group::new("users-group") });
-    let listener = Listener::running("users-listener", "rsp-user");
+    let listener = Listener::running("k8s/9000/other/default/c1", "rsp-user");
     users.listeners.insert((9000, Protocol::Tcp), listener);
     world.load_balancers.insert(USERS.to_owned(), users.into());
     for (id, name, cluster) in [("lb-other-service", "a0000", "c1"), ("lb-other-cluster", "a1111", "c2")] {

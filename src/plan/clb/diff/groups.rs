@@ -110,7 +110,12 @@ pub(super) fn sweep(
     let unusable = desired.groups.keys().any(|key| !places.contains_key(key))
         || used.iter().any(|id| observed.groups.get(*id).is_some_and(|group| group.backends.is_none()));
     let withheld = desired.ports_without_group || desired.problems.withhold_groups();
-    if unusable || withheld || desired.groups.values().any(|wanted| wanted.incomplete) {
+    let incomplete = desired.groups.values().any(|wanted| wanted.incomplete);
+    if unusable || withheld || incomplete {
+        let holds_ours =
+            |id: &&str| observed.groups[*id].members().iter().any(|it| desired.owner.owns_backend(&it.description));
+        let mut stale = observed.groups.keys().map(String::as_str).filter(|id| !used.contains(id) && !named(id));
+        plan.withholds_backends |= incomplete && stale.any(|id| holds_ours(&id));
         return;
     }
     for (id, group) in observed.groups.iter().filter(|(id, _)| !used.contains(id.as_str()) && !named(id)) {

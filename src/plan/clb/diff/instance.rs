@@ -124,8 +124,8 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
         return;
     }
     for (field, attribute, wanted) in &desired.instance.fixed {
-        let found = attribute.of(instance);
-        if found != wanted {
+        // What is not known is read before this is relied on.
+        if let Some(found) = attribute.of(instance).filter(|found| found != wanted) {
             plan.problem(
                 field,
                 wanted,

@@ -10,8 +10,9 @@ use crate::plan::clb::observed::{CertificateState, Observed, ObservedListener};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
-use crate::plan::service::management::DOMAIN_EXTENSIONS;
-use crate::plan::service::model::GroupRef;
+use crate::plan::service::management::{DOMAIN_EXTENSIONS, ManagementLevel};
+use crate::plan::service::model::{GroupRef, ObservedGroup};
+use crate::plan::service::ownership::is_mark;
 use crate::plan::service::steps::Target;
 
 /// The HTTPS port to which a listener redirects.
@@ -175,11 +176,9 @@ impl Pass<'_> {
         if self.desired.problems.withhold_listener(key.port) {
             return ListenerAction::Blocked;
         }
-        let foreign = self
-            .remote
-            .iter()
-            .find(|(other, listener)| other.collides(key) && !is_ours(self.desired, self.observed, listener));
-        if let Some((other, listener)) = foreign {
+        let is_foreign = |it: &ObservedListener| !is_ours(self.desired, self.observed, it);
+        let foreign = self.remote.iter().find(|(other, listener)| other.collides(key) && is_foreign(listener));
+        if let Some((other, listener)) = foreign.filter(|(_, listener)| !self.may_override(listener)) {
             self.plan.problem(
                 &wanted.source,
                 key.to_string(),
@@ -198,10 +197,28 @@ impl Pass<'_> {
         let verdict = match self.remote.get(&key) {
             None => ListenerAction::Create,
             Some(listener) if self.must_replace(key, wanted, listener) => ListenerAction::Replace,
-            Some(_) => return ListenerAction::Update,
+            Some(_) => ListenerAction::Update,
         };
-        let sent = fields::for_creation(&wanted.defaults, &wanted.fields, wanted.forward_to);
-        if self.lacks(key, wanted, &sent) { ListenerAction::Blocked } else { verdict }
+        let sent = || fields::for_creation(&wanted.defaults, &wanted.fields, wanted.forward_to);
+        if verdict != ListenerAction::Update && self.lacks(key, wanted, &sent()) {
+            return ListenerAction::Blocked;
+        }
+        if let Some((other, listener)) = foreign.filter(|_| self.desired.manage.keeps(ManagementLevel::Listeners)) {
+            let (force, description) = (Name::ForceOverrideListeners.key(), &listener.description);
+            let to = if listener.group_id.is_empty() { "no server group" } else { &listener.group_id };
+            self.plan.note(format!(
+                "{force}: the listener {other} with description {description:?}, which sent traffic to {to}, is overridden"
+            ));
+        }
+        verdict
+    }
+
+    /// Whether a listener that is not ours may be taken over: the user hands it to us with the load balancer, unless it
+    /// belongs to another Service or cluster.
+    fn may_override(&self, listener: &ObservedListener) -> bool {
+        let group = self.observed.groups.get(&listener.group_id);
+        let is_of_another = |group: &ObservedGroup| is_mark(&group.name) && !self.desired.owner.owns_group(&group.name);
+        self.desired.reuse.is_some() && !is_mark(&listener.description) && !group.is_some_and(is_of_another)
     }
 
     /// Whether something differs that is fixed when a listener is made.

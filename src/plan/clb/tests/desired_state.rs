@@ -142,7 +142,7 @@ fn nodes_that_are_no_backends() {
         world.nodes[0] = edited(&world.nodes[0], label(name));
         assert_eq!(servers(&world.desired()), BTreeSet::from(["i-2"]), "{name}");
     }
-    let edits: [(&str, Edit); 5] = [
+    let edits: [(&str, Edit); 6] = [
         ("no conditions", |node| {
             node.has_conditions = false;
             node.ready = None;
@@ -158,13 +158,14 @@ fn nodes_that_are_no_backends() {
         }),
         ("hybrid", |node| node.provider_id = "ack-hybrid://x".to_owned()),
         ("bad id", |node| node.provider_id = "nonsense".to_owned()),
+        ("another region", |node| node.provider_id = "cn-beijing.i-1".to_owned()),
     ];
     for (name, edit) in edits {
         let mut world = World::new(&[]);
         world.nodes[0] = edited(&world.nodes[0], edit);
         let desired = world.desired();
         assert_eq!(servers(&desired), BTreeSet::from(["i-2"]), "{name}");
-        assert_eq!(desired.warnings.len(), usize::from(name == "bad id"), "{name}");
+        assert_eq!(desired.warnings.len(), usize::from(["bad id", "another region"].contains(&name)), "{name}");
     }
     let mut world = World::new(&[]);
     world.nodes[0] = edited(&world.nodes[0], |node| node.ready = None);

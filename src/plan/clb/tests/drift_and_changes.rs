@@ -10,7 +10,7 @@ use crate::plan::clb::model::{ListenerField, Protocol};
 use crate::plan::clb::observed::CertificateState;
 use crate::plan::clb::operation::Operation;
 use crate::plan::clb::teardown::{reversible, teardown};
-use crate::plan::inputs::Ingress;
+use crate::plan::inputs::{EndpointsView, Ingress};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::ObservedGroup;
@@ -48,6 +48,38 @@ fn a_listener_does_not_move_to_a_group_that_could_not_be_filled() {
     let plan = diff(&world.desired(), &cloud.observed);
     let kinds: Vec<_> = plan.steps.iter().map(|step| step.operation.to_string()).collect();
     assert_eq!(kinds, ["create group k8s/8080/web/default/c1 with no backends"], "{plan}");
+}
+
+#[test]
+fn what_the_cloud_chose_is_read_before_an_annotation_about_it_is_refused() {
+    let mut cloud = World::new(&[]).served();
+    for (annotation, value) in [("resource-group-id", "rg-default"), ("master-zoneid", "z-i"), ("slave-zoneid", "z-j")]
+    {
+        let desired = World::new(&[(annotation, value)]).desired();
+        assert_eq!(diff(&desired, &cloud.observed).problems, [], "{annotation}");
+        assert!(desired.needs(&cloud.observed).instance, "{annotation}");
+    }
+    cloud.instance().resource_group_id = Some("rg-default".to_owned());
+    let problems = |group: &str| diff(&World::new(&[("resource-group-id", group)]).desired(), &cloud.observed).problems;
+    assert_eq!(problems("rg-default"), []);
+    assert!(problems("rg-other")[0].allowed.contains("rg-default"));
+}
+
+#[test]
+fn nothing_is_said_to_be_withheld_where_there_is_nothing_to_remove() {
+    let mut world = World::new(&[]);
+    world.service.local_traffic = true;
+    world.endpoints = EndpointsView { unknown: true, ..EndpointsView::default() };
+    let mut cloud = Cloud::default();
+    for _ in 0..2 {
+        let plan = world.bring(&mut cloud);
+        assert!(plan.notes.is_empty() && !plan.withholds_backends, "{plan}");
+    }
+    let mut served = World::new(&[]);
+    served.service.local_traffic = true;
+    let cloud = served.served();
+    let plan = diff(&world.desired(), &cloud.observed);
+    assert!(plan.steps.is_empty() && plan.notes.len() == 1 && plan.withholds_backends, "{plan}");
 }
 
 #[test]
@@ -228,7 +260,10 @@ fn what_is_fixed_at_creation_is_compared_and_the_rest_goes_on() {
         ("slave-zoneid", "z-k"),
         ("resource-group-id", "rg-2"),
     ] {
-        let cloud = World::new(&[]).served();
+        let mut cloud = World::new(&[]).served();
+        let instance = cloud.instance();
+        (instance.master_zone, instance.slave_zone) = (Some("z-i".to_owned()), Some("z-j".to_owned()));
+        instance.resource_group_id = Some("rg-1".to_owned());
         let world = World::new(&[(suffix, value), ("name", "other")]);
         let plan = diff(&world.desired(), &cloud.observed);
         assert_eq!(plan.problems.len(), 1, "{suffix}: {plan}");
@@ -358,7 +393,7 @@ fn removing_an_annotation_leaves_the_listener_as_it_is() {
 }
 
 #[test]
-fn an_edited_description_is_put_right_on_a_load_balancer_of_ours_only() {
+fn an_edited_description_is_put_right_where_listeners_are_managed() {
     let world = World::new(&[]);
     let mut cloud = world.served();
     cloud.listener(80, Protocol::Tcp).description = "tcp_80".to_owned();
@@ -369,8 +404,11 @@ fn an_edited_description_is_put_right_on_a_load_balancer_of_ours_only() {
     let mut cloud = Cloud::of_user();
     world.bring(&mut cloud);
     cloud.listener(80, Protocol::Tcp).description = "tcp_80".to_owned();
+    world.bring(&mut cloud);
+    assert_eq!(cloud.listener(80, Protocol::Tcp).description, "k8s/80/web/default/c1");
+    cloud.listener(80, Protocol::Tcp).description = "k8s/80/other/default/c1".to_owned();
     let plan = diff(&world.desired(), &cloud.observed);
-    assert!(plan.steps.is_empty() && plan.problems.len() == 1, "{plan}");
+    assert!(plan.steps.is_empty() && plan.problems.len() == 1, "another Service has taken it: {plan}");
 }
 
 #[test]

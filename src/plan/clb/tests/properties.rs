@@ -139,6 +139,9 @@ fn some_story() -> impl Strategy<Value = (bool, Vec<World>)> {
     any::<bool>().prop_flat_map(|reuse| (Just(reuse), prop::collection::vec(some_world(reuse), 1..4)))
 }
 
+/// On one of [`some_ports`].
+const OVERRIDDEN: ListenerKey = ListenerKey { port: 81, protocol: Protocol::Tcp };
+
 /// What belongs to somebody else.
 #[derive(Debug, PartialEq)]
 struct Foreign {
@@ -156,7 +159,7 @@ fn foreign(owner: &Owner, observed: &Observed, keep_tags: bool) -> Foreign {
             .listeners
             .iter()
             .flatten()
-            .filter(|(_, listener)| !owner.owns_listener(&listener.description))
+            .filter(|(key, listener)| **key != OVERRIDDEN && !owner.owns_listener(&listener.description))
             .map(|(key, listener)| (*key, format!("{listener:?}")))
             .collect(),
         groups: observed
@@ -264,8 +267,16 @@ fn check_possible(observed: &Observed, operation: &Operation) {
     }
 }
 
+/// A user's load balancer has a listener of another Service, and one of the user that may be overridden.
 fn start(reuse: bool) -> Cloud {
-    if reuse { Cloud::of_user() } else { Cloud::default() }
+    if !reuse {
+        return Cloud::default();
+    }
+    let mut cloud = Cloud::of_user();
+    let users = cloud.listener(9000, Protocol::Tcp).clone();
+    cloud.listener(9000, Protocol::Tcp).description = "k8s/9000/other/default/c1".to_owned();
+    cloud.observed.listeners.as_mut().unwrap().insert(OVERRIDDEN, users);
+    cloud
 }
 
 proptest! {
@@ -279,7 +290,7 @@ proptest! {
             if !desired.manage_listeners {
                 cloud.observed.listeners = None;
             } else if cloud.observed.listeners.is_none() && reuse {
-                cloud.observed.listeners = Cloud::of_user().observed.listeners;
+                cloud.observed.listeners = start(true).observed.listeners;
             }
             if let Some(ObservedInstance { address, .. }) = &cloud.observed.instance {
                 desired.ingress =

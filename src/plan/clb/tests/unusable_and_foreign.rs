@@ -12,6 +12,7 @@ use crate::plan::clb::teardown::teardown;
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner};
+use crate::plan::service::steps::Target;
 
 const OVERRIDE: [(&str, &str); 2] = [("id", "lb-user"), ("force-override-listeners", "true")];
 
@@ -52,6 +53,37 @@ fn a_users_load_balancer_is_the_one_that_is_named_and_nobodys_else() {
         let mut cloud = Cloud::of_user();
         cloud.instance().tags.insert(tag.to_owned(), "any".to_owned());
         assert!(refused(&of_cluster, &cloud).contains(tag), "{tag}");
+    }
+}
+
+#[test]
+fn a_users_listener_on_a_wanted_port_is_overridden_and_one_of_another_service_is_not() {
+    for (protocol, taken_over) in [("", "set listener 9000/tcp"), ("http:9000", "create listener 9000/http")] {
+        let mut annotations = OVERRIDE.to_vec();
+        annotations.extend((!protocol.is_empty()).then_some(("protocol-port", protocol)));
+        let world = World::new(&annotations).ports(&[port(9000, "TCP", 8080, 30080)]);
+        let mut cloud = Cloud::of_user();
+        let first = world.bring(&mut cloud);
+        assert_eq!(first.problems, [], "{first}");
+        let named = |note: &String| note.contains("users-listener") && note.contains("rsp-user");
+        assert_eq!(first.notes.iter().filter(|note| named(note)).count(), 1, "{first}");
+        assert!(first.to_string().contains(taken_over), "{first}");
+        assert!(cloud.observed.groups.contains_key("rsp-user"), "the user's group stays");
+        let again = plan(&world, &cloud);
+        assert!(again.steps.is_empty() && again.notes.is_empty(), "once: {again}");
+    }
+    let world = World::new(&OVERRIDE).ports(&[port(9000, "TCP", 8080, 30080)]);
+    let refused = |cloud: &Cloud| {
+        let plan = plan(&world, cloud);
+        plan.problems.len() == 1 && !plan.steps.iter().any(|step| matches!(step.target, Target::Listener(_)))
+    };
+    for mark in ["k8s/9000/other/default/c1", "k8s/9000/web/default/other-cluster"] {
+        let mut cloud = Cloud::of_user();
+        cloud.listener(9000, Protocol::Tcp).description = mark.to_owned();
+        assert!(refused(&cloud), "{mark}");
+        let mut cloud = Cloud::of_user();
+        cloud.observed.groups.get_mut("rsp-user").unwrap().name = mark.to_owned();
+        assert!(refused(&cloud), "its group is {mark}");
     }
 }
 

@@ -1,0 +1,233 @@
+//! Backends that the cloud refused, of one Service.
+//!
+//! A batch that is refused is tried in halves until it is known which backends are to blame. What that may cost is limited
+//! ([`RefusalBudget`]); the rest of such a batch, and what was refused by itself, is left out of plans for a while. Then each
+//! is tried by itself, so that it holds up no other. So are backends on servers that the cloud refused for another Service: it
+//! may refuse them here, too, though a load balancer elsewhere proves nothing.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::alibaba::Fault;
+use crate::controllers::Backoff;
+use crate::plan::service::model::{Backend, BackendKey};
+use crate::plan::service::steps::{Operation, Plan, Step};
+use crate::telemetry::alarms::named;
+
+/// How long a backend that was refused is left out.
+const LEFT_OUT: Backoff = Backoff { first: Duration::from_secs(120), longest: Duration::from_secs(600) };
+/// Calls that may be refused within [`WINDOW`] while the backends to blame are searched for, for all Services together.
+const MOST_REFUSED: usize = 20;
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// What is left out of a Service's load balancer for now.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refusals(BTreeMap<BackendKey, Refusal>);
+
+#[derive(Clone, Debug)]
+struct Refusal {
+    /// How often the cloud refused the backend by itself; 0 if it was only in a batch that was refused, or not tried yet.
+    times: u32,
+    again_at: Instant,
+    /// Why it was refused the first time.
+    why: String,
+}
+
+/// Backends of a call that was refused, with the cloud's answer.
+#[derive(Clone, Debug)]
+pub(crate) struct RefusedCall {
+    pub(crate) backends: Vec<Backend>,
+    pub(crate) fault: Fault,
+}
+
+impl Refusals {
+    /// Takes out of a plan what is left out for now. What has its turn is tried by itself, after the others: at most `budget`
+    /// of them. `suspects` are servers that were refused elsewhere.
+    pub(super) fn sort_out<O: Operation>(&mut self, plan: &mut Plan<O>, suspects: &BTreeSet<Arc<str>>, budget: usize) {
+        let mut budget = budget;
+        for step in std::mem::take(&mut plan.steps) {
+            let is_open = |it: &&Backend| self.0.contains_key(&it.key) || suspects.contains(&it.key.server_id);
+            let (doubtful, rest): (Vec<_>, Vec<_>) = step.operation.adds().iter().partition(is_open);
+            if doubtful.is_empty() {
+                plan.steps.push(step);
+                continue;
+            }
+            let rest = rest.into_iter().cloned().collect();
+            let mut doubtful: Vec<Backend> = doubtful.into_iter().cloned().collect();
+            // What is perhaps not to blame first.
+            doubtful.sort_by_key(|backend| self.0.get(&backend.key).map_or(0, |known| known.times));
+            let adding = |backends| step.operation.adding(backends).map(|operation| Step { operation, ..step.clone() });
+            plan.steps.extend(adding(rest));
+            for backend in doubtful {
+                let known = self.0.entry(backend.key.clone()).or_insert_with(Refusal::untried);
+                // A group is made without them.
+                if budget > 0 && known.is_due() && !step.operation.creates() {
+                    budget -= 1;
+                    plan.steps.extend(adding(vec![backend]));
+                }
+            }
+        }
+    }
+
+    /// Notes calls that were refused.
+    pub(super) fn note(&mut self, calls: Vec<RefusedCall>) {
+        for RefusedCall { backends, fault } in calls {
+            let alone = u32::from(backends.len() == 1);
+            for backend in backends {
+                let known = self.0.entry(backend.key).or_insert_with(Refusal::untried);
+                known.times += alone;
+                known.again_at =
+                    Instant::now() + if known.times > 0 { LEFT_OUT.delay(known.times) } else { Duration::ZERO };
+                if alone == 1 && known.why.is_empty() {
+                    known.why = fault.to_string();
+                }
+            }
+        }
+    }
+
+    /// Forgets all but those that are still missing.
+    pub(super) fn retain(&mut self, is_missing: impl Fn(&BackendKey) -> bool) {
+        self.0.retain(|key, _| is_missing(key));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Servers of which a backend was refused by itself.
+    pub(super) fn servers(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().filter(|(_, refusal)| refusal.times > 0).map(|(key, _)| &key.server_id)
+    }
+
+    /// What was refused, in words for the user; empty if nothing was, by itself.
+    pub(super) fn report(&self) -> String {
+        let refused: Vec<_> = self.0.iter().filter(|(_, refusal)| refusal.times > 0).collect();
+        let Some((_, first)) = refused.first() else { return String::new() };
+        let names: Vec<String> = refused.iter().map(|(key, _)| name(key)).collect();
+        let names = named(names.iter().map(String::as_str));
+        format!("the cloud refused these backends, which are left out and tried again later: {names}; {}", first.why)
+    }
+
+    /// In what time the next of them is tried again, if calls may be refused again after `pause`; `None` if there are none.
+    pub(super) fn again_in(&self, pause: Duration) -> Option<Duration> {
+        let next = self.0.values().map(|refusal| refusal.again_at).min()?;
+        Some(next.saturating_duration_since(Instant::now()).max(pause).max(Duration::from_secs(1)))
+    }
+}
+
+fn name(key: &BackendKey) -> String {
+    match &*key.server_ip {
+        "" => format!("{}:{}", key.server_id, key.port),
+        ip => format!("{} {ip}:{}", key.server_id, key.port),
+    }
+}
+
+impl Refusal {
+    fn untried() -> Self {
+        Self { times: 0, again_at: Instant::now(), why: String::new() }
+    }
+
+    fn is_due(&self) -> bool {
+        self.again_at <= Instant::now()
+    }
+}
+
+/// Limits how many calls are refused while the backends to blame are searched for.
+#[derive(Debug, Default)]
+pub(crate) struct RefusalBudget(Mutex<VecDeque<Instant>>);
+
+impl RefusalBudget {
+    /// Notes a refused call. True if the search may go on.
+    pub(super) fn spend(&self) -> bool {
+        self.0.lock().push_back(Instant::now());
+        self.left() > 0
+    }
+
+    /// How many more calls may be refused now.
+    pub(super) fn left(&self) -> usize {
+        let mut calls = self.0.lock();
+        while calls.front().is_some_and(|call| call.elapsed() >= WINDOW) {
+            calls.pop_front();
+        }
+        MOST_REFUSED.saturating_sub(calls.len())
+    }
+
+    /// After which time calls may be refused again.
+    pub(super) fn pause(&self) -> Duration {
+        if self.left() > 0 {
+            return Duration::ZERO;
+        }
+        self.0.lock().front().map_or(Duration::ZERO, |first| WINDOW.saturating_sub(first.elapsed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::alibaba::FaultKind;
+    use crate::plan::clb::operation::{Operation as Write, Plan};
+    use crate::plan::service::groups::GroupOperation;
+    use crate::plan::service::model::GroupRef;
+    use crate::plan::service::steps::Target;
+
+    fn backend(server: &str) -> Backend {
+        Backend { key: BackendKey::ecs(server, 30080), weight: 100, description: "mark".into() }
+    }
+
+    fn refused(servers: &[&str]) -> RefusedCall {
+        let fault = Fault::new("AddVServerGroupBackendServers", FaultKind::Rejected, "no such server");
+        RefusedCall { backends: servers.iter().copied().map(backend).collect(), fault }
+    }
+
+    /// The servers that each step of the plan adds, after sorting out.
+    fn tried(refusals: &mut Refusals, servers: &[&str], suspects: &[&str], budget: usize) -> Vec<Vec<String>> {
+        let mut plan = Plan::default();
+        let (group, backends) = (GroupRef::Named("g".to_owned()), servers.iter().copied().map(backend).collect());
+        let operation = GroupOperation::AddBackends { group: group.clone(), backends };
+        plan.step(Write::Group(operation), Target::Group(group), [], "");
+        refusals.sort_out(&mut plan, &suspects.iter().copied().map(Arc::from).collect(), budget);
+        let names = |step: &Step<Write>| step.operation.adds().iter().map(|it| it.key.server_id.to_string()).collect();
+        plan.steps.iter().map(names).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_refused_is_left_out_and_then_tried_by_itself() {
+        let mut refusals = Refusals::default();
+        refusals.note(vec![refused(&["a"]), refused(&["b", "c"])]);
+        assert_eq!(tried(&mut refusals, &["a", "b", "c", "d"], &[], 9), [["d"], ["b"], ["c"]], "one may be to blame");
+        assert_eq!(tried(&mut refusals, &["a", "b", "c", "d"], &[], 0), [["d"]]);
+        assert!(refusals.report().contains("a:30080; AddVServerGroupBackendServers: no such server"));
+        assert!(!refusals.report().contains("b:30080"), "perhaps only another is to blame: {}", refusals.report());
+        tokio::time::advance(LEFT_OUT.first).await;
+        assert_eq!(tried(&mut refusals, &["a", "b", "d"], &[], 2), [["d"], ["b"], ["a"]]);
+        refusals.note(vec![refused(&["a"])]);
+        tokio::time::advance(LEFT_OUT.first).await;
+        assert_eq!(tried(&mut refusals, &["a"], &[], 9), Vec::<Vec<String>>::new(), "longer each time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_refused_elsewhere_holds_up_no_other() {
+        let mut refusals = Refusals::default();
+        assert_eq!(tried(&mut refusals, &["a", "b", "c"], &["b"], 9), vec![vec!["a", "c"], vec!["b"]]);
+        assert_eq!(
+            tried(&mut refusals, &["b"], &["b"], 0),
+            Vec::<Vec<String>>::new(),
+            "until there is a budget for it"
+        );
+        assert_eq!(refusals.again_in(Duration::ZERO), Some(Duration::from_secs(1)));
+        assert_eq!(refusals.report(), "", "it was not refused here");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_budget_fills_up_again() {
+        let budget = RefusalBudget::default();
+        let spent = (0..MOST_REFUSED).filter(|_| budget.spend()).count();
+        assert_eq!((spent, budget.left(), budget.pause()), (MOST_REFUSED - 1, 0, WINDOW));
+        tokio::time::advance(WINDOW).await;
+        assert_eq!((budget.left(), budget.pause()), (MOST_REFUSED, Duration::ZERO));
+    }
+}
