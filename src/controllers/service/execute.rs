@@ -185,11 +185,15 @@ impl<O: Operation> StepQueue<O> {
         }
         while let Some(step) = self.steps.pop_front() {
             let drains = step.destroys && self.short.contains(&step.target);
-            let fails = |target: &Target| self.failed.contains(target);
             // One attribute is as good as another: a tag that cannot be set keeps none from being removed.
-            let is_held_up = !matches!(step.target, Target::Attribute(_)) && fails(&step.target);
-            if !drains && !is_held_up && !step.needs.iter().any(fails) {
+            let is_held_up = !matches!(step.target, Target::Attribute(_)) && self.failed.contains(&step.target);
+            let lacks = step.needs.iter().any(|need| self.failed.contains(need));
+            if !drains && !is_held_up && !lacks {
                 return Some(step);
+            }
+            if lacks {
+                // What needs this one in turn would find it undone.
+                self.failed.insert(step.target);
             }
         }
         None
@@ -290,4 +294,32 @@ fn not_leading() -> Fault {
 fn no_room<O: fmt::Display>(step: &Step<O>) -> Fault {
     let message = format!("{step}: the load balancer or the server group has no room for more backends");
     Fault::new("load balancer", FaultKind::Quota, &message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::nlb::operation::Operation as Write;
+    use crate::plan::service::groups::GroupOperation;
+    use crate::plan::service::model::{GroupRef, ListenerRef};
+
+    fn step(operation: Write, target: &Target, needs: &[&Target]) -> Step<Write> {
+        let destroys = operation.destroys();
+        let needs = needs.iter().map(|need| (*need).clone()).collect();
+        Step { operation, target: target.clone(), needs, reason: String::new(), destroys }
+    }
+
+    fn deletion(id: &str) -> Write {
+        Write::Group(GroupOperation::DeleteGroup { id: id.to_owned(), name: id.to_owned() })
+    }
+
+    #[test]
+    fn what_needs_a_step_that_was_kept_back_is_kept_back_too() {
+        let listener = Target::Listener(ListenerRef { port: 80, protocol: "TCP" });
+        let [new, old] = ["new", "old"].map(|id| Target::Group(GroupRef::Id(id.to_owned())));
+        let moves = step(Write::SetProtection { delete: None, modification: None }, &listener, &[&new]);
+        let mut queue = StepQueue::new(vec![moves, step(deletion("old"), &old, &[&listener])]);
+        queue.failed.insert(new);
+        assert_eq!(queue.next(), None, "the listener still uses the old group");
+    }
 }

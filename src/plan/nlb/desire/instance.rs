@@ -40,7 +40,7 @@ pub(super) fn desire(
         // Protections of load balancers of ours are restored.
         delete_protection: delete_protection.or((!reused).then_some(create.delete_protection)),
         modification_protection: protection.or((!reused).then(|| create.modification_protection.clone())),
-        address_type: text(Name::AddressType).or((!reused).then(|| create.address_type.clone())),
+        address_type: text(Name::AddressType),
         create,
         zones,
         ipv6_address_type: text(Name::Ipv6AddressType),

@@ -193,13 +193,18 @@ fn zones_are_compared_both_ways() {
 /// N15
 #[test]
 fn a_load_balancer_that_becomes_public_takes_the_users_elastic_addresses() {
-    let mut private = world(&[("address-type", "intranet")]);
-    let mut cloud = served(&private);
-    private.service.annotations.retain(|_, value| *value != "intranet");
-    private.service.annotations.values_mut().for_each(|value| *value = "z-i:vsw-i::eip-1,z-j:vsw-j::eip-2".to_owned());
-    let plan = bring(&private, &mut cloud);
+    let mut cloud = served(&world(&[("address-type", "intranet")]));
+    let mut public = world(&[("address-type", "internet")]);
+    let elastic = "z-i:vsw-i::eip-1,z-j:vsw-j::eip-2";
+    public
+        .service
+        .annotations
+        .values_mut()
+        .filter(|value| value.contains(':'))
+        .for_each(|value| *value = elastic.to_owned());
+    let plan = bring(&public, &mut cloud);
     assert_eq!(lines(&plan), ["set address type Internet (z-i:vsw-i:eip-1, z-j:vsw-j:eip-2)"]);
-    assert_eq!(diff(&desired(&private), &cloud.observed).steps, []);
+    assert_eq!(diff(&desired(&public), &cloud.observed).steps, []);
 }
 
 /// N16 and N17
