@@ -9,7 +9,7 @@ use futures::stream::FuturesUnordered;
 
 use crate::alibaba::ecs::{Ecs, InstanceFilter};
 use crate::alibaba::{Fault, FaultKind};
-use crate::plan::inputs::NodeView;
+use crate::plan::inputs::{ConditionStatus, NodeView};
 use crate::plan::node::instance::Instance;
 use crate::plan::node::removal::Absence;
 use crate::plan::node::{NodeClass, classify};
@@ -55,9 +55,12 @@ pub(super) async fn presence(
     ecs: &Ecs,
     region: &str,
     instances: BTreeSet<String>,
+    nodes: &[Arc<NodeView>],
 ) -> BTreeMap<String, InstancePresence> {
     let ids = instances.into_iter().map(|instance| ProviderId { region: region.to_owned(), instance }).collect();
-    let InstanceAnswers { found, absent, faults } = by_id(ecs, &ids, BATCH).await;
+    let mut answers = by_id(ecs, &ids, BATCH).await;
+    require_all_ready_nodes(nodes, ecs, region, &mut answers).await;
+    let InstanceAnswers { found, absent, faults } = answers;
     let found = found.into_keys().map(|id| (id.instance, InstancePresence::Exists));
     let absent = absent.into_iter().map(|(id, absence)| match absence {
         Absence::Proven => (id.instance, InstancePresence::Gone),
@@ -65,6 +68,29 @@ pub(super) async fn presence(
     });
     let faults = faults.into_iter().map(|(id, fault)| (id.instance, InstancePresence::Unknown(fault.to_string())));
     found.chain(absent).chain(faults).collect()
+}
+
+/// In a VPC that several accounts share, the instances of the others are absent as well. So an absence counts only where the
+/// account shows the instances of all nodes that are ready.
+async fn require_all_ready_nodes(nodes: &[Arc<NodeView>], ecs: &Ecs, region: &str, answers: &mut InstanceAnswers) {
+    if !answers.absent.values().any(|absence| *absence == Absence::Proven) {
+        return;
+    }
+    let is_ready = |view: &&Arc<NodeView>| view.ready.as_ref().is_some_and(|it| it.status == ConditionStatus::True);
+    let ids = nodes.iter().filter(is_ready).filter_map(|view| match classify(view) {
+        NodeClass::Ecs(id) if id.region == region => Some(id),
+        _ => None,
+    });
+    let InstanceAnswers { absent, faults, .. } = by_id(ecs, &ids.collect(), BATCH).await;
+    let hidden = absent.into_keys().next().map(|id| {
+        format!(
+            "the account does not show {}, the instance of a node that is ready, so it may not show others either",
+            id.instance
+        )
+    });
+    let Some(why) = hidden.or_else(|| faults.into_values().next().map(|fault| fault.to_string())) else { return };
+    let proven = answers.absent.values_mut().filter(|absence| **absence == Absence::Proven);
+    proven.for_each(|absence| *absence = Absence::Unproven(why.clone()));
 }
 
 /// The answers of another account prove absences and lack all instances of this cluster. So an absence counts only where

@@ -125,7 +125,7 @@ impl RoutePlanner<'_> {
         rules.evidence.deleted = self.nodes.deleted();
         let mut plan = route::plan(&nodes, self.tables, memory, &rules);
         if !plan.unasked.is_empty() {
-            rules.evidence.instances = presence(&self.cloud.ecs, &self.location.region, plan.unasked).await;
+            rules.evidence.instances = presence(&self.cloud.ecs, &self.location.region, plan.unasked, &views).await;
             plan = route::plan(&nodes, self.tables, memory, &rules);
         }
         (views, plan)

@@ -39,6 +39,7 @@ async fn routes() {
         foreign_entries_are_left(),
         a_conflict_is_reported(),
         an_entry_that_leads_to_the_wrong_place_is_replaced(),
+        where_the_account_hides_the_instance_of_a_ready_node_none_counts_as_released(),
         the_route_of_a_forgotten_node_is_not_that_of_one_whose_name_begins_so(),
         drift_is_repaired(),
         two_tables(),
@@ -127,6 +128,25 @@ async fn an_entry_that_leads_to_the_wrong_place_is_replaced() {
         world.until(&format!("{node} is ready"), |_| is_ready(&world.node(&node))).await;
     }
     assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1), entry(2)]);
+    finish(&world, ccm).await;
+}
+
+/// As in a VPC that several accounts share: some nodes are another account's, and so may the instance of an entry be.
+async fn where_the_account_hides_the_instance_of_a_ready_node_none_counts_as_released() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.cloud.edit(|cloud| {
+        let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+        table.entries.insert("10.98.1.0/24".into(), RouteEntry::to_instance("rte-1", "i-of-another-account"));
+    });
+    let hidden = NodeSpec::new("node-2").provider_id(&format!("{REGION}.i-of-another-account-too"));
+    world.testbed.cluster.join_node(&hidden).unwrap();
+    world.testbed.join(1);
+    let ccm = start(&world, &[]).await;
+    let why = world.until_event("Node", "node-1", "CreateRouteFailed").await;
+    assert!(why.contains("i-of-another-account"), "{why}");
+    world.testbed.cluster.delete_node("node-2").unwrap();
+    world.until_event("Node", "node-1", "ReplacedRoute").await;
+    world.until("the node has its route", |testbed| entries(testbed, ROUTE_TABLE) == [entry(1)]).await;
     finish(&world, ccm).await;
 }
 

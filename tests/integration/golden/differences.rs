@@ -74,7 +74,8 @@ intended.
   instance is gone. The official controller forgets such entries when it restarts.
 - An entry without a mark that has the pod CIDR of a node, inside `route.cluster_cidrs`, is replaced if it leads to another
   node of this cluster or to an instance that no longer exists, after two observations ten seconds apart; the event is
-  `ReplacedRoute`. One that leads to an instance which exists elsewhere stays, as do all where no cluster CIDRs are stated: the
+  `ReplacedRoute`. Where the account does not show the instance of every ready node, as in a VPC that several accounts share, it
+  is not known whether an instance exists. One that leads to an instance which exists elsewhere stays, as do all where no cluster CIDRs are stated: the
   node gets the event `CreateRouteFailed`, which names the entry to remove. The official controller removes all of them.
 - An entry for a part of a node's pod CIDR stays, and the node gets an event. The official controller removes it.
 - Every address family of `spec.podCIDRs` is routed that `route.cluster_cidrs` names. The first reconcile starts at once.
