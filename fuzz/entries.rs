@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use alicloud_ccm::alibaba::CloudClient;
 use alicloud_ccm::alibaba::ecs::InstanceFilter;
+use alicloud_ccm::alibaba::nlb::GroupFilter;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
 use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::checked::Kubernetes;
@@ -77,7 +78,8 @@ pub(crate) fn cloud_answers(data: &[u8]) {
     let cloud = |config: &Config| CloudClient::new(Arc::new(Always(answer.clone())), &config.cloud, "cn-hangzhou");
     let (by_key, by_role, assumed) = (cloud(&KEY), cloud(&ROLE), cloud(&ASSUMED));
     within_an_hour(async {
-        let CloudClient { slb, vpc, ecs, .. } = &by_key;
+        let CloudClient { slb, nlb, vpc, ecs, .. } = &by_key;
+        let one = ["a".to_owned()];
         let _ = slb.describe_instance("lb-1").await;
         let _ = slb.find_by_tag("k", "v").await;
         let _ = slb.find_by_name("a").await;
@@ -89,6 +91,18 @@ pub(crate) fn cloud_answers(data: &[u8]) {
         let _ = slb.certificate_state("1_cn-hangzhou").await;
         let _ = slb.list_access_lists().await;
         let _ = slb.find_access_list("acl").await;
+        let _ = nlb.describe_instance("nlb-1").await;
+        let _ = nlb.find_by_tag("k", "v").await;
+        let _ = nlb.find_by_name("a").await;
+        let _ = nlb.describe_listeners(&["nlb-1"]).await;
+        let _ = nlb.describe_additional_certificates("lsn-1").await;
+        let _ = nlb.list_groups(GroupFilter::Tag("k", "v")).await;
+        let _ = nlb.list_groups(GroupFilter::Ids(&one)).await;
+        let _ = nlb.list_groups(GroupFilter::Names(&one)).await;
+        let _ = nlb.describe_servers("sgp-1").await;
+        let _ = nlb.jobs(&one).await;
+        let _ = ecs.find_security_groups("k", "v").await;
+        let _ = ecs.describe_security_rules("sg-1").await;
         let _ = vpc.describe_route_tables("vpc-1").await;
         let _ = vpc.describe_route_entries("vtb-1").await;
         let _ = vpc.describe_vpc("vpc-1").await;

@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::end_state::{Foreign, Row, SHARED, difference, marked, state};
-use crate::harness::{ALL, Ccm, HASTE, World};
+use crate::end_state::{Foreign, Row, SHARED, difference, marked, network_of_others, state};
+use crate::harness::{Ccm, HASTE, World};
 use crate::in_process::{Product, on_a_clock_of_its_own};
 
 /// Worlds with a binary that run at the same time. Most of them wait most of the time.
@@ -33,10 +33,13 @@ const HEAD_START: Duration = Duration::from_millis(300);
 /// the first time and again: whether some writes come depends on who is faster.
 const TIMINGS: [(u64, u64); 8] = [(0, 0), (0, 0), (5, 2), (20, 2), (2, 20), (5, 2), (40, 5), (5, 40)];
 
+/// Every controller.
+const EVERY: &[&str] = &["node", "route", "service", "nlb"];
+
 /// A write that was seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Write {
-    /// A call to the cloud.
+    /// A call to the cloud, by product and action.
     Cloud { action: String },
     /// A request to the API server; the making of an event has its reason for a name.
     Cluster { verb: String, target: String, name: String },
@@ -131,7 +134,7 @@ impl Host for World {
     const LONG: Duration = Duration::from_secs(240);
 
     fn of(testbed: Testbed, more: &str) -> Self {
-        Self::of(testbed, ALL, more)
+        Self::of(testbed, EVERY, more)
     }
 
     fn testbed(&self) -> &Testbed {
@@ -170,7 +173,7 @@ impl Host for Inside {
     }
 
     fn begin(&self) -> Product {
-        Product::start(&self.testbed, ALL, &self.more)
+        Product::start(&self.testbed, EVERY, &self.more)
     }
 
     fn logs(&self) -> String {
@@ -205,7 +208,9 @@ impl Replicas {
         match self {
             // Without a lease nobody waits for what a dead one has sent, and no comparison finds what came of it.
             Self::One => {
-                format!("{HASTE}\n[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n")
+                format!(
+                    "{HASTE}\n[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n[nlb]\ndrift_check = \"0s\"\n"
+                )
             }
             Self::Two => HASTE.to_owned(),
         }
@@ -227,6 +232,8 @@ struct Scenario {
     story: Plot,
     start: Testbed,
     foreign: Foreign,
+    /// Network load balancers of others, and what belongs to them.
+    others: Value,
     end: Value,
     sites: Vec<Site>,
 }
@@ -248,7 +255,7 @@ fn asked(testbed: &Testbed) -> (usize, usize) {
 fn sites(testbed: &Testbed, (cloud, cluster): (usize, usize), killed: Option<&Write>) -> Vec<Site> {
     let mut counts: BTreeMap<Write, usize> = BTreeMap::new();
     for call in testbed.cloud.writes().into_iter().skip(cloud) {
-        *counts.entry(Write::Cloud { action: call.action }).or_default() += 1;
+        *counts.entry(Write::Cloud { action: format!("{}:{}", call.product, call.action) }).or_default() += 1;
     }
     for call in testbed.cluster.writes().iter().skip(cluster) {
         *counts.entry(Write::of(call)).or_default() += 1;
@@ -277,6 +284,7 @@ impl Scenario {
         drop(process);
         change(host.testbed());
         let foreign = foreign.look_again(host.testbed());
+        let others = network_of_others(host.testbed());
         let start = host.testbed().fork().await.unwrap();
 
         let host = H::of(start.fork().await.unwrap(), &replicas.more());
@@ -285,8 +293,9 @@ impl Scenario {
         let sites = sites(host.testbed(), (0, 0), None);
         assert!(!sites.is_empty(), "{name}: nothing happens");
         assert_eq!(foreign.changes(host.testbed()), Vec::<String>::new(), "{name}, undisturbed");
+        assert_eq!(network_of_others(host.testbed()), others, "{name}, undisturbed");
         assert_eq!(host.testbed().cloud.complaints(), Vec::<String>::new(), "{name}, undisturbed");
-        Self { story, start, foreign, end: state(host.testbed()), sites }
+        Self { story, start, foreign, others, end: state(host.testbed()), sites }
     }
 
     /// Kills the process at each of these in turn, and looks whether all is well in the end. `timing` is how long requests
@@ -346,6 +355,11 @@ impl Scenario {
         let changed = self.foreign.changes(testbed);
         if !changed.is_empty() {
             return Err(format!("{}\nforeign: {changed:?}\n{}", what(), host.logs()));
+        }
+        let others = network_of_others(testbed);
+        if others != self.others {
+            let changed = difference(&self.others, &others);
+            return Err(format!("{}\nforeign: {changed}\n{}", what(), host.logs()));
         }
         let ends_later =
             |(site, death): &&(Site, Death)| matches!(site.write, Write::Cloud { .. }) && *death != Death::AfterAnswer;
@@ -512,6 +526,80 @@ const MADE: Plot = Plot {
     change: two_ports,
 };
 
+/// A network load balancer for each class Service, whose jobs take their time, beside a classic one.
+fn network(testbed: &Testbed) {
+    web(testbed);
+    testbed.cloud.dials(|dials| {
+        dials.nlb_creation_time = Duration::from_secs(2);
+        dials.nlb_job_time = Duration::from_millis(700);
+        dials.nlb_listeners_lock = true;
+        dials.security_group_release = Duration::from_secs(4);
+    });
+}
+
+fn with_net(testbed: &Testbed) {
+    network(testbed);
+    net(testbed);
+}
+
+fn net(testbed: &Testbed) {
+    let port = |port: u16| json!({"name": format!("p{port}"), "port": port, "targetPort": 8000, "protocol": "TCP"});
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "net", "namespace": "default"},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": "alibabacloud.com/nlb", "ports": [port(80), port(443)],
+                 "loadBalancerSourceRanges": ["10.0.0.0/8"]},
+    });
+    testbed.cluster.create(service).unwrap();
+    let endpoint = |(number, node): (u8, &str)| sim::cluster::Endpoint::ready([10, 98, number, 20].into(), node);
+    let endpoints: Vec<_> = (1..).zip(["node-1", "node-2"]).map(endpoint).collect();
+    testbed.cluster.set_endpoints("default", "net", &endpoints).unwrap();
+}
+
+fn change_net(testbed: &Testbed) {
+    let annotations: serde_json::Map<String, Value> = [
+        ("name", "renamed"),
+        ("address-type", "intranet"),
+        ("cross-zone-enabled", "off"),
+        ("delete-protection", "off"),
+        ("scheduler", "wlc"),
+        ("idle-timeout", "60"),
+        ("additional-resource-tags", "team=shop"),
+    ]
+    .into_iter()
+    .map(|(name, value)| (format!("service.beta.kubernetes.io/alibaba-cloud-loadbalancer-{name}"), json!(value)))
+    .collect();
+    let port = |port: u16| json!({"name": format!("p{port}"), "port": port, "targetPort": 8000, "protocol": "TCP"});
+    let spec = json!({"ports": [port(80), port(8443)], "loadBalancerSourceRanges": ["192.168.0.0/16"]});
+    let patch = json!({"metadata": {"annotations": annotations}, "spec": spec});
+    testbed.cluster.patch("Service", "default", "net", &patch).unwrap();
+}
+
+/// What the controller of network load balancers does, in a world with a classic one.
+const NETWORK_PLOTS: [Plot; 4] = [
+    Plot { name: "a Service gets a network load balancer", replicas: Replicas::One, before: network, change: net },
+    Plot {
+        name: "a Service on a network load balancer changes in everything",
+        replicas: Replicas::One,
+        before: with_net,
+        change: change_net,
+    },
+    Plot {
+        name: "a Service on a network load balancer is deleted",
+        replicas: Replicas::One,
+        before: with_net,
+        change: |testbed| testbed.cluster.delete("Service", "default", "net").unwrap(),
+    },
+    Plot {
+        name: "both kinds of Service are made, and another replica takes over",
+        replicas: Replicas::Two,
+        before: |testbed| nodes(testbed, 2),
+        change: |testbed| {
+            two_ports(testbed);
+            net(testbed);
+        },
+    },
+];
+
 /// Does all of this in process, on as many threads as there are processors; gives the results in order.
 async fn inside<T: Send + 'static>(count: usize, one: impl Fn(usize) -> T + Send + Sync + 'static) -> Vec<T> {
     let (one, next) = (Arc::new(one), Arc::new(AtomicUsize::new(0)));
@@ -574,6 +662,29 @@ async fn killed_at_every_write_it_ends_where_it_would_have() {
             ("sites", planned.len() / Death::ALL.len()),
             ("crashes", planned.len()),
             ("foreign objects", scenarios.iter().map(|it| it.foreign.count()).sum()),
+        ],
+        lost: 0,
+    }
+    .write();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_every_write_with_both_kinds_of_load_balancers() {
+    let scenarios = scenarios_inside(&NETWORK_PLOTS).await;
+    let planned = Arc::new(every_write(scenarios.iter().map(|scenario| (scenario, &scenario.sites))));
+    let crashes = planned.clone();
+    let outcomes = inside(planned.len(), move |index| {
+        let (scenario, at) = &crashes[index];
+        scenario.crash_inside(at).map(|crashed| crashed.reached)
+    });
+    assert_eq!(judged(&planned, outcomes.await), Vec::<String>::new(), "did not happen");
+    Row {
+        tried: "killed at every write, with network load balancers whose jobs take their time",
+        test: "crashes::killed_at_every_write_with_both_kinds_of_load_balancers",
+        numbers: vec![
+            ("scenarios", scenarios.len()),
+            ("sites", planned.len() / Death::ALL.len()),
+            ("crashes", planned.len()),
         ],
         lost: 0,
     }

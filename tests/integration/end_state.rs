@@ -5,7 +5,7 @@ use std::path::Path;
 
 use expect_test::expect_file;
 use serde_json::{Value, json};
-use sim::cloud::{Account, LoadBalancer, RouteEntry};
+use sim::cloud::{Account, LoadBalancer, NetworkListener, NetworkLoadBalancer, RouteEntry, SecurityGroup, ServerGroup};
 use sim::cluster::NodeSpec;
 use sim::testbed::{CLUSTER_ID, ROUTE_TABLE, Testbed};
 
@@ -35,6 +35,7 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
             }
         }
     }
+    network_without_chance(&mut cloud, &services, &mut names);
     for object in nodes.iter_mut().chain(&mut services) {
         timeless(object);
     }
@@ -43,10 +44,79 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
         text = text.replace(&given, &name);
     }
     let mut state: Value = serde_json::from_str(&text).unwrap();
-    if let Some(all) = state["cloud"]["load_balancers"].as_array_mut() {
-        all.sort_by_key(|lb| (lb["name"].to_string(), lb["id"].to_string()));
+    for kind in ["load_balancers", "network_load_balancers", "server_groups", "security_groups"] {
+        if let Some(all) = state["cloud"][kind].as_array_mut() {
+            all.sort_by_key(|lb| (lb["name"].to_string(), lb["id"].to_string()));
+        }
     }
     state
+}
+
+/// Takes away from network load balancers and what belongs to them what differs from run to run.
+fn network_without_chance(cloud: &mut Value, services: &[Value], names: &mut Vec<(String, String)>) {
+    for kind in ["network_load_balancers", "server_groups", "security_groups"] {
+        let mut text = cloud[kind].to_string();
+        for service in services {
+            text = text.replace(
+                &default_name(service),
+                &format!("<default name of {}>", service["metadata"]["name"].as_str().unwrap_or_default()),
+            );
+        }
+        cloud[kind] = serde_json::from_str(&text).unwrap();
+        for it in cloud[kind].as_array_mut().into_iter().flatten().filter(|it| it["tags"][CLUSTER] == CLUSTER_ID) {
+            let name = it["name"].as_str().unwrap_or_default();
+            names.push((it["id"].as_str().unwrap_or_default().to_owned(), format!("<id of {kind} {name}>")));
+            for zone in it["zones"].as_array_mut().into_iter().flatten() {
+                for field in ["private_ip", "public_ip"] {
+                    if zone[field] != "" {
+                        zone[field] = json!("<address>");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Ids of what [`Foreign::settle`] puts beside the network load balancers of this cluster.
+const NETWORK_OTHERS: [&str; 3] = ["nlb-other", "sgp-other", "sg-other"];
+
+/// A network load balancer of another cluster, its server group and its security group, as they are now.
+pub(crate) fn network_of_others(testbed: &Testbed) -> Value {
+    let cloud = testbed.cloud.snapshot();
+    let kinds = ["network_load_balancers", "server_groups", "security_groups"];
+    let all = kinds.iter().flat_map(|kind| cloud[*kind].as_array().cloned().unwrap_or_default());
+    all.filter(|it| NETWORK_OTHERS.iter().any(|id| it["id"] == *id)).collect()
+}
+
+/// Puts a network load balancer of another cluster into the cloud that has the name and the mark of a Service here.
+fn settle_network(testbed: &Testbed) {
+    let service = testbed.cluster.get("Service", "default", "net");
+    let name = service.map_or_else(|| "anet".to_owned(), |service| default_name(&service));
+    let tags = BTreeMap::from([(MARK.to_owned(), name.clone()), (CLUSTER.to_owned(), "other".to_owned())]);
+    testbed.cloud.edit(|cloud| {
+        let mark = "k8s.80.TCP.net.default.other".to_owned();
+        let mut group = ServerGroup::new(&mark, sim::testbed::VPC, "Instance", "TCP");
+        group.tags = tags.clone();
+        cloud.nlb.groups.insert(NETWORK_OTHERS[1].into(), group.into());
+        let mut lb = NetworkLoadBalancer::new(&name, "Intranet", sim::testbed::VPC);
+        lb.tags = tags.clone();
+        let mut listener = NetworkListener::default();
+        (listener.protocol, listener.port, listener.idle_timeout) = ("TCP".into(), 80, 900);
+        (listener.description, listener.status) = (mark, "Running".into());
+        listener.group = NETWORK_OTHERS[1].into();
+        lb.listeners.insert("lsn-other".into(), listener);
+        lb.security_groups.push(NETWORK_OTHERS[2].into());
+        let at = [("cn-hangzhou-i", "vsw-i"), ("cn-hangzhou-j", "vsw-j")];
+        cloud.add_network_load_balancer(
+            NETWORK_OTHERS[0],
+            lb,
+            &at.map(|(zone, vswitch)| (zone.into(), vswitch.into())),
+        );
+        let mut group = SecurityGroup::default();
+        (group.name, group.kind) = (format!("k8s-nlb-{name}"), "enterprise".into());
+        (group.vpc, group.tags) = (sim::testbed::VPC.into(), tags);
+        cloud.security_groups.insert(NETWORK_OTHERS[2].into(), group);
+    });
 }
 
 /// The name that the load balancer of a Service has, and by which it is marked, if nobody chose one.
@@ -176,6 +246,7 @@ impl Foreign {
                 world.route_tables.get_mut(ROUTE_TABLE).unwrap().entries.insert((*cidr).into(), entry);
             }
         });
+        settle_network(testbed);
         let nodes = ["aws:///eu-west-1a/i-0123", "ack-hybrid://box", "kubemark://hollow"];
         let mut names = Vec::new();
         for (number, provider) in nodes.iter().enumerate() {

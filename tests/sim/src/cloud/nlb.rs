@@ -184,6 +184,28 @@ pub(crate) fn settle(account: &mut Account) {
     }
 }
 
+impl Account {
+    /// Everything that is being done to network load balancers is done at once.
+    pub fn finish_jobs(&mut self) {
+        let now = Instant::now();
+        let finish = |pending: &mut Option<Pending>| {
+            *pending = pending.filter(|it| it.removes).map(|it| Pending { until: now, ..it });
+        };
+        for lb in self.nlb.balancers.values_mut() {
+            finish(&mut lb.pending);
+            lb.listeners.values_mut().for_each(|it| finish(&mut it.pending));
+        }
+        for group in self.nlb.groups.values_mut() {
+            finish(&mut group.pending);
+            group.servers.iter_mut().for_each(|it| finish(&mut it.pending));
+        }
+        self.nlb.jobs.values_mut().for_each(|job| job.until = now);
+        self.nlb.next_removal = Some(now);
+        settle(self);
+        self.security_groups.values_mut().for_each(|it| it.held_until = None);
+    }
+}
+
 /// The load balancer with this id, for a write to it.
 fn balancer_for_write<'w>(account: &'w mut Account, id: &str) -> Result<&'w mut NetworkLoadBalancer, ApiError> {
     let it: &mut NetworkLoadBalancer = account.nlb.balancers.get_mut(id).ok_or_else(|| not_found("loadBalancer"))?;

@@ -63,10 +63,7 @@ impl ServerGroup {
             preserve_client_ip: kind == "Instance" && protocol != "TCPSSL",
             any_port: false,
             resource_group: "rg-default".into(),
-            health: HealthCheck {
-                kind: if protocol == "UDP" { "UDP" } else { "TCP" }.into(),
-                ..HealthCheck::default()
-            },
+            health: HealthCheck::default(),
             servers: Vec::new(),
             tags: std::collections::BTreeMap::new(),
             pending: None,

@@ -229,6 +229,12 @@ fn set_tls(account: &Account, params: &Params, it: &mut NetworkListener) -> Resu
         }
         it.security_policy = policy.into();
     }
+    if !it.ca_enabled {
+        it.ca_certificates.clear();
+    }
+    if !it.alpn_enabled {
+        it.alpn_policy.clear();
+    }
     if it.certificates.is_empty() {
         return Err(missing("certificate"));
     }
