@@ -223,7 +223,7 @@ pub(crate) fn edited(node: &Arc<NodeView>, edit: impl FnOnce(&mut NodeView)) -> 
 
 /// A Service that goes, from a user's load balancer with its listeners.
 pub(crate) fn leaving(reuse: Option<&str>, preserve: bool) -> Departure {
-    Departure { reuse: reuse.map(str::to_owned), preserve, override_listeners: true }
+    Departure { reuse: reuse.map(str::to_owned), preserve, override_listeners: true, ..Departure::default() }
 }
 
 pub(crate) fn key(port: u16, protocol: Protocol) -> ListenerKey {

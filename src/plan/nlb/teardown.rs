@@ -21,11 +21,12 @@ use crate::plan::service::steps::Target;
 const BATCH: usize = 40;
 
 /// What must still be read before [`teardown`]. Listeners of a load balancer that stays are read: they tell which server groups
-/// are in use.
+/// are in use. Groups that the Service names are looked up: backends of ours go from them, and one that is gone holds none.
 pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed) -> MissingReads {
     let stays = departure.reuse.is_some() || departure.preserve;
     MissingReads {
         listeners: stays && observed.instance.is_some() && observed.listeners.is_none(),
+        named_groups: departure.named_groups.iter().filter(|id| !observed.groups.contains_key(*id)).cloned().collect(),
         group_backends: groups_to_read(owner, observed),
         security_groups: observed.security_groups.is_none(),
         ..MissingReads::default()

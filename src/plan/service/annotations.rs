@@ -25,6 +25,9 @@ pub const PRESERVE_ON_DELETE: AnnotationKey = AnnotationKey::Suffix("preserve-lb
 /// Manages listeners on a load balancer of the user.
 pub const FORCE_OVERRIDE_LISTENERS: AnnotationKey = AnnotationKey::Suffix("force-override-listeners");
 
+/// Names server groups of the user, each for a port.
+pub const VGROUP_PORT: AnnotationKey = AnnotationKey::Suffix("vgroup-port");
+
 /// How an annotation is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnnotationKey {

@@ -1,6 +1,6 @@
 //! Who handles a Service, and what is to be done about it.
 
-use super::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID, PRESERVE_ON_DELETE, raw};
+use super::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID, PRESERVE_ON_DELETE, VGROUP_PORT, raw};
 use super::ownership::{FINALIZER, LABEL_HASH, LABEL_LB_ID, NLB_FINALIZER};
 use super::problem::ServiceProblem;
 use super::settings::ServiceSettings;
@@ -142,6 +142,8 @@ pub struct Departure {
     pub preserve: bool,
     /// Whether our listeners go from a user's load balancer.
     pub override_listeners: bool,
+    /// Ids of the user's server groups that the Service names: they can hold backends of ours.
+    pub named_groups: Vec<String>,
 }
 
 impl Departure {
@@ -152,8 +154,15 @@ impl Departure {
             reuse: set(ID).map(str::to_owned),
             preserve: set(PRESERVE_ON_DELETE).is_some(),
             override_listeners: set(FORCE_OVERRIDE_LISTENERS) == Some("true"),
+            named_groups: named_groups(set(VGROUP_PORT).unwrap_or_default()),
         }
     }
+}
+
+/// What stands before the first colon of each item, also of one that is malformed otherwise.
+fn named_groups(text: &str) -> Vec<String> {
+    let ids = text.split(',').filter_map(|item| item.split(':').next()).map(str::trim);
+    ids.filter(|id| !id.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use crate::plan::clb::tests::port;
 use crate::plan::nlb::apply::SECURITY_GROUPS;
 use crate::plan::nlb::diff::diff;
 use crate::plan::nlb::model::{GroupField, ListenerField, ListenerKey, Protocol};
-use crate::plan::nlb::observed::{Answer, ObservedListener};
+use crate::plan::nlb::observed::{Answer, Observed, ObservedListener};
 use crate::plan::nlb::operation::Operation;
+use crate::plan::nlb::teardown::teardown_needs;
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{Backend, BackendKey, GroupRef, ObservedGroup};
@@ -365,6 +366,16 @@ fn a_service_whose_named_group_is_gone_can_be_deleted() {
     let mut cloud = Cloud::of_user();
     let departure = Departure { reuse: Some("nlb-user".to_owned()), ..Departure::default() };
     assert_eq!(remove(&world, &departure, &mut cloud).problems, []);
+}
+
+/// N38
+#[test]
+fn a_named_group_is_looked_up_when_the_service_goes_since_backends_of_ours_can_be_in_it() {
+    let world = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-user:80, broken,:81")]);
+    let departure = Departure::of(&world.service);
+    assert_eq!(departure.named_groups, ["sgp-user", "broken"]);
+    let needs = teardown_needs(&desired(&world).owner, &departure, &Observed::default());
+    assert_eq!(needs.named_groups, departure.named_groups);
 }
 
 /// N39

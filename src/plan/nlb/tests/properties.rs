@@ -257,7 +257,7 @@ proptest! {
         let Some((world, desired)) = last else { return Ok(()) };
         let owner = &desired.owner;
         let before = foreign(owner, &cloud.observed);
-        let departure = Departure { reuse: desired.reuse.clone(), preserve: false, override_listeners: true };
+        let departure = Departure { reuse: desired.reuse.clone(), preserve: false, override_listeners: true, ..Departure::default() };
         let plan = remove(&world, &departure, &mut cloud);
         check_refers_back(&plan);
         prop_assert_eq!(plan.problems, vec![]);
