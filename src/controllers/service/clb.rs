@@ -80,7 +80,7 @@ pub(crate) enum Goal {
         near_nodes: bool,
     },
     /// That nothing of the Service is left.
-    Remove(Removal),
+    Remove(Box<Removal>),
 }
 
 /// A Service whose load balancer is to go.
@@ -143,12 +143,12 @@ impl Product for Clb {
     }
 
     fn removal(service: &ServiceView, settings: &ServiceSettings) -> Goal {
-        Goal::Remove(Removal {
+        Goal::Remove(Box::new(Removal {
             owner: Owner::of(service, settings),
             departure: Departure::of(service),
             stays: !service.deleting,
             has_ranges: !service.source_ranges.is_empty(),
-        })
+        }))
     }
 
     fn facts(goal: &Goal) -> Facts<'_> {
