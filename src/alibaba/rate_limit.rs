@@ -11,6 +11,9 @@
 //! A throttled answer is often a neighbour's doing, as the quota is the account's. The action then pauses for a short
 //! backoff with jitter, which doubles while answers are throttled, up to the window. Its rate is halved, and each success
 //! adds a step to it (additive increase, multiplicative decrease), until it is not limited any more.
+//!
+//! The crate `backon` is not used here: it spaces the attempts of one caller, while this backoff and rate are shared by all
+//! callers of an action, who wait in one queue.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;

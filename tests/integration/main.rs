@@ -7,6 +7,7 @@
 
 mod action_failures;
 mod annotations;
+mod availability;
 mod blast_radius;
 mod call_counts;
 mod call_counts_at_scale;
@@ -29,6 +30,7 @@ mod isolation;
 mod kubernetes_versions;
 mod leader_election;
 mod leader_failover;
+mod logs;
 mod migration;
 mod module_graph;
 mod network_load_balancers;

@@ -17,6 +17,7 @@ use sim::testbed::{Testbed, instance};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::availability::Availability;
 use crate::end_state::{Foreign, Row, difference, state};
 use crate::harness::{ALL, HASTE, World};
 use crate::in_process::{Product, on_a_clock_of_its_own};
@@ -29,6 +30,12 @@ const ON_ITS_OWN: &str = "[leader_election]\nenabled = false\n[service]\ndrift_c
 /// How long everything may take after the last fault: the longest pause after a failure, and a comparison.
 const LONG: Duration = Duration::from_secs(300 + 2 * 60);
 
+/// While a fifth of all requests fails, a backend may be late for so long: that is twice what four retries take, which wait
+/// for 1, 2, 4 and 8 seconds.
+const GAP: Duration = Duration::from_secs(30);
+/// What is wrong without a word is noticed by the next comparison.
+const COMPARISON: Duration = Duration::from_secs(60);
+
 /// What can happen in a run, and the configuration of the product.
 #[derive(Clone, Copy)]
 struct Rules {
@@ -36,14 +43,17 @@ struct Rules {
     menu: fn() -> Vec<Fault>,
     /// Whether somebody changes in the console what is ours.
     meddling: bool,
+    /// For so long a ready endpoint may be missing from a server group that serves, see [`Availability`].
+    gap: Duration,
     /// How long things go on to go wrong after everybody said what is wanted in the end; without it, that is said last.
     afterwards: Option<Duration>,
 }
 
-const ALL_OF_IT: Rules = Rules { more: COMPARED, menu, meddling: true, afterwards: None };
+const ALL_OF_IT: Rules =
+    Rules { more: COMPARED, menu, meddling: true, gap: GAP.saturating_add(COMPARISON), afterwards: None };
 /// Whatever goes wrong shows, if only later, and nobody gives a reason to look once more.
 const WITHOUT_COMPARISONS: Rules =
-    Rules { more: ON_ITS_OWN, menu: honest_menu, meddling: false, afterwards: Some(Duration::from_secs(5)) };
+    Rules { more: ON_ITS_OWN, menu: honest_menu, meddling: false, gap: GAP, afterwards: Some(Duration::from_secs(5)) };
 
 /// How long a play is.
 struct Pace {
@@ -125,6 +135,10 @@ const WISHES: [Wish; 5] = [
     Wish { ports: &[80, 443], unusual: true },
 ];
 
+/// Annotations that make no sense. The next wish takes them back.
+const WRONG: [(&str, &str); 3] =
+    [("scheduler", "nonsense"), ("persistence-timeout", "soon"), ("health-check-interval", "a minute")];
+
 /// What the user wants in the end, whatever happened before.
 const FINALLY: [(&str, Wish); 2] =
     [("web", Wish { ports: &[80, 443], unusual: false }), ("shop", Wish { ports: &[8080], unusual: true })];
@@ -152,9 +166,13 @@ fn wish(testbed: &Testbed, name: &str, wish: Wish) -> bool {
     } else {
         [("scheduler", "rr"), ("persistence-timeout", "0")]
     };
-    let annotations: serde_json::Map<String, Value> =
-        settings.into_iter().map(|(name, value)| (format!("{PREFIX}-{name}"), value.into())).collect();
-    let patch = json!({"metadata": {"annotations": annotations}, "spec": {"type": kind, "ports": ports}});
+    let mut annotations: serde_json::Map<String, Value> =
+        WRONG.into_iter().map(|(name, _)| (format!("{PREFIX}-{name}"), Value::Null)).collect();
+    annotations.extend(settings.map(|(name, value)| (format!("{PREFIX}-{name}"), value.into())));
+    let mut spec = json!({"type": kind, "ports": ports});
+    // Where pods are decides which nodes are backends.
+    spec["externalTrafficPolicy"] = if wish.ports.is_empty() { Value::Null } else { "Local".into() };
+    let patch = json!({"metadata": {"annotations": annotations}, "spec": spec});
     testbed.cluster.patch("Service", "default", name, &patch).unwrap();
     true
 }
@@ -162,16 +180,21 @@ fn wish(testbed: &Testbed, name: &str, wish: Wish) -> bool {
 /// Something that a user, somebody in the console, or a machine does.
 fn change(testbed: &Testbed, dice: &mut Dice, meddling: bool) {
     let name = SERVICES[usize::from(dice.below(2) == 0)];
-    match dice.below(10) {
-        0..6 => {
+    match dice.below(14) {
+        0..5 => {
             wish(testbed, name, WISHES[usize::try_from(dice.below(5)).unwrap()]);
         }
-        6 => drop(testbed.cluster.delete("Service", "default", name)),
-        7 => {
-            let node = format!("node-{}", 1 + dice.below(3));
-            let other = format!("node-{}", 1 + dice.below(3));
-            serve(testbed, name, &[&node, &other]);
+        // While an annotation is wrong, endpoints move.
+        10..13 => {
+            let (key, value) = WRONG[usize::try_from(dice.below(3)).unwrap()];
+            let wrong = json!({"metadata": {"annotations": {format!("{PREFIX}-{key}"): value}}});
+            // A Service that is gone has none.
+            let _ = testbed.cluster.patch("Service", "default", name, &wrong);
+            roll(testbed, name, dice);
         }
+        13 | 5 => roll(testbed, name, dice),
+        6 => drop(testbed.cluster.delete("Service", "default", name)),
+        7 => roll(testbed, name, dice),
         8 => {
             if testbed.cluster.get("Node", "", "node-4").is_none()
                 && testbed.cloud.look(|it| !it.instances.contains_key("i-play-4"))
@@ -185,6 +208,13 @@ fn change(testbed: &Testbed, dice: &mut Dice, meddling: bool) {
         _ if meddling => meddle(testbed, dice.below(3)),
         _ => {}
     }
+}
+
+/// The pods of a Service move to other nodes.
+fn roll(testbed: &Testbed, name: &str, dice: &mut Dice) {
+    let node = format!("node-{}", 1 + dice.below(3));
+    let other = format!("node-{}", 1 + dice.below(3));
+    serve(testbed, name, &[&node, &other]);
 }
 
 fn serve(testbed: &Testbed, name: &str, nodes: &[&str]) {
@@ -259,6 +289,8 @@ struct Played {
     faults: usize,
     /// From the last fault to the end.
     took: Duration,
+    /// The longest time for which a ready endpoint was not served.
+    gap: Duration,
 }
 
 /// Plays one seed on this testbed, with a process that `begin` starts and that dies when it is dropped.
@@ -325,7 +357,7 @@ async fn play<P>(
     }
     let complaints = testbed.cloud.complaints();
     if complaints.is_empty() {
-        Ok(Played { seed, faults: wrong, took })
+        Ok(Played { seed, faults: wrong, took, gap: Duration::ZERO })
     } else {
         Err(format!("wrong requests: {complaints:?}"))
     }
@@ -368,7 +400,13 @@ impl Plot {
         let ((result, trace), log) = on_a_clock_of_its_own(seed, async {
             let testbed = self.start.fork().await.unwrap();
             let begin = || Product::start(&testbed, ALL, &format!("{HASTE}{}", self.rules.more));
+            let availability = Availability::watch(&testbed);
             let result = play(seed, &testbed, &self.foreign, &self.end, begin, (&LEISURE, self.rules)).await;
+            let (gap, which) = availability.worst();
+            let result = result.and_then(|played| match gap > self.rules.gap {
+                false => Ok(Played { gap, ..played }),
+                true => Err(format!("for {} s {which}", gap.as_secs())),
+            });
             let cloud = testbed.cloud.calls();
             let cloud = cloud.iter().map(|call| format!("{} {:?} {}", call.action, call.fault, call.outcome));
             let cluster = testbed.cluster.calls();
@@ -412,6 +450,8 @@ fn judged(outcomes: Vec<Result<Played, String>>) -> (usize, usize) {
     for Played { seed, took, .. } in played.iter().take(5) {
         println!("seed {seed} took {} s after the last fault", took.as_secs());
     }
+    let latest = played.iter().max_by_key(|it| it.gap);
+    println!("the longest gap: {:?}", latest.map(|it| (it.seed, it.gap)));
     let calm: Vec<u64> = played.iter().filter(|it| it.faults == 0).map(|it| it.seed).collect();
     assert_eq!(calm, Vec::<u64>::new(), "nothing went wrong");
     (count, played.iter().map(|it| it.faults).sum())

@@ -6,7 +6,7 @@ use super::super::actions::{
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
-const NOBODY: Priority = Priority { object: 0, serving: false };
+const CLUSTER_WIDE: Priority = Priority { object: 0, serving: false };
 
 fn share(share: f64) -> QuotaShare {
     QuotaShare { share, quotas: Arc::default() }
@@ -37,7 +37,7 @@ const fn wait(limited: Limited) -> Duration {
 /// What goes out at once, without waiting.
 async fn at_once(rate_limiter: &RateLimiter, action: WriteAction, quota: &QuotaShare) -> usize {
     let mut taken = 0;
-    while rate_limiter.wait(action.0, quota, NOBODY, Duration::ZERO).await.is_ok() {
+    while rate_limiter.wait(action.0, quota, CLUSTER_WIDE, Duration::ZERO).await.is_ok() {
         taken += 1;
     }
     taken
@@ -49,7 +49,7 @@ async fn no_minute_has_more_calls_than_the_share_of_the_quota_and_none_less() {
     let start = Instant::now();
     let mut times = Vec::new();
     while start.elapsed() < 300 * SECOND {
-        times.push(call(&rate_limiter, CREATE_LOAD_BALANCER, &half, NOBODY).await);
+        times.push(call(&rate_limiter, CREATE_LOAD_BALANCER, &half, CLUSTER_WIDE).await);
     }
     for first in &times {
         let within = times.iter().filter(|time| **time >= *first && **time <= *first + WINDOW).count();
@@ -64,7 +64,7 @@ async fn a_quota_of_a_second_is_kept_in_every_second() {
     let start = Instant::now();
     let mut times = Vec::new();
     while start.elapsed() < 20 * SECOND {
-        rate_limiter.wait(LIST_NETWORK_LISTENERS.0, &half, NOBODY, WINDOW).await.unwrap();
+        rate_limiter.wait(LIST_NETWORK_LISTENERS.0, &half, CLUSTER_WIDE, WINDOW).await.unwrap();
         times.push(Instant::now());
     }
     for first in &times {
@@ -175,14 +175,17 @@ async fn one_that_stops_waiting_makes_room_at_once() {
     let start = Instant::now();
     let wait_long = || {
         let (rate_limiter, all) = (rate_limiter.clone(), all.clone());
-        tokio::spawn(
-            async move { rate_limiter.wait(ADD_BACKENDS.0, &all, NOBODY, WINDOW).await.map(|()| Instant::now()) },
-        )
+        tokio::spawn(async move {
+            rate_limiter.wait(ADD_BACKENDS.0, &all, CLUSTER_WIDE, WINDOW).await.map(|()| Instant::now())
+        })
     };
     let quitters: Vec<_> = (0..90).map(|_| wait_long()).collect();
     tokio::time::sleep(SECOND).await;
     // Behind them is the window after the next.
-    assert_eq!(rate_limiter.wait(ADD_BACKENDS.0, &all, NOBODY, WINDOW).await, Err(Limited::OwnShare(91 * SECOND)));
+    assert_eq!(
+        rate_limiter.wait(ADD_BACKENDS.0, &all, CLUSTER_WIDE, WINDOW).await,
+        Err(Limited::OwnShare(91 * SECOND))
+    );
     quitters.iter().for_each(tokio::task::JoinHandle::abort);
     let went = wait_long().await.unwrap().unwrap();
     assert_eq!(went.duration_since(start).as_secs(), 31);
@@ -197,9 +200,9 @@ async fn a_throttled_action_pauses_shortly_at_first_and_longer_while_it_is_throt
         assert!(pause >= longest / 2 && pause <= longest, "{pause:?} of {longest:?}");
         let again = rate_limiter.throttled(CREATE_GROUP.0, None);
         assert_eq!(again, pause, "calls that were throttled together are one shortage");
-        let limited = rate_limiter.wait(CREATE_GROUP.0, &all, NOBODY, Duration::ZERO).await;
+        let limited = rate_limiter.wait(CREATE_GROUP.0, &all, CLUSTER_WIDE, Duration::ZERO).await;
         assert_eq!(limited, Err(Limited::ByCloud(pause)));
-        assert_eq!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &all, NOBODY, Duration::ZERO).await, Ok(()));
+        assert_eq!(rate_limiter.wait(CREATE_LOAD_BALANCER.0, &all, CLUSTER_WIDE, Duration::ZERO).await, Ok(()));
         tokio::time::sleep(pause).await;
         longest = (2 * longest).min(WINDOW);
     }
@@ -217,7 +220,7 @@ async fn the_rate_of_a_throttled_action_is_halved_and_successes_raise_it() {
     // A quarter of 20 in a second.
     let start = Instant::now();
     let sent = async || {
-        call(&rate_limiter, CREATE_GROUP, &all, NOBODY).await;
+        call(&rate_limiter, CREATE_GROUP, &all, CLUSTER_WIDE).await;
         start.elapsed()
     };
     let times = [sent().await, sent().await, sent().await];
@@ -251,7 +254,7 @@ async fn of_a_quota_that_others_exhaust_what_is_left_is_taken_with_few_throttled
     let start = Instant::now();
     let (mut passed, mut throttled, mut minute, mut left) = (0, 0, 0, LEFT);
     while start.elapsed() < MINUTES * WINDOW {
-        call(&rate_limiter, CREATE_LOAD_BALANCER, &half, NOBODY).await;
+        call(&rate_limiter, CREATE_LOAD_BALANCER, &half, CLUSTER_WIDE).await;
         if start.elapsed().as_secs() / WINDOW.as_secs() != minute {
             (minute, left) = (start.elapsed().as_secs() / WINDOW.as_secs(), LEFT);
         }
@@ -272,7 +275,7 @@ async fn of_a_quota_that_others_exhaust_what_is_left_is_taken_with_few_throttled
 async fn a_tiny_share_still_moves() {
     let rate_limiter = RateLimiter::default();
     for _ in 0..3 {
-        call(&rate_limiter, CREATE_LOAD_BALANCER, &share(0.001), NOBODY).await;
+        call(&rate_limiter, CREATE_LOAD_BALANCER, &share(0.001), CLUSTER_WIDE).await;
     }
 }
 

@@ -47,31 +47,35 @@ pub(super) fn line(missing: &MissingInstance, location: &CloudLocation, config: 
     Some(PlanLine { controller: super::NAME, object: missing.node.name.clone(), text, destroys })
 }
 
-/// What was last seen of nodes' instances, by the name of the node.
+/// What was last seen of the instance of a node.
+#[derive(Debug, Default)]
+struct LastSeen {
+    /// Whether it is in another VPC; `None` if the cloud does not show it.
+    elsewhere: Option<bool>,
+    /// Why the answer that lacks it proves nothing.
+    unproven: Option<String>,
+    /// Why the removal of the node is withheld.
+    withheld: Option<String>,
+}
+
+/// Decides about nodes whose instance the cloud does not show.
 pub(super) struct NodeRemover {
     ledger: RemovalLedger,
     started: Instant,
-    /// Nodes whose removal is withheld, and why.
-    withheld: BTreeMap<String, String>,
-    /// Nodes whose instance the cloud does not show, in answers that prove nothing, and why they do not.
-    unproven: BTreeMap<String, String>,
-    /// Nodes whose instance the cloud shows, and whether in another VPC.
-    elsewhere: BTreeMap<String, bool>,
+    /// By the name of the node.
+    seen: BTreeMap<String, LastSeen>,
 }
 
 impl NodeRemover {
     pub(super) fn new() -> Self {
-        let (withheld, unproven, elsewhere) = Default::default();
-        Self { ledger: RemovalLedger::default(), started: Instant::now(), withheld, unproven, elsewhere }
+        Self { ledger: RemovalLedger::default(), started: Instant::now(), seen: BTreeMap::new() }
     }
 
     /// Forgets nodes that the API server no longer shows.
     pub(super) fn retain(&mut self, all: &[Arc<NodeView>], names: &BTreeSet<&str>) {
         let uids: BTreeSet<&str> = all.iter().map(|view| view.uid.as_str()).collect();
         self.ledger.retain(|uid| uids.contains(uid));
-        self.withheld.retain(|name, _| names.contains(name.as_str()));
-        self.unproven.retain(|name, _| names.contains(name.as_str()));
-        self.elsewhere.retain(|name, _| names.contains(name.as_str()));
+        self.seen.retain(|name, _| names.contains(name.as_str()));
     }
 
     pub(super) async fn remove(
@@ -83,18 +87,14 @@ impl NodeRemover {
     ) {
         for (view, here) in &observed.present {
             self.ledger.present(&view.uid, *here);
-            self.withheld.remove(&view.name);
-            self.unproven.remove(&view.name);
-            self.elsewhere.insert(view.name.clone(), !here);
+            self.seen.insert(view.name.clone(), LastSeen { elsewhere: Some(!here), ..LastSeen::default() });
         }
         let rules = rules(&context.config.borrow(), &context.place);
         for missing in &observed.missing {
             let MissingInstance { node, id, absence } = missing;
-            self.elsewhere.remove(&node.name);
-            self.withheld.remove(&node.name);
-            self.unproven.remove(&node.name);
+            let mut seen = LastSeen::default();
             if let Absence::Unproven(why) = absence {
-                self.unproven.insert(node.name.clone(), why.clone());
+                seen.unproven = Some(why.clone());
             }
             let now = Moment { wall: clock::now(), elapsed: self.started.elapsed() };
             let key = ObjectKey::cluster(&node.name);
@@ -107,7 +107,7 @@ impl NodeRemover {
                     warn!(node = %node.name, instance = %id, %reason, "the removal of the node is withheld");
                     let message = format!("The cloud does not show instance {id}, but the node is kept: {reason}");
                     reporter.warning(node, "NodeRemovalHeldBack", message);
-                    self.withheld.insert(node.name.clone(), reason.to_string());
+                    seen.withheld = Some(reason.to_string());
                     result.requeue.insert(key, again);
                 }
                 RemovalDecision::Remove => {
@@ -116,28 +116,33 @@ impl NodeRemover {
                     }
                 }
             }
+            self.seen.insert(node.name.clone(), seen);
         }
         self.raise_alarms(reporter, &context.place.vpc_id);
     }
 
     /// Shows what is withheld, and why the cloud's answers are not to be trusted even where nothing is due yet.
     fn raise_alarms(&self, reporter: &Reporter, vpc_id: &str) {
-        let first = |all: &BTreeMap<String, String>| all.values().next().cloned().unwrap_or_default();
-        let text = format!("{}: {}", named(self.withheld.keys().map(String::as_str)), first(&self.withheld));
-        reporter.silent_alarm("NodeRemovalHeldBack", self.withheld.len(), &text);
+        let those = |why: fn(&LastSeen) -> Option<&String>| {
+            let all: Vec<_> = self.seen.iter().filter_map(|(name, seen)| Some((name.as_str(), why(seen)?))).collect();
+            (all.len(), named(all.iter().map(|(name, _)| *name)), all.first().map_or("", |(_, why)| why))
+        };
+        let (count, names, why) = those(|seen| seen.withheld.as_ref());
+        reporter.silent_alarm("NodeRemovalHeldBack", count, &format!("{names}: {why}"));
 
-        let names = named(self.unproven.keys().map(String::as_str));
-        let why = first(&self.unproven);
+        let (count, names, why) = those(|seen| seen.unproven.as_ref());
         let text = format!("the cloud does not show the instances of {names}, and no node is removed for that: {why}");
-        reporter.alarm("InstancesNotShown", self.unproven.len(), text);
+        reporter.alarm("InstancesNotShown", count, text);
 
-        let all_elsewhere = self.elsewhere.values().all(|elsewhere| *elsewhere);
-        let names = named(self.elsewhere.keys().map(String::as_str));
+        let shown: Vec<_> =
+            self.seen.iter().filter_map(|(name, seen)| Some((name.as_str(), seen.elsewhere?))).collect();
+        let all_elsewhere = shown.iter().all(|(_, elsewhere)| *elsewhere);
+        let names = named(shown.iter().map(|(name, _)| *name));
         let text = format!(
             "the instances of all nodes ({names}) are in another VPC than cloud.vpc_id says, which is {vpc_id}; no node is \
              removed until that is corrected"
         );
-        reporter.alarm("InstancesElsewhere", if all_elsewhere { self.elsewhere.len() } else { 0 }, text);
+        reporter.alarm("InstancesElsewhere", if all_elsewhere { shown.len() } else { 0 }, text);
     }
 }
 

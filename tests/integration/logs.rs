@@ -1,0 +1,66 @@
+//! The log of the running program: every line of a cloud call says which call it was.
+
+use serde_json::Value;
+
+use crate::harness::{ALL, HASTE, World, address, is_ready};
+
+/// Length of the request ids of the vendor.
+const REQUEST_ID: usize = 36;
+
+/// What is logged while a node joins and a Service is exposed.
+async fn log_as(format: &str) -> (World, Vec<String>) {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    let format = format!("log.format={format}");
+    let ccm = world.start_with(&["--set", &format, "--set", "log.level=debug"], &[]);
+    world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
+    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    let log = ccm.log();
+    assert!(ccm.stop().await.success());
+    let lines = log.lines().filter(|line| line.contains("cloud call")).map(str::to_owned).collect();
+    (world, lines)
+}
+
+/// Whether these calls, as action and request id, are calls that the cloud has answered, writes among them.
+fn assert_answered(world: &World, logged: &[(String, String)]) {
+    let answered: Vec<String> = world.testbed.cloud.calls().into_iter().map(|call| call.action).collect();
+    for (action, request_id) in logged {
+        assert!(answered.contains(action), "{action} was not called");
+        assert_eq!(request_id.len(), REQUEST_ID, "the request id of {action}: {request_id:?}");
+    }
+    assert!(logged.iter().any(|(action, _)| action == "CreateLoadBalancer"), "{logged:?}");
+    assert!(logged.iter().any(|(action, _)| action == "DescribeInstances"), "{logged:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_of_a_cloud_call_has_its_action_and_request_id_in_json() {
+    let (world, lines) = log_as("json").await;
+    let logged: Vec<(String, String)> = lines
+        .iter()
+        .map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let call = line["spans"].as_array().and_then(|spans| spans.last()).cloned().unwrap_or_default();
+            assert_eq!((&call["name"], &line["outcome"]), (&"cloud_call".into(), &"ok".into()), "{line}");
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            (text(&call["action"]), text(&call["request_id"]))
+        })
+        .collect();
+    assert_answered(&world, &logged);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_of_a_cloud_call_has_its_action_and_request_id_in_text() {
+    let (world, lines) = log_as("text").await;
+    let logged: Vec<(String, String)> = lines
+        .iter()
+        .map(|line| {
+            let field = |name: &str| {
+                let (_, rest) = line.split_once(&format!(" {name}=\"")).unwrap_or_else(|| panic!("no {name}: {line}"));
+                rest.split('"').next().unwrap_or_default().to_owned()
+            };
+            (field("action"), field("request_id"))
+        })
+        .collect();
+    assert_answered(&world, &logged);
+}
