@@ -140,11 +140,11 @@ async fn backends_follow_the_endpoints_although_an_edit_cannot_be_compared_with_
     let ccm = world.start_with(&["--set", "service.drift_check=0s"], &[]);
     until_served(&world, "web").await;
     world.until_quiet(Duration::from_secs(2)).await;
-    world.testbed.cloud.faults().always("DescribeLoadBalancerAttribute", Fault::Unavailable);
+    world.testbed.cloud.faults().always("DescribeLoadBalancerListeners", Fault::Unavailable);
     let edit = json!({"metadata": {"annotations": {"example.com/look-again": "yes"}}});
     world.testbed.cluster.patch("Service", "default", "web", &edit).unwrap();
     let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
-    assert!(told.contains("DescribeLoadBalancerAttribute"), "{told}");
+    assert!(told.contains("DescribeLoadBalancerListeners"), "{told}");
     move_endpoints(&world, "web", 2);
     world.until("the backends have followed", |testbed| all_lead_to(testbed, 2)).await;
     assert!(ccm.stop().await.success());

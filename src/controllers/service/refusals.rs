@@ -179,7 +179,7 @@ mod tests {
     }
 
     fn refused(servers: &[&str]) -> RefusedCall {
-        let fault = Fault::new("AddVServerGroupBackendServers", FaultKind::Rejected, "no such server");
+        let fault = Fault::new("add backends", FaultKind::Rejected, "no such server");
         RefusedCall { backends: servers.iter().copied().map(backend).collect(), fault }
     }
 
@@ -200,7 +200,7 @@ mod tests {
         refusals.note(vec![refused(&["a"]), refused(&["b", "c"])]);
         assert_eq!(tried(&mut refusals, &["a", "b", "c", "d"], &[], 9), [["d"], ["b"], ["c"]], "one may be to blame");
         assert_eq!(tried(&mut refusals, &["a", "b", "c", "d"], &[], 0), [["d"]]);
-        assert!(refusals.report().contains("a:30080; AddVServerGroupBackendServers: no such server"));
+        assert!(refusals.report().contains("a:30080; add backends: no such server"));
         assert!(!refusals.report().contains("b:30080"), "perhaps only another is to blame: {}", refusals.report());
         tokio::time::advance(LEFT_OUT.first).await;
         assert_eq!(tried(&mut refusals, &["a", "b", "d"], &[], 2), [["d"], ["b"], ["a"]]);
