@@ -425,7 +425,7 @@ impl Subject {
                 sorted(domains.map(|(domain, certificate)| format!("{domain}:{}", text(certificate))).collect())
             }
             "tags" => {
-                let own = ["kubernetes.do.not.delete", "ack.aliyun.com"];
+                let own = ["kubernetes.do.not.delete", "ack.aliyun.com", "alicloud-ccm.cluster-uid"];
                 let tags = lb["tags"].as_object().into_iter().flatten();
                 let users = tags.filter(|(key, _)| !own.contains(&key.as_str()));
                 sorted(users.map(|(key, value)| format!("{key}={}", text(value))).collect())

@@ -33,6 +33,7 @@ mod leader_failover;
 mod logs;
 mod migration;
 mod module_graph;
+mod network_golden;
 mod network_load_balancers;
 mod nodes;
 mod official_controller_defects;

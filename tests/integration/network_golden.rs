@@ -286,7 +286,12 @@ impl Case {
                 tags.remove(CLUSTER_UID);
             }
         }
-        let ports = self.node_ports.iter().map(|(port, key)| (*port, format!("<np {key}>"))).collect();
+        let mut ports: BTreeMap<u64, String> = BTreeMap::new();
+        for other in world.testbed.cluster.list("Service") {
+            let taken = other["spec"]["ports"].as_array().into_iter().flatten();
+            ports.extend(taken.filter_map(|port| Some((port["nodePort"].as_u64()?, "<np>".to_owned()))));
+        }
+        ports.extend(self.node_ports.iter().map(|(port, key)| (*port, format!("<np {key}>"))));
         rename(&mut outcome, &names, &ports);
         without_details(&mut outcome);
         if self.steps[step]["then"].get("classic_load_balancers").is_some() {

@@ -103,6 +103,16 @@ controller gives them, with these differences:
 - A Service that moves between classic and network load balancers by its type annotation gets the new load balancer first; the
   old one is kept until the Service is deleted or its type changes, and an event says so.
 - `service.disable_public` holds for network load balancers, too.
+- A server group behind a TLS listener has the protocol TCP and does not preserve client addresses, as the API asks. One warning
+  tells a setting that has no effect.
+- A wrong value is told, and what it is about stays as it is, or is not made; everything else is made.
+- A load balancer that was deleted outside of the cluster is made again, with another DNS name; a listener that was changed there
+  is repaired. The port of health checks goes back to that of the backends when its annotation goes.
+- Pods outside of the VPC are left out and told; they hold up no other backend.
+- No listener is made before the security groups that the Service asks for are joined.
+- `PreservedOnDelete` is sent when a load balancer is kept, not before.
+- A Service whose `id` annotation came to name another load balancer is told to be made again. If it is deleted then, listeners of
+  its own on the former one hold its server group: delete them, and the Service goes.
 
 ## Results
 
