@@ -435,6 +435,8 @@ impl Nlb {
         if needs.security_groups {
             let mut found = self.ecs.find_security_groups(MARK_TAG, &owner.default_name()).await?;
             found.retain(|group| owner.owns_tagged(&group.tags));
+            let is_joined = |id: &str| observed.instance.iter().any(|it| it.security_group_ids.contains(id));
+            found.sort_by_key(|group| (!is_joined(&group.id), group.id.clone()));
             observed.security_groups = Some(found);
         }
         if let Some(id) = &needs.rules_of {

@@ -23,7 +23,7 @@ pub struct Observed {
     pub made: BTreeMap<String, String>,
     /// `None` if listeners were not read, because they decide nothing.
     pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
-    /// Security groups with the mark of the Service; `None` if they were not looked for.
+    /// Security groups of the Service, the one in use first; `None` if they were not looked for.
     pub security_groups: Option<Vec<ObservedSecurityGroup>>,
     /// Jobs that were started and are not known to be done, by what they change.
     pub jobs: BTreeMap<Target, Job>,

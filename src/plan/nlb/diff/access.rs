@@ -35,27 +35,15 @@ pub(super) enum Protection {
     InForce,
 }
 
-/// The security group of ours, if there is exactly one.
-fn ours<'a>(owner: &Owner, observed: &'a Observed) -> Result<Option<&'a ObservedSecurityGroup>, Vec<String>> {
-    let tagged: Vec<_> =
-        observed.security_groups.iter().flatten().filter(|group| owner.owns_tagged(&group.tags)).collect();
-    match tagged.as_slice() {
-        [] => Ok(None),
-        [one] => Ok(Some(one)),
-        several => Err(several.iter().map(|group| group.id.clone()).collect()),
-    }
+/// Security groups of ours. The first is the one in use; others come from creations whose answers were lost.
+fn ours<'a>(owner: &'a Owner, observed: &'a Observed) -> impl Iterator<Item = &'a ObservedSecurityGroup> {
+    observed.security_groups.iter().flatten().filter(|group| owner.owns_tagged(&group.tags))
 }
 
 /// Makes and fills the security group, and joins and leaves.
 pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Protection {
     let Some(instance) = &observed.instance else { return Protection::Missing };
-    let found = match ours(&desired.owner, observed) {
-        Ok(found) => found,
-        Err(ids) => {
-            plan.problem(FIELD, ids.join(", "), "one security group with the tags of this Service: delete the others");
-            return if desired.access.is_some() { Protection::Missing } else { Protection::InForce };
-        }
-    };
+    let found = ours(&desired.owner, observed).next();
     let mut wanted = None;
     if let Some(access) = &desired.access {
         match found {
@@ -138,7 +126,9 @@ fn membership(
 
 /// Takes away what is no longer wanted: rules that drop before those that accept, and at last the security group.
 pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
-    let Ok(Some(group)) = ours(&desired.owner, observed) else { return };
+    let mut groups = ours(&desired.owner, observed);
+    let Some(group) = groups.next() else { return };
+    groups.for_each(|twin| remove(twin, [], plan));
     let Some(access) = &desired.access else {
         remove(group, [TARGET], plan);
         return;
@@ -159,15 +149,7 @@ pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
 
 /// Deletes the security group of ours after the load balancer has left it.
 pub(in crate::plan::nlb) fn teardown(owner: &Owner, observed: &Observed, plan: &mut Plan) {
-    match ours(owner, observed) {
-        Ok(Some(group)) => remove(group, [], plan),
-        Ok(None) => {}
-        Err(ids) => {
-            for group in observed.security_groups.iter().flatten().filter(|group| ids.contains(&group.id)) {
-                remove(group, [], plan);
-            }
-        }
-    }
+    ours(owner, observed).for_each(|group| remove(group, [], plan));
 }
 
 fn remove(group: &ObservedSecurityGroup, needs: impl IntoIterator<Item = Target>, plan: &mut Plan) {

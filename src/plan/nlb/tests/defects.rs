@@ -117,16 +117,26 @@ fn ranges_that_cannot_be_kept_are_a_problem_and_no_listener_is_made() {
     let mut cloud = served(&world);
     world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
     bring(&world, &mut cloud);
-    let group = cloud.observed.security_groups.as_mut().unwrap();
-    let twin = crate::plan::nlb::observed::ObservedSecurityGroup { id: "sg-twin".to_owned(), ..group[0].clone() };
-    group.push(twin);
+    cloud.observed.security_groups.as_mut().unwrap()[0].vpc_id = "vpc-other".to_owned();
     cloud.observed.listeners.as_mut().unwrap().clear();
     let plan = diff(&desired(&world), &cloud.observed);
     assert!(plan.problems.iter().any(|problem| problem.field == "spec.loadBalancerSourceRanges"), "{plan}");
     assert_eq!(lines(&plan), [""; 0]);
-    cloud.observed.security_groups.as_mut().unwrap().truncate(1);
-    cloud.observed.security_groups.as_mut().unwrap()[0].vpc_id = "vpc-other".to_owned();
-    assert_ne!(diff(&desired(&world), &cloud.observed).problems, []);
+}
+
+/// N5
+#[test]
+fn a_second_security_group_of_a_creation_whose_answer_was_lost_goes() {
+    let mut world = world(&[]);
+    world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
+    let mut cloud = served(&world);
+    let groups = cloud.observed.security_groups.as_mut().unwrap();
+    let twin = crate::plan::nlb::observed::ObservedSecurityGroup { id: "sg-twin".to_owned(), ..groups[0].clone() };
+    groups.push(twin);
+    let plan = bring(&world, &mut cloud);
+    assert!(plan.problems.is_empty() && plan.steps.len() == 1, "{plan}");
+    let left = cloud.observed.security_groups.as_ref().unwrap();
+    assert!(left.len() == 1 && cloud.observed.instance.as_ref().unwrap().security_group_ids.contains(&left[0].id));
 }
 
 /// N11
