@@ -12,7 +12,9 @@ use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
 use super::report::{ReconcileError, Reporter};
-use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news};
+use super::state::{
+    BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LISTS_CATCH_UP, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news,
+};
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind};
@@ -247,13 +249,19 @@ impl<P: Product> Engine<P> {
         }
     }
 
-    /// The cloud can answer a creation with a load balancer that is gone, see [`super::state::Replacement::suspect`].
+    /// The cloud can answer a creation with a load balancer that is gone, see [`super::state::Replacement::suspect`]. It refuses
+    /// one with other parameters than an earlier one, whose load balancer then either shows itself, or is gone as well.
     fn suspect_what_was_made(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
         let sighting = &outcome.prepared.sighting;
         match (&outcome.execution.failures.stopped, P::load_balancer(&sighting.observed)) {
             (Some((_, Fault { kind: FaultKind::Gone, .. })), Some(id)) if sighting.presence != Presence::Present => {
                 let again = case.state.replacement.suspect(id, SECOND_SIGHTING);
                 Err(ReconcileError::Missing { id: id.to_owned(), again })
+            }
+            (Some((_, Fault { kind: FaultKind::Exists, .. })), None) => {
+                let earlier = creation_token(case, P::KIND, true).incarnation;
+                case.state.replacement.suspect(&format!("after {earlier}"), LISTS_CATCH_UP);
+                Ok(())
             }
             _ => Ok(()),
         }

@@ -262,12 +262,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         theirs: "1 of them",
         ours: "absent",
     },
-    Difference {
-        step: 2,
-        field: "events",
-        theirs: "CleanLoadBalancer, DeleteTimestampChanged",
-        ours: "CleanLoadBalancer, DeleteTimestampChanged, SyncLoadBalancerFailed",
-    },
     // A load balancer is not opened to clients before the security groups that the Service asks for are joined.
     Difference {
         case: "nlb-security-groups-unknown",
