@@ -53,7 +53,7 @@ const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 const FULL_RATE: f64 = 20.0;
 
 /// What a success adds to the rate, calls in a second.
-const RATE_STEP: f64 = 1.0;
+const RATE_STEP: f64 = 2.0;
 
 /// The rate never falls below this, so that the end of a shortage is noticed: one call in a window.
 const LOWEST_RATE: f64 = 1.0 / 60.0;
