@@ -209,7 +209,9 @@ impl BackendPlanner<'_> {
         let there: BTreeSet<&BackendKey> = remote.iter().map(|backend| &backend.key).collect();
         let add: Vec<Backend> =
             wanted.backends.values().filter(|backend| !there.contains(&backend.key)).cloned().collect();
-        self.add(group, &add, [], &wanted.source, plan);
+        for operation in self.additions(group, &add) {
+            plan.step(operation.into(), target.clone(), [], &wanted.source);
+        }
         let ours = || remote.iter().filter(|backend| owner.owns_backend(&backend.description));
         let stale: Vec<BackendKey> =
             ours().filter(|backend| !wanted.backends.contains_key(&backend.key)).map(|b| b.key.clone()).collect();
@@ -221,8 +223,10 @@ impl BackendPlanner<'_> {
             }
             return;
         }
-        let needs = std::slice::from_ref(&target);
-        self.remove(group, &stale, needs, &format!("{}: no longer a backend", wanted.source), plan);
+        for operation in self.removals(group, &stale) {
+            let reason = format!("{}: no longer a backend", wanted.source);
+            plan.step(operation.into(), target.clone(), [target.clone()], reason);
+        }
         let changed: Vec<(Backend, u8)> = ours()
             .filter_map(|remote| {
                 let mut backend = wanted.backends.get(&remote.key)?.clone();
@@ -242,35 +246,15 @@ impl BackendPlanner<'_> {
         }
     }
 
-    /// Adds backends in batches.
-    pub(crate) fn add<O: Operation + From<GroupOperation>>(
-        self,
-        group: &GroupRef,
-        backends: &[Backend],
-        needs: impl IntoIterator<Item = Target> + Clone,
-        reason: &str,
-        plan: &mut Plan<O>,
-    ) {
-        let target = Target::Group(group.clone());
-        for batch in backends.chunks(self.batch_size) {
-            let operation = GroupOperation::AddBackends { group: group.clone(), backends: batch.to_vec() };
-            plan.step(operation.into(), target.clone(), needs.clone(), reason);
-        }
+    /// Additions in batches.
+    pub(crate) fn additions(self, group: &GroupRef, backends: &[Backend]) -> Vec<GroupOperation> {
+        let batches = backends.chunks(self.batch_size);
+        batches.map(|batch| GroupOperation::AddBackends { group: group.clone(), backends: batch.to_vec() }).collect()
     }
 
-    fn remove<O: Operation + From<GroupOperation>>(
-        self,
-        group: &GroupRef,
-        backends: &[BackendKey],
-        needs: &[Target],
-        reason: &str,
-        plan: &mut Plan<O>,
-    ) {
-        let target = Target::Group(group.clone());
-        for batch in backends.chunks(self.batch_size) {
-            let operation = GroupOperation::RemoveBackends { group: group.clone(), backends: batch.to_vec() };
-            plan.step(operation.into(), target.clone(), needs.to_vec(), reason);
-        }
+    fn removals(self, group: &GroupRef, backends: &[BackendKey]) -> Vec<GroupOperation> {
+        let batches = backends.chunks(self.batch_size);
+        batches.map(|batch| GroupOperation::RemoveBackends { group: group.clone(), backends: batch.to_vec() }).collect()
     }
 
     /// Of a group that nothing wants any more: deletes it if it is ours alone, and otherwise takes our backends out of it.
@@ -306,7 +290,11 @@ impl BackendPlanner<'_> {
             return;
         }
         let keys: Vec<_> = ours.into_iter().map(|backend| backend.key.clone()).collect();
-        self.remove(&GroupRef::Id(id.to_owned()), &keys, &needs, "our backends, no longer wanted here", plan);
+        let group = GroupRef::Id(id.to_owned());
+        for operation in self.removals(&group, &keys) {
+            let target = Target::Group(group.clone());
+            plan.step(operation.into(), target, needs.clone(), "our backends, no longer wanted here");
+        }
     }
 }
 

@@ -87,7 +87,9 @@ fn create(planner: BackendPlanner<'_>, wanted: &DesiredGroup, plan: &mut Plan) {
     let operation = Operation::CreateGroup { name: wanted.group.to_string(), backends: first.to_vec() };
     let target = Target::Group(wanted.group.clone());
     plan.step(operation, target.clone(), [], wanted.source.clone());
-    planner.add(&wanted.group, rest, [target], &wanted.source, plan);
+    for operation in planner.additions(&wanted.group, rest) {
+        plan.step(operation.into(), target.clone(), [target.clone()], &wanted.source);
+    }
 }
 
 /// Takes what is ours out of groups that are no longer wanted.

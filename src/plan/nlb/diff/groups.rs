@@ -107,7 +107,9 @@ fn create(desired: &Desired, wanted: &DesiredGroup, plan: &mut Plan) {
     let target = Target::Group(wanted.group.clone());
     plan.step(Operation::CreateGroup(Box::new(spec.create.clone())), target.clone(), [], wanted.source.clone());
     let backends: Vec<Backend> = wanted.backends.values().cloned().collect();
-    planner(desired).add(&wanted.group, &backends, [target], &wanted.source, plan);
+    for operation in planner(desired).additions(&wanted.group, &backends) {
+        plan.step(operation.into(), target.clone(), [target.clone()], &wanted.source);
+    }
 }
 
 /// Sets attributes that differ.

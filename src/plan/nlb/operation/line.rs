@@ -15,14 +15,8 @@ impl Display for Operation {
             }
             Self::DeleteLoadBalancer { id } => write!(f, "delete network load balancer {id}"),
             Self::SetAttributes { name, cross_zone } => {
-                f.write_str("set")?;
-                if let Some(name) = name {
-                    write!(f, " name {name}")?;
-                }
-                match cross_zone {
-                    Some(on) => write!(f, " cross-zone {}", on_off(*on)),
-                    None => Ok(()),
-                }
+                let name = name.as_ref().map(|name| format!("name {name}"));
+                write!(f, "set {}", both(name, cross_zone.map(|on| format!("cross-zone {}", on_off(on)))))
             }
             Self::SetAddressType { address_type, zones } if zones.is_empty() => {
                 write!(f, "set address type {address_type}")
@@ -35,14 +29,8 @@ impl Display for Operation {
             }
             Self::SetZones { zones } => write!(f, "set zones {}", Zones(zones)),
             Self::SetProtection { delete, modification } => {
-                f.write_str("set")?;
-                if let Some(on) = delete {
-                    write!(f, " delete protection {}", on_off(*on))?;
-                }
-                match modification {
-                    Some(status) => write!(f, " modification protection {status}"),
-                    None => Ok(()),
-                }
+                let modification = modification.as_ref().map(|status| format!("modification protection {status}"));
+                write!(f, "set {}", both(delete.map(|on| format!("delete protection {}", on_off(on))), modification))
             }
             Self::JoinSecurityGroups { groups } => write!(f, "join security groups {}", list(groups)),
             Self::LeaveSecurityGroups { groups } => write!(f, "leave security groups {}", list(groups)),
@@ -84,6 +72,10 @@ impl Display for Zones<'_> {
         };
         f.write_str(&self.0.iter().map(zone).collect::<Vec<_>>().join(", "))
     }
+}
+
+fn both(one: Option<String>, other: Option<String>) -> String {
+    one.into_iter().chain(other).collect::<Vec<_>>().join(" ")
 }
 
 const fn on_off(on: bool) -> &'static str {
