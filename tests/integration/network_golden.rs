@@ -24,7 +24,7 @@ const CLUSTER_UID: &str = "alicloud-ccm.cluster-uid";
 /// Where the parts of the cases begin, each of which has a world of its own.
 const FIRSTS: [&str; 5] = ["", "nlb-d", "nlb-g", "nlb-pr", "nlb-re"];
 /// A step has come to rest by then, or will not.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A path, what is there in the recording, and what is there here.
 type Differing = BTreeMap<String, (String, String)>;

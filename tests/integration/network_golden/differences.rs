@@ -240,28 +240,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         theirs: "2 of them",
         ours: "1 of them",
     },
-    // A creation that the cloud refused for its quota is tried again later, not at once.
-    Difference {
-        case: "nlb-create-refused",
-        step: 0,
-        field: "events",
-        theirs: "EnsuredLoadBalancer, SyncLoadBalancerFailed",
-        ours: "SyncLoadBalancerFailed",
-    },
-    Difference {
-        case: "nlb-create-refused",
-        step: 0,
-        field: "service labels",
-        theirs: "service.k8s.alibaba/loadbalancer-id",
-        ours: "",
-    },
-    Difference {
-        case: "nlb-create-refused",
-        step: 0,
-        field: "service status ingress",
-        theirs: "1 of them",
-        ours: "absent",
-    },
     // A load balancer is not opened to clients before the security groups that the Service asks for are joined.
     Difference {
         case: "nlb-security-groups-unknown",
