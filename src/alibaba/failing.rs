@@ -134,6 +134,6 @@ mod tests {
         note(&failing, CREATE_LOAD_BALANCER.0, None);
         assert!(failing.state().works);
         tokio::time::advance(FORGOTTEN).await;
-        assert_eq!(failing.state().failing, "", "nobody calls it any more");
+        assert_eq!(failing.state().failing, "", "actions that are no longer called are forgotten");
     }
 }

@@ -95,7 +95,7 @@ impl Watch {
         Self { origin, catalog, current, rejected: None, pace, folders: Some(Folders::new(changed)), changes }
     }
 
-    /// Sends every outcome, until nobody receives them any more.
+    /// Sends every outcome until all receivers are dropped.
     pub async fn run(mut self, trigger: Trigger, out: mpsc::Sender<Reload>) {
         // The file may have changed between loading and watching, so the first read is at once.
         let mut cause = Cause::Time;

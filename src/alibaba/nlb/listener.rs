@@ -102,7 +102,7 @@ impl Nlb {
         started(with_fields(request, wanted.fields)).await
     }
 
-    /// Starts a listener that somebody has stopped.
+    /// Starts a stopped listener.
     ///
     /// # Errors
     /// As any write.

@@ -11,7 +11,7 @@ use crate::plan::service::ownership::{MARK_TAG, is_mark};
 
 /// Time between looks whether something is gone.
 const PAUSE: Duration = Duration::from_secs(3);
-/// How many looks; what is still there then is told.
+/// How often the deletion is checked; what still exists then is reported.
 const LOOKS: usize = 100;
 
 /// Deletes the load balancer, waits until it is gone, and deletes what carries the same mark.

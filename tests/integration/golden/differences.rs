@@ -94,9 +94,9 @@ controller gives them, with these differences:
   backends of others are kept.
 - A listener is made, or pointed at another server group, only after the cloud has added the backends to it.
 - `loadBalancerSourceRanges` are in force before the first listener is made: the security group gets its rules before it is joined.
-  IPv6 ranges are enforced on dual-stack load balancers. A failure is told, and no listener is made without them.
-- What the cloud carries out later, as a job, is looked at again without blocking other Services. A job that fails is told with
-  its request id, and tried again; pods become ready only once the job that adds them is done.
+  IPv6 ranges are enforced on dual-stack load balancers. If that fails, an event says so and no listener is created.
+- Asynchronous jobs of the cloud do not block other Services. If a job fails, an event names its request id and the controller
+  retries it; pods become ready only once the job that adds them is done.
 - A load balancer kept by `preserve-lb-on-delete` keeps its listeners and server groups. On a Service that lives, the annotation
   changes nothing.
 - A Service of another class is left to its controller, also if it has the annotation `...-loadbalancer-type: nlb`.
@@ -105,14 +105,14 @@ controller gives them, with these differences:
 - `service.disable_public` holds for network load balancers, too.
 - A server group behind a TLS listener has the protocol TCP and does not preserve client addresses, as the API asks. One warning
   tells a setting that has no effect.
-- A wrong value is told, and what it is about stays as it is, or is not made; everything else is made.
+- An event reports an invalid value. What the value is about stays unchanged, or is not created; the controller syncs the rest.
 - A load balancer that was deleted outside of the cluster is made again, with another DNS name; a listener that was changed there
   is repaired. The port of health checks goes back to that of the backends when its annotation goes.
 - Pods outside of the VPC are left out and told; they hold up no other backend.
 - No listener is made before the security groups that the Service asks for are joined.
 - `PreservedOnDelete` is sent when a load balancer is kept, not before.
-- A Service whose `id` annotation came to name another load balancer is told to be made again. If it is deleted then, listeners of
-  its own on the former one hold its server group: delete them, and the Service goes.
+- If the `id` annotation changes to another load balancer, an event asks to recreate the Service. Its listeners on the former load
+  balancer hold its server group: delete them, or the deletion of the Service does not complete.
 
 ## Results
 

@@ -271,7 +271,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         theirs: r#""warned""#,
         ours: r#""fine""#,
     },
-    // A wrong value is told, and what it is about stays as it is, or is not made; everything else is made.
+    // An event reports an invalid value. What it is about stays unchanged, or is not created; the rest is synced.
     Difference { case: "nlb-scheduler-bad", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
     Difference { case: "nlb-protocol-bad", step: 0, field: "load_balancers", theirs: "", ours: "1 of them" },
     Difference { case: "nlb-protocol-bad", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
