@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use super::checked::{AccessKey, Credentials};
 use super::checker::Checker;
 use super::file::CredentialsSection;
+use super::fit::is_placeholder;
 use super::secret::Secret;
+use super::values::shown;
 
 const ID: &str = "cloud.credentials.access_key_id";
 const SECRET: &str = "cloud.credentials.access_key_secret";
@@ -130,6 +132,10 @@ fn key_part(
     }
     let Some(content) = c.key_file(&file_key, path, readable) else { return Some(no_secret()) };
     let text = content.expose().trim();
+    if is_placeholder(text, None) {
+        let path = c.source.resolve(path);
+        c.bad(&file_key, format!("names {}, which holds the placeholder {}", path.display(), shown(text)));
+    }
     if let Err(wrong) = usable(text) {
         c.bad(&file_key, format!("names {}, whose content {wrong}", c.source.resolve(path).display()));
     }

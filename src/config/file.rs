@@ -85,7 +85,7 @@ section! {
         /// change. Up to 64 letters, digits, `.`, `_` and `-`. A cluster that ran the official controller without
         /// `clusterID` has the id `clusterid`.
         #[schemars(extend("format" = "cluster-id"))]
-        cluster_id: Option<String> => "my-cluster";
+        cluster_id: Option<String> => "change-me";
         /// Region of the cluster. Asked from the metadata service if absent.
         #[schemars(extend("format" = "region"))]
         region: Option<String> => "cn-hangzhou";
@@ -145,7 +145,7 @@ section! {
         allow_readable_files: bool;
         /// RAM role to assume, with the key pair or with OIDC.
         #[schemars(extend("format" = "role-arn"))]
-        role_arn: Option<String> => "acs:ram::1234567890123456:role/ccm";
+        role_arn: Option<String> => "acs:ram::1234567890123456:role/example";
         /// Name of the role's sessions, seen in the audit log: 2 to 64 letters, digits and `.@-_`.
         #[schemars(extend("format" = "session-name"))]
         role_session_name: String = "alicloud-ccm".to_owned();

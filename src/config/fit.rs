@@ -95,7 +95,17 @@ fn within(shape: Shape, number: Num) -> Result<(), Refusal> {
     Err(Refusal::new(format!(" must be {}, not {text}", shape.allowed())))
 }
 
+/// Whether a text was copied from an example: the word of the shipped files, an id of the manual, or the key's own example.
+pub(super) fn is_placeholder(text: &str, own: Option<&str>) -> bool {
+    text == "change-me" || text.ends_with("bp1example") || (text.contains("example") && own == Some(text))
+}
+
 fn fit_text(shape: Shape, text: &str) -> Result<(), Refusal> {
+    if is_placeholder(text, shape.example().and_then(|example| example.as_str())) {
+        let allowed = formats::find(shape.format()).map_or("a value of your own", |format| format.allowed);
+        let help = Some(format!("state {allowed}"));
+        return Err(Refusal { help, ..Refusal::new(format!(" must not be the placeholder {}", shown(text))) });
+    }
     if shape.is_timespan() {
         let given: TimeSpan = text.parse().map_err(|message| Refusal::new(format!(": {message}")))?;
         return match shape.time_limits() {

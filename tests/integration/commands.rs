@@ -67,11 +67,23 @@ async fn check_prints_every_problem_with_its_place() {
 #[tokio::test]
 async fn the_files_that_come_with_the_product_have_no_problems() {
     let world = World::new(ALL, "").await;
-    for name in ["alicloud-ccm.toml", "alicloud-ccm.reference.toml"] {
-        std::fs::copy(format!("{}/config/{name}", env!("CARGO_MANIFEST_DIR")), world.config()).unwrap();
-        let checked = world.run(&["check"]).await;
+    for name in ["config/alicloud-ccm.toml", "config/alicloud-ccm.reference.toml", "deploy/base/alicloud-ccm.toml"] {
+        std::fs::copy(format!("{}/{name}", env!("CARGO_MANIFEST_DIR")), world.config()).unwrap();
+        let checked = world.run(&["check", "--set", "cloud.cluster_id=one"]).await;
         assert_eq!((checked.status.code(), err(&checked)), (Some(0), String::new()), "{name}");
+
+        let untouched = std::fs::read_to_string(world.config()).unwrap();
+        let line = 1 + untouched.lines().position(|line| line.contains("\"change-me\"")).unwrap();
+        for command in ["check", "run"] {
+            let refused = world.run(&[command]).await;
+            assert_eq!((refused.status.code(), out(&refused)), (Some(1), String::new()), "{command} {name}");
+            let place = format!("alicloud-ccm.toml:{line}:14");
+            for part in ["cloud.cluster_id must not be the placeholder \"change-me\"", &place] {
+                assert!(err(&refused).contains(part), "{part:?}, {command} {name}:\n{}", err(&refused));
+            }
+        }
     }
+    assert!(world.testbed.cluster.calls().is_empty() && world.testbed.cloud.calls().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

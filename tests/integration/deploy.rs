@@ -150,14 +150,14 @@ fn the_configuration_in_the_manifests_is_right_with_and_without_keys() {
     let path = folder.path().join("alicloud-ccm.toml");
     let text = read("base/alicloud-ccm.toml");
     let check = |text: &str| {
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, text.replace("change-me", "one")).unwrap();
         let (right, said) = binary(&["check", "--config", path.to_str().unwrap()]);
         assert!(right, "{said}\n{text}");
     };
     check(&text);
     for key in yaml("secret.yaml")[0]["stringData"].as_object().unwrap().keys() {
         let file = folder.path().join(key);
-        std::fs::write(&file, "change-me").unwrap();
+        std::fs::write(&file, "LTAIkey").unwrap();
         // As the kubelet leaves it for the group of the pod.
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o440)).unwrap();
     }

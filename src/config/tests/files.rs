@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use expect_test::expect_file;
+use expect_test::{expect, expect_file};
 
 use super::super::*;
 use super::*;
@@ -13,8 +13,8 @@ fn committed_files_are_current() {
 
 #[test]
 fn the_reference_file_says_what_holds_without_it() {
-    let bare = good(&source("cloud.cluster_id = \"my-cluster\""));
-    assert_eq!(good(&source(&reference(&CATALOG).unwrap())), bare);
+    let bare = good(&source("cloud.cluster_id = \"one\""));
+    assert_eq!(good(&source(&reference(&CATALOG).unwrap().replace("change-me", "one"))), bare);
 }
 
 #[test]
@@ -44,7 +44,8 @@ fn every_example_of_the_reference_file_is_accepted() {
         }
         _ => line.to_owned(),
     };
-    let config = good(&source(&text.lines().map(uncomment).collect::<Vec<_>>().join("\n")));
+    let copied = text.lines().map(uncomment).collect::<Vec<_>>().join("\n");
+    let config = good(&source(&copied.replace("change-me", "one").replace("example", "own")));
     assert_eq!(config.service.defaults.tags, BTreeMap::from([("team".to_owned(), "blue".to_owned())]));
     assert_eq!(config.cloud.quotas, BTreeMap::from([("CreateLoadBalancer".to_owned(), 120)]));
     assert!(matches!(config.cloud.credentials, Credentials::AssumeRole { .. }));
@@ -52,9 +53,40 @@ fn every_example_of_the_reference_file_is_accepted() {
 
 #[test]
 fn the_short_example_works_on_an_instance() {
-    let config = good(&source(include_str!("../../../config/alicloud-ccm.toml")));
+    let config = good(&source(&include_str!("../../../config/alicloud-ccm.toml").replace("change-me", "one")));
     assert_eq!(config.cloud.credentials, Credentials::InstanceRole { role: None });
-    assert_eq!(config.controllers.len(), 3);
+    let running: Vec<_> = config.controllers.iter().map(|name| name.as_str()).collect();
+    assert_eq!(running, ["node", "service"], "routes are for those who ask for them");
+}
+
+#[test]
+fn what_was_copied_from_an_example_is_refused() {
+    let mut copied = 0;
+    for path in schema::leaves() {
+        // Hosts of the cloud are real.
+        let example = schema::at(path).unwrap().example().and_then(|example| example.as_str());
+        let marked = |text: &&str| *text == "change-me" || text.contains("example") && !text.contains("aliyuncs.com");
+        if let Some(value) = example.filter(marked) {
+            let said = messages(&source(&format!("{} = {value:?}\n", path.join("."))));
+            assert!(said.contains(&format!("{} must not be the placeholder ", path.join("."))), "{said}");
+            copied += 1;
+        }
+    }
+    assert!(copied >= 8, "{copied}");
+    let lists = "cloud.vswitches = [\"cn-hangzhou-i:vsw-bp1example\"]\nroute.table_ids = [\"vtb-bp1example\"]";
+    expect![[r#"
+        what is listed in cloud.vswitches must not be the placeholder "cn-hangzhou-i:vsw-bp1example" (state a value of your own)
+        what is listed in route.table_ids must not be the placeholder "vtb-bp1example" (state a value of your own)"#]]
+    .assert_eq(&messages(&source(&right(lists))));
+}
+
+#[test]
+fn a_key_file_that_holds_a_placeholder_is_refused() {
+    let keys = "cloud.credentials = { access_key_id = \"A\", access_key_secret_file = \"s\" }";
+    let file = KeyFile::Read { text: Secret::new("change-me\n".to_owned()), readable_by_others: false };
+    let source = ConfigSource { files: [(PathBuf::from("/etc/ccm/s"), file)].into(), ..source(&right(keys)) };
+    let said = bad(&source).to_string();
+    assert!(said.contains("access_key_secret_file names /etc/ccm/s, which holds the placeholder"), "{said}");
 }
 
 #[test]
