@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::controllers::registry::ObjectKind;
+use crate::controllers::registry::PlannedKind;
 use crate::plan::inputs::ObjectKey;
 
 /// Where the configuration is if nothing says otherwise.
@@ -47,8 +47,8 @@ pub enum Command {
         /// Only this object: `NAMESPACE/NAME` of a Service, or `node/NAME`.
         object: Option<ObjectArg>,
         /// How to print the plan.
-        #[arg(long, short, value_enum, default_value_t = Output::Text)]
-        output: Output,
+        #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
+        output: OutputFormat,
     },
     /// Lists orphans: what carries this cluster's marks in the cloud and has no owner in the cluster any more. Exit code 0
     /// if there are none, 2 if there are, 1 on an error.
@@ -64,8 +64,8 @@ pub enum Command {
         #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "delete", value_parser = clap::value_parser!(u64).range(1..))]
         after: u64,
         /// How to print the orphans.
-        #[arg(long, short, value_enum, default_value_t = Output::Text)]
-        output: Output,
+        #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
+        output: OutputFormat,
     },
     /// Prints the RBAC manifests with the least permissions that the configuration needs.
     Rbac(RbacArgs),
@@ -145,7 +145,7 @@ pub enum NodeNameSource {
 
 /// How `plan` and `gc` print.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Output {
+pub enum OutputFormat {
     /// For people, one line a step.
     Text,
     /// One JSON document.
@@ -156,7 +156,7 @@ pub enum Output {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectArg {
     /// What it is.
-    pub kind: ObjectKind,
+    pub kind: PlannedKind,
     /// Which one.
     pub key: ObjectKey,
 }
@@ -167,12 +167,12 @@ impl FromStr for ObjectArg {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split('/').collect::<Vec<_>>().as_slice() {
             ["node" | "nodes", name] if !name.is_empty() => {
-                Ok(Self { kind: ObjectKind::Node, key: ObjectKey::cluster(*name) })
+                Ok(Self { kind: PlannedKind::Node, key: ObjectKey::cluster(*name) })
             }
             ["service" | "services" | "svc", namespace, name] | [namespace, name]
                 if !namespace.is_empty() && !name.is_empty() =>
             {
-                Ok(Self { kind: ObjectKind::Service, key: ObjectKey::new(*namespace, *name) })
+                Ok(Self { kind: PlannedKind::Service, key: ObjectKey::new(*namespace, *name) })
             }
             _ => Err("write NAMESPACE/NAME for a Service or node/NAME for a node".to_owned()),
         }
@@ -236,10 +236,10 @@ mod tests {
 
     #[test]
     fn objects_are_services_or_nodes() {
-        let service = ObjectArg { kind: ObjectKind::Service, key: ObjectKey::new("shop", "web") };
+        let service = ObjectArg { kind: PlannedKind::Service, key: ObjectKey::new("shop", "web") };
         assert_eq!("shop/web".parse(), Ok(service.clone()));
         assert_eq!("svc/shop/web".parse(), Ok(service));
-        assert_eq!("node/n1".parse(), Ok(ObjectArg { kind: ObjectKind::Node, key: ObjectKey::cluster("n1") }));
+        assert_eq!("node/n1".parse(), Ok(ObjectArg { kind: PlannedKind::Node, key: ObjectKey::cluster("n1") }));
         for text in ["web", "a/b/c", "/web", ""] {
             assert!(text.parse::<ObjectArg>().unwrap_err().contains("NAMESPACE/NAME"), "{text}");
         }

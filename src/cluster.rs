@@ -53,11 +53,11 @@ use watched::SharedWatch;
 /// A connection to the API server, with its watches. Cheap to clone; the last clone ends everything in the background.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    inner: Arc<Inner>,
+    inner: Arc<ClusterParts>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ClusterParts {
     requests: Requests,
     events: Events,
     nodes: SharedWatch<NodeView>,
@@ -100,7 +100,7 @@ impl Cluster {
             let (events, requests) = queue.clone();
             events::write_all(events, requests)
         }));
-        let inner = Inner {
+        let inner = ClusterParts {
             requests,
             events,
             nodes: SharedWatch::new("Node"),
@@ -156,7 +156,7 @@ impl Cluster {
     /// Nodes, watched from the first handle to the last.
     #[must_use]
     pub fn nodes(&self) -> Watched<NodeView> {
-        let Inner { requests, nodes, tasks, .. } = &*self.inner;
+        let ClusterParts { requests, nodes, tasks, .. } = &*self.inner;
         nodes.handle(requests.health(), tasks, |kind, store| {
             let (requests, store) = (requests.clone(), store.clone());
             move || {
@@ -170,7 +170,7 @@ impl Cluster {
     /// Services of type `LoadBalancer`, or that carry a finalizer or label of ours; watched from the first handle to the last.
     #[must_use]
     pub fn services(&self) -> Watched<ServiceView> {
-        let Inner { requests, services, tasks, .. } = &*self.inner;
+        let ClusterParts { requests, services, tasks, .. } = &*self.inner;
         services.handle(requests.health(), tasks, |kind, store| {
             let (requests, store) = (requests.clone(), store.clone());
             move || {
@@ -186,7 +186,7 @@ impl Cluster {
     /// v1beta1 and Endpoints that the server offers.
     #[must_use]
     pub fn endpoints(&self) -> Watched<EndpointsView> {
-        let Inner { requests, endpoints, tasks, .. } = &*self.inner;
+        let ClusterParts { requests, endpoints, tasks, .. } = &*self.inner;
         endpoints.handle(requests.health(), tasks, |kind, store| {
             let (requests, store, services) = (requests.clone(), store.clone(), self.services());
             move || {
@@ -307,7 +307,7 @@ impl Cluster {
     /// A changed `leader_election` section takes effect at once, and the election restarts. The lease is not released
     /// then: writes may be in flight. If it is still the same lease, this process finds itself as its holder.
     pub async fn elect(self, config: Receiver<Arc<Config>>, keeper: Keeper, stop: CancellationToken) {
-        let Inner { requests, events, replica, .. } = &*self.inner;
+        let ClusterParts { requests, events, replica, .. } = &*self.inner;
         lease::elect((requests, events, *replica), config, keeper, stop).await;
     }
 }

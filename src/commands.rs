@@ -20,7 +20,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::app;
-use crate::cli::{Cli, Command, Output, SourceArgs};
+use crate::cli::{Cli, Command, OutputFormat, SourceArgs};
 use crate::config::{self, ConfigReport, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
 use crate::plan::service::annotations::reference::{introduction, tables};
@@ -159,10 +159,10 @@ fn print(text: &str) -> CommandResult {
 }
 
 /// Prints what `plan` or `gc` found.
-fn print_findings(output: Output, text: &str, findings: &impl serde::Serialize) -> Result<(), CommandError> {
+fn print_findings(output: OutputFormat, text: &str, findings: &impl serde::Serialize) -> Result<(), CommandError> {
     match output {
-        Output::Text => print(text)?,
-        Output::Json => print(&(serde_json::to_string_pretty(findings).map_err(CommandError::new)? + "\n"))?,
+        OutputFormat::Text => print(text)?,
+        OutputFormat::Json => print(&(serde_json::to_string_pretty(findings).map_err(CommandError::new)? + "\n"))?,
     };
     Ok(())
 }

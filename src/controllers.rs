@@ -59,7 +59,7 @@ pub struct Context {
     /// Asked for a permit before every write.
     pub fence: Fence,
     /// Where the cluster lives.
-    pub place: Arc<CloudLocation>,
+    pub location: Arc<CloudLocation>,
     /// The checked configuration; a change is seen without a restart.
     pub config: watch::Receiver<Arc<Config>>,
     /// Raised while something is withheld.

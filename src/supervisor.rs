@@ -55,11 +55,11 @@ impl Transitions {
 pub struct Supervisor {
     context: Context,
     tasks: Tasks,
-    running: BTreeMap<JobName, Job>,
+    running: BTreeMap<JobName, RunningJob>,
 }
 
 #[derive(Debug)]
-struct Job {
+struct RunningJob {
     stop: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
@@ -87,7 +87,7 @@ impl Supervisor {
     }
 
     async fn end(&mut self, names: &BTreeSet<JobName>) {
-        let ending: Vec<Job> = names.iter().filter_map(|name| self.running.remove(name)).collect();
+        let ending: Vec<RunningJob> = names.iter().filter_map(|name| self.running.remove(name)).collect();
         for job in &ending {
             job.stop.cancel();
         }
@@ -101,7 +101,7 @@ impl Supervisor {
         let stop = self.context.stop.child_token();
         let context = Context { stop: stop.clone(), ..self.context.clone() };
         let task = self.tasks.supervise(name, &stop, move || run_job(name, run, context.clone()));
-        self.running.insert(name, Job { stop, task });
+        self.running.insert(name, RunningJob { stop, task });
     }
 }
 

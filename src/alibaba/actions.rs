@@ -1,6 +1,6 @@
 //! Every action that this program can call: rate limits, metrics, error meaning and permissions come from this table.
 
-use super::endpoints::Product;
+use super::endpoints::CloudProduct;
 
 /// What an action can address; an answer "not found" means [`Gone`](super::FaultKind::Gone) only for these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Action {
     /// The vendor's name, such as `CreateLoadBalancer`. Products can share one.
     pub name: &'static str,
     /// Whose action it is.
-    pub product: Product,
+    pub product: CloudProduct,
     /// Whether it changes anything.
     pub writes: bool,
     /// Published quota of the account in one region: so many calls
@@ -74,7 +74,7 @@ macro_rules! actions {
             #[doc = concat!("`", $name, "`")]
             pub const $constant: $access = $access(&Action {
                 name: $name,
-                product: Product::$product,
+                product: CloudProduct::$product,
                 writes: matches!(stringify!($access).as_bytes(), b"WriteAction"),
                 calls: $calls,
                 seconds: $seconds,

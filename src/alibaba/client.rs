@@ -22,12 +22,12 @@ use crate::fence::Permit;
 /// Makes signed calls for all products. Cheap to clone; clones share connections, credentials and rate limits.
 #[derive(Clone, Debug)]
 pub(super) struct SigningClient {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     priority: Priority,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientState {
     rpc: RpcClient,
     settings: RwLock<Arc<ClientSettings>>,
     failing: FailingActions,
@@ -68,7 +68,7 @@ impl SigningClient {
             credentials_version: 0,
         };
         let settings = RwLock::new(Arc::new(settings));
-        let shared = Shared { rpc: RpcClient::new(transport), settings, failing: FailingActions::default() };
+        let shared = ClientState { rpc: RpcClient::new(transport), settings, failing: FailingActions::default() };
         Self { shared: Arc::new(shared), priority: Priority::default() }
     }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::actions::{ASSUME_ROLE, ASSUME_ROLE_WITH_OIDC};
 use super::answer::Fields;
-use super::endpoints::{self, Product};
+use super::endpoints::{self, CloudProduct};
 use super::fault::{Fault, FaultKind};
 use super::metadata::{Metadata, MetadataError};
 use super::rpc::{CallSettings, RpcClient};
@@ -304,7 +304,7 @@ impl CredentialProvider {
 
 impl CredentialIssuers<'_> {
     fn sts(&self) -> Result<Sts<'_>, CredentialError> {
-        let url = endpoints::url(self.endpoints, Product::Sts, self.region)
+        let url = endpoints::url(self.endpoints, CloudProduct::Sts, self.region)
             .ok_or_else(|| CredentialError::Region(self.region.to_owned()))?;
         Ok(Sts { rpc: self.rpc, url, settings: self.settings })
     }

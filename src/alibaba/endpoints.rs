@@ -5,7 +5,7 @@ use crate::config::file::{Network, Scheme};
 
 /// A product of the vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Product {
+pub enum CloudProduct {
     /// Instances and network interfaces.
     Ecs,
     /// Routes, vSwitches, EIPs.
@@ -18,7 +18,7 @@ pub enum Product {
     Sts,
 }
 
-impl Product {
+impl CloudProduct {
     /// As in host names, in the configuration and in permissions.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -45,32 +45,32 @@ impl Product {
 }
 
 /// Public hosts that do not follow `<product>.<region>.aliyuncs.com`, as the vendor publishes them.
-const EXCEPTIONS: &[(Product, &str, &str)] = &[
-    (Product::Ecs, "cn-hangzhou-finance", "ecs.aliyuncs.com"),
-    (Product::Ecs, "cn-shenzhen-finance-1", "ecs-cn-hangzhou.aliyuncs.com"),
-    (Product::Slb, "cn-hangzhou", "slb.aliyuncs.com"),
-    (Product::Slb, "cn-hangzhou-finance", "slb.aliyuncs.com"),
-    (Product::Slb, "cn-shanghai-finance-1", "slb.aliyuncs.com"),
-    (Product::Slb, "cn-shenzhen-finance-1", "slb.aliyuncs.com"),
-    (Product::Sts, "cn-hangzhou-finance", "sts.aliyuncs.com"),
-    (Product::Sts, "cn-shenzhen-finance-1", "sts.aliyuncs.com"),
+const EXCEPTIONS: &[(CloudProduct, &str, &str)] = &[
+    (CloudProduct::Ecs, "cn-hangzhou-finance", "ecs.aliyuncs.com"),
+    (CloudProduct::Ecs, "cn-shenzhen-finance-1", "ecs-cn-hangzhou.aliyuncs.com"),
+    (CloudProduct::Slb, "cn-hangzhou", "slb.aliyuncs.com"),
+    (CloudProduct::Slb, "cn-hangzhou-finance", "slb.aliyuncs.com"),
+    (CloudProduct::Slb, "cn-shanghai-finance-1", "slb.aliyuncs.com"),
+    (CloudProduct::Slb, "cn-shenzhen-finance-1", "slb.aliyuncs.com"),
+    (CloudProduct::Sts, "cn-hangzhou-finance", "sts.aliyuncs.com"),
+    (CloudProduct::Sts, "cn-shenzhen-finance-1", "sts.aliyuncs.com"),
 ];
 
 /// Base URL of a product, with a slash at the end. `None` if the region cannot be part of a host name.
 #[must_use]
-pub fn url(endpoints: &Endpoints, product: Product, region: &str) -> Option<String> {
+pub fn url(endpoints: &Endpoints, product: CloudProduct, region: &str) -> Option<String> {
     let scheme = if endpoints.scheme == Scheme::Http { "http" } else { "https" };
     Some(format!("{scheme}://{}/", host(endpoints, product, region)?))
 }
 
-fn host(endpoints: &Endpoints, product: Product, region: &str) -> Option<String> {
+fn host(endpoints: &Endpoints, product: CloudProduct, region: &str) -> Option<String> {
     let name = product.as_str();
     let stated = match product {
-        Product::Ecs => &endpoints.ecs,
-        Product::Vpc => &endpoints.vpc,
-        Product::Slb => &endpoints.slb,
-        Product::Nlb => &endpoints.nlb,
-        Product::Sts => &endpoints.sts,
+        CloudProduct::Ecs => &endpoints.ecs,
+        CloudProduct::Vpc => &endpoints.vpc,
+        CloudProduct::Slb => &endpoints.slb,
+        CloudProduct::Nlb => &endpoints.nlb,
+        CloudProduct::Sts => &endpoints.sts,
     };
     if let Some(host) = stated {
         return Some(host.clone());
@@ -97,19 +97,19 @@ mod tests {
     #[test]
     fn pitfall_31_hosts_inside_and_outside_of_a_vpc_follow_the_published_tables() {
         let cases = [
-            (false, Product::Ecs, "cn-shanghai", "https://ecs.cn-shanghai.aliyuncs.com/"),
-            (false, Product::Ecs, "cn-hangzhou", "https://ecs.cn-hangzhou.aliyuncs.com/"),
-            (false, Product::Ecs, "cn-shenzhen-finance-1", "https://ecs-cn-hangzhou.aliyuncs.com/"),
-            (false, Product::Slb, "cn-hangzhou", "https://slb.aliyuncs.com/"),
-            (false, Product::Slb, "cn-chengdu", "https://slb.cn-chengdu.aliyuncs.com/"),
-            (false, Product::Vpc, "cn-hangzhou", "https://vpc.cn-hangzhou.aliyuncs.com/"),
-            (false, Product::Sts, "eu-central-1", "https://sts.eu-central-1.aliyuncs.com/"),
-            (false, Product::Sts, "cn-hangzhou-finance", "https://sts.aliyuncs.com/"),
-            (false, Product::Nlb, "cn-hangzhou", "https://nlb.cn-hangzhou.aliyuncs.com/"),
-            (true, Product::Nlb, "cn-hangzhou", "https://nlb-vpc.cn-hangzhou.aliyuncs.com/"),
-            (true, Product::Slb, "cn-hangzhou", "https://slb-vpc.cn-hangzhou.aliyuncs.com/"),
-            (true, Product::Ecs, "cn-hangzhou-finance", "https://ecs-vpc.cn-hangzhou-finance.aliyuncs.com/"),
-            (true, Product::Vpc, "cn-shanghai", "https://vpc-vpc.cn-shanghai.aliyuncs.com/"),
+            (false, CloudProduct::Ecs, "cn-shanghai", "https://ecs.cn-shanghai.aliyuncs.com/"),
+            (false, CloudProduct::Ecs, "cn-hangzhou", "https://ecs.cn-hangzhou.aliyuncs.com/"),
+            (false, CloudProduct::Ecs, "cn-shenzhen-finance-1", "https://ecs-cn-hangzhou.aliyuncs.com/"),
+            (false, CloudProduct::Slb, "cn-hangzhou", "https://slb.aliyuncs.com/"),
+            (false, CloudProduct::Slb, "cn-chengdu", "https://slb.cn-chengdu.aliyuncs.com/"),
+            (false, CloudProduct::Vpc, "cn-hangzhou", "https://vpc.cn-hangzhou.aliyuncs.com/"),
+            (false, CloudProduct::Sts, "eu-central-1", "https://sts.eu-central-1.aliyuncs.com/"),
+            (false, CloudProduct::Sts, "cn-hangzhou-finance", "https://sts.aliyuncs.com/"),
+            (false, CloudProduct::Nlb, "cn-hangzhou", "https://nlb.cn-hangzhou.aliyuncs.com/"),
+            (true, CloudProduct::Nlb, "cn-hangzhou", "https://nlb-vpc.cn-hangzhou.aliyuncs.com/"),
+            (true, CloudProduct::Slb, "cn-hangzhou", "https://slb-vpc.cn-hangzhou.aliyuncs.com/"),
+            (true, CloudProduct::Ecs, "cn-hangzhou-finance", "https://ecs-vpc.cn-hangzhou-finance.aliyuncs.com/"),
+            (true, CloudProduct::Vpc, "cn-shanghai", "https://vpc-vpc.cn-shanghai.aliyuncs.com/"),
         ];
         for (in_vpc, product, region, expected) in cases {
             assert_eq!(url(&endpoints(in_vpc), product, region).as_deref(), Some(expected));
@@ -121,14 +121,14 @@ mod tests {
         let mut endpoints = endpoints(true);
         endpoints.scheme = Scheme::Http;
         endpoints.slb = Some("127.0.0.1:8080".into());
-        assert_eq!(url(&endpoints, Product::Slb, "").as_deref(), Some("http://127.0.0.1:8080/"));
-        assert_eq!(url(&endpoints, Product::Ecs, "x").as_deref(), Some("http://ecs-vpc.x.aliyuncs.com/"));
+        assert_eq!(url(&endpoints, CloudProduct::Slb, "").as_deref(), Some("http://127.0.0.1:8080/"));
+        assert_eq!(url(&endpoints, CloudProduct::Ecs, "x").as_deref(), Some("http://ecs-vpc.x.aliyuncs.com/"));
     }
 
     #[test]
     fn a_region_cannot_lead_to_another_host() {
         for region in ["", "evil.example.com/", "cn hangzhou", "a@b", "cn-hangzhou#"] {
-            assert_eq!(url(&endpoints(false), Product::Ecs, region), None, "{region:?}");
+            assert_eq!(url(&endpoints(false), CloudProduct::Ecs, region), None, "{region:?}");
         }
     }
 }

@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::actions::Action;
-use super::endpoints::Product;
+use super::endpoints::CloudProduct;
 use crate::jitter;
 
 /// The longest time over which quotas count.
@@ -98,7 +98,7 @@ pub(super) enum Limited {
 
 /// The limits of all actions.
 #[derive(Debug, Default)]
-pub(super) struct RateLimiter(Mutex<HashMap<(Product, &'static str), Arc<ActionLimiter>>>);
+pub(super) struct RateLimiter(Mutex<HashMap<(CloudProduct, &'static str), Arc<ActionLimiter>>>);
 
 /// The limit of one action.
 #[derive(Debug, Default)]

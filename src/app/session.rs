@@ -92,7 +92,7 @@ impl Sessions {
             cluster: cluster.clone(),
             cloud: cloud.clone(),
             fence: fence.clone(),
-            place: Arc::new(location),
+            location: Arc::new(location),
             config,
             alarms: health.alarms().clone(),
             stop: end.clone(),
@@ -183,7 +183,7 @@ async fn update_health(health: &Health, cluster: &Cluster, cloud: &CloudClient, 
 /// Writes an event about each reload, as long as there can be one.
 async fn write_events(context: &Context, reloads: &mut mpsc::Receiver<ReloadOutcome>) {
     while let Some(outcome) = reloads.recv().await {
-        let Some(host) = host(&context.cluster, &context.place).await else { continue };
+        let Some(host) = host(&context.cluster, &context.location).await else { continue };
         let events = context.cluster.events();
         match outcome.event() {
             (true, reason, message) => events.warning(COMPONENT, &host, reason, message),

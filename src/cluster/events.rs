@@ -67,14 +67,14 @@ pub struct Events {
 
 #[derive(Debug)]
 struct EventQueue {
-    waiting: Mutex<VecDeque<(Subject, Timestamp)>>,
+    waiting: Mutex<VecDeque<(EventIdentity, Timestamp)>>,
     /// How many wait or are being written.
     unfinished: watch::Sender<usize>,
 }
 
 /// What makes two events the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Subject {
+struct EventIdentity {
     component: &'static str,
     regarding: Regarding,
     severity: &'static str,
@@ -90,22 +90,22 @@ impl Events {
 
     /// Reports a success. `component` is the controller, such as `node-controller`.
     pub fn normal(&self, component: &'static str, regarding: &Regarding, reason: &'static str, message: String) {
-        self.report(Subject { component, regarding: regarding.clone(), severity: "Normal", reason, message });
+        self.report(EventIdentity { component, regarding: regarding.clone(), severity: "Normal", reason, message });
     }
 
     /// Reports what needs attention.
     pub fn warning(&self, component: &'static str, regarding: &Regarding, reason: &'static str, message: String) {
-        self.report(Subject { component, regarding: regarding.clone(), severity: "Warning", reason, message });
+        self.report(EventIdentity { component, regarding: regarding.clone(), severity: "Warning", reason, message });
     }
 
-    fn report(&self, mut subject: Subject) {
+    fn report(&self, mut subject: EventIdentity) {
         subject.message = truncate(&subject.message, MESSAGE_BYTES).to_owned();
         let mut waiting = self.queue.waiting.lock();
         if waiting.len() == QUEUE
             && let Some((oldest, _)) = waiting.pop_front()
         {
             metrics::events_dropped("queue", 1);
-            let Subject { regarding: Regarding { kind, key, .. }, reason, message, .. } = oldest;
+            let EventIdentity { regarding: Regarding { kind, key, .. }, reason, message, .. } = oldest;
             debug!(kind, object = %key, reason, message, "too many events; this one is dropped");
         }
         waiting.push_back((subject, crate::clock::now()));
@@ -124,7 +124,7 @@ impl Events {
         }
     }
 
-    async fn next(&self) -> (Subject, Timestamp) {
+    async fn next(&self) -> (EventIdentity, Timestamp) {
         let mut unfinished = self.queue.unfinished.subscribe();
         loop {
             if let Some(event) = self.queue.waiting.lock().pop_front() {
@@ -143,7 +143,7 @@ impl Events {
 
 /// Writes what is reported, one after the other. Never ends by itself.
 pub(super) async fn write_all(events: Events, requests: Requests) {
-    let mut writer = Writer {
+    let mut writer = EventWriter {
         requests,
         hasher: RandomState::new(),
         written: HashMap::new(),
@@ -159,7 +159,7 @@ pub(super) async fn write_all(events: Events, requests: Requests) {
     }
 }
 
-struct Writer {
+struct EventWriter {
     requests: Requests,
     hasher: RandomState,
     /// By a hash of the subject: messages can be long.
@@ -196,8 +196,8 @@ impl Allowance {
     }
 }
 
-impl Writer {
-    async fn write(&mut self, subject: &Subject, at: Timestamp) {
+impl EventWriter {
+    async fn write(&mut self, subject: &EventIdentity, at: Timestamp) {
         let now = Instant::now();
         self.forget(now);
         let allowance = self.allowances.entry(subject.regarding.clone());
@@ -230,7 +230,7 @@ impl Writer {
     /// Raises the count of an event that was written before; writes a new one where the API server has removed it.
     async fn create_or_raise(
         &mut self,
-        subject: &Subject,
+        subject: &EventIdentity,
         repeated: Option<(String, u32)>,
         at: Timestamp,
     ) -> Result<(), RequestFault> {
@@ -287,7 +287,7 @@ fn bound<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V>, is_useful: impl Fn
 }
 
 /// Events about cluster-scoped objects live in `default`; the API server refuses them elsewhere.
-fn namespace(subject: &Subject) -> &str {
+fn namespace(subject: &EventIdentity) -> &str {
     match subject.regarding.key.namespace.as_str() {
         "" => "default",
         namespace => namespace,
@@ -305,7 +305,7 @@ fn seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn event_object(subject: &Subject, name: &str, at: Timestamp) -> Value {
+fn event_object(subject: &EventIdentity, name: &str, at: Timestamp) -> Value {
     let Regarding { kind, key, uid } = &subject.regarding;
     let mut involved = json!({
         "apiVersion": if *kind == "Lease" { "coordination.k8s.io/v1" } else { "v1" },

@@ -38,10 +38,10 @@ const EVENT_BYTES: usize = 16 << 20;
 /// Sends requests. Cheap to clone; all clones share the rate limit and the client.
 #[derive(Clone)]
 pub(super) struct Requests {
-    shared: Arc<Shared>,
+    shared: Arc<RequestState>,
 }
 
-struct Shared {
+struct RequestState {
     client: RwLock<Client>,
     rate_limit: RwLock<Arc<RateLimit>>,
     in_flight: Semaphore,
@@ -70,7 +70,7 @@ pub(super) struct Exchange<'a> {
 
 impl Requests {
     pub(super) fn new(client: Client, config: &Kubernetes) -> Self {
-        let shared = Shared {
+        let shared = RequestState {
             client: RwLock::new(client),
             rate_limit: RwLock::new(Arc::new(RateLimit::new(config.qps, config.burst))),
             in_flight: Semaphore::new(IN_FLIGHT),

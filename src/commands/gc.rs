@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::connect::connect;
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::alibaba::{CloudClient, Fault};
-use crate::cli::Output;
+use crate::cli::OutputFormat;
 use crate::config::Config;
 use crate::controllers::Clients;
 use crate::controllers::service;
@@ -91,7 +91,7 @@ struct Findings {
     problems: Vec<String>,
 }
 
-pub(super) fn run(config: &Config, deletion: Option<&Deletion>, output: Output) -> CommandResult {
+pub(super) fn run(config: &Config, deletion: Option<&Deletion>, output: OutputFormat) -> CommandResult {
     let found = runtime()?.block_on(collect(config, deletion))?;
     print_findings(output, &found.to_text(), &found)?;
     Ok(match (found.problems.is_empty(), found.orphans.is_empty() && found.unproven.is_empty()) {

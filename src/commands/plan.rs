@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::connect::connect;
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
-use crate::cli::{ObjectArg, Output};
+use crate::cli::{ObjectArg, OutputFormat};
 use crate::config::Config;
 use crate::controllers::registry;
 use crate::plan::PlanLine;
@@ -20,7 +20,7 @@ struct WholePlan {
     problems: Vec<String>,
 }
 
-pub(super) fn run(config: &Config, only: Option<&ObjectArg>, output: Output) -> CommandResult {
+pub(super) fn run(config: &Config, only: Option<&ObjectArg>, output: OutputFormat) -> CommandResult {
     let plan = runtime()?.block_on(plan(config, only))?;
     print_findings(output, &plan.to_text(), &plan)?;
     Ok(match (plan.problems.is_empty(), plan.steps.is_empty()) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::catalog::Catalog;
 use super::file::FileConfig;
 use super::fit::{fit, is_item, join};
-use super::layers::{KeyPath, Layers, Provenance};
+use super::layers::{KeyPath, Layers, SetBy};
 use super::redact::{Excerpt, excerpt};
 use super::report::{ConfigProblem, ConfigReport, MOST_PROBLEMS, ProblemPlace};
 use super::schema::Shape;
@@ -93,7 +93,7 @@ impl<'a> Checker<'a> {
 
     /// Whether the key is stated anywhere.
     pub(super) fn states(&self, key: &str) -> bool {
-        self.layers.provenance(&key.split('.').map(str::to_owned).collect::<KeyPath>()).is_some()
+        self.layers.set_by(&key.split('.').map(str::to_owned).collect::<KeyPath>()).is_some()
     }
 
     /// What a key file holds, if it can be used.
@@ -144,12 +144,12 @@ impl<'a> Checker<'a> {
 
     /// Where the key is written; for what is not written, the section that it is missing from.
     fn place(&self, path: &[String], is_key: bool) -> (ProblemPlace, Option<Excerpt>) {
-        let stated = (1..=path.len()).rev().find_map(|length| Some((length, self.layers.provenance(&path[..length])?)));
+        let stated = (1..=path.len()).rev().find_map(|length| Some((length, self.layers.set_by(&path[..length])?)));
         match stated {
             None => (ProblemPlace::Whole { file: self.source.path.clone() }, None),
-            Some((_, Provenance::Variable(name))) => (ProblemPlace::Variable { variable: name }, None),
-            Some((_, Provenance::Argument(key))) => (ProblemPlace::Argument { argument: format!("--set {key}") }, None),
-            Some((length, Provenance::File { key, value })) => {
+            Some((_, SetBy::Variable(name))) => (ProblemPlace::Variable { variable: name }, None),
+            Some((_, SetBy::Argument(key))) => (ProblemPlace::Argument { argument: format!("--set {key}") }, None),
+            Some((length, SetBy::File { key, value })) => {
                 self.in_file(if is_key || length < path.len() { &key } else { &value })
             }
         }

@@ -47,7 +47,7 @@ pub(super) fn fit(path: &mut KeyPath, shape: Option<Shape>, value: &Value, misfi
         }
         (_, value) => match scalar(shape, value) {
             Ok(()) => Some(value.clone()),
-            Err(Refusal { message, help, kept }) => {
+            Err(UnfitValue { message, help, kept }) => {
                 misfits.push(Misfit { path: path.clone(), message: about(path, &message), help, is_key: false });
                 kept
             }
@@ -56,34 +56,36 @@ pub(super) fn fit(path: &mut KeyPath, shape: Option<Shape>, value: &Value, misfi
 }
 
 /// Why a value is refused; the message goes on after the key.
-struct Refusal {
+struct UnfitValue {
     message: String,
     help: Option<String>,
     /// The value, if it is of the right type all the same.
     kept: Option<Value>,
 }
 
-impl Refusal {
+impl UnfitValue {
     fn new(message: String) -> Self {
         Self { message, help: None, kept: None }
     }
 }
 
-fn scalar(shape: Shape, value: &Value) -> Result<(), Refusal> {
+fn scalar(shape: Shape, value: &Value) -> Result<(), UnfitValue> {
     match (shape.kind(), value) {
-        (_, Value::Empty(_, DATE)) => Err(Refusal::new(": no key takes a date".to_owned())),
-        (_, Value::Num(_, number)) if *number == TOO_LARGE => Err(Refusal::new(": the number is too large".to_owned())),
+        (_, Value::Empty(_, DATE)) => Err(UnfitValue::new(": no key takes a date".to_owned())),
+        (_, Value::Num(_, number)) if *number == TOO_LARGE => {
+            Err(UnfitValue::new(": the number is too large".to_owned()))
+        }
         (ShapeKind::Text, Value::String(_, text)) => fit_text(shape, text)
-            .map_err(|refusal| Refusal { kept: formats::find(shape.format()).map(|_| value.clone()), ..refusal }),
+            .map_err(|refusal| UnfitValue { kept: formats::find(shape.format()).map(|_| value.clone()), ..refusal }),
         (ShapeKind::Bool, Value::Bool(..)) => Ok(()),
         (ShapeKind::Number, Value::Num(_, number)) => within(shape, *number),
         (ShapeKind::Integer, Value::Num(_, number)) if number.to_f64().is_none() => within(shape, *number),
-        (_, value) => Err(Refusal::new(format!(" must be {}, not {}", shape.allowed(), described(value)))),
+        (_, value) => Err(UnfitValue::new(format!(" must be {}, not {}", shape.allowed(), described(value)))),
     }
 }
 
 /// The limits are far below where the precision of `f64` is lost.
-fn within(shape: Shape, number: Num) -> Result<(), Refusal> {
+fn within(shape: Shape, number: Num) -> Result<(), UnfitValue> {
     let text = match (number.to_f64(), number.to_i128(), number.to_u128()) {
         (Some(number), ..) => number.to_string(),
         (_, Some(number), _) => number.to_string(),
@@ -92,7 +94,7 @@ fn within(shape: Shape, number: Num) -> Result<(), Refusal> {
     if text.parse().is_ok_and(|number| shape.admits(number)) {
         return Ok(());
     }
-    Err(Refusal::new(format!(" must be {}, not {text}", shape.allowed())))
+    Err(UnfitValue::new(format!(" must be {}, not {text}", shape.allowed())))
 }
 
 /// Whether a text was copied from an example: the word of the shipped files, an id of the manual, or the key's own example.
@@ -100,17 +102,17 @@ pub(super) fn is_placeholder(text: &str, own: Option<&str>) -> bool {
     text == "change-me" || text.ends_with("bp1example") || (text.contains("example") && own == Some(text))
 }
 
-fn fit_text(shape: Shape, text: &str) -> Result<(), Refusal> {
+fn fit_text(shape: Shape, text: &str) -> Result<(), UnfitValue> {
     if is_placeholder(text, shape.example().and_then(|example| example.as_str())) {
         let allowed = formats::find(shape.format()).map_or("a value of your own", |format| format.allowed);
         let help = Some(format!("state {allowed}"));
-        return Err(Refusal { help, ..Refusal::new(format!(" must not be the placeholder {}", shown(text))) });
+        return Err(UnfitValue { help, ..UnfitValue::new(format!(" must not be the placeholder {}", shown(text))) });
     }
     if shape.is_timespan() {
-        let given: TimeSpan = text.parse().map_err(|message| Refusal::new(format!(": {message}")))?;
+        let given: TimeSpan = text.parse().map_err(|message| UnfitValue::new(format!(": {message}")))?;
         return match shape.time_limits() {
             Some((least, most)) if !shape.admits_time(given) => {
-                Err(Refusal::new(format!(" must be from {least} to {most}, not {given}")))
+                Err(UnfitValue::new(format!(" must be from {least} to {most}, not {given}")))
             }
             _ => Ok(()),
         };
@@ -127,7 +129,7 @@ fn fit_text(shape: Shape, text: &str) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    Err(Refusal { help, ..Refusal::new(format!(" must be {allowed}, not {}", shown(text))) })
+    Err(UnfitValue { help, ..UnfitValue::new(format!(" must be {allowed}, not {}", shown(text))) })
 }
 
 fn described(value: &Value) -> &'static str {

@@ -65,7 +65,7 @@ pub(super) type KeyPath = Vec<String>;
 
 /// What set a value.
 #[derive(Debug)]
-pub(super) enum Provenance {
+pub(super) enum SetBy {
     /// The file, at these spans.
     File { key: Range<usize>, value: Range<usize> },
     /// The environment variable of that name.
@@ -156,18 +156,18 @@ impl<'a> Layers<'a> {
     }
 
     /// What set the value at a path; `None` for a default. A table can be of several layers; the file is the first of them.
-    pub(super) fn provenance(&self, path: &[String]) -> Option<Provenance> {
+    pub(super) fn set_by(&self, path: &[String]) -> Option<SetBy> {
         let value = self.find(path)?;
         let metadata = self.merged.get_metadata(value.tag())?;
         let name = || metadata.source.as_ref().and_then(Source::custom).unwrap_or_default().to_owned();
         if (metadata.name == FILE || matches!(value, Value::Dict(..)))
             && let Some((key, value)) = locate(self.document.get_ref(), path)
         {
-            return Some(Provenance::File { key, value });
+            return Some(SetBy::File { key, value });
         }
         match &*metadata.name {
-            VARIABLE => Some(Provenance::Variable(name())),
-            ARGUMENT => Some(Provenance::Argument(name())),
+            VARIABLE => Some(SetBy::Variable(name())),
+            ARGUMENT => Some(SetBy::Argument(name())),
             _ => None,
         }
     }

@@ -110,7 +110,7 @@ impl BatchReconciler for NodeReconciler {
         };
         let in_scope = |view: &NodeView| scope.contains(&ObjectKey::cluster(&view.name));
         let chosen = |view: &NodeView| in_scope(view) && !settled.contains(&view.name);
-        let Context { cloud, place: location, .. } = &self.context;
+        let Context { cloud, location, .. } = &self.context;
         let observer = NodeObserver { cloud, location, config: &config, nodes: &all };
         let mut observed = observer.observe(chosen, &mut self.check_memory).await;
 

@@ -13,14 +13,14 @@
 
 mod access;
 
-pub use self::access::{CloudAccess, Condition, EVERY_VERSION, KubernetesAccess, Minors, WatchedKind};
+pub use self::access::{CloudAccess, EVERY_VERSION, IsNeeded, KubernetesAccess, Minors, WatchedKind};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::{Clients, Context, NLB, NODE, ROUTE, SERVICE, node, route, service};
 use crate::alibaba::actions;
-use crate::alibaba::endpoints::Product;
+use crate::alibaba::endpoints::CloudProduct;
 use crate::config::{Catalog, Config, ControllerEntry};
 use crate::plan::PlanLine;
 use crate::plan::inputs::ObjectKey;
@@ -40,7 +40,7 @@ pub struct Controller {
     /// The section of the configuration that only this controller reads.
     pub section: &'static str,
     /// The kind of object that its plan lines are about.
-    pub object: ObjectKind,
+    pub object: PlannedKind,
     /// Its loop.
     pub run: Run,
     /// What runs instead while the controller is switched off.
@@ -70,7 +70,7 @@ pub struct Fallback {
 
 /// A kind of object that a plan can be limited to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObjectKind {
+pub enum PlannedKind {
     /// By name.
     Node,
     /// By namespace and name.
@@ -88,7 +88,7 @@ pub static CONTROLLERS: [Controller; 4] = [
             instead_of_parts: "set node.remove_released and node.shutdown_taint to false",
         },
         section: "node",
-        object: ObjectKind::Node,
+        object: PlannedKind::Node,
         run: |context| node::run(context).boxed(),
         when_off: None,
         preview: |clients, config, _| {
@@ -118,7 +118,7 @@ pub static CONTROLLERS: [Controller; 4] = [
             instead_of_parts: "",
         },
         section: "route",
-        object: ObjectKind::Node,
+        object: PlannedKind::Node,
         run: |context| route::run(context).boxed(),
         when_off: Some(Fallback {
             name: "routes-off",
@@ -149,7 +149,7 @@ pub static CONTROLLERS: [Controller; 4] = [
             instead_of_parts: "",
         },
         section: "service",
-        object: ObjectKind::Service,
+        object: PlannedKind::Service,
         run: |context| service::run(context).boxed(),
         when_off: None,
         preview: |clients, config, only| {
@@ -158,7 +158,7 @@ pub static CONTROLLERS: [Controller; 4] = [
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: SERVICES,
         cloud: &[
-            CloudAccess::Product(Product::Slb),
+            CloudAccess::Product(CloudProduct::Slb),
             // Whether the account is the cluster's.
             CloudAccess::always(actions::DESCRIBE_INSTANCES.0),
             // Any Service can ask for directly attached pods, or for an EIP.
@@ -177,7 +177,7 @@ pub static CONTROLLERS: [Controller; 4] = [
             instead_of_parts: "",
         },
         section: "nlb",
-        object: ObjectKind::Service,
+        object: PlannedKind::Service,
         run: |context| service::run_nlb(context).boxed(),
         when_off: None,
         preview: |clients, config, only| {
@@ -186,7 +186,7 @@ pub static CONTROLLERS: [Controller; 4] = [
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: SERVICES,
         cloud: &[
-            CloudAccess::Product(Product::Nlb),
+            CloudAccess::Product(CloudProduct::Nlb),
             // Whether the account is the cluster's.
             CloudAccess::always(actions::DESCRIBE_INSTANCES.0),
             // Any Service can ask for directly attached pods.

@@ -246,7 +246,7 @@ impl RouteReconciler {
         self.reporter.silent_alarm("SyncRouteFailed", 0, "");
         let tables = self.cache.store(tables, self.started.elapsed());
         let removed = self.removed_in_period(config);
-        let Context { cluster, cloud, place: location, .. } = &self.context;
+        let Context { cluster, cloud, location, .. } = &self.context;
         let rules = rules(config, cluster, removed, self.started.elapsed());
         let planner = RoutePlanner { cloud, location, nodes: &self.nodes, tables: &tables };
         let (views, plan) = planner.plan(&mut self.memory, rules).await;
@@ -255,7 +255,7 @@ impl RouteReconciler {
 
     /// Which tables there are is read with every reconcile of all nodes; their entries whenever it matters what they are.
     async fn read_tables(&mut self, config: &Config, scope: &BatchScope) -> Result<Vec<TableEntries>, TablesFault> {
-        let Context { cloud, place: location, .. } = &self.context;
+        let Context { cloud, location, .. } = &self.context;
         self.cache.invalidate();
         if *scope == BatchScope::All || self.table_ids.is_empty() {
             self.table_ids.clear();

@@ -58,12 +58,12 @@ const NODE_AGGREGATION: Duration = Duration::from_millis(200);
 
 /// Keeps load balancers until `context.stop`.
 pub async fn run(context: Context) {
-    run_product(context, |context| Clb::new(&context.cloud, context.place.clone())).await;
+    run_product(context, |context| Clb::new(&context.cloud, context.location.clone())).await;
 }
 
 /// Keeps network load balancers until `context.stop`.
 pub async fn run_nlb(context: Context) {
-    run_product(context, |context| Nlb::new(&context.cloud, context.place.clone())).await;
+    run_product(context, |context| Nlb::new(&context.cloud, context.location.clone())).await;
 }
 
 /// Runs one product's controller: a term of leadership after the other.
@@ -94,8 +94,8 @@ async fn run_term<P: Product>(context: &Context, views: &Views, product: P) {
     let mut fence = context.fence.clone();
     let vanished = Vanished::default();
     let states = States::new(P::CONTROLLER, context.alarms.clone(), vanished.clone());
-    let world = World { cluster: &context.cluster, cloud: &context.cloud, place: &context.place };
-    let preparer = world.preparer(product, views.clone(), states);
+    let connections = Connections { cluster: &context.cluster, cloud: &context.cloud, location: &context.location };
+    let preparer = connections.preparer(product, views.clone(), states);
     let engine = Arc::new(Engine::new(context.clone(), preparer));
     let (sender, keys) = mpsc::unbounded_channel();
     let driver = workqueue::drive(engine.clone(), keys, term.clone());
@@ -142,13 +142,13 @@ async fn plan_product<P: Product>(
     only: Option<&ObjectKey>,
 ) -> Result<Vec<PlanLine>, Fault> {
     let Clients { cluster, cloud, location } = clients;
-    let place = Arc::new(location.clone());
-    let world = World { cluster, cloud, place: &place };
+    let location = Arc::new(location.clone());
+    let connections = Connections { cluster, cloud, location: &location };
     let views = Views::of(cluster);
     views.synced(cluster).await;
-    let settings = Arc::new(settings_of::<P>(config, cluster, &place));
+    let settings = Arc::new(settings_of::<P>(config, cluster, &location));
     let states = States::new(P::CONTROLLER, Alarms::default(), Vanished::default());
-    dry_run::plan(&world.preparer(product, views, states), cluster, &settings, only).await
+    dry_run::plan(&connections.preparer(product, views, states), cluster, &settings, only).await
 }
 
 /// Load balancers that carry the id of this cluster and that none of the Services claims; waits until the cluster is identified.
@@ -162,19 +162,20 @@ pub async fn unclaimed(
 ) -> Result<Vec<Unclaimed<OrphanedInstance>>, Fault> {
     let Clients { cluster, cloud, location } = clients;
     cluster.identify().await;
-    let place = Arc::new(location.clone());
-    let settings = settings_of::<Clb>(config, cluster, location);
-    let mut found = Clb::new(cloud, place.clone()).owned(services, &settings).await?.unclaimed;
+    let location = Arc::new(location.clone());
+    let settings = settings_of::<Clb>(config, cluster, &location);
+    let mut found = Clb::new(cloud, location.clone()).owned(services, &settings).await?.unclaimed;
     if config.controllers.contains(&NLB) {
-        found.extend(Nlb::new(cloud, place).owned(services, &settings).await?.unclaimed);
+        found.extend(Nlb::new(cloud, location).owned(services, &settings).await?.unclaimed);
     }
     Ok(found)
 }
 
 /// What planning needs to know of the configuration, of the cluster and of where this process runs.
-fn settings_of<P: Product>(config: &Config, cluster: &Cluster, place: &CloudLocation) -> ServiceSettings {
+fn settings_of<P: Product>(config: &Config, cluster: &Cluster, location: &CloudLocation) -> ServiceSettings {
     // Without a stated choice, intranet load balancers go where this instance is.
-    let here = || (!place.vswitch_id.is_empty()).then(|| VSwitchChoice { zone: None, id: place.vswitch_id.clone() });
+    let here =
+        || (!location.vswitch_id.is_empty()).then(|| VSwitchChoice { zone: None, id: location.vswitch_id.clone() });
     let vswitches = match config.cloud.vswitches.as_slice() {
         [] => here().into_iter().collect(),
         stated => stated.to_vec(),
@@ -183,8 +184,8 @@ fn settings_of<P: Product>(config: &Config, cluster: &Cluster, place: &CloudLoca
         cluster_id: config.cloud.cluster_id.clone(),
         cluster_tag: config.cloud.cluster_tag.clone(),
         cluster_uid: cluster.uid().to_owned(),
-        region: place.region.clone(),
-        vpc_id: place.vpc_id.clone(),
+        region: location.region.clone(),
+        vpc_id: location.vpc_id.clone(),
         place_near_nodes: config.cloud.vswitches.is_empty(),
         vswitches,
         resource_group_id: config.cloud.resource_group_id.clone(),
@@ -193,22 +194,22 @@ fn settings_of<P: Product>(config: &Config, cluster: &Cluster, place: &CloudLoca
     }
 }
 
-/// The two outside worlds.
-struct World<'a> {
+/// The API server and the cloud.
+struct Connections<'a> {
     cluster: &'a Cluster,
     cloud: &'a CloudClient,
-    place: &'a Arc<CloudLocation>,
+    location: &'a Arc<CloudLocation>,
 }
 
-impl World<'_> {
+impl Connections<'_> {
     fn preparer<P: Product>(&self, product: P, views: Views, states: States<P::Observed>) -> Preparer<P> {
-        let (cluster, cloud, place) = (self.cluster.clone(), self.cloud.clone(), self.place.clone());
+        let (cluster, cloud, location) = (self.cluster.clone(), self.cloud.clone(), self.location.clone());
         Preparer {
             product,
             states,
             drift: DriftSchedule::new(),
-            account: AccountCheck::new(cloud.clone(), place.clone()),
-            resolver: Resolver::new(cluster, cloud, place, views.clone()),
+            account: AccountCheck::new(cloud.clone(), location.clone()),
+            resolver: Resolver::new(cluster, cloud, location, views.clone()),
             views,
             locks: Locks::default(),
         }
@@ -267,7 +268,7 @@ async fn trigger<P: Product>(context: &Context, views: &Views, keys: &mpsc::Unbo
         loop {
             dirty.next().await;
             tokio::time::sleep(NODE_AGGREGATION).await;
-            let settings = settings_of::<P>(&context.config.borrow(), &context.cluster, &context.place);
+            let settings = settings_of::<P>(&context.config.borrow(), &context.cluster, &context.location);
             send(views.keys_of(|service| P::KIND.handling(service, &settings) == Handling::Ensure));
         }
     };

@@ -24,17 +24,17 @@ const MANY: usize = 5;
 #[derive(Clone, Debug, Default)]
 pub struct Alarms {
     standing: Arc<RwLock<BTreeMap<(&'static str, &'static str), Alarm>>>,
-    failures: Arc<RwLock<Failures>>,
+    failures: Arc<RwLock<SharedCauses>>,
 }
 
 /// By controller: the cause of each object that is out of sync, and the objects of each cause.
 #[derive(Debug, Default)]
-struct Failures {
+struct SharedCauses {
     causes: BTreeMap<(&'static str, String), String>,
     objects: BTreeMap<(&'static str, String), BTreeSet<String>>,
 }
 
-impl Failures {
+impl SharedCauses {
     /// Moves an object from its cause to another one, or to none; gives how many now share that.
     fn put(&mut self, controller: &'static str, object: &str, cause: Option<&str>) -> usize {
         let key = (controller, object.to_owned());

@@ -45,7 +45,7 @@ pub trait AccessReviewer: fmt::Debug + Send + Sync {
 
 /// Why a page is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum Denial {
     /// 401: there is no token, or the API server does not know it.
     Unauthorized,
     /// 403: its owner may not get the page.
@@ -59,11 +59,11 @@ pub enum Refusal {
 /// Authorizes requests. Cheap to clone; clones share the cache.
 #[derive(Clone, Debug, Default)]
 pub struct Authorizer {
-    inner: Arc<Inner>,
+    inner: Arc<Authorization>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct Authorization {
     /// With the runtime that its connections live in.
     reviewer: RwLock<Option<(Arc<dyn AccessReviewer>, Handle)>>,
     cache: Mutex<Cache>,
@@ -92,11 +92,11 @@ impl Authorizer {
     /// Whether the owner of the token in this header may get the page.
     ///
     /// # Errors
-    /// [`Refusal`], with what to answer.
-    pub async fn admit(&self, authorization: Option<&str>, path: &str) -> Result<(), Refusal> {
+    /// [`Denial`], with what to answer.
+    pub async fn admit(&self, authorization: Option<&str>, path: &str) -> Result<(), Denial> {
         let token = authorization.and_then(|header| header.strip_prefix("Bearer ")).map(str::trim).unwrap_or_default();
         if token.is_empty() || token.len() > LONGEST_TOKEN {
-            return Err(Refusal::Unauthorized);
+            return Err(Denial::Unauthorized);
         }
         let key = (token.to_owned(), path.to_owned());
         let access = match self.cached(&key)? {
@@ -105,13 +105,13 @@ impl Authorizer {
         };
         match access {
             Access::Allowed => Ok(()),
-            Access::UnknownToken => Err(Refusal::Unauthorized),
-            Access::Forbidden(user) => Err(Refusal::Forbidden(user)),
+            Access::UnknownToken => Err(Denial::Unauthorized),
+            Access::Forbidden(user) => Err(Denial::Forbidden(user)),
         }
     }
 
     /// The cached answer; without one, a review is counted.
-    fn cached(&self, key: &(String, String)) -> Result<Option<Access>, Refusal> {
+    fn cached(&self, key: &(String, String)) -> Result<Option<Access>, Denial> {
         let mut cache = self.inner.cache.lock();
         if let Some((at, access)) = cache.answers.get(key)
             && at.elapsed() < TIME_TO_LIVE
@@ -120,19 +120,19 @@ impl Authorizer {
         }
         cache.reviews.retain(|at| at.elapsed() < WINDOW);
         if cache.reviews.len() >= REVIEWS {
-            return Err(Refusal::Busy);
+            return Err(Denial::Busy);
         }
         cache.reviews.push(Instant::now());
         Ok(None)
     }
 
-    async fn review(&self, key: &(String, String)) -> Result<Access, Refusal> {
-        let unavailable = |why: &str| Refusal::Unavailable(why.to_owned());
+    async fn review(&self, key: &(String, String)) -> Result<Access, Denial> {
+        let unavailable = |why: &str| Denial::Unavailable(why.to_owned());
         let reviewer = self.inner.reviewer.read().clone();
         let (reviewer, runtime) = reviewer.ok_or_else(|| unavailable("there is no connection to the API server"))?;
         let review = reviewer.review(Secret::new(key.0.clone()), key.1.clone());
         let reviewed = runtime.spawn(review).await.map_err(|_| unavailable("the review ended early"))?;
-        let access = reviewed.map_err(Refusal::Unavailable)?;
+        let access = reviewed.map_err(Denial::Unavailable)?;
         let mut cache = self.inner.cache.lock();
         if cache.answers.len() >= CACHED {
             cache.answers.retain(|_, (at, _)| at.elapsed() < TIME_TO_LIVE);
@@ -171,20 +171,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answers_are_cached_and_reviews_are_limited() {
         let (authorizer, reviewer) = (Authorizer::default(), Arc::new(FakeReviewer::default()));
-        assert!(matches!(authorizer.admit(Some("Bearer good"), "/metrics").await, Err(Refusal::Unavailable(_))));
+        assert!(matches!(authorizer.admit(Some("Bearer good"), "/metrics").await, Err(Denial::Unavailable(_))));
         authorizer.connect(Some(reviewer.clone()));
         for _ in 0..100 {
             assert_eq!(authorizer.admit(Some("Bearer good"), "/metrics").await, Ok(()));
         }
         assert_eq!(reviewer.asked.load(Ordering::Relaxed), 1);
-        assert_eq!(authorizer.admit(Some("Bearer good"), "/configz").await, Err(Refusal::Forbidden("anna".into())));
+        assert_eq!(authorizer.admit(Some("Bearer good"), "/configz").await, Err(Denial::Forbidden("anna".into())));
         for header in [None, Some(""), Some("Bearer "), Some("Basic good"), Some("Bearer bad")] {
-            assert_eq!(authorizer.admit(header, "/metrics").await, Err(Refusal::Unauthorized), "{header:?}");
+            assert_eq!(authorizer.admit(header, "/metrics").await, Err(Denial::Unauthorized), "{header:?}");
         }
         let asked = reviewer.asked.load(Ordering::Relaxed);
         for number in 0..1000 {
             let refused = authorizer.admit(Some(&format!("Bearer guess-{number}")), "/metrics").await;
-            assert!(matches!(refused, Err(Refusal::Unauthorized | Refusal::Busy)), "{refused:?}");
+            assert!(matches!(refused, Err(Denial::Unauthorized | Denial::Busy)), "{refused:?}");
         }
         assert!(reviewer.asked.load(Ordering::Relaxed) - asked <= REVIEWS, "a flood does not reach the API server");
         assert_eq!(authorizer.admit(Some("Bearer good"), "/metrics").await, Ok(()), "a cached answer needs no review");

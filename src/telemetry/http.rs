@@ -26,7 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
-use super::auth::{Authorizer, Refusal};
+use super::auth::{Authorizer, Denial};
 use super::health::Health;
 use super::metrics;
 
@@ -171,28 +171,28 @@ async fn respond<B: Body>(pages: &StatusPages, authorization: bool, request: &Re
 }
 
 /// Whether the request has a token whose owner may get the page.
-async fn admitted<B>(pages: &StatusPages, request: &Request<B>) -> Result<(), Refusal> {
+async fn admitted<B>(pages: &StatusPages, request: &Request<B>) -> Result<(), Denial> {
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     pages.authorizer.admit(header, request.uri().path()).await
 }
 
-fn refused(refusal: &Refusal, path: &str) -> Response<Full<Bytes>> {
+fn refused(refusal: &Denial, path: &str) -> Response<Full<Bytes>> {
     let (status, text) = match refusal {
-        Refusal::Unauthorized => (
+        Denial::Unauthorized => (
             StatusCode::UNAUTHORIZED,
             "a bearer token is needed that the API server knows (server.authorization is on)".to_owned(),
         ),
-        Refusal::Forbidden(user) => (
+        Denial::Forbidden(user) => (
             StatusCode::FORBIDDEN,
             format!(
                 "{user} may not get {path}: a ClusterRole with nonResourceURLs [\"{path}\"] and verbs [get] grants it"
             ),
         ),
-        Refusal::Busy => (StatusCode::TOO_MANY_REQUESTS, "too many unknown tokens at once; try again".to_owned()),
-        Refusal::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("the token cannot be reviewed: {why}")),
+        Denial::Busy => (StatusCode::TOO_MANY_REQUESTS, "too many unknown tokens at once; try again".to_owned()),
+        Denial::Unavailable(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("the token cannot be reviewed: {why}")),
     };
     let mut response = answer(status, "text/plain; charset=utf-8", text + "\n");
-    if *refusal == Refusal::Unauthorized {
+    if *refusal == Denial::Unauthorized {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
     }
     response

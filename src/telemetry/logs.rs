@@ -21,12 +21,12 @@ use crate::config::checked::{Log, LogFormat};
 /// The filter is a layer of its own: a reloaded layer cannot carry a filter of its own.
 type Filter = reload::Layer<Targets, Registry>;
 type Filtered = Layered<Filter, Registry>;
-type Output = Box<dyn Layer<Filtered> + Send + Sync>;
+type OutputLayer = Box<dyn Layer<Filtered> + Send + Sync>;
 
 /// Changes how logs are written.
 pub struct Logs {
     filter: Handle<Targets, Registry>,
-    output: Handle<Output, Filtered>,
+    output: Handle<OutputLayer, Filtered>,
 }
 
 impl fmt::Debug for Logs {
@@ -65,11 +65,15 @@ fn directives(stated: &str) -> String {
     if stated.contains("kube") { stated.to_owned() } else { format!("{stated},kube_client=off") }
 }
 
-fn output(settings: &Log, journal: bool) -> Output {
+fn output(settings: &Log, journal: bool) -> OutputLayer {
     output_to(settings, journal, StandardError { journal })
 }
 
-fn output_to(settings: &Log, journal: bool, writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) -> Output {
+fn output_to(
+    settings: &Log,
+    journal: bool,
+    writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
+) -> OutputLayer {
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     match settings.format {
         LogFormat::Json => layer.json().flatten_event(true).with_current_span(false).boxed(),
@@ -94,14 +98,14 @@ struct StandardError {
 }
 
 impl<'a> MakeWriter<'a> for StandardError {
-    type Writer = Lines;
+    type Writer = JournalLine;
 
-    fn make_writer(&'a self) -> Lines {
-        Lines { priority: None }
+    fn make_writer(&'a self) -> JournalLine {
+        JournalLine { priority: None }
     }
 
-    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Lines {
-        Lines { priority: self.journal.then(|| priority(*metadata.level())) }
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> JournalLine {
+        JournalLine { priority: self.journal.then(|| priority(*metadata.level())) }
     }
 }
 
@@ -117,11 +121,11 @@ fn priority(level: Level) -> u8 {
 
 /// Writes one event, which arrives whole.
 #[derive(Debug)]
-struct Lines {
+struct JournalLine {
     priority: Option<u8>,
 }
 
-impl Write for Lines {
+impl Write for JournalLine {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         match self.priority {
             None => io::stderr().lock().write_all(event)?,

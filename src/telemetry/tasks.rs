@@ -80,7 +80,7 @@ impl Tasks {
         }))
     }
 
-    fn enter(&self, name: &str) -> Entry {
+    fn enter(&self, name: &str) -> TaskEntry {
         let now = Instant::now();
         let task = Task {
             name: name.to_owned(),
@@ -93,7 +93,7 @@ impl Tasks {
         let mut running = self.running.lock();
         let id = running.last_key_value().map_or(0, |(last, _)| last + 1);
         running.insert(id, task);
-        Entry { tasks: self.clone(), id, name: name.to_owned() }
+        TaskEntry { tasks: self.clone(), id, name: name.to_owned() }
     }
 
     /// What is wrong with which tasks, in the order of their names.
@@ -140,13 +140,13 @@ impl Task {
 }
 
 /// A task that is known as long as this lives.
-struct Entry {
+struct TaskEntry {
     tasks: Tasks,
     id: u64,
     name: String,
 }
 
-impl Entry {
+impl TaskEntry {
     async fn run<F: Future<Output = ()>>(&self, mut start: impl FnMut() -> F, stop: &CancellationToken) {
         while !stop.is_cancelled() {
             let run = async {
@@ -202,7 +202,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for TaskEntry {
     fn drop(&mut self) {
         self.tasks.running.lock().remove(&self.id);
     }

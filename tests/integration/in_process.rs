@@ -128,8 +128,8 @@ impl Product {
         let running = tokio::spawn(async move {
             cluster.wait_ready().await;
             let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
-            let place = Arc::new(location::resolve(&config.cloud, &metadata).await.unwrap());
-            let cloud = CloudClient::new(transport, &config.cloud, &place.region);
+            let location = Arc::new(location::resolve(&config.cloud, &metadata).await.unwrap());
+            let cloud = CloudClient::new(transport, &config.cloud, &location.region);
             let jobs = wanted(&config);
             let (_sender, config) = watch::channel(Arc::new(config));
             let (keeper, fence) = fence();
@@ -139,7 +139,7 @@ impl Product {
             election.spawn(cluster.clone().elect(config.clone(), keeper, stop.clone()));
             let alarms = Alarms::default();
             let mut supervisor =
-                Supervisor::new(Context { alarms, cluster, cloud, config, fence, place, stop }, Tasks::default());
+                Supervisor::new(Context { alarms, cluster, cloud, config, fence, location, stop }, Tasks::default());
             supervisor.apply(&jobs).await;
             std::future::pending::<()>().await;
         });

@@ -7,7 +7,7 @@ use crate::alibaba::FaultKind::{
     self, Bug, Busy, Capacity, Credential, Denied, Exists, InUse, Quota, Rejected, Transient,
 };
 use crate::alibaba::actions::Object;
-use crate::alibaba::endpoints::Product;
+use crate::alibaba::endpoints::CloudProduct;
 
 /// How a code is recognised.
 #[derive(Clone, Copy, Debug)]
@@ -64,11 +64,11 @@ pub(super) const CURED_BY_NEW_CREDENTIALS: &[CodePattern] = &[
 
 /// General codes that only the message tells apart: (product, code, part of the message, what is missing). They hold for
 /// actions that address the missing object.
-pub(super) const MESSAGES: &[(Product, Option<&str>, &str, Object)] = &[
-    (Product::Slb, None, "loadbalancerid does not exist", Object::LoadBalancer),
-    (Product::Slb, Some("InvalidParameter"), "the specified vservergroupid does not exist", Object::ServerGroup),
-    (Product::Slb, None, "the specified resource does not exist", Object::Listener),
-    (Product::Vpc, Some("InvalidRouteEntry"), "not exist", Object::RouteEntry),
+pub(super) const MESSAGES: &[(CloudProduct, Option<&str>, &str, Object)] = &[
+    (CloudProduct::Slb, None, "loadbalancerid does not exist", Object::LoadBalancer),
+    (CloudProduct::Slb, Some("InvalidParameter"), "the specified vservergroupid does not exist", Object::ServerGroup),
+    (CloudProduct::Slb, None, "the specified resource does not exist", Object::Listener),
+    (CloudProduct::Vpc, Some("InvalidRouteEntry"), "not exist", Object::RouteEntry),
 ];
 
 /// Codes that mean something else for some actions.

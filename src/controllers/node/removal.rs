@@ -89,7 +89,7 @@ impl NodeRemover {
             self.ledger.present(&view.uid, *here);
             self.seen.insert(view.name.clone(), LastSeen { elsewhere: Some(!here), ..LastSeen::default() });
         }
-        let rules = rules(&context.config.borrow(), &context.place);
+        let rules = rules(&context.config.borrow(), &context.location);
         for missing in &observed.missing {
             let MissingInstance { node, id, absence } = missing;
             let mut seen = LastSeen::default();
@@ -118,7 +118,7 @@ impl NodeRemover {
             }
             self.seen.insert(node.name.clone(), seen);
         }
-        self.raise_alarms(reporter, &context.place.vpc_id);
+        self.raise_alarms(reporter, &context.location.vpc_id);
     }
 
     /// Shows what is withheld, and why the cloud's answers are not to be trusted even where nothing is due yet.

@@ -3,11 +3,11 @@
 use std::ops::RangeInclusive;
 
 use crate::alibaba::actions::{self, Action};
-use crate::alibaba::endpoints::Product;
+use crate::alibaba::endpoints::CloudProduct;
 use crate::config::Config;
 
 /// Whether a configuration needs the permission.
-pub type Condition = fn(&Config) -> bool;
+pub type IsNeeded = fn(&Config) -> bool;
 
 /// Versions of Kubernetes: the second number, both ends included.
 pub type Minors = RangeInclusive<u32>;
@@ -27,7 +27,7 @@ pub struct KubernetesAccess {
     /// As RBAC spells them.
     pub verbs: &'static [&'static str],
     /// Which configurations need it.
-    pub when: Condition,
+    pub when: IsNeeded,
     /// On which servers it is needed.
     pub versions: Minors,
 }
@@ -80,9 +80,9 @@ impl WatchedKind {
 #[derive(Clone, Copy, Debug)]
 pub enum CloudAccess {
     /// One action, where the configuration needs it.
-    Action(&'static Action, Condition),
+    Action(&'static Action, IsNeeded),
     /// Every action of a product that this program knows.
-    Product(Product),
+    Product(CloudProduct),
 }
 
 impl CloudAccess {

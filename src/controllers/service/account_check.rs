@@ -36,14 +36,14 @@ enum Account {
 #[derive(Debug)]
 pub(super) struct AccountCheck {
     cloud: CloudClient,
-    place: Arc<CloudLocation>,
+    location: Arc<CloudLocation>,
     /// With which version of the credentials it did.
     proven: Mutex<Option<u64>>,
 }
 
 impl AccountCheck {
-    pub(super) fn new(cloud: CloudClient, place: Arc<CloudLocation>) -> Self {
-        Self { cloud, place, proven: Mutex::default() }
+    pub(super) fn new(cloud: CloudClient, location: Arc<CloudLocation>) -> Self {
+        Self { cloud, location, proven: Mutex::default() }
     }
 
     /// Why no load balancer may be made for a Service now, which `had_one` before or not; `None` if it may.
@@ -76,7 +76,7 @@ impl AccountCheck {
     }
 
     async fn account(&self, nodes: &[Arc<NodeView>]) -> Account {
-        let Self { cloud, place, proven } = self;
+        let Self { cloud, location, proven } = self;
         // Held while asking, so that many Services ask once.
         let mut proven = proven.lock().await;
         let credentials = cloud.credentials_version();
@@ -86,7 +86,7 @@ impl AccountCheck {
         let instances: Vec<String> = nodes
             .iter()
             .filter_map(|node| match classify(node) {
-                NodeClass::Ecs(id) if id.region == place.region => Some(id.instance),
+                NodeClass::Ecs(id) if id.region == location.region => Some(id.instance),
                 _ => None,
             })
             .take(ASKED)
@@ -95,7 +95,7 @@ impl AccountCheck {
         if asked == 0 {
             return Account::NoNodes;
         }
-        match cloud.ecs.describe_instances(&place.region, &InstanceFilter::Ids(instances)).await {
+        match cloud.ecs.describe_instances(&location.region, &InstanceFilter::Ids(instances)).await {
             Ok(shown) if shown.is_empty() => Account::Stranger(asked),
             Ok(_) => {
                 *proven = Some(credentials);

@@ -11,7 +11,7 @@ use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
-use super::report::{ReconcileError, Reporter};
+use super::report::{ReconcileError, ServiceReporter};
 use super::state::{
     BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LISTS_CATCH_UP, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news,
 };
@@ -33,7 +33,7 @@ pub(super) struct Engine<P: Product> {
     context: Context,
     preparer: Preparer<P>,
     writer: ServiceWriter,
-    reporter: Reporter,
+    reporter: ServiceReporter,
 }
 
 /// What came of a plan.
@@ -82,7 +82,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
     async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let states = &self.preparer.states;
         let settings =
-            Arc::new(settings_of::<P>(&self.context.config.borrow(), &self.context.cluster, &self.context.place));
+            Arc::new(settings_of::<P>(&self.context.config.borrow(), &self.context.cluster, &self.context.location));
         let Some(service) = self.preparer.views.services.store.get(key) else {
             if let Some(service) = states.drop(key) {
                 self.product().forget(&Owner::of(&service, &settings)).await;
@@ -109,7 +109,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
 impl<P: Product> Engine<P> {
     pub(super) fn new(context: Context, preparer: Preparer<P>) -> Self {
         let writer = ServiceWriter { kind: P::KIND, cluster: context.cluster.clone(), fence: context.fence.clone() };
-        let reporter = Reporter { events: context.cluster.events().clone(), component: P::COMPONENT };
+        let reporter = ServiceReporter { events: context.cluster.events().clone(), component: P::COMPONENT };
         Self { context, preparer, writer, reporter }
     }
 

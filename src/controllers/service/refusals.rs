@@ -26,10 +26,10 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// What is left out of a Service's load balancer for now.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refusals(BTreeMap<BackendKey, Refusal>);
+pub(super) struct Refusals(BTreeMap<BackendKey, RefusedBackend>);
 
 #[derive(Clone, Debug)]
-struct Refusal {
+struct RefusedBackend {
     /// How often the cloud refused the backend by itself; 0 if it was only in a batch that was refused, or not tried yet.
     times: u32,
     again_at: Instant,
@@ -63,7 +63,7 @@ impl Refusals {
             let adding = |backends| step.operation.adding(backends).map(|operation| Step { operation, ..step.clone() });
             plan.steps.extend(adding(rest));
             for backend in doubtful {
-                let known = self.0.entry(backend.key.clone()).or_insert_with(Refusal::untried);
+                let known = self.0.entry(backend.key.clone()).or_insert_with(RefusedBackend::untried);
                 // A group is made without them.
                 if budget > 0 && known.is_due() && !step.operation.creates() {
                     budget -= 1;
@@ -78,7 +78,7 @@ impl Refusals {
         for RefusedCall { backends, fault } in calls {
             let alone = u32::from(backends.len() == 1);
             for backend in backends {
-                let known = self.0.entry(backend.key).or_insert_with(Refusal::untried);
+                let known = self.0.entry(backend.key).or_insert_with(RefusedBackend::untried);
                 known.times += alone;
                 known.again_at =
                     Instant::now() + if known.times > 0 { LEFT_OUT.delay(known.times) } else { Duration::ZERO };
@@ -126,7 +126,7 @@ fn name(key: &BackendKey) -> String {
     }
 }
 
-impl Refusal {
+impl RefusedBackend {
     fn untried() -> Self {
         Self { times: 0, again_at: Instant::now(), why: String::new() }
     }

@@ -267,12 +267,12 @@ pub(super) struct Notes<'a> {
 
 /// Tells users what happens to their Services, as events and in the log.
 #[derive(Debug)]
-pub(super) struct Reporter {
+pub(super) struct ServiceReporter {
     pub(super) events: Events,
     pub(super) component: &'static str,
 }
 
-impl Reporter {
+impl ServiceReporter {
     fn normal(&self, service: &ServiceView, reason: &'static str, message: String) {
         self.events.normal(self.component, &regarding(service), reason, message);
     }

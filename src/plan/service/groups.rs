@@ -1,4 +1,4 @@
-//! Server groups and their backends, whatever the product: which are added, removed and changed, and what of ours goes from
+//! ServerName groups and their backends, whatever the product: which are added, removed and changed, and what of ours goes from
 //! groups that nothing wants any more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,7 +124,7 @@ impl Display for GroupOperation {
         match self {
             Self::AddBackends { group, backends } => write!(f, "add to {group}: {}", Backends(backends)),
             Self::RemoveBackends { group, backends } => {
-                let list: Vec<_> = backends.iter().map(|key| Server(key).to_string()).collect();
+                let list: Vec<_> = backends.iter().map(|key| ServerName(key).to_string()).collect();
                 write!(f, "remove from {group}: {}", list.join(", "))
             }
             Self::SetBackends { group, backends } => write!(f, "set in {group}: {}", Backends(backends)),
@@ -134,9 +134,9 @@ impl Display for GroupOperation {
 }
 
 /// `instance:port`, `interface(address):port` or `address:port`.
-struct Server<'a>(&'a BackendKey);
+struct ServerName<'a>(&'a BackendKey);
 
-impl Display for Server<'_> {
+impl Display for ServerName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BackendKey { kind, server_id, server_ip, port } = self.0;
         match kind {
@@ -155,7 +155,7 @@ impl Display for Backends<'_> {
             return f.write_str("no backends");
         }
         let list: Vec<_> =
-            self.0.iter().map(|backend| format!("{}*{}", Server(&backend.key), backend.weight)).collect();
+            self.0.iter().map(|backend| format!("{}*{}", ServerName(&backend.key), backend.weight)).collect();
         f.write_str(&list.join(", "))
     }
 }

@@ -121,8 +121,9 @@ impl Side {
         }
         let ips = addresses_to_resolve(&world.service, &world.nodes, &world.endpoints, &world.settings);
         let ips: Vec<IpAddr> = ips.into_iter().collect();
-        let place = CloudLocation { region: REGION.to_owned(), vpc_id: "vpc-1".to_owned(), ..CloudLocation::default() };
-        world.enis = resolve(cloud, &place, &ips).await.unwrap().into_iter().collect();
+        let location =
+            CloudLocation { region: REGION.to_owned(), vpc_id: "vpc-1".to_owned(), ..CloudLocation::default() };
+        world.enis = resolve(cloud, &location, &ips).await.unwrap().into_iter().collect();
         world
     }
 

@@ -282,7 +282,7 @@ fn start(testbed: &Testbed, product: &Tiny) -> (CancellationToken, tokio::task::
         cluster,
         cloud: client_of(&testbed.cloud),
         fence,
-        place: Arc::new(CloudLocation::default()),
+        location: Arc::new(CloudLocation::default()),
         config,
         alarms: Alarms::default(),
         stop: stop.clone(),
