@@ -10,6 +10,7 @@ mod drift;
 mod dry_run;
 mod engine;
 mod execute;
+mod find;
 mod nlb;
 mod orphans;
 mod prepare;
@@ -22,6 +23,7 @@ mod state;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tolerance;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,9 +166,9 @@ pub async fn unclaimed(
     cluster.identify().await;
     let location = Arc::new(location.clone());
     let settings = settings_of::<Clb>(config, cluster, &location);
-    let mut found = Clb::new(cloud, location.clone()).owned(services, &settings).await?.unclaimed;
+    let mut found = find::owned(&Clb::new(cloud, location.clone()), services, &settings).await?.unclaimed;
     if config.controllers.contains(&NLB) {
-        found.extend(Nlb::new(cloud, location).owned(services, &settings).await?.unclaimed);
+        found.extend(find::owned(&Nlb::new(cloud, location), services, &settings).await?.unclaimed);
     }
     Ok(found)
 }

@@ -1,7 +1,7 @@
 //! Services of class `alibabacloud.com/nlb`, from their first call to their last, between the binary and the simulated
 //! worlds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -338,4 +338,42 @@ async fn a_process_that_is_killed_at_any_write_loses_and_doubles_nothing() {
     (1..=7).for_each(|writes| drop(running.spawn(killed_after(writes))));
     let killed = running.join_all().await;
     assert!(killed.iter().all(|killed| *killed), "there are seven writes: {killed:?}");
+}
+
+/// Reads by the tag that a load balancer and its groups are found by.
+fn by_mark() -> BTreeMap<String, String> {
+    [("Tag.1.Key".to_owned(), "kubernetes.do.not.delete".to_owned())].into()
+}
+
+#[tokio::test]
+async fn what_one_of_several_reads_shows_is_enough_to_find_a_load_balancer() {
+    let world = world(Duration::from_millis(100)).await;
+    expose(&world.testbed, "web", &[80], &["node-1"], &[]);
+    let ccm = world.start();
+    world.until("the Service has its name", |_| hostname(&world.service("web")).is_some()).await;
+    finish(&world, ccm).await;
+    let broken = || Fault::Refuse(500, "InternalError".to_owned(), "out of order".to_owned());
+    world.testbed.cloud.faults().always("nlb:GetLoadBalancerAttribute", broken());
+    world.testbed.cloud.faults().matching("ListLoadBalancers", by_mark(), broken(), None);
+    point_at(&world.testbed, "web", &["node-2"]);
+    let ccm = world.start();
+    let followed = [("80".to_owned(), instances(&[2]))];
+    world.until("backends follow", |testbed| served(testbed) == followed).await;
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn a_list_that_lacks_a_server_group_in_use_is_told_and_the_group_is_not_made_again() {
+    let world = world(Duration::from_millis(100)).await;
+    expose(&world.testbed, "web", &[80], &["node-1"], &[]);
+    let ccm = world.start();
+    world.until("the Service has its name", |_| hostname(&world.service("web")).is_some()).await;
+    finish(&world, ccm).await;
+    world.testbed.cloud.faults().matching("ListServerGroups", by_mark(), Fault::Partial(0), None);
+    let group = world.testbed.cloud.look(|account| account.nlb.groups.keys().next().unwrap().clone());
+    let ccm = world.start();
+    let told = world.until_event("Service", "web", "ServerGroupsHeldBack").await;
+    assert!(told.contains(&group), "{told}");
+    assert_eq!(world.testbed.cloud.count("CreateServerGroup"), 1);
+    finish(&world, ccm).await;
 }

@@ -47,7 +47,7 @@ impl Ecs {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Creates a security group without rules; gives its id. A repetition with the same token gives the same one.
+    /// Creates a security group without rules; gives its id.
     ///
     /// # Errors
     /// As any write.
@@ -56,7 +56,6 @@ impl Ecs {
         permit: &Permit,
         vpc_id: &str,
         wanted: &CreateSecurityGroup,
-        client_token: &str,
     ) -> Result<String, Fault> {
         self.0
             .write(permit, CREATE_SECURITY_GROUP)
@@ -65,7 +64,6 @@ impl Ecs {
             .with("SecurityGroupType", "enterprise")
             .with("VpcId", vpc_id)
             .maybe("ResourceGroupId", wanted.resource_group_id.as_ref())
-            .with("ClientToken", client_token)
             .tags(&wanted.tags)
             .create("SecurityGroupId")
             .await

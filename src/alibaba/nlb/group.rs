@@ -95,24 +95,17 @@ impl Nlb {
         Ok(ListedServers { backends: backends.into_values().collect(), changing })
     }
 
-    /// Creates a server group without servers. A repetition with the same token gives the same one.
+    /// Creates a server group without servers.
     ///
     /// # Errors
     /// As any write.
-    pub async fn create_group(
-        &self,
-        permit: &Permit,
-        vpc_id: &str,
-        wanted: &CreateGroup,
-        client_token: &str,
-    ) -> Result<Answer, Fault> {
+    pub async fn create_group(&self, permit: &Permit, vpc_id: &str, wanted: &CreateGroup) -> Result<Answer, Fault> {
         let request = self
             .0
             .write(permit, CREATE_SERVER_GROUP)
             .with("ServerGroupName", &wanted.name)
             .with("VpcId", vpc_id)
             .maybe("ResourceGroupId", wanted.resource_group_id.as_ref())
-            .with("ClientToken", client_token)
             .tags(&wanted.tags);
         created(with_fields(request, wanted.fields.iter()), "ServerGroupId").await
     }

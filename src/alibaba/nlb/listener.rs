@@ -32,8 +32,6 @@ pub struct NewListener<'a> {
     pub group_id: &'a str,
     /// All attributes to send.
     pub fields: &'a ListenerFields,
-    /// A repetition with the same token gives the same listener.
-    pub client_token: &'a str,
 }
 
 /// What an existing listener is to be.
@@ -87,8 +85,7 @@ impl Nlb {
             .maybe("StartPort", is_range.then_some(first))
             .maybe("EndPort", is_range.then_some(last))
             .with("ListenerDescription", wanted.description)
-            .with("ServerGroupId", wanted.group_id)
-            .with("ClientToken", wanted.client_token);
+            .with("ServerGroupId", wanted.group_id);
         created(with_fields(request, wanted.fields), "ListenerId").await
     }
 

@@ -60,7 +60,6 @@ async fn a_creation_without_an_id_is_a_defect_and_one_without_a_job_is_done() {
         description: "k8s.80_400.TCP.a.b.c",
         group_id: "sgp-1",
         fields: &fields,
-        client_token: "token",
     };
     let (cloud, script) = cloud([Reply::ok(json!({"JobId": "job-1"})), Reply::ok(json!({"ListenerId": "lsn-1"}))]);
     let fault = cloud.nlb.create_listener(&permit(), &wanted).await.unwrap_err();

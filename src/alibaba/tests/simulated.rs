@@ -301,8 +301,7 @@ async fn security_groups(cloud: &CloudClient, id: &str) {
         tags: BTreeMap::from([("owner".into(), "me".into())]),
         ..CreateSecurityGroup::default()
     };
-    let group = ecs.create_security_group(&permit, "vpc-1", &wanted, "token-1").await.unwrap();
-    assert_eq!(ecs.create_security_group(&permit, "vpc-1", &wanted, "token-1").await.unwrap(), group);
+    let group = ecs.create_security_group(&permit, "vpc-1", &wanted).await.unwrap();
     assert_eq!(ecs.find_security_groups("owner", "me").await.unwrap()[0].id, group);
     let rule = |drops, source: &str| SecurityRule { drops, source: source.parse().unwrap() };
     let rules = SecurityRules::from([rule(false, "10.0.0.0/8"), rule(false, "2408::/32"), rule(true, "0.0.0.0/0")]);
@@ -341,7 +340,7 @@ async fn server_group(cloud: &CloudClient, tls: bool) -> String {
     let name = format!("k8s.{}.TCP.a.b.c", if tls { 443 } else { 80 });
     let tags = BTreeMap::from([("owner".into(), "me".into())]);
     let wanted = CreateGroup { name: name.clone(), fields: fields.clone(), resource_group_id: None, tags };
-    let made = nlb.create_group(&permit, "vpc-1", &wanted, &name).await.unwrap();
+    let made = nlb.create_group(&permit, "vpc-1", &wanted).await.unwrap();
     assert_eq!(nlb.jobs(std::slice::from_ref(&made.job)).await.unwrap()[&made.job], JobState::Done);
     let id = made.id.unwrap();
     let found = nlb.list_groups(GroupFilter::Names(&[name])).await.unwrap().remove(0);
@@ -385,12 +384,10 @@ async fn network_listeners(cloud: &CloudClient, id: &str, (plain, tls): (&str, &
     let keys = [NlbKey::port(80, NlbProtocol::Tcp), NlbKey::port(443, NlbProtocol::TcpSsl)];
     for (listener, group_id, fields) in [(keys[0], plain, &tcp), (keys[1], tls, &ssl)] {
         let description = format!("k8s.{}.{}.a.b.c", listener.ports(), listener.protocol);
-        let client_token = description.as_str();
-        let wanted =
-            NewListener { load_balancer_id: id, listener, description: &description, group_id, fields, client_token };
+        let wanted = NewListener { load_balancer_id: id, listener, description: &description, group_id, fields };
         let made = nlb.create_listener(&permit, &wanted).await.unwrap();
-        let again = nlb.create_listener(&permit, &wanted).await.unwrap();
-        assert_eq!(made.id, again.id, "the same token makes the same listener");
+        let again = nlb.create_listener(&permit, &wanted).await.unwrap_err();
+        assert_eq!(again.kind, FaultKind::Exists, "a port has one listener: {again}");
         let found = nlb.describe_listeners(&[id]).await.unwrap().remove(id).unwrap().remove(&listener).unwrap();
         assert_eq!(Some(found.id), made.id);
         assert_eq!((found.description, found.group_id), (description, group_id.to_owned()));

@@ -5,6 +5,7 @@ mod interner;
 mod pages;
 mod perform;
 mod placements;
+mod reads;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,9 +18,10 @@ use self::access_lists::AccessLists;
 use self::interner::Interner;
 use self::pages::Pages;
 use self::placements::Placements;
-use super::creations::{Inventory, Made};
+use super::creations::Inventory;
 use super::execute::has_unknown_outcome;
-use super::product::{Completed, Confirmed, Due, Facts, FindError, Found, Owned, Product, Search, Write};
+use super::product::{Completed, Confirmed, Due, Facts, ListedBy, Product, Search, Write};
+use super::tolerance::{fails_alone, tolerate};
 use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::{VSwitch, Vpc};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
@@ -28,20 +30,19 @@ use crate::plan::clb::desire;
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::needs::MissingReads;
-use crate::plan::clb::observed::{AccessList, CertificateState, Observed, ObservedInstance, PendingCharge};
-use crate::plan::clb::operation::{Operation, ResourceKind, Step};
+use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance};
+use crate::plan::clb::operation::{Operation, ResourceKind};
 use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
-use crate::plan::service::orphans::unclaimed;
-use crate::plan::service::ownership::{MARK_TAG, Owner};
+use crate::plan::service::model::{Inputs, ObservedGroup};
+use crate::plan::service::orphans::TaggedInstance;
+use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::Plan;
 use crate::plan::service::zones;
-use crate::telemetry::alarms::named;
 
 /// The API of classic load balancers, and what saves calls to it.
 #[derive(Debug)]
@@ -101,14 +102,6 @@ impl Goal {
         }
     }
 
-    /// The load balancer that the Service names.
-    fn named(&self) -> Option<&str> {
-        match self {
-            Self::Ensure { desired, .. } => desired.reuse.as_deref(),
-            Self::Remove(removal) => removal.departure.reuse.as_deref(),
-        }
-    }
-
     fn needs(&self, observed: &Observed) -> MissingReads {
         match self {
             Self::Ensure { desired, .. } => desired.needs(observed),
@@ -152,26 +145,8 @@ impl Product for Clb {
     }
 
     fn facts(goal: &Goal) -> Facts<'_> {
-        static NO_GROUPS: BTreeMap<String, DesiredGroup> = BTreeMap::new();
-        static NO_ADDRESSES: BTreeSet<IpAddr> = BTreeSet::new();
-        let lock = goal.named().map_or_else(|| goal.owner().default_name(), str::to_owned);
-        let none = Facts {
-            owner: goal.owner(),
-            lock,
-            is_named: goal.named().is_some(),
-            is_kept: false,
-            groups: &NO_GROUPS,
-            warnings: &[],
-            empty_ports: Vec::new(),
-            is_blackout: false,
-            unresolved: &NO_ADDRESSES,
-            outside: &NO_ADDRESSES,
-            publishes_elastic: false,
-        };
         match goal {
-            Goal::Remove(removal) => {
-                Facts { is_kept: removal.departure.preserve && removal.departure.reuse.is_none(), ..none }
-            }
+            Goal::Remove(removal) => Facts::leaving(&removal.owner, &removal.departure),
             Goal::Ensure { desired, .. } => Facts {
                 groups: &desired.groups,
                 warnings: &desired.warnings,
@@ -180,16 +155,15 @@ impl Product for Clb {
                 unresolved: &desired.unresolved,
                 outside: &desired.outside,
                 publishes_elastic: desired.eip,
-                ..none
+                ..Facts::of(&desired.owner, desired.reuse.as_deref())
             },
         }
     }
 
-    fn is_of(goal: &Goal, observed: &Observed) -> bool {
-        match (&observed.instance, goal.named()) {
-            (None, _) => false,
-            (Some(instance), Some(id)) => instance.id == id,
-            (Some(instance), None) => owns(goal.owner(), instance),
+    fn departure(goal: &mut Goal) -> Option<&mut Departure> {
+        match goal {
+            Goal::Ensure { .. } => None,
+            Goal::Remove(removal) => Some(&mut removal.departure),
         }
     }
 
@@ -207,22 +181,16 @@ impl Product for Clb {
         observed.apply(operation, answer);
     }
 
-    fn load_balancer(observed: &Observed) -> Option<&str> {
-        observed.instance.as_ref().map(|instance| instance.id.as_str())
+    fn instance(observed: &Observed) -> Option<TaggedInstance<'_>> {
+        observed.instance.as_ref().map(ObservedInstance::tagged)
     }
 
     fn groups(observed: &Observed) -> &BTreeMap<String, ObservedGroup> {
         &observed.groups
     }
 
-    fn unlisted(observed: &Observed) -> Option<String> {
-        let ids = named(observed.unlisted.iter().map(String::as_str));
-        (!ids.is_empty()).then(|| {
-            format!(
-                "The cloud's list of server groups lacks {ids}, which listeners of the Service use and which exist when they \
-                 are asked for by id. They stay in use and are not made again"
-            )
-        })
+    fn unlisted(observed: &Observed) -> Option<&BTreeSet<String>> {
+        Some(&observed.unlisted)
     }
 
     fn inventory(observed: &Observed) -> Inventory {
@@ -274,40 +242,16 @@ impl Product for Clb {
         Ok(())
     }
 
-    async fn find(&self, goal: &mut Goal, search: &Search<'_>) -> Result<Found<Observed>, FindError> {
-        let of = |instance| Observed { instance: Some(instance), ..Observed::default() };
-        if let Some(id) = goal.named() {
-            return match self.slb.describe_instance(id).await {
-                Ok(instance) => Ok(Found::LoadBalancer(of(instance))),
-                Err(fault) if fault.kind == FaultKind::Gone => Err(FindError::NamedMissing(id.to_owned())),
-                Err(fault) => Err(fault.into()),
-            };
-        }
-        let owner = goal.owner();
-        let mut proven = false;
-        let (mut unmarked, mut others, mut unread) = (None, None, None);
-        if let Some(id) = search.made.load_balancer.as_deref().or(search.label()) {
-            match self.pages.instance(owner, id, search.due).await {
-                Ok(instance) if owns(owner, &instance) => return Ok(Found::LoadBalancer(of(instance))),
-                // A label that was copied with its Service leads to another one's: nothing there is ours, whatever its marks.
-                Ok(instance) if owner.is_of_other_service(&instance.tags) => others = Some(instance.id),
-                Ok(instance) => unmarked = Some(instance),
-                Err(fault) if fault.kind == FaultKind::Gone => proven = true,
-                // The list by its mark may show it nevertheless.
-                Err(fault) if fails_alone(&fault) => unread = Some(fault),
-                Err(fault) => return Err(fault.into()),
-            }
-        }
-        let mut candidates = self.marked(owner).await?;
-        if let Some(fault) = unread.filter(|_| candidates.is_empty()) {
-            return Err(fault.into());
-        }
-        match (candidates.len(), unmarked) {
-            (0, None) => others.map_or(Ok(Found::Absent { proven }), |id| Err(FindError::OfOtherService(id))),
-            (0, Some(instance)) => Ok(self.unmarked(goal, instance)),
-            (1, _) => Ok(Found::LoadBalancer(of(candidates.swap_remove(0)))),
-            _ => Err(FindError::Several(candidates.into_iter().map(|candidate| candidate.id).collect())),
-        }
+    async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
+        self.pages.instance(owner, id, due).await.map(alone)
+    }
+
+    async fn list(&self, by: ListedBy<'_>) -> Result<Vec<Observed>, Fault> {
+        let listed = match by {
+            ListedBy::Tag(key, value) => self.slb.find_by_tag(key, value).await?,
+            ListedBy::Name(name) => self.slb.find_by_name(name).await?,
+        };
+        Ok(listed.into_iter().map(alone).collect())
     }
 
     async fn complete(&self, goal: &Goal, observed: &mut Observed, search: &Search<'_>) -> Result<Completed, Fault> {
@@ -417,12 +361,6 @@ impl Product for Clb {
         self.vpc.describe_load_balancer_eips(id).await
     }
 
-    async fn owned(&self, services: &[Arc<ServiceView>], settings: &ServiceSettings) -> Result<Owned, Fault> {
-        let instances = self.slb.find_by_tag(&settings.cluster_tag, &settings.cluster_id).await?;
-        let unclaimed = unclaimed(instances.iter().map(ObservedInstance::tagged), services, settings);
-        Ok(Owned { unclaimed, listed: instances.len() })
-    }
-
     async fn perform(
         &self,
         write: &Write<'_>,
@@ -441,212 +379,9 @@ impl Product for Clb {
     }
 }
 
-impl Clb {
-    /// Load balancers that carry the Service's mark, or else its default name.
-    async fn marked(&self, owner: &Owner) -> Result<Vec<ObservedInstance>, Fault> {
-        let name = owner.default_name();
-        // Side by side, as it is nearly always neither: a load balancer with the mark also has the label, and is found by it.
-        let (marked, named) = tokio::try_join!(self.slb.find_by_tag(MARK_TAG, &name), self.slb.find_by_name(&name))?;
-        let mut candidates = if marked.is_empty() { named } else { marked };
-        candidates.retain(|candidate| owns(owner, candidate));
-        Ok(candidates)
-    }
-
-    /// From a load balancer that is not ours, and that no annotation names any more, what carries our mark goes.
-    fn unmarked(&self, goal: &mut Goal, instance: ObservedInstance) -> Found<Observed> {
-        let id = instance.id.clone();
-        if let Goal::Remove(removal) = goal {
-            removal.departure.reuse = Some(id.clone());
-            removal.departure.override_listeners = true;
-        }
-        Found::Unmarked { id, observed: Observed { instance: Some(instance), ..Observed::default() } }
-    }
-
-    async fn confirm_by_lists(
-        &self,
-        goal: &Goal,
-        id: &str,
-        (known, groups): (&Observed, bool),
-        search: &Search<'_>,
-    ) -> Result<Confirmed<Observed>, Fault> {
-        // The load balancer of a user is in no list by our tag.
-        let due = if goal.named().is_some() { None } else { search.due };
-        let instance = Some(self.pages.instance(goal.owner(), id, due).await?);
-        let listeners = Some(self.pages.listeners(id, due).await?);
-        let mut observed = Observed { instance, listeners, ..Observed::default() };
-        let mut shows_all_made = true;
-        if groups {
-            shows_all_made = self.list_groups(&mut observed, &search.made).await?;
-        } else {
-            observed.groups.clone_from(&known.groups);
-            observed.unlisted.clone_from(&known.unlisted);
-        }
-        match self.read_needs(goal, &mut observed, due).await?.pop() {
-            Some(fault) => Err(fault),
-            None => Ok(Confirmed { observed, shows_all_made }),
-        }
-    }
-
-    /// Lists the server groups anew, without their backends. Those that were known before, or `made` a short while ago, and are
-    /// not listed are asked for one by one: a list can be stale. True if none of them is there.
-    async fn list_groups(&self, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
-        let Some(instance) = &observed.instance else { return Ok(true) };
-        let groups = self.slb.describe_groups(&instance.id).await?;
-        let listed =
-            groups.into_iter().map(|group| (group.id, ObservedGroup { name: group.name, backends: None })).collect();
-        let known = std::mem::replace(&mut observed.groups, listed);
-        observed.unlisted.clear();
-        let recent =
-            made.groups.iter().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
-        let expected: BTreeSet<String> = known.into_keys().chain(recent).collect();
-        self.read_unlisted(observed, expected, made).await
-    }
-
-    /// Reads the instance, its listeners and the server groups that are known, and lists groups if any is to be made or
-    /// deleted.
-    async fn read_by_id(&self, goal: &Goal, known: &Observed, search: &Search<'_>) -> Result<Option<Observed>, Fault> {
-        let Some(id) = Self::load_balancer(known) else { return Ok(None) };
-        let instance = Some(self.slb.describe_instance(id).await?);
-        let unread = |group: &ObservedGroup| ObservedGroup { name: group.name.clone(), backends: None };
-        let groups = known.groups.iter().map(|(id, group)| (id.clone(), unread(group))).collect();
-        let unlisted = known.unlisted.clone();
-        let mut observed = Observed { instance, groups, unlisted, ..Observed::default() };
-        let mut unread = self.read_needs(goal, &mut observed, None).await?;
-        let mut named = observed.listeners.iter().flatten().map(|(_, listener)| &listener.group_id);
-        if named.any(|id| !id.is_empty() && !observed.groups.contains_key(id)) {
-            return Ok(None);
-        }
-        let changes_groups = |step: &Step| step.operation.part() == ResourceKind::Groups;
-        if Self::diff(goal, &observed).steps.iter().any(changes_groups) {
-            let read = observed.groups.clone();
-            self.list_groups(&mut observed, &search.made).await?;
-            for (id, group) in &mut observed.groups {
-                group.backends = read.get(id).and_then(|group| group.backends.clone());
-            }
-            unread.extend(self.read_needs(goal, &mut observed, None).await?);
-        }
-        unread.pop().map_or(Ok(Some(observed)), Err)
-    }
-
-    /// A server group that a listener of ours names exists, whatever the list shows. True if all of them were listed.
-    async fn read_named_by_listeners(&self, goal: &Goal, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
-        let owner = goal.owner();
-        let listeners = observed.listeners.iter().flatten().map(|(_, listener)| listener);
-        let ours = listeners.filter(|listener| owner.owns_listener(&listener.description));
-        let named = ours.map(|listener| listener.group_id.clone()).filter(|id| !id.is_empty()).collect();
-        self.read_unlisted(observed, named, made).await
-    }
-
-    /// A list may lag behind what was `made` a short while ago; that it lacks another group is a doubt about the list.
-    async fn read_unlisted(
-        &self,
-        observed: &mut Observed,
-        expected: BTreeSet<String>,
-        made: &Made,
-    ) -> Result<bool, Fault> {
-        let mut all_listed = true;
-        for id in expected {
-            if observed.groups.contains_key(&id) {
-                continue;
-            }
-            match self.slb.describe_group(&id).await {
-                Ok(group) => {
-                    warn!(group = id, name = group.name, "a server group exists, but is not in the list");
-                    if !made.groups.iter().any(|recent| recent.id == id) {
-                        observed.unlisted.insert(id.clone());
-                    }
-                    observed.groups.insert(id, group);
-                    all_listed = false;
-                }
-                Err(fault) if fault.kind == FaultKind::Gone => {}
-                Err(fault) => return Err(fault),
-            }
-        }
-        Ok(all_listed)
-    }
-
-    /// Reads what the goal finds missing; what is read can show that more is needed. Gives the reads that failed.
-    async fn read_needs(&self, goal: &Goal, observed: &mut Observed, due: Due<'_>) -> Result<Vec<Fault>, Fault> {
-        let id = Self::load_balancer(observed).unwrap_or_default().to_owned();
-        let (mut unread, mut skipped) = (Vec::new(), MissingReads::default());
-        let mut needs = goal.needs(observed);
-        while !needs.is_empty() {
-            if needs.instance {
-                match (tolerate(&mut unread, self.slb.describe_instance(&id).await)?, &mut observed.instance) {
-                    (None, Some(instance)) => instance.pending_charge = PendingCharge::Unknown,
-                    (read, instance) => *instance = read,
-                }
-            }
-            for group_id in &needs.group_backends {
-                match tolerate(&mut unread, self.slb.describe_backends(group_id).await)? {
-                    Some(backends) => {
-                        observed.groups.entry(group_id.clone()).or_default().backends = Some(Arc::new(backends));
-                    }
-                    None => {
-                        // The others would meet the same.
-                        skipped.group_backends.clone_from(&needs.group_backends);
-                        break;
-                    }
-                }
-            }
-            if needs.listeners {
-                observed.listeners = tolerate(&mut unread, self.pages.listeners(&id, due).await)?;
-                skipped.listeners = observed.listeners.is_none();
-            }
-            for key in &needs.domain_extensions {
-                let extensions = tolerate(&mut unread, self.slb.describe_domain_extensions(&id, key.port).await)?;
-                if extensions.is_none() {
-                    skipped.domain_extensions.push(*key);
-                }
-                if let Some(listener) = observed.listeners.as_mut().and_then(|listeners| listeners.get_mut(key)) {
-                    listener.domain_extensions = extensions;
-                }
-            }
-            for certificate in &needs.certificates {
-                let state = tolerate(&mut unread, self.slb.certificate_state(certificate).await)?;
-                observed.certificates.insert(certificate.clone(), state.unwrap_or(CertificateState::Unknown));
-            }
-            if let Some(name) = &needs.access_list {
-                let found = tolerate(&mut unread, self.find_access_list(name).await)?;
-                observed.access_list = found.unwrap_or(AccessList::Unknown);
-            }
-            let before = std::mem::replace(&mut needs, goal.needs(observed).without(&skipped));
-            if needs == before {
-                // Reading did not help, and would not help again.
-                break;
-            }
-        }
-        Ok(unread)
-    }
-
-    async fn find_access_list(&self, name: &str) -> Result<AccessList, Fault> {
-        Ok(self.slb.find_access_list(name).await?.map_or(AccessList::Absent, AccessList::Found))
-    }
-}
-
-/// Whether a read failed that says nothing about others: its action is out of order or forbidden.
-fn fails_alone(fault: &Fault) -> bool {
-    match fault.kind {
-        FaultKind::Denied | FaultKind::Rejected => true,
-        // Without an answer, others would be waited for as well.
-        FaultKind::Transient | FaultKind::Bug => !fault.code.is_empty() || !fault.request_id.is_empty(),
-        _ => false,
-    }
-}
-
-/// What was read; `None` if the read failed alone, which is noted.
-fn tolerate<T>(unread: &mut Vec<Fault>, read: Result<T, Fault>) -> Result<Option<T>, Fault> {
-    match read {
-        Err(fault) if fails_alone(&fault) => {
-            unread.push(fault);
-            Ok(None)
-        }
-        read => read.map(Some),
-    }
-}
-
-fn owns(owner: &Owner, instance: &ObservedInstance) -> bool {
-    owner.owns_load_balancer(&instance.name, &instance.tags)
+/// A load balancer of which nothing else was read yet.
+fn alone(instance: ObservedInstance) -> Observed {
+    Observed { instance: Some(instance), ..Observed::default() }
 }
 
 /// vSwitches in zones with nodes, those of zones with more nodes first.

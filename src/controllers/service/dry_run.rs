@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::find::FindError;
 use super::prepare::{Case, Prepared, Preparer, Presence};
-use super::product::{FindError, Product};
+use super::product::Product;
 use super::report::ReconcileError;
 use super::state::ServiceState;
 use super::status::WriteBack;

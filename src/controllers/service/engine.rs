@@ -279,7 +279,7 @@ impl<P: Product> Engine<P> {
         let withheld = self.preparer.views.withheld_backends(&case.service, facts.is_blackout);
         let withheld = withheld.filter(|_| prepared.plan.withholds_backends);
         case.state.withhold(BACKENDS_WITHHELD, withheld);
-        let unlisted = P::unlisted(&prepared.sighting.observed);
+        let unlisted = P::unlisted(&prepared.sighting.observed).and_then(super::report::unlisted);
         case.state.withhold(GROUPS_WITHHELD, unlisted.as_deref());
         let warnings = facts.warnings.iter().chain(&prepared.plan.warnings).map(ToString::to_string);
         let notes = super::report::Notes {
@@ -392,7 +392,8 @@ impl<P: Product> Engine<P> {
             return Err(failure(&execution, &prepared.plan.problems));
         }
         let facts = P::facts(&prepared.goal);
-        if let Some(wait) = case.state.creations.read_again_in().filter(|wait| facts.is_named && !wait.is_zero()) {
+        if let Some(wait) = case.state.creations.read_again_in().filter(|wait| facts.named.is_some() && !wait.is_zero())
+        {
             // Something of ours may still show up on a load balancer that stays.
             return Ok(ReconcileResult::RequeueAfter(wait));
         }

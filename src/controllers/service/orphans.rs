@@ -11,7 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::warn;
 
-use super::product::{Owned, Product};
+use super::find::{Owned, owned};
+use super::product::Product;
 use super::{Context, Views, settings_of};
 use crate::cluster::Regarding;
 use crate::plan::provenance::{Provenance, Unclaimed, shared_id};
@@ -44,7 +45,7 @@ pub(super) async fn watch<P: Product>(context: &Context, product: &P, views: &Vi
     let mut before = UnclaimedInstances::new();
     loop {
         let settings = settings_of::<P>(&context.config.borrow(), &context.cluster, &context.location);
-        let pause = match product.owned(&views.services.store.all(), &settings).await {
+        let pause = match owned(product, &views.services.store.all(), &settings).await {
             Ok(Owned { unclaimed, listed }) => {
                 let unclaimed = UnclaimedInstances::from_iter(unclaimed);
                 // Only what two lists in a row show: a Service may have come or gone while the first was made.

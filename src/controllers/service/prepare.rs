@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::Views;
 use super::account_check::AccountCheck;
 use super::drift::DriftSchedule;
-use super::product::{Completed, Due, FindError, Found, Product, Search};
+use super::find::{FindError, Found, find, is_about};
+use super::product::{Completed, Due, Product, Search};
 use super::references::{References, Resolver};
 use super::report::ReconcileError;
 use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
@@ -149,13 +150,13 @@ impl<P: Product> Preparer<P> {
         wanted: Wanted<P>,
     ) -> Result<Prepared<P>, ReconcileError> {
         let Wanted { mut goal, references, depth } = wanted;
-        let mut locks = vec![self.locks.lock(&P::facts(&goal).lock).await];
+        let mut locks = vec![self.locks.lock(&P::facts(&goal).lock()).await];
         self.product.resolve(&mut goal).await?;
         let is_continued = case.state.known.as_ref().is_some_and(Known::is_recent) && self.is_under_way(case);
         let failed_jobs = self.settle(case).await?;
         let depth = if is_continued && case.handling == Handling::Ensure { Depth::Memory } else { depth };
         // A Service that now names another load balancer is read anew.
-        let known = case.state.known.clone().filter(|known| P::is_of(&goal, &known.observed));
+        let known = case.state.known.clone().filter(|known| is_about::<P>(&goal, &known.observed));
         let seen = match (depth, &known) {
             (Depth::Memory, Some(known)) => Some(self.recall(case, &goal, known, is_continued).await?),
             (Depth::Edited, Some(known)) => self.reread(case, &goal, known).await?,
@@ -247,7 +248,9 @@ impl<P: Product> Preparer<P> {
     ) -> Result<Option<Seen<P>>, ReconcileError> {
         let read_at = Instant::now();
         let read = self.product.reread(goal, &known.observed, &case.search(P::KIND, None)).await?;
-        let Some(observed) = read.filter(|observed| P::is_of(goal, observed)).map(Arc::new) else { return Ok(None) };
+        let Some(observed) = read.filter(|observed| is_about::<P>(goal, observed)).map(Arc::new) else {
+            return Ok(None);
+        };
         case.state.creations.listed(&P::inventory(&observed));
         let plan = self.diff(case, goal, &observed);
         let (presence, unread) = (Presence::Present, Vec::new());
@@ -271,7 +274,7 @@ impl<P: Product> Preparer<P> {
             return Ok(None);
         };
         let plan = self.diff(case, goal, &confirmed.observed);
-        if !P::is_of(goal, &confirmed.observed) || !plan.steps.is_empty() {
+        if !is_about::<P>(goal, &confirmed.observed) || !plan.steps.is_empty() {
             return Ok(None);
         }
         if groups {
@@ -330,11 +333,17 @@ impl<P: Product> Preparer<P> {
         due: Due<'_>,
     ) -> Result<(P::Observed, Presence), ReconcileError> {
         let leaves = case.handling == Handling::Delete;
-        let is_named = P::facts(goal).is_named;
-        match self.product.find(goal, &case.search(P::KIND, due)).await {
+        let facts = P::facts(goal);
+        let is_named = facts.named.is_some();
+        match find(&self.product, &facts, &case.search(P::KIND, due)).await {
             Ok(Found::LoadBalancer(observed)) => Ok((observed, Presence::Present)),
-            Ok(Found::Unmarked { id, observed }) if leaves => Ok((observed, Presence::Unmarked(id))),
-            Ok(Found::Unmarked { id, .. }) => Err(ReconcileError::Detached(id)),
+            Ok(Found::Unmarked { id, observed }) => {
+                // From a load balancer that is not ours, and that no annotation names any more, what carries our mark goes.
+                let departure = P::departure(goal).ok_or_else(|| ReconcileError::Detached(id.clone()))?;
+                departure.reuse = Some(id.clone());
+                departure.override_listeners = true;
+                Ok((observed, Presence::Unmarked(id)))
+            }
             Ok(Found::Absent { proven }) => {
                 self.check_absence(case, proven, is_named).await?;
                 Ok((P::Observed::default(), Presence::Absent { proven }))

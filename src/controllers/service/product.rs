@@ -10,17 +10,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use thiserror::Error;
-
 use super::creations::{Inventory, Made};
 use crate::alibaba::{Fault, Priority};
 use crate::config::Config;
 use crate::fence::Permit;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
-use crate::plan::provenance::Unclaimed;
-use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
-use crate::plan::service::orphans::OrphanedInstance;
+use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
@@ -67,8 +64,8 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// What the engine needs to know of a goal.
     fn facts(goal: &Self::Goal) -> Facts<'_>;
 
-    /// Whether what was observed is the load balancer that the goal is about.
-    fn is_of(goal: &Self::Goal, observed: &Self::Observed) -> bool;
+    /// What is left of a Service that leaves; `None` for one that is managed.
+    fn departure(goal: &mut Self::Goal) -> Option<&mut Departure>;
 
     /// The steps from what was observed to the goal.
     fn diff(goal: &Self::Goal, observed: &Self::Observed) -> Plan<Self::Operation>;
@@ -76,8 +73,13 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// Moves what was observed forward, as the cloud does when the operation succeeds.
     fn apply(observed: &mut Self::Observed, operation: &Self::Operation, answer: &Self::Answer);
 
+    /// What tells whose the load balancer is; `None` if there is none.
+    fn instance(observed: &Self::Observed) -> Option<TaggedInstance<'_>>;
+
     /// The id of the load balancer; `None` if there is none.
-    fn load_balancer(observed: &Self::Observed) -> Option<&str>;
+    fn load_balancer(observed: &Self::Observed) -> Option<&str> {
+        Self::instance(observed).map(|instance| instance.id)
+    }
 
     /// Its server groups, by id.
     fn groups(observed: &Self::Observed) -> &BTreeMap<String, ObservedGroup>;
@@ -87,8 +89,8 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         1 + Self::groups(observed).len()
     }
 
-    /// Why the lists of the cloud are not to be trusted: what lists lack, and which exists.
-    fn unlisted(_observed: &Self::Observed) -> Option<String> {
+    /// Server groups that listeners use and that exist, although the list of the cloud lacks them.
+    fn unlisted(_observed: &Self::Observed) -> Option<&BTreeSet<String>> {
         None
     }
 
@@ -137,13 +139,13 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// Looks up what the goal itself depends on besides the cluster.
     fn resolve(&self, goal: &mut Self::Goal) -> impl Future<Output = Result<(), Fault>> + Send;
 
-    /// Finds the load balancer: the one that the Service names, else the one that carries its mark. A remembered id only saves
-    /// the search: what it leads to must carry the mark.
-    fn find(
-        &self,
-        goal: &mut Self::Goal,
-        search: &Search<'_>,
-    ) -> impl Future<Output = Result<Found<Self::Observed>, FindError>> + Send;
+    /// Reads one load balancer, without its parts. A list page may answer where several are `due`; a
+    /// [`FaultKind::Gone`](crate::alibaba::FaultKind::Gone) fault proves that it does not exist.
+    fn read(&self, owner: &Owner, id: &str, due: Due<'_>)
+    -> impl Future<Output = Result<Self::Observed, Fault>> + Send;
+
+    /// Lists load balancers, without their parts.
+    fn list(&self, by: ListedBy<'_>) -> impl Future<Output = Result<Vec<Self::Observed>, Fault>> + Send;
 
     /// Reads what a diff needs and was not read yet. One read that fails by itself does not spoil the others.
     fn complete(
@@ -201,14 +203,6 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// The elastic addresses bound to the load balancer.
     fn elastic_addresses(&self, id: &str) -> impl Future<Output = Result<Vec<String>, Fault>> + Send;
 
-    /// Lists the load balancers that carry the id of this cluster, and says which of them no Service claims, see
-    /// [`unclaimed`](crate::plan::service::orphans::unclaimed).
-    fn owned(
-        &self,
-        services: &[Arc<ServiceView>],
-        settings: &ServiceSettings,
-    ) -> impl Future<Output = Result<Owned, Fault>> + Send;
-
     /// Makes exactly one write.
     fn perform(
         &self,
@@ -218,15 +212,22 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
 }
 
+/// By what load balancers are listed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ListedBy<'a> {
+    /// A tag: key and value.
+    Tag(&'a str, &'a str),
+    /// The visible name.
+    Name(&'a str),
+}
+
 /// What the engine needs to know of a goal.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts<'a> {
     /// Whose load balancer it is.
     pub(crate) owner: &'a Owner,
-    /// What names the load balancer among those that writes go to.
-    pub(crate) lock: String,
-    /// Whether the Service names a load balancer of a user.
-    pub(crate) is_named: bool,
+    /// The load balancer of a user that the Service names.
+    pub(crate) named: Option<&'a str>,
     /// Whether a load balancer of ours is kept when the Service leaves.
     pub(crate) is_kept: bool,
     /// Server groups.
@@ -243,6 +244,45 @@ pub(crate) struct Facts<'a> {
     pub(crate) outside: &'a BTreeSet<IpAddr>,
     /// Whether elastic addresses are published.
     pub(crate) publishes_elastic: bool,
+}
+
+impl<'a> Facts<'a> {
+    /// Of a goal without server groups.
+    pub(crate) fn of(owner: &'a Owner, named: Option<&'a str>) -> Self {
+        static NO_GROUPS: BTreeMap<String, DesiredGroup> = BTreeMap::new();
+        static NO_ADDRESSES: BTreeSet<IpAddr> = BTreeSet::new();
+        Self {
+            owner,
+            named,
+            is_kept: false,
+            groups: &NO_GROUPS,
+            warnings: &[],
+            empty_ports: Vec::new(),
+            is_blackout: false,
+            unresolved: &NO_ADDRESSES,
+            outside: &NO_ADDRESSES,
+            publishes_elastic: false,
+        }
+    }
+
+    /// Of a Service that leaves.
+    pub(crate) fn leaving(owner: &'a Owner, departure: &'a Departure) -> Self {
+        let is_kept = departure.preserve && departure.reuse.is_none();
+        Self { is_kept, ..Self::of(owner, departure.reuse.as_deref()) }
+    }
+
+    /// What names the load balancer among those that writes go to.
+    pub(crate) fn lock(&self) -> String {
+        self.named.map_or_else(|| self.owner.default_name(), str::to_owned)
+    }
+
+    /// Whether it is the load balancer that the goal is about.
+    pub(crate) fn is_about(&self, instance: &TaggedInstance<'_>) -> bool {
+        match self.named {
+            Some(id) => instance.id == id,
+            None => self.owner.owns_load_balancer(instance.name, instance.tags),
+        }
+    }
 }
 
 /// What makes the creation of one load balancer the same creation however often it is tried, by whichever replica.
@@ -277,15 +317,6 @@ pub(crate) struct Write<'a> {
     pub(crate) priority: Priority,
 }
 
-/// Load balancers that carry the id of this cluster.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Owned {
-    /// Those without a Service, and those of another cluster with the same id.
-    pub(crate) unclaimed: Vec<Unclaimed<OrphanedInstance>>,
-    /// How many there are.
-    pub(crate) listed: usize,
-}
-
 /// How many load balancers are due at about this time, so that list pages are worth it; asked only where a list would have to
 /// be made. `None` if a list is no proof: what is read follows a write of our own.
 pub(crate) type Due<'a> = Option<&'a (dyn Fn() -> usize + Send + Sync)>;
@@ -305,26 +336,6 @@ impl Search<'_> {
     pub(crate) fn label(&self) -> Option<&str> {
         Some(self.label).filter(|label| !label.is_empty())
     }
-}
-
-/// What the search for a Service's load balancer came to.
-#[derive(Debug)]
-pub(crate) enum Found<O> {
-    /// This one.
-    LoadBalancer(O),
-    /// Only the one that the Service's label names, and it does not carry the Service's mark: it is a user's, and the
-    /// annotation that named it is gone.
-    Unmarked {
-        /// Its id.
-        id: String,
-        /// The load balancer.
-        observed: O,
-    },
-    /// None. `proven` if the cloud said so of the very load balancer that the Service had; an empty list is no proof.
-    Absent {
-        /// Whether absence is certain.
-        proven: bool,
-    },
 }
 
 /// What became of what the cloud still carried out.
@@ -353,26 +364,4 @@ pub(crate) struct Confirmed<O> {
     pub(crate) observed: O,
     /// Whether the list of server groups showed everything that was made a short while ago, if it was read.
     pub(crate) shows_all_made: bool,
-}
-
-/// Why the search failed.
-#[derive(Debug, Error)]
-pub(crate) enum FindError {
-    /// The cloud did not answer.
-    #[error(transparent)]
-    Fault(#[from] Fault),
-    /// The Service names a load balancer that does not exist.
-    #[error(
-        "load balancer {0} does not exist; annotation alibaba-cloud-loadbalancer-id names it: correct or remove it"
-    )]
-    NamedMissing(String),
-    /// The Service has none, and its label names one of another Service, as when the Service was copied.
-    #[error(
-        "load balancer {0}, which the label service.k8s.alibaba/loadbalancer-id names, does not carry its mark, but that of another \
-         Service or cluster: nothing is changed there; if the Service is a copy, remove that label to have a load balancer made"
-    )]
-    OfOtherService(String),
-    /// More than one carries the Service's mark.
-    #[error("several load balancers carry the mark of this Service: {}; delete all but one", .0.join(", "))]
-    Several(Vec<String>),
 }

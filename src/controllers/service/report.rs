@@ -8,7 +8,7 @@ use thiserror::Error;
 use tracing::{info, warn};
 
 use super::execute::Failures;
-use super::product::FindError;
+use super::find::FindError;
 use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, LOAD_BALANCER_WITHHELD, is_news};
 use super::status::FailedWrite;
 use crate::alibaba::{Fault, FaultKind};
@@ -19,6 +19,7 @@ use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::PREFIX;
 use crate::plan::service::handling::Handling;
 use crate::plan::service::problem::ServiceProblem;
+use crate::telemetry::alarms::named;
 
 /// The watch tells when endpoints have been read; this only makes sure.
 const UNREAD: Duration = Duration::from_secs(5);
@@ -123,6 +124,17 @@ pub(super) const NO_ENDPOINTS: &str = "The API server shows no endpoints of any 
 pub(super) const BLACKOUT: &str = "Not one of the nodes that may serve is ready, so no backend is removed: they may still serve. To remove \
                         them on purpose, label the nodes node.kubernetes.io/exclude-from-external-load-balancers, or \
                         delete them";
+
+/// What is said of server groups that lists lack; nothing if there are none.
+pub(super) fn unlisted(groups: &BTreeSet<String>) -> Option<String> {
+    let ids = named(groups.iter().map(String::as_str));
+    (!ids.is_empty()).then(|| {
+        format!(
+            "The cloud's list of server groups lacks {ids}, which listeners of the Service use and which exist when they \
+             are asked for by id. They stay in use and are not made again"
+        )
+    })
+}
 
 fn addresses(addresses: &BTreeSet<IpAddr>) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")

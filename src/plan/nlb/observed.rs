@@ -19,6 +19,8 @@ pub struct Observed {
     pub groups: BTreeMap<String, ObservedGroup>,
     /// What else is known of these groups, by id.
     pub group_details: BTreeMap<String, GroupDetails>,
+    /// Groups that are used and exist although the list of the cloud lacks them, and were not made a short while ago.
+    pub unlisted: BTreeSet<String>,
     /// Groups that this process made, by name: of several with the name, these are meant.
     pub made: BTreeMap<String, String>,
     /// `None` if listeners were not read, because they decide nothing.

@@ -14,7 +14,6 @@ use crate::plan::nlb::operation::{Operation, ResourceKind};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::GroupRef;
 
-const NO_TOKEN: &str = "";
 /// Reason that the console shows for the modification protection.
 const PROTECTION_REASON: &str = "managed.by.ack";
 
@@ -96,7 +95,7 @@ async fn change_group(
     match operation {
         Operation::CreateGroup(wanted) => {
             let vpc = observed.instance.as_ref().ok_or_else(|| missing("the load balancer"))?;
-            nlb.create_group(permit, &vpc.vpc_id, wanted, NO_TOKEN).await
+            nlb.create_group(permit, &vpc.vpc_id, wanted).await
         }
         Operation::SetGroup { group, fields } => nlb.set_group(permit, group_id(observed, group)?, fields).await,
         Operation::UntagGroup { id, keys } => nlb.untag(permit, id, keys).await.or_else(gone_is_done),
@@ -131,7 +130,6 @@ async fn change_listener(
                 description,
                 group_id: group_id(observed, group)?,
                 fields,
-                client_token: NO_TOKEN,
             };
             nlb.create_listener(permit, &wanted).await
         }
@@ -169,7 +167,7 @@ async fn change_security_group(
     match operation {
         Operation::CreateSecurityGroup(wanted) => {
             let vpc = observed.instance.as_ref().ok_or_else(|| missing("the load balancer"))?;
-            let id = ecs.create_security_group(permit, &vpc.vpc_id, wanted, NO_TOKEN).await?;
+            let id = ecs.create_security_group(permit, &vpc.vpc_id, wanted).await?;
             return Ok(Answer { id: Some(id), ..Answer::default() });
         }
         Operation::AddRules { rules, description } => ecs.add_security_rules(permit, ours()?, rules, description).await,

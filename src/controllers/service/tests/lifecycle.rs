@@ -22,7 +22,8 @@ use crate::alibaba::{CloudClient, actions};
 use crate::controllers::service::clb::{Clb, Goal};
 use crate::controllers::service::creations::Made;
 use crate::controllers::service::execute::{self, Executor};
-use crate::controllers::service::product::{CreationToken, Found, Product, Search};
+use crate::controllers::service::find::{Found, find};
+use crate::controllers::service::product::{CreationToken, Product, Search};
 use crate::controllers::service::references::resolve;
 use crate::controllers::service::refusals::RefusalBudget;
 use crate::fence::fence;
@@ -149,7 +150,7 @@ impl Side {
         let clb = Clb::new(cloud, Arc::new(CloudLocation::default()));
         let search = Search { label: &self.label, made: Made::default(), due: None };
         let leaves = matches!(goal, Goal::Remove(_));
-        let mut observed = match clb.find(goal, &search).await.unwrap() {
+        let mut observed = match find(&clb, &Clb::facts(goal), &search).await.unwrap() {
             Found::LoadBalancer(observed) => observed,
             // Kept for the user, as an earlier try left it.
             Found::Unmarked { .. } if leaves => return (clb, Observed::default()),

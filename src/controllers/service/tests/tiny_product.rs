@@ -18,15 +18,14 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::tests::simulated;
 use crate::config::{Origin, load};
 use crate::controllers::service::creations::Inventory;
-use crate::controllers::service::product::{
-    Completed, Facts, FindError, Found, Owned, Product, Search, Settled, Write,
-};
+use crate::controllers::service::product::{Completed, Due, Facts, ListedBy, Product, Search, Settled, Write};
 use crate::controllers::{Context, registry, service};
 use crate::fence::fence;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::model::{DesiredGroup, GroupRef, Inputs, ObservedGroup};
+use crate::plan::service::handling::{Departure, LoadBalancerKind};
+use crate::plan::service::model::{GroupRef, Inputs, ObservedGroup};
+use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{self, Operation, Plan, RefusedBackends, Room, Target};
@@ -103,9 +102,6 @@ impl Operation for Step {
     }
 }
 
-static NO_GROUPS: BTreeMap<String, DesiredGroup> = BTreeMap::new();
-static NO_ADDRESSES: BTreeSet<IpAddr> = BTreeSet::new();
-
 impl Product for Tiny {
     type Goal = Goal;
     type Observed = Seen;
@@ -129,23 +125,11 @@ impl Product for Tiny {
     }
 
     fn facts(goal: &Goal) -> Facts<'_> {
-        Facts {
-            owner: &goal.owner,
-            lock: goal.owner.default_name(),
-            is_named: false,
-            is_kept: false,
-            groups: &NO_GROUPS,
-            warnings: &[],
-            empty_ports: Vec::new(),
-            is_blackout: false,
-            unresolved: &NO_ADDRESSES,
-            outside: &NO_ADDRESSES,
-            publishes_elastic: false,
-        }
+        Facts::of(&goal.owner, None)
     }
 
-    fn is_of(goal: &Goal, seen: &Seen) -> bool {
-        seen.name.as_ref() == Some(&goal.owner.default_name())
+    fn departure(_: &mut Goal) -> Option<&mut Departure> {
+        None
     }
 
     fn diff(goal: &Goal, seen: &Seen) -> Plan<Step> {
@@ -175,8 +159,10 @@ impl Product for Tiny {
         }
     }
 
-    fn load_balancer(seen: &Seen) -> Option<&str> {
-        seen.name.as_deref()
+    fn instance(seen: &Seen) -> Option<TaggedInstance<'_>> {
+        static NO_TAGS: BTreeMap<String, String> = BTreeMap::new();
+        let name = seen.name.as_deref()?;
+        Some(TaggedInstance { id: name, name, address: name, vpc_id: "", tags: &NO_TAGS })
     }
 
     fn groups(seen: &Seen) -> &BTreeMap<String, ObservedGroup> {
@@ -212,13 +198,17 @@ impl Product for Tiny {
         Ok(())
     }
 
-    async fn find(&self, goal: &mut Goal, _: &Search<'_>) -> Result<Found<Seen>, FindError> {
-        let name = goal.owner.default_name();
-        if let Some(is_open) = self.0.lock().open.get(&name).copied() {
-            let (name, groups) = (Some(name), BTreeMap::new());
-            return Ok(Found::LoadBalancer(Seen { name, is_open, is_busy: false, groups }));
-        }
-        Ok(Found::Absent { proven: true })
+    async fn read(&self, _: &Owner, id: &str, _: Due<'_>) -> Result<Seen, Fault> {
+        let gone = || Fault::new("tiny", FaultKind::Gone, "there is none of this name");
+        self.list(ListedBy::Name(id)).await?.pop().ok_or_else(gone)
+    }
+
+    async fn list(&self, by: ListedBy<'_>) -> Result<Vec<Seen>, Fault> {
+        let names = self.0.lock();
+        let listed = names.open.iter().filter(|(name, _)| matches!(by, ListedBy::Name(wanted) if wanted == *name));
+        let seen =
+            |(name, is_open): (&String, &bool)| Seen { name: Some(name.clone()), is_open: *is_open, ..Seen::default() };
+        Ok(listed.map(seen).collect())
     }
 
     async fn complete(&self, _: &Goal, _: &mut Seen, _: &Search<'_>) -> Result<Completed, Fault> {
@@ -250,10 +240,6 @@ impl Product for Tiny {
 
     async fn elastic_addresses(&self, _: &str) -> Result<Vec<String>, Fault> {
         Ok(Vec::new())
-    }
-
-    async fn owned(&self, _: &[Arc<ServiceView>], _: &ServiceSettings) -> Result<Owned, Fault> {
-        Ok(Owned::default())
     }
 
     async fn perform(&self, _: &Write<'_>, step: &Step, _: &Seen) -> Result<(), Fault> {

@@ -1,0 +1,194 @@
+//! Reads of a load balancer and its parts: whole, by list pages, or by their ids.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tracing::warn;
+
+use super::{Clb, Goal};
+use crate::alibaba::{Fault, FaultKind};
+use crate::controllers::service::creations::Made;
+use crate::controllers::service::product::{Confirmed, Due, Product, Search};
+use crate::controllers::service::tolerance::tolerate;
+use crate::plan::clb::needs::MissingReads;
+use crate::plan::clb::observed::{AccessList, CertificateState, Observed, PendingCharge};
+use crate::plan::clb::operation::{ResourceKind, Step};
+use crate::plan::service::model::ObservedGroup;
+
+impl Clb {
+    pub(super) async fn confirm_by_lists(
+        &self,
+        goal: &Goal,
+        id: &str,
+        (known, groups): (&Observed, bool),
+        search: &Search<'_>,
+    ) -> Result<Confirmed<Observed>, Fault> {
+        // The load balancer of a user is in no list by our tag.
+        let due = if Self::facts(goal).named.is_some() { None } else { search.due };
+        let instance = Some(self.pages.instance(goal.owner(), id, due).await?);
+        let listeners = Some(self.pages.listeners(id, due).await?);
+        let mut observed = Observed { instance, listeners, ..Observed::default() };
+        let mut shows_all_made = true;
+        if groups {
+            shows_all_made = self.list_groups(&mut observed, &search.made).await?;
+        } else {
+            observed.groups.clone_from(&known.groups);
+            observed.unlisted.clone_from(&known.unlisted);
+        }
+        match self.read_needs(goal, &mut observed, due).await?.pop() {
+            Some(fault) => Err(fault),
+            None => Ok(Confirmed { observed, shows_all_made }),
+        }
+    }
+
+    /// Lists the server groups anew, without their backends. Those that were known before, or `made` a short while ago, and are
+    /// not listed are asked for one by one: a list can be stale. True if none of them is there.
+    pub(super) async fn list_groups(&self, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
+        let Some(instance) = &observed.instance else { return Ok(true) };
+        let groups = self.slb.describe_groups(&instance.id).await?;
+        let listed =
+            groups.into_iter().map(|group| (group.id, ObservedGroup { name: group.name, backends: None })).collect();
+        let known = std::mem::replace(&mut observed.groups, listed);
+        observed.unlisted.clear();
+        let recent =
+            made.groups.iter().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
+        let expected: BTreeSet<String> = known.into_keys().chain(recent).collect();
+        self.read_unlisted(observed, expected, made).await
+    }
+
+    /// Reads the instance, its listeners and the server groups that are known, and lists groups if any is to be made or
+    /// deleted.
+    pub(super) async fn read_by_id(
+        &self,
+        goal: &Goal,
+        known: &Observed,
+        search: &Search<'_>,
+    ) -> Result<Option<Observed>, Fault> {
+        let Some(id) = Self::load_balancer(known) else { return Ok(None) };
+        let instance = Some(self.slb.describe_instance(id).await?);
+        let unread = |group: &ObservedGroup| ObservedGroup { name: group.name.clone(), backends: None };
+        let groups = known.groups.iter().map(|(id, group)| (id.clone(), unread(group))).collect();
+        let unlisted = known.unlisted.clone();
+        let mut observed = Observed { instance, groups, unlisted, ..Observed::default() };
+        let mut unread = self.read_needs(goal, &mut observed, None).await?;
+        let mut named = observed.listeners.iter().flatten().map(|(_, listener)| &listener.group_id);
+        if named.any(|id| !id.is_empty() && !observed.groups.contains_key(id)) {
+            return Ok(None);
+        }
+        let changes_groups = |step: &Step| step.operation.part() == ResourceKind::Groups;
+        if Self::diff(goal, &observed).steps.iter().any(changes_groups) {
+            let read = observed.groups.clone();
+            self.list_groups(&mut observed, &search.made).await?;
+            for (id, group) in &mut observed.groups {
+                group.backends = read.get(id).and_then(|group| group.backends.clone());
+            }
+            unread.extend(self.read_needs(goal, &mut observed, None).await?);
+        }
+        unread.pop().map_or(Ok(Some(observed)), Err)
+    }
+
+    /// A server group that a listener of ours names exists, whatever the list shows. True if all of them were listed.
+    pub(super) async fn read_named_by_listeners(
+        &self,
+        goal: &Goal,
+        observed: &mut Observed,
+        made: &Made,
+    ) -> Result<bool, Fault> {
+        let owner = goal.owner();
+        let listeners = observed.listeners.iter().flatten().map(|(_, listener)| listener);
+        let ours = listeners.filter(|listener| owner.owns_listener(&listener.description));
+        let named = ours.map(|listener| listener.group_id.clone()).filter(|id| !id.is_empty()).collect();
+        self.read_unlisted(observed, named, made).await
+    }
+
+    /// A list may lag behind what was `made` a short while ago; that it lacks another group is a doubt about the list.
+    async fn read_unlisted(
+        &self,
+        observed: &mut Observed,
+        expected: BTreeSet<String>,
+        made: &Made,
+    ) -> Result<bool, Fault> {
+        let mut all_listed = true;
+        for id in expected {
+            if observed.groups.contains_key(&id) {
+                continue;
+            }
+            match self.slb.describe_group(&id).await {
+                Ok(group) => {
+                    warn!(group = id, name = group.name, "a server group exists, but is not in the list");
+                    if !made.groups.iter().any(|recent| recent.id == id) {
+                        observed.unlisted.insert(id.clone());
+                    }
+                    observed.groups.insert(id, group);
+                    all_listed = false;
+                }
+                Err(fault) if fault.kind == FaultKind::Gone => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(all_listed)
+    }
+
+    /// Reads what the goal finds missing; what is read can show that more is needed. Gives the reads that failed.
+    pub(super) async fn read_needs(
+        &self,
+        goal: &Goal,
+        observed: &mut Observed,
+        due: Due<'_>,
+    ) -> Result<Vec<Fault>, Fault> {
+        let id = Self::load_balancer(observed).unwrap_or_default().to_owned();
+        let (mut unread, mut skipped) = (Vec::new(), MissingReads::default());
+        let mut needs = goal.needs(observed);
+        while !needs.is_empty() {
+            if needs.instance {
+                match (tolerate(&mut unread, self.slb.describe_instance(&id).await)?, &mut observed.instance) {
+                    (None, Some(instance)) => instance.pending_charge = PendingCharge::Unknown,
+                    (read, instance) => *instance = read,
+                }
+            }
+            for group_id in &needs.group_backends {
+                match tolerate(&mut unread, self.slb.describe_backends(group_id).await)? {
+                    Some(backends) => {
+                        observed.groups.entry(group_id.clone()).or_default().backends = Some(Arc::new(backends));
+                    }
+                    None => {
+                        // The others would meet the same.
+                        skipped.group_backends.clone_from(&needs.group_backends);
+                        break;
+                    }
+                }
+            }
+            if needs.listeners {
+                observed.listeners = tolerate(&mut unread, self.pages.listeners(&id, due).await)?;
+                skipped.listeners = observed.listeners.is_none();
+            }
+            for key in &needs.domain_extensions {
+                let extensions = tolerate(&mut unread, self.slb.describe_domain_extensions(&id, key.port).await)?;
+                if extensions.is_none() {
+                    skipped.domain_extensions.push(*key);
+                }
+                if let Some(listener) = observed.listeners.as_mut().and_then(|listeners| listeners.get_mut(key)) {
+                    listener.domain_extensions = extensions;
+                }
+            }
+            for certificate in &needs.certificates {
+                let state = tolerate(&mut unread, self.slb.certificate_state(certificate).await)?;
+                observed.certificates.insert(certificate.clone(), state.unwrap_or(CertificateState::Unknown));
+            }
+            if let Some(name) = &needs.access_list {
+                let found = tolerate(&mut unread, self.find_access_list(name).await)?;
+                observed.access_list = found.unwrap_or(AccessList::Unknown);
+            }
+            let before = std::mem::replace(&mut needs, goal.needs(observed).without(&skipped));
+            if needs == before {
+                // Reading did not help, and would not help again.
+                break;
+            }
+        }
+        Ok(unread)
+    }
+
+    pub(super) async fn find_access_list(&self, name: &str) -> Result<AccessList, Fault> {
+        Ok(self.slb.find_access_list(name).await?.map_or(AccessList::Absent, AccessList::Found))
+    }
+}

@@ -1,0 +1,154 @@
+//! Reads of a load balancer and its parts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tracing::warn;
+
+use super::{Goal, Nlb};
+use crate::alibaba::Fault;
+use crate::alibaba::nlb::{GroupFilter, ListedGroup};
+use crate::controllers::service::creations::Made;
+use crate::controllers::service::product::Product;
+use crate::plan::nlb::needs::MissingReads;
+use crate::plan::nlb::observed::Observed;
+use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::ownership::{MARK_TAG, Owner};
+
+impl Nlb {
+    /// Lists the server groups of the Service anew, without their backends. Those that were known before, or `made` a short
+    /// while ago, and are not listed are asked for by their ids: a list can be stale. True if none of them is there.
+    pub(super) async fn list_groups(&self, owner: &Owner, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
+        let name = owner.default_name();
+        let listed = self.api.list_groups(GroupFilter::Tag(MARK_TAG, &name)).await?;
+        let known = std::mem::take(&mut observed.groups);
+        observed.group_details.clear();
+        observed.unlisted.clear();
+        listed.into_iter().for_each(|group| add(observed, owner, group));
+        let is_group = |id: &String| id.starts_with("sgp-");
+        let recent = made.groups.iter().map(|group| group.id.clone()).filter(is_group);
+        let expected: BTreeSet<String> = known.into_keys().chain(recent).collect();
+        self.read_unlisted(owner, observed, expected, made).await
+    }
+
+    /// A server group that a listener of ours names exists, whatever the list shows. True if all of them were listed.
+    pub(super) async fn read_named_by_listeners(
+        &self,
+        goal: &Goal,
+        observed: &mut Observed,
+        made: &Made,
+    ) -> Result<bool, Fault> {
+        let owner = goal.owner();
+        let listeners = observed.listeners.iter().flatten().map(|(_, listener)| listener);
+        let ours = listeners.filter(|listener| owner.owns_listener(&listener.description));
+        let named = ours.map(|listener| listener.group_id.clone()).filter(|id| !id.is_empty()).collect();
+        let all_listed = self.read_unlisted(owner, observed, named, made).await?;
+        self.read_needs(goal, observed).await?;
+        Ok(all_listed)
+    }
+
+    async fn read_unlisted(
+        &self,
+        owner: &Owner,
+        observed: &mut Observed,
+        expected: BTreeSet<String>,
+        made: &Made,
+    ) -> Result<bool, Fault> {
+        let missing: Vec<String> = expected.into_iter().filter(|id| !observed.groups.contains_key(id)).collect();
+        if missing.is_empty() {
+            return Ok(true);
+        }
+        let found = self.api.list_groups(GroupFilter::Ids(&missing)).await?;
+        let mut all_listed = true;
+        for group in found {
+            // A list of groups with our tags does not show others.
+            if owner.owns_tagged(&group.details.tags) {
+                all_listed = false;
+                warn!(group = group.id, name = group.name, "a server group exists, but is not in the list");
+                if !made.groups.iter().any(|recent| recent.id == group.id) {
+                    observed.unlisted.insert(group.id.clone());
+                }
+            }
+            add(observed, owner, group);
+        }
+        Ok(all_listed)
+    }
+
+    /// Reads what the goal finds missing; what is read can show that more is needed.
+    pub(super) async fn read_needs(&self, goal: &Goal, observed: &mut Observed) -> Result<(), Fault> {
+        let mut needs = goal.needs(observed);
+        while !needs.is_empty() {
+            self.read_missing(goal.owner(), &needs, observed).await?;
+            let before = std::mem::replace(&mut needs, goal.needs(observed));
+            if needs == before {
+                // Reading did not help, and would not help again.
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_missing(&self, owner: &Owner, needs: &MissingReads, observed: &mut Observed) -> Result<(), Fault> {
+        if !needs.named_groups.is_empty() {
+            for group in self.api.list_groups(GroupFilter::Ids(&needs.named_groups)).await? {
+                insert(observed, group);
+            }
+        }
+        for id in &needs.group_backends {
+            self.read_backends(id, observed).await?;
+        }
+        if needs.listeners {
+            let id = Self::load_balancer(observed).unwrap_or_default().to_owned();
+            let mut found = self.api.describe_listeners(&[&id]).await?;
+            observed.listeners = Some(found.remove(&id).unwrap_or_default());
+        }
+        for key in &needs.certificates {
+            if let Some(listener) = observed.listeners.as_mut().and_then(|all| all.get_mut(key)) {
+                let found = self.api.describe_additional_certificates(&listener.id).await?;
+                listener.additional_certificates = Some(found);
+            }
+        }
+        if needs.security_groups {
+            let mut found = self.ecs.find_security_groups(MARK_TAG, &owner.default_name()).await?;
+            found.retain(|group| owner.owns_tagged(&group.tags));
+            let is_joined = |id: &str| observed.instance.iter().any(|it| it.security_group_ids.contains(id));
+            found.sort_by_key(|group| (!is_joined(&group.id), group.id.clone()));
+            observed.security_groups = Some(found);
+        }
+        if let Some(id) = &needs.rules_of {
+            let rules = self.ecs.describe_security_rules(id).await?;
+            let groups = observed.security_groups.iter_mut().flatten();
+            groups.filter(|group| group.id == *id).for_each(|group| group.rules = Some(rules.clone()));
+        }
+        Ok(())
+    }
+
+    async fn read_backends(&self, id: &str, observed: &mut Observed) -> Result<(), Fault> {
+        let Some(details) = observed.group_details.get_mut(id) else { return Ok(()) };
+        let mut backends = Vec::new();
+        if details.server_count > 0 {
+            let found = self.api.describe_servers(id).await?;
+            backends = found.backends;
+            if found.changing {
+                "Configuring".clone_into(&mut details.status);
+            }
+        }
+        if let Some(group) = observed.groups.get_mut(id) {
+            group.backends = Some(Arc::new(backends));
+        }
+        Ok(())
+    }
+}
+
+/// Adds a group if it carries our tags; a list shows ten tags of each at most.
+fn add(observed: &mut Observed, owner: &Owner, group: ListedGroup) {
+    const LISTED_TAGS: usize = 10;
+    if owner.owns_tagged(&group.details.tags) || group.details.tags.len() >= LISTED_TAGS {
+        insert(observed, group);
+    }
+}
+
+fn insert(observed: &mut Observed, group: ListedGroup) {
+    observed.groups.insert(group.id.clone(), ObservedGroup { name: group.name, backends: None });
+    observed.group_details.insert(group.id, group.details);
+}
