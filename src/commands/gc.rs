@@ -17,19 +17,19 @@ use serde::Serialize;
 
 use super::connect::connect;
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
-use crate::alibaba::{CloudClient, Fault};
+use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cli::OutputFormat;
 use crate::config::Config;
 use crate::controllers::Clients;
 use crate::controllers::service;
-use crate::fence::{Permit, fence};
+use crate::fence::{Fence, Permit, fence};
 use crate::plan::provenance::{Provenance, Unclaimed};
 use crate::plan::route::entry::{RouteEntry, RouteItem};
 use crate::plan::route::mark::RouteCluster;
 use crate::plan::route::orphans::{OrphanedRoute, unclaimed_routes};
 use crate::plan::service::orphans::OrphanedInstance;
 
-/// The longest time that one deletion may take.
+/// The longest time that one write may take.
 const LONGEST_WRITE: Duration = Duration::from_secs(30);
 
 /// What is to be deleted.
@@ -117,8 +117,7 @@ async fn collect(config: &Config, deletion: Option<&Deletion>) -> Result<Finding
     // No controller writes to an orphan, so the leader need not be asked.
     keeper.lead_unbounded();
     for orphan in chosen.intersection(&found.choose(deletion)) {
-        let Ok(permit) = fence.permit(LONGEST_WRITE) else { break };
-        match delete(&clients.cloud, &permit, orphan).await {
+        match delete(&clients.cloud, &fence, orphan).await {
             Ok(()) => {
                 found.orphans.remove(orphan);
                 found.unproven.retain(|doubtful| doubtful.what != *orphan);
@@ -174,15 +173,22 @@ async fn routes(clients: &Clients, config: &Config) -> Result<BTreeMap<String, V
     Ok(tables)
 }
 
-async fn delete(cloud: &CloudClient, permit: &Permit, orphan: &Orphan) -> Result<(), String> {
+/// A permit for one write: a deletion can consist of several, with minutes between them.
+fn permit(fence: &Fence) -> Result<Permit, Fault> {
+    let not_leading = |_| Fault::new("gc", FaultKind::NotLeading, "this process may no longer write");
+    fence.permit(LONGEST_WRITE).map_err(not_leading)
+}
+
+async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &Orphan) -> Result<(), String> {
     let text = |fault: Fault| fault.to_string();
+    let permit = || permit(fence).map_err(text);
     match orphan {
         Orphan::LoadBalancer(orphan) if orphan.id.starts_with("nlb-") => {
-            network::delete(cloud, permit, orphan).await.map_err(text)
+            network::delete(cloud, fence, orphan).await.map_err(text)
         }
         Orphan::LoadBalancer(OrphanedInstance { id, .. }) => {
-            cloud.slb.set_delete_protection(permit, id, false).await.map_err(text)?;
-            cloud.slb.delete_instance(permit, id).await.map_err(text)
+            cloud.slb.set_delete_protection(&permit()?, id, false).await.map_err(text)?;
+            cloud.slb.delete_instance(&permit()?, id).await.map_err(text)
         }
         Orphan::Route(OrphanedRoute { table, destination, instance, .. }) => {
             let item = RouteItem {
@@ -192,7 +198,7 @@ async fn delete(cloud: &CloudClient, permit: &Permit, orphan: &Orphan) -> Result
                 name: String::new(),
                 description: String::new(),
             };
-            let failed = cloud.vpc.delete_route_entries(permit, &[item]).await.map_err(text)?;
+            let failed = cloud.vpc.delete_route_entries(&permit()?, &[item]).await.map_err(text)?;
             failed.first().map_or(Ok(()), |item| Err(format!("{} [{}]", item.message, item.code)))
         }
     }

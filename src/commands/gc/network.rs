@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use super::permit;
 use crate::alibaba::nlb::{GroupFilter, JobState};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
-use crate::fence::Permit;
+use crate::fence::Fence;
 use crate::plan::service::orphans::OrphanedInstance;
 use crate::plan::service::ownership::{MARK_TAG, is_mark};
 
@@ -15,11 +16,11 @@ const PAUSE: Duration = Duration::from_secs(3);
 const LOOKS: usize = 100;
 
 /// Deletes the load balancer, waits until it is gone, and deletes what carries the same mark.
-pub(super) async fn delete(cloud: &CloudClient, permit: &Permit, orphan: &OrphanedInstance) -> Result<(), Fault> {
+pub(super) async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &OrphanedInstance) -> Result<(), Fault> {
     let OrphanedInstance { id, mark, .. } = orphan;
     let instance = cloud.nlb.describe_instance(id).await?;
-    cloud.nlb.set_protection(permit, id, Some(false), None).await?;
-    let started = cloud.nlb.delete_instance(permit, id).await?;
+    cloud.nlb.set_protection(&permit(fence)?, id, Some(false), None).await?;
+    let started = cloud.nlb.delete_instance(&permit(fence)?, id).await?;
     for _ in 0..LOOKS {
         let jobs = cloud.nlb.jobs(std::slice::from_ref(&started.job)).await?;
         match jobs.get(&started.job) {
@@ -39,22 +40,22 @@ pub(super) async fn delete(cloud: &CloudClient, permit: &Permit, orphan: &Orphan
         let servers = cloud.nlb.describe_servers(&group.id).await?.backends;
         let is_ours = servers.len() == group.details.server_count && servers.iter().all(|it| is_mark(&it.description));
         if of_same(&group.details.tags) && is_mark(&group.name) && is_ours {
-            cloud.nlb.delete_group(permit, &group.id).await?;
+            cloud.nlb.delete_group(&permit(fence)?, &group.id).await?;
         }
     }
     for group in cloud.ecs.find_security_groups(MARK_TAG, mark).await?.iter().filter(|group| of_same(&group.tags)) {
-        delete_security_group(cloud, permit, &group.id).await?;
+        delete_security_group(cloud, fence, &group.id).await?;
     }
     Ok(())
 }
 
 /// It counts as used for some minutes after the load balancer is gone.
-async fn delete_security_group(cloud: &CloudClient, permit: &Permit, id: &str) -> Result<(), Fault> {
+async fn delete_security_group(cloud: &CloudClient, fence: &Fence, id: &str) -> Result<(), Fault> {
     for _ in 0..LOOKS {
-        match cloud.ecs.delete_security_group(permit, id).await {
+        match cloud.ecs.delete_security_group(&permit(fence)?, id).await {
             Err(fault) if fault.kind == FaultKind::InUse => tokio::time::sleep(PAUSE).await,
             deleted => return deleted,
         }
     }
-    cloud.ecs.delete_security_group(permit, id).await
+    cloud.ecs.delete_security_group(&permit(fence)?, id).await
 }
