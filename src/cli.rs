@@ -67,7 +67,7 @@ pub enum Command {
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
     },
-    /// Prints the RBAC manifests with the least permissions that the configuration needs.
+    /// Prints the RBAC manifests with the least permissions that the configuration needs, and the service account that gets them.
     Rbac(RbacArgs),
     /// Prints the RAM policy with the least permissions that the configuration needs.
     RamPolicy {

@@ -117,11 +117,15 @@ const ROLE: &str = "alicloud-ccm";
 /// As roles of system components are called.
 const CLUSTER_ROLE: &str = "system:alicloud-ccm";
 
-/// The roles and their bindings.
+/// The roles and their bindings, and the service account that these name.
 pub(super) fn manifests(config: &Config, arguments: RbacArgs) -> String {
     let version = arguments.kubernetes.unwrap_or(ServerVersion::NEWEST);
     let subject = arguments.user.map_or(Subject::ServiceAccount(arguments.service_account), Subject::User);
     let mut text = "# Least rights, as printed by: alicloud-ccm rbac\n".to_owned();
+    if let Subject::ServiceAccount(ServiceAccount { namespace, name }) = &subject {
+        let metadata = format!("metadata:\n  name: {name:?}\n  namespace: {namespace:?}\n");
+        let _ = write!(text, "apiVersion: v1\nkind: ServiceAccount\n{metadata}---\n");
+    }
     let metadata = format!("metadata:\n  name: {CLUSTER_ROLE}\n");
     push_role(&mut text, ("ClusterRole", CLUSTER_ROLE), &metadata, &cluster_rules(config, version), &subject);
     let lock = lock_rules(config, version);

@@ -14,6 +14,8 @@ use sim::testbed::instance;
 use crate::harness::World;
 use crate::permissions::documents;
 
+mod chart;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
 }
@@ -59,52 +61,59 @@ fn kustomize(folder: &Path) -> Objects {
             json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data }),
         ]));
     }
+    if let Some(namespace) = kustomization.get("namespace") {
+        let subjects = |object: &mut Value| object["subjects"].as_array().cloned().unwrap_or_default().len();
+        for object in objects.values_mut() {
+            // Kustomize takes kinds that it does not know for namespaced ones; API servers drop what is too much.
+            if object["metadata"].get("namespace").is_some() || object["kind"] == "SecurityContextConstraints" {
+                object["metadata"]["namespace"] = namespace.clone();
+            }
+            for index in 0..subjects(object) {
+                object["subjects"][index]["namespace"] = namespace.clone();
+            }
+        }
+    }
     objects
 }
 
-/// What the chart makes with its own values.
-fn chart() -> Objects {
-    let values = yaml("helm/alicloud-ccm/values.yaml").remove(0);
-    let config: String = values["config"].as_str().unwrap().split('\n').map(|line| format!("\n    {line}")).collect();
-    let text = read("helm/alicloud-ccm/templates/alicloud-ccm.yaml")
-        .replace("{{ .Values.image }}", values["image"].as_str().unwrap())
-        .replace("{{ .Values.replicas }}", &values["replicas"].to_string())
-        .replace("{{ .Values.config | nindent 4 }}", &config);
-    assert!(!text.contains("{{"), "the chart uses more than this test renders:\n{text}");
-    by_name(documents(&text))
-}
+const OVERLAYS: [&str; 4] =
+    ["overlays/deployment", "overlays/daemonset", "overlays/openshift", "overlays/openshift-namespace"];
 
 /// Every object that the manifests make.
 pub(crate) fn everything() -> Vec<Value> {
-    let overlays = ["overlays/deployment", "overlays/daemonset", "overlays/openshift"].map(Path::new);
     let alone = ["static-pod/alicloud-ccm.yaml", "secret.yaml"].map(|path| by_name(yaml(path)));
-    overlays.into_iter().map(kustomize).chain([chart()]).chain(alone).flat_map(Objects::into_values).collect()
+    let charts = chart::template(&json!({}), "kube-system").map(|rendered| rendered.unwrap());
+    let overlays = OVERLAYS.map(Path::new).into_iter().map(kustomize);
+    overlays.chain(charts).chain(alone).flat_map(Objects::into_values).collect()
 }
 
 #[test]
-fn the_chart_and_the_overlay_are_the_same_installation() {
-    let overlay = kustomize(Path::new("overlays/deployment"));
-    let chart = chart();
-    assert_eq!(chart.keys().collect::<Vec<_>>(), overlay.keys().collect::<Vec<_>>());
-    for (name, object) in &overlay {
-        assert_eq!(&chart[name], object, "{name}");
-    }
-}
-
-#[test]
-fn kubectl_and_helm_make_the_same_of_them() {
-    for overlay in ["overlays/deployment", "overlays/daemonset", "overlays/openshift"] {
+fn kubectl_makes_the_same_of_the_kustomizations() {
+    for overlay in OVERLAYS {
         let ours = kustomize(Path::new(overlay));
         assert!(ours.len() >= 7, "{:?}", ours.keys());
         // Only where it is installed.
         let Ok(output) = Command::new("kubectl").arg("kustomize").arg(root().join(overlay)).output() else { continue };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(by_name(documents(&String::from_utf8(output.stdout).unwrap())), ours, "{overlay}");
+        let theirs = by_name(documents(&String::from_utf8(output.stdout).unwrap()));
+        assert_eq!(theirs.keys().collect::<Vec<_>>(), ours.keys().collect::<Vec<_>>(), "{overlay}");
+        for (name, object) in ours {
+            assert_eq!(theirs[&name], object, "{overlay}: {name}");
+        }
     }
-    if let Ok(output) = Command::new("helm").arg("template").arg(root().join("helm/alicloud-ccm")).output() {
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(by_name(documents(&String::from_utf8(output.stdout).unwrap())), chart());
-    }
+}
+
+/// Everything that has a namespace is in that one, with the lock and those who may take it.
+#[test]
+fn another_namespace_leaves_nothing_behind() {
+    let objects = kustomize(Path::new("overlays/openshift-namespace"));
+    let text = serde_json::to_string(&objects).unwrap();
+    assert_eq!(text.matches("\"kube-system\"").count(), 1, "the namespace whose uid is read: {text}");
+    let container = &objects["Deployment/alicloud-ccm"]["spec"]["template"]["spec"]["containers"][0];
+    let lock = container["env"].as_array().unwrap().iter();
+    let lock: Vec<_> = lock.filter(|variable| variable["name"] == "ALICLOUD_CCM__LEADER_ELECTION__NAMESPACE").collect();
+    assert_eq!(lock[0]["valueFrom"]["fieldRef"]["fieldPath"], "metadata.namespace");
+    assert!(objects.contains_key("Namespace/alicloud-ccm") && objects.contains_key("Role/alicloud-ccm"));
 }
 
 /// Cargo refuses a package whose targets are not all there, whichever is built.
@@ -169,8 +178,9 @@ fn the_configuration_in_the_manifests_is_right_with_and_without_keys() {
     check(&keyed.replace("/etc/alicloud-ccm-keys", folder.path().to_str().unwrap()));
 }
 
-/// What holds for the pod wherever it runs: the network of the host, nothing of the cluster's, least rights.
-fn judge_pod(spec: &Value) {
+/// What holds for the pod wherever it runs: the network of the host, nothing of the cluster's, least rights. `asked` is how the
+/// kubelet reaches its server.
+fn judge_pod(spec: &Value, asked: &Value) {
     assert_eq!((&spec["hostNetwork"], &spec["dnsPolicy"]), (&json!(true), &json!("Default")));
     assert!(spec["priorityClassName"].as_str().is_some_and(|class| class.starts_with("system-")));
     let security = &spec["securityContext"];
@@ -186,9 +196,13 @@ fn judge_pod(spec: &Value) {
     });
     assert_eq!(container["securityContext"], confined);
     for (probe, path) in [("livenessProbe", "/livez"), ("readinessProbe", "/readyz")] {
-        let expected = json!({ "host": "127.0.0.1", "port": 10258, "path": path });
+        let mut expected = asked.clone();
+        expected["path"] = path.into();
         assert_eq!(container[probe]["httpGet"], expected);
     }
+    let variables: BTreeSet<_> =
+        container["env"].as_array().unwrap().iter().filter_map(|variable| variable["name"].as_str()).collect();
+    assert!(variables.contains("POD_NAME") && variables.contains("POD_NAMESPACE"), "events are about the pod");
     let mounts = container["volumeMounts"].as_array().unwrap();
     assert!(mounts.iter().all(|mount| mount.get("subPath").is_none() && mount["readOnly"] == true));
     let config = arguments.iter().find(|argument| argument.ends_with(".toml")).unwrap();
@@ -196,6 +210,10 @@ fn judge_pod(spec: &Value) {
     let dockerfile = std::fs::read_to_string(root().join("Dockerfile")).unwrap();
     let user = format!("USER {}:{}", security["runAsUser"], security["runAsGroup"]);
     assert!(dockerfile.contains(&user) && dockerfile.contains("/etc/ssl/certs/ca-certificates.crt"), "{dockerfile}");
+}
+
+fn on_loopback() -> Value {
+    json!({ "host": "127.0.0.1", "port": 10258 })
 }
 
 #[test]
@@ -207,7 +225,7 @@ fn pods_of_a_cluster_come_up_on_a_master_that_is_not_initialised() {
         assert_eq!(object["kind"], kind);
         assert_eq!(object["spec"]["selector"]["matchLabels"], object["spec"]["template"]["metadata"]["labels"]);
         let spec = &object["spec"]["template"]["spec"];
-        judge_pod(spec);
+        judge_pod(spec, &on_loopback());
         let tolerations = spec["tolerations"].as_array().unwrap();
         for key in [
             "node.cloudprovider.kubernetes.io/uninitialized",
@@ -240,7 +258,7 @@ fn by_volume(spec: &Value) -> BTreeMap<String, Value> {
 fn the_static_pod_needs_nothing_of_the_api_server() {
     let pod = yaml("static-pod/alicloud-ccm.yaml").remove(0);
     let spec = &pod["spec"];
-    judge_pod(spec);
+    judge_pod(spec, &on_loopback());
     // A kubelet refuses static pods that refer to other objects.
     for reference in ["serviceAccountName", "serviceAccount", "imagePullSecrets"] {
         assert!(spec.get(reference).is_none(), "{reference}");
@@ -266,12 +284,13 @@ fn openshift_allows_what_the_pod_does_and_no_more() {
     let switches = ["allowPrivilegedContainer", "allowHostDirVolumePlugin", "allowHostPID", "allowHostIPC"];
     assert!(switches.iter().all(|switch| scc[switch] == false));
     let account = &objects["ServiceAccount/alicloud-ccm"]["metadata"];
-    let user = format!(
-        "system:serviceaccount:{}:{}",
-        account["namespace"].as_str().unwrap(),
-        account["name"].as_str().unwrap()
+    let binding = &objects["RoleBinding/alicloud-ccm-scc"];
+    assert_eq!(
+        (&binding["subjects"][0]["name"], &binding["subjects"][0]["namespace"]),
+        (&account["name"], &account["namespace"])
     );
-    assert_eq!(texts(&scc["users"]), [user]);
+    let role = &objects[&format!("ClusterRole/{}", binding["roleRef"]["name"].as_str().unwrap())]["rules"][0];
+    assert_eq!((texts(&role["resourceNames"]), texts(&role["verbs"])), (vec!["alicloud-ccm"], vec!["use"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -58,9 +58,14 @@ fn old_servers_have_other_locks_and_endpoints() {
 
 #[test]
 fn manifests_bind_the_subject_of_the_arguments() {
-    let service_account = "kube-system/alicloud-ccm".parse().unwrap();
+    let service_account: ServiceAccount = "net/ccm".parse().unwrap();
+    let arguments = RbacArgs { kubernetes: None, service_account: service_account.clone(), user: None };
+    let account = manifests(&config(ALL), arguments);
+    assert!(account.contains("kind: ServiceAccount\nmetadata:\n  name: \"ccm\"\n  namespace: \"net\"\n"), "{account}");
+    assert_eq!(account.matches("  - kind: ServiceAccount\n    name: \"ccm\"\n    namespace: \"net\"\n").count(), 2);
     let arguments = RbacArgs { kubernetes: None, service_account, user: Some("ccm on masters".into()) };
     let user = manifests(&config(ALL), arguments);
+    assert!(!user.contains("ServiceAccount"), "{user}");
     assert!(user.contains("kind: User\n    name: \"ccm on masters\""), "{user}");
     assert!(user.contains("    resourceNames: [\"ccm\"]\n    verbs: [get, update]"), "{user}");
 }

@@ -1,0 +1,115 @@
+{{- define "alicloud-ccm.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "alicloud-ccm.fullname" -}}
+{{- $name := include "alicloud-ccm.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "alicloud-ccm.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "alicloud-ccm.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- required "serviceAccount.name is needed with serviceAccount.create = false" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "alicloud-ccm.image" -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+
+{{- define "alicloud-ccm.selector" -}}
+app.kubernetes.io/name: {{ include "alicloud-ccm.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "alicloud-ccm.labels" -}}
+{{ include "alicloud-ccm.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "alicloud-ccm.tlsSecret" -}}
+{{- default (printf "%s-tls" (include "alicloud-ccm.fullname" .)) .Values.metrics.tlsSecret -}}
+{{- end -}}
+
+{{/* Where the server can be asked on its own host. */}}
+{{- define "alicloud-ccm.probeHost" -}}
+{{- $address := .Values.metrics.address -}}
+{{- if or (not .Values.metrics.enabled) (eq $address "0.0.0.0") -}}127.0.0.1
+{{- else if eq $address "::" -}}::1
+{{- else -}}{{ $address }}
+{{- end -}}
+{{- end -}}
+
+{{/* The values that win over the file. */}}
+{{- define "alicloud-ccm.args" -}}
+- --config
+- /etc/alicloud-ccm/alicloud-ccm.toml
+- --set=controllers={{ toJson .Values.controllers }}
+- --set=leader_election.namespace={{ .Values.leaderElection.namespace }}
+- --set=leader_election.name={{ .Values.leaderElection.name }}
+- --set=server.port={{ int .Values.server.port }}
+{{- if .Values.metrics.enabled }}
+- --set=server.address={{ .Values.metrics.address }}
+- --set=server.authorization=true
+- --set=server.tls_cert_file=/etc/alicloud-ccm-tls/tls.crt
+- --set=server.tls_key_file=/etc/alicloud-ccm-tls/tls.key
+# The group of the pod, which the kubelet lets read the key, has no other members.
+- --set=cloud.credentials.allow_readable_files=true
+{{- end }}
+{{- end -}}
+
+{{- define "alicloud-ccm.mounts" -}}
+# Folders, never single files: only folders follow edits.
+- {name: config, mountPath: /etc/alicloud-ccm, readOnly: true}
+- {name: keys, mountPath: /etc/alicloud-ccm-keys, readOnly: true}
+{{- if .Values.metrics.enabled }}
+- {name: tls, mountPath: /etc/alicloud-ccm-tls, readOnly: true}
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "alicloud-ccm.volumes" -}}
+- name: config
+  configMap: {name: {{ include "alicloud-ccm.fullname" . }}}
+- name: keys
+  secret:
+    secretName: {{ .Values.credentialsSecret }}
+    optional: true
+    defaultMode: 256 # 0400
+{{- if .Values.metrics.enabled }}
+- name: tls
+  secret:
+    secretName: {{ include "alicloud-ccm.tlsSecret" . }}
+    defaultMode: 256 # 0400
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "alicloud-ccm.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+# The kubelet lets this group read the keys, which belong to root.
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "alicloud-ccm.containerSecurity" -}}
+readOnlyRootFilesystem: true
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+{{- end -}}

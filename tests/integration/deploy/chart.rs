@@ -1,0 +1,204 @@
+//! The chart, rendered by Helm. Where there is none, nothing is judged; `.ci/run` installs it where it can.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{Objects, binary, by_name, by_volume, judge_pod, kustomize, on_loopback, root, texts};
+use crate::permissions::documents;
+
+/// What `helm` says; `None` where there is none.
+fn helm(verb: &[&str], values: &Value, namespace: &str) -> Option<Output> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("values.yaml");
+    std::fs::write(&file, values.to_string()).unwrap();
+    let mut command = Command::new("helm");
+    command.args(verb).arg(root().join("chart")).args(["-n", namespace, "-f"]).arg(file);
+    command.output().ok()
+}
+
+/// What the chart makes, or why not; `None` where there is no Helm.
+pub(super) fn template(values: &Value, namespace: &str) -> Option<Result<Objects, String>> {
+    let output = helm(&["template", "alicloud-ccm"], values, namespace)?;
+    if !output.status.success() {
+        return Some(Err(String::from_utf8(output.stderr).unwrap()));
+    }
+    let objects = documents(&String::from_utf8(output.stdout).unwrap());
+    Some(Ok(by_name(objects.into_iter().filter(|object| !object.is_null()).collect())))
+}
+
+#[test]
+fn helm_has_nothing_to_say_about_it() {
+    for values in [json!({}), json!({ "kind": "Deployment", "metrics": { "enabled": true } })] {
+        let Some(output) = helm(&["lint", "--strict"], &values, "kube-system") else { return };
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn it_makes_the_pods_of_the_overlays() {
+    for kind in ["Deployment", "DaemonSet"] {
+        let Some(made) = template(&json!({ "kind": kind }), "kube-system") else { return };
+        let made = made.unwrap();
+        let overlay = kustomize(&Path::new("overlays").join(kind.to_lowercase()));
+        let spec = |objects: &Objects| objects[&format!("{kind}/alicloud-ccm")]["spec"]["template"]["spec"].clone();
+        let (ours, theirs) = (spec(&overlay), spec(&made));
+        for field in ["tolerations", "priorityClassName", "hostNetwork", "dnsPolicy", "securityContext", "volumes"] {
+            assert_eq!(theirs[field], ours[field], "{kind}: {field}");
+        }
+        assert_eq!(theirs["affinity"]["nodeAffinity"], ours["affinity"]["nodeAffinity"]);
+        let (ours, theirs) = (&ours["containers"][0], &theirs["containers"][0]);
+        for field in ["image", "resources", "securityContext", "volumeMounts", "terminationMessagePolicy"] {
+            assert_eq!(theirs[field], ours[field], "{kind}: {field}");
+        }
+    }
+}
+
+/// Values that cross: controllers, metrics, kind, namespace.
+fn combinations() -> Vec<(Value, &'static str)> {
+    let lists = [vec!["node", "service"], vec!["node", "route", "service", "nlb"], vec!["node"], vec!["route"]];
+    let metrics = [
+        json!({ "enabled": false }),
+        json!({ "enabled": true, "serviceMonitor": { "enabled": true } }),
+        json!({ "enabled": true, "address": "192.168.0.1", "tlsSecret": "mine", "serviceMonitor": { "enabled": true } }),
+    ];
+    let mut all = Vec::new();
+    for (number, (controllers, metrics)) in
+        lists.iter().flat_map(|list| metrics.iter().map(move |metrics| (list, metrics))).enumerate()
+    {
+        let values = json!({
+            "kind": if number % 2 == 0 { "Deployment" } else { "DaemonSet" },
+            "controllers": controllers,
+            "metrics": metrics,
+            "server": { "port": 10258 + number },
+            "leaderElection": { "name": if number % 3 == 0 { "ccm" } else { "other" } },
+            "config": "[cloud]\ncluster_id = \"one\"\n",
+            "imagePullSecrets": [{ "name": "pull" }],
+            "serviceAccount": { "annotations": { "example.com/role": "ccm" } },
+            "extraArgs": ["--set=log.format=json"],
+            "extraEnv": [{ "name": "TZ", "value": "UTC" }],
+        });
+        all.push((values, if number % 2 == 0 { "kube-system" } else { "net" }));
+    }
+    all
+}
+
+/// The workload of either kind.
+fn workload(objects: &Objects) -> &Value {
+    objects.iter().find(|(name, _)| name.starts_with("D")).map(|(_, object)| object).unwrap()
+}
+
+/// The arguments of the installed program after `run`, with the files that they name in `folder`.
+fn here(objects: &Objects, folder: &Path) -> Vec<String> {
+    let config = &objects["ConfigMap/alicloud-ccm"]["data"]["alicloud-ccm.toml"];
+    std::fs::write(folder.join("alicloud-ccm.toml"), config.as_str().unwrap()).unwrap();
+    if let Some(secret) = objects.get("Secret/alicloud-ccm-tls") {
+        for (name, data) in secret["data"].as_object().unwrap() {
+            std::fs::write(folder.join(name), STANDARD.decode(data.as_str().unwrap()).unwrap()).unwrap();
+        }
+    }
+    let arguments = texts(&workload(objects)["spec"]["template"]["spec"]["containers"][0]["args"]).into_iter().skip(1);
+    let folder = folder.to_str().unwrap();
+    arguments.map(|text| text.replace("/etc/alicloud-ccm-tls", folder).replace("/etc/alicloud-ccm", folder)).collect()
+}
+
+/// The rules of a role, in any order.
+fn rules(objects: &Objects, kind: &str) -> BTreeSet<String> {
+    let found = objects.iter().find(|(name, _)| name.starts_with(kind) && !name.contains("metrics"));
+    found.unwrap().1["rules"].as_array().unwrap().iter().map(Value::to_string).collect()
+}
+
+#[test]
+fn roles_and_arguments_are_what_the_program_asks_for() {
+    for (values, namespace) in combinations() {
+        let Some(made) = template(&values, namespace) else { return };
+        let objects = made.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut arguments = here(&objects, folder.path());
+        let run = |command: &str, arguments: &[String]| {
+            let words: Vec<_> = [command].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+            let (right, said) = binary(&words);
+            assert!(right, "{command}: {said}\n{values}");
+            said
+        };
+        // A certificate that the user brings is not here.
+        if values["metrics"].get("tlsSecret").is_some() {
+            arguments.retain(|argument| !argument.contains("server.tls_") && !argument.contains("server.address"));
+        }
+        run("check", &arguments);
+        arguments.push(format!("--service-account={namespace}/alicloud-ccm"));
+        let printed = by_name(documents(&run("rbac", &arguments)));
+        for kind in ["ClusterRole/", "Role/"] {
+            assert_eq!(rules(&objects, kind), rules(&printed, kind), "{values}");
+        }
+        for binding in ["ClusterRoleBinding/system:alicloud-ccm", "RoleBinding/alicloud-ccm"] {
+            assert_eq!(objects[binding]["subjects"], printed[binding]["subjects"], "{binding}");
+            assert_eq!(objects[binding]["roleRef"], printed[binding]["roleRef"], "{binding}");
+        }
+    }
+}
+
+#[test]
+fn probes_and_volumes_follow_the_server() {
+    for (values, namespace) in combinations() {
+        let Some(made) = template(&values, namespace) else { return };
+        let objects = made.unwrap();
+        let object = workload(&objects);
+        assert_eq!(object["kind"], values["kind"]);
+        assert_eq!(object["metadata"]["namespace"], namespace);
+        let labels = &object["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(&object["spec"]["selector"]["matchLabels"], labels);
+        let metrics = &values["metrics"];
+        let open = metrics["enabled"] == true;
+        let mut asked = on_loopback();
+        asked["port"] = values["server"]["port"].clone();
+        asked["scheme"] = if open { "HTTPS" } else { "HTTP" }.into();
+        if let Some(address) = metrics.get("address") {
+            asked["host"] = address.clone();
+        }
+        let spec = &object["spec"]["template"]["spec"];
+        judge_pod(spec, &asked);
+        assert_eq!(spec["imagePullSecrets"][0]["name"], "pull");
+        assert_eq!(objects["ServiceAccount/alicloud-ccm"]["metadata"]["annotations"]["example.com/role"], "ccm");
+        let volumes = by_volume(spec);
+        assert_eq!(volumes.contains_key("tls"), open);
+        if open {
+            let secret = metrics.get("tlsSecret").unwrap_or(&json!("alicloud-ccm-tls")).clone();
+            assert_eq!(volumes["tls"]["secret"]["secretName"], secret);
+            assert_eq!(objects.contains_key("Secret/alicloud-ccm-tls"), metrics.get("tlsSecret").is_none());
+            assert_eq!(&objects["Service/alicloud-ccm"]["spec"]["selector"], labels);
+            assert_eq!(objects["ServiceMonitor/alicloud-ccm"]["spec"]["selector"]["matchLabels"], *labels);
+        }
+    }
+}
+
+#[test]
+fn nothing_stays_outside_of_the_namespace_but_the_lock() {
+    let Some(made) = template(&json!({ "metrics": { "enabled": true } }), "net") else { return };
+    let elsewhere = |object: &&Value| object["metadata"].get("namespace").is_some_and(|namespace| namespace != "net");
+    let made = made.unwrap();
+    let names: BTreeSet<_> = made.values().filter(elsewhere).map(|object| object["kind"].as_str().unwrap()).collect();
+    assert_eq!(names, BTreeSet::from(["Role", "RoleBinding"]));
+}
+
+#[test]
+fn values_that_cannot_be_meant_are_refused_by_name() {
+    for (values, named) in [
+        (json!({ "kind": "Pod" }), "kind"),
+        (json!({ "kind": "Deployment", "replicas": "two" }), "replicas"),
+        (json!({ "controllers": ["nod"] }), "controllers"),
+        (json!({ "server": { "port": 70000 } }), "port"),
+        (json!({ "server": { "port": 0 }, "metrics": { "enabled": true } }), "port"),
+        (json!({ "image": "registry.example.com/alicloud-ccm:1" }), "image"),
+        (json!({ "replica": 2 }), "replica"),
+        (json!({ "serviceAccount": { "create": false } }), "serviceAccount.name"),
+    ] {
+        let Some(made) = template(&values, "kube-system") else { return };
+        let said = made.expect_err("refused");
+        assert!(said.contains(named), "{values}: {said}");
+    }
+}
