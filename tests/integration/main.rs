@@ -35,6 +35,7 @@ mod migration;
 mod module_graph;
 mod network_golden;
 mod network_load_balancers;
+mod network_moves;
 mod nodes;
 mod official_controller_defects;
 mod official_controller_pitfalls;

@@ -14,7 +14,7 @@ use crate::harness::{Ccm, PATIENCE, World, counts};
 
 const CLASS: &str = "alibabacloud.com/nlb";
 const FINALIZER: &str = "service.k8s.alibaba/nlb";
-const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
+pub(crate) const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
 /// Longer than any job takes to come back to.
 const QUIET: Duration = Duration::from_secs(6);
 
@@ -45,7 +45,7 @@ pub(crate) fn hostname(service: &Value) -> Option<&str> {
 }
 
 /// Instances behind each listener, by its port.
-fn served(testbed: &Testbed) -> Vec<(String, BTreeSet<String>)> {
+pub(crate) fn served(testbed: &Testbed) -> Vec<(String, BTreeSet<String>)> {
     testbed.cloud.look(|account| {
         let listeners = account.nlb.balancers.values().flat_map(|balancer| balancer.listeners.values());
         let behind = |group: &str| {
@@ -58,23 +58,23 @@ fn served(testbed: &Testbed) -> Vec<(String, BTreeSet<String>)> {
     })
 }
 
-fn instances(numbers: &[u8]) -> BTreeSet<String> {
+pub(crate) fn instances(numbers: &[u8]) -> BTreeSet<String> {
     numbers.iter().map(|number| sim::testbed::instance(*number)).collect()
 }
 
 /// Whether nothing is left in the cloud.
-fn is_clean(testbed: &Testbed) -> bool {
+pub(crate) fn is_clean(testbed: &Testbed) -> bool {
     testbed.cloud.look(|account| {
         account.nlb.balancers.is_empty() && account.nlb.groups.is_empty() && account.security_groups.is_empty()
     })
 }
 
-fn is_gone(testbed: &Testbed, name: &str) -> bool {
+pub(crate) fn is_gone(testbed: &Testbed, name: &str) -> bool {
     testbed.cluster.get("Service", "default", name).is_none()
 }
 
 /// A world in which jobs take `time`.
-async fn world(time: Duration) -> World {
+pub(crate) async fn world(time: Duration) -> World {
     let world = World::new(&["nlb"], "").await;
     world.testbed.cloud.dials(|dials| {
         (dials.nlb_job_time, dials.nlb_creation_time) = (time, time);
@@ -87,7 +87,7 @@ async fn world(time: Duration) -> World {
     world
 }
 
-async fn finish(world: &World, ccm: Ccm) {
+pub(crate) async fn finish(world: &World, ccm: Ccm) {
     assert!(ccm.stop().await.success());
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }

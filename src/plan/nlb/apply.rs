@@ -57,7 +57,12 @@ impl Observed {
                 id: answer.job.clone(),
                 request_id: answer.request_id.clone(),
                 line: operation.to_string(),
-                deletes: matches!(operation, Operation::DeleteLoadBalancer { .. } | Operation::DeleteListener { .. }),
+                deletes: matches!(
+                    operation,
+                    Operation::DeleteLoadBalancer { .. }
+                        | Operation::DeleteListener { .. }
+                        | Operation::DeleteFormerListener { .. }
+                ),
             };
             self.jobs.insert(target, job);
         }
@@ -77,6 +82,7 @@ impl Observed {
             | Operation::DeleteListener { listener }
             | Operation::AddCertificates { listener, .. }
             | Operation::RemoveCertificates { listener, .. } => Some((*listener).into()),
+            Operation::DeleteFormerListener { id, .. } => Some(Target::FormerListener(id.clone())),
             other if other.part() == ResourceKind::Instance => Some(Target::LoadBalancer),
             _ => None,
         }
@@ -106,10 +112,13 @@ impl Observed {
             let line = format!("load balancer {} is {}", instance.id, instance.status);
             busy.push((Target::LoadBalancer, job(line, instance.status == "Deleting")));
         }
-        for (key, listener) in self.listeners.iter().flatten() {
+        let here = self.listeners.iter().flatten().map(|(key, listener)| (Target::from(*key), key, listener));
+        let former = self.former.values().flatten();
+        let former = former.map(|(key, listener)| (Target::FormerListener(listener.id.clone()), key, listener));
+        for (target, key, listener) in here.chain(former) {
             if !matches!(listener.status.as_str(), "" | "Running" | "Stopped") {
                 let line = format!("listener {key} is {}", listener.status);
-                busy.push(((*key).into(), job(line, listener.status == "Deleting")));
+                busy.push((target, job(line, listener.status == "Deleting")));
             }
         }
         for (id, details) in &self.group_details {
@@ -233,6 +242,11 @@ impl Observed {
             }
             Operation::DeleteListener { listener } => {
                 if let Some(all) = &mut self.listeners {
+                    all.remove(listener);
+                }
+            }
+            Operation::DeleteFormerListener { load_balancer, listener, .. } => {
+                if let Some(all) = self.former.get_mut(load_balancer) {
                     all.remove(listener);
                 }
             }

@@ -11,6 +11,8 @@ use crate::plan::service::ownership::{Owner, is_mark};
 pub struct MissingReads {
     /// Whether all listeners must be listed.
     pub listeners: bool,
+    /// Ids of other load balancers whose listeners must be listed: they use server groups of the Service.
+    pub former: Vec<String>,
     /// TCPSSL listeners whose certificates must be listed.
     pub certificates: Vec<ListenerKey>,
     /// Ids of server groups that the Service names and that must be looked up.

@@ -25,6 +25,8 @@ pub struct Observed {
     pub made: BTreeMap<String, String>,
     /// `None` if listeners were not read, because they decide nothing.
     pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
+    /// Listeners of other load balancers that use server groups of the Service, by their ids.
+    pub former: BTreeMap<String, BTreeMap<ListenerKey, ObservedListener>>,
     /// Security groups of the Service, the one in use first; `None` if they were not looked for.
     pub security_groups: Option<Vec<ObservedSecurityGroup>>,
     /// Jobs that were started and are not known to be done, by what they change.

@@ -136,6 +136,15 @@ pub enum Operation {
         /// Which.
         listener: ListenerKey,
     },
+    /// Deletes a listener of ours from a load balancer that the Service no longer uses.
+    DeleteFormerListener {
+        /// `nlb-...`
+        load_balancer: String,
+        /// Which.
+        listener: ListenerKey,
+        /// `lsn-...`
+        id: String,
+    },
     /// Adds certificates to a listener, at most one batch.
     AddCertificates {
         /// To which.
@@ -211,6 +220,7 @@ impl steps::Operation for Operation {
                     | Self::Untag { .. }
                     | Self::UntagGroup { .. }
                     | Self::DeleteListener { .. }
+                    | Self::DeleteFormerListener { .. }
                     | Self::RemoveCertificates { .. }
                     | Self::RemoveRules { .. }
                     | Self::DeleteSecurityGroup { .. }
@@ -287,6 +297,7 @@ impl Operation {
             | Self::SetListener { .. }
             | Self::StartListener { .. }
             | Self::DeleteListener { .. }
+            | Self::DeleteFormerListener { .. }
             | Self::AddCertificates { .. }
             | Self::RemoveCertificates { .. } => ResourceKind::Listeners,
             Self::CreateSecurityGroup(_)

@@ -28,9 +28,18 @@ pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed)
         listeners: stays && observed.instance.is_some() && observed.listeners.is_none(),
         named_groups: departure.named_groups.iter().filter(|id| !observed.groups.contains_key(*id)).cloned().collect(),
         group_backends: groups_to_read(owner, observed),
+        former: former(owner, observed).filter(|id| !observed.former.contains_key(*id)).cloned().collect(),
         security_groups: observed.security_groups.is_none(),
         ..MissingReads::default()
     }
+}
+
+/// Other load balancers that use server groups of ours: the Service once named them, or no longer names the one it has.
+fn former<'a>(owner: &'a Owner, observed: &'a Observed) -> impl Iterator<Item = &'a String> {
+    let here = observed.instance.as_ref().map(|instance| &instance.id);
+    let ours = observed.groups.iter().filter(|(_, group)| owner.owns_group(&group.name));
+    let used = ours.filter_map(|(id, _)| observed.group_details.get(id)).flat_map(|details| &details.load_balancers);
+    used.filter(move |id| Some(*id) != here)
 }
 
 /// The steps that remove what is ours.
@@ -39,6 +48,7 @@ pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed)
 ///   `preserve` it is only unprotected, it and its groups lose our marks, and it keeps serving.
 /// - A user's load balancer stays. Our listeners go with `override_listeners`, our server groups and backends always,
 ///   except those that a listener needs.
+/// - From another load balancer, our listeners go that use a server group of ours; it stays.
 /// - Without a load balancer, server groups and the security group can still be there.
 pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Plan {
     let (reuse, preserve) = (departure.reuse.as_deref(), departure.preserve);
@@ -87,9 +97,38 @@ fn delete(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan:
 fn clear(owner: &Owner, observed: &Observed, references: &GroupReferences<ListenerKey>, plan: &mut Plan) {
     let planner = BackendPlanner { owner, batch_size: BATCH };
     for (id, group) in &observed.groups {
+        let Some(needs) = leave_former(owner, observed, id, plan) else { continue };
+        let first = plan.steps.len();
         planner.clear(id, group, references, plan);
+        plan.steps.iter_mut().skip(first).for_each(|step| step.needs.extend(needs.iter().cloned()));
     }
     access::teardown(owner, observed, plan);
+}
+
+/// Takes our listeners that use this group off other load balancers. `None` if a listener of a user uses it there.
+fn leave_former(owner: &Owner, observed: &Observed, group: &str, plan: &mut Plan) -> Option<Vec<Target>> {
+    let name = observed.groups.get(group).map(|group| &group.name).filter(|name| owner.owns_group(name));
+    let Some(name) = name else { return Some(Vec::new()) };
+    let listeners = observed.former.iter().flat_map(|(id, all)| all.iter().map(move |(key, it)| (id, key, it)));
+    let mut gone = Vec::new();
+    let mut is_free = true;
+    for (load_balancer, key, listener) in listeners.filter(|(_, _, listener)| listener.group_id == group) {
+        if !owner.owns_listener(&listener.description) {
+            let allowed = "another server group: this one is no longer wanted, and is deleted once no listener uses it";
+            plan.problem(format!("listener {key} of load balancer {load_balancer}"), name, allowed);
+            is_free = false;
+            continue;
+        }
+        let target = Target::FormerListener(listener.id.clone());
+        let operation = Operation::DeleteFormerListener {
+            load_balancer: load_balancer.clone(),
+            listener: *key,
+            id: listener.id.clone(),
+        };
+        plan.step(operation, target.clone(), [], "the Service no longer needs it");
+        gone.push(target);
+    }
+    is_free.then_some(gone)
 }
 
 /// Hands the load balancer to the user, with its groups.

@@ -55,7 +55,10 @@ impl ManagementLevel {
         match target {
             Target::LoadBalancer if operation.creates() => None,
             Target::Attribute(MARKS) => None,
-            Target::Attribute(DOMAIN_EXTENSIONS) | Target::Listener(_) | Target::AccessList => Some(Self::Listeners),
+            Target::Attribute(DOMAIN_EXTENSIONS)
+            | Target::Listener(_)
+            | Target::FormerListener(_)
+            | Target::AccessList => Some(Self::Listeners),
             Target::LoadBalancer | Target::Attribute(_) => Some(Self::All),
             Target::Group(_) => Some(Self::Backends),
         }

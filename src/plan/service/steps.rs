@@ -95,6 +95,8 @@ pub enum Target {
     AccessList,
     /// A listener.
     Listener(ListenerRef),
+    /// A listener of another load balancer, by its id.
+    FormerListener(String),
 }
 
 /// One step of a plan.

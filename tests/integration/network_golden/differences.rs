@@ -255,14 +255,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         theirs: "80/TCP",
         ours: "",
     },
-    // What is left of a load balancer that the Service named before needs its user: its listeners hold the server group.
-    Difference {
-        case: "nlb-reuse-moved",
-        step: 2,
-        field: "better /service",
-        theirs: "null",
-        ours: r#"{"finalizers":["service.k8s.alibaba/nlb"],"labels":["service.k8s.alibaba/loadbalancer-id"],"status":{"ingress":[{"hostname":"nlb-user-18.cn-hangzhou.nlb.aliyuncsslb.com"}]}}"#,
-    },
     // Two security groups with the Service's mark alone are not taken for its own, so nothing is said of them.
     Difference {
         case: "nlb-source-ranges-two-groups",

@@ -22,7 +22,7 @@ pub(super) fn look_again(observed: &Observed) -> Option<Duration> {
     let time = |(target, job): (&Target, &Job)| match target {
         _ if job.id.is_empty() || (*target == Target::LoadBalancer && job.deletes) => LONG,
         Target::Group(_) => GROUP,
-        Target::Listener(_) => LISTENER,
+        Target::Listener(_) | Target::FormerListener(_) => LISTENER,
         Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
     };
     observed.jobs.iter().map(time).min()

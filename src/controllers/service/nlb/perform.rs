@@ -142,6 +142,7 @@ async fn change_listener(
         Operation::DeleteListener { listener } => {
             nlb.delete_listener(permit, listener_id(observed, *listener)?).await.or_else(gone_is_done)
         }
+        Operation::DeleteFormerListener { id, .. } => nlb.delete_listener(permit, id).await.or_else(gone_is_done),
         Operation::AddCertificates { listener, ids } => {
             nlb.add_certificates(permit, listener_id(observed, *listener)?, ids).await
         }

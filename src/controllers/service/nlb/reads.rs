@@ -1,13 +1,13 @@
 //! Reads of a load balancer and its parts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tracing::warn;
 
 use super::{Goal, Nlb};
-use crate::alibaba::Fault;
 use crate::alibaba::nlb::{GroupFilter, ListedGroup};
+use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::creations::Made;
 use crate::controllers::service::product::Product;
 use crate::plan::nlb::needs::MissingReads;
@@ -102,6 +102,9 @@ impl Nlb {
             let mut found = self.api.describe_listeners(&[&id]).await?;
             observed.listeners = Some(found.remove(&id).unwrap_or_default());
         }
+        if !needs.former.is_empty() {
+            self.read_former(&needs.former, observed).await?;
+        }
         for key in &needs.certificates {
             if let Some(listener) = observed.listeners.as_mut().and_then(|all| all.get_mut(key)) {
                 let found = self.api.describe_additional_certificates(&listener.id).await?;
@@ -120,6 +123,17 @@ impl Nlb {
             let groups = observed.security_groups.iter_mut().flatten();
             groups.filter(|group| group.id == *id).for_each(|group| group.rules = Some(rules.clone()));
         }
+        Ok(())
+    }
+
+    /// Listeners of other load balancers; one that is gone has none.
+    async fn read_former(&self, ids: &[String], observed: &mut Observed) -> Result<(), Fault> {
+        let wanted: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let mut found = match self.api.describe_listeners(&wanted).await {
+            Err(fault) if fault.kind == FaultKind::Gone => HashMap::new(),
+            found => found?,
+        };
+        observed.former.extend(ids.iter().map(|id| (id.clone(), found.remove(id).unwrap_or_default())));
         Ok(())
     }
 

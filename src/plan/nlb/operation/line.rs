@@ -49,6 +49,9 @@ impl Display for Operation {
             Self::SetListener { listener, group, .. } => write!(f, "set listener {listener} -> {group}"),
             Self::StartListener { listener } => write!(f, "start listener {listener}"),
             Self::DeleteListener { listener } => write!(f, "delete listener {listener}"),
+            Self::DeleteFormerListener { load_balancer, listener, .. } => {
+                write!(f, "delete listener {listener} of the former load balancer {load_balancer}")
+            }
             Self::AddCertificates { listener, ids } => write!(f, "add certificates to {listener}: {}", list(ids)),
             Self::RemoveCertificates { listener, ids } => {
                 write!(f, "remove certificates from {listener}: {}", list(ids))

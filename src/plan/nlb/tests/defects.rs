@@ -10,7 +10,7 @@ use crate::plan::nlb::apply::SECURITY_GROUPS;
 use crate::plan::nlb::diff::diff;
 use crate::plan::nlb::model::{GroupField, ListenerField, ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Answer, Observed, ObservedListener};
-use crate::plan::nlb::operation::Operation;
+use crate::plan::nlb::operation::{Operation, Step};
 use crate::plan::nlb::teardown::teardown_needs;
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::handling::Departure;
@@ -397,6 +397,40 @@ fn a_listener_of_ours_goes_with_its_group_even_if_listeners_are_no_longer_manage
     let departure = Departure { reuse: Some("nlb-user".to_owned()), ..Departure::default() };
     let plan = remove(&world, &departure, &mut cloud);
     assert_eq!((cloud.listeners(), cloud.observed.groups.len()), (vec!["9000/TCP".to_owned()], 1), "{plan}");
+}
+
+/// N39
+#[test]
+fn listeners_of_ours_on_a_load_balancer_that_the_service_no_longer_names_go_with_their_group() {
+    let world = world(&[("id", "nlb-user"), ("force-override-listeners", "true")]);
+    let mut cloud = Cloud::of_user();
+    bring(&world, &mut cloud);
+    let group = cloud.group(GROUP).0.clone();
+    let listeners = cloud.observed.listeners.replace(Default::default()).unwrap();
+    cloud.instance().id = "nlb-new".to_owned();
+    cloud.observed.group_details.get_mut(&group).unwrap().load_balancers = vec!["nlb-user".to_owned()];
+    let departure = Departure { reuse: Some("nlb-new".to_owned()), ..Departure::default() };
+    let owner = desired(&world).owner;
+    assert_eq!(teardown_needs(&owner, &departure, &cloud.observed).former, ["nlb-user"]);
+    cloud.observed.former.insert("nlb-user".to_owned(), listeners);
+    assert_eq!(teardown_needs(&owner, &departure, &cloud.observed).former, [""; 0]);
+
+    let mut shared = cloud.clone();
+    let others = ListenerKey::port(443, Protocol::Tcp);
+    let listener =
+        ObservedListener { group_id: group, description: "by hand".to_owned(), ..ObservedListener::default() };
+    shared.observed.former.get_mut("nlb-user").unwrap().insert(others, listener);
+    let plan = remove(&world, &departure, &mut shared);
+    assert!(plan.problems[0].field.contains("listener 443/TCP of load balancer nlb-user"), "{plan}");
+    assert_eq!(shared.group(GROUP).1.members().len(), 2, "it serves the user's listener");
+
+    let plan = remove(&world, &departure, &mut cloud);
+    let left: Vec<_> = cloud.observed.former["nlb-user"].keys().map(ToString::to_string).collect();
+    assert_eq!((left, cloud.observed.groups.len()), (vec!["9000/TCP".to_owned()], 1), "{plan}");
+    let first = plan.steps.iter().position(|step| matches!(step.operation, Operation::DeleteFormerListener { .. }));
+    let target = &plan.steps[first.unwrap()].target;
+    let deletes = |step: &&Step| matches!(step.operation, Operation::Group(GroupOperation::DeleteGroup { .. }));
+    assert!(plan.steps.iter().find(deletes).unwrap().needs.contains(target), "the cloud would refuse it: {plan}");
 }
 
 /// N40
