@@ -41,6 +41,8 @@ impl Desired {
         });
         let mut needs =
             MissingReads { group_backends: groups_to_read(&self.owner, observed), ..MissingReads::default() };
+        let ours = observed.security_groups.iter().flatten().find(|group| self.owner.owns_tagged(&group.tags));
+        needs.rules_of = ours.filter(|group| group.rules.is_none()).map(|group| group.id.clone());
         let Some(instance) = &observed.instance else {
             // A security group can be left of an earlier load balancer.
             needs.security_groups = self.access.is_some() && observed.security_groups.is_none();
@@ -57,8 +59,6 @@ impl Desired {
         needs.certificates = unread.map(|(key, _)| *key).collect();
         let may_have_one = self.access.is_some() || !instance.security_group_ids.is_empty();
         needs.security_groups = may_have_one && self.reuse.is_none() && observed.security_groups.is_none();
-        let ours = observed.security_groups.iter().flatten().find(|group| self.owner.owns_tagged(&group.tags));
-        needs.rules_of = ours.filter(|group| group.rules.is_none()).map(|group| group.id.clone());
         needs
     }
 

@@ -10,7 +10,7 @@ use super::desire::desire;
 use super::desired::Desired;
 use super::diff::diff;
 use super::model::{ListenerKey, Protocol};
-use super::observed::{Answer, GroupDetails, Observed, ObservedInstance, ObservedListener};
+use super::observed::{Answer, GroupDetails, Observed, ObservedInstance, ObservedListener, ObservedSecurityGroup};
 use super::operation::{Operation, Plan};
 use super::teardown::teardown;
 use crate::plan::clb::tests::World;
@@ -162,6 +162,25 @@ fn a_new_service_takes_four_writes_and_its_listener_comes_last() {
             format!("create listener 80/TCP -> {name}"),
         ]
     );
+}
+
+#[test]
+fn the_rules_of_a_security_group_that_outlived_its_load_balancer_are_read_before_another_is_made() {
+    let mut world = world(&[]);
+    world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
+    let desired = desired(&world);
+    let left = ObservedSecurityGroup {
+        id: "sg-left".to_owned(),
+        vpc_id: "vpc-1".to_owned(),
+        tags: desired.owner.tags(),
+        ..ObservedSecurityGroup::default()
+    };
+    let mut cloud = Cloud::default();
+    cloud.observed.security_groups = Some(vec![left]);
+    assert_eq!(desired.needs(&cloud.observed).rules_of.as_deref(), Some("sg-left"));
+    cloud.observed.security_groups.iter_mut().flatten().for_each(|group| group.rules = Some(BTreeMap::new()));
+    let plan = bring(&world, &mut cloud);
+    assert_eq!((plan.problems.len(), cloud.listeners()), (0, vec!["80/TCP".to_owned()]), "{plan}");
 }
 
 #[test]
