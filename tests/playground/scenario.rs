@@ -1,4 +1,4 @@
-//! The scenario: nodes join, a Service is exposed, a node leaves, the Service goes.
+//! The scenario: nodes join, a Service of each kind is exposed, a node leaves, the Services go.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,14 +6,17 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sim::cloud::Call;
+use sim::cluster::Endpoint;
 use sim::testbed::{ROUTE_TABLE, Testbed, instance};
 
 use super::product::{self, Product};
 
 /// The product's log, in the folder of the scenario.
 pub(crate) const LOG: &str = "alicloud-ccm.log";
+/// The Services of the scenario, with a load balancer of each kind.
+const SERVICES: [&str; 2] = ["web", "api"];
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Shorter than the defaults, which are made for real clusters, so that the scenario is short.
 const HASTE: &str = r#"period = "10s"
@@ -37,7 +40,13 @@ fn indented(text: &str) {
 
 /// Runs the scenario on `testbed`; with `serve` it then waits for Ctrl-C.
 pub(crate) async fn run(testbed: &Testbed, folder: &Path, serve: bool) -> Result<(), String> {
-    let config = testbed.write_config(folder, &["node", "route", "service"], HASTE).map_err(super::anything)?;
+    let controllers = ["node", "route", "service", "nlb"];
+    let config = testbed.write_config(folder, &controllers, HASTE).map_err(super::anything)?;
+    // A real one takes minutes to be made.
+    testbed.cloud.dials(|dials| {
+        dials.nlb_creation_time = Duration::from_secs(2);
+        dials.nlb_job_time = Duration::from_millis(300);
+    });
     let log = folder.join(LOG);
     say("A simulated Kubernetes API server and a simulated Alibaba Cloud run on loopback.");
     say(&format!("Configuration, kubeconfig and the product's log are in {}", folder.display()));
@@ -55,30 +64,31 @@ pub(crate) async fn run(testbed: &Testbed, folder: &Path, serve: bool) -> Result
     let product = Product::start(&config, &log)?;
     let ready = nodes.clone();
     wait(testbed, "the nodes become ready", move |testbed| {
-        ready.iter().all(|name| node_is_ready(testbed, name)) && event_count(testbed, "CreatedRoute") >= ready.len()
+        ready.iter().all(|name| node_is_ready(testbed, name)) && event_count(testbed, "", "CreatedRoute") >= ready.len()
     })
     .await?;
     nodes_table(testbed);
     routes_table(testbed);
-    events(testbed, "Node");
+    events(testbed, "Node", "");
     say("");
     calls(testbed, began.elapsed());
 
     chapter(3, "A Service of type LoadBalancer is made.");
-    let began = Instant::now();
     let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-    testbed.expose("web", &[80], &names[..2], &[]);
-    wait(testbed, "the Service gets its address", |testbed| {
-        address(testbed, "web").is_some() && event_count(testbed, "EnsuredLoadBalancer") > 0
-    })
-    .await?;
+    make(testbed, "web", || testbed.expose("web", &[80], &names[..2], &[])).await?;
+
+    chapter(4, "A Service of class alibabacloud.com/nlb is made, for a network load balancer.");
+    make(testbed, "api", || expose_network(testbed, "api", names[0])).await?;
+
+    chapter(5, "The pods of default/api move to node-2 and node-3.");
+    let began = Instant::now();
+    point_at(testbed, "api", &names[1..])?;
+    let moved = [instance(2), instance(3)];
+    wait(testbed, "the backends follow", |testbed| behind(testbed, "api") == moved).await?;
     load_balancers(testbed);
-    say(&format!("   EXTERNAL-IP of default/web: {}\n", address(testbed, "web").unwrap_or_default()));
-    events(testbed, "Service");
-    say("");
     calls(testbed, began.elapsed());
 
-    chapter(4, "node-3 is released in the cloud, and its kubelet falls silent.");
+    chapter(6, "node-3 is released in the cloud, and its kubelet falls silent.");
     let began = Instant::now();
     testbed.cloud.release_instance(&instance(3));
     testbed.cluster.set_ready("node-3", "Unknown").map_err(|failure| format!("{failure:?}"))?;
@@ -98,7 +108,7 @@ pub(crate) async fn run(testbed: &Testbed, folder: &Path, serve: bool) -> Result
     }
     forget(testbed);
 
-    chapter(5, "Routes are switched off in the file, and on again, while everything runs.");
+    chapter(7, "Routes are switched off in the file, and on again, while everything runs.");
     toggle_routes(testbed, &config, &log).await?;
 
     if serve {
@@ -106,21 +116,27 @@ pub(crate) async fn run(testbed: &Testbed, folder: &Path, serve: bool) -> Result
         forget(testbed);
     }
 
-    chapter(6, "The Service is deleted.");
+    chapter(8, "The Services are deleted.");
     let began = Instant::now();
-    testbed.cluster.delete("Service", "default", "web").map_err(|failure| format!("{failure:?}"))?;
-    wait(testbed, "the load balancer is gone", |testbed| {
-        testbed.cluster.get("Service", "default", "web").is_none()
-            && testbed.cloud.look(|world| world.load_balancers.is_empty())
+    for service in SERVICES {
+        testbed.cluster.delete("Service", "default", service).map_err(|failure| format!("{failure:?}"))?;
+    }
+    wait(testbed, "the load balancers are gone", |testbed| {
+        SERVICES.iter().all(|service| testbed.cluster.get("Service", "default", service).is_none())
     })
     .await?;
-    say("   No load balancer is left in the cloud.");
+    let left = testbed.cloud.snapshot();
+    let kinds = ["load_balancers", "network_load_balancers", "server_groups", "security_groups"];
+    if let Some(kind) = kinds.iter().find(|kind| left[**kind].as_array().is_none_or(|all| !all.is_empty())) {
+        return Err(format!("{kind} are left in the cloud: {}", left[*kind]));
+    }
+    say("   No load balancer and no server group is left in the cloud.");
     calls(testbed, began.elapsed());
 
     let resident = product.resident_mib();
     let began = Instant::now();
     let status = product.stop().await?;
-    chapter(7, "SIGTERM.");
+    chapter(9, "SIGTERM.");
     say(&format!("   It ended after {:.1} s ({status}).", began.elapsed().as_secs_f64()));
     if let Some(mib) = resident {
         say(&format!("   Before, it used {mib:.1} MiB of memory."));
@@ -132,6 +148,60 @@ pub(crate) async fn run(testbed: &Testbed, folder: &Path, serve: bool) -> Result
         }
         complaints => Err(format!("the cloud complains: {}", complaints.join("; "))),
     }
+}
+
+/// Makes a Service and waits until it is served.
+async fn make(testbed: &Testbed, service: &str, expose: impl FnOnce()) -> Result<(), String> {
+    let began = Instant::now();
+    expose();
+    wait(testbed, "the Service gets its address", |testbed| {
+        address(testbed, service).is_some() && event_count(testbed, service, "EnsuredLoadBalancer") > 0
+    })
+    .await?;
+    load_balancers(testbed);
+    say(&format!("   EXTERNAL-IP of default/{service}: {}\n", address(testbed, service).unwrap_or_default()));
+    events(testbed, "Service", service);
+    say("");
+    calls(testbed, began.elapsed());
+    Ok(())
+}
+
+/// Makes a Service with a network load balancer, of which only nodes with its pods are backends.
+fn expose_network(testbed: &Testbed, service: &str, node: &str) {
+    let made = testbed.cluster.create(json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": service, "namespace": "default"},
+        "spec": {
+            "type": "LoadBalancer",
+            "loadBalancerClass": "alibabacloud.com/nlb",
+            "externalTrafficPolicy": "Local",
+            "ports": [{"name": "https", "port": 443, "targetPort": 8443, "protocol": "TCP"}],
+        },
+    }));
+    if let Err(problem) =
+        made.map_err(|failure| format!("{failure:?}")).and_then(|_| point_at(testbed, service, &[node]))
+    {
+        say(&format!("   default/{service} could not be made: {problem}"));
+    }
+}
+
+/// The Service has one ready pod on each of these nodes.
+fn point_at(testbed: &Testbed, service: &str, nodes: &[&str]) -> Result<(), String> {
+    let endpoint = |(number, node): (u8, &&str)| Endpoint::ready([10, 98, number, 20].into(), node);
+    let endpoints: Vec<_> = (1..).zip(nodes).map(endpoint).collect();
+    testbed.cluster.set_endpoints("default", service, &endpoints).map(drop).map_err(|failure| format!("{failure:?}"))
+}
+
+/// Instances behind the network load balancer of a Service.
+fn behind(testbed: &Testbed, service: &str) -> Vec<String> {
+    testbed.cloud.look(|account| {
+        let ours = |name: &str| name.contains(&format!(".{service}."));
+        let groups = account.nlb.groups.values().filter(|group| ours(&group.name));
+        let mut all: Vec<_> = groups.flat_map(|group| group.servers.iter().map(|server| server.id.clone())).collect();
+        all.sort();
+        all
+    })
 }
 
 /// An edit of the file ends the route controller, and another one starts it; no other job notices.
@@ -157,7 +227,10 @@ async fn toggle_routes(testbed: &Testbed, config: &Path, log: &Path) -> Result<(
         say(&format!("   node-2 says of its network: {}, {reason}", node_condition(testbed, "node-2")));
         let lines = std::fs::read_to_string(log).map_err(super::anything)?;
         let line = lines.lines().rev().find(|line| line.contains("is in use"));
-        say(&format!("   log: {}\n", line.and_then(|line| line.split_once("now on; ")).map_or("", |(_, what)| what)));
+        say(&format!(
+            "   log: {}\n",
+            line.and_then(|line| line.split_once("is in use; ")).map_or("", |(_, what)| what)
+        ));
     }
     forget(testbed);
     Ok(())
@@ -260,27 +333,36 @@ fn routes_table(testbed: &Testbed) {
 
 fn load_balancers(testbed: &Testbed) {
     let snapshot = testbed.cloud.snapshot();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut rows = Vec::new();
+    let mut row = |address: String, (name, listener): (&String, &Value), group: String, backends: Vec<Value>| {
+        let backend = |it: &Value| format!("{}:{}", text(&it["server_id"]), it["port"]);
+        let backends = backends.iter().map(backend).collect::<Vec<_>>().join(" ");
+        rows.push(vec![address, name.clone(), text(&listener["status"]), group, backends]);
+    };
     for balancer in snapshot["load_balancers"].as_array().into_iter().flatten() {
         for (name, listener) in balancer["listeners"].as_object().into_iter().flatten() {
-            let group = listener["vgroup"].as_str().unwrap_or_default();
-            let backends = balancer["vgroups"][group].as_array().cloned().unwrap_or_default();
-            let backend = |it: &Value| format!("{}:{}", it["server_id"].as_str().unwrap_or_default(), it["port"]);
-            rows.push(vec![
-                balancer["address"].as_str().unwrap_or_default().to_owned(),
-                name.clone(),
-                listener["status"].as_str().unwrap_or_default().to_owned(),
-                group.to_owned(),
-                backends.iter().map(backend).collect::<Vec<_>>().join(" "),
-            ]);
+            let group = text(&listener["vgroup"]);
+            let backends = balancer["vgroups"][&group].as_array().cloned().unwrap_or_default();
+            row(text(&balancer["address"]), (name, listener), group, backends);
+        }
+    }
+    let groups = snapshot["server_groups"].as_array().cloned().unwrap_or_default();
+    for balancer in snapshot["network_load_balancers"].as_array().into_iter().flatten() {
+        for (name, listener) in balancer["listeners"].as_object().into_iter().flatten() {
+            let group = groups.iter().find(|group| group["name"] == listener["server_group"]);
+            let backends = group.and_then(|group| group["servers"].as_array().cloned()).unwrap_or_default();
+            row(text(&balancer["dns"]), (name, listener), text(&listener["server_group"]), backends);
         }
     }
     table(&["ADDRESS", "LISTENER", "STATUS", "SERVER GROUP", "BACKENDS"], rows);
 }
 
+/// The address or the DNS name in the status of a Service.
 fn address(testbed: &Testbed, service: &str) -> Option<String> {
     let service = testbed.cluster.get("Service", "default", service)?;
-    Some(service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str()?.to_owned())
+    let ingress = &service["status"]["loadBalancer"]["ingress"][0];
+    Some(ingress["ip"].as_str().or_else(|| ingress["hostname"].as_str())?.to_owned())
 }
 
 fn mentions(value: &Value, text: &str) -> bool {
@@ -292,14 +374,20 @@ fn mentions(value: &Value, text: &str) -> bool {
     }
 }
 
-fn event_count(testbed: &Testbed, reason: &str) -> usize {
-    testbed.cluster.list("Event").iter().filter(|event| event["reason"] == reason).count()
+fn event_count(testbed: &Testbed, name: &str, reason: &str) -> usize {
+    let is_meant = |event: &&Value| event["reason"] == reason && is_about(event, name);
+    testbed.cluster.list("Event").iter().filter(is_meant).count()
 }
 
-fn events(testbed: &Testbed, kind: &str) {
+/// Whether an event is about the object of this name; all are without one.
+fn is_about(event: &Value, name: &str) -> bool {
+    name.is_empty() || event["involvedObject"]["name"] == name
+}
+
+fn events(testbed: &Testbed, kind: &str, name: &str) {
     for event in testbed.cluster.list("Event") {
         let about = &event["involvedObject"];
-        if about["kind"] == kind {
+        if about["kind"] == kind && is_about(&event, name) {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let message = text(&event["message"]).replace("; ", ";\n     ");
             let (name, reason) = (text(&about["name"]), text(&event["reason"]));
