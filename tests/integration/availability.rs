@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use sim::cloud::{Cloud, Protocol};
+use sim::cloud::{Account, Cloud, GroupServer, Protocol};
 use sim::cluster::Cluster;
 use sim::testbed::Testbed;
 use tokio::task::JoinHandle;
@@ -93,17 +93,26 @@ fn missing_of(
     let wanted: Vec<&String> = ready_nodes(cluster, name).iter().filter_map(|node| instances.get(node)).collect();
     let ports = spec["ports"].as_array().into_iter().flatten().filter_map(|port| port["port"].as_u64());
     let lacks = |port: u64| {
-        let key = (u16::try_from(port).unwrap_or_default(), Protocol::Tcp);
-        cloud.look(|account| {
-            // What is not exposed yet serves nobody.
-            let lb = account.load_balancers.get(id)?;
-            let group = lb.groups.get(&lb.listeners.get(&key)?.group)?;
-            let is_there = |instance: &&&String| !group.backends.iter().any(|it| it.server_id == ***instance);
-            Some(wanted.iter().filter(is_there).map(|it| (*it).clone()).collect::<Vec<_>>())
-        })
+        let port = u16::try_from(port).unwrap_or_default();
+        // What is not exposed yet serves nobody.
+        let served = cloud.look(|account| served(account, id, port))?;
+        Some(wanted.iter().filter(|it| !served.contains(it)).map(|it| (*it).clone()).collect::<Vec<_>>())
     };
     let each = ports.flat_map(|port| lacks(port).unwrap_or_default().into_iter().map(move |it| (port, it)));
     each.map(|(port, instance)| (name.to_owned(), port, instance)).collect()
+}
+
+/// Instances that get the traffic of a port, on either kind of load balancer; `None` if it has no listener.
+fn served(account: &Account, id: &str, port: u16) -> Option<Vec<String>> {
+    if let Some(lb) = account.nlb.balancers.get(id) {
+        let listener = lb.listeners.values().find(|it| it.port == port && it.protocol == "TCP")?;
+        let servers = account.nlb.groups.get(&listener.group).map(|group| group.servers.clone()).unwrap_or_default();
+        let gets_traffic = |it: &GroupServer| matches!(it.shown_status(), "Available" | "Configuring");
+        return Some(servers.into_iter().filter(gets_traffic).map(|it| it.id).collect());
+    }
+    let lb = account.load_balancers.get(id)?;
+    let group = lb.groups.get(&lb.listeners.get(&(port, Protocol::Tcp))?.group)?;
+    Some(group.backends.iter().map(|it| it.server_id.clone()).collect())
 }
 
 /// Nodes with a ready endpoint of this Service.

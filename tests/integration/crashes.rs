@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::end_state::{Foreign, Row, SHARED, difference, marked, network_of_others, state};
-use crate::harness::{Ccm, HASTE, World};
+use crate::end_state::{Foreign, Row, SHARED, difference, marked, state};
+use crate::harness::{Ccm, EVERY, HASTE, World};
 use crate::in_process::{Product, on_a_clock_of_its_own};
 
 /// Worlds with a binary that run at the same time. Most of them wait most of the time.
@@ -32,9 +32,6 @@ const HEAD_START: Duration = Duration::from_millis(300);
 /// How long a request to the cloud and one to the API server take, in milliseconds, when a crash of the binary is tried for
 /// the first time and again: whether some writes come depends on who is faster.
 const TIMINGS: [(u64, u64); 8] = [(0, 0), (0, 0), (5, 2), (20, 2), (2, 20), (5, 2), (40, 5), (5, 40)];
-
-/// Every controller.
-const EVERY: &[&str] = &["node", "route", "service", "nlb"];
 
 /// A write that was seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -232,8 +229,6 @@ struct Scenario {
     story: Plot,
     start: Testbed,
     foreign: Foreign,
-    /// Network load balancers of others, and what belongs to them.
-    others: Value,
     end: Value,
     sites: Vec<Site>,
 }
@@ -284,7 +279,6 @@ impl Scenario {
         drop(process);
         change(host.testbed());
         let foreign = foreign.look_again(host.testbed());
-        let others = network_of_others(host.testbed());
         let start = host.testbed().fork().await.unwrap();
 
         let host = H::of(start.fork().await.unwrap(), &replicas.more());
@@ -293,9 +287,8 @@ impl Scenario {
         let sites = sites(host.testbed(), (0, 0), None);
         assert!(!sites.is_empty(), "{name}: nothing happens");
         assert_eq!(foreign.changes(host.testbed()), Vec::<String>::new(), "{name}, undisturbed");
-        assert_eq!(network_of_others(host.testbed()), others, "{name}, undisturbed");
         assert_eq!(host.testbed().cloud.complaints(), Vec::<String>::new(), "{name}, undisturbed");
-        Self { story, start, foreign, others, end: state(host.testbed()), sites }
+        Self { story, start, foreign, end: state(host.testbed()), sites }
     }
 
     /// Kills the process at each of these in turn, and looks whether all is well in the end. `timing` is how long requests
@@ -355,11 +348,6 @@ impl Scenario {
         let changed = self.foreign.changes(testbed);
         if !changed.is_empty() {
             return Err(format!("{}\nforeign: {changed:?}\n{}", what(), host.logs()));
-        }
-        let others = network_of_others(testbed);
-        if others != self.others {
-            let changed = difference(&self.others, &others);
-            return Err(format!("{}\nforeign: {changed}\n{}", what(), host.logs()));
         }
         let ends_later =
             |(site, death): &&(Site, Death)| matches!(site.write, Write::Cloud { .. }) && *death != Death::AfterAnswer;

@@ -44,7 +44,7 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
         text = text.replace(&given, &name);
     }
     let mut state: Value = serde_json::from_str(&text).unwrap();
-    for kind in ["load_balancers", "network_load_balancers", "server_groups", "security_groups"] {
+    for kind in NETWORK.into_iter().chain(["load_balancers"]) {
         if let Some(all) = state["cloud"][kind].as_array_mut() {
             all.sort_by_key(|lb| (lb["name"].to_string(), lb["id"].to_string()));
         }
@@ -54,16 +54,17 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
 
 /// Takes away from network load balancers and what belongs to them what differs from run to run.
 fn network_without_chance(cloud: &mut Value, services: &[Value], names: &mut Vec<(String, String)>) {
-    for kind in ["network_load_balancers", "server_groups", "security_groups"] {
-        let mut text = cloud[kind].to_string();
-        for service in services {
-            text = text.replace(
-                &default_name(service),
-                &format!("<default name of {}>", service["metadata"]["name"].as_str().unwrap_or_default()),
-            );
-        }
-        cloud[kind] = serde_json::from_str(&text).unwrap();
+    let defaults: Vec<(String, String)> = services
+        .iter()
+        .map(|it| {
+            (default_name(it), format!("<default name of {}>", it["metadata"]["name"].as_str().unwrap_or_default()))
+        })
+        .collect();
+    for kind in NETWORK {
         for it in cloud[kind].as_array_mut().into_iter().flatten().filter(|it| it["tags"][CLUSTER] == CLUSTER_ID) {
+            let text = it.to_string();
+            let text = defaults.iter().fold(text, |text, (default, name)| text.replace(default, name));
+            *it = serde_json::from_str(&text).unwrap();
             let name = it["name"].as_str().unwrap_or_default();
             names.push((it["id"].as_str().unwrap_or_default().to_owned(), format!("<id of {kind} {name}>")));
             for zone in it["zones"].as_array_mut().into_iter().flatten() {
@@ -77,16 +78,11 @@ fn network_without_chance(cloud: &mut Value, services: &[Value], names: &mut Vec
     }
 }
 
+/// What there is of network load balancers.
+const NETWORK: [&str; 3] = ["network_load_balancers", "server_groups", "security_groups"];
+
 /// Ids of what [`Foreign::settle`] puts beside the network load balancers of this cluster.
 const NETWORK_OTHERS: [&str; 3] = ["nlb-other", "sgp-other", "sg-other"];
-
-/// A network load balancer of another cluster, its server group and its security group, as they are now.
-pub(crate) fn network_of_others(testbed: &Testbed) -> Value {
-    let cloud = testbed.cloud.snapshot();
-    let kinds = ["network_load_balancers", "server_groups", "security_groups"];
-    let all = kinds.iter().flat_map(|kind| cloud[*kind].as_array().cloned().unwrap_or_default());
-    all.filter(|it| NETWORK_OTHERS.iter().any(|id| it["id"] == *id)).collect()
-}
 
 /// Puts a network load balancer of another cluster into the cloud that has the name and the mark of a Service here.
 fn settle_network(testbed: &Testbed) {
@@ -194,6 +190,8 @@ fn compare(path: &str, expected: &Value, found: &Value, lines: &mut Vec<String>)
 #[derive(Clone, Debug)]
 pub(crate) struct Foreign {
     load_balancers: BTreeMap<String, Value>,
+    /// Network load balancers, their server groups and security groups.
+    network: BTreeMap<String, Value>,
     routes: BTreeMap<String, Value>,
     nodes: BTreeMap<String, Value>,
 }
@@ -254,12 +252,13 @@ impl Foreign {
             testbed.cluster.add_node(&NodeSpec::new(&name).provider_id(provider)).unwrap();
             names.push(name);
         }
-        let empty = BTreeMap::new();
-        let mut foreign = Self { load_balancers: empty.clone(), routes: empty.clone(), nodes: empty };
         let own = |names: &[String]| names.iter().map(|name| (name.clone(), Value::Null)).collect();
-        foreign.load_balancers = own(&ids);
-        foreign.routes = cidrs.iter().map(|cidr| ((*cidr).to_owned(), Value::Null)).collect();
-        foreign.nodes = own(&names);
+        let foreign = Self {
+            load_balancers: own(&ids),
+            network: own(&NETWORK_OTHERS.map(str::to_owned)),
+            routes: own(&cidrs.map(str::to_owned)),
+            nodes: own(&names),
+        };
         foreign.look_again(testbed)
     }
 
@@ -269,6 +268,10 @@ impl Foreign {
         let cloud = testbed.cloud.snapshot();
         for (id, value) in &mut now.load_balancers {
             *value = peoples_part(testbed.cloud.load_balancer(id));
+        }
+        let network: Vec<&Value> = NETWORK.iter().filter_map(|kind| cloud[*kind].as_array()).flatten().collect();
+        for (id, value) in &mut now.network {
+            *value = network.iter().find(|it| it["id"] == *id).map(|it| (*it).clone()).unwrap_or_default();
         }
         for (cidr, value) in &mut now.routes {
             let all = cloud["routes"][ROUTE_TABLE].as_array().cloned().unwrap_or_default();
@@ -299,14 +302,18 @@ impl Foreign {
 
     /// How many things there are.
     pub(crate) fn count(&self) -> usize {
-        self.load_balancers.len() + self.routes.len() + self.nodes.len()
+        self.counts().iter().sum::<usize>() + self.network.len()
     }
 
     /// What became of them since, if anything.
     pub(crate) fn changes(&self, testbed: &Testbed) -> Vec<String> {
         let now = self.look_again(testbed);
-        let parts =
-            [(&self.load_balancers, &now.load_balancers), (&self.routes, &now.routes), (&self.nodes, &now.nodes)];
+        let parts = [
+            (&self.load_balancers, &now.load_balancers),
+            (&self.network, &now.network),
+            (&self.routes, &now.routes),
+            (&self.nodes, &now.nodes),
+        ];
         let pairs = parts.into_iter().flat_map(|(before, now)| before.iter().zip(now.values()));
         pairs
             .filter(|((_, before), now)| before != now)

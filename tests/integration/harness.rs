@@ -19,8 +19,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Keys of `[node]` that make the waits of the node controller short enough for a test.
 pub(crate) const HASTE: &str = "period = \"10s\"\nremoval_grace = \"10s\"\nremoval_interval = \"5s\"\n";
 
-/// Every controller.
+/// The controllers of a cluster without network load balancers.
 pub(crate) const ALL: &[&str] = &["node", "route", "service"];
+
+/// Every controller.
+pub(crate) const EVERY: &[&str] = &["node", "route", "service", "nlb"];
 
 /// A testbed, and a folder with the configuration for it.
 #[derive(Debug)]

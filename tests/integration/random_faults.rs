@@ -6,6 +6,7 @@
 //! Most seeds run in process, on a simulated clock: hours of waiting cost nothing, and a busy machine changes nothing. Some
 //! run with the binary, over sockets and in real time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,14 +20,16 @@ use tokio::time::Instant;
 
 use crate::availability::Availability;
 use crate::end_state::{Foreign, Row, difference, state};
-use crate::harness::{ALL, HASTE, World};
+use crate::harness::{EVERY, HASTE, World};
 use crate::in_process::{Product, on_a_clock_of_its_own};
 
 /// A list that is out of date or cut short without a word is believed until the next comparison, and so is what was before
 /// somebody changed it in the console.
-const COMPARED: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"60s\"\ndrift_reads = 1000\n";
+const COMPARED: &str = "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"60s\"\n\
+    [service]\ndrift_check = \"60s\"\ndrift_reads = 1000\n";
 /// Everything else has to be noticed by itself.
-const ON_ITS_OWN: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
+const ON_ITS_OWN: &str =
+    "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
 /// How long everything may take after the last fault: the longest pause after a failure, and a comparison.
 const LONG: Duration = Duration::from_secs(300 + 2 * 60);
 
@@ -78,7 +81,9 @@ const HURRY: Pace =
 const SEEDS: u64 = 50;
 /// Of these, the binary plays so many.
 const BINARY_SEEDS: u64 = 4;
-const SERVICES: [&str; 2] = ["web", "shop"];
+const SERVICES: [&str; 3] = ["web", "shop", NETWORK];
+/// The Service with a network load balancer.
+const NETWORK: &str = "net";
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
 
 /// Reproducible randomness.
@@ -106,6 +111,8 @@ fn menu() -> Vec<Fault> {
         Fault::code("OperationConflict"),
         Fault::code("BackendServer.configuring"),
         Fault::code("TaskConflict"),
+        Fault::code("OperationFailed.ResourceIsConfiguring"),
+        Fault::JobFails,
     ]);
     menu
 }
@@ -135,22 +142,57 @@ const WISHES: [Wish; 5] = [
     Wish { ports: &[80, 443], unusual: true },
 ];
 
+impl Wish {
+    /// A setting that is no longer named stays as it is; so all are named always.
+    fn settings(self, name: &str) -> &'static [(&'static str, &'static str)] {
+        match (name == NETWORK, self.unusual) {
+            (false, false) => &[("scheduler", "rr"), ("persistence-timeout", "0")],
+            (false, true) => &[("scheduler", "wlc"), ("persistence-timeout", "60")],
+            (true, false) => &[
+                ("scheduler", "rr"),
+                ("idle-timeout", "900"),
+                ("address-type", "internet"),
+                ("cross-zone-enabled", "on"),
+            ],
+            (true, true) => &[
+                ("scheduler", "wlc"),
+                ("idle-timeout", "60"),
+                ("address-type", "intranet"),
+                ("cross-zone-enabled", "off"),
+            ],
+        }
+    }
+}
+
 /// Annotations that make no sense. The next wish takes them back.
-const WRONG: [(&str, &str); 3] =
-    [("scheduler", "nonsense"), ("persistence-timeout", "soon"), ("health-check-interval", "a minute")];
+const WRONG: [(&str, &str); 4] = [
+    ("scheduler", "nonsense"),
+    ("persistence-timeout", "soon"),
+    ("health-check-interval", "a minute"),
+    ("idle-timeout", "soon"),
+];
 
 /// What the user wants in the end, whatever happened before.
-const FINALLY: [(&str, Wish); 2] =
-    [("web", Wish { ports: &[80, 443], unusual: false }), ("shop", Wish { ports: &[8080], unusual: true })];
+const FINALLY: [(&str, Wish); 3] = [
+    ("web", Wish { ports: &[80, 443], unusual: false }),
+    ("shop", Wish { ports: &[8080], unusual: true }),
+    (NETWORK, Wish { ports: &[80, 443], unusual: true }),
+];
 
 /// Brings the Service to what the user wishes now; false if that must wait until the one before is gone.
 fn wish(testbed: &Testbed, name: &str, wish: Wish) -> bool {
     match testbed.cluster.get("Service", "default", name) {
-        None => testbed.expose(name, &[80], &["node-1", "node-2"], &[]),
+        None => {
+            testbed.expose(name, &[80], &["node-1", "node-2"], &[]);
+            // A class can only be given together with the type.
+            let patch = json!({"spec": {"type": "ClusterIP"}});
+            testbed.cluster.patch("Service", "default", name, &patch).unwrap();
+        }
         Some(service) if !service["metadata"]["deletionTimestamp"].is_null() => return false,
         Some(_) => {}
     }
-    let node_port = |port: u16| 30_000 + port % 1000 + if name == "web" { 0 } else { 1000 };
+    let offset = 1000 * SERVICES.iter().position(|it| *it == name).unwrap_or_default();
+    let node_port = |port: u16| 30_000 + usize::from(port % 1000) + offset;
     let port = |port: &u16| {
         let mut it = json!({"name": format!("p{port}"), "port": port, "targetPort": 8000, "protocol": "TCP"});
         if !wish.ports.is_empty() {
@@ -160,16 +202,18 @@ fn wish(testbed: &Testbed, name: &str, wish: Wish) -> bool {
     };
     let (kind, ports) = if wish.ports.is_empty() { ("ClusterIP", &[80][..]) } else { ("LoadBalancer", wish.ports) };
     let ports: Vec<Value> = ports.iter().map(port).collect();
-    // A setting that is no longer named stays as it is; so all are named always.
-    let settings = if wish.unusual {
-        [("scheduler", "wlc"), ("persistence-timeout", "60")]
-    } else {
-        [("scheduler", "rr"), ("persistence-timeout", "0")]
-    };
     let mut annotations: serde_json::Map<String, Value> =
         WRONG.into_iter().map(|(name, _)| (format!("{PREFIX}-{name}"), Value::Null)).collect();
-    annotations.extend(settings.map(|(name, value)| (format!("{PREFIX}-{name}"), value.into())));
+    let settings = wish.settings(name).iter();
+    annotations.extend(settings.map(|(name, value)| (format!("{PREFIX}-{name}"), (*value).into())));
     let mut spec = json!({"type": kind, "ports": ports});
+    if name == NETWORK {
+        // The API server takes both away from a Service of another type.
+        let given = |value: Value| if wish.ports.is_empty() { Value::Null } else { value };
+        spec["loadBalancerClass"] = given("alibabacloud.com/nlb".into());
+        let ranges = if wish.unusual { json!(["10.0.0.0/8", "192.168.0.0/16"]) } else { Value::Null };
+        spec["loadBalancerSourceRanges"] = given(ranges);
+    }
     // Where pods are decides which nodes are backends.
     spec["externalTrafficPolicy"] = if wish.ports.is_empty() { Value::Null } else { "Local".into() };
     let patch = json!({"metadata": {"annotations": annotations}, "spec": spec});
@@ -179,14 +223,14 @@ fn wish(testbed: &Testbed, name: &str, wish: Wish) -> bool {
 
 /// Something that a user, somebody in the console, or a machine does.
 fn change(testbed: &Testbed, dice: &mut Dice, meddling: bool) {
-    let name = SERVICES[usize::from(dice.below(2) == 0)];
+    let name = SERVICES[usize::try_from(dice.below(3)).unwrap()];
     match dice.below(14) {
         0..5 => {
             wish(testbed, name, WISHES[usize::try_from(dice.below(5)).unwrap()]);
         }
         // While an annotation is wrong, endpoints move.
         10..13 => {
-            let (key, value) = WRONG[usize::try_from(dice.below(3)).unwrap()];
+            let (key, value) = WRONG[usize::try_from(dice.below(4)).unwrap()];
             let wrong = json!({"metadata": {"annotations": {format!("{PREFIX}-{key}"): value}}});
             // A Service that is gone has none.
             let _ = testbed.cluster.patch("Service", "default", name, &wrong);
@@ -205,6 +249,7 @@ fn change(testbed: &Testbed, dice: &mut Dice, meddling: bool) {
                 let _ = testbed.cluster.set_ready("node-4", "Unknown");
             }
         }
+        _ if meddling && name == NETWORK => meddle_with_network(testbed, dice.below(6)),
         _ if meddling => meddle(testbed, dice.below(3)),
         _ => {}
     }
@@ -244,6 +289,27 @@ fn meddle(testbed: &Testbed, what: u64) {
     });
 }
 
+/// Somebody changes in the console what is ours of a network load balancer.
+fn meddle_with_network(testbed: &Testbed, what: u64) {
+    let ours =
+        |tags: &BTreeMap<String, String>| tags.get("ack.aliyun.com").is_some_and(|id| id == sim::testbed::CLUSTER_ID);
+    testbed.cloud.edit(|cloud| {
+        let network = &mut cloud.nlb;
+        let Some(lb) = network.balancers.values_mut().find(|lb| ours(&lb.tags)) else { return };
+        let groups = network.groups.values_mut().filter(|group| ours(&group.tags));
+        match what {
+            0 => drop(lb.listeners.pop_first()),
+            1 => groups.for_each(|group| drop(group.servers.pop())),
+            2 => groups.for_each(|group| group.scheduler = "sch".into()),
+            3 => lb.listeners.values_mut().for_each(|listener| listener.idle_timeout = 10),
+            4 => lb.cross_zone = !lb.cross_zone,
+            _ => cloud.security_groups.values_mut().filter(|group| ours(&group.tags)).for_each(|group| {
+                group.rules.pop_first();
+            }),
+        }
+    });
+}
+
 async fn start() -> (Testbed, Foreign) {
     let testbed = Testbed::open(Version::NEWEST).await.unwrap();
     for number in 1..=3 {
@@ -253,7 +319,13 @@ async fn start() -> (Testbed, Foreign) {
         testbed.expose(name, &[80], &["node-1", "node-2"], &[]);
         wish(&testbed, name, WISHES[0]);
     }
-    testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(5));
+    testbed.cloud.dials(|dials| {
+        dials.latency = Duration::from_millis(5);
+        dials.nlb_creation_time = Duration::from_secs(2);
+        dials.nlb_job_time = Duration::from_millis(700);
+        dials.nlb_listeners_lock = true;
+        dials.security_group_release = Duration::from_secs(4);
+    });
     let foreign = Foreign::settle(&testbed, &SERVICES);
     (testbed, foreign)
 }
@@ -381,7 +453,7 @@ impl Plot {
                 on_a_clock_of_its_own(0, async {
                     let testbed = testbed.fork().await.unwrap();
                     finally(&testbed);
-                    let _product = Product::start(&testbed, ALL, &format!("{HASTE}{}", rules.more));
+                    let _product = Product::start(&testbed, EVERY, &format!("{HASTE}{}", rules.more));
                     tokio::time::sleep(LONG).await;
                     state(&testbed)
                 })
@@ -399,7 +471,7 @@ impl Plot {
     fn traced(&self, seed: u64) -> (Result<Played, String>, Vec<String>) {
         let ((result, trace), log) = on_a_clock_of_its_own(seed, async {
             let testbed = self.start.fork().await.unwrap();
-            let begin = || Product::start(&testbed, ALL, &format!("{HASTE}{}", self.rules.more));
+            let begin = || Product::start(&testbed, EVERY, &format!("{HASTE}{}", self.rules.more));
             let availability = Availability::watch(&testbed);
             let result = play(seed, &testbed, &self.foreign, &self.end, begin, (&LEISURE, self.rules)).await;
             let (gap, which) = availability.worst();
@@ -420,7 +492,7 @@ impl Plot {
     }
 
     async fn with_binary(&self, seed: u64) -> Result<Played, String> {
-        let world = World::of(self.start.fork().await.unwrap(), ALL, &format!("{HASTE}{}", self.rules.more));
+        let world = World::of(self.start.fork().await.unwrap(), EVERY, &format!("{HASTE}{}", self.rules.more));
         let result = play(seed, &world.testbed, &self.foreign, &self.end, || world.start(), (&HURRY, self.rules)).await;
         result.map_err(|wrong| format!("seed {seed} (again: SAFETY_SEED={seed}): {wrong}\n{}", world.logs()))
     }
@@ -500,7 +572,7 @@ async fn answers_are_lost_and_lists_are_late_while_nothing_is_compared() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_seed_can_be_played_again() {
-    const MOST: usize = 8;
+    const MOST: usize = 24;
     let plot = Arc::new(Plot::new(ALL_OF_IT).await);
     // On a busy machine one play may be woken in another order; the same one comes again all the same.
     let repeated = tokio::task::spawn_blocking(move || {
