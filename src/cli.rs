@@ -9,7 +9,7 @@ use crate::controllers::registry::PlannedKind;
 use crate::plan::inputs::ObjectKey;
 
 /// Where the configuration is if nothing says otherwise.
-const DEFAULT_CONFIG: &str = "/etc/alicloud-ccm/alicloud-ccm.toml";
+pub const DEFAULT_CONFIG: &str = "/etc/alicloud-ccm/alicloud-ccm.toml";
 
 /// Cloud controller manager for Kubernetes and OpenShift clusters on Alibaba Cloud.
 #[derive(Debug, Parser)]
@@ -50,6 +50,10 @@ pub enum Command {
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
     },
+    /// Judges manifests of Services by themselves, without a cluster and without a cloud: every problem with its position. Exit
+    /// code 0 without errors, 2 with errors, 1 if a file cannot be read. Needs no configuration file, and follows it if there
+    /// is one.
+    Lint(LintArgs),
     /// Lists orphans: what carries this cluster's marks in the cloud and has no owner in the cluster any more. Exit code 0
     /// if there are none, 2 if there are, 1 on an error.
     Gc {
@@ -85,6 +89,32 @@ pub enum Command {
     Annotations,
     /// Prints the version.
     Version,
+}
+
+/// Arguments of `lint`.
+#[derive(Args, Debug)]
+pub struct LintArgs {
+    /// Files in YAML or JSON; `-` is the standard input. What is no Service is left out.
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// Prints what would be made for each Service in an account that has nothing yet; node ports and zones that its manifest
+    /// leaves open are examples.
+    #[arg(long)]
+    pub plan: bool,
+    /// How to print the findings.
+    #[arg(long, short, value_enum, default_value_t = LintFormat::Text)]
+    pub output: LintFormat,
+}
+
+/// How `lint` prints.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LintFormat {
+    /// For people, with the line of each finding.
+    Text,
+    /// One JSON document.
+    Json,
+    /// SARIF 2.1.0, which code hosts show beside the lines.
+    Sarif,
 }
 
 /// Arguments of `rbac`.

@@ -328,5 +328,13 @@ fn minor(version: &str) -> Option<u32> {
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
+/// Reads a Service as the API server would give it.
+///
+/// # Errors
+/// A field has a value of a kind that it cannot have.
+pub fn read_service(object: serde_json::Value) -> Result<ServiceView, serde_json::Error> {
+    decode::service(object)
+}
+
 #[cfg(test)]
 pub(crate) mod tests;

@@ -5,6 +5,7 @@
 mod connect;
 mod gc;
 mod kubelet_args;
+mod lint;
 mod plan;
 mod ram_policy;
 mod rbac;
@@ -12,6 +13,7 @@ mod rbac;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,8 +22,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::app;
-use crate::cli::{Cli, Command, OutputFormat, SourceArgs};
-use crate::config::{self, ConfigReport, Loaded, Origin};
+use crate::cli::{Cli, Command, DEFAULT_CONFIG, OutputFormat, SourceArgs};
+use crate::config::{self, Config, ConfigReport, ConfigSource, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
 use crate::plan::service::annotations::reference::{introduction, tables};
 use crate::plan::{clb, nlb};
@@ -107,6 +109,7 @@ fn execute(cli: Cli) -> CommandResult {
                 delete.then(|| gc::Deletion { ids: ids.into_iter().collect(), pause: Duration::from_secs(after) });
             gc::run(&load(source)?.config, deletion.as_ref(), output)
         }
+        Command::Lint(arguments) => lint::run(&arguments, &optional_config(source)?),
         Command::Rbac(arguments) => print(&rbac::manifests(&load(source)?.config, arguments)),
         Command::RamPolicy { to_assume } => ram_policy::run(&load(source)?.config, to_assume),
         Command::KubeletArgs(arguments) => kubelet_args::run(&arguments),
@@ -146,6 +149,17 @@ fn origin(source: &SourceArgs) -> Origin {
 
 fn load(source: &SourceArgs) -> Result<Loaded, ConfigReport> {
     config::load(&origin(source), &CATALOG)
+}
+
+/// The configuration; what holds without one if there is no file where it is looked for by itself.
+fn optional_config(source: &SourceArgs) -> Result<Config, ConfigReport> {
+    if source.config != Path::new(DEFAULT_CONFIG) || source.config.exists() {
+        return Ok(load(source)?.config);
+    }
+    let Origin { path, environment, overrides } = origin(source);
+    let text =
+        "controllers = [\"*\"]\n[cloud]\ncluster_id = \"any\"\n[route]\ncluster_cidrs = [\"10.0.0.0/8\"]\n".to_owned();
+    config::check(&ConfigSource { path, text, environment, overrides, ..ConfigSource::default() }, &CATALOG)
 }
 
 fn runtime() -> io::Result<Runtime> {

@@ -8,6 +8,7 @@ use super::formats;
 use super::layers::{DATE, KeyPath, TOO_LARGE};
 use super::schema::{self, Shape, ShapeKind};
 use super::values::{TimeSpan, shown};
+use crate::plan::service::problem::did_you_mean;
 
 /// A key or a value that the schema does not allow.
 pub(super) struct Misfit {
@@ -185,14 +186,4 @@ pub(super) fn join(path: &[String]) -> String {
         |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
     let parts = path.iter().map(|name| if bare(name) { name.clone() } else { format!("{name:?}") });
     parts.collect::<Vec<_>>().join(".")
-}
-
-/// A suggestion, if a candidate is close enough to have been meant.
-pub(super) fn did_you_mean<'c>(given: &str, candidates: impl Iterator<Item = &'c str>) -> Option<String> {
-    let given: String = given.chars().take(60).flat_map(char::to_lowercase).collect();
-    let plain = |text: &str| text.to_lowercase().replace('-', "_");
-    let distance = |candidate: &str| strsim::damerau_levenshtein(&plain(&given), &plain(candidate));
-    let near = candidates.map(|candidate| (distance(candidate), candidate));
-    let near = near.filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1));
-    near.min().map(|(_, candidate)| format!("did you mean {candidate:?}?"))
 }

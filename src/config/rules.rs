@@ -14,11 +14,11 @@ use super::file::{
     AddressType, CloudSection, FileConfig, InternetChargeType, NlbDefaultsSection, NlbSection, RouteSection, Scheme,
     ServerSection, ServiceDefaultsSection, ServiceSection,
 };
-use super::fit::did_you_mean;
 use super::formats::{is_id, is_tag_key, is_zone};
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
 use crate::plan::service::annotations::values::MOST_USER_TAGS;
+use crate::plan::service::problem::did_you_mean;
 use crate::plan::service::settings::{
     LoadBalancerDefaults, NetworkLoadBalancerDefaults, ServiceOptions, VSwitchChoice,
 };

@@ -11,6 +11,7 @@ mod dry_run;
 mod engine;
 mod execute;
 mod find;
+mod lint;
 mod nlb;
 mod orphans;
 mod prepare;
@@ -35,6 +36,7 @@ use self::account_check::AccountCheck;
 use self::clb::Clb;
 use self::drift::DriftSchedule;
 use self::engine::Engine;
+pub use self::lint::{Linted, lint};
 use self::nlb::Nlb;
 use self::orphans::Vanished;
 use self::prepare::{Locks, Preparer};
@@ -148,7 +150,7 @@ async fn plan_product<P: Product>(
     let connections = Connections { cluster, cloud, location: &location };
     let views = Views::of(cluster);
     views.synced(cluster).await;
-    let settings = Arc::new(settings_of::<P>(config, cluster, &location));
+    let settings = Arc::new(settings_of::<P>(config, cluster.uid(), &location));
     let states = States::new(P::CONTROLLER, Alarms::default(), Vanished::default());
     dry_run::plan(&connections.preparer(product, views, states), cluster, &settings, only).await
 }
@@ -165,7 +167,7 @@ pub async fn unclaimed(
     let Clients { cluster, cloud, location } = clients;
     cluster.identify().await;
     let location = Arc::new(location.clone());
-    let settings = settings_of::<Clb>(config, cluster, &location);
+    let settings = settings_of::<Clb>(config, cluster.uid(), &location);
     let mut found = find::owned(&Clb::new(cloud, location.clone()), services, &settings).await?.unclaimed;
     if config.controllers.contains(&NLB) {
         found.extend(find::owned(&Nlb::new(cloud, location), services, &settings).await?.unclaimed);
@@ -174,7 +176,7 @@ pub async fn unclaimed(
 }
 
 /// What planning needs to know of the configuration, of the cluster and of where this process runs.
-fn settings_of<P: Product>(config: &Config, cluster: &Cluster, location: &CloudLocation) -> ServiceSettings {
+fn settings_of<P: Product>(config: &Config, cluster_uid: &str, location: &CloudLocation) -> ServiceSettings {
     // Without a stated choice, intranet load balancers go where this instance is.
     let here =
         || (!location.vswitch_id.is_empty()).then(|| VSwitchChoice { zone: None, id: location.vswitch_id.clone() });
@@ -185,7 +187,7 @@ fn settings_of<P: Product>(config: &Config, cluster: &Cluster, location: &CloudL
     ServiceSettings {
         cluster_id: config.cloud.cluster_id.clone(),
         cluster_tag: config.cloud.cluster_tag.clone(),
-        cluster_uid: cluster.uid().to_owned(),
+        cluster_uid: cluster_uid.to_owned(),
         region: location.region.clone(),
         vpc_id: location.vpc_id.clone(),
         place_near_nodes: config.cloud.vswitches.is_empty(),
@@ -270,7 +272,7 @@ async fn trigger<P: Product>(context: &Context, views: &Views, keys: &mpsc::Unbo
         loop {
             dirty.next().await;
             tokio::time::sleep(NODE_AGGREGATION).await;
-            let settings = settings_of::<P>(&context.config.borrow(), &context.cluster, &context.location);
+            let settings = settings_of::<P>(&context.config.borrow(), context.cluster.uid(), &context.location);
             send(views.keys_of(|service| P::KIND.handling(service, &settings) == Handling::Ensure));
         }
     };

@@ -30,6 +30,7 @@ mod isolation;
 mod kubernetes_versions;
 mod leader_election;
 mod leader_failover;
+mod lint;
 mod logs;
 mod migration;
 mod module_graph;

@@ -81,8 +81,11 @@ impl<P: Product> ObjectReconciler for Engine<P> {
 
     async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let states = &self.preparer.states;
-        let settings =
-            Arc::new(settings_of::<P>(&self.context.config.borrow(), &self.context.cluster, &self.context.location));
+        let settings = Arc::new(settings_of::<P>(
+            &self.context.config.borrow(),
+            self.context.cluster.uid(),
+            &self.context.location,
+        ));
         let Some(service) = self.preparer.views.services.store.get(key) else {
             if let Some(service) = states.drop(key) {
                 self.product().forget(&Owner::of(&service, &settings)).await;

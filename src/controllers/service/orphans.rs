@@ -44,7 +44,7 @@ pub(super) async fn watch<P: Product>(context: &Context, product: &P, views: &Vi
     tokio::time::sleep(FIRST).await;
     let mut before = UnclaimedInstances::new();
     loop {
-        let settings = settings_of::<P>(&context.config.borrow(), &context.cluster, &context.location);
+        let settings = settings_of::<P>(&context.config.borrow(), context.cluster.uid(), &context.location);
         let pause = match owned(product, &views.services.store.all(), &settings).await {
             Ok(Owned { unclaimed, listed }) => {
                 let unclaimed = UnclaimedInstances::from_iter(unclaimed);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use self::values::{Value, ValueKind};
-use super::problem::ServiceProblem;
+use super::problem::{ServiceProblem, did_you_mean};
 use crate::plan::inputs::ServiceView;
 
 /// Start of the keys that are in use today.
@@ -322,7 +322,8 @@ fn unknown<N: AnnotationName>(service: &ServiceView) -> Vec<ServiceProblem> {
             foreign.push((key.as_str(), given.as_str()));
             continue;
         }
-        let allowed = "no such annotation is known; it has no effect".to_owned();
+        let near = did_you_mean(suffix, known.iter().copied()).map_or(String::new(), |near| format!("; {near}"));
+        let allowed = format!("no such annotation is known; it has no effect{near}");
         found.push(ServiceProblem { field: key.clone(), given: given.clone(), allowed });
     }
     if !foreign.is_empty() {

@@ -102,7 +102,7 @@ impl LoadBalancerKind {
     }
 
     /// What gives a Service to another controller: field and value.
-    fn claimed_by_other(self, service: &ServiceView, settings: &ServiceSettings) -> Option<(String, String)> {
+    pub fn claimed_by_other(self, service: &ServiceView, settings: &ServiceSettings) -> Option<(String, String)> {
         let given = |key: AnnotationKey| Some((key.full(), raw(service, key)?.to_owned()));
         let class = service.load_balancer_class.as_deref();
         let kind = given(TYPE).filter(|(_, value)| settings.service.type_annotation && !value.is_empty());

@@ -85,3 +85,13 @@ impl ScopedProblems {
         self.0.iter().any(|problem| problem.scope.groups)
     }
 }
+
+/// A suggestion, if a candidate is close enough to have been meant.
+pub fn did_you_mean<'c>(given: &str, candidates: impl Iterator<Item = &'c str>) -> Option<String> {
+    let given: String = given.chars().take(60).flat_map(char::to_lowercase).collect();
+    let plain = |text: &str| text.to_lowercase().replace('-', "_");
+    let distance = |candidate: &str| strsim::damerau_levenshtein(&plain(&given), &plain(candidate));
+    let near = candidates.map(|candidate| (distance(candidate), candidate));
+    let near = near.filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1));
+    near.min().map(|(_, candidate)| format!("did you mean {candidate:?}?"))
+}

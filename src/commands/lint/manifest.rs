@@ -1,0 +1,143 @@
+//! Manifests with the place of each value, so that a problem can be shown where it is written.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Number, Value};
+use serde_saphyr::{Location, Spanned};
+
+use crate::plan::service::annotations::{LEGACY_PREFIX, PREFIX};
+
+/// A value of a manifest.
+#[derive(Debug)]
+pub(super) enum Node {
+    Scalar(Value),
+    List(Vec<Spanned<Self>>),
+    Map(Vec<(Spanned<String>, Spanned<Self>)>),
+}
+
+/// The documents of a file, whether YAML or JSON.
+pub(super) fn documents(text: &str) -> Result<Vec<Spanned<Node>>, serde_saphyr::Error> {
+    serde_saphyr::from_multiple(text)
+}
+
+impl Node {
+    /// The value of a field.
+    pub(super) fn get(&self, key: &str) -> Option<&Spanned<Self>> {
+        let Self::Map(entries) = self else { return None };
+        entries.iter().find(|(name, _)| name.value == key).map(|(_, value)| value)
+    }
+
+    /// The text of a field; empty if there is none.
+    pub(super) fn text(&self, key: &str) -> &str {
+        match self.get(key).map(|node| &node.value) {
+            Some(Self::Scalar(Value::String(text))) => text,
+            _ => "",
+        }
+    }
+
+    /// The same without places.
+    pub(super) fn to_json(&self) -> Value {
+        match self {
+            Self::Scalar(value) => value.clone(),
+            Self::List(items) => items.iter().map(|item| item.value.to_json()).collect(),
+            Self::Map(entries) => entries.iter().map(|(key, node)| (key.value.clone(), node.value.to_json())).collect(),
+        }
+    }
+
+    /// The objects in a document: itself, or the items of a list.
+    pub(super) fn objects(document: &Spanned<Self>) -> Vec<&Spanned<Self>> {
+        let is_list = document.value.text("kind").ends_with("List");
+        match document.value.get("items").map(|items| &items.value) {
+            Some(Self::List(items)) if is_list => items.iter().collect(),
+            _ => vec![document],
+        }
+    }
+}
+
+/// Where a field stands: an annotation by its key, or a path such as `spec.ports[1].protocol`. What is not there leads to the
+/// innermost value that should hold it.
+pub(super) fn place(object: &Spanned<Node>, field: &str) -> Location {
+    let annotations = object.value.get("metadata").and_then(|metadata| metadata.value.get("annotations"));
+    // A message about several names them all; one about an old key can name the current one.
+    let first = field.split(", ").next().unwrap_or(field);
+    let old = first.replacen(PREFIX, LEGACY_PREFIX, 1);
+    let find = |key: &str| annotations.and_then(|annotations| annotations.value.get(key));
+    if let Some(node) = find(first).or_else(|| find(&old)) {
+        return node.referenced;
+    }
+    let mut node = object;
+    for segment in field.split(['.', '[']) {
+        let inner = match (&node.value, segment.strip_suffix(']').map(str::parse::<usize>)) {
+            (Node::List(items), Some(Ok(index))) => items.get(index),
+            (value, _) => value.get(segment),
+        };
+        let Some(inner) = inner else { break };
+        node = inner;
+    }
+    node.referenced
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a manifest")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Scalar(Number::from_f64(value).map_or(Value::Null, Value::Number)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Node::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
+        let mut map = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            map.push(entry);
+        }
+        Ok(Node::Map(map))
+    }
+}

@@ -1,0 +1,124 @@
+//! What the manifest of a Service leads to, before there is a cluster or a cloud: what `lint` prints.
+
+use std::collections::BTreeMap;
+
+use super::clb::Clb;
+use super::nlb::Nlb;
+use super::product::Product;
+use super::settings_of;
+use crate::config::Config;
+use crate::plan::inputs::{EndpointsView, ServiceType, ServiceView};
+use crate::plan::location::CloudLocation;
+use crate::plan::nlb::annotations::Name;
+use crate::plan::service::annotations::{AnnotationName as _, ID, LEGACY_PREFIX, PREFIX};
+use crate::plan::service::handling::{Departure, Handling, LoadBalancerKind};
+use crate::plan::service::model::Inputs;
+use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::settings::ServiceSettings;
+
+/// The first of the range that API servers allocate from.
+const FIRST_NODE_PORT: u16 = 30000;
+
+/// What a manifest leads to.
+#[derive(Debug, Default)]
+pub struct Linted {
+    /// The kind of its load balancer; `None` if this program makes none for it.
+    pub kind: Option<LoadBalancerKind>,
+    /// What cannot be done as it is written.
+    pub errors: Vec<ServiceProblem>,
+    /// What has no effect, or not the one that it seems to have.
+    pub warnings: Vec<ServiceProblem>,
+    /// The steps of an account without any load balancer, in order. Empty where the user's own load balancer is named, which is
+    /// not looked at.
+    pub steps: Vec<String>,
+}
+
+/// Judges a Service by itself. What nodes, endpoints and the cloud decide is not known here, and not judged.
+#[must_use]
+pub fn lint(mut service: ServiceView, config: &Config) -> Linted {
+    if service.key.namespace.is_empty() {
+        "default".clone_into(&mut service.key.namespace);
+    }
+    allocate_node_ports(&mut service);
+    let service = &service;
+    let location =
+        CloudLocation { region: config.cloud.region.clone().unwrap_or_default(), ..CloudLocation::default() };
+    let settings = settings_of::<Clb>(config, "", &location);
+    let is_handled = |kind: &LoadBalancerKind| kind.handling(service, &settings) == Handling::Ensure;
+    let kind = [LoadBalancerKind::Classic, LoadBalancerKind::Network].into_iter().find(is_handled);
+    let mut linted = match kind {
+        Some(LoadBalancerKind::Classic) => of::<Clb>(service, &settings),
+        Some(LoadBalancerKind::Network) => of::<Nlb>(&in_zones(service, &settings), &settings),
+        None => unhandled(service, &settings),
+    };
+    linted.warnings.extend(old_keys(service));
+    linted
+}
+
+/// Gives a network load balancer zones where its manifest leaves them to the place of the nodes: those of the configuration, or
+/// examples.
+fn in_zones(service: &ServiceView, settings: &ServiceSettings) -> ServiceView {
+    let mut service = service.clone();
+    let stated =
+        settings.vswitches.iter().filter_map(|choice| Some(format!("{}:{}", choice.zone.as_ref()?, choice.id)));
+    let stated: Vec<String> = stated.collect();
+    let zones = if stated.is_empty() { "zone-1:vsw-1,zone-2:vsw-2".to_owned() } else { stated.join(",") };
+    service.annotations.entry(Name::ZoneMaps.key()).or_insert(zones);
+    service
+}
+
+/// Gives each port the node port that the API server would allocate, in its place an example.
+fn allocate_node_ports(service: &mut ServiceView) {
+    let allocates = service.allocate_node_ports;
+    for (port, example) in
+        service.ports.iter_mut().zip(FIRST_NODE_PORT..).filter(|(port, _)| allocates && port.node_port == 0)
+    {
+        port.node_port = example;
+    }
+}
+
+fn of<P: Product>(service: &ServiceView, settings: &ServiceSettings) -> Linted {
+    let (endpoints, enis) = (EndpointsView::default(), BTreeMap::new());
+    let inputs = Inputs { service, nodes: &[], endpoints: &endpoints, enis: &enis, vpc_cidrs: &[], settings };
+    let goal = P::desire(&inputs);
+    let plan = P::diff(&goal, &P::Observed::default());
+    let is_named = Departure::of(service).reuse.is_some();
+    let is_judged = |problem: &ServiceProblem| !is_named || problem.field != ID.full();
+    Linted {
+        kind: Some(P::KIND),
+        // Whether the user's load balancer is there is for the cloud to say.
+        errors: plan.problems.into_iter().filter(is_judged).collect(),
+        warnings: P::facts(&goal).warnings.iter().chain(&plan.warnings).cloned().collect(),
+        steps: match is_named {
+            true => Vec::new(),
+            false => plan.steps.iter().map(|step| format!("{}  # {}", step.operation, step.reason)).collect(),
+        },
+    }
+}
+
+/// A Service that nothing is done for, which is a surprise where it carries settings of load balancers.
+fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Linted {
+    let mut warnings = Vec::new();
+    if service.service_type == ServiceType::LoadBalancer {
+        let (field, given) = LoadBalancerKind::Classic.claimed_by_other(service, settings).unwrap_or_default();
+        let allowed =
+            "the Service belongs to another controller; this program makes no load balancer for it".to_owned();
+        warnings.push(ServiceProblem { field, given, allowed });
+    } else if let Some((key, value)) = service.annotations.first_key_value() {
+        let allowed = "no effect: the Service is not of the type LoadBalancer".to_owned();
+        warnings.push(ServiceProblem { field: key.clone(), given: value.clone(), allowed });
+    }
+    Linted { warnings, ..Linted::default() }
+}
+
+/// Keys in the spelling that was in use before September 2019.
+fn old_keys(service: &ServiceView) -> impl Iterator<Item = ServiceProblem> {
+    service.annotations.iter().filter_map(|(key, value)| {
+        let name = key.strip_prefix(LEGACY_PREFIX)?;
+        let allowed = match service.annotations.contains_key(&format!("{PREFIX}{name}")) {
+            true => format!("no effect: {PREFIX}{name} is there too"),
+            false => format!("the key is out of date; write {PREFIX}{name}"),
+        };
+        Some(ServiceProblem { field: key.clone(), given: value.clone(), allowed })
+    })
+}
