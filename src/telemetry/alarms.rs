@@ -27,14 +27,24 @@ pub struct Alarms {
     failures: Arc<RwLock<SharedCauses>>,
 }
 
-/// By controller: the cause of each object that is out of sync, and the objects of each cause.
+/// By controller: the objects that are out of sync, the cause of each that others may share, and the objects of each cause.
 #[derive(Debug, Default)]
 struct SharedCauses {
+    failing: BTreeSet<(&'static str, String)>,
     causes: BTreeMap<(&'static str, String), String>,
     objects: BTreeMap<(&'static str, String), BTreeSet<String>>,
 }
 
 impl SharedCauses {
+    /// An object went out of sync, or is in sync again.
+    fn mark(&mut self, controller: &'static str, object: &str, fails: bool) {
+        let key = (controller, object.to_owned());
+        let changed = if fails { self.failing.insert(key) } else { self.failing.remove(&key) };
+        if changed {
+            metrics::out_of_sync(controller, self.failing.iter().filter(|(of, _)| *of == controller).count());
+        }
+    }
+
     /// Moves an object from its cause to another one, or to none; gives how many now share that.
     fn put(&mut self, controller: &'static str, object: &str, cause: Option<&str>) -> usize {
         let key = (controller, object.to_owned());
@@ -100,17 +110,21 @@ impl Alarms {
         self.standing.read().contains_key(&(controller, reason))
     }
 
-    /// `object` is out of sync for this cause, or for none. True if many objects share it now, and did not before.
-    pub fn out_of_sync(&self, controller: &'static str, object: &str, cause: Option<&str>) -> bool {
-        self.failures.write().put(controller, object, cause) == MANY
+    /// Notes whether `object` is out of sync, and the cause if others may share it. True if many objects share it now, and did
+    /// not before.
+    pub fn out_of_sync(&self, controller: &'static str, object: &str, fails: bool, cause: Option<&str>) -> bool {
+        let mut failures = self.failures.write();
+        failures.mark(controller, object, fails);
+        failures.put(controller, object, cause) == MANY
     }
 
     /// The controller stopped, so it withholds nothing, and keeps nothing in sync.
     pub fn clear(&self, controller: &'static str) {
         let mut failures = self.failures.write();
-        let objects: Vec<String> =
-            failures.causes.keys().filter(|(of, _)| *of == controller).map(|(_, object)| object.clone()).collect();
+        let of = failures.failing.iter().chain(failures.causes.keys()).filter(|(of, _)| *of == controller);
+        let objects: BTreeSet<String> = of.map(|(_, object)| object.clone()).collect();
         for object in objects {
+            failures.mark(controller, &object, false);
             failures.put(controller, &object, None);
         }
         drop(failures);
@@ -201,21 +215,29 @@ mod tests {
     fn a_cause_that_many_objects_share_is_shown_once() {
         let alarms = Alarms::default();
         let names = ["a/1", "a/2", "a/3", "a/4", "a/5", "a/6"];
-        let news = names.map(|name| alarms.out_of_sync("test-b", name, Some("CreateX: denied [No]")));
+        let news = names.map(|name| alarms.out_of_sync("test-b", name, true, Some("CreateX: denied [No]")));
         assert_eq!(news, [false, false, false, false, true, false]);
-        assert!(!alarms.out_of_sync("test-b", "a/6", Some("CreateX: denied [No]")), "it fails again");
-        assert!(!alarms.out_of_sync("test-b", "a/7", Some("CreateY: transient")));
+        assert!(!alarms.out_of_sync("test-b", "a/6", true, Some("CreateX: denied [No]")), "it fails again");
+        assert!(!alarms.out_of_sync("test-b", "a/7", true, Some("CreateY: transient")));
+        assert!(!alarms.out_of_sync("test-b", "a/8", true, None), "for a reason of its own");
+        let out_of_sync = |count: usize| {
+            let line = format!("alicloud_ccm_out_of_sync_objects{{controller=\"test-b\"}} {count}\n");
+            assert!(metrics::render().contains(&line), "{line}{}", metrics::render());
+        };
+        out_of_sync(8);
         let line = "[!]test-b has 6 objects out of sync for one cause (CreateX: denied [No]): a/1, a/2, a/3, a/4, a/5 and 1 more\n";
         assert_eq!(alarms.report(), line);
         let metric = r#"alicloud_ccm_shared_cause_objects{cause="CreateX: denied [No]",controller="test-b"} 6"#;
         assert!(metrics::render().contains(metric), "{}", metrics::render());
         for name in &names[..2] {
-            alarms.out_of_sync("test-b", name, None);
+            alarms.out_of_sync("test-b", name, false, None);
         }
         assert_eq!((alarms.report().as_str(), alarms.summary()), ("", None));
         assert!(!metrics::render().contains("CreateX"));
-        assert!(alarms.out_of_sync("test-b", "a/1", Some("CreateX: denied [No]")), "it came back");
+        out_of_sync(6);
+        assert!(alarms.out_of_sync("test-b", "a/1", true, Some("CreateX: denied [No]")), "it came back");
         alarms.clear("test-b");
+        out_of_sync(0);
         assert_eq!(alarms.report(), "");
     }
 

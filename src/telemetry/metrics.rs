@@ -7,6 +7,19 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
 
+/// What the manual says about a metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Description {
+    /// Its name.
+    pub name: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// The names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it counts or shows.
+    pub help: &'static str,
+}
+
 /// The process-wide metrics, made of the rows `field: type name [labels] help`.
 macro_rules! metrics {
     ($($field:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
@@ -15,6 +28,11 @@ macro_rules! metrics {
             registry: Registry,
             $($field: $kind,)*
         }
+
+        /// Every metric of this program; those of the process (`process_*`) come with the library.
+        pub const DESCRIPTIONS: &[Description] = &[
+            $(Description { name: $name, kind: $kind::KIND, labels: &[$($label),*], help: $help },)*
+        ];
 
         impl Metrics {
             /// Names are constants and registered once; a clash shows in every test.
@@ -33,7 +51,8 @@ macro_rules! metrics {
 
 metrics! {
     cloud_calls: IntCounterVec "alicloud_ccm_cloud_calls_total" ["action", "outcome"]
-        "Calls to the cloud by action and outcome.";
+        "Calls to the cloud by action and outcome: ok, throttled, busy, transient, ambiguous (a write whose fate is unknown), gone, \
+         exists, in_use, quota, capacity, credential, denied, rejected, bug, not_leading.";
     cloud_seconds: HistogramVec "alicloud_ccm_cloud_call_seconds" ["action"]
         "Duration of calls to the cloud.";
     kubernetes_reads: IntCounterVec "alicloud_ccm_kubernetes_reads_total" ["verb", "outcome"]
@@ -41,7 +60,7 @@ metrics! {
     kubernetes_writes: IntCounterVec "alicloud_ccm_kubernetes_writes_total" ["kind", "outcome"]
         "Writes to the API server by kind of object and outcome.";
     reconciles: IntCounterVec "alicloud_ccm_reconciles_total" ["controller", "outcome"]
-        "Reconciles by controller and outcome.";
+        "Reconciles by controller and outcome: ok, again (what the cloud still carries out), failed, panicked.";
     reconcile_seconds: HistogramVec "alicloud_ccm_reconcile_seconds" ["controller"]
         "Duration of reconciles.";
     queue: IntGaugeVec "alicloud_ccm_queue_length" ["controller"]
@@ -53,7 +72,7 @@ metrics! {
     withheld: IntGaugeVec "alicloud_ccm_held_back" ["controller"]
         "Steps that are withheld because the view of the cluster or the cloud is not to be trusted; /readyz names them.";
     config_reloads: IntCounterVec "alicloud_ccm_config_reloads_total" ["outcome"]
-        "Reloads by outcome.";
+        "Reloads by outcome: unchanged, applied, rejected.";
     config_success: IntGauge "alicloud_ccm_config_last_reload_successful" []
         "0 while the file on disk has problems and an earlier configuration stays in use.";
     config_since: IntGauge "alicloud_ccm_config_last_applied_timestamp_seconds" []
@@ -61,6 +80,8 @@ metrics! {
     events_dropped: IntCounterVec "alicloud_ccm_events_dropped_total" ["cause"]
         "Events that were not written, by cause: queue (too many at once), object (too many about one object), \
          refused (by the API server), stop (at the end of the process).";
+    out_of_sync: IntGaugeVec "alicloud_ccm_out_of_sync_objects" ["controller"]
+        "Objects that are out of sync: their last reconcile failed, and what it is about stays as it is.";
     shared_causes: IntGaugeVec "alicloud_ccm_shared_cause_objects" ["controller", "cause"]
         "Objects that are out of sync for one cause that many of them share; /readyz names the first of them.";
     task_ends: IntCounterVec "alicloud_ccm_task_ends_total" ["task"]
@@ -74,28 +95,39 @@ const SECONDS: [f64; 10] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 20
 
 /// A kind of metric that a row can have.
 trait Described: Collector + Sized {
+    /// Its name in the text format.
+    const KIND: &'static str;
+
     fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self>;
 }
 
 impl Described for IntCounterVec {
+    const KIND: &'static str = "counter";
+
     fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self> {
         Self::new(Opts::new(name, help), labels)
     }
 }
 
 impl Described for IntGaugeVec {
+    const KIND: &'static str = "gauge";
+
     fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self> {
         Self::new(Opts::new(name, help), labels)
     }
 }
 
 impl Described for HistogramVec {
+    const KIND: &'static str = "histogram";
+
     fn described(name: &str, help: &str, labels: &[&str]) -> prometheus::Result<Self> {
         Self::new(HistogramOpts::new(name, help).buckets(SECONDS.to_vec()), labels)
     }
 }
 
 impl Described for IntGauge {
+    const KIND: &'static str = "gauge";
+
     fn described(name: &str, help: &str, _: &[&str]) -> prometheus::Result<Self> {
         Self::new(name, help)
     }
@@ -158,6 +190,11 @@ pub fn kubernetes_read(verb: &str, outcome: &str) {
 /// This many events were not written.
 pub fn events_dropped(cause: &str, count: usize) {
     METRICS.events_dropped.with_label_values(&[cause]).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
+}
+
+/// So many objects are out of sync.
+pub fn out_of_sync(controller: &str, objects: usize) {
+    METRICS.out_of_sync.with_label_values(&[controller]).set(i64::try_from(objects).unwrap_or(i64::MAX));
 }
 
 /// So many objects are out of sync for one cause; with none, it is no longer shown.

@@ -34,6 +34,7 @@ mod lint;
 mod logs;
 mod migration;
 mod module_graph;
+mod monitoring;
 mod network_golden;
 mod network_load_balancers;
 mod network_moves;

@@ -440,7 +440,7 @@ impl<P: Product> Engine<P> {
         case.state.withhold(LOAD_BALANCER_WITHHELD, doubt.as_deref());
         if !result.as_ref().is_err_and(ReconcileError::passes) {
             let cause = result.as_ref().err().and_then(ReconcileError::shared_cause);
-            if self.preparer.states.out_of_sync(&case.service.key, cause.as_deref()) {
+            if self.preparer.states.out_of_sync(&case.service.key, result.is_err(), cause.as_deref()) {
                 self.reporter.shared(&cause.unwrap_or_default());
             }
         }

@@ -262,7 +262,7 @@ impl<O: Clone> States<O> {
 
     /// The Service is gone. Returns it as it was seen last.
     pub(super) fn drop(&self, key: &ObjectKey) -> Option<Arc<ServiceView>> {
-        self.out_of_sync(key, None);
+        self.out_of_sync(key, false, None);
         let state = self.change(key, None)?;
         if state.needed() {
             self.vanished.notify_one();
@@ -270,9 +270,9 @@ impl<O: Clone> States<O> {
         state.seen.map(|(service, _)| service)
     }
 
-    /// Notes why the Service is out of sync, if it is; true if many Services share the cause now, and did not before.
-    pub(super) fn out_of_sync(&self, key: &ObjectKey, cause: Option<&str>) -> bool {
-        self.alarms.out_of_sync(self.controller, &key.to_string(), cause)
+    /// Notes whether the Service is out of sync, and why; true if many Services share the cause now, and did not before.
+    pub(super) fn out_of_sync(&self, key: &ObjectKey, fails: bool, cause: Option<&str>) -> bool {
+        self.alarms.out_of_sync(self.controller, &key.to_string(), fails, cause)
     }
 
     fn change(&self, key: &ObjectKey, state: Option<ServiceState<O>>) -> Option<ServiceState<O>> {
