@@ -27,6 +27,7 @@ use alicloud_ccm::plan::inputs::{
 use alicloud_ccm::plan::service::model::Inputs;
 use alicloud_ccm::plan::service::ownership::CLUSTER_TAG;
 use alicloud_ccm::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceSettings};
+use alicloud_ccm::plan::service::unready::UnreadyNodes;
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
 use futures::FutureExt;
@@ -117,6 +118,8 @@ fn planning(criterion: &mut Criterion) {
         enis: &enis,
         vpc_cidrs: &[],
         settings: &settings,
+        unready: &UnreadyNodes::default(),
+        now: Duration::ZERO,
     };
     let desired = desire(&inputs);
     let mut observed = Observed::default();

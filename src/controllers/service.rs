@@ -40,7 +40,7 @@ pub use self::lint::{Linted, lint};
 use self::nlb::Nlb;
 use self::orphans::Vanished;
 use self::prepare::{Locks, Preparer};
-use self::product::Product;
+use self::product::{Facts, Product};
 use self::references::Resolver;
 use self::state::States;
 use super::workqueue;
@@ -55,6 +55,7 @@ use crate::plan::provenance::Unclaimed;
 use crate::plan::service::handling::Handling;
 use crate::plan::service::orphans::OrphanedInstance;
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
+use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::Alarms;
 
 /// How long node changes are gathered before the Services that use nodes are looked at.
@@ -239,15 +240,17 @@ impl Views {
         cluster.identify().await;
     }
 
-    /// Why no backend of the Service is removed, whatever it says.
-    fn withheld_backends(&self, service: &ServiceView, is_blackout: bool) -> Option<&'static str> {
+    /// Why backends of the Service are not removed, whatever it says.
+    fn withheld_backends(&self, service: &ServiceView, facts: &Facts<'_>) -> Option<&'static str> {
         let is_published = !service.ingress.is_empty();
         if is_published && self.nodes.store.is_empty() {
             Some(report::NO_NODES)
         } else if is_published && self.endpoints.store.is_empty() {
             Some(report::NO_ENDPOINTS)
+        } else if *facts.unready == UnreadyNodes::All {
+            Some(report::BLACKOUT)
         } else {
-            is_blackout.then_some(report::BLACKOUT)
+            facts.groups.values().any(|group| !group.withheld.is_empty()).then_some(report::UNREADY)
         }
     }
 

@@ -45,6 +45,18 @@ pub enum ReconcileResult {
 }
 
 impl ReconcileResult {
+    /// The same, but the object is reconciled again after this time at the latest.
+    #[must_use]
+    pub fn within(self, latest: Duration) -> Self {
+        match self {
+            Self::Done => Self::RequeueAfter(latest),
+            Self::RequeueAfter(after) => Self::RequeueAfter(after.min(latest)),
+            Self::Failed(Backoff { first, longest }) => {
+                Self::Failed(Backoff { first: first.min(latest), longest: longest.min(latest) })
+            }
+        }
+    }
+
     const fn label(self) -> &'static str {
         match self {
             Self::Done => "ok",

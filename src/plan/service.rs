@@ -15,4 +15,5 @@ pub mod ownership;
 pub mod problem;
 pub mod settings;
 pub mod steps;
+pub mod unready;
 pub mod zones;

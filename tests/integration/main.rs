@@ -56,5 +56,6 @@ mod start_order;
 mod supervision;
 mod systemd;
 mod throttling;
+mod unready_nodes;
 mod untrusted_input;
 mod zone_placement;

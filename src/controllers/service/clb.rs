@@ -151,7 +151,7 @@ impl Product for Clb {
                 groups: &desired.groups,
                 warnings: &desired.warnings,
                 empty_ports: desired.empty_ports.iter().map(ToString::to_string).collect(),
-                is_blackout: desired.blackout,
+                unready: &desired.unready,
                 unresolved: &desired.unresolved,
                 outside: &desired.outside,
                 publishes_elastic: desired.eip,

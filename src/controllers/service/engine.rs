@@ -104,6 +104,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             Handling::Delete => self.remove(&mut case).await,
         };
         let result = self.conclude(&mut case, result);
+        let result = case.state.second_sighting().map_or(result, |wait| result.within(wait));
         states.replace(key, case.state);
         result
     }
@@ -279,7 +280,7 @@ impl<P: Product> Engine<P> {
             self.reporter.repaired(&case.service, id, &execution.done);
         }
         let facts = P::facts(&prepared.goal);
-        let withheld = self.preparer.views.withheld_backends(&case.service, facts.is_blackout);
+        let withheld = self.preparer.views.withheld_backends(&case.service, &facts);
         let withheld = withheld.filter(|_| prepared.plan.withholds_backends);
         case.state.withhold(BACKENDS_WITHHELD, withheld);
         let unlisted = P::unlisted(&prepared.sighting.observed).and_then(super::report::unlisted);

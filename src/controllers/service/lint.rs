@@ -1,6 +1,7 @@
 //! What the manifest of a Service leads to, before there is a cluster or a cloud: what `lint` prints.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::clb::Clb;
 use super::nlb::Nlb;
@@ -15,6 +16,7 @@ use crate::plan::service::handling::{Departure, Handling, LoadBalancerKind};
 use crate::plan::service::model::Inputs;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
+use crate::plan::service::unready::UnreadyNodes;
 
 /// The first of the range that API servers allocate from.
 const FIRST_NODE_PORT: u16 = 30000;
@@ -79,7 +81,16 @@ fn allocate_node_ports(service: &mut ServiceView) {
 
 fn of<P: Product>(service: &ServiceView, settings: &ServiceSettings) -> Linted {
     let (endpoints, enis) = (EndpointsView::default(), BTreeMap::new());
-    let inputs = Inputs { service, nodes: &[], endpoints: &endpoints, enis: &enis, vpc_cidrs: &[], settings };
+    let inputs = Inputs {
+        service,
+        nodes: &[],
+        endpoints: &endpoints,
+        enis: &enis,
+        vpc_cidrs: &[],
+        settings,
+        unready: UnreadyNodes::NONE,
+        now: Duration::ZERO,
+    };
     let goal = P::desire(&inputs);
     let plan = P::diff(&goal, &P::Observed::default());
     let is_named = Departure::of(service).reuse.is_some();

@@ -132,7 +132,7 @@ impl Product for Nlb {
                 groups: &desired.groups,
                 warnings: &desired.warnings,
                 empty_ports: desired.empty_ports.iter().map(ToString::to_string).collect(),
-                is_blackout: desired.blackout,
+                unready: &desired.unready,
                 unresolved: &desired.unresolved,
                 outside: &desired.outside,
                 ..Facts::of(&desired.owner, desired.reuse.as_deref())

@@ -120,7 +120,8 @@ impl<P: Product> Preparer<P> {
         let known = case.state.known.as_ref().filter(|_| !groups_due).map(|known| known.interfaces.clone());
         let ungated = &mut case.state.ungated;
         let mut found = self.resolver.look_up::<P>(service, settings, ungated, known.as_deref()).await?;
-        let goal = found.desire::<P>(service, settings);
+        let goal = found.desire::<P>(service, settings, &case.state);
+        case.state.unready = P::facts(&goal).unready.clone();
         self.resolver.add_lost_pods(service, P::facts(&goal).unresolved, &mut found).await?;
         Ok(Wanted { goal, references: Some(found), depth })
     }

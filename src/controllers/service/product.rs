@@ -22,6 +22,7 @@ use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
 use crate::plan::service::steps::{Operation, Plan, Step};
+use crate::plan::service::unready::UnreadyNodes;
 
 /// One load balancer product. Functions without `self` are pure.
 pub(crate) trait Product: Debug + Send + Sync + 'static {
@@ -236,8 +237,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) warnings: &'a [ServiceProblem],
     /// Ports without a single backend.
     pub(crate) empty_ports: Vec<String>,
-    /// Whether backends are kept because not one of the nodes that may serve is ready.
-    pub(crate) is_blackout: bool,
+    /// Nodes that may serve and are not ready.
+    pub(crate) unready: &'a UnreadyNodes,
     /// Addresses of pods inside the VPC for which no network interface was found.
     pub(crate) unresolved: &'a BTreeSet<IpAddr>,
     /// Addresses of pods outside the VPC, left out.
@@ -258,7 +259,7 @@ impl<'a> Facts<'a> {
             groups: &NO_GROUPS,
             warnings: &[],
             empty_ports: Vec::new(),
-            is_blackout: false,
+            unready: UnreadyNodes::NONE,
             unresolved: &NO_ADDRESSES,
             outside: &NO_ADDRESSES,
             publishes_elastic: false,

@@ -12,7 +12,7 @@ use tracing::warn;
 use super::Views;
 use super::product::Product;
 use super::report::ReconcileError;
-use super::state::Interfaces;
+use super::state::{Interfaces, ServiceState};
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::{Cluster, StoreEntry, WriteFault};
 use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
@@ -44,10 +44,16 @@ pub(super) struct References {
 
 impl References {
     /// What the Service asks for.
-    pub(super) fn desire<P: Product>(&self, service: &ServiceView, settings: &ServiceSettings) -> P::Goal {
+    pub(super) fn desire<P: Product>(
+        &self,
+        service: &ServiceView,
+        settings: &ServiceSettings,
+        state: &ServiceState<P::Observed>,
+    ) -> P::Goal {
         let enis = self.interfaces.iter().map(|(ip, (_, interface))| (*ip, interface.clone())).collect();
         let Self { nodes, endpoints, vpc_cidrs, .. } = self;
-        P::desire(&Inputs { service, nodes, endpoints, enis: &enis, vpc_cidrs, settings })
+        let (unready, now) = (&state.unready, state.now());
+        P::desire(&Inputs { service, nodes, endpoints, enis: &enis, vpc_cidrs, settings, unready, now })
     }
 }
 

@@ -136,6 +136,11 @@ pub(super) fn unlisted(groups: &BTreeSet<String>) -> Option<String> {
     })
 }
 
+/// What is said when most backends are unready at once.
+pub(super) const UNREADY: &str = "Within a minute, more than half of the backends of a server group became unready together with their nodes. \
+                        They may still serve, and health checks keep traffic off those that do not, so each is removed only if \
+                        its node is still unready 30 s later. What leaves on purpose is removed at once";
+
 fn addresses(addresses: &BTreeSet<IpAddr>) -> String {
     addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -271,7 +276,7 @@ pub(super) struct Notes<'a> {
     pub(super) empty_ports: &'a [String],
     /// Addresses of pods outside of the VPC.
     pub(super) outside: &'a BTreeSet<IpAddr>,
-    /// Why no backend is removed.
+    /// Why backends are not removed.
     pub(super) withheld: Option<&'static str>,
     /// What lists of the cloud lack.
     pub(super) unlisted: Option<&'a str>,

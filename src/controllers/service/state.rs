@@ -15,6 +15,7 @@ use super::creations::Creations;
 use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
 use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::{Alarms, named};
 
 /// Reason of the event and alarm about backends that are withheld from removal.
@@ -69,6 +70,9 @@ pub(super) struct ServiceState<O> {
     pub(super) withheld: BTreeMap<&'static str, String>,
     /// Pods that are not ready and have no readiness gate: gates never change, so they are read once.
     pub(super) ungated: BTreeSet<String>,
+    /// Nodes that may serve and were unready when they were looked at last, on the clock that began with this value.
+    pub(super) unready: UnreadyNodes,
+    began: Instant,
 }
 
 /// A load balancer as it was observed, moved forward by what was done since.
@@ -157,7 +161,20 @@ impl<O> ServiceState<O> {
             told: Told::default(),
             withheld: BTreeMap::new(),
             ungated: BTreeSet::new(),
+            unready: UnreadyNodes::default(),
+            began: Instant::now(),
         }
+    }
+
+    /// Time on the clock of [`ServiceState::unready`].
+    pub(super) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// In what time backends that wait for their second sighting are looked at again, if any do.
+    pub(super) fn second_sighting(&self) -> Option<Duration> {
+        let waits = self.withheld.contains_key(BACKENDS_WITHHELD);
+        self.unready.next_sighting(self.now()).filter(|_| waits)
     }
 
     /// Everything of the Service was removed, and so was its finalizer.

@@ -58,7 +58,7 @@ pub fn desire(inputs: &Inputs<'_>) -> Desired {
         problems,
         warnings,
         empty_ports: Vec::new(),
-        blackout: sources.blackout,
+        unready: sources.unready(inputs),
         unresolved: BTreeSet::new(),
         outside: BTreeSet::new(),
         hostname: annotations.text(Name::Hostname),

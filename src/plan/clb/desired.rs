@@ -14,6 +14,7 @@ use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::model::{DesiredGroup, GroupRef};
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
+use crate::plan::service::unready::UnreadyNodes;
 use crate::plan::service::zones;
 
 /// What a Service asks for.
@@ -51,8 +52,8 @@ pub struct Desired {
     pub warnings: Vec<ServiceProblem>,
     /// Ports without a single backend.
     pub empty_ports: Vec<ListenerKey>,
-    /// Whether backends are kept as they are because not one of the nodes that may serve is ready.
-    pub blackout: bool,
+    /// Nodes that may serve and are not ready.
+    pub unready: UnreadyNodes,
     /// Addresses of pods inside the VPC for which no network interface was found; nothing is removed from their groups.
     pub unresolved: BTreeSet<IpAddr>,
     /// Addresses of pods outside the VPC, left out.

@@ -17,6 +17,7 @@ mod unusable_and_foreign;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::apply::CreationAnswer;
 use super::desire::desire;
@@ -37,6 +38,7 @@ use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{
     LoadBalancerDefaults, NetworkLoadBalancerDefaults, ServiceOptions, ServiceSettings, VSwitchChoice,
 };
+use crate::plan::service::unready::UnreadyNodes;
 
 pub(crate) const UID: &str = "5e4dbfc9-c2ae-4642-b033-5607860aef6a";
 pub(crate) const ENI: (&str, &str) = ("service.beta.kubernetes.io/backend-type", "eni");
@@ -50,6 +52,9 @@ pub(crate) struct World {
     pub(crate) endpoints: EndpointsView,
     pub(crate) enis: BTreeMap<IpAddr, String>,
     pub(crate) settings: ServiceSettings,
+    /// What the controller remembers of unready nodes.
+    pub(crate) unready: UnreadyNodes,
+    pub(crate) now: Duration,
 }
 
 impl World {
@@ -71,6 +76,8 @@ impl World {
             endpoints: EndpointsView { unknown: false, endpoints: pods.to_vec() },
             enis: enis.iter().map(|ip| (ip.parse().unwrap(), format!("eni-{ip}"))).collect(),
             settings: settings(),
+            unready: UnreadyNodes::default(),
+            now: Duration::ZERO,
         }
         .with(annotations)
     }
@@ -108,6 +115,8 @@ impl World {
             enis: &self.enis,
             vpc_cidrs: &cidrs,
             settings: &self.settings,
+            unready: &self.unready,
+            now: self.now,
         })
     }
 

@@ -54,7 +54,7 @@ pub fn desire(inputs: &Inputs<'_>) -> Desired {
         problems,
         warnings,
         empty_ports: Vec::new(),
-        blackout: sources.blackout,
+        unready: sources.unready(inputs),
         unresolved: BTreeSet::new(),
         outside: BTreeSet::new(),
         ingress: service.ingress.clone(),

@@ -2,6 +2,7 @@
 
 mod defects;
 mod properties;
+mod unready;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) fn desired(world: &World) -> Desired {
         enis: &world.enis,
         vpc_cidrs: &cidrs,
         settings: &world.settings,
+        unready: &world.unready,
+        now: world.now,
     })
 }
 

@@ -1,15 +1,17 @@
 //! Which nodes and pods receive traffic, and with what weight.
 
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::model::{BackendKey, BackendKind, Inputs};
+use self::nodes::{NodeRole, Unusable, in_other_regions, is_blackout, is_healthy, permits, role};
+use super::model::{BackendKey, Inputs};
 use super::problem::ServiceProblem;
-use crate::plan::inputs::{
-    Condition, ConditionStatus, Endpoint, EndpointsView, NodeView, ServicePort, TargetPort, node_of,
-};
-use crate::plan::provider_id::{NotEcs, ProviderId};
+use super::unready::{self, UnreadyNodes};
+use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ServicePort, TargetPort, node_of};
 
 /// How backends are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,19 +71,6 @@ pub struct BackendRules {
     pub region: String,
 }
 
-/// A node that may receive traffic.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum NodeRole {
-    /// Runs pods outside of any ECS instance; its pods are attached by their network interfaces.
-    Virtual,
-    /// An ECS instance.
-    Ecs(String),
-    /// A node that is attached by its address.
-    Address(String),
-    /// Runs pods, but is no backend itself.
-    Excluded,
-}
-
 /// Which nodes are looked at where every node may be a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeReach {
@@ -91,15 +80,11 @@ pub(crate) enum NodeReach {
     Endpoints,
 }
 
-impl NodeRole {
-    /// The node as a backend.
-    fn server(&self, port: u16) -> Option<BackendKey> {
-        match self {
-            Self::Ecs(instance) => Some(BackendKey::ecs(instance, port)),
-            Self::Address(address) => Some(BackendKey::ip(address, port)),
-            Self::Virtual | Self::Excluded => None,
-        }
-    }
+/// A node with its role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Candidate {
+    role: NodeRole,
+    is_ready: bool,
 }
 
 /// Endpoints with the number of the pod's port.
@@ -109,14 +94,13 @@ type Selected<'a> = Vec<(&'a Endpoint, u16)>;
 pub(crate) struct BackendSources<'a> {
     rules: &'a BackendRules,
     endpoints: Vec<&'a Endpoint>,
-    candidates: BTreeMap<&'a str, NodeRole>,
+    candidates: BTreeMap<&'a str, Candidate>,
     /// Whether nodes are missing altogether, which no cluster with pods has.
     no_nodes: bool,
     /// Whether nothing is known of endpoints.
     no_endpoints: bool,
-    /// Whether there are nodes that may serve, but not one of them is ready. That looks the same whether they all failed
-    /// or only the way between them and the API server did, and in the second case they still serve.
-    pub(crate) blackout: bool,
+    /// Whether there are nodes that may serve, but not one of them is ready.
+    blackout: bool,
     pub(crate) warnings: Vec<ServiceProblem>,
 }
 
@@ -125,6 +109,8 @@ pub(crate) struct BackendSources<'a> {
 pub(crate) struct PortBackends {
     /// Identity and weight, in order; possibly the same twice.
     pub(crate) backends: Vec<(BackendKey, u8)>,
+    /// Stay if they are there, until their nodes are seen unready once more.
+    pub(crate) withheld: BTreeSet<BackendKey>,
     /// Inside the VPC, but without an interface.
     pub(crate) unresolved: BTreeSet<IpAddr>,
     /// Outside the VPC.
@@ -133,7 +119,8 @@ pub(crate) struct PortBackends {
     pub(crate) incomplete: bool,
 }
 
-/// Addresses whose network interfaces must be looked up: of all pods in ENI mode, otherwise of those on virtual nodes.
+/// Addresses whose network interfaces must be looked up: of all pods in ENI mode, also of those that are unready with their
+/// node; otherwise of those on virtual nodes.
 /// `nodes` are in the order of their names.
 pub fn addresses_to_resolve(
     rules: &BackendRules,
@@ -147,7 +134,8 @@ pub fn addresses_to_resolve(
     let sources = BackendSources::new(rules, nodes, endpoints, NodeReach::Endpoints);
     ports
         .iter()
-        .flat_map(|port| sources.selected(port).into_iter().map(|(endpoint, _)| endpoint))
+        .flat_map(|port| sources.selected(port).into_iter().chain(sources.on_unready_nodes(port)))
+        .map(|(endpoint, _)| endpoint)
         .filter(|endpoint| rules.mode == BackendMode::Eni || sources.is_virtual(endpoint))
         .map(|endpoint| endpoint.address)
         .collect()
@@ -178,33 +166,25 @@ impl<'a> BackendSources<'a> {
             nodes.iter().collect()
         };
         let mut far = Vec::new();
-        for node in concerned.into_iter().filter(|node| accepts(node, rules)) {
-            let candidate = if is_virtual(node) {
-                NodeRole::Virtual
-            } else if rules.mode == BackendMode::Eni || is_excluded(node) {
-                NodeRole::Excluded
-            } else if rules.by_address {
-                match internal_address(node) {
-                    Some(address) => NodeRole::Address(address.to_owned()),
-                    None => {
-                        sources.warnings.push(no_address(node));
-                        NodeRole::Excluded
+        for node in concerned {
+            let is_ready = is_healthy(node);
+            // Pods that are attached directly do not depend on what may be a node's backend.
+            let takes_part = permits(node, rules) || (rules.mode == BackendMode::Eni && !is_ready);
+            if !takes_part || !(is_ready || unready::may_still_serve(node)) {
+                continue;
+            }
+            let role = match role(node, rules) {
+                Ok(role) => role,
+                Err(why) => {
+                    match why {
+                        _ if !is_ready => {}
+                        Unusable::Elsewhere => far.push(node.name.as_str()),
+                        Unusable::Problem(problem) => sources.warnings.push(problem),
                     }
-                }
-            } else {
-                match ProviderId::parse(&node.provider_id) {
-                    Ok(id) if rules.region.is_empty() || id.region == rules.region => NodeRole::Ecs(id.instance),
-                    Ok(_) => {
-                        far.push(node.name.as_str());
-                        NodeRole::Excluded
-                    }
-                    Err(why) => {
-                        sources.warnings.push(bad_provider_id(node, &why));
-                        NodeRole::Excluded
-                    }
+                    NodeRole::Excluded
                 }
             };
-            sources.candidates.insert(&node.name, candidate);
+            sources.candidates.insert(&node.name, Candidate { role, is_ready });
         }
         sources.warnings.extend(in_other_regions(&far, &rules.region));
         sources
@@ -213,6 +193,15 @@ impl<'a> BackendSources<'a> {
     /// How backends are found.
     pub(crate) const fn mode(&self) -> BackendMode {
         self.rules.mode
+    }
+
+    /// Which nodes are unready, for the next look.
+    pub(crate) fn unready(&self, inputs: &Inputs<'_>) -> UnreadyNodes {
+        if self.blackout {
+            return UnreadyNodes::All;
+        }
+        let unready = self.candidates.iter().filter(|(_, candidate)| !candidate.is_ready);
+        inputs.unready.updated(unready.map(|(name, _)| *name), inputs.now)
     }
 
     /// Backends of a port.
@@ -225,7 +214,34 @@ impl<'a> BackendSources<'a> {
             BackendMode::Cluster => self.all_nodes(port, &selected, inputs, &mut found),
             BackendMode::Local => self.nodes_with_pods(port, &selected, inputs, &mut found),
         }
+        found.withheld = unready::withheld(self.unready_backends(port, inputs), found.backends.len(), inputs.now);
         found
+    }
+
+    /// What would be a backend of the port if its node were ready, with the time since which the node is not.
+    fn unready_backends(&self, port: &ServicePort, inputs: &Inputs<'_>) -> Vec<(BackendKey, Duration)> {
+        let first_seen = |node: &str| inputs.unready.first_seen(node, inputs.now);
+        if self.rules.mode == BackendMode::Cluster {
+            let unready = self.candidates.iter().filter(|(_, candidate)| !candidate.is_ready);
+            let backend = |(name, it): (&&str, &Candidate)| Some((it.role.server(port.node_port)?, first_seen(name)));
+            return unready.filter_map(backend).collect();
+        }
+        let backend = |(endpoint, number): (&Endpoint, u16)| {
+            let node = endpoint.node.as_deref()?;
+            let key = match self.rules.mode {
+                BackendMode::Eni if endpoint.ready == Some(true) => None,
+                BackendMode::Eni if self.rules.by_address => {
+                    Some(BackendKey::ip(&endpoint.address.to_string(), number))
+                }
+                BackendMode::Eni => {
+                    let interface = inputs.enis.get(&endpoint.address)?;
+                    Some(BackendKey::eni(interface, endpoint.address, number))
+                }
+                BackendMode::Local | BackendMode::Cluster => self.candidates[node].role.server(port.node_port),
+            };
+            Some((key?, first_seen(node)))
+        };
+        self.on_unready_nodes(port).into_iter().filter_map(backend).collect()
     }
 
     /// Pods, by their network interfaces; those that terminate get no new traffic.
@@ -244,7 +260,8 @@ impl<'a> BackendSources<'a> {
         inputs: &Inputs<'_>,
         found: &mut PortBackends,
     ) {
-        let nodes = self.candidates.values().filter_map(|candidate| candidate.server(port.node_port));
+        let ready = self.candidates.values().filter(|candidate| candidate.is_ready);
+        let nodes = ready.filter_map(|candidate| candidate.role.server(port.node_port));
         let mut keys: Vec<_> = nodes.collect();
         let pods = selected.iter().filter(|(endpoint, _)| self.is_virtual(endpoint));
         let pods = pods.filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found));
@@ -268,7 +285,8 @@ impl<'a> BackendSources<'a> {
                 found.incomplete = true;
                 continue;
             };
-            let role = self.candidates.get(node);
+            let role =
+                self.candidates.get(node).filter(|candidate| candidate.is_ready).map(|candidate| &candidate.role);
             if let Some(server) = role.and_then(|role| role.server(port.node_port)) {
                 *nodes.entry(server).or_default() += 1;
             } else if role == Some(&NodeRole::Virtual) {
@@ -290,16 +308,29 @@ impl<'a> BackendSources<'a> {
         self.rules.total_weight.map_or(self.rules.default_weight, |total| share(total, 1, n, 1))
     }
 
-    /// Endpoints that take traffic of a port, with the number of the pod's port.
+    /// Endpoints that take traffic of a port.
     fn selected(&self, port: &ServicePort) -> Selected<'a> {
+        self.endpoints_at(port, |endpoint| match endpoint.terminating {
+            true => self.rules.graceful && endpoint.serving == Some(true),
+            // An endpoint that does not say whether it is ready is not, as with the official controller.
+            false => endpoint.ready == Some(true),
+        })
+    }
+
+    /// Endpoints on unready nodes, which make them unready by and by.
+    fn on_unready_nodes(&self, port: &ServicePort) -> Selected<'a> {
+        self.endpoints_at(port, |endpoint| {
+            let node = endpoint.node.as_deref().and_then(|node| self.candidates.get(node));
+            !endpoint.terminating && node.is_some_and(|candidate| !candidate.is_ready)
+        })
+    }
+
+    /// Those of the endpoints that have a port, with the number of the pod's port; each address once.
+    fn endpoints_at(&self, port: &ServicePort, counts: impl Fn(&Endpoint) -> bool) -> Selected<'a> {
         let mut seen = BTreeSet::new();
         self.endpoints
             .iter()
-            .filter(|endpoint| match endpoint.terminating {
-                true => self.rules.graceful && endpoint.serving == Some(true),
-                // An endpoint that does not say whether it is ready is not, as with the official controller.
-                false => endpoint.ready == Some(true),
-            })
+            .filter(|endpoint| counts(endpoint))
             .filter_map(|endpoint| {
                 let number = match &port.target_port {
                     TargetPort::Number(number) => Some(*number),
@@ -330,7 +361,7 @@ impl<'a> BackendSources<'a> {
 
     fn is_virtual(&self, endpoint: &Endpoint) -> bool {
         let node = endpoint.node.as_deref().and_then(|node| self.candidates.get(node));
-        node == Some(&NodeRole::Virtual)
+        node.is_some_and(|candidate| candidate.role == NodeRole::Virtual)
     }
 }
 
@@ -338,8 +369,7 @@ impl PortBackends {
     /// The network interface that holds an address, as a backend.
     fn interface(&mut self, address: IpAddr, port: u16, inputs: &Inputs<'_>) -> Option<BackendKey> {
         if let Some(interface) = inputs.enis.get(&address) {
-            let server_ip = address.to_string().into();
-            return Some(BackendKey { kind: BackendKind::Eni, server_id: interface.as_str().into(), server_ip, port });
+            return Some(BackendKey::eni(interface, address, port));
         }
         if inputs.vpc_cidrs.is_empty() || inputs.vpc_cidrs.iter().any(|block| block.contains(&address)) {
             self.unresolved.insert(address);
@@ -358,84 +388,4 @@ fn share(total: u8, count: usize, n: usize, least: u64) -> u8 {
     }
     let part = u64::from(total) * count as u64 / (n.max(1) as u64);
     u8::try_from(part.max(least).min(100)).unwrap_or(100)
-}
-
-/// Whether nodes that may serve exist, and none of them is ready.
-fn is_blackout(nodes: &[Arc<NodeView>], rules: &BackendRules) -> bool {
-    let mut may_serve = nodes.iter().filter(|node| {
-        // Without conditions a node was never ready.
-        permits(node, rules) && !is_excluded(node) && node.has_conditions
-    });
-    may_serve.clone().next().is_some() && !may_serve.any(|node| is_healthy(node))
-}
-
-/// The tests that hold for nodes in every mode.
-fn accepts(node: &NodeView, rules: &BackendRules) -> bool {
-    permits(node, rules) && is_healthy(node)
-}
-
-fn is_healthy(node: &NodeView) -> bool {
-    is_virtual(node) || (node.has_conditions && node.ready.as_ref().is_none_or(is_true))
-}
-
-/// Whether people and annotations let a node serve.
-fn permits(node: &NodeView, rules: &BackendRules) -> bool {
-    let labelled = rules.labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
-    let master = rules.exclude_masters && node.labels.contains_key("node-role.kubernetes.io/master");
-    let going = node.taints.iter().any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
-    let cordoned = node.unschedulable && rules.exclude_cordoned;
-    labelled && !master && !going && !cordoned
-}
-
-fn is_true(condition: &Condition) -> bool {
-    condition.status == ConditionStatus::True
-}
-
-fn is_virtual(node: &NodeView) -> bool {
-    node.labels.get("type").is_some_and(|kind| kind == "virtual-kubelet")
-}
-
-/// Nodes that are kept out of load balancers, though pods on them may still be attached by themselves.
-fn is_excluded(node: &NodeView) -> bool {
-    const LABELS: [&str; 4] = [
-        "node.kubernetes.io/exclude-from-external-load-balancers",
-        "alpha.service-controller.kubernetes.io/exclude-balancer",
-        "service.beta.kubernetes.io/exclude-node",
-        "service.alibabacloud.com/exclude-node",
-    ];
-    LABELS.iter().any(|label| node.labels.contains_key(*label)) || node.provider_id.starts_with("ack-hybrid://")
-}
-
-/// The first address by which other nodes reach it.
-fn internal_address(node: &NodeView) -> Option<&str> {
-    let is_ipv4 = |address: &str| address.parse::<IpAddr>().is_ok_and(|address| address.is_ipv4());
-    let mut addresses = node.addresses.iter().filter(|address| address.kind == "InternalIP");
-    addresses.find(|address| is_ipv4(&address.address)).map(|address| address.address.as_str())
-}
-
-fn no_address(node: &NodeView) -> ServiceProblem {
-    ServiceProblem {
-        field: format!("node {} status.addresses", node.name),
-        given: "no IPv4 address of type InternalIP".to_owned(),
-        allowed: "one, as server-group-type: ip attaches nodes by it; the node is left out of the load balancer"
-            .to_owned(),
-    }
-}
-
-/// What is said of nodes whose instances are in other regions.
-fn in_other_regions(nodes: &[&str], region: &str) -> Option<ServiceProblem> {
-    let (first, more) = (nodes.iter().take(5).copied().collect::<Vec<_>>().join(", "), nodes.len().saturating_sub(5));
-    (!nodes.is_empty()).then(|| ServiceProblem {
-        field: "spec.providerID of nodes".to_owned(),
-        given: if more > 0 { format!("{first} and {more} more") } else { first },
-        allowed: format!("instances in region {region}, where the load balancer is; the others are left out of it"),
-    })
-}
-
-fn bad_provider_id(node: &NodeView, why: &NotEcs) -> ServiceProblem {
-    ServiceProblem {
-        field: format!("node {} spec.providerID", node.name),
-        given: node.provider_id.clone(),
-        allowed: format!("{why}; the node is left out of the load balancer"),
-    }
 }

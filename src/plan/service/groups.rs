@@ -223,6 +223,11 @@ impl BackendPlanner<'_> {
             }
             return;
         }
+        let (withheld, stale): (Vec<_>, Vec<_>) = stale.into_iter().partition(|key| wanted.withheld.contains(key));
+        if !withheld.is_empty() {
+            plan.withholds_backends = true;
+            plan.note(format!("backends stay in {group} whose nodes were seen unready only once"));
+        }
         for operation in self.removals(group, &stale) {
             let reason = format!("{}: no longer a backend", wanted.source);
             plan.step(operation.into(), target.clone(), [target.clone()], reason);

@@ -1,11 +1,13 @@
 //! The nouns that all load balancer products share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::settings::ServiceSettings;
+use super::unready::UnreadyNodes;
 use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
 use ipnet::IpNet;
 
@@ -24,6 +26,10 @@ pub struct Inputs<'a> {
     pub vpc_cidrs: &'a [IpNet],
     /// From the configuration.
     pub settings: &'a ServiceSettings,
+    /// Nodes that were unready at the last look.
+    pub unready: &'a UnreadyNodes,
+    /// On the clock of `unready`.
+    pub now: Duration,
 }
 
 /// How a backend is attached.
@@ -54,6 +60,11 @@ impl BackendKey {
     /// An ECS instance at a port.
     pub fn ecs(instance: &str, port: u16) -> Self {
         Self { kind: BackendKind::Ecs, server_id: instance.into(), server_ip: Box::default(), port }
+    }
+
+    /// An address of a network interface at a port.
+    pub fn eni(interface: &str, address: IpAddr, port: u16) -> Self {
+        Self { kind: BackendKind::Eni, server_id: interface.into(), server_ip: address.to_string().into(), port }
     }
 
     /// An address at a port.
@@ -101,8 +112,17 @@ pub struct DesiredGroup {
     pub backends: BTreeMap<BackendKey, Backend>,
     /// Whether backends may be missing here that should be there, so that none is removed or changed.
     pub incomplete: bool,
+    /// Backends that stay if they are there, although they are not wanted: their nodes were seen unready only once.
+    pub withheld: BTreeSet<BackendKey>,
     /// Whether weights of backends that are there are left as they are.
     pub ignore_weights: bool,
+}
+
+impl DesiredGroup {
+    /// Whether it is empty only because its backends could not be determined.
+    pub(crate) fn may_be_empty_by_mistake(&self) -> bool {
+        self.backends.is_empty() && (self.incomplete || !self.withheld.is_empty())
+    }
 }
 
 /// A server group (VServerGroup).

@@ -42,6 +42,10 @@ intended.
 - Where `external-ip-type: eip` asks for an elastic address and that cannot be looked up, a published address stays, and a new
   Service gets its label but no address until a retry finds the elastic one; an event says when that is. The official controller
   publishes the private address instead.
+- When more than half of the backends of a server group become unready within a minute for no other reason than their nodes'
+  readiness, each is removed only if its node is still unready 30 s later, and an event says so; while no node is ready, none is
+  removed. The official controller removes them at once. Nodes that are deleted, excluded, stopped or, where that counts,
+  cordoned, and pods that move, are never waited for.
 - An event names the user's listener that still needs a server group which the Service no longer wants, or which must go with it.
 - The controller waits for a change of the charge type, which takes effect at midnight, and does not request it again.
 - The status says for each port of an address whether it is served, where the API server knows `ports`.

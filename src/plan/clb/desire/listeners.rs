@@ -1,6 +1,6 @@
 //! Ports of a Service: a listener, its server group, and the group's backends for each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::source_ranges;
@@ -100,8 +100,10 @@ impl PortReader<'_> {
                 || unsure.into_iter().any(|name| self.annotations.is_wrong(name)),
             backends: BTreeMap::new(),
             incomplete: false,
+            withheld: BTreeSet::new(),
         });
         entry.incomplete |= found.incomplete;
+        entry.withheld.extend(found.withheld);
         let is_empty = found.backends.is_empty();
         for (key, weight) in found.backends {
             let description = mark.clone();

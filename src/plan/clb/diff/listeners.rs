@@ -11,7 +11,7 @@ use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::service::management::{DOMAIN_EXTENSIONS, ManagementLevel};
-use crate::plan::service::model::{GroupRef, ObservedGroup};
+use crate::plan::service::model::{DesiredGroup, GroupRef, ObservedGroup};
 use crate::plan::service::ownership::is_mark;
 use crate::plan::service::steps::Target;
 
@@ -314,10 +314,8 @@ impl Pass<'_> {
 
     /// Whether the wanted group is empty only because its backends could not be determined.
     fn would_empty(&self, wanted: &DesiredListener) -> bool {
-        self.desired
-            .groups
-            .get(&wanted.group.to_string())
-            .is_some_and(|group| group.incomplete && group.backends.is_empty())
+        let group = self.desired.groups.get(&wanted.group.to_string());
+        group.is_some_and(DesiredGroup::may_be_empty_by_mistake)
     }
 
     /// A new certificate must exist and be valid, unless the old one is gone.

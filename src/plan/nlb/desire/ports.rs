@@ -1,6 +1,6 @@
 //! Ports of a Service: a listener, its server group, and the group's backends for each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::instance::id_set;
@@ -12,7 +12,7 @@ use crate::plan::nlb::model::{
 };
 use crate::plan::service::annotations::values::port_range;
 use crate::plan::service::backends::{AddressFamily, BackendMode, BackendRules, BackendSources};
-use crate::plan::service::model::{Backend, DesiredGroup, GroupRef, Inputs};
+use crate::plan::service::model::{Backend, BackendKey, DesiredGroup, GroupRef, Inputs};
 use crate::plan::service::problem::ServiceProblem;
 
 /// Longest idle timeout of a UDP listener, in seconds.
@@ -226,14 +226,15 @@ impl PortReader<'_> {
                 || unsure.into_iter().any(|name| self.annotations.is_wrong(name)),
             backends: BTreeMap::new(),
             incomplete: false,
+            withheld: BTreeSet::new(),
         });
         entry.incomplete |= found.incomplete;
+        // The port of a range is the one that the client asked for.
+        let in_group = |it: BackendKey| BackendKey { port: if key.is_range() { 0 } else { it.port }, ..it };
+        entry.withheld.extend(found.withheld.into_iter().map(in_group));
         let is_empty = found.backends.is_empty();
-        for (mut backend, weight) in found.backends {
-            if key.is_range() {
-                // The port that the client asked for.
-                backend.port = 0;
-            }
+        for (backend, weight) in found.backends {
+            let backend = in_group(backend);
             let description = mark.clone();
             entry.backends.entry(backend.clone()).or_insert(Backend { key: backend, weight, description });
         }

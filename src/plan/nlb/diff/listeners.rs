@@ -11,7 +11,7 @@ use crate::plan::nlb::observed::{Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
-use crate::plan::service::model::GroupRef;
+use crate::plan::service::model::{DesiredGroup, GroupRef};
 use crate::plan::service::steps::Target;
 
 /// Certificates in one call.
@@ -244,7 +244,7 @@ impl Pass<'_> {
     /// Whether the wanted group is empty only because its backends could not be determined.
     fn would_empty(&self, wanted: &DesiredListener) -> bool {
         let group = self.desired.groups.get(&wanted.group.to_string());
-        group.is_some_and(|group| group.incomplete && group.backends.is_empty())
+        group.is_some_and(DesiredGroup::may_be_empty_by_mistake)
     }
 
     /// Creates a listener, after deleting what it replaces.

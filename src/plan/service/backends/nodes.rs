@@ -1,0 +1,137 @@
+//! What a node is to load balancers, by what it says of itself.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::{BackendMode, BackendRules};
+use crate::plan::inputs::{Condition, ConditionStatus, NodeView};
+use crate::plan::provider_id::{NotEcs, ProviderId};
+use crate::plan::service::model::BackendKey;
+use crate::plan::service::problem::ServiceProblem;
+
+/// A node that may receive traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NodeRole {
+    /// Runs pods outside of any ECS instance; its pods are attached by their network interfaces.
+    Virtual,
+    /// An ECS instance.
+    Ecs(String),
+    /// A node that is attached by its address.
+    Address(String),
+    /// Runs pods, but is no backend itself.
+    Excluded,
+}
+
+impl NodeRole {
+    /// The node as a backend.
+    pub(super) fn server(&self, port: u16) -> Option<BackendKey> {
+        match self {
+            Self::Ecs(instance) => Some(BackendKey::ecs(instance, port)),
+            Self::Address(address) => Some(BackendKey::ip(address, port)),
+            Self::Virtual | Self::Excluded => None,
+        }
+    }
+}
+
+/// Whether nodes that may serve exist, and none of them is ready.
+pub(super) fn is_blackout(nodes: &[Arc<NodeView>], rules: &BackendRules) -> bool {
+    let mut may_serve = nodes.iter().filter(|node| {
+        // Without conditions a node was never ready.
+        permits(node, rules) && !is_excluded(node) && node.has_conditions
+    });
+    may_serve.clone().next().is_some() && !may_serve.any(|node| is_healthy(node))
+}
+
+/// Why a node cannot be a backend.
+pub(super) enum Unusable {
+    /// Its instance is in another region.
+    Elsewhere,
+    /// It says too little of itself.
+    Problem(ServiceProblem),
+}
+
+/// What a node is to the load balancer, if it is ready.
+pub(super) fn role(node: &NodeView, rules: &BackendRules) -> Result<NodeRole, Unusable> {
+    if is_virtual(node) {
+        return Ok(NodeRole::Virtual);
+    }
+    if rules.mode == BackendMode::Eni || is_excluded(node) {
+        return Ok(NodeRole::Excluded);
+    }
+    if rules.by_address {
+        let address = internal_address(node).ok_or_else(|| Unusable::Problem(no_address(node)))?;
+        return Ok(NodeRole::Address(address.to_owned()));
+    }
+    let id = ProviderId::parse(&node.provider_id).map_err(|why| Unusable::Problem(bad_provider_id(node, &why)))?;
+    if rules.region.is_empty() || id.region == rules.region {
+        Ok(NodeRole::Ecs(id.instance))
+    } else {
+        Err(Unusable::Elsewhere)
+    }
+}
+
+pub(super) fn is_healthy(node: &NodeView) -> bool {
+    is_virtual(node) || (node.has_conditions && node.ready.as_ref().is_none_or(is_true))
+}
+
+/// Whether people and annotations let a node serve.
+pub(super) fn permits(node: &NodeView, rules: &BackendRules) -> bool {
+    let labelled = rules.labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+    let master = rules.exclude_masters && node.labels.contains_key("node-role.kubernetes.io/master");
+    let going = node.taints.iter().any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
+    let cordoned = node.unschedulable && rules.exclude_cordoned;
+    labelled && !master && !going && !cordoned
+}
+
+fn is_true(condition: &Condition) -> bool {
+    condition.status == ConditionStatus::True
+}
+
+fn is_virtual(node: &NodeView) -> bool {
+    node.labels.get("type").is_some_and(|kind| kind == "virtual-kubelet")
+}
+
+/// Nodes that are kept out of load balancers, though pods on them may still be attached by themselves.
+fn is_excluded(node: &NodeView) -> bool {
+    const LABELS: [&str; 4] = [
+        "node.kubernetes.io/exclude-from-external-load-balancers",
+        "alpha.service-controller.kubernetes.io/exclude-balancer",
+        "service.beta.kubernetes.io/exclude-node",
+        "service.alibabacloud.com/exclude-node",
+    ];
+    LABELS.iter().any(|label| node.labels.contains_key(*label)) || node.provider_id.starts_with("ack-hybrid://")
+}
+
+/// The first address by which other nodes reach it.
+fn internal_address(node: &NodeView) -> Option<&str> {
+    let is_ipv4 = |address: &str| address.parse::<IpAddr>().is_ok_and(|address| address.is_ipv4());
+    let mut addresses = node.addresses.iter().filter(|address| address.kind == "InternalIP");
+    addresses.find(|address| is_ipv4(&address.address)).map(|address| address.address.as_str())
+}
+
+fn no_address(node: &NodeView) -> ServiceProblem {
+    ServiceProblem {
+        field: format!("node {} status.addresses", node.name),
+        given: "no IPv4 address of type InternalIP".to_owned(),
+        allowed: "one, as server-group-type: ip attaches nodes by it; the node is left out of the load balancer"
+            .to_owned(),
+    }
+}
+
+/// What is said of nodes whose instances are in other regions.
+pub(super) fn in_other_regions(nodes: &[&str], region: &str) -> Option<ServiceProblem> {
+    let (first, more) = (nodes.iter().take(5).copied().collect::<Vec<_>>().join(", "), nodes.len().saturating_sub(5));
+    (!nodes.is_empty()).then(|| ServiceProblem {
+        field: "spec.providerID of nodes".to_owned(),
+        given: if more > 0 { format!("{first} and {more} more") } else { first },
+        allowed: format!("instances in region {region}, where the load balancer is; the others are left out of it"),
+    })
+}
+
+fn bad_provider_id(node: &NodeView, why: &NotEcs) -> ServiceProblem {
+    ServiceProblem {
+        field: format!("node {} spec.providerID", node.name),
+        given: node.provider_id.clone(),
+        allowed: format!("{why}; the node is left out of the load balancer"),
+    }
+}
