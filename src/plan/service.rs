@@ -1,13 +1,20 @@
-//! What the load balancer products share: CLB today, NLB next.
+//! What the load balancer products share: CLB and NLB.
 //!
 //! Reading order: [`handling`] (whose a Service is), [`ownership`] (what in the cloud is ours), [`annotations`] (what users
-//! may say), [`backends`] (who receives traffic), [`steps`] (what a plan is).
+//! may say), [`desired`] and `desire` (what a Service asks for), [`backends`] (who receives traffic), [`steps`]
+//! (what a plan is); `instance_diff`, `group_diff` and `listener_diff` are what the diffs of the products share.
 
 pub mod annotations;
 pub mod backends;
+pub(crate) mod desire;
+pub mod desired;
 pub mod gates;
+pub(crate) mod group_diff;
 pub mod groups;
 pub mod handling;
+pub(crate) mod ineffective;
+pub(crate) mod instance_diff;
+pub(crate) mod listener_diff;
 pub mod management;
 pub mod model;
 pub mod orphans;

@@ -154,7 +154,7 @@ impl Product for Clb {
                 unready: &desired.unready,
                 unresolved: &desired.unresolved,
                 outside: &desired.outside,
-                publishes_elastic: desired.eip,
+                publishes_elastic: desired.extra.eip,
                 ..Facts::of(&desired.owner, desired.reuse.as_deref())
             },
         }
@@ -237,7 +237,7 @@ impl Product for Clb {
     async fn resolve(&self, goal: &mut Goal) -> Result<(), Fault> {
         if let Goal::Ensure { desired, .. } = goal {
             let name = desired.owner.access_list_name();
-            desired.access_list_known = self.access_lists.may_exist(&name, desired.access.is_some()).await;
+            desired.extra.access_list_known = self.access_lists.may_exist(&name, desired.access.is_some()).await;
         }
         Ok(())
     }

@@ -16,10 +16,11 @@ pub(super) mod listeners;
 use super::desired::{Desired, DesiredListener};
 use super::model::{ListenerField, ListenerKey};
 use super::observed::Observed;
-use super::operation::{Plan, Step};
-use crate::plan::service::management::{self, MARKS, ManagementLevel};
+use super::operation::Plan;
+use crate::plan::service::group_diff;
+use crate::plan::service::listener_diff::serve_first;
+use crate::plan::service::management::{self, ManagementLevel};
 use crate::plan::service::ownership::LABEL_HASH;
-use crate::plan::service::steps::{Operation as _, Target};
 
 /// The steps to the desired state. Does not fail: what prevents it is in [`Plan::problems`], and the other work
 /// goes on, unless the load balancer must not be used at all.
@@ -41,15 +42,15 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     instance::ineffective(desired, observed.instance.as_ref(), &mut plan);
     management::excuse(desired.manage, ManagementLevel::All, phase, &mut plan);
     let phase = management::mark(&plan);
-    let groups = groups::ensure(desired, observed, &mut plan);
+    let groups = group_diff::ensure(desired, observed, &mut plan);
     management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
-    serve_first(observed, &mut plan.steps);
+    serve_first(&mut plan.steps, |group| observed.serves(group));
     let phase = management::mark(&plan);
     if access_list::ensure(desired, observed, &mut plan) {
         let references = listeners::diff(desired, observed, &groups, &mut plan);
         management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
         let phase = management::mark(&plan);
-        groups::sweep(desired, observed, &groups, &references, &mut plan);
+        group_diff::sweep(desired, observed, &groups, &references, &mut plan);
         management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
         access_list::finish(desired, observed, &mut plan);
     } else {
@@ -57,16 +58,6 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     }
     management::withhold(desired.manage, &mut plan);
     plan
-}
-
-/// Changes of backends that serve now pass before everything that can wait, such as a name, which a quota may hold up.
-/// The instance's ownership marks stay in front of them.
-fn serve_first(observed: &Observed, steps: &mut [Step]) {
-    steps.sort_by_key(|step| match &step.target {
-        Target::LoadBalancer | Target::Attribute(MARKS) => 0,
-        _ if step.operation.backends_of().is_some_and(|group| observed.serves(group)) => 1,
-        _ => 2,
-    });
 }
 
 /// Says what of an inherited Service is not in force, and how to put it in force.

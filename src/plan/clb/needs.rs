@@ -5,7 +5,6 @@ use super::diff::access_list;
 use super::diff::instance::charge_differs;
 use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{Observed, ObservedInstance, PendingCharge};
-use crate::plan::service::model::GroupRef;
 use crate::plan::service::ownership::{Owner, is_mark};
 
 /// What must still be read before a diff means anything. Groups' names come first; see [`Observed::groups`].
@@ -83,17 +82,6 @@ impl Desired {
         needs.certificates.sort_unstable();
         needs.certificates.dedup();
         needs
-    }
-
-    /// Whether a group of ours is no longer wanted: what refers to it decides whether it can go.
-    fn has_stale_group(&self, observed: &Observed) -> bool {
-        let wanted = |name: &str| {
-            self.groups.values().any(|wanted| match &wanted.group {
-                GroupRef::Named(named) => self.owner.same_mark(named, name),
-                GroupRef::Id(_) => false,
-            })
-        };
-        observed.groups.values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
     }
 }
 

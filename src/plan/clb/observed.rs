@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use super::model::{ListenerFields, ListenerKey};
+use crate::plan::service::desired::ListenerFacts;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::orphans::TaggedInstance;
 
@@ -153,6 +154,13 @@ pub struct ObservedListener {
     pub fields: ListenerFields,
     /// Domain extensions by domain; `None` if they were not read.
     pub domain_extensions: Option<BTreeMap<String, ObservedDomainExtension>>,
+}
+
+impl ObservedListener {
+    /// What tells whose it is, and which group it needs.
+    pub fn facts(&self) -> ListenerFacts<'_> {
+        ListenerFacts { description: &self.description, group_id: &self.group_id }
+    }
 }
 
 /// An additional certificate of an HTTPS listener.

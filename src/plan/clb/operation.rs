@@ -7,12 +7,10 @@ use std::fmt;
 
 use super::model::{ListenerFields, ListenerKey};
 use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::instance_diff::TagOperations;
 use crate::plan::service::model::{Backend, GroupRef};
 use crate::plan::service::steps::{self, RefusedBackends, Room};
 use ipnet::IpNet;
-
-/// Most tags of one instance, the vendor's included.
-pub const MOST_TAGS: usize = 20;
 
 /// One write, with everything that its request needs except ids that do not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -284,6 +282,16 @@ impl steps::Operation for Operation {
             Self::Group(operation) => operation.room(),
             _ => Room::Neither,
         }
+    }
+}
+
+impl TagOperations for Operation {
+    fn tag(tags: BTreeMap<String, String>) -> Self {
+        Self::Tag { tags }
+    }
+
+    fn untag(keys: Vec<String>) -> Self {
+        Self::Untag { keys }
     }
 }
 

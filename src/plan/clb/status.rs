@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::desired::Desired;
-use super::model::{ListenerField, ListenerKey};
+use super::model::ListenerField;
 use super::observed::{Observed, ObservedInstance};
-use crate::plan::inputs::{Ingress, IngressDetails, PortStatus, ServiceView};
+use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
 use crate::plan::service::gates::Registration;
-use crate::plan::service::management::ManagementLevel;
+use crate::plan::service::listener_diff::port_statuses;
 
 impl Desired {
     /// What readiness gates wait for. `attached` are addresses of pods that are backends themselves; `complete` says whether
@@ -35,9 +35,9 @@ impl Desired {
 /// for; without any, the load balancer's own address counts.
 pub fn expected_ingress(desired: &Desired, instance: &ObservedInstance, eips: &[String]) -> Vec<Ingress> {
     let ip = |ip: &String| Ingress { ip: ip.clone(), hostname: String::new() };
-    match &desired.hostname {
+    match &desired.extra.hostname {
         Some(hostname) => vec![Ingress { ip: String::new(), hostname: hostname.clone() }],
-        None if desired.eip && !eips.is_empty() => eips.iter().map(ip).collect(),
+        None if desired.extra.eip && !eips.is_empty() => eips.iter().map(ip).collect(),
         None if instance.address.is_empty() => Vec::new(),
         None => vec![ip(&instance.address)],
     }
@@ -59,25 +59,7 @@ pub fn expected_details(
         .listeners
         .values()
         .any(|listener| listener.fields.get(&ListenerField::ProxyProtocolV2Enabled).is_some_and(|on| on == "true"));
-    let served = |index: usize| {
-        let source = format!("spec.ports[{index}]");
-        let wanted = desired.listeners.iter().find(|(_, listener)| listener.source == source);
-        let ours = |key: &ListenerKey| {
-            let there = observed.listeners.as_ref().is_none_or(|all| {
-                all.get(key).is_some_and(|listener| desired.owner.owns_listener(&listener.description))
-            });
-            there || !desired.manage_listeners || !desired.manage.keeps(ManagementLevel::Listeners)
-        };
-        wanted.is_some_and(|(key, _)| ours(key))
-    };
-    let ports: Vec<PortStatus> = (0..)
-        .zip(&service.ports)
-        .map(|(index, port)| PortStatus {
-            port: port.port,
-            protocol: port.protocol.clone(),
-            error: if served(index) { String::new() } else { PORT_NOT_SERVED.to_owned() },
-        })
-        .collect();
+    let ports = port_statuses(service, desired, observed);
     let mode = |entry: &Ingress| match entry.ip.as_str() {
         _ if !ip_mode => "",
         "" => "",
@@ -86,6 +68,3 @@ pub fn expected_details(
     };
     ingress.iter().map(|entry| IngressDetails { ip_mode: mode(entry).to_owned(), ports: ports.clone() }).collect()
 }
-
-/// The error of a port that has no listener of ours.
-const PORT_NOT_SERVED: &str = "alibabacloud.com/ListenerMissing";

@@ -10,10 +10,10 @@ use super::model::{ListenerKey, Protocol};
 use super::needs::{MissingReads, groups_to_read};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Plan, Step};
-use crate::plan::service::annotations::ID;
 use crate::plan::service::handling::Departure;
+use crate::plan::service::instance_diff::{Fate, marks_on};
 use crate::plan::service::management::MARKS;
-use crate::plan::service::ownership::{MARK_TAG, Owner, UNPROTECTED_TAG};
+use crate::plan::service::ownership::{Owner, UNPROTECTED_TAG};
 use crate::plan::service::steps::Target;
 
 /// What must still be read before [`teardown`]. Listeners of a user's load balancer are read in any case: they tell which
@@ -37,35 +37,17 @@ pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed)
 ///   except those that a listener needs.
 /// - Without a load balancer there is nothing to do.
 pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Plan {
-    let (reuse, preserve) = (departure.reuse.as_deref(), departure.preserve);
     let mut plan = Plan::default();
-    match (&observed.instance, reuse) {
-        (None, _) => {}
-        (Some(instance), Some(id)) if instance.id != id => {
-            plan.problem("load balancer", &instance.id, format!("{id}; nothing is removed from another one"));
-        }
-        (Some(instance), Some(id)) if instance.tags.get(MARK_TAG) == Some(&owner.default_name()) => plan.problem(
-            ID.full(),
-            id,
-            "the id of a load balancer of a user: this one was made for this Service; remove the annotation to have it \
-             removed with the Service",
-        ),
-        (Some(_), Some(_)) => leave(owner, departure, observed, &mut plan),
-        (Some(instance), None) if !owner.owns_load_balancer(&instance.name, &instance.tags) => plan.problem(
-            format!("load balancer {}", instance.id),
-            format!("name {}", instance.name),
-            format!(
-                "a load balancer whose tag {MARK_TAG} is {} and whose tag {}, if any, is {}; this one is kept",
-                owner.default_name(),
-                owner.cluster_tag,
-                owner.cluster_id
-            ),
-        ),
-        (Some(instance), None) if preserve => release(owner, instance, &mut plan),
-        (Some(instance), None) => delete(instance, &mut plan),
+    let instance = observed.instance.as_ref();
+    let fate = Fate::of(owner, departure, instance.map(ObservedInstance::tagged).as_ref(), &mut plan);
+    match (fate, instance) {
+        (Fate::Left, _) => leave(owner, departure, observed, &mut plan),
+        (Fate::Released, Some(instance)) => release(owner, instance, &mut plan),
+        (Fate::Deleted, Some(instance)) => delete(instance, &mut plan),
+        _ => {}
     }
     if plan.problems.is_empty() {
-        access_list::teardown(owner, observed, preserve && reuse.is_none(), &mut plan);
+        access_list::teardown(owner, observed, fate == Fate::Released, &mut plan);
     }
     plan
 }
@@ -121,8 +103,7 @@ fn release(owner: &Owner, instance: &ObservedInstance, plan: &mut Plan) {
             "the load balancer is kept for the user",
         );
     }
-    let marks = owner.tags().into_iter().filter(|(key, value)| instance.tags.get(key) == Some(value));
-    let keys: Vec<String> = marks.map(|(key, _)| key).collect();
+    let keys = marks_on(owner, &instance.tags);
     if !keys.is_empty() {
         plan.step(Operation::Untag { keys }, Target::Attribute(MARKS), [], "the load balancer is kept for the user");
     }

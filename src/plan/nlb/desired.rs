@@ -1,60 +1,62 @@
 //! What a Service asks for, complete and comparable, as [`desire`](super::desire) makes it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
+use super::annotations::Name;
 use super::model::{
     CreateGroup, CreateLoadBalancer, CreateSecurityGroup, GroupFields, ListenerFields, ListenerKey, SecurityRules,
     ZoneMapping,
 };
-use crate::plan::inputs::Ingress;
-use crate::plan::service::management::ManagementLevel;
-use crate::plan::service::model::{DesiredGroup, GroupRef};
-use crate::plan::service::ownership::Owner;
-use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
-use crate::plan::service::unready::UnreadyNodes;
+use super::observed::{Observed, ObservedInstance};
+use super::operation::Operation;
+use crate::plan::service::desired::{self, ListenerFacts, ProductModel};
+use crate::plan::service::model::{GroupRef, ObservedGroup};
+use crate::plan::service::orphans::TaggedInstance;
 
 /// What a Service asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Desired {
-    /// Who asks.
-    pub owner: Owner,
-    /// A load balancer of a user, to be used and never deleted.
-    pub reuse: Option<String>,
-    /// Whether listeners are managed.
-    pub manage_listeners: bool,
-    /// Whether a load balancer with a public address is refused.
-    pub forbid_public: bool,
-    /// The instance.
-    pub instance: DesiredInstance,
-    /// Listeners.
-    pub listeners: BTreeMap<ListenerKey, DesiredListener>,
-    /// Who may reach them, where the Service says so.
-    pub access: Option<DesiredAccess>,
-    /// Which parts of the load balancer are managed.
-    pub manage: ManagementLevel,
-    /// Server groups, by name, or by id if a user made them.
-    pub groups: BTreeMap<String, DesiredGroup>,
-    /// Attributes of those that are ours, by name.
+pub type Desired = desired::Desired<NetworkModel>;
+
+/// Network load balancers, for what all products do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetworkModel;
+
+impl ProductModel for NetworkModel {
+    type Name = Name;
+    type ListenerKey = ListenerKey;
+    type Instance = DesiredInstance;
+    type Listener = DesiredListener;
+    type Access = DesiredAccess;
+    type Extra = NetworkExtra;
+    type Observed = Observed;
+    type Operation = Operation;
+
+    fn facts(listener: &DesiredListener) -> (&str, &GroupRef) {
+        (&listener.source, &listener.group)
+    }
+
+    fn instance(observed: &Observed) -> Option<TaggedInstance<'_>> {
+        observed.instance.as_ref().map(ObservedInstance::tagged)
+    }
+
+    fn groups(observed: &Observed) -> &BTreeMap<String, ObservedGroup> {
+        &observed.groups
+    }
+
+    fn listeners(observed: &Observed) -> Option<Vec<(ListenerKey, ListenerFacts<'_>)>> {
+        let all = observed.listeners.as_ref()?.iter();
+        Some(all.map(|(key, listener)| (*key, listener.facts())).collect())
+    }
+
+    fn group_id<'a>(observed: &'a Observed, group: &GroupRef) -> Option<&'a str> {
+        observed.group_id(group)
+    }
+}
+
+/// What only network load balancers have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkExtra {
+    /// Attributes of the server groups that are ours, by name.
     pub group_specs: BTreeMap<String, GroupSpec>,
-    /// Whether the server group of a port is not known, so that none counts as no longer wanted.
-    pub ports_without_group: bool,
-    /// Everything that is wrong with the Service.
-    pub problems: ScopedProblems,
-    /// Most backends in one call.
-    pub batch_size: usize,
-    /// What has no effect, or is left out.
-    pub warnings: Vec<ServiceProblem>,
-    /// Ports without a single backend.
-    pub empty_ports: Vec<ListenerKey>,
-    /// Nodes that may serve and are not ready.
-    pub unready: UnreadyNodes,
-    /// Addresses of pods inside the VPC for which no network interface was found; nothing is removed from their groups.
-    pub unresolved: BTreeSet<IpAddr>,
-    /// Addresses of pods outside the VPC, left out.
-    pub outside: BTreeSet<IpAddr>,
-    /// `status.loadBalancer.ingress` of the Service as it is.
-    pub ingress: Vec<Ingress>,
 }
 
 /// What is asked of the instance. What is `None` is left as it is.

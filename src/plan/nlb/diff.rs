@@ -8,18 +8,17 @@
 //! Nothing is decided by labels or by what was applied last: only by the two sides given here.
 
 pub(super) mod access;
-pub(super) mod groups;
+mod groups;
 mod instance;
 mod listeners;
 
-use std::collections::BTreeSet;
-
 use super::desired::Desired;
 use super::observed::{Answer, Observed};
-use super::operation::{Operation, Plan, Step};
-use crate::plan::service::management::{self, MARKS, ManagementLevel};
-use crate::plan::service::model::GroupRef;
-use crate::plan::service::steps::{Operation as _, Target};
+use super::operation::{Operation, Plan};
+use crate::plan::service::group_diff;
+use crate::plan::service::listener_diff::serve_first;
+use crate::plan::service::management::{self, ManagementLevel};
+use crate::plan::service::steps::Target;
 
 /// The steps to the desired state. Does not fail: what prevents it is in [`Plan::problems`], and the other work
 /// goes on, unless the load balancer must not be used at all.
@@ -42,14 +41,14 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     let protected = access::ensure(desired, observed, &mut plan);
     management::excuse(desired.manage, ManagementLevel::All, phase, &mut plan);
     let phase = management::mark(&plan);
-    let places = groups::ensure(desired, observed, &mut plan);
+    let places = group_diff::ensure(desired, observed, &mut plan);
     management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
-    serve_first(observed, &mut plan.steps);
+    serve_first(&mut plan.steps, |group| observed.serves(group));
     let phase = management::mark(&plan);
     let references = listeners::diff(desired, observed, (&places, protected), &mut plan);
     management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
     let phase = management::mark(&plan);
-    groups::sweep(desired, observed, &places, &references, &mut plan);
+    group_diff::sweep(desired, observed, &places, &references, &mut plan);
     management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
     access::finish(desired, observed, &mut plan);
     management::withhold(desired.manage, &mut plan);
@@ -67,17 +66,4 @@ fn made(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Option<Obser
     made.apply(&operation, &Answer::default());
     plan.step(operation, Target::LoadBalancer, [], "the Service has no load balancer");
     Some(made)
-}
-
-/// Changes of backends that serve now pass before everything that can wait, such as a name, which a quota may hold up.
-/// The load balancer's ownership marks stay in front of them.
-fn serve_first(observed: &Observed, steps: &mut [Step]) {
-    let made: BTreeSet<String> = steps.iter().filter_map(|step| step.operation.makes().map(str::to_owned)).collect();
-    // One that is made now can have the name of one that serves.
-    let serves = |group: &GroupRef| !made.contains(&group.to_string()) && observed.serves(group);
-    steps.sort_by_key(|step| match &step.target {
-        Target::LoadBalancer | Target::Attribute(MARKS) => 0,
-        _ if step.operation.backends_of().is_some_and(serves) => 1,
-        _ => 2,
-    });
 }

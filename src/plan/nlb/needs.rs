@@ -61,12 +61,6 @@ impl Desired {
         needs.security_groups = may_have_one && self.reuse.is_none() && observed.security_groups.is_none();
         needs
     }
-
-    /// Whether a group of ours is no longer wanted: what refers to it decides whether it can go.
-    fn has_stale_group(&self, observed: &Observed) -> bool {
-        let wanted = |name: &str| self.group_specs.keys().any(|wanted| self.owner.same_mark(wanted, name));
-        observed.groups.values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
-    }
 }
 
 /// Groups whose backends decide something: all that are known, as only those with our tags and those that the Service names

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{GroupFields, ListenerFields, ListenerKey, SecurityRule, ZoneMapping};
+use crate::plan::service::desired::ListenerFacts;
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::steps::Target;
@@ -124,6 +125,13 @@ pub struct ObservedListener {
     pub fields: ListenerFields,
     /// Certificates besides the default one; `None` if they were not read.
     pub additional_certificates: Option<BTreeSet<String>>,
+}
+
+impl ObservedListener {
+    /// What tells whose it is, and which group it needs.
+    pub fn facts(&self) -> ListenerFacts<'_> {
+        ListenerFacts { description: &self.description, group_id: &self.group_id }
+    }
 }
 
 /// A security group.

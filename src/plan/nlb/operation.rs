@@ -9,11 +9,9 @@ use super::model::{
     ZoneMapping,
 };
 use crate::plan::service::groups::GroupOperation;
+use crate::plan::service::instance_diff::TagOperations;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::steps::{self, RefusedBackends, Room};
-
-/// Most tags of one resource, the vendor's included.
-pub const MOST_TAGS: usize = 20;
 
 /// One write, with everything that its request needs except ids that do not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,6 +199,16 @@ pub enum ResourceKind {
 pub type Plan = steps::Plan<Operation>;
 /// One step of a plan.
 pub type Step = steps::Step<Operation>;
+
+impl TagOperations for Operation {
+    fn tag(tags: BTreeMap<String, String>) -> Self {
+        Self::Tag { tags }
+    }
+
+    fn untag(keys: Vec<String>) -> Self {
+        Self::Untag { keys }
+    }
+}
 
 impl From<GroupOperation> for Operation {
     fn from(operation: GroupOperation) -> Self {

@@ -3,18 +3,16 @@
 //! Only what is proven to be ours in the same run is touched, and no attribute is compared: a load balancer of the wrong
 //! kind can still be left.
 
-use std::collections::BTreeMap;
-
 use super::diff::access;
 use super::model::ListenerKey;
 use super::needs::{MissingReads, groups_to_read};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Plan};
-use crate::plan::service::annotations::ID;
 use crate::plan::service::groups::{BackendPlanner, GroupReferences};
 use crate::plan::service::handling::Departure;
+use crate::plan::service::instance_diff::{Fate, marks_on};
 use crate::plan::service::management::MARKS;
-use crate::plan::service::ownership::{MARK_TAG, Owner};
+use crate::plan::service::ownership::Owner;
 use crate::plan::service::steps::Target;
 
 /// Backends in one call.
@@ -51,32 +49,14 @@ fn former<'a>(owner: &'a Owner, observed: &'a Observed) -> impl Iterator<Item = 
 /// - From another load balancer, our listeners go that use a server group of ours; it stays.
 /// - Without a load balancer, server groups and the security group can still be there.
 pub fn teardown(owner: &Owner, departure: &Departure, observed: &Observed) -> Plan {
-    let (reuse, preserve) = (departure.reuse.as_deref(), departure.preserve);
     let mut plan = Plan::default();
-    match (&observed.instance, reuse) {
-        (None, _) => clear(owner, observed, &GroupReferences::default(), &mut plan),
-        (Some(instance), Some(id)) if instance.id != id => {
-            plan.problem("load balancer", &instance.id, format!("{id}; nothing is removed from another one"));
-        }
-        (Some(instance), Some(id)) if instance.tags.get(MARK_TAG) == Some(&owner.default_name()) => plan.problem(
-            ID.full(),
-            id,
-            "the id of a load balancer of a user: this one was made for this Service; remove the annotation to have it \
-             removed with the Service",
-        ),
-        (Some(_), Some(_)) => leave(owner, departure, observed, &mut plan),
-        (Some(instance), None) if !owner.owns_load_balancer(&instance.name, &instance.tags) => plan.problem(
-            format!("load balancer {}", instance.id),
-            format!("name {}", instance.name),
-            format!(
-                "a load balancer whose tag {MARK_TAG} is {} and whose tag {}, if any, is {}; this one is kept",
-                owner.default_name(),
-                owner.cluster_tag,
-                owner.cluster_id
-            ),
-        ),
-        (Some(instance), None) if preserve => release(owner, instance, observed, &mut plan),
-        (Some(instance), None) => delete(owner, instance, observed, &mut plan),
+    let instance = observed.instance.as_ref();
+    match (Fate::of(owner, departure, instance.map(ObservedInstance::tagged).as_ref(), &mut plan), instance) {
+        (Fate::Absent, _) => clear(owner, observed, &GroupReferences::default(), &mut plan),
+        (Fate::Left, _) => leave(owner, departure, observed, &mut plan),
+        (Fate::Released, Some(instance)) => release(owner, instance, observed, &mut plan),
+        (Fate::Deleted, Some(instance)) => delete(owner, instance, observed, &mut plan),
+        _ => {}
     }
     plan
 }
@@ -140,18 +120,15 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
         let operation = Operation::SetProtection { delete, modification };
         plan.step(operation, Target::Attribute("protection"), [], reason);
     }
-    let ours = |tags: &BTreeMap<String, String>| -> Vec<String> {
-        owner.tags().into_iter().filter(|(key, value)| tags.get(key) == Some(value)).map(|(key, _)| key).collect()
-    };
     for (id, details) in observed.group_details.iter().filter(|(_, details)| owner.owns_tagged(&details.tags)) {
-        let operation = Operation::UntagGroup { id: id.clone(), keys: ours(&details.tags) };
+        let operation = Operation::UntagGroup { id: id.clone(), keys: marks_on(owner, &details.tags) };
         plan.step(operation, Target::Attribute("tags of groups"), [], reason);
     }
     for group in observed.security_groups.iter().flatten() {
         plan.note(format!("security group {} is kept with the load balancer", group.id));
     }
     // The marks by which all of this is found go last.
-    let keys = ours(&instance.tags);
+    let keys = marks_on(owner, &instance.tags);
     if !keys.is_empty() {
         plan.step(Operation::Untag { keys }, Target::Attribute(MARKS), [Target::Attribute("tags of groups")], reason);
     }

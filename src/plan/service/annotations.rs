@@ -134,6 +134,44 @@ pub trait AnnotationName: Copy + Debug + Ord + 'static {
     /// Keys after [`PREFIX`] that only other products know, with the name of these products.
     const OTHER_PRODUCTS: (&'static [&'static str], &'static str);
 
+    // Annotations that all products read. What they say is in the tables.
+    /// `AddressType`
+    const ADDRESS_TYPE: Self;
+    /// `AdditionalResourceTags`
+    const ADDITIONAL_RESOURCE_TAGS: Self;
+    /// `BackendIpVersion`
+    const BACKEND_IP_VERSION: Self;
+    /// `BackendLabel`
+    const BACKEND_LABEL: Self;
+    /// `BackendType`
+    const BACKEND_TYPE: Self;
+    /// `DefaultWeight`
+    const DEFAULT_WEIGHT: Self;
+    /// `DeleteProtection`
+    const DELETE_PROTECTION: Self;
+    /// `ForceOverrideListeners`
+    const FORCE_OVERRIDE_LISTENERS: Self;
+    /// `GracefulShutdown`
+    const GRACEFUL_SHUTDOWN: Self;
+    /// `Id`
+    const ID: Self;
+    /// `IgnoreWeightUpdate`
+    const IGNORE_WEIGHT_UPDATE: Self;
+    /// `Manage`
+    const MANAGE: Self;
+    /// `ModificationProtection`
+    const MODIFICATION_PROTECTION: Self;
+    /// `PreserveLbOnDelete`
+    const PRESERVE_LB_ON_DELETE: Self;
+    /// `ProtocolPort`
+    const PROTOCOL_PORT: Self;
+    /// `RemoveUnscheduledBackend`
+    const REMOVE_UNSCHEDULED_BACKEND: Self;
+    /// `VgroupPort`
+    const VGROUP_PORT: Self;
+    /// `Weight`
+    const WEIGHT: Self;
+
     /// Where the name stands in the table.
     fn index(self) -> usize;
 
@@ -176,6 +214,25 @@ macro_rules! annotation_table {
                 help: $help,
             },)*];
             const OTHER_PRODUCTS: (&'static [&'static str], &'static str) = $others;
+
+            const ADDRESS_TYPE: Self = Self::AddressType;
+            const ADDITIONAL_RESOURCE_TAGS: Self = Self::AdditionalResourceTags;
+            const BACKEND_IP_VERSION: Self = Self::BackendIpVersion;
+            const BACKEND_LABEL: Self = Self::BackendLabel;
+            const BACKEND_TYPE: Self = Self::BackendType;
+            const DEFAULT_WEIGHT: Self = Self::DefaultWeight;
+            const DELETE_PROTECTION: Self = Self::DeleteProtection;
+            const FORCE_OVERRIDE_LISTENERS: Self = Self::ForceOverrideListeners;
+            const GRACEFUL_SHUTDOWN: Self = Self::GracefulShutdown;
+            const ID: Self = Self::Id;
+            const IGNORE_WEIGHT_UPDATE: Self = Self::IgnoreWeightUpdate;
+            const MANAGE: Self = Self::Manage;
+            const MODIFICATION_PROTECTION: Self = Self::ModificationProtection;
+            const PRESERVE_LB_ON_DELETE: Self = Self::PreserveLbOnDelete;
+            const PROTOCOL_PORT: Self = Self::ProtocolPort;
+            const REMOVE_UNSCHEDULED_BACKEND: Self = Self::RemoveUnscheduledBackend;
+            const VGROUP_PORT: Self = Self::VgroupPort;
+            const WEIGHT: Self = Self::Weight;
 
             fn index(self) -> usize {
                 // The names are made by the table, in its order.

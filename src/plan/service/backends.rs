@@ -190,11 +190,6 @@ impl<'a> BackendSources<'a> {
         sources
     }
 
-    /// How backends are found.
-    pub(crate) const fn mode(&self) -> BackendMode {
-        self.rules.mode
-    }
-
     /// Which nodes are unready, for the next look.
     pub(crate) fn unready(&self, inputs: &Inputs<'_>) -> UnreadyNodes {
         if self.blackout {

@@ -38,6 +38,8 @@ pub const REUSE_TAG: &str = "kubernetes.reused.by.user";
 /// Tag of load balancers that lost their delete protection to be deleted while their Service could still want them back;
 /// its value is `true`. It tells the protection that was taken for a deletion from the one that a person switched off.
 pub const UNPROTECTED_TAG: &str = "alicloud-ccm.unprotected";
+/// Most tags of one resource, the vendor's included.
+pub const MOST_TAGS: usize = 20;
 /// Finalizer on Services that have, or may have, a classic load balancer.
 pub const FINALIZER: &str = "service.k8s.alibaba/resources";
 /// Finalizer on Services that have, or may have, a network load balancer.

@@ -133,7 +133,7 @@ impl Side {
         let cloud = self.client(writes, answered);
         let world = self.seen(world, &cloud).await;
         let Ok(mut desired) = world.desire() else { panic!("it was desired before") };
-        desired.access_list_known = true;
+        desired.extra.access_list_known = true;
         let mut goal = Goal::Ensure { desired: Box::new(desired), near_nodes: false };
         let (clb, mut observed) = self.look(&cloud, &mut goal).await;
         let plan = Clb::diff(&goal, &observed);

@@ -5,7 +5,9 @@ use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::{ListenerField as Field, ListenerKey, Protocol, field_counts};
 use crate::plan::inputs::{EndpointsView, ServiceView};
 use crate::plan::service::annotations::{AnnotationName, Applies};
-use crate::plan::service::backends::BackendMode;
+use crate::plan::service::backends::{BackendMode, BackendRules};
+use crate::plan::service::desired::Sources;
+use crate::plan::service::ineffective::{self, no_effect, unknown_ports, unmanaged};
 use crate::plan::service::model::Inputs;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
@@ -14,22 +16,13 @@ use crate::plan::service::settings::ServiceSettings;
 const NAMED: usize = 5;
 
 /// The settings without effect, and endpoints that get no traffic for what they do not say.
-pub(super) fn ineffective(
-    inputs: &Inputs<'_>,
-    annotations: &Annotations,
-    mode: BackendMode,
-    desired: &Desired,
-) -> Vec<ServiceProblem> {
-    let Inputs { service, endpoints, settings, .. } = *inputs;
+pub(super) fn ineffective(sources: &Sources<'_, Name>, desired: &Desired) -> Vec<ServiceProblem> {
+    let (inputs, annotations, rules) = (sources.inputs, sources.annotations, sources.rules);
     let mut found = listeners(annotations, desired);
-    found.extend(ports(service, annotations, desired));
-    found.extend(dependent(annotations, settings, mode, desired));
-    found.extend(silent_endpoints(service, endpoints, mode));
+    found.extend(ports(inputs, annotations, desired));
+    found.extend(dependent(annotations, inputs.settings, rules, desired));
+    found.extend(silent_endpoints(inputs.service, inputs.endpoints, rules.mode));
     found
-}
-
-fn no_effect(annotations: &Annotations, name: Name, why: &str) -> ServiceProblem {
-    annotations.complaint(name, format!("no effect: {why}"))
 }
 
 /// Attributes of listeners that no listener has, or that belong to a feature that is off.
@@ -39,9 +32,7 @@ fn listeners(annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem
     for entry in stated {
         let field = match entry.applies {
             Applies::Listeners | Applies::Field(_) if !desired.manage_listeners => {
-                let key = annotations.key(Name::ForceOverrideListeners);
-                let why = format!("listeners of a load balancer of yours are only managed with {key}");
-                found.push(no_effect(annotations, entry.name, &why));
+                found.push(unmanaged(annotations, entry.name));
                 continue;
             }
             Applies::Field(field) => field,
@@ -102,26 +93,21 @@ fn needs(annotations: &Annotations, field: Field, protocols: &[Protocol]) -> Str
 }
 
 /// Lists by port that name a port which the Service does not have, or not of the protocol that they are about.
-fn ports(service: &ServiceView, annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem> {
-    let known = |port: u16| service.ports.iter().any(|known| known.port == port);
+fn ports(inputs: &Inputs<'_>, annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem> {
     let about = |name, given: String, why: &str| ServiceProblem {
         field: annotations.key(name),
         given,
         allowed: format!("no effect: {why}"),
     };
-    let missing = "the Service has no such port";
-    let mut found = Vec::new();
-    let protocols = annotations.ports(Name::ProtocolPort).filter(|(port, _)| !known(*port));
-    found.extend(protocols.map(|(port, protocol)| about(Name::ProtocolPort, format!("{protocol}:{port}"), missing)));
+    let names = [Name::ProtocolPort, Name::VgroupPort];
+    let names = if desired.reuse.is_some() { &names[..] } else { &names[..1] };
+    let mut found = unknown_ports(inputs, annotations, names);
     for (from, to) in annotations.ports(Name::ForwardPort) {
         if !desired.listeners.contains_key(&ListenerKey { port: from, protocol: Protocol::Http }) {
             let why = format!("{from} is no HTTP port; see {}", annotations.key(Name::ProtocolPort));
             found.push(about(Name::ForwardPort, format!("{from}:{to}"), &why));
         }
     }
-    let reused = desired.reuse.is_some();
-    let groups = annotations.ports(Name::VgroupPort).filter(|(port, _)| reused && !known(*port));
-    found.extend(groups.map(|(port, id)| about(Name::VgroupPort, format!("{id}:{port}"), missing)));
     let https = desired.listeners.keys().any(|key| key.protocol == Protocol::Https);
     if annotations.pairs(Name::DomainExtensions).is_some_and(|domains| !domains.is_empty()) && !https {
         found.push(about(Name::DomainExtensions, "set".to_owned(), "no listener is https"));
@@ -133,56 +119,29 @@ fn ports(service: &ServiceView, annotations: &Annotations, desired: &Desired) ->
 fn dependent(
     annotations: &Annotations,
     settings: &ServiceSettings,
-    mode: BackendMode,
+    rules: &BackendRules,
     desired: &Desired,
 ) -> Vec<ServiceProblem> {
-    let set = |name| annotations.is_stated(name);
     let is = |name, value| annotations.is(name, value);
     let key = |name| annotations.key(name);
-    let (reused, eni) = (desired.reuse.is_some(), mode == BackendMode::Eni);
+    let reused = desired.reuse.is_some();
     let private = desired.instance.create.address_type == "intranet";
-    let shared = reused && set(Name::VgroupPort);
     let ipv6 = is(Name::IpVersion, "ipv6") && settings.service.ipv6;
-    let graceful = eni && !is(Name::IgnoreWeightUpdate, "on");
-    let any_node = "pods are attached directly, on whatever node they are".to_owned();
-    // The setting, whether it has no effect, and why.
-    let table: [(Name, bool, String); 13] = [
+    let more = vec![
         (Name::VswitchId, reused, "the load balancer is yours and has its place".to_owned()),
         (Name::VswitchId, !reused && !private, "only intranet load balancers have a vSwitch".to_owned()),
-        (Name::ForceOverrideListeners, !reused, format!("listeners are managed anyway without {}", key(Name::Id))),
-        (Name::PreserveLbOnDelete, reused, "a load balancer of yours is kept in any case".to_owned()),
         (
             Name::ExternalIpType,
-            set(Name::Hostname),
+            annotations.is_stated(Name::Hostname),
             format!("{} is published instead of addresses", key(Name::Hostname)),
-        ),
-        (Name::BackendLabel, eni, any_node.clone()),
-        (Name::RemoveUnscheduledBackend, eni, any_node),
-        (
-            Name::GracefulShutdown,
-            !graceful,
-            format!("it needs {}: eni, and no {}", key(Name::BackendType), key(Name::IgnoreWeightUpdate)),
         ),
         (
             Name::BackendIpVersion,
             is(Name::BackendIpVersion, "ipv6") && !ipv6,
             format!("it needs {}: ipv6 and service.ipv6", key(Name::IpVersion)),
         ),
-        (Name::VgroupPort, !reused, format!("it needs {}", key(Name::Id))),
-        (Name::Weight, !shared, format!("it needs {} and {}", key(Name::Id), key(Name::VgroupPort))),
-        (
-            Name::DefaultWeight,
-            mode == BackendMode::Local,
-            "with externalTrafficPolicy: Local the number of pods is the weight of a node".to_owned(),
-        ),
-        (
-            Name::DefaultWeight,
-            mode != BackendMode::Local && shared && set(Name::Weight),
-            format!("{} decides", key(Name::Weight)),
-        ),
     ];
-    let without_effect = table.into_iter().filter(|(name, ineffective, _)| *ineffective && set(*name));
-    without_effect.map(|(name, _, why)| no_effect(annotations, name, &why)).collect()
+    ineffective::dependent(annotations, reused, rules, more)
 }
 
 /// Endpoints, usually written by hand, that lack what decides about their traffic.

@@ -1,16 +1,12 @@
 //! What is asked of the instance, and the parameters for making it.
 
-use std::collections::BTreeMap;
-
 use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::desired::{DesiredInstance, FixedAttribute};
-use crate::plan::clb::operation::{CreateInstance, MOST_TAGS};
-use crate::plan::service::ownership::{CLUSTER_UID_TAG, Owner};
-use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
+use crate::plan::clb::operation::CreateInstance;
+use crate::plan::service::desire::{Creation, kept_tags};
+use crate::plan::service::ownership::Owner;
+use crate::plan::service::problem::ScopedProblems;
 use crate::plan::service::settings::{LoadBalancerDefaults, ServiceSettings};
-
-/// Reason that the console shows for the modification protection of new load balancers.
-const PROTECTION_REASON: &str = "managed.by.ack";
 
 pub(super) fn desire(
     annotations: &Annotations,
@@ -20,27 +16,12 @@ pub(super) fn desire(
 ) -> DesiredInstance {
     let text = |name| annotations.text(name);
     let defaults = &settings.service.defaults;
-    let reused = annotations.get(Name::Id).is_some() || annotations.is_wrong(Name::Id);
     let zones_stated = [Name::MasterZoneid, Name::SlaveZoneid].iter().any(|name| annotations.get(*name).is_some());
-    let create = create(annotations, owner, settings, zones_stated);
-    if create.tags.len() > MOST_TAGS {
-        problems.load_balancer(ServiceProblem {
-            field: annotations.key(Name::AdditionalResourceTags),
-            given: format!("{} tags, with those of the configuration and of ownership", create.tags.len()),
-            allowed: format!("at most {MOST_TAGS} tags in all"),
-        });
-    }
-    if settings.service.disable_public && !reused && create.address_type == "internet" {
-        problems.load_balancer(annotations.complaint(
-            Name::AddressType,
-            "`intranet`: load balancers with a public address are switched off by service.disable_public",
-        ));
-    }
-    let tags = match annotations.pairs(Name::AdditionalResourceTags).cloned() {
-        Some(stated) if reused => stated,
-        Some(stated) => defaults.tags.clone().into_iter().chain(stated).collect(),
-        None => BTreeMap::new(),
-    };
+    let protections = (&defaults.tags, defaults.delete_protection, defaults.modification_protection);
+    let creation = Creation::of(annotations, owner, protections);
+    let is_public = annotations.get(Name::AddressType).unwrap_or(&defaults.address_type) == "internet";
+    creation.check(annotations, settings, is_public, problems);
+    let create = create(annotations, owner, settings, (creation, zones_stated));
     DesiredInstance {
         // An intranet load balancer is where its vSwitch is.
         near_nodes: !zones_stated && create.master_zone.is_none() && create.address_type != "intranet",
@@ -54,12 +35,17 @@ pub(super) fn desire(
         bandwidth: annotations.integer(Name::Bandwidth),
         delete_protection: text(Name::DeleteProtection).map(|value| value == "on"),
         modification_protection: text(Name::ModificationProtection),
-        tags,
+        tags: kept_tags(annotations, &defaults.tags),
     }
 }
 
 /// Parameters for the case that there is no instance yet.
-fn create(annotations: &Annotations, owner: &Owner, settings: &ServiceSettings, zones_stated: bool) -> CreateInstance {
+fn create(
+    annotations: &Annotations,
+    owner: &Owner,
+    settings: &ServiceSettings,
+    (creation, zones_stated): (Creation, bool),
+) -> CreateInstance {
     let defaults = &settings.service.defaults;
     let text = |name| annotations.text(name);
     let or = |name, default: &String| annotations.text(name).unwrap_or_else(|| default.clone());
@@ -68,17 +54,8 @@ fn create(annotations: &Annotations, owner: &Owner, settings: &ServiceSettings, 
     let instance_charge_type = or(Name::InstanceChargeType, &defaults.instance_charge_type);
     let internet_charge_type = text(Name::ChargeType).or_else(|| defaults.internet_charge_type.clone());
     let by_bandwidth = internet_charge_type.as_deref() == Some("paybybandwidth");
-    let protection = text(Name::ModificationProtection);
-    let protected_by_default = protection.is_none() && defaults.modification_protection;
     let (master_zone, slave_zone) = zones(annotations, defaults, zones_stated);
     let in_vswitch = intranet && !annotations.is(Name::NetworkType, "classic");
-    let mut tags = defaults.tags.clone();
-    tags.extend(annotations.pairs(Name::AdditionalResourceTags).cloned().unwrap_or_default());
-    tags.extend(owner.tags());
-    if tags.len() > MOST_TAGS {
-        // As many tags of users are allowed as with the official controller.
-        tags.remove(CLUSTER_UID_TAG);
-    }
     CreateInstance {
         name: or(Name::LbName, &owner.default_name()),
         ip_version: text(Name::IpVersion),
@@ -94,12 +71,11 @@ fn create(annotations: &Annotations, owner: &Owner, settings: &ServiceSettings, 
         instance_charge_type,
         internet_charge_type,
         bandwidth: annotations.integer(Name::Bandwidth).or(defaults.bandwidth.filter(|_| by_bandwidth)),
-        delete_protection: text(Name::DeleteProtection).map_or(defaults.delete_protection, |value| value == "on"),
-        modification_protection_reason: protected_by_default.then(|| PROTECTION_REASON.to_owned()),
-        modification_protection: protection
-            .unwrap_or_else(|| if protected_by_default { "ConsoleProtection" } else { "NonProtection" }.to_owned()),
+        delete_protection: creation.delete_protection,
+        modification_protection: creation.modification_protection,
+        modification_protection_reason: creation.modification_protection_reason,
         resource_group_id: text(Name::ResourceGroupId).or_else(|| settings.resource_group_id.clone()),
-        tags,
+        tags: creation.tags,
     }
 }
 

@@ -1,15 +1,13 @@
 //! Ports of a Service: a listener, its server group, and the group's backends for each.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
 use super::source_ranges;
 use crate::plan::clb::annotations::{self, Annotations, Name};
 use crate::plan::clb::desired::{Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::inputs::{ServicePort, ServiceView};
-use crate::plan::service::backends::{BackendMode, BackendSources};
-use crate::plan::service::model::{Backend, DesiredGroup, GroupRef, Inputs};
+use crate::plan::service::backends::BackendMode;
+use crate::plan::service::desired::Sources;
+use crate::plan::service::model::{GroupRef, Inputs};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
 
@@ -18,15 +16,13 @@ const MOST_PERSISTENCE: u32 = 3600;
 
 /// Reads the ports of a Service.
 pub(super) struct PortReader<'a> {
-    pub(super) annotations: &'a Annotations,
-    pub(super) sources: &'a BackendSources<'a>,
-    pub(super) inputs: &'a Inputs<'a>,
+    pub(super) sources: &'a Sources<'a, Name>,
 }
 
 impl PortReader<'_> {
     /// Adds all ports, and says what is wrong with them.
     pub(super) fn add_all(&self, desired: &mut Desired) {
-        let service = self.inputs.service;
+        let service = self.sources.inputs.service;
         for (index, port) in service.ports.iter().enumerate() {
             let source = format!("spec.ports[{index}]");
             if let Err(problem) = self.add(desired, source, port) {
@@ -35,16 +31,18 @@ impl PortReader<'_> {
             }
         }
         self.check_scheduler(desired);
-        if service.client_ip_affinity.is_some() && self.annotations.get(Name::PersistenceTimeout).is_none() {
+        if service.client_ip_affinity.is_some() && self.sources.annotations.get(Name::PersistenceTimeout).is_none() {
             self.check_affinity(desired);
         }
     }
 
     fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
-        let protocol = protocol(self.annotations, &source, port, self.inputs.service)?;
+        let protocol = protocol(self.sources.annotations, &source, port, self.sources.inputs.service)?;
         let key = ListenerKey { port: port.port, protocol };
-        let group = self.group(desired, &source, port)?;
-        if self.add_backends(desired, &source, port, &group) {
+        let mark = self.mark(desired, port);
+        let named = desired.named_group(self.sources, &source, port)?;
+        let group = named.unwrap_or_else(|| GroupRef::Named(mark.clone()));
+        if desired.add_backends(self.sources, (&source, port), (&group, mark), |key| key) {
             desired.empty_ports.push(key);
         }
         if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {
@@ -59,77 +57,33 @@ impl PortReader<'_> {
         Ok(())
     }
 
-    /// The server group of a port: one that the user made, or one of ours.
-    fn group(&self, desired: &Desired, source: &str, port: &ServicePort) -> Result<GroupRef, ServiceProblem> {
-        let eni = self.sources.mode() == BackendMode::Eni;
-        if !eni && port.node_port == 0 {
-            return Err(ServiceProblem {
-                field: format!("{source}.nodePort"),
-                given: "none".to_owned(),
-                allowed: "a node port: set spec.allocateLoadBalancerNodePorts to true, or attach pods directly with \
-                          service.beta.kubernetes.io/backend-type: eni"
-                    .to_owned(),
-            });
-        }
-        Ok(match self.annotations.at_port(Name::VgroupPort, port.port) {
-            Some(id) if desired.reuse.is_some() => GroupRef::Id(id.to_owned()),
-            _ => GroupRef::Named(self.mark(desired, port)),
-        })
-    }
-
     /// The mark of a port's backends, and the name of its group if it is ours.
     fn mark(&self, desired: &Desired, port: &ServicePort) -> String {
-        let part = match self.sources.mode() {
+        let part = match self.sources.rules.mode {
             BackendMode::Eni => port.target_port.to_string(),
             BackendMode::Local | BackendMode::Cluster => port.node_port.to_string(),
         };
         desired.owner.group_key(&part)
     }
 
-    /// Adds the backends of a port to its group. Says whether there are none.
-    fn add_backends(&self, desired: &mut Desired, source: &str, port: &ServicePort, group: &GroupRef) -> bool {
-        let found = self.sources.of(port, self.inputs);
-        desired.unresolved.extend(&found.unresolved);
-        desired.outside.extend(&found.outside);
-        let unsure = [Name::Weight, Name::DefaultWeight, Name::IgnoreWeightUpdate];
-        let mark: Arc<str> = self.mark(desired, port).into();
-        let entry = desired.groups.entry(group.to_string()).or_insert_with(|| DesiredGroup {
-            group: group.clone(),
-            source: source.to_owned(),
-            ignore_weights: self.annotations.is(Name::IgnoreWeightUpdate, "on")
-                || unsure.into_iter().any(|name| self.annotations.is_wrong(name)),
-            backends: BTreeMap::new(),
-            incomplete: false,
-            withheld: BTreeSet::new(),
-        });
-        entry.incomplete |= found.incomplete;
-        entry.withheld.extend(found.withheld);
-        let is_empty = found.backends.is_empty();
-        for (key, weight) in found.backends {
-            let description = mark.clone();
-            entry.backends.entry(key.clone()).or_insert(Backend { key, weight, description });
-        }
-        is_empty
-    }
-
     fn listener(&self, desired: &Desired, source: String, key: ListenerKey, group: GroupRef) -> DesiredListener {
-        let Inputs { service, settings, .. } = *self.inputs;
-        let forward = || annotations::stated_forward(self.annotations, key.port);
+        let Inputs { service, settings, .. } = *self.sources.inputs;
+        let forward = || annotations::stated_forward(self.sources.annotations, key.port);
         let forward_to = (key.protocol == Protocol::Http).then(forward).flatten();
-        let domains = || self.annotations.pairs(Name::DomainExtensions).cloned();
+        let domains = || self.sources.annotations.pairs(Name::DomainExtensions).cloned();
         let mut defaults = defaults(key.protocol, settings);
-        let mut fields = annotations::listener_fields(self.annotations, key.protocol);
+        let mut fields = annotations::listener_fields(self.sources.annotations, key.protocol);
         if let Some(access) = desired.access.as_ref().filter(|_| forward_to.is_none()) {
             fields.extend(source_ranges::fields(access));
         }
-        let local = self.sources.mode() == BackendMode::Local && service.health_check_node_port != 0;
+        let local = self.sources.rules.mode == BackendMode::Local && service.health_check_node_port != 0;
         if settings.service.local_health_check && local {
             node_health_check(service.health_check_node_port, key.protocol, &mut fields);
         }
         if let Some(seconds) = service.client_ip_affinity.filter(|_| key.protocol == Protocol::Tcp) {
             let seconds = seconds.min(MOST_PERSISTENCE).to_string();
             // Listeners that are made from now on have it in any case.
-            let place = if desired.inherited { &mut defaults } else { &mut fields };
+            let place = if desired.extra.inherited { &mut defaults } else { &mut fields };
             place.entry(ListenerField::PersistenceTimeout).or_insert(seconds);
         }
         DesiredListener {
@@ -145,7 +99,7 @@ impl PortReader<'_> {
 
     /// What stands against the scheduler that the annotation asks for.
     fn check_scheduler(&self, desired: &mut Desired) {
-        let Some(scheduler) = self.annotations.get(Name::Scheduler) else { return };
+        let Some(scheduler) = self.sources.annotations.get(Name::Scheduler) else { return };
         let wrong: Vec<ListenerKey> =
             desired.listeners.keys().filter(|key| !schedules(scheduler, key.protocol)).copied().collect();
         if wrong.is_empty() {
@@ -153,7 +107,8 @@ impl PortReader<'_> {
         }
         let list: Vec<String> = wrong.iter().map(ToString::to_string).collect();
         let allowed = "`rr`, `wrr` or `wlc`; `sch` and `tch` only with TCP and UDP, `qch` only with UDP";
-        let problem = self.annotations.complaint(Name::Scheduler, format!("{allowed} (listeners {})", list.join(", ")));
+        let problem =
+            self.sources.annotations.complaint(Name::Scheduler, format!("{allowed} (listeners {})", list.join(", ")));
         desired.problems.listeners(wrong.into_iter().map(|key| key.port), problem);
     }
 
@@ -162,15 +117,16 @@ impl PortReader<'_> {
         let mut warn = |given: String, allowed: String| {
             desired.warnings.push(ServiceProblem { field: "spec.sessionAffinity".to_owned(), given, allowed });
         };
-        let service = self.inputs.service;
-        let protocols = || service.ports.iter().filter_map(|port| protocol(self.annotations, "", port, service).ok());
+        let service = self.sources.inputs.service;
+        let protocols =
+            || service.ports.iter().filter_map(|port| protocol(self.sources.annotations, "", port, service).ok());
         if protocols().any(|protocol| protocol != Protocol::Tcp) {
-            let key = self.annotations.key(Name::StickySession);
+            let key = self.sources.annotations.key(Name::StickySession);
             warn("ClientIP".to_owned(), format!("no effect on listeners other than TCP; see {key}"));
         }
         let tcp = protocols().any(|protocol| protocol == Protocol::Tcp);
         if let Some(seconds) = service.client_ip_affinity.filter(|seconds| tcp && *seconds > MOST_PERSISTENCE) {
-            let key = self.annotations.key(Name::PersistenceTimeout);
+            let key = self.sources.annotations.key(Name::PersistenceTimeout);
             let allowed = format!("at most {MOST_PERSISTENCE} s on a load balancer, which is used; {key} sets less");
             warn(format!("ClientIP for {seconds} s"), allowed);
         }

@@ -30,7 +30,7 @@ pub(in crate::plan::clb) fn unread(desired: &Desired, observed: &Observed) -> bo
         let silent = |fields: &ListenerFields| !fields.contains_key(&Field::AclStatus);
         desired.listeners.iter().any(|(key, wanted)| silent(&wanted.fields) && used(key).is_some())
     };
-    desired.access.is_some() || desired.access_list_known || attached()
+    desired.access.is_some() || desired.extra.access_list_known || attached()
 }
 
 /// The list, if it is ours.
@@ -45,7 +45,7 @@ fn ours<'a>(owner: &Owner, observed: &'a Observed) -> Option<&'a ObservedAccessL
 /// ranges are stated any more.
 pub(super) fn resolved<'a>(desired: &'a Desired, observed: &Observed) -> Cow<'a, Desired> {
     let Some(list) = ours(&desired.owner, observed) else {
-        let ignored = desired.access.is_some() && desired.inherited && observed.instance.is_some();
+        let ignored = desired.access.is_some() && desired.extra.inherited && observed.instance.is_some();
         return if ignored { Cow::Owned(open(desired)) } else { Cow::Borrowed(desired) };
     };
     let mut resolved = desired.clone();

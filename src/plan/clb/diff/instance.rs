@@ -1,42 +1,32 @@
 //! Whether the instance may be used, whether it must be made, and its attributes.
 
-use std::collections::BTreeMap;
-
 use crate::plan::clb::annotations::Name;
 use crate::plan::clb::desired::{Desired, FixedAttribute};
 use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
-use crate::plan::clb::operation::{MOST_TAGS, Operation, Plan};
+use crate::plan::clb::operation::{Operation, Plan};
+use crate::plan::inputs::Ingress;
 use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::management::MARKS;
-use crate::plan::service::ownership::{CLUSTER_TAG, CLUSTER_UID_TAG, MARK_TAG, REUSE_TAG, UNPROTECTED_TAG};
+use crate::plan::service::instance_diff::{self, UsersInstance, attribute, problem};
+use crate::plan::service::ownership::{REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 /// Largest bandwidth that can be set on an instance that exists, in Mbit/s.
 const MOST_BANDWIDTH: i64 = 5000;
 
-fn problem(field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) -> ServiceProblem {
-    ServiceProblem { field: field.into(), given: given.into(), allowed: allowed.into() }
-}
-
 /// Whether there is an instance to work on, or one may be made. Otherwise nothing may be done at all.
 pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), ServiceProblem> {
-    match (&desired.reuse, &observed.instance) {
-        (Some(id), None) => Err(problem(Name::Id.key(), id, "the id of a load balancer that exists")),
-        (Some(id), Some(instance)) => reusable(desired, id, instance),
-        (None, None) => creatable(desired),
-        (None, Some(instance)) if !desired.owner.owns_load_balancer(&instance.name, &instance.tags) => Err(problem(
-            format!("load balancer {}", instance.id),
-            tags_of(instance),
-            format!(
-                "a load balancer whose tag {MARK_TAG} is {} and whose tag {}, if any, is {}; nothing is changed on this one",
-                desired.owner.default_name(),
-                desired.owner.cluster_tag,
-                desired.owner.cluster_id
-            ),
-        )),
-        (None, Some(_)) => Ok(()),
-    }
+    let instance = observed.instance.as_ref();
+    let bound = |instance: &ObservedInstance| {
+        let is_own = |it: &Ingress| it.ip == instance.address || (!it.hostname.is_empty() && it.ip.is_empty());
+        desired.extra.eip || desired.ingress.is_empty() || desired.ingress.iter().any(is_own)
+    };
+    let users = UsersInstance {
+        is_public: instance.is_some_and(|it| it.address_type == "internet"),
+        is_bound: instance.is_some_and(bound),
+    };
+    instance_diff::usable(desired, observed, users)?;
+    if instance.is_none() { creatable(desired) } else { Ok(()) }
 }
 
 fn creatable(desired: &Desired) -> Result<(), ServiceProblem> {
@@ -63,48 +53,6 @@ fn creatable(desired: &Desired) -> Result<(), ServiceProblem> {
     Ok(())
 }
 
-fn reusable(desired: &Desired, id: &str, instance: &ObservedInstance) -> Result<(), ServiceProblem> {
-    if instance.id != id {
-        return Err(problem(Name::Id.key(), id, format!("the cloud answered with {}; nothing is done", instance.id)));
-    }
-    let own = [MARK_TAG, CLUSTER_TAG, desired.owner.cluster_tag.as_str()];
-    if let Some(tag) = own.into_iter().find(|tag| instance.tags.contains_key(*tag)) {
-        return Err(problem(
-            Name::Id.key(),
-            id,
-            format!("a load balancer that was not made for Kubernetes: this one has the tag {tag}"),
-        ));
-    }
-    if desired.forbid_public && instance.address_type == "internet" {
-        return Err(problem(
-            Name::Id.key(),
-            id,
-            "a load balancer with a private address: public ones are switched off by service.disable_public",
-        ));
-    }
-    let bound = desired
-        .ingress
-        .iter()
-        .any(|ingress| ingress.ip == instance.address || (!ingress.hostname.is_empty() && ingress.ip.is_empty()));
-    if !desired.eip && !desired.ingress.is_empty() && !bound {
-        return Err(problem(
-            Name::Id.key(),
-            id,
-            format!(
-                "the Service already has another address than {}, and cannot move between load balancers; delete it and \
-                 make it again",
-                instance.address
-            ),
-        ));
-    }
-    Ok(())
-}
-
-fn tags_of(instance: &ObservedInstance) -> String {
-    let tags: Vec<_> = instance.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    format!("name {}, tags {}", instance.name, tags.join(","))
-}
-
 /// Makes the instance, or changes what differs.
 pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     let Some(instance) = &observed.instance else {
@@ -119,7 +67,12 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     if !matches!(instance.status.as_str(), "" | "active") {
         plan.note(format!("load balancer {} is {}", instance.id, instance.status));
     }
-    marks(desired, instance, plan);
+    let owner = &desired.owner;
+    let wanted = match desired.reuse {
+        Some(_) => [(REUSE_TAG.to_owned(), "true".to_owned())].into(),
+        None => owner.tags(),
+    };
+    instance_diff::marks(&instance.tagged(), wanted, &desired.instance.tags, plan);
     if desired.problems.withhold_load_balancer() {
         return;
     }
@@ -165,7 +118,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
         let reason = format!("{}: {:?} now", Name::LbName.key(), instance.name);
         attribute(plan, "name", Operation::SetName { name }, reason);
     }
-    tags(desired, instance, plan);
+    instance_diff::tags(desired, &instance.tags, &wanted.tags, plan);
 }
 
 /// Delete protection as the annotation says; without one, as it was before a deletion that is not wanted any more.
@@ -190,35 +143,8 @@ fn protection(wanted: Option<bool>, instance: &ObservedInstance, plan: &mut Plan
     }
 }
 
-fn attribute(plan: &mut Plan, target: &'static str, operation: Operation, reason: impl Into<String>) {
-    plan.step(operation, Target::Attribute(target), [], reason);
-}
-
 fn differs(wanted: Option<&String>, found: &str) -> Option<String> {
     wanted.filter(|wanted| *wanted != found).cloned()
-}
-
-/// Tags by which the instance is recognised.
-fn marks(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    let owner = &desired.owner;
-    let wanted = match desired.reuse {
-        Some(_) => [(REUSE_TAG.to_owned(), "true".to_owned())].into(),
-        None => owner.tags(),
-    };
-    let mut missing: BTreeMap<_, _> = wanted.into_iter().filter(|(key, _)| !instance.tags.contains_key(key)).collect();
-    // What the official controller made is not tagged just to carry the uid.
-    if missing.keys().all(|key| key == CLUSTER_UID_TAG) {
-        return;
-    }
-    if instance.tags.len() + missing.len() + desired.instance.tags.len() > MOST_TAGS {
-        missing.remove(CLUSTER_UID_TAG);
-    }
-    if instance.tags.len() + missing.len() > MOST_TAGS {
-        let keys: Vec<_> = missing.keys().map(String::as_str).collect();
-        plan.note(format!("no room for the tags {} on {}: it has {MOST_TAGS} at most", keys.join(", "), instance.id));
-        return;
-    }
-    attribute(plan, MARKS, Operation::Tag { tags: missing }, "marks that are missing");
 }
 
 /// Whether the instance is not charged as wanted and can be.
@@ -333,50 +259,4 @@ fn internet(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
         format!("{}: {}, {} Mbit/s now", Name::ChargeType.key(), instance.internet_charge_type, instance.bandwidth);
     let operation = Operation::SetInternetSpec { charge_type, bandwidth: bandwidth.or(kept) };
     attribute(plan, "internet", operation, reason);
-}
-
-/// Tags of users, if the annotation says which.
-fn tags(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    let wanted = &desired.instance.tags;
-    if wanted.is_empty() {
-        return;
-    }
-    let cluster_tag = desired.owner.cluster_tag.as_str();
-    let untouched = |key: &str| {
-        let lower = key.to_ascii_lowercase();
-        [MARK_TAG, CLUSTER_TAG, CLUSTER_UID_TAG, REUSE_TAG, UNPROTECTED_TAG, cluster_tag].contains(&key)
-            || lower.starts_with("acs:")
-            || lower.starts_with("aliyun")
-    };
-    let set: BTreeMap<_, _> = wanted
-        .iter()
-        .filter(|(key, value)| !untouched(key) && instance.tags.get(*key) != Some(*value))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    let remove: Vec<_> =
-        instance.tags.keys().filter(|key| !untouched(key) && !wanted.contains_key(*key)).cloned().collect();
-    let new = set.keys().filter(|key| !instance.tags.contains_key(*key)).count();
-    let reason = |keys: &mut dyn Iterator<Item = &String>| {
-        let found = keys.map(|tag| match instance.tags.get(tag) {
-            Some(value) => format!("{tag} is {value:?}"),
-            None => format!("{tag} is unset"),
-        });
-        format!("{}: {} now", Name::AdditionalResourceTags.key(), found.collect::<Vec<_>>().join(", "))
-    };
-    let mut operations = Vec::new();
-    if !set.is_empty() {
-        let reason = reason(&mut set.keys());
-        operations.push((Operation::Tag { tags: set }, reason));
-    }
-    if !remove.is_empty() {
-        let reason = reason(&mut remove.iter());
-        operations.push((Operation::Untag { keys: remove }, reason));
-    }
-    // Two marks may be on their way as well.
-    if instance.tags.len() + new + 2 > MOST_TAGS {
-        operations.reverse();
-    }
-    for (operation, reason) in operations {
-        attribute(plan, "tags", operation, reason);
-    }
 }

@@ -1,17 +1,18 @@
 //! Listeners.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::fields;
 use crate::plan::clb::annotations::{Entry, Name};
-use crate::plan::clb::desired::{Desired, DesiredListener};
+use crate::plan::clb::desired::{ClassicModel, Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKey, Protocol};
 use crate::plan::clb::observed::{CertificateState, Observed, ObservedListener};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
+use crate::plan::service::listener_diff::{self, ListenerChanges, is_ours, regroup};
 use crate::plan::service::management::{DOMAIN_EXTENSIONS, ManagementLevel};
-use crate::plan::service::model::{DesiredGroup, GroupRef, ObservedGroup};
+use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::ownership::is_mark;
 use crate::plan::service::steps::Target;
 
@@ -38,9 +39,7 @@ struct Pass<'a> {
     remote: &'a BTreeMap<ListenerKey, ObservedListener>,
     places: &'a GroupsInPlan,
     plan: &'a mut Plan,
-    deleted: BTreeSet<ListenerKey>,
-    /// Listeners that now send traffic to another group.
-    moved: BTreeSet<ListenerKey>,
+    changes: ListenerChanges<ListenerKey>,
 }
 
 /// Brings listeners about, and says what refers to which group then.
@@ -51,57 +50,21 @@ pub(super) fn diff(
     plan: &mut Plan,
 ) -> GroupReferences<ListenerKey> {
     let none = BTreeMap::new();
-    let remote = match (&observed.listeners, &observed.instance) {
-        _ if !desired.manage_listeners => return as_they_are(observed),
-        (Some(listeners), _) => listeners,
-        (None, None) => &none,
-        (None, Some(instance)) => {
-            plan.problem(
-                format!("listeners of {}", instance.id),
-                "",
-                "they could not be read; none is changed, and no group is removed",
-            );
-            return everything_kept(observed);
-        }
-    };
-    let mut pass = Pass { desired, observed, remote, places, plan, deleted: BTreeSet::new(), moved: BTreeSet::new() };
-    pass.run();
-    let (deleted, moved) = (pass.deleted, pass.moved);
-    let mut references = GroupReferences::default();
-    for (key, listener) in remote {
-        let id = listener.group_id.clone();
-        if deleted.contains(key) || moved.contains(key) {
-            references.dropped.entry(id).or_default().push(*key);
-        } else {
-            references.kept.entry(id).or_default().push((*key, is_ours(desired, observed, listener)));
-        }
+    let mut changes = ListenerChanges::default();
+    if desired.manage_listeners {
+        let remote = match (&observed.listeners, &observed.instance) {
+            (Some(listeners), _) => listeners,
+            (None, None) => &none,
+            (None, Some(_)) => {
+                let any = ListenerKey { port: 0, protocol: Protocol::Tcp };
+                return listener_diff::unread::<ClassicModel>(observed, any, plan);
+            }
+        };
+        let mut pass = Pass { desired, observed, remote, places, plan, changes };
+        pass.run();
+        changes = pass.changes;
     }
-    references
-}
-
-/// What refers to which group where no listener is managed: none is ours to change.
-fn as_they_are(observed: &Observed) -> GroupReferences<ListenerKey> {
-    let mut references = GroupReferences::default();
-    for (key, listener) in observed.listeners.iter().flatten() {
-        references.kept.entry(listener.group_id.clone()).or_default().push((*key, false));
-    }
-    references
-}
-
-/// Every group counts as used by a listener of ours, so that none is removed.
-fn everything_kept(observed: &Observed) -> GroupReferences<ListenerKey> {
-    let any = ListenerKey { port: 0, protocol: Protocol::Tcp };
-    GroupReferences {
-        kept: observed.groups.keys().map(|id| (id.clone(), vec![(any, true)])).collect(),
-        dropped: BTreeMap::new(),
-    }
-}
-
-/// Ours by its description; or, on a load balancer of ours, by sending traffic to a group of ours, so that an edited
-/// description is put right.
-fn is_ours(desired: &Desired, observed: &Observed, listener: &ObservedListener) -> bool {
-    let to_ours = || observed.groups.get(&listener.group_id).is_some_and(|group| desired.owner.owns_group(&group.name));
-    desired.owner.owns_listener(&listener.description) || (desired.reuse.is_none() && to_ours())
+    listener_diff::references(desired, observed, &changes)
 }
 
 impl Pass<'_> {
@@ -143,7 +106,7 @@ impl Pass<'_> {
             .remote
             .iter()
             .filter(|(key, listener)| {
-                !self.deleted.contains(*key)
+                !self.changes.deleted.contains(*key)
                     && !self.desired.listeners.contains_key(*key)
                     && !self.desired.problems.withhold_listener(key.port)
                     && self.desired.owner.owns_listener(&listener.description)
@@ -167,7 +130,10 @@ impl Pass<'_> {
             Some(ListenerAction::Blocked) => self.remote.contains_key(&target),
             Some(_) => true,
             // One of a user will do; one of ours is stale.
-            None => self.remote.get(&target).is_some_and(|listener| !is_ours(self.desired, self.observed, listener)),
+            None => self
+                .remote
+                .get(&target)
+                .is_some_and(|listener| !is_ours(self.desired, self.observed, &listener.facts())),
         }
     }
 
@@ -176,7 +142,7 @@ impl Pass<'_> {
         if self.desired.problems.withhold_listener(key.port) {
             return ListenerAction::Blocked;
         }
-        let is_foreign = |it: &ObservedListener| !is_ours(self.desired, self.observed, it);
+        let is_foreign = |it: &ObservedListener| !is_ours(self.desired, self.observed, &it.facts());
         let foreign = self.remote.iter().find(|(other, listener)| other.collides(key) && is_foreign(listener));
         if let Some((other, listener)) = foreign.filter(|(_, listener)| !self.may_override(listener)) {
             self.plan.problem(
@@ -277,28 +243,21 @@ impl Pass<'_> {
         if !self.desired.owner.same_mark(&listener.description, &wanted.description) {
             reasons.push(format!("description {:?}", listener.description));
         }
-        let moves = place.id.as_deref() != Some(listener.group_id.as_str());
-        if moves && self.would_empty(wanted) && !listener.group_id.is_empty() {
-            self.plan.note(format!(
-                "listener {key} keeps its server group {}, because the backends of {} could not be determined",
-                listener.group_id, wanted.group
-            ));
-        } else if moves {
-            self.moved.insert(key);
-            reasons.push(format!("server group {:?} -> {}", listener.group_id, place.group));
-        }
+        let (group, moves) = regroup(self.desired, (key, &wanted.group), &place, &listener.group_id, self.plan);
+        let is_moved = moves.is_some();
+        reasons.extend(moves);
         if reasons.is_empty() {
             return;
         }
         let sent = fields::for_change(key.protocol, &listener.fields, &overlay);
         if self.lacks(key, wanted, &sent) {
-            self.moved.remove(&key);
             return;
         }
-        let group =
-            if self.moved.contains(&key) || !moves { place.group } else { GroupRef::Id(listener.group_id.clone()) };
+        if is_moved {
+            self.changes.moved.insert(key);
+        }
         // A listener that stays with its group needs nothing of it.
-        let needs = self.moved.contains(&key).then(|| Target::Group(group.clone()));
+        let needs = is_moved.then(|| Target::Group(group.clone()));
         self.plan.step(
             Operation::SetListener {
                 listener: key,
@@ -310,12 +269,6 @@ impl Pass<'_> {
             needs,
             format!("{}: {}", wanted.source, reasons.join(", ")),
         );
-    }
-
-    /// Whether the wanted group is empty only because its backends could not be determined.
-    fn would_empty(&self, wanted: &DesiredListener) -> bool {
-        let group = self.desired.groups.get(&wanted.group.to_string());
-        group.is_some_and(DesiredGroup::may_be_empty_by_mistake)
     }
 
     /// A new certificate must exist and be valid, unless the old one is gone.
@@ -342,8 +295,12 @@ impl Pass<'_> {
     /// Creates a listener, after deleting what it replaces.
     fn create(&mut self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, ListenerAction>) {
         let wanted = &self.desired.listeners[&key];
-        let in_the_way: Vec<ListenerKey> =
-            self.remote.keys().filter(|other| other.collides(key) && !self.deleted.contains(*other)).copied().collect();
+        let in_the_way: Vec<ListenerKey> = self
+            .remote
+            .keys()
+            .filter(|other| other.collides(key) && !self.changes.deleted.contains(*other))
+            .copied()
+            .collect();
         for other in &in_the_way {
             let reason = if *other == key {
                 format!("{}: made again, as its redirection or scheduler cannot be changed", wanted.source)
@@ -396,7 +353,7 @@ impl Pass<'_> {
 
     /// Deletes a listener of ours, before it those that redirect to it. Says whether it could be planned.
     fn delete(&mut self, key: ListenerKey, verdicts: &BTreeMap<ListenerKey, ListenerAction>, reason: &str) -> bool {
-        if self.deleted.contains(&key) {
+        if self.changes.deleted.contains(&key) {
             return true;
         }
         let mut needs = vec![];
@@ -415,7 +372,7 @@ impl Pass<'_> {
                             && !self.desired.problems.withhold_listener(source.port)
                     }
                 };
-                if !goes && !self.deleted.contains(&source) {
+                if !goes && !self.changes.deleted.contains(&source) {
                     self.plan.problem(
                         format!("listener {key}"),
                         reason,
@@ -427,7 +384,7 @@ impl Pass<'_> {
                 needs.push(Target::from(source));
             }
         }
-        self.deleted.insert(key);
+        self.changes.deleted.insert(key);
         self.plan.step(Operation::DeleteListener { listener: key }, Target::from(key), needs, reason);
         true
     }

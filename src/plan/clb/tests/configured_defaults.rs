@@ -3,9 +3,10 @@
 use super::{Cloud, ENI, World, edited, node, port, settings};
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::ListenerField;
-use crate::plan::clb::operation::{CreateInstance, MOST_TAGS};
+use crate::plan::clb::operation::CreateInstance;
 use crate::plan::service::annotations;
 use crate::plan::service::model::BackendKind;
+use crate::plan::service::ownership::MOST_TAGS;
 use crate::plan::service::settings::{LoadBalancerDefaults, ServiceSettings};
 
 /// Another default, the annotation that has the last word, and what is sent with each.

@@ -355,7 +355,7 @@ fn listeners_wait_for_their_list() {
     let mut known = World::new(&[]).desired();
     let served = World::new(&[]).served();
     assert_eq!(known.needs(&served.observed).access_list, None, "nothing tells of one");
-    known.access_list_known = true;
+    known.extra.access_list_known = true;
     assert_eq!(known.needs(&served.observed).access_list.as_deref(), Some("k8s/acl/web/default/c1"));
 }
 

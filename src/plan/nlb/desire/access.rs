@@ -8,6 +8,7 @@ use crate::plan::inputs::ServiceView;
 use crate::plan::nlb::annotations::{Annotations, Name};
 use crate::plan::nlb::desired::{Desired, DesiredAccess};
 use crate::plan::nlb::model::{CreateSecurityGroup, SecurityRule};
+use crate::plan::service::desire::{self, SOURCE_RANGES};
 use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::problem::ServiceProblem;
 
@@ -15,7 +16,6 @@ use crate::plan::service::problem::ServiceProblem;
 const MOST_RANGES: usize = 190;
 /// Most security groups of a load balancer.
 const MOST_GROUPS: usize = 4;
-pub(super) const FIELD: &str = "spec.loadBalancerSourceRanges";
 
 /// Adds what the Service asks for. Ranges that let everybody in ask for nothing.
 pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
@@ -23,24 +23,14 @@ pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &An
         return;
     }
     let given = service.source_ranges.join(",");
-    let about = |allowed: String| ServiceProblem { field: FIELD.to_owned(), given: given.clone(), allowed };
+    let about = |allowed: String| ServiceProblem { field: SOURCE_RANGES.to_owned(), given: given.clone(), allowed };
     if desired.reuse.is_some() || !desired.manage.keeps(ManagementLevel::All) {
         let keys = [Name::Id, Name::Manage].map(|name| annotations.key(name)).join(" and ");
         desired.warnings.push(about(format!("no effect: the load balancer is yours, or unmanaged; see {keys}")));
         return;
     }
-    let parsed = service.source_ranges.iter().map(|range| (range, range.trim().parse::<IpNet>()));
-    let (right, wrong): (Vec<_>, Vec<_>) = parsed.partition(|(_, parsed)| parsed.is_ok());
+    let Some(ranges) = desire::source_ranges(service, desired) else { return };
     let ports = || service.ports.iter().map(|port| port.port);
-    if !wrong.is_empty() {
-        for (range, _) in wrong {
-            let allowed = "blocks such as 10.0.0.0/8".to_owned();
-            let problem = ServiceProblem { field: FIELD.to_owned(), given: range.clone(), allowed };
-            desired.problems.listeners(ports(), problem);
-        }
-        return;
-    }
-    let ranges: BTreeSet<IpNet> = right.into_iter().filter_map(|(_, block)| Some(block.ok()?.trunc())).collect();
     let dual_stack = annotations.is(Name::IpVersion, "DualStack");
     let (ranges, others): (BTreeSet<IpNet>, BTreeSet<IpNet>) =
         ranges.into_iter().partition(|block| dual_stack || matches!(block, IpNet::V4(_)));
@@ -53,7 +43,7 @@ pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &An
         return;
     }
     if desired.instance.security_group_ids.as_ref().is_some_and(|ids| ids.len() >= MOST_GROUPS) {
-        let allowed = format!("at most {} beside the one that keeps {FIELD}", MOST_GROUPS - 1);
+        let allowed = format!("at most {} beside the one that keeps {SOURCE_RANGES}", MOST_GROUPS - 1);
         desired.problems.listeners(ports(), annotations.complaint(Name::SecurityGroupIds, allowed));
         return;
     }

@@ -4,29 +4,24 @@ use crate::plan::nlb::annotations::{Annotations, Field, Name};
 use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::model::{GroupField, ListenerField, Protocol};
 use crate::plan::service::annotations::{AnnotationName, Applies};
-use crate::plan::service::backends::{AddressFamily, BackendMode, BackendRules};
-use crate::plan::service::model::Inputs;
+use crate::plan::service::backends::{AddressFamily, BackendRules};
+use crate::plan::service::desired::Sources;
+use crate::plan::service::ineffective::{self, no_effect, unknown_ports, unmanaged};
 use crate::plan::service::problem::ServiceProblem;
 
 /// The settings without effect.
-pub(super) fn ineffective(
-    inputs: &Inputs<'_>,
-    annotations: &Annotations,
-    rules: &BackendRules,
-    desired: &Desired,
-) -> Vec<ServiceProblem> {
+pub(super) fn ineffective(sources: &Sources<'_, Name>, desired: &Desired) -> Vec<ServiceProblem> {
+    let (inputs, annotations) = (sources.inputs, sources.annotations);
     let mut found = attributes(annotations, desired);
-    found.extend(ports(inputs, annotations, desired));
-    found.extend(dependent(annotations, rules, desired));
+    let names = [Name::ProtocolPort, Name::ListenerPortRange, Name::VgroupPort];
+    let names = if desired.reuse.is_some() { &names[..] } else { &names[..2] };
+    found.extend(unknown_ports(inputs, annotations, names));
+    found.extend(dependent(annotations, sources.rules, desired));
     if inputs.service.client_ip_affinity.is_some() {
         let allowed = format!("no effect on a network load balancer; see {}: sch", annotations.key(Name::Scheduler));
         found.push(ServiceProblem { field: "spec.sessionAffinity".to_owned(), given: "ClientIP".to_owned(), allowed });
     }
     found
-}
-
-fn no_effect(annotations: &Annotations, name: Name, why: &str) -> ServiceProblem {
-    annotations.complaint(name, format!("no effect: {why}"))
 }
 
 /// Attributes that no listener or group has, or that belong to a feature that is off.
@@ -37,9 +32,7 @@ fn attributes(annotations: &Annotations, desired: &Desired) -> Vec<ServiceProble
     for entry in stated {
         match entry.applies {
             Applies::Listeners | Applies::Field(Field::Listener(_)) if !desired.manage_listeners => {
-                let key = annotations.key(Name::ForceOverrideListeners);
-                let why = format!("listeners of a load balancer of yours are only managed with {key}");
-                found.push(no_effect(annotations, entry.name, &why));
+                found.push(unmanaged(annotations, entry.name));
             }
             Applies::Field(Field::Listener(field)) => {
                 let able = |protocol: &Protocol| field.protocols().contains(protocol);
@@ -65,54 +58,15 @@ fn attributes(annotations: &Annotations, desired: &Desired) -> Vec<ServiceProble
     found
 }
 
-/// Lists by port that name a port which the Service does not have.
-fn ports(inputs: &Inputs<'_>, annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem> {
-    let known = |port: u16| inputs.service.ports.iter().any(|known| known.port == port);
-    let mut names = vec![Name::ProtocolPort, Name::ListenerPortRange];
-    if desired.reuse.is_some() {
-        names.push(Name::VgroupPort);
-    }
-    let about = |name: Name| {
-        annotations.ports(name).filter(|(port, _)| !known(*port)).map(move |(port, text)| ServiceProblem {
-            field: annotations.key(name),
-            given: format!("{text}:{port}"),
-            allowed: "no effect: the Service has no such port".to_owned(),
-        })
-    };
-    names.into_iter().flat_map(about).collect()
-}
-
 /// Settings of the instance and of backends that need something else to have an effect.
 fn dependent(annotations: &Annotations, rules: &BackendRules, desired: &Desired) -> Vec<ServiceProblem> {
-    let set = |name| annotations.is_stated(name);
-    let key = |name| annotations.key(name);
-    let (reused, eni) = (desired.reuse.is_some(), rules.mode == BackendMode::Eni);
-    let shared = reused && set(Name::VgroupPort);
-    let any_node = "pods are attached directly, on whatever node they are".to_owned();
     let other_family = annotations.get(Name::BackendIpVersion).is_some_and(|family| family != "ipv4");
     let tls = desired.listeners.keys().any(|key| key.protocol == Protocol::TcpSsl);
-    // The setting, whether it has no effect, and why.
-    let table: [(Name, bool, String); 11] = [
-        (Name::ForceOverrideListeners, !reused, format!("listeners are managed anyway without {}", key(Name::Id))),
-        (Name::PreserveLbOnDelete, reused, "a load balancer of yours is kept in any case".to_owned()),
-        (Name::BackendLabel, eni, any_node.clone()),
-        (Name::RemoveUnscheduledBackend, eni, any_node),
-        (
-            Name::GracefulShutdown,
-            !rules.graceful,
-            format!("it needs {}: eni, and no {}", key(Name::BackendType), key(Name::IgnoreWeightUpdate)),
-        ),
+    let more = vec![
         (
             Name::BackendIpVersion,
             other_family && rules.family == AddressFamily::V4,
-            format!("it needs {}: DualStack and service.ipv6", key(Name::IpVersion)),
-        ),
-        (Name::VgroupPort, !reused, format!("it needs {}", key(Name::Id))),
-        (Name::Weight, !shared, format!("it needs {} and {}", key(Name::Id), key(Name::VgroupPort))),
-        (
-            Name::DefaultWeight,
-            rules.mode == BackendMode::Local,
-            "with externalTrafficPolicy: Local the number of pods is the weight of a node".to_owned(),
+            format!("it needs {}: DualStack and service.ipv6", annotations.key(Name::IpVersion)),
         ),
         (
             Name::PreserveClientIp,
@@ -121,6 +75,5 @@ fn dependent(annotations: &Annotations, rules: &BackendRules, desired: &Desired)
         ),
         (Name::AdditionalCertIds, !tls, "no listener is TCPSSL".to_owned()),
     ];
-    let without_effect = table.into_iter().filter(|(name, ineffective, _)| *ineffective && set(*name));
-    without_effect.map(|(name, _, why)| no_effect(annotations, name, &why)).collect()
+    ineffective::dependent(annotations, desired.reuse.is_some(), rules, more)
 }

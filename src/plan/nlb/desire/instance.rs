@@ -1,18 +1,15 @@
 //! What is asked of the instance, and the parameters for making it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::plan::nlb::annotations::{Annotations, Name};
 use crate::plan::nlb::desired::DesiredInstance;
 use crate::plan::nlb::model::{CreateLoadBalancer, ZoneMapping};
-use crate::plan::nlb::operation::MOST_TAGS;
 use crate::plan::service::annotations::values::zone_maps;
-use crate::plan::service::ownership::{CLUSTER_UID_TAG, Owner};
-use crate::plan::service::problem::{ScopedProblems, ServiceProblem};
+use crate::plan::service::desire::{Creation, is_reused, kept_tags};
+use crate::plan::service::ownership::Owner;
+use crate::plan::service::problem::ScopedProblems;
 use crate::plan::service::settings::ServiceSettings;
-
-/// Reason that the console shows for the modification protection of new load balancers.
-const PROTECTION_REASON: &str = "managed.by.ack";
 
 pub(super) fn desire(
     annotations: &Annotations,
@@ -22,19 +19,20 @@ pub(super) fn desire(
 ) -> DesiredInstance {
     let text = |name| annotations.text(name);
     let defaults = &settings.nlb;
-    let reused = annotations.get(Name::Id).is_some() || annotations.is_wrong(Name::Id);
+    let reused = is_reused(annotations);
     let zones: Vec<ZoneMapping> =
         annotations.get(Name::ZoneMaps).and_then(zone_maps).into_iter().flatten().map(mapping).collect();
     let protection = text(Name::ModificationProtection);
     let switch = |name| annotations.get(name).map(|value| value == "true");
     let delete_protection = annotations.get(Name::DeleteProtection).map(|value| value == "on");
-    let create = create(annotations, owner, settings, &zones);
-    check(annotations, settings, &create, reused, problems);
-    let tags = match annotations.pairs(Name::AdditionalResourceTags).cloned() {
-        Some(stated) if reused => stated,
-        Some(stated) => defaults.tags.clone().into_iter().chain(stated).collect(),
-        None => BTreeMap::new(),
-    };
+    let protections = (&defaults.tags, defaults.delete_protection, defaults.modification_protection);
+    let creation = Creation::of(annotations, owner, protections);
+    let public = annotations.get(Name::AddressType).unwrap_or(&defaults.address_type).eq_ignore_ascii_case("Internet");
+    creation.check(annotations, settings, public, problems);
+    if !reused && !public {
+        private(annotations, &zones, problems);
+    }
+    let create = create(annotations, owner, settings, (creation, &zones));
     DesiredInstance {
         near_nodes: zones.is_empty() && !reused,
         // Protections of load balancers of ours are restored.
@@ -50,7 +48,7 @@ pub(super) fn desire(
         bandwidth_package_id: text(Name::BandwidthPackageId),
         cross_zone: switch(Name::CrossZoneEnabled),
         security_group_ids: annotations.get(Name::SecurityGroupIds).map(id_set),
-        tags,
+        tags: kept_tags(annotations, &defaults.tags),
     }
 }
 
@@ -73,19 +71,10 @@ fn create(
     annotations: &Annotations,
     owner: &Owner,
     settings: &ServiceSettings,
-    zones: &[ZoneMapping],
+    (creation, zones): (Creation, &[ZoneMapping]),
 ) -> CreateLoadBalancer {
     let defaults = &settings.nlb;
     let text = |name| annotations.text(name);
-    let protection = text(Name::ModificationProtection);
-    let protected_by_default = protection.is_none() && defaults.modification_protection;
-    let mut tags = defaults.tags.clone();
-    tags.extend(annotations.pairs(Name::AdditionalResourceTags).cloned().unwrap_or_default());
-    tags.extend(owner.tags());
-    if tags.len() > MOST_TAGS {
-        // As many tags of users are allowed as with the official controller.
-        tags.remove(CLUSTER_UID_TAG);
-    }
     CreateLoadBalancer {
         name: text(Name::LbName).unwrap_or_else(|| owner.default_name()),
         address_type: text(Name::AddressType).unwrap_or_else(|| defaults.address_type.clone()),
@@ -94,45 +83,20 @@ fn create(
         zones: zones.to_vec(),
         bandwidth_package_id: text(Name::BandwidthPackageId).filter(|id| !id.is_empty()),
         resource_group_id: text(Name::ResourceGroupId).or_else(|| settings.resource_group_id.clone()),
-        delete_protection: text(Name::DeleteProtection).map_or(defaults.delete_protection, |value| value == "on"),
-        modification_protection_reason: protected_by_default.then(|| PROTECTION_REASON.to_owned()),
-        modification_protection: protection
-            .unwrap_or_else(|| if protected_by_default { "ConsoleProtection" } else { "NonProtection" }.to_owned()),
-        tags,
+        delete_protection: creation.delete_protection,
+        modification_protection: creation.modification_protection,
+        modification_protection_reason: creation.modification_protection_reason,
+        tags: creation.tags,
     }
 }
 
-fn check(
-    annotations: &Annotations,
-    settings: &ServiceSettings,
-    create: &CreateLoadBalancer,
-    reused: bool,
-    problems: &mut ScopedProblems,
-) {
-    let public = create.address_type.eq_ignore_ascii_case("Internet");
-    if create.tags.len() > MOST_TAGS {
-        problems.load_balancer(ServiceProblem {
-            field: annotations.key(Name::AdditionalResourceTags),
-            given: format!("{} tags, with those of the configuration and of ownership", create.tags.len()),
-            allowed: format!("at most {MOST_TAGS} tags in all"),
-        });
+/// What a load balancer without a public address cannot have.
+fn private(annotations: &Annotations, zones: &[ZoneMapping], problems: &mut ScopedProblems) {
+    let mut refuse = |name, allowed: &str| problems.load_balancer(annotations.complaint(name, allowed));
+    if zones.iter().any(|mapping| !mapping.allocation_id.is_empty()) {
+        refuse(Name::ZoneMaps, "no elastic addresses: the load balancer is not public");
     }
-    if settings.service.disable_public && !reused && public {
-        problems.load_balancer(annotations.complaint(
-            Name::AddressType,
-            "`intranet`: load balancers with a public address are switched off by service.disable_public",
-        ));
-    }
-    if !reused && !public {
-        if create.zones.iter().any(|mapping| !mapping.allocation_id.is_empty()) {
-            problems.load_balancer(
-                annotations.complaint(Name::ZoneMaps, "no elastic addresses: the load balancer is not public"),
-            );
-        }
-        if create.bandwidth_package_id.is_some() {
-            problems.load_balancer(
-                annotations.complaint(Name::BandwidthPackageId, "none: only public load balancers have one"),
-            );
-        }
+    if annotations.get(Name::BandwidthPackageId).is_some_and(|id| !id.is_empty()) {
+        refuse(Name::BandwidthPackageId, "none: only public load balancers have one");
     }
 }

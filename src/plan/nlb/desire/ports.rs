@@ -1,18 +1,16 @@
 //! Ports of a Service: a listener, its server group, and the group's backends for each.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
 use super::instance::id_set;
 use crate::plan::inputs::{ServicePort, TargetPort};
-use crate::plan::nlb::annotations::{self, Annotations, Name};
+use crate::plan::nlb::annotations::{self, Name};
 use crate::plan::nlb::desired::{Desired, DesiredListener, GroupSpec};
 use crate::plan::nlb::model::{
     CreateGroup, GroupField, GroupFields, ListenerField, ListenerFields, ListenerKey, Protocol,
 };
 use crate::plan::service::annotations::values::port_range;
-use crate::plan::service::backends::{AddressFamily, BackendMode, BackendRules, BackendSources};
-use crate::plan::service::model::{Backend, BackendKey, DesiredGroup, GroupRef, Inputs};
+use crate::plan::service::backends::{AddressFamily, BackendMode};
+use crate::plan::service::desired::Sources;
+use crate::plan::service::model::{BackendKey, GroupRef};
 use crate::plan::service::problem::ServiceProblem;
 
 /// Longest idle timeout of a UDP listener, in seconds.
@@ -22,16 +20,13 @@ const MOST_INTERVAL: i64 = 50;
 
 /// Reads the ports of a Service.
 pub(super) struct PortReader<'a> {
-    pub(super) annotations: &'a Annotations,
-    pub(super) sources: &'a BackendSources<'a>,
-    pub(super) rules: &'a BackendRules,
-    pub(super) inputs: &'a Inputs<'a>,
+    pub(super) sources: &'a Sources<'a, Name>,
 }
 
 impl PortReader<'_> {
     /// Adds all ports, and says what is wrong with them.
     pub(super) fn add_all(&self, desired: &mut Desired) {
-        for (index, port) in self.inputs.service.ports.iter().enumerate() {
+        for (index, port) in self.sources.inputs.service.ports.iter().enumerate() {
             let source = format!("spec.ports[{index}]");
             if let Err(problem) = self.add(desired, source, port) {
                 desired.ports_without_group = true;
@@ -43,8 +38,20 @@ impl PortReader<'_> {
     fn add(&self, desired: &mut Desired, source: String, port: &ServicePort) -> Result<(), ServiceProblem> {
         let protocol = self.protocol(&source, port)?;
         let key = self.key(port, protocol)?;
-        let group = self.group(desired, &source, port, key)?;
-        if self.add_backends(desired, &source, (port, key), &group) {
+        let mark = self.mark(desired, port, key);
+        let group = match desired.named_group(self.sources, &source, port)? {
+            Some(named) => named,
+            None => {
+                if !desired.extra.group_specs.contains_key(&mark) {
+                    let spec = self.spec(desired, &mark, port, key);
+                    desired.extra.group_specs.insert(mark.clone(), spec);
+                }
+                GroupRef::Named(mark.clone())
+            }
+        };
+        // On a range of ports, backends get the port that the client asked for.
+        let at = |backend: BackendKey| if key.is_range() { BackendKey { port: 0, ..backend } } else { backend };
+        if desired.add_backends(self.sources, (&source, port), (&group, mark), at) {
             desired.empty_ports.push(key);
         }
         if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {
@@ -55,7 +62,7 @@ impl PortReader<'_> {
             return Err(ServiceProblem { field: source, given: key.to_string(), allowed });
         }
         let fields = self.listener_fields(desired, key);
-        let additional = || self.annotations.get(Name::AdditionalCertIds).map(id_set);
+        let additional = || self.sources.annotations.get(Name::AdditionalCertIds).map(id_set);
         let listener = DesiredListener {
             port: port.port,
             description: desired.owner.listener_key(format!("{}.{}", key.ports(), key.protocol)),
@@ -76,24 +83,24 @@ impl PortReader<'_> {
             given: port.protocol.clone(),
             allowed: "TCP or UDP".to_owned(),
         })?;
-        let is_shared = self.inputs.service.ports.iter().filter(|other| other.port == port.port).count() > 1;
-        let stated = self.annotations.at_port(Name::ProtocolPort, port.port).and_then(Protocol::parse);
+        let is_shared = self.sources.inputs.service.ports.iter().filter(|other| other.port == port.port).count() > 1;
+        let stated = self.sources.annotations.at_port(Name::ProtocolPort, port.port).and_then(Protocol::parse);
         let is_udp = |protocol: Protocol| protocol == Protocol::Udp;
         Ok(stated.filter(|stated| !is_shared || is_udp(*stated) == is_udp(own)).unwrap_or(own))
     }
 
     /// The ports that the listener takes.
     fn key(&self, port: &ServicePort, protocol: Protocol) -> Result<ListenerKey, ServiceProblem> {
-        let Some(range) = self.annotations.at_port(Name::ListenerPortRange, port.port) else {
+        let Some(range) = self.sources.annotations.at_port(Name::ListenerPortRange, port.port) else {
             return Ok(ListenerKey::port(port.port, protocol));
         };
         let problem = |allowed: String| ServiceProblem {
-            field: self.annotations.key(Name::ListenerPortRange),
+            field: self.sources.annotations.key(Name::ListenerPortRange),
             given: format!("{range}:{}", port.port),
             allowed,
         };
-        if self.rules.mode != BackendMode::Eni {
-            let key = self.annotations.key(Name::BackendType);
+        if self.sources.rules.mode != BackendMode::Eni {
+            let key = self.sources.annotations.key(Name::BackendType);
             return Err(problem(format!("only with {key}: eni, as nodes have no range of ports")));
         }
         match (port_range(range), &port.target_port) {
@@ -105,37 +112,9 @@ impl PortReader<'_> {
         }
     }
 
-    /// The server group of a port: one that the user made, or one of ours.
-    fn group(
-        &self,
-        desired: &mut Desired,
-        source: &str,
-        port: &ServicePort,
-        key: ListenerKey,
-    ) -> Result<GroupRef, ServiceProblem> {
-        if self.rules.mode != BackendMode::Eni && port.node_port == 0 {
-            return Err(ServiceProblem {
-                field: format!("{source}.nodePort"),
-                given: "none".to_owned(),
-                allowed: "a node port: set spec.allocateLoadBalancerNodePorts to true, or attach pods directly with \
-                          service.beta.kubernetes.io/backend-type: eni"
-                    .to_owned(),
-            });
-        }
-        if let Some(id) = self.annotations.at_port(Name::VgroupPort, port.port).filter(|_| desired.reuse.is_some()) {
-            return Ok(GroupRef::Id(id.to_owned()));
-        }
-        let name = self.mark(desired, port, key);
-        if !desired.group_specs.contains_key(&name) {
-            let spec = self.spec(desired, &name, port, key);
-            desired.group_specs.insert(name.clone(), spec);
-        }
-        Ok(GroupRef::Named(name))
-    }
-
     /// The mark of a port's backends, and the name of its group if it is ours.
     fn mark(&self, desired: &Desired, port: &ServicePort, key: ListenerKey) -> String {
-        let part = match self.rules.mode {
+        let part = match self.sources.rules.mode {
             _ if key.is_range() => key.ports(),
             BackendMode::Eni => port.target_port.to_string(),
             BackendMode::Local | BackendMode::Cluster => port.node_port.to_string(),
@@ -145,15 +124,15 @@ impl PortReader<'_> {
 
     /// Attributes of a group of ours.
     fn spec(&self, desired: &mut Desired, name: &str, port: &ServicePort, key: ListenerKey) -> GroupSpec {
-        let mut kept = annotations::group_fields(self.annotations);
+        let mut kept = annotations::group_fields(self.sources.annotations);
         self.check_group_fields(desired, port, key, &mut kept);
         let set = |fields: &mut GroupFields, field, value: &str| drop(fields.insert(field, value.to_owned()));
-        let dual_stack = self.rules.family != AddressFamily::V4;
-        set(&mut kept, GroupField::Type, if self.rules.by_address { "Ip" } else { "Instance" });
+        let dual_stack = self.sources.rules.family != AddressFamily::V4;
+        set(&mut kept, GroupField::Type, if self.sources.rules.by_address { "Ip" } else { "Instance" });
         set(&mut kept, GroupField::Protocol, key.protocol.of_group());
         set(&mut kept, GroupField::IpVersion, if dual_stack { "DualStack" } else { "ipv4" });
         set(&mut kept, GroupField::AnyPort, if key.is_range() { "true" } else { "false" });
-        match self.rules.family {
+        match self.sources.rules.family {
             AddressFamily::V4 => {}
             AddressFamily::V6 => set(&mut kept, GroupField::IpAffinity, "NonAffinity"),
             AddressFamily::Both => set(&mut kept, GroupField::IpAffinity, "Affinity"),
@@ -198,7 +177,7 @@ impl PortReader<'_> {
         }
         for (name, field, allowed) in wrong {
             fields.remove(&field);
-            let problem = self.annotations.complaint(name, format!("{allowed} (listener {key})"));
+            let problem = self.sources.annotations.complaint(name, format!("{allowed} (listener {key})"));
             desired.problems.listeners([port.port], problem);
         }
         if key.protocol == Protocol::TcpSsl {
@@ -206,49 +185,14 @@ impl PortReader<'_> {
         }
     }
 
-    /// Adds the backends of a port to its group. Says whether there are none.
-    fn add_backends(
-        &self,
-        desired: &mut Desired,
-        source: &str,
-        (port, key): (&ServicePort, ListenerKey),
-        group: &GroupRef,
-    ) -> bool {
-        let found = self.sources.of(port, self.inputs);
-        desired.unresolved.extend(&found.unresolved);
-        desired.outside.extend(&found.outside);
-        let unsure = [Name::Weight, Name::DefaultWeight, Name::IgnoreWeightUpdate];
-        let mark: Arc<str> = self.mark(desired, port, key).into();
-        let entry = desired.groups.entry(group.to_string()).or_insert_with(|| DesiredGroup {
-            group: group.clone(),
-            source: source.to_owned(),
-            ignore_weights: self.annotations.is(Name::IgnoreWeightUpdate, "on")
-                || unsure.into_iter().any(|name| self.annotations.is_wrong(name)),
-            backends: BTreeMap::new(),
-            incomplete: false,
-            withheld: BTreeSet::new(),
-        });
-        entry.incomplete |= found.incomplete;
-        // The port of a range is the one that the client asked for.
-        let in_group = |it: BackendKey| BackendKey { port: if key.is_range() { 0 } else { it.port }, ..it };
-        entry.withheld.extend(found.withheld.into_iter().map(in_group));
-        let is_empty = found.backends.is_empty();
-        for (backend, weight) in found.backends {
-            let backend = in_group(backend);
-            let description = mark.clone();
-            entry.backends.entry(backend.clone()).or_insert(Backend { key: backend, weight, description });
-        }
-        is_empty
-    }
-
     /// Attributes of a listener; what is missing is a problem.
     fn listener_fields(&self, desired: &mut Desired, key: ListenerKey) -> ListenerFields {
-        let mut fields = annotations::listener_fields(self.annotations, key.protocol);
-        let idle = self.annotations.integer(Name::IdleTimeout);
+        let mut fields = annotations::listener_fields(self.sources.annotations, key.protocol);
+        let idle = self.sources.annotations.integer(Name::IdleTimeout);
         if key.protocol == Protocol::Udp && idle.is_some_and(|seconds| seconds > MOST_UDP_IDLE) {
             fields.insert(ListenerField::IdleTimeout, MOST_UDP_IDLE.to_string());
             let allowed = format!("at most {MOST_UDP_IDLE} with UDP, which is used for listener {key}");
-            desired.warnings.push(self.annotations.complaint(Name::IdleTimeout, allowed));
+            desired.warnings.push(self.sources.annotations.complaint(Name::IdleTimeout, allowed));
         }
         fields
     }

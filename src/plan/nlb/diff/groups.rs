@@ -1,83 +1,40 @@
-//! Server groups: which one is meant, which are made, their attributes, and which are no longer wanted.
+//! Server groups: how they are made, what identifies them, and their attributes.
 
-use std::collections::BTreeSet;
-
-use crate::plan::nlb::annotations::Name;
-use crate::plan::nlb::desired::{Desired, GroupSpec};
-use crate::plan::nlb::model::{GroupField, GroupFields, ListenerKey};
+use crate::plan::nlb::desired::{Desired, GroupSpec, NetworkModel};
+use crate::plan::nlb::model::{GroupField, GroupFields};
 use crate::plan::nlb::observed::{GroupDetails, Observed};
 use crate::plan::nlb::operation::{Operation, Plan};
-use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::groups::{BackendPlanner, GroupInPlan, GroupReferences, GroupsInPlan};
-use crate::plan::service::model::{Backend, DesiredGroup, GroupRef, ObservedGroup};
-use crate::plan::service::ownership::is_mark;
+use crate::plan::service::group_diff::{GroupModel, planner};
+use crate::plan::service::groups::GroupInPlan;
+use crate::plan::service::model::{Backend, DesiredGroup, GroupRef};
 use crate::plan::service::steps::Target;
 
-type Found<'a> = (&'a String, &'a ObservedGroup);
+impl GroupModel for NetworkModel {
+    const NAMED: &'static str = "a server group that exists";
 
-/// Makes and fills the groups that are wanted.
-pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) -> GroupsInPlan {
-    let mut places = GroupsInPlan::new();
-    let planner = planner(desired);
-    for (key, wanted) in &desired.groups {
-        let place = match find(desired, wanted, observed) {
-            Ok(None) if desired.problems.withhold_groups() => continue,
-            Ok(None) => {
-                create(desired, wanted, plan);
-                GroupInPlan { group: wanted.group.clone(), id: None }
-            }
-            Ok(Some((id, group))) => {
-                let place = GroupInPlan { group: reference(observed, &wanted.group, id), id: Some(id.clone()) };
-                let Some(backends) = &group.backends else {
-                    plan.problem(key, id, "its backends could not be read; nothing is changed in it");
-                    continue;
-                };
-                if !desired.problems.withhold_groups() {
-                    clash(desired, wanted, id, backends, plan);
-                    planner.change(wanted, &place.group, backends, plan);
-                }
-                attributes(desired, wanted, (&place.group, observed.group_details.get(id)), plan);
-                place
-            }
-            Err(reason) => {
-                plan.problem(Name::VgroupPort.key(), key, reason);
-                continue;
-            }
-        };
-        places.insert(key.clone(), place);
+    fn is_same(desired: &Desired, observed: &Observed, name: &str, id: &str) -> bool {
+        let known = desired.extra.group_specs.get(name).zip(observed.group_details.get(id));
+        known.is_none_or(|(spec, details)| is_same(observed, spec, details))
     }
-    places
-}
 
-pub(super) fn planner(desired: &Desired) -> BackendPlanner<'_> {
-    BackendPlanner { owner: &desired.owner, batch_size: desired.batch_size }
-}
+    fn create(desired: &Desired, wanted: &DesiredGroup, plan: &mut Plan) {
+        let Some(spec) = desired.extra.group_specs.get(&wanted.group.to_string()) else { return };
+        let target = Target::Group(wanted.group.clone());
+        plan.step(Operation::CreateGroup(Box::new(spec.create.clone())), target.clone(), [], wanted.source.clone());
+        let backends: Vec<Backend> = wanted.backends.values().cloned().collect();
+        for operation in planner(desired).additions(&wanted.group, &backends) {
+            plan.step(operation.into(), target.clone(), [target.clone()], &wanted.source);
+        }
+    }
 
-/// The group that is meant, if there is one. Of ours, the name and what is fixed when a group is made are its identity.
-fn find<'a>(desired: &Desired, wanted: &DesiredGroup, observed: &'a Observed) -> Result<Option<Found<'a>>, String> {
-    match &wanted.group {
-        GroupRef::Id(id) => match observed.groups.get_key_value(id) {
-            None => Err("the id of a server group that exists".to_owned()),
-            Some((_, group)) if is_mark(&group.name) => {
-                Err(format!("a server group that no controller made; this one is {}", group.name))
-            }
-            Some(found) => Ok(Some(found)),
-        },
-        GroupRef::Named(name) => {
-            let spec = desired.group_specs.get(name);
-            let fits = |id: &str| {
-                let details = observed.group_details.get(id);
-                spec.zip(details).is_none_or(|(spec, details)| is_same(observed, spec, details))
-            };
-            let found: Vec<_> = observed
-                .groups
-                .iter()
-                .filter(|(id, group)| desired.owner.same_mark(&group.name, name) && fits(id))
-                .collect();
-            let serving = |id: &str| observed.listeners.iter().flatten().any(|(_, listener)| listener.group_id == id);
-            // A creation whose answer was lost can leave two; the one that serves is the one to keep.
-            let serving = found.iter().find(|(id, _)| serving(id)).copied();
-            Ok(serving.or_else(|| found.first().copied()))
+    fn change(desired: &Desired, observed: &Observed, wanted: &DesiredGroup, place: &GroupInPlan, plan: &mut Plan) {
+        let Some(id) = &place.id else { return };
+        if let Some(group) = observed.groups.get(id) {
+            clash(desired, wanted, id, group.members(), plan);
+        }
+        let spec = desired.extra.group_specs.get(&wanted.group.to_string());
+        if let Some(known) = spec.zip(observed.group_details.get(id)) {
+            attributes(wanted, &place.group, known, plan);
         }
     }
 }
@@ -97,29 +54,8 @@ fn is_same(observed: &Observed, spec: &GroupSpec, details: &GroupDetails) -> boo
         })
 }
 
-/// How steps name a group that exists: as it is wanted, unless that name would lead to another one.
-fn reference(observed: &Observed, wanted: &GroupRef, id: &str) -> GroupRef {
-    if observed.group_id(wanted) == Some(id) { wanted.clone() } else { GroupRef::Id(id.to_owned()) }
-}
-
-fn create(desired: &Desired, wanted: &DesiredGroup, plan: &mut Plan) {
-    let Some(spec) = desired.group_specs.get(&wanted.group.to_string()) else { return };
-    let target = Target::Group(wanted.group.clone());
-    plan.step(Operation::CreateGroup(Box::new(spec.create.clone())), target.clone(), [], wanted.source.clone());
-    let backends: Vec<Backend> = wanted.backends.values().cloned().collect();
-    for operation in planner(desired).additions(&wanted.group, &backends) {
-        plan.step(operation.into(), target.clone(), [target.clone()], &wanted.source);
-    }
-}
-
 /// Sets attributes that differ.
-fn attributes(
-    desired: &Desired,
-    wanted: &DesiredGroup,
-    (group, details): (&GroupRef, Option<&GroupDetails>),
-    plan: &mut Plan,
-) {
-    let Some((spec, details)) = desired.group_specs.get(&wanted.group.to_string()).zip(details) else { return };
+fn attributes(wanted: &DesiredGroup, group: &GroupRef, (spec, details): (&GroupSpec, &GroupDetails), plan: &mut Plan) {
     let differs = |(field, value): &(&GroupField, &String)| {
         let found = details.fields.get(*field).map(String::as_str);
         !field.is_fixed() && !value.eq_ignore_ascii_case(found.unwrap_or_else(|| default_of(**field)))
@@ -151,30 +87,6 @@ fn clash(desired: &Desired, wanted: &DesiredGroup, id: &str, backends: &[Backend
         .collect();
     if !list.is_empty() {
         plan.note(format!("group {id} holds backends of others that serve this port, too: {}", list.join(", ")));
-    }
-}
-
-/// Takes what is ours out of groups that are no longer wanted.
-pub(super) fn sweep(
-    desired: &Desired,
-    observed: &Observed,
-    places: &GroupsInPlan,
-    references: &GroupReferences<ListenerKey>,
-    plan: &mut Plan,
-) {
-    let named = |id: &str| {
-        // A group that is wanted but cannot be used now is not stale.
-        desired.groups.values().any(|wanted| matches!(&wanted.group, GroupRef::Id(wanted) if wanted == id))
-    };
-    let used: BTreeSet<&str> = places.values().filter_map(|place| place.id.as_deref()).collect();
-    // While a wanted group cannot be used, or a backend may be missing where it should be, what there was before serves on.
-    let unusable = desired.groups.keys().any(|key| !places.contains_key(key));
-    let withheld = desired.ports_without_group || desired.problems.withhold_groups();
-    if unusable || withheld || desired.groups.values().any(|wanted| wanted.incomplete) {
-        return;
-    }
-    for (id, group) in observed.groups.iter().filter(|(id, _)| !used.contains(id.as_str()) && !named(id)) {
-        planner(desired).clear(id, group, references, plan);
     }
 }
 

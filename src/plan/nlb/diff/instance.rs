@@ -1,80 +1,43 @@
 //! Whether the load balancer may be used, whether one may be made, and its attributes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use crate::plan::inputs::Ingress;
 use crate::plan::nlb::annotations::Name;
 use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::model::ZoneMapping;
 use crate::plan::nlb::observed::{Observed, ObservedInstance};
-use crate::plan::nlb::operation::{MOST_TAGS, Operation, Plan};
+use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::management::MARKS;
-use crate::plan::service::ownership::{CLUSTER_TAG, CLUSTER_UID_TAG, MARK_TAG, REUSE_TAG};
+use crate::plan::service::instance_diff::{self, UsersInstance, attribute, problem};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
-fn problem(field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) -> ServiceProblem {
-    ServiceProblem { field: field.into(), given: given.into(), allowed: allowed.into() }
-}
-
 /// Whether there is a load balancer to work on, or one may be made. Otherwise nothing may be done at all.
 pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), ServiceProblem> {
-    match (&desired.reuse, &observed.instance) {
-        (Some(id), None) => Err(problem(Name::Id.key(), id, "the id of a load balancer that exists")),
-        (Some(id), Some(instance)) => reusable(desired, id, instance),
-        (None, None) if desired.instance.create.zones.is_empty() => Err(problem(
+    let instance = observed.instance.as_ref();
+    let bound = |instance: &ObservedInstance| {
+        let is_own = |it: &Ingress| it.hostname == instance.dns_name || it.hostname.is_empty();
+        desired.ingress.is_empty() || desired.ingress.iter().any(is_own)
+    };
+    let users = UsersInstance {
+        is_public: instance.is_some_and(|it| it.address_type.eq_ignore_ascii_case("Internet")),
+        is_bound: instance.is_some_and(bound),
+    };
+    instance_diff::usable(desired, observed, users)?;
+    match instance {
+        None if desired.instance.create.zones.is_empty() => Err(problem(
             Name::ZoneMaps.key(),
             "",
             "zones with vSwitches, here or as cloud.vswitches of the configuration: none is known near the nodes",
         )),
-        (None, None) => Ok(()),
-        (None, Some(instance)) if !desired.owner.owns_load_balancer(&instance.name, &instance.tags) => Err(problem(
-            format!("load balancer {}", instance.id),
-            tags_of(instance),
-            format!(
-                "a load balancer whose tag {MARK_TAG} is {} and whose tag {}, if any, is {}; nothing is changed on this one",
-                desired.owner.default_name(),
-                desired.owner.cluster_tag,
-                desired.owner.cluster_id
-            ),
-        )),
-        (None, Some(instance)) if instance.status == "CreateFailed" => Err(problem(
+        Some(instance) if desired.reuse.is_none() && instance.status == "CreateFailed" => Err(problem(
             format!("load balancer {}", instance.id),
             instance.status.as_str(),
             "one that the cloud could make; delete this one to have it made again",
         )),
-        (None, Some(_)) => Ok(()),
+        _ => Ok(()),
     }
-}
-
-fn reusable(desired: &Desired, id: &str, instance: &ObservedInstance) -> Result<(), ServiceProblem> {
-    if instance.id != id {
-        return Err(problem(Name::Id.key(), id, format!("the cloud answered with {}; nothing is done", instance.id)));
-    }
-    let own = [MARK_TAG, CLUSTER_TAG, desired.owner.cluster_tag.as_str()];
-    if let Some(tag) = own.into_iter().find(|tag| instance.tags.contains_key(*tag)) {
-        let allowed = format!("a load balancer that was not made for Kubernetes: this one has the tag {tag}");
-        return Err(problem(Name::Id.key(), id, allowed));
-    }
-    if desired.forbid_public && instance.address_type.eq_ignore_ascii_case("Internet") {
-        let allowed = "a load balancer with a private address: public ones are switched off by service.disable_public";
-        return Err(problem(Name::Id.key(), id, allowed));
-    }
-    let bound = |name: &str| name == instance.dns_name || name.is_empty();
-    if !desired.ingress.is_empty() && !desired.ingress.iter().any(|ingress| bound(&ingress.hostname)) {
-        let allowed = format!(
-            "the Service already has another address than {}, and cannot move between load balancers; delete it and make \
-             it again",
-            instance.dns_name
-        );
-        return Err(problem(Name::Id.key(), id, allowed));
-    }
-    Ok(())
-}
-
-fn tags_of(instance: &ObservedInstance) -> String {
-    let tags: Vec<_> = instance.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    format!("name {}, tags {}", instance.name, tags.join(","))
 }
 
 /// Changes what differs.
@@ -83,7 +46,9 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     if !matches!(instance.status.as_str(), "" | "Active" | "Provisioning" | "Configuring") {
         plan.note(format!("load balancer {} is {}", instance.id, instance.status));
     }
-    marks(desired, instance, plan);
+    if desired.reuse.is_none() {
+        instance_diff::marks(&instance.tagged(), desired.owner.tags(), &desired.instance.tags, plan);
+    }
     if desired.problems.withhold_load_balancer() {
         return;
     }
@@ -94,11 +59,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     bandwidth_package(desired, instance, plan);
     protection(desired, instance, plan);
     attributes(desired, instance, plan);
-    tags(desired, instance, plan);
-}
-
-fn attribute(plan: &mut Plan, target: &'static str, operation: Operation, reason: impl Into<String>) {
-    plan.step(operation, Target::Attribute(target), [], reason);
+    instance_diff::tags(desired, &instance.tags, &desired.instance.tags, plan);
 }
 
 /// What cannot be changed.
@@ -244,64 +205,5 @@ fn attributes(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     }
     if !reasons.is_empty() {
         attribute(plan, "attributes", Operation::SetAttributes { name, cross_zone }, reasons.join(", "));
-    }
-}
-
-/// Tags by which a load balancer of ours is recognised.
-fn marks(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    if desired.reuse.is_some() {
-        return;
-    }
-    let mut tags: BTreeMap<_, _> =
-        desired.owner.tags().into_iter().filter(|(key, _)| !instance.tags.contains_key(key)).collect();
-    // What the official controller made is not tagged just to carry the uid.
-    if tags.keys().all(|key| key == CLUSTER_UID_TAG) {
-        return;
-    }
-    if instance.tags.len() + tags.len() + desired.instance.tags.len() > MOST_TAGS {
-        tags.remove(CLUSTER_UID_TAG);
-    }
-    if instance.tags.len() + tags.len() > MOST_TAGS {
-        let keys: Vec<_> = tags.keys().map(String::as_str).collect();
-        plan.note(format!("no room for the tags {} on {}: it has {MOST_TAGS} at most", keys.join(", "), instance.id));
-        return;
-    }
-    attribute(plan, MARKS, Operation::Tag { tags }, "marks that are missing");
-}
-
-/// Tags of users, if the annotation says which.
-fn tags(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
-    let wanted = &desired.instance.tags;
-    if wanted.is_empty() {
-        return;
-    }
-    let cluster_tag = desired.owner.cluster_tag.as_str();
-    let untouched = |key: &str| {
-        let lower = key.to_ascii_lowercase();
-        [MARK_TAG, CLUSTER_TAG, CLUSTER_UID_TAG, REUSE_TAG, cluster_tag].contains(&key)
-            || lower.starts_with("acs:")
-            || lower.starts_with("aliyun")
-    };
-    let set: BTreeMap<_, _> = wanted
-        .iter()
-        .filter(|(key, value)| !untouched(key) && instance.tags.get(*key) != Some(*value))
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    let keys: Vec<_> =
-        instance.tags.keys().filter(|key| !untouched(key) && !wanted.contains_key(*key)).cloned().collect();
-    let reason = format!("{}: others now", Name::AdditionalResourceTags.key());
-    let mut operations = Vec::new();
-    if !set.is_empty() {
-        operations.push(Operation::Tag { tags: set });
-    }
-    if !keys.is_empty() {
-        operations.push(Operation::Untag { keys });
-    }
-    // Two marks may be on their way as well.
-    if instance.tags.len() + wanted.len() + 2 > MOST_TAGS {
-        operations.reverse();
-    }
-    for operation in operations {
-        attribute(plan, "tags", operation, reason.clone());
     }
 }

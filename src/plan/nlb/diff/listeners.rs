@@ -1,17 +1,17 @@
 //! Listeners.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::access::Protection;
 use crate::plan::nlb::annotations::{Entry, Field, Name};
 use crate::plan::nlb::apply::SECURITY_GROUPS;
-use crate::plan::nlb::desired::{Desired, DesiredListener};
+use crate::plan::nlb::desired::{Desired, DesiredListener, NetworkModel};
 use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
-use crate::plan::service::model::{DesiredGroup, GroupRef};
+use crate::plan::service::listener_diff::{self, ListenerChanges, is_ours, regroup};
 use crate::plan::service::steps::Target;
 
 /// Certificates in one call.
@@ -34,9 +34,7 @@ struct Pass<'a> {
     places: &'a GroupsInPlan,
     protection: Protection,
     plan: &'a mut Plan,
-    deleted: BTreeSet<ListenerKey>,
-    /// Listeners that now send traffic to another group.
-    moved: BTreeSet<ListenerKey>,
+    changes: ListenerChanges<ListenerKey>,
 }
 
 /// Brings listeners about, and says what refers to which group then.
@@ -46,46 +44,16 @@ pub(super) fn diff(
     (places, protection): (&GroupsInPlan, Protection),
     plan: &mut Plan,
 ) -> GroupReferences<ListenerKey> {
-    let (deleted, moved) = match &observed.listeners {
-        Some(remote) if desired.manage_listeners => {
-            let (deleted, moved) = (BTreeSet::new(), BTreeSet::new());
-            let mut pass = Pass { desired, observed, remote, places, protection, plan, deleted, moved };
-            pass.run();
-            (pass.deleted, pass.moved)
-        }
-        _ => Default::default(),
-    };
-    references(desired, observed, &deleted, &moved, plan)
-}
-
-/// What refers to which group. A group that a listener elsewhere uses, or of which nothing is known, stays.
-fn references(
-    desired: &Desired,
-    observed: &Observed,
-    deleted: &BTreeSet<ListenerKey>,
-    moved: &BTreeSet<ListenerKey>,
-    plan: &mut Plan,
-) -> GroupReferences<ListenerKey> {
-    let mut references = GroupReferences::default();
-    let Some(remote) = &observed.listeners else {
-        let any = ListenerKey::port(0, Protocol::Tcp);
-        if let Some(instance) = observed.instance.as_ref().filter(|_| desired.manage_listeners) {
-            let why = "they could not be read; none is changed, and no group is removed";
-            plan.problem(format!("listeners of {}", instance.id), "", why);
-        }
-        references.kept = observed.groups.keys().map(|id| (id.clone(), vec![(any, true)])).collect();
-        return references;
-    };
-    for (key, listener) in remote {
-        let id = listener.group_id.clone();
-        if deleted.contains(key) || moved.contains(key) {
-            references.dropped.entry(id).or_default().push(*key);
-        } else {
-            let ours = desired.manage_listeners && desired.owner.owns_listener(&listener.description);
-            references.kept.entry(id).or_default().push((*key, ours));
-        }
+    let mut changes = ListenerChanges::default();
+    if desired.manage_listeners {
+        let Some(remote) = &observed.listeners else {
+            return listener_diff::unread::<NetworkModel>(observed, ListenerKey::port(0, Protocol::Tcp), plan);
+        };
+        let mut pass = Pass { desired, observed, remote, places, protection, plan, changes };
+        pass.run();
+        changes = pass.changes;
     }
-    references
+    listener_diff::references(desired, observed, &changes)
 }
 
 impl Pass<'_> {
@@ -106,7 +74,7 @@ impl Pass<'_> {
             .remote
             .iter()
             .filter(|(key, listener)| {
-                !self.deleted.contains(*key)
+                !self.changes.deleted.contains(*key)
                     && !self.desired.listeners.contains_key(*key)
                     && !(key.first..=key.last).any(|port| self.desired.problems.withhold_listener(port))
                     && self.desired.owner.owns_listener(&listener.description)
@@ -120,21 +88,15 @@ impl Pass<'_> {
         }
     }
 
-    /// Ours by its description; or, on a load balancer of ours, by sending traffic to a group of ours, so that an edited
-    /// description is put right.
-    fn is_ours(&self, listener: &ObservedListener) -> bool {
-        let owner = &self.desired.owner;
-        let group = self.observed.groups.get(&listener.group_id);
-        owner.owns_listener(&listener.description)
-            || (self.desired.reuse.is_none() && group.is_some_and(|group| owner.owns_group(&group.name)))
-    }
-
     /// Decides, and says what prevents it.
     fn judge(&mut self, key: ListenerKey, wanted: &DesiredListener) -> ListenerAction {
         if self.desired.problems.withhold_listener(wanted.port) {
             return ListenerAction::Blocked;
         }
-        let foreign = self.remote.iter().find(|(other, listener)| other.collides(key) && !self.is_ours(listener));
+        let foreign = self
+            .remote
+            .iter()
+            .find(|(other, listener)| other.collides(key) && !is_ours(self.desired, self.observed, &listener.facts()));
         if let Some((other, listener)) = foreign {
             let allowed = format!(
                 "free ports: the listener {other} with description {:?}, which is not ours, is there; remove it or choose \
@@ -211,16 +173,9 @@ impl Pass<'_> {
         if !self.desired.owner.same_mark(&listener.description, &wanted.description) {
             reasons.push(format!("description {:?}", listener.description));
         }
-        let moves = place.id.as_deref() != Some(listener.group_id.as_str());
-        if moves && self.would_empty(wanted) && !listener.group_id.is_empty() {
-            self.plan.note(format!(
-                "listener {key} keeps its server group {}, because the backends of {} could not be determined",
-                listener.group_id, wanted.group
-            ));
-        } else if moves {
-            self.moved.insert(key);
-            reasons.push(format!("server group {:?} -> {}", listener.group_id, place.group));
-        }
+        let (group, moves) = regroup(self.desired, (key, &wanted.group), &place, &listener.group_id, self.plan);
+        let is_moved = moves.is_some();
+        reasons.extend(moves);
         if reasons.is_empty() {
             return;
         }
@@ -230,28 +185,26 @@ impl Pass<'_> {
             sent.remove(&ListenerField::AlpnPolicy);
         }
         if self.lacks(key, wanted, &sent) {
-            self.moved.remove(&key);
             return;
         }
-        let stays = moves && !self.moved.contains(&key);
-        let group = if stays { GroupRef::Id(listener.group_id.clone()) } else { place.group };
+        if is_moved {
+            self.changes.moved.insert(key);
+        }
         let needs = [Target::Group(group.clone())];
         let description = wanted.description.clone();
         let operation = Operation::SetListener { listener: key, description, group, fields: sent };
         self.plan.step(operation, Target::from(key), needs, format!("{}: {}", wanted.source, reasons.join(", ")));
     }
 
-    /// Whether the wanted group is empty only because its backends could not be determined.
-    fn would_empty(&self, wanted: &DesiredListener) -> bool {
-        let group = self.desired.groups.get(&wanted.group.to_string());
-        group.is_some_and(DesiredGroup::may_be_empty_by_mistake)
-    }
-
     /// Creates a listener, after deleting what it replaces.
     fn create(&mut self, key: ListenerKey) {
         let wanted = &self.desired.listeners[&key];
-        let in_the_way: Vec<ListenerKey> =
-            self.remote.keys().filter(|other| other.collides(key) && !self.deleted.contains(*other)).copied().collect();
+        let in_the_way: Vec<ListenerKey> = self
+            .remote
+            .keys()
+            .filter(|other| other.collides(key) && !self.changes.deleted.contains(*other))
+            .copied()
+            .collect();
         for other in &in_the_way {
             self.delete(*other, &format!("{}: replaced by {key}", wanted.source));
         }
@@ -278,7 +231,7 @@ impl Pass<'_> {
     }
 
     fn delete(&mut self, key: ListenerKey, reason: &str) {
-        if self.deleted.insert(key) {
+        if self.changes.deleted.insert(key) {
             self.plan.step(Operation::DeleteListener { listener: key }, Target::from(key), [], reason);
         }
     }

@@ -306,7 +306,7 @@ fn each_protocol_gets_only_what_it_has() {
     assert!(fields(443, Protocol::TcpSsl).contains_key(&ListenerField::Certificate));
     assert_eq!(fields(53, Protocol::Udp)[&ListenerField::IdleTimeout], "20");
     assert!(desired.warnings.iter().any(|warning| warning.allowed.contains("at most 20")));
-    let spec = &desired.group_specs["k8s.30443.TCPSSL.web.default.c1"].create.fields;
+    let spec = &desired.extra.group_specs["k8s.30443.TCPSSL.web.default.c1"].create.fields;
     assert_eq!((&*spec[&GroupField::Protocol], &*spec[&GroupField::PreserveClientIp]), ("TCP", "false"));
 }
 
@@ -325,10 +325,10 @@ fn a_group_behind_tls_that_was_made_with_the_listeners_protocol_stays() {
 #[test]
 fn draining_has_a_timeout_and_a_range_of_ports_a_port_for_its_health_checks() {
     let drain = desired(&world(&[("connection-drain", "on")]));
-    assert_eq!(drain.group_specs[GROUP].create.fields[&GroupField::DrainTimeout], "10");
+    assert_eq!(drain.extra.group_specs[GROUP].create.fields[&GroupField::DrainTimeout], "10");
     let range = world(&[("listener-port-range", "100-200:80"), ("service.beta.kubernetes.io/backend-type", "eni")]);
     let wanted = desired(&range);
-    let fields = &wanted.group_specs["k8s.100_200.TCP.web.default.c1"].create.fields;
+    let fields = &wanted.extra.group_specs["k8s.100_200.TCP.web.default.c1"].create.fields;
     assert_eq!((&*fields[&GroupField::AnyPort], &*fields[&GroupField::HealthCheckPort]), ("true", "8080"));
     assert!(wanted.groups["k8s.100_200.TCP.web.default.c1"].backends.keys().all(|key| key.port == 0));
     let mut named = range;

@@ -1,0 +1,137 @@
+//! What annotations that all products share, and the rest of a Service, ask for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+
+use super::annotations::{AnnotationName, Annotations};
+use super::backends::{AddressFamily, BackendMode, BackendRules};
+use super::desired::{Desired, ProductModel};
+use super::ownership::{CLUSTER_UID_TAG, MOST_TAGS, Owner};
+use super::problem::{ScopedProblems, ServiceProblem};
+use super::settings::ServiceSettings;
+use crate::plan::inputs::ServiceView;
+
+/// Reason that the console shows for the modification protection of new load balancers.
+const PROTECTION_REASON: &str = "managed.by.ack";
+/// The field of the Service that says who may connect.
+pub(crate) const SOURCE_RANGES: &str = "spec.loadBalancerSourceRanges";
+
+/// Whether the load balancer is one of a user, even if the annotation that names it makes no sense.
+pub(crate) fn is_reused<N: AnnotationName>(annotations: &Annotations<N>) -> bool {
+    annotations.get(N::ID).is_some() || annotations.is_wrong(N::ID)
+}
+
+/// What the annotations say of backends. By their address alone they are attached only if `by_address` is set afterwards.
+pub(crate) fn backend_rules<N: AnnotationName>(
+    service: &ServiceView,
+    annotations: &Annotations<N>,
+    settings: &ServiceSettings,
+    family: AddressFamily,
+) -> BackendRules {
+    let eni = annotations.get(N::BACKEND_TYPE).map_or(settings.service.eni_backends, |kind| kind == "eni");
+    let is = |name, value| annotations.is(name, value);
+    let shared = is_reused(annotations) && annotations.is_stated(N::VGROUP_PORT);
+    let number = |name| annotations.integer(name).and_then(|value| u8::try_from(value).ok());
+    BackendRules {
+        mode: match (eni, service.local_traffic) {
+            (true, _) => BackendMode::Eni,
+            (false, true) => BackendMode::Local,
+            (false, false) => BackendMode::Cluster,
+        },
+        family,
+        by_address: false,
+        graceful: eni && is(N::GRACEFUL_SHUTDOWN, "true") && !is(N::IGNORE_WEIGHT_UPDATE, "on"),
+        total_weight: number(N::WEIGHT).filter(|_| shared),
+        default_weight: number(N::DEFAULT_WEIGHT).unwrap_or(100),
+        labels: annotations.pairs(N::BACKEND_LABEL).cloned().unwrap_or_default(),
+        exclude_masters: settings.service.exclude_masters,
+        exclude_cordoned: is(N::REMOVE_UNSCHEDULED_BACKEND, "on"),
+        region: settings.region.clone(),
+    }
+}
+
+/// What every load balancer that is made gets: its tags, and its protections.
+pub(crate) struct Creation {
+    pub(crate) tags: BTreeMap<String, String>,
+    pub(crate) delete_protection: bool,
+    pub(crate) modification_protection: String,
+    pub(crate) modification_protection_reason: Option<String>,
+}
+
+impl Creation {
+    /// `defaults` are those of the configuration: tags, delete protection, modification protection.
+    pub(crate) fn of<N: AnnotationName>(
+        annotations: &Annotations<N>,
+        owner: &Owner,
+        defaults: (&BTreeMap<String, String>, bool, bool),
+    ) -> Self {
+        let mut tags = defaults.0.clone();
+        tags.extend(annotations.pairs(N::ADDITIONAL_RESOURCE_TAGS).cloned().unwrap_or_default());
+        tags.extend(owner.tags());
+        if tags.len() > MOST_TAGS {
+            // As many tags of users are allowed as with the official controller.
+            tags.remove(CLUSTER_UID_TAG);
+        }
+        let stated = annotations.text(N::MODIFICATION_PROTECTION);
+        let protected_by_default = stated.is_none() && defaults.2;
+        let default = if protected_by_default { "ConsoleProtection" } else { "NonProtection" };
+        Self {
+            tags,
+            delete_protection: annotations.get(N::DELETE_PROTECTION).map_or(defaults.1, |value| value == "on"),
+            modification_protection: stated.unwrap_or_else(|| default.to_owned()),
+            modification_protection_reason: protected_by_default.then(|| PROTECTION_REASON.to_owned()),
+        }
+    }
+
+    /// What stands against making it.
+    pub(crate) fn check<N: AnnotationName>(
+        &self,
+        annotations: &Annotations<N>,
+        settings: &ServiceSettings,
+        is_public: bool,
+        problems: &mut ScopedProblems,
+    ) {
+        if self.tags.len() > MOST_TAGS {
+            problems.load_balancer(ServiceProblem {
+                field: annotations.key(N::ADDITIONAL_RESOURCE_TAGS),
+                given: format!("{} tags, with those of the configuration and of ownership", self.tags.len()),
+                allowed: format!("at most {MOST_TAGS} tags in all"),
+            });
+        }
+        if settings.service.disable_public && !is_reused(annotations) && is_public {
+            problems.load_balancer(annotations.complaint(
+                N::ADDRESS_TYPE,
+                "`intranet`: load balancers with a public address are switched off by service.disable_public",
+            ));
+        }
+    }
+}
+
+/// Tags of users that are kept, if the annotation says which: on a load balancer of ours, with those of the configuration.
+pub(crate) fn kept_tags<N: AnnotationName>(
+    annotations: &Annotations<N>,
+    defaults: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    match annotations.pairs(N::ADDITIONAL_RESOURCE_TAGS).cloned() {
+        Some(stated) if is_reused(annotations) => stated,
+        Some(stated) => defaults.clone().into_iter().chain(stated).collect(),
+        None => BTreeMap::new(),
+    }
+}
+
+/// `spec.loadBalancerSourceRanges`, without bits beyond their length. What is no block of addresses is a problem, and
+/// gives `None`.
+pub(crate) fn source_ranges<M: ProductModel>(
+    service: &ServiceView,
+    desired: &mut Desired<M>,
+) -> Option<BTreeSet<IpNet>> {
+    let parsed = service.source_ranges.iter().map(|range| (range, range.trim().parse::<IpNet>()));
+    let (right, wrong): (Vec<_>, Vec<_>) = parsed.partition(|(_, parsed)| parsed.is_ok());
+    for (range, _) in &wrong {
+        let allowed = "blocks such as 10.0.0.0/8".to_owned();
+        let problem = ServiceProblem { field: SOURCE_RANGES.to_owned(), given: (*range).clone(), allowed };
+        desired.problems.listeners(service.ports.iter().map(|port| port.port), problem);
+    }
+    wrong.is_empty().then(|| right.into_iter().filter_map(|(_, block)| Some(block.ok()?.trunc())).collect())
+}

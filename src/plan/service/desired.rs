@@ -1,0 +1,258 @@
+//! What a Service asks for, complete and comparable, as far as it is the same for every product. `Desired::new` reads it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Display};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::annotations::{AnnotationName, Annotations, ID, raw};
+use super::backends::{BackendMode, BackendRules, BackendSources, NodeReach};
+use super::groups::GroupOperation;
+use super::management::ManagementLevel;
+use super::model::{Backend, BackendKey, DesiredGroup, GroupRef, Inputs, ObservedGroup};
+use super::orphans::TaggedInstance;
+use super::ownership::Owner;
+use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem};
+use super::steps::{self, Target};
+use super::unready::UnreadyNodes;
+use crate::plan::inputs::{Ingress, ServicePort};
+
+/// What a product brings, so that what all products do is written once.
+pub trait ProductModel: Sized {
+    /// Its annotations.
+    type Name: AnnotationName;
+    /// How it identifies listeners.
+    type ListenerKey: Copy + Debug + Display + Ord + Into<Target>;
+    /// What is asked of the instance.
+    type Instance;
+    /// What is asked of a listener.
+    type Listener;
+    /// Who may reach the listeners.
+    type Access;
+    /// What only this product has.
+    type Extra;
+    /// What the cloud has.
+    type Observed;
+    /// What can be done.
+    type Operation: steps::Operation + From<GroupOperation>;
+
+    /// Where a listener comes from, such as `spec.ports[0]`, and where it sends traffic.
+    fn facts(listener: &Self::Listener) -> (&str, &GroupRef);
+
+    /// The load balancer that was observed.
+    fn instance(observed: &Self::Observed) -> Option<TaggedInstance<'_>>;
+
+    /// The server groups that were observed, by id.
+    fn groups(observed: &Self::Observed) -> &BTreeMap<String, ObservedGroup>;
+
+    /// The listeners that were observed, with their descriptions and server groups; `None` if they were not read.
+    fn listeners(observed: &Self::Observed) -> Option<Vec<(Self::ListenerKey, ListenerFacts<'_>)>>;
+
+    /// The id of a group; of several with the same name, the one that is meant.
+    fn group_id<'a>(observed: &'a Self::Observed, group: &GroupRef) -> Option<&'a str>;
+}
+
+/// What decides whose a listener is and which group it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerFacts<'a> {
+    /// The ownership mark, if it is ours.
+    pub description: &'a str,
+    /// Empty if it sends traffic to no group.
+    pub group_id: &'a str,
+}
+
+/// What a Service asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Desired<M: ProductModel> {
+    /// Who asks.
+    pub owner: Owner,
+    /// A load balancer of a user, to be used and never deleted.
+    pub reuse: Option<String>,
+    /// Whether listeners are managed.
+    pub manage_listeners: bool,
+    /// Whether a load balancer with a public address is refused.
+    pub forbid_public: bool,
+    /// The instance.
+    pub instance: M::Instance,
+    /// Listeners.
+    pub listeners: BTreeMap<M::ListenerKey, M::Listener>,
+    /// Who may reach them, where the Service says so.
+    pub access: Option<M::Access>,
+    /// Which parts of the load balancer are managed.
+    pub manage: ManagementLevel,
+    /// Server groups, by name, or by id if a user made them.
+    pub groups: BTreeMap<String, DesiredGroup>,
+    /// Whether the server group of a port is not known, so that none counts as no longer wanted.
+    pub ports_without_group: bool,
+    /// Everything that is wrong with the Service.
+    pub problems: ScopedProblems,
+    /// Most backends in one call.
+    pub batch_size: usize,
+    /// What has no effect, or is left out.
+    pub warnings: Vec<ServiceProblem>,
+    /// Ports without a single backend.
+    pub empty_ports: Vec<M::ListenerKey>,
+    /// Nodes that may serve and are not ready.
+    pub unready: UnreadyNodes,
+    /// Addresses of pods inside the VPC for which no network interface was found; nothing is removed from their groups.
+    pub unresolved: BTreeSet<IpAddr>,
+    /// Addresses of pods outside the VPC, left out.
+    pub outside: BTreeSet<IpAddr>,
+    /// `status.loadBalancer.ingress` of the Service as it is.
+    pub ingress: Vec<Ingress>,
+    /// What only this product has.
+    pub extra: M::Extra,
+}
+
+/// What is read to know what a Service asks for.
+pub(crate) struct Sources<'a, N> {
+    pub(crate) inputs: &'a Inputs<'a>,
+    pub(crate) annotations: &'a Annotations<N>,
+    pub(crate) backends: BackendSources<'a>,
+    pub(crate) rules: &'a BackendRules,
+}
+
+impl<'a, N: AnnotationName> Sources<'a, N> {
+    pub(crate) fn new(inputs: &'a Inputs<'a>, annotations: &'a Annotations<N>, rules: &'a BackendRules) -> Self {
+        let backends = BackendSources::new(rules, inputs.nodes, inputs.endpoints, NodeReach::All);
+        Self { inputs, annotations, backends, rules }
+    }
+}
+
+impl<M: ProductModel> Desired<M> {
+    /// What a Service asks for, without listeners and server groups.
+    pub(crate) fn new(
+        sources: &Sources<'_, M::Name>,
+        owner: Owner,
+        problems: ScopedProblems,
+        instance: M::Instance,
+        extra: M::Extra,
+    ) -> Self {
+        let Inputs { service, settings, .. } = *sources.inputs;
+        let annotations = sources.annotations;
+        // A value with a mistake still says that the load balancer is one of the user.
+        let stated_id = raw(service, ID).map(str::trim).filter(|id| !id.is_empty());
+        Self {
+            access: None,
+            manage: management_level(annotations),
+            manage_listeners: stated_id.is_none() || annotations.get(M::Name::FORCE_OVERRIDE_LISTENERS).is_some(),
+            forbid_public: settings.service.disable_public,
+            reuse: stated_id.map(str::to_owned),
+            instance,
+            listeners: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            ports_without_group: false,
+            batch_size: settings.service.backend_batch_size.max(1),
+            problems,
+            warnings: annotations.warnings.iter().chain(&sources.backends.warnings).cloned().collect(),
+            empty_ports: Vec::new(),
+            unready: sources.backends.unready(sources.inputs),
+            unresolved: BTreeSet::new(),
+            outside: BTreeSet::new(),
+            ingress: service.ingress.clone(),
+            owner,
+            extra,
+        }
+    }
+
+    /// Puts what is wrong with annotations before all other problems. `scope` says what stays as it is meanwhile: the load
+    /// balancer, and which listeners; `fixes_groups` which annotations decide about server groups.
+    pub(crate) fn add_problems(
+        &mut self,
+        sources: &Sources<'_, M::Name>,
+        scope: impl Fn(M::Name) -> (bool, BTreeSet<u16>),
+        fixes_groups: &[M::Name],
+    ) {
+        let nodes = [M::Name::BACKEND_LABEL, M::Name::REMOVE_UNSCHEDULED_BACKEND];
+        let scoped = |(name, problem): &(M::Name, ServiceProblem)| {
+            let (load_balancer, listeners) = scope(*name);
+            // Nodes are not chosen where pods are attached.
+            let chooses_nodes = nodes.contains(name) && sources.rules.mode != BackendMode::Eni;
+            let groups = chooses_nodes || *name == M::Name::VGROUP_PORT || fixes_groups.contains(name);
+            ScopedProblem { problem: problem.clone(), scope: ProblemScope { load_balancer, listeners, groups } }
+        };
+        let of_annotations = sources.annotations.problems.iter().map(scoped);
+        self.problems = of_annotations.chain(self.problems.iter().cloned()).collect();
+    }
+
+    /// The server group of the user for a port, if there is one; otherwise one of ours is used. `source` is the port, for
+    /// messages.
+    pub(crate) fn named_group(
+        &self,
+        sources: &Sources<'_, M::Name>,
+        source: &str,
+        port: &ServicePort,
+    ) -> Result<Option<GroupRef>, ServiceProblem> {
+        if sources.rules.mode != BackendMode::Eni && port.node_port == 0 {
+            return Err(ServiceProblem {
+                field: format!("{source}.nodePort"),
+                given: "none".to_owned(),
+                allowed: "a node port: set spec.allocateLoadBalancerNodePorts to true, or attach pods directly with \
+                          service.beta.kubernetes.io/backend-type: eni"
+                    .to_owned(),
+            });
+        }
+        let stated = sources.annotations.at_port(M::Name::VGROUP_PORT, port.port);
+        Ok(stated.filter(|_| self.reuse.is_some()).map(|id| GroupRef::Id(id.to_owned())))
+    }
+
+    /// Adds the backends of a port to its group, with this mark. `key` gives the backend as the group holds it. Says whether
+    /// there are none.
+    pub(crate) fn add_backends(
+        &mut self,
+        sources: &Sources<'_, M::Name>,
+        (source, port): (&str, &ServicePort),
+        (group, mark): (&GroupRef, String),
+        key: impl Fn(BackendKey) -> BackendKey,
+    ) -> bool {
+        let found = sources.backends.of(port, sources.inputs);
+        self.unresolved.extend(&found.unresolved);
+        self.outside.extend(&found.outside);
+        let annotations = sources.annotations;
+        let unsure = [M::Name::WEIGHT, M::Name::DEFAULT_WEIGHT, M::Name::IGNORE_WEIGHT_UPDATE];
+        let mark: Arc<str> = mark.into();
+        let entry = self.groups.entry(group.to_string()).or_insert_with(|| DesiredGroup {
+            group: group.clone(),
+            source: source.to_owned(),
+            ignore_weights: annotations.is(M::Name::IGNORE_WEIGHT_UPDATE, "on")
+                || unsure.into_iter().any(|name| annotations.is_wrong(name)),
+            backends: BTreeMap::new(),
+            incomplete: false,
+            withheld: BTreeSet::new(),
+        });
+        entry.incomplete |= found.incomplete;
+        entry.withheld.extend(found.withheld.into_iter().map(&key));
+        let is_empty = found.backends.is_empty();
+        for (backend, weight) in found.backends {
+            let (key, description) = (key(backend), mark.clone());
+            entry.backends.entry(key.clone()).or_insert(Backend { key, weight, description });
+        }
+        is_empty
+    }
+
+    /// Whether a group is empty only because its backends could not be determined.
+    pub(crate) fn would_empty(&self, group: &GroupRef) -> bool {
+        let group = self.groups.get(&group.to_string());
+        group.is_some_and(DesiredGroup::may_be_empty_by_mistake)
+    }
+
+    /// Whether a group of ours is no longer wanted: what refers to it decides whether it can go.
+    pub(crate) fn has_stale_group(&self, observed: &M::Observed) -> bool {
+        let wanted = |name: &str| {
+            self.groups.values().any(|wanted| match &wanted.group {
+                GroupRef::Named(named) => self.owner.same_mark(named, name),
+                GroupRef::Id(_) => false,
+            })
+        };
+        M::groups(observed).values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
+    }
+}
+
+/// What is managed. While the annotation makes no sense, only backends are, which follow their pods in any case.
+fn management_level<N: AnnotationName>(annotations: &Annotations<N>) -> ManagementLevel {
+    match annotations.get(N::MANAGE).and_then(ManagementLevel::parse) {
+        Some(stated) => stated,
+        None if annotations.is_wrong(N::MANAGE) => ManagementLevel::Backends,
+        None => ManagementLevel::All,
+    }
+}

@@ -1,0 +1,148 @@
+//! Which server groups are meant, which are made, and which are no longer wanted.
+
+use std::collections::BTreeSet;
+
+use super::annotations::AnnotationName;
+use super::desired::{Desired, ProductModel};
+use super::groups::{BackendPlanner, GroupInPlan, GroupReferences, GroupsInPlan};
+use super::model::{DesiredGroup, GroupRef, ObservedGroup};
+use super::ownership::is_mark;
+use super::steps::Plan;
+
+/// What is particular to a product's groups.
+pub(crate) trait GroupModel: ProductModel {
+    /// Which groups of users can be named.
+    const NAMED: &'static str;
+
+    /// Whether there may be more groups than those that were observed.
+    fn is_unread(_observed: &Self::Observed) -> bool {
+        false
+    }
+
+    /// Whether an observed group of the wanted name is the wanted one.
+    fn is_same(_desired: &Desired<Self>, _observed: &Self::Observed, _name: &str, _id: &str) -> bool {
+        true
+    }
+
+    /// Makes and fills a group.
+    fn create(desired: &Desired<Self>, wanted: &DesiredGroup, plan: &mut Plan<Self::Operation>);
+
+    /// Changes what is not about its backends; `place` exists.
+    fn change(
+        _desired: &Desired<Self>,
+        _observed: &Self::Observed,
+        _wanted: &DesiredGroup,
+        _place: &GroupInPlan,
+        _plan: &mut Plan<Self::Operation>,
+    ) {
+    }
+}
+
+/// Plans the backends of a Service's groups.
+pub(crate) fn planner<M: ProductModel>(desired: &Desired<M>) -> BackendPlanner<'_> {
+    BackendPlanner { owner: &desired.owner, batch_size: desired.batch_size }
+}
+
+/// Makes and fills the groups that are wanted.
+pub(crate) fn ensure<M: GroupModel>(
+    desired: &Desired<M>,
+    observed: &M::Observed,
+    plan: &mut Plan<M::Operation>,
+) -> GroupsInPlan {
+    let mut places = GroupsInPlan::new();
+    let withheld = desired.problems.withhold_groups();
+    for (key, wanted) in &desired.groups {
+        let place = match find(desired, wanted, observed) {
+            Ok(None) if withheld => continue,
+            Ok(None) if M::is_unread(observed) => {
+                plan.problem(key, wanted.group.to_string(), "server groups could not be listed; none is made");
+                continue;
+            }
+            Ok(None) => {
+                M::create(desired, wanted, plan);
+                GroupInPlan { group: wanted.group.clone(), id: None }
+            }
+            Ok(Some((id, group))) => {
+                let place = GroupInPlan { group: reference::<M>(observed, &wanted.group, id), id: Some(id.clone()) };
+                match &group.backends {
+                    None => plan.problem(key, id, "its backends could not be read; nothing is changed in it"),
+                    Some(_) if withheld => {}
+                    Some(backends) => planner(desired).change(wanted, &place.group, backends, plan),
+                }
+                M::change(desired, observed, wanted, &place, plan);
+                place
+            }
+            Err(reason) => {
+                plan.problem(M::Name::VGROUP_PORT.key(), key, reason);
+                continue;
+            }
+        };
+        places.insert(key.clone(), place);
+    }
+    places
+}
+
+/// The group that is meant, if there is one.
+fn find<'a, M: GroupModel>(
+    desired: &Desired<M>,
+    wanted: &DesiredGroup,
+    observed: &'a M::Observed,
+) -> Result<Option<(&'a String, &'a ObservedGroup)>, String> {
+    let groups = M::groups(observed);
+    match &wanted.group {
+        GroupRef::Id(id) => match groups.get_key_value(id) {
+            None => Err(format!("the id of {}", M::NAMED)),
+            Some((_, group)) if is_mark(&group.name) => {
+                Err(format!("a server group that no controller made; this one is {}", group.name))
+            }
+            Some(found) => Ok(Some(found)),
+        },
+        GroupRef::Named(name) => {
+            let is_meant = |(id, group): &(&String, &ObservedGroup)| {
+                desired.owner.same_mark(&group.name, name) && M::is_same(desired, observed, name, id)
+            };
+            let found: Vec<_> = groups.iter().filter(is_meant).collect();
+            let used: BTreeSet<&str> =
+                M::listeners(observed).iter().flatten().map(|(_, listener)| listener.group_id).collect();
+            // A creation whose answer was lost can leave two; the one that serves is the one to keep.
+            let serving = found.iter().find(|(id, _)| used.contains(id.as_str())).copied();
+            Ok(serving.or_else(|| found.first().copied()))
+        }
+    }
+}
+
+/// How steps name a group that exists: as it is wanted, unless that name would lead to another one.
+fn reference<M: ProductModel>(observed: &M::Observed, wanted: &GroupRef, id: &str) -> GroupRef {
+    if M::group_id(observed, wanted) == Some(id) { wanted.clone() } else { GroupRef::Id(id.to_owned()) }
+}
+
+/// Takes what is ours out of groups that are no longer wanted.
+pub(crate) fn sweep<M: ProductModel>(
+    desired: &Desired<M>,
+    observed: &M::Observed,
+    places: &GroupsInPlan,
+    references: &GroupReferences<M::ListenerKey>,
+    plan: &mut Plan<M::Operation>,
+) {
+    let used: BTreeSet<&str> = places.values().filter_map(|place| place.id.as_deref()).collect();
+    // A group that is wanted but cannot be used now is not stale.
+    let named =
+        |id: &str| desired.groups.values().any(|wanted| matches!(&wanted.group, GroupRef::Id(wanted) if wanted == id));
+    let groups = M::groups(observed);
+    let stale: Vec<_> = groups.iter().filter(|(id, _)| !used.contains(id.as_str()) && !named(id)).collect();
+    // While a wanted group cannot be used, or a backend may be missing where it should be, what there was before serves on.
+    let unread = places.values().filter_map(|place| groups.get(place.id.as_ref()?)).any(|it| it.backends.is_none());
+    let unusable = unread || desired.groups.keys().any(|key| !places.contains_key(key));
+    let withheld = desired.ports_without_group || desired.problems.withhold_groups();
+    let incomplete = desired.groups.values().any(|wanted| wanted.incomplete);
+    if unusable || withheld || incomplete {
+        let is_ours = |group: &ObservedGroup| {
+            group.members().iter().any(|backend| desired.owner.owns_backend(&backend.description))
+        };
+        plan.withholds_backends |= incomplete && stale.iter().any(|(_, group)| is_ours(group));
+        return;
+    }
+    for (id, group) in stale {
+        planner(desired).clear(id, group, references, plan);
+    }
+}

@@ -1,0 +1,227 @@
+//! Whether a load balancer may be used at all, its tags, and what becomes of it when its Service goes.
+
+use std::collections::BTreeMap;
+
+use super::annotations::{AnnotationName, ID};
+use super::desired::{Desired, ProductModel};
+use super::handling::Departure;
+use super::management::MARKS;
+use super::orphans::TaggedInstance;
+use super::ownership::{CLUSTER_TAG, CLUSTER_UID_TAG, MARK_TAG, MOST_TAGS, Owner, REUSE_TAG, UNPROTECTED_TAG};
+use super::problem::ServiceProblem;
+use super::steps::{Operation, Plan, Target};
+
+pub(crate) fn problem(
+    field: impl Into<String>,
+    given: impl Into<String>,
+    allowed: impl Into<String>,
+) -> ServiceProblem {
+    ServiceProblem { field: field.into(), given: given.into(), allowed: allowed.into() }
+}
+
+/// What else decides whether a load balancer of a user may be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UsersInstance {
+    /// Whether it has a public address.
+    pub(crate) is_public: bool,
+    /// Whether the Service publishes its address already, or none.
+    pub(crate) is_bound: bool,
+}
+
+/// Whether the load balancer that is there may be used. `None` if there is none, and one may be made.
+pub(crate) fn usable<M: ProductModel>(
+    desired: &Desired<M>,
+    observed: &M::Observed,
+    users: UsersInstance,
+) -> Result<(), ServiceProblem> {
+    match (&desired.reuse, M::instance(observed)) {
+        (Some(id), None) => Err(problem(ID.full(), id, "the id of a load balancer that exists")),
+        (Some(id), Some(instance)) => reusable(desired, id, &instance, users),
+        (None, Some(instance)) if !desired.owner.owns_load_balancer(instance.name, instance.tags) => {
+            let tags: Vec<_> = instance.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            let given = format!("name {}, tags {}", instance.name, tags.join(","));
+            Err(foreign(&desired.owner, &instance, given, "nothing is changed on this one"))
+        }
+        (None, _) => Ok(()),
+    }
+}
+
+fn foreign(owner: &Owner, instance: &TaggedInstance<'_>, given: String, result: &str) -> ServiceProblem {
+    let allowed = format!(
+        "a load balancer whose tag {MARK_TAG} is {} and whose tag {}, if any, is {}; {result}",
+        owner.default_name(),
+        owner.cluster_tag,
+        owner.cluster_id
+    );
+    problem(format!("load balancer {}", instance.id), given, allowed)
+}
+
+fn reusable<M: ProductModel>(
+    desired: &Desired<M>,
+    id: &str,
+    instance: &TaggedInstance<'_>,
+    users: UsersInstance,
+) -> Result<(), ServiceProblem> {
+    let refuse = |allowed: String| Err(problem(ID.full(), id, allowed));
+    let own = [MARK_TAG, CLUSTER_TAG, desired.owner.cluster_tag.as_str()];
+    if instance.id != id {
+        return refuse(format!("the cloud answered with {}; nothing is done", instance.id));
+    }
+    if let Some(tag) = own.into_iter().find(|tag| instance.tags.contains_key(*tag)) {
+        return refuse(format!("a load balancer that was not made for Kubernetes: this one has the tag {tag}"));
+    }
+    if desired.forbid_public && users.is_public {
+        let allowed = "a load balancer with a private address: public ones are switched off by service.disable_public";
+        return refuse(allowed.to_owned());
+    }
+    if !users.is_bound {
+        return refuse(format!(
+            "the Service already has another address than {}, and cannot move between load balancers; delete it and make \
+             it again",
+            instance.address
+        ));
+    }
+    Ok(())
+}
+
+/// How a product changes tags of a load balancer.
+pub(crate) trait TagOperations: Operation {
+    /// Adds or changes tags.
+    fn tag(tags: BTreeMap<String, String>) -> Self;
+    /// Removes tags.
+    fn untag(keys: Vec<String>) -> Self;
+}
+
+pub(crate) fn attribute<O: Operation>(
+    plan: &mut Plan<O>,
+    target: &'static str,
+    operation: O,
+    reason: impl Into<String>,
+) {
+    plan.step(operation, Target::Attribute(target), [], reason);
+}
+
+/// Tags by which a load balancer is recognised. `stated` are those that the user asks for.
+pub(crate) fn marks<O: TagOperations>(
+    instance: &TaggedInstance<'_>,
+    wanted: BTreeMap<String, String>,
+    stated: &BTreeMap<String, String>,
+    plan: &mut Plan<O>,
+) {
+    let has = instance.tags;
+    let mut missing: BTreeMap<_, _> = wanted.into_iter().filter(|(key, _)| !has.contains_key(key)).collect();
+    // What the official controller made is not tagged just to carry the uid.
+    if missing.keys().all(|key| key == CLUSTER_UID_TAG) {
+        return;
+    }
+    if has.len() + missing.len() + stated.len() > MOST_TAGS {
+        missing.remove(CLUSTER_UID_TAG);
+    }
+    if has.len() + missing.len() > MOST_TAGS {
+        let keys: Vec<_> = missing.keys().map(String::as_str).collect();
+        plan.note(format!("no room for the tags {} on {}: it has {MOST_TAGS} at most", keys.join(", "), instance.id));
+        return;
+    }
+    attribute(plan, MARKS, O::tag(missing), "marks that are missing");
+}
+
+/// Tags of users, if the annotation says which. `field` is its key.
+pub(crate) fn tags<M>(
+    desired: &Desired<M>,
+    has: &BTreeMap<String, String>,
+    wanted: &BTreeMap<String, String>,
+    plan: &mut Plan<M::Operation>,
+) where
+    M: ProductModel,
+    M::Operation: TagOperations,
+{
+    if wanted.is_empty() {
+        return;
+    }
+    let cluster_tag = desired.owner.cluster_tag.as_str();
+    let untouched = |key: &str| {
+        let lower = key.to_ascii_lowercase();
+        [MARK_TAG, CLUSTER_TAG, CLUSTER_UID_TAG, REUSE_TAG, UNPROTECTED_TAG, cluster_tag].contains(&key)
+            || lower.starts_with("acs:")
+            || lower.starts_with("aliyun")
+    };
+    let differs = |(key, value): &(&String, &String)| !untouched(key) && has.get(*key) != Some(*value);
+    let set: BTreeMap<String, String> =
+        wanted.iter().filter(differs).map(|(key, value)| (key.clone(), value.clone())).collect();
+    let remove: Vec<String> = has.keys().filter(|key| !untouched(key) && !wanted.contains_key(*key)).cloned().collect();
+    let new = set.keys().filter(|key| !has.contains_key(*key)).count();
+    let reason = |keys: &mut dyn Iterator<Item = &String>| {
+        let found = keys.map(|tag| match has.get(tag) {
+            Some(value) => format!("{tag} is {value:?}"),
+            None => format!("{tag} is unset"),
+        });
+        format!("{}: {} now", M::Name::ADDITIONAL_RESOURCE_TAGS.key(), found.collect::<Vec<_>>().join(", "))
+    };
+    let mut operations = Vec::new();
+    if !set.is_empty() {
+        let reason = reason(&mut set.keys());
+        operations.push((M::Operation::tag(set), reason));
+    }
+    if !remove.is_empty() {
+        let reason = reason(&mut remove.iter());
+        operations.push((M::Operation::untag(remove), reason));
+    }
+    // Two marks may be on their way as well.
+    if has.len() + new + 2 > MOST_TAGS {
+        operations.reverse();
+    }
+    for (operation, reason) in operations {
+        attribute(plan, "tags", operation, reason);
+    }
+}
+
+/// What becomes of a load balancer whose Service goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// There is none.
+    Absent,
+    /// Nothing is done about it; the plan says why.
+    Refused,
+    /// It is a user's: what is ours is taken off it.
+    Left,
+    /// The user keeps it.
+    Released,
+    /// It is deleted.
+    Deleted,
+}
+
+impl Fate {
+    /// Of a load balancer that was found.
+    pub(crate) fn of<O: Operation>(
+        owner: &Owner,
+        departure: &Departure,
+        instance: Option<&TaggedInstance<'_>>,
+        plan: &mut Plan<O>,
+    ) -> Self {
+        let Some(instance) = instance else { return Self::Absent };
+        let refusal = match departure.reuse.as_deref() {
+            Some(id) if instance.id != id => {
+                problem("load balancer", instance.id, format!("{id}; nothing is removed from another one"))
+            }
+            Some(id) if instance.tags.get(MARK_TAG) == Some(&owner.default_name()) => problem(
+                ID.full(),
+                id,
+                "the id of a load balancer of a user: this one was made for this Service; remove the annotation to have \
+                 it removed with the Service",
+            ),
+            Some(_) => return Self::Left,
+            None if !owner.owns_load_balancer(instance.name, instance.tags) => {
+                foreign(owner, instance, format!("name {}", instance.name), "this one is kept")
+            }
+            None if departure.preserve => return Self::Released,
+            None => return Self::Deleted,
+        };
+        plan.problems.push(refusal);
+        Self::Refused
+    }
+}
+
+/// The tags of ours that something carries.
+pub(crate) fn marks_on(owner: &Owner, tags: &BTreeMap<String, String>) -> Vec<String> {
+    owner.tags().into_iter().filter(|(key, value)| tags.get(key) == Some(value)).map(|(key, _)| key).collect()
+}

@@ -1,0 +1,129 @@
+//! Whose listeners are, which server groups they need, and which are no longer wanted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::desired::{Desired, ListenerFacts, ProductModel};
+use super::groups::{GroupInPlan, GroupReferences};
+use super::model::GroupRef;
+use super::steps::{Operation, Plan, Step, Target};
+use crate::plan::inputs::{PortStatus, ServiceView};
+use crate::plan::service::management::{MARKS, ManagementLevel};
+
+/// The error of a port that has no listener of ours.
+const PORT_NOT_SERVED: &str = "alibabacloud.com/ListenerMissing";
+
+/// What a plan does about listeners. `K` is how the product names them.
+#[derive(Debug)]
+pub(crate) struct ListenerChanges<K> {
+    pub(crate) deleted: BTreeSet<K>,
+    /// Listeners that now send traffic to another group.
+    pub(crate) moved: BTreeSet<K>,
+}
+
+impl<K> Default for ListenerChanges<K> {
+    fn default() -> Self {
+        Self { deleted: BTreeSet::new(), moved: BTreeSet::new() }
+    }
+}
+
+/// Ours by its description; or, on a load balancer of ours, by sending traffic to a group of ours, so that an edited
+/// description is put right.
+pub(crate) fn is_ours<M: ProductModel>(
+    desired: &Desired<M>,
+    observed: &M::Observed,
+    listener: &ListenerFacts<'_>,
+) -> bool {
+    let group = M::groups(observed).get(listener.group_id);
+    desired.owner.owns_listener(listener.description)
+        || (desired.reuse.is_none() && group.is_some_and(|group| desired.owner.owns_group(&group.name)))
+}
+
+/// What refers to which group once the plan has run. Without management, no listener is ours to change.
+pub(crate) fn references<M: ProductModel>(
+    desired: &Desired<M>,
+    observed: &M::Observed,
+    changes: &ListenerChanges<M::ListenerKey>,
+) -> GroupReferences<M::ListenerKey> {
+    let mut references = GroupReferences::default();
+    for (key, listener) in M::listeners(observed).into_iter().flatten() {
+        let id = listener.group_id.to_owned();
+        if changes.deleted.contains(&key) || changes.moved.contains(&key) {
+            references.dropped.entry(id).or_default().push(key);
+        } else {
+            let ours = desired.manage_listeners && is_ours(desired, observed, &listener);
+            references.kept.entry(id).or_default().push((key, ours));
+        }
+    }
+    references
+}
+
+/// Listeners could not be read: every group counts as used by a listener of ours, so that none is removed.
+pub(crate) fn unread<M: ProductModel>(
+    observed: &M::Observed,
+    any: M::ListenerKey,
+    plan: &mut Plan<M::Operation>,
+) -> GroupReferences<M::ListenerKey> {
+    if let Some(instance) = M::instance(observed) {
+        let why = "they could not be read; none is changed, and no group is removed";
+        plan.problem(format!("listeners of {}", instance.id), "", why);
+    }
+    let kept = M::groups(observed).keys().map(|id| (id.clone(), vec![(any, true)])).collect();
+    GroupReferences { kept, dropped: BTreeMap::new() }
+}
+
+/// The group that a listener is to have, which has this one now; and why, if it is another one. A group that is empty only
+/// because its backends could not be determined is none to move to.
+pub(crate) fn regroup<M: ProductModel>(
+    desired: &Desired<M>,
+    (key, wanted): (M::ListenerKey, &GroupRef),
+    place: &GroupInPlan,
+    found: &str,
+    plan: &mut Plan<M::Operation>,
+) -> (GroupRef, Option<String>) {
+    if place.id.as_deref() == Some(found) {
+        return (place.group.clone(), None);
+    }
+    if desired.would_empty(wanted) && !found.is_empty() {
+        let why = format!("because the backends of {wanted} could not be determined");
+        plan.note(format!("listener {key} keeps its server group {found}, {why}"));
+        return (GroupRef::Id(found.to_owned()), None);
+    }
+    (place.group.clone(), Some(format!("server group {found:?} -> {}", place.group)))
+}
+
+/// Changes of backends that serve now pass before everything that can wait, such as a name, which a quota may hold up.
+/// The load balancer's ownership marks stay in front of them.
+pub(crate) fn serve_first<O: Operation>(steps: &mut [Step<O>], serves: impl Fn(&GroupRef) -> bool) {
+    let made: BTreeSet<String> = steps.iter().filter_map(|step| step.operation.makes().map(str::to_owned)).collect();
+    // One that is made now can have the name of one that serves.
+    let serves = |group: &GroupRef| !made.contains(&group.to_string()) && serves(group);
+    steps.sort_by_key(|step| match &step.target {
+        Target::LoadBalancer | Target::Attribute(MARKS) => 0,
+        _ if step.operation.backends_of().is_some_and(serves) => 1,
+        _ => 2,
+    });
+}
+
+/// How the ports of a Service are doing, as newer API servers hold it.
+pub(crate) fn port_statuses<M: ProductModel>(
+    service: &ServiceView,
+    desired: &Desired<M>,
+    observed: &M::Observed,
+) -> Vec<PortStatus> {
+    let there: Option<BTreeSet<M::ListenerKey>> = M::listeners(observed).map(|all| {
+        let ours = all.into_iter().filter(|(_, listener)| desired.owner.owns_listener(listener.description));
+        ours.map(|(key, _)| key).collect()
+    });
+    let managed = desired.manage_listeners && desired.manage.keeps(ManagementLevel::Listeners);
+    let is_served = |index: usize| {
+        let source = format!("spec.ports[{index}]");
+        let wanted = desired.listeners.iter().find(|(_, listener)| M::facts(listener).0 == source);
+        wanted.is_some_and(|(key, _)| !managed || there.as_ref().is_none_or(|there| there.contains(key)))
+    };
+    let status = |(index, port): (usize, &crate::plan::inputs::ServicePort)| PortStatus {
+        port: port.port,
+        protocol: port.protocol.clone(),
+        error: if is_served(index) { String::new() } else { PORT_NOT_SERVED.to_owned() },
+    };
+    service.ports.iter().enumerate().map(status).collect()
+}
