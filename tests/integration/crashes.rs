@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sim::cloud::Fault;
 use sim::cluster::{Match, Version};
 use sim::request_hold::{Held, Moment};
 use sim::testbed::{Testbed, instance};
@@ -19,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::availability::Availability;
 use crate::end_state::{Foreign, Row, SHARED, difference, marked, state};
 use crate::harness::{Ccm, EVERY, HASTE, World};
 use crate::in_process::{Product, on_a_clock_of_its_own};
@@ -118,6 +120,8 @@ trait Host: Sized {
     const STILL: [Duration; 3];
     /// How long a crashed world may take to get where it should be.
     const LONG: Duration;
+    /// For so long a ready endpoint may be missing from a server group that serves, once the next process is there.
+    const GAP: Duration;
 
     fn of(testbed: Testbed, more: &str) -> Self;
     fn testbed(&self) -> &Testbed;
@@ -129,6 +133,7 @@ impl Host for World {
     type Process = Ccm;
     const STILL: [Duration; 3] = [Duration::from_secs(3), Duration::from_secs(18), Duration::from_millis(500)];
     const LONG: Duration = Duration::from_secs(240);
+    const GAP: Duration = Duration::from_secs(60);
 
     fn of(testbed: Testbed, more: &str) -> Self {
         Self::of(testbed, EVERY, more)
@@ -157,6 +162,7 @@ impl Host for Inside {
     type Process = Product;
     const STILL: [Duration; 3] = [Duration::from_secs(30), Duration::from_secs(60), Duration::from_secs(15)];
     const LONG: Duration = Duration::from_secs(600);
+    const GAP: Duration = Duration::from_secs(20);
 
     fn of(testbed: Testbed, more: &str) -> Self {
         // Long enough to be killed in the middle.
@@ -333,6 +339,7 @@ impl Scenario {
             before = asked(testbed);
         }
         let _process = standby.take().unwrap_or_else(|| host.begin());
+        let availability = Availability::watch(testbed);
         release(&mut late).await;
         let what = || format!("{name}: {}", plan(at));
         let began = Instant::now();
@@ -344,6 +351,10 @@ impl Scenario {
             if began.elapsed() > H::LONG {
                 return Err(format!("{}\n{}\n{}", what(), difference(&self.end, &state(testbed)), host.logs()));
             }
+        }
+        let (gap, which) = availability.worst();
+        if gap > H::GAP {
+            return Err(format!("{}\nfor {gap:?}, {which}\n{}", what(), host.logs()));
         }
         let changed = self.foreign.changes(testbed);
         if !changed.is_empty() {
@@ -562,8 +573,28 @@ fn change_net(testbed: &Testbed) {
     testbed.cluster.patch("Service", "default", "net", &patch).unwrap();
 }
 
+/// Services of both kinds, of which only nodes with endpoints are backends.
+fn local(testbed: &Testbed) {
+    with_net(testbed);
+    testbed.join(3);
+    for name in ["web", "net"] {
+        let local = json!({"spec": {"externalTrafficPolicy": "Local"}});
+        testbed.cluster.patch("Service", "default", name, &local).unwrap();
+    }
+}
+
+/// All pods are replaced by others, one of them on a node that had none.
+fn replace_pods(testbed: &Testbed) {
+    for name in ["web", "net"] {
+        let endpoint = |(number, node): (u8, &str)| sim::cluster::Endpoint::ready([10, 98, number, 30].into(), node);
+        let endpoints: Vec<_> = (2..).zip(["node-2", "node-3"]).map(endpoint).collect();
+        testbed.cluster.set_endpoints("default", name, &endpoints).unwrap();
+    }
+}
+
 /// What the controller of network load balancers does, in a world with a classic one.
-const NETWORK_PLOTS: [Plot; 4] = [
+const NETWORK_PLOTS: [Plot; 5] = [
+    Plot { name: "pods behind both kinds are replaced", replicas: Replicas::One, before: local, change: replace_pods },
     Plot { name: "a Service gets a network load balancer", replicas: Replicas::One, before: network, change: net },
     Plot {
         name: "a Service on a network load balancer changes in everything",
@@ -677,6 +708,68 @@ async fn killed_at_every_write_with_both_kinds_of_load_balancers() {
         lost: 0,
     }
     .write();
+}
+
+impl Scenario {
+    /// Kills the process while it makes load balancers. Then most nodes are in another zone, and lists are late: the next process
+    /// would make them elsewhere. Gives how many there are in the end, of either kind.
+    async fn crash_and_move(&self, site: &Site, death: Death) -> (usize, usize) {
+        let host = Inside::of(self.start.fork().await.unwrap(), &self.story.replicas.more());
+        let testbed = host.testbed();
+        let mut held = hold(testbed, site, death.moment());
+        let process = host.begin();
+        assert!(self.comes(&host, &mut held).await, "{site} does not come");
+        drop(process);
+        for number in [4, 6, 8] {
+            testbed.join(number);
+        }
+        for list in ["DescribeLoadBalancers", "nlb:ListLoadBalancers"] {
+            (0..4).for_each(|_| testbed.cloud.faults().script(list, Fault::Stale(60)));
+        }
+        let _process = host.begin();
+        match death {
+            Death::Late => release(&mut vec![held]).await,
+            _ => held.lose(),
+        }
+        let began = Instant::now();
+        let is_served = |name| {
+            !testbed.cluster.get("Service", "default", name).unwrap()["status"]["loadBalancer"]["ingress"].is_null()
+        };
+        while !(is_served("web") && is_served("net")) {
+            assert!(began.elapsed() < Inside::LONG, "{site}, {death:?}: not served\n{}", host.logs());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        still(testbed, Inside::STILL[1]).await;
+        testbed.cloud.look(|account| (account.load_balancers.len(), account.nlb.balancers.len()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_while_load_balancers_are_made_there_is_one_each_although_nodes_move() {
+    static STORY: [Plot; 1] = [Plot {
+        name: "both kinds of Service are made",
+        replicas: Replicas::One,
+        before: |testbed| nodes(testbed, 2),
+        change: |testbed| {
+            two_ports(testbed);
+            net(testbed);
+        },
+    }];
+    let scenario = scenarios_inside(&STORY).await.remove(0);
+    let before = scenario.start.cloud.look(|account| (account.load_balancers.len(), account.nlb.balancers.len()));
+    let sites: Vec<_> = scenario.sites.iter().filter(|it| matches!(it.write, Write::Cloud { .. })).cloned().collect();
+    let planned: Vec<_> = sites
+        .into_iter()
+        .flat_map(|site| [Death::BeforeEffect, Death::BeforeAnswer, Death::Late].map(|death| (site.clone(), death)))
+        .collect();
+    let crashes = planned.clone();
+    let outcomes = inside(planned.len(), move |index| {
+        let (site, death) = &crashes[index];
+        on_a_clock_of_its_own(0, scenario.crash_and_move(site, *death))
+    });
+    for ((site, death), (count, log)) in planned.iter().zip(outcomes.await) {
+        assert_eq!(count, (before.0 + 1, before.1 + 1), "{site}, {death:?}\n{log}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

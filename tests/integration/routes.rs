@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sim::cloud::RouteEntry;
+use sim::cloud::{Fault, RouteEntry};
 use sim::cluster::NodeSpec;
 use sim::testbed::{REGION, ROUTE_TABLE, Testbed, VPC, instance};
 
@@ -229,5 +229,22 @@ async fn ipv6_entries() {
     let ccm = start(&world, &["--set", cidrs]).await;
     world.until("the node is ready", |_| is_ready(&world.node("node-1"))).await;
     assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1), ("2001:db8:1::/64".to_owned(), instance(1))]);
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn an_entry_in_the_way_that_no_list_shows_is_told_as_that() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.rent(9);
+    world.testbed.cloud.edit(|cloud| {
+        let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+        table.entries.insert("10.98.1.0/24".into(), RouteEntry::to_instance("rte-own", &instance(9)));
+    });
+    world.testbed.cloud.faults().always("DescribeRouteEntryList", Fault::Partial(0));
+    world.testbed.join(1);
+    let ccm = start(&world, &[]).await;
+    let message = world.until_event("Node", "node-1", "CreateRouteFailed").await;
+    assert!(message.contains("10.98.1.0/24") && message.contains("did not show"), "{message}");
+    assert_eq!(entries(&world.testbed, ROUTE_TABLE), [("10.98.1.0/24".to_owned(), instance(9))]);
     finish(&world, ccm).await;
 }
