@@ -115,8 +115,9 @@ controller gives them, with these differences:
 - Pods outside of the VPC are left out and told; they hold up no other backend.
 - No listener is made before the security groups that the Service asks for are joined.
 - `PreservedOnDelete` is sent when a load balancer is kept, not before.
-- If the `id` annotation changes to another load balancer, an event asks to recreate the Service. Its listeners on the former load
-  balancer hold its server group: delete them, or the deletion of the Service does not complete.
+- If the `id` annotation changes to another load balancer, an event asks to recreate the Service. When the Service is deleted, its
+  listeners on the former load balancer go with its server groups, also if `id` or `force-override-listeners` was removed; the load
+  balancer stays. An event names a user's listener there that still uses such a group.
 
 ## Results
 
