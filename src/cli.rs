@@ -87,6 +87,8 @@ pub enum Command {
     Reference,
     /// Prints the reference of the Service annotations, as Markdown.
     Annotations,
+    /// Prints every event with its code, cause, effect and remedy, as Markdown.
+    Events,
     /// Prints the version.
     Version,
 }

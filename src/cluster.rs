@@ -19,7 +19,7 @@ mod watch;
 mod watched;
 
 pub use connect::ConnectError;
-pub use events::{Events, Regarding};
+pub use events::{Events, Regarding, events_page};
 pub use faults::WriteFault;
 pub use objects::{ObjectKind, Patch, PatchFormat};
 pub use status::{ClusterStatus, WatchStatus};

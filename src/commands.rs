@@ -23,6 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::app;
 use crate::cli::{Cli, Command, DEFAULT_CONFIG, OutputFormat, SourceArgs};
+use crate::cluster;
 use crate::config::{self, Config, ConfigReport, ConfigSource, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
 use crate::plan::service::annotations::reference::{introduction, tables};
@@ -116,8 +117,16 @@ fn execute(cli: Cli) -> CommandResult {
         Command::Schema => print(&config::schema(&CATALOG)),
         Command::Reference => print(&config::reference(&CATALOG).map_err(CommandError::new)?),
         Command::Annotations => print(&annotations_page()),
-        Command::Version => print(&format!("alicloud-ccm {}\n", env!("CARGO_PKG_VERSION"))),
+        Command::Events => print(&cluster::events_page()),
+        Command::Version => print(&version(option_env!("ALICLOUD_CCM_COMMIT"), option_env!("ALICLOUD_CCM_BUILD_DATE"))),
     }
+}
+
+/// Version, and, of a release, the commit, the date and the machine that it was built for.
+fn version(commit: Option<&str>, date: Option<&str>) -> String {
+    use std::env::consts::{ARCH, OS};
+    let built = commit.zip(date).map(|(commit, date)| format!("commit {commit} of {date}, for {OS} on {ARCH}\n"));
+    format!("alicloud-ccm {}\n{}", env!("CARGO_PKG_VERSION"), built.unwrap_or_default())
 }
 
 /// The manual of annotations: what holds for all, then the tables of each kind of load balancer.
@@ -184,6 +193,14 @@ fn print_findings(output: OutputFormat, text: &str, findings: &impl serde::Seria
 #[cfg(test)]
 mod tests {
     use expect_test::expect_file;
+
+    #[test]
+    fn a_release_says_what_it_was_built_from() {
+        let version = super::version(Some("0123abc"), Some("2026-11-23"));
+        let (first, second) = version.split_once('\n').unwrap();
+        assert_eq!(first, format!("alicloud-ccm {}", env!("CARGO_PKG_VERSION")));
+        assert!(second.starts_with("commit 0123abc of 2026-11-23, for linux on "), "{second}");
+    }
 
     #[test]
     fn the_committed_page_of_annotations_is_current() {

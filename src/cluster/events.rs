@@ -3,6 +3,8 @@
 //! Written as core/v1 because every API server since 1.8 has those. Reporting never waits: events are queued, a task in
 //! the background writes them, and where that is too slow the oldest are dropped.
 
+mod catalog;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
+
+pub use catalog::events_page;
 
 use super::faults::{RequestFault, truncate};
 use super::requests::{Exchange, Requests, backoff, segment};
@@ -31,6 +35,7 @@ const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(60);
 /// How many written events and objects are remembered.
 const REMEMBERED: usize = 4096;
+const WARNING: &str = "Warning";
 /// The API server accepts no longer messages.
 const MESSAGE_BYTES: usize = 1024;
 const RETRIES: usize = 4;
@@ -95,11 +100,15 @@ impl Events {
 
     /// Reports what needs attention.
     pub fn warning(&self, component: &'static str, regarding: &Regarding, reason: &'static str, message: String) {
-        self.report(EventIdentity { component, regarding: regarding.clone(), severity: "Warning", reason, message });
+        self.report(EventIdentity { component, regarding: regarding.clone(), severity: WARNING, reason, message });
     }
 
     fn report(&self, mut subject: EventIdentity) {
-        subject.message = truncate(&subject.message, MESSAGE_BYTES).to_owned();
+        let entry = catalog::find(subject.reason);
+        debug_assert!(entry.is_some(), "{} is not in the catalog", subject.reason);
+        let code = entry.filter(|_| subject.severity == WARNING);
+        let code = code.map(|entry| format!(" (ACCM{:04})", entry.code)).unwrap_or_default();
+        subject.message = truncate(&subject.message, MESSAGE_BYTES - code.len()).to_owned() + &code;
         let mut waiting = self.queue.waiting.lock();
         if waiting.len() == QUEUE
             && let Some((oldest, _)) = waiting.pop_front()

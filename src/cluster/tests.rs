@@ -90,7 +90,7 @@ async fn every_version_is_read_written_and_reported_to() {
         let view = nodes.store.get(&node).unwrap();
         let regarding = Regarding { kind: "Node", key: node.clone(), uid: view.uid.clone() };
         for _ in 0..2 {
-            cluster.events().normal("node-controller", &regarding, "Initialized", "done".into());
+            cluster.events().normal("node-controller", &regarding, "InitializedNode", "done".into());
         }
         cluster.flush_events(LONG).await;
         let events = server.list("Event");

@@ -300,7 +300,7 @@ async fn an_answer_that_cannot_be_read() {
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
     let message = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
     assert!(message.contains("DescribeLoadBalancerListeners"), "the action is missing: {message}");
-    let id = message.rsplit_once("request ").map(|(_, id)| id.trim_end_matches([']', '.']).len());
+    let id = message.rsplit_once("request ").map(|(_, rest)| rest.split([']', '.', ' ']).next().unwrap().len());
     assert_eq!(id, Some(36), "the request id is missing: {message}");
     world.testbed.expose("other", &[80], &["node-1"], &[]);
     until_address(&world, "other").await;

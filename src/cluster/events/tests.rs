@@ -27,8 +27,8 @@ const LONG: Duration = Duration::from_secs(600);
 #[tokio::test(start_paused = true)]
 async fn an_event_says_what_happened_to_what() {
     let (cluster, asked) = recording(vec![]);
-    cluster.events().warning("service-controller", &service(), "SyncFailed", "no quota".into());
-    cluster.events().normal("node-controller", &node("n1"), "Initialized", "done".into());
+    cluster.events().warning("service-controller", &service(), "SyncLoadBalancerFailed", "no quota".into());
+    cluster.events().normal("node-controller", &node("n1"), "InitializedNode", "done".into());
     cluster.flush_events(LONG).await;
     let asked = asked.lock();
     assert_eq!(asked[0].path, "/api/v1/namespaces/shop/events");
@@ -38,8 +38,8 @@ async fn an_event_says_what_happened_to_what() {
         json!({ "apiVersion": "v1", "kind": "Service", "namespace": "shop", "name": "web", "uid": "uid-1" })
     );
     assert_eq!(event["type"], "Warning");
-    assert_eq!(event["reason"], "SyncFailed");
-    assert_eq!(event["message"], "no quota");
+    assert_eq!(event["reason"], "SyncLoadBalancerFailed");
+    assert_eq!(event["message"], "no quota (ACCM0307)");
     assert_eq!(event["source"]["component"], "service-controller");
     assert_eq!(event["count"], 1);
     let name = event["metadata"]["name"].as_str().unwrap();
@@ -54,7 +54,7 @@ async fn repetitions_raise_the_count_until_ten_quiet_minutes_have_passed() {
     let (cluster, asked) = recording(vec![]);
     let report = async |seconds| {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
-        cluster.events().warning("service-controller", &service(), "SyncFailed", "no quota".into());
+        cluster.events().warning("service-controller", &service(), "SyncLoadBalancerFailed", "no quota".into());
         cluster.flush_events(LONG).await;
     };
     report(0).await;
@@ -73,7 +73,7 @@ async fn repetitions_raise_the_count_until_ten_quiet_minutes_have_passed() {
 async fn an_event_that_the_server_has_forgotten_is_written_anew() {
     let (cluster, asked) = recording(vec![Answer::Json(201, json!({})), Answer::error(404, "not found")]);
     for _ in 0..3 {
-        cluster.events().normal("service-controller", &service(), "Synced", "done".into());
+        cluster.events().normal("service-controller", &service(), "EnsuredLoadBalancer", "done".into());
     }
     cluster.flush_events(LONG).await;
     let asked = asked.lock();
@@ -86,15 +86,15 @@ async fn an_event_that_the_server_has_forgotten_is_written_anew() {
 async fn one_loud_object_does_not_silence_others() {
     let (cluster, asked) = recording(vec![]);
     for number in 0..100 {
-        cluster.events().warning("service-controller", &service(), "SyncFailed", format!("try {number}"));
+        cluster.events().warning("service-controller", &service(), "SyncLoadBalancerFailed", format!("try {number}"));
     }
-    cluster.events().normal("node-controller", &node("n1"), "Initialized", "done".into());
+    cluster.events().normal("node-controller", &node("n1"), "InitializedNode", "done".into());
     cluster.flush_events(LONG).await;
     let about = |namespace: &str| asked.lock().iter().filter(|asked| asked.path.contains(namespace)).count();
     assert_eq!((about("/shop/"), about("/default/")), (25, 1));
     tokio::time::sleep(REFILL * 2).await;
     for number in 100..110 {
-        cluster.events().warning("service-controller", &service(), "SyncFailed", format!("try {number}"));
+        cluster.events().warning("service-controller", &service(), "SyncLoadBalancerFailed", format!("try {number}"));
     }
     cluster.flush_events(LONG).await;
     assert_eq!(about("/shop/"), 27);
@@ -104,7 +104,7 @@ async fn one_loud_object_does_not_silence_others() {
 async fn events_survive_a_server_that_is_away_for_a_moment_but_not_one_that_refuses_them() {
     let away = vec![Answer::Broken, Answer::error(503, "starting"), Answer::error(429, "busy")];
     let (cluster, asked) = recording(away);
-    cluster.events().normal("service-controller", &service(), "Synced", "done".into());
+    cluster.events().normal("service-controller", &service(), "EnsuredLoadBalancer", "done".into());
     cluster.flush_events(LONG).await;
     assert_eq!(asked.lock().len(), 4);
     let names: std::collections::BTreeSet<_> =
@@ -112,7 +112,7 @@ async fn events_survive_a_server_that_is_away_for_a_moment_but_not_one_that_refu
     assert_eq!(names.len(), 1, "a repetition of a try whose answer was lost makes no second event");
 
     let (cluster, asked) = recording(vec![Answer::error(403, "namespace is being terminated")]);
-    cluster.events().normal("service-controller", &service(), "Synced", "done".into());
+    cluster.events().normal("service-controller", &service(), "EnsuredLoadBalancer", "done".into());
     cluster.flush_events(LONG).await;
     assert_eq!(asked.lock().len(), 1);
 }
@@ -121,7 +121,7 @@ async fn events_survive_a_server_that_is_away_for_a_moment_but_not_one_that_refu
 async fn reporting_never_waits_and_the_newest_events_win() {
     let (cluster, asked) = recording((0..4).map(|_| Answer::Broken).collect());
     for number in 0..QUEUE * 2 {
-        cluster.events().normal("node-controller", &node(&format!("n{number}")), "Initialized", "done".into());
+        cluster.events().normal("node-controller", &node(&format!("n{number}")), "InitializedNode", "done".into());
     }
     cluster.flush_events(LONG).await;
     let last = asked.lock().last().unwrap().body["involvedObject"]["name"].clone();
@@ -132,7 +132,7 @@ async fn reporting_never_waits_and_the_newest_events_win() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_events_no_longer_than_it_is_told() {
     let (cluster, _) = recording(vec![Answer::Silence]);
-    cluster.events().normal("service-controller", &service(), "Synced", "done".into());
+    cluster.events().normal("service-controller", &service(), "EnsuredLoadBalancer", "done".into());
     let start = Instant::now();
     cluster.flush_events(Duration::from_secs(2)).await;
     assert_eq!(start.elapsed().as_secs(), 2);

@@ -1,0 +1,418 @@
+//! Every reason of an event, with what is behind it and what to do: the table that `docs/events.md` is written from.
+//!
+//! The code of a reason never changes and is not used again. Messages that need attention carry it, so that people can look
+//! it up whatever language or tool shows them the event.
+
+use std::fmt::Write as _;
+
+/// What there is to say about the events of one reason.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventEntry {
+    /// In the manual and in messages as `ACCM0123`.
+    pub(super) code: u16,
+    /// The reason of the Event.
+    pub(super) reason: &'static str,
+    /// What has happened.
+    pub(super) cause: &'static str,
+    /// What follows from it.
+    pub(super) effect: &'static str,
+    /// What to do.
+    pub(super) remedy: &'static str,
+}
+
+const NOTHING: &str = "nothing to do";
+
+const fn entry(code: u16, reason: &'static str, [cause, effect, remedy]: [&'static str; 3]) -> EventEntry {
+    EventEntry { code, reason, cause, effect, remedy }
+}
+
+/// The manual of events.
+#[must_use]
+pub fn events_page() -> String {
+    let mut page = "# Events\n\nEvery reason of the events that this program writes; `alicloud-ccm events` prints this page. Warnings \
+                    end with their code.\n`/readyz` and alerts use the same reasons. [troubleshooting.md](troubleshooting.md) starts from \
+                    symptoms instead.\n\n| Code | Reason | Cause | Effect | What to do |\n|---|---|---|---|---|\n"
+        .to_owned();
+    for EventEntry { code, reason, cause, effect, remedy } in EVENTS {
+        let _ = writeln!(page, "| ACCM{code:04} | `{reason}` | {cause} | {effect} | {remedy} |");
+    }
+    page
+}
+
+/// The entry of a reason.
+pub(super) fn find(reason: &str) -> Option<&'static EventEntry> {
+    EVENTS.iter().find(|entry| entry.reason == reason)
+}
+
+/// All reasons: 0001 and up the process, 0101 nodes, 0201 routes, 0301 Services, 0401 what both routes and Services have.
+static EVENTS: &[EventEntry] = &[
+    entry(
+        1,
+        "LeaderElection",
+        [
+            "a replica became leader, or stopped leading",
+            "the leader alone writes; another one takes over within seconds",
+            "often within an hour: look at the API server, and at the replica's log",
+        ],
+    ),
+    entry(
+        2,
+        "ConfigApplied",
+        ["the configuration file changed", "the message lists the keys, and what was restarted", NOTHING],
+    ),
+    entry(3, "ConfigUnchanged", ["a reload was asked for, and the file is the same", "none", NOTHING]),
+    entry(
+        4,
+        "ConfigRejected",
+        [
+            "the changed configuration file has problems",
+            "the previous configuration stays in use; a restart would fail",
+            "correct what the message lists; `alicloud-ccm check` prints it with line and column",
+        ],
+    ),
+    entry(
+        101,
+        "InitializedNode",
+        [
+            "the instance of a new node was found",
+            "the node has addresses, labels and providerID, and lost the taint `uninitialized`",
+            NOTHING,
+        ],
+    ),
+    entry(
+        102,
+        "SyncNodeFailed",
+        [
+            "the instance of the node is not found, is not the only one, or could not be written about",
+            "a new node keeps its taint; an old one its addresses and labels; the controller retries",
+            "the message says what is missing: a providerID, a permission, the region or the VPC",
+        ],
+    ),
+    entry(103, "DeletedNode", ["the instance of the node was released", "the Node was deleted", NOTHING]),
+    entry(
+        104,
+        "DeleteNodeFailed",
+        [
+            "the API server did not delete the Node of a released instance",
+            "the Node stays; the controller retries",
+            "the message has the answer of the API server; `alicloud-ccm rbac` prints the rights",
+        ],
+    ),
+    entry(
+        105,
+        "NodeRemovalHeldBack",
+        [
+            "more instances seem to be released than may be at once, or none are shown at all",
+            "the Node stays until that is proven",
+            "if they are really gone: `kubectl delete node`, or raise `node.removal_limit`",
+        ],
+    ),
+    entry(
+        106,
+        "InstancesNotShown",
+        [
+            "the cloud shows none of the cluster's instances",
+            "no node is removed",
+            "correct the credentials, their account, or the permission `ecs:DescribeInstances`",
+        ],
+    ),
+    entry(
+        107,
+        "InstancesElsewhere",
+        [
+            "the instances of all nodes are in another VPC than configured",
+            "no node is removed",
+            "correct `cloud.vpc_id`",
+        ],
+    ),
+    entry(201, "CreatedRoute", ["a node's pod CIDR had no route entry", "the entry was created", NOTHING]),
+    entry(
+        202,
+        "ReplacedRoute",
+        [
+            "a node's pod CIDR led to another instance",
+            "the entry leads to the node now",
+            "if that happens again: something else writes the same routes; see `docs/routes.md`",
+        ],
+    ),
+    entry(
+        203,
+        "CreateRouteFailed",
+        [
+            "the entry of a node could not be created, or conflicts with one that is not ours",
+            "pods of the node are not reached from other nodes; `NetworkUnavailable` stays",
+            "the message names the entry in the way, or the quota or permission",
+        ],
+    ),
+    entry(
+        204,
+        "DeleteRouteFailed",
+        [
+            "an entry of a node that left could not be deleted",
+            "the entry stays; the controller retries",
+            "the message has the code of the cloud",
+        ],
+    ),
+    entry(
+        205,
+        "SyncRouteFailed",
+        [
+            "the route tables, or the instances, could not be read",
+            "no route is changed; the controller retries",
+            "the message has the code of the cloud; often `cloud.vpc_id`, `route.table_ids`, or a permission",
+        ],
+    ),
+    entry(
+        206,
+        "RouteRemovalHeldBack",
+        [
+            "more routes are due to be removed than may be at once",
+            "the rest stays",
+            "if they are to go: raise `route.removal_limit`",
+        ],
+    ),
+    entry(
+        207,
+        "RouteOwnerMissing",
+        [
+            "a route leads to an instance that is there, and the API server shows no node for it",
+            "the route stays",
+            "release the instance, let the node join, or `alicloud-ccm gc --delete`",
+        ],
+    ),
+    entry(
+        301,
+        "EnsuredLoadBalancer",
+        ["the load balancer was made or changed", "it is in sync; the message lists the steps", NOTHING],
+    ),
+    entry(
+        302,
+        "CleanLoadBalancer",
+        ["the Service was deleted, or is of another type", "what was made for it is gone", NOTHING],
+    ),
+    entry(303, "TypeChanged", ["`spec.type` changed", "the load balancer follows", NOTHING]),
+    entry(304, "AnnotationChanged", ["annotations of the Service changed", "the load balancer follows", NOTHING]),
+    entry(
+        305,
+        "ServiceSpecChanged",
+        ["the specification of the Service changed", "the load balancer follows", NOTHING],
+    ),
+    entry(306, "DeleteTimestampChanged", ["the Service is being deleted", "the load balancer goes first", NOTHING]),
+    entry(
+        307,
+        "SyncLoadBalancerFailed",
+        [
+            "annotations are wrong, or the cloud refused a step",
+            "what the message is about stays as it is; everything else, and all backends, are kept in sync",
+            "correct what the message lists; `alicloud-ccm plan NAMESPACE/NAME` shows the steps that are left",
+        ],
+    ),
+    entry(
+        308,
+        "CleanLoadBalancerFailed",
+        [
+            "the load balancer of a Service that goes could not be removed",
+            "the Service keeps its finalizer; the controller retries",
+            "the message has the code of the cloud: often a deletion protection, or a permission",
+        ],
+    ),
+    entry(
+        309,
+        "ManyServicesOutOfSync",
+        [
+            "five or more Services are out of sync for one cause",
+            "none of them follows until it is gone",
+            "repair the cause that the message names; `/readyz` lists the Services",
+        ],
+    ),
+    entry(
+        310,
+        "LoadBalancerPlaced",
+        ["zones or a vSwitch were chosen, because none are stated", "the message names them", NOTHING],
+    ),
+    entry(
+        311,
+        "LoadBalancerSettings",
+        [
+            "annotations have no effect, or differ from what can be changed",
+            "the message says which; the load balancer serves",
+            "remove them, or state what they need",
+        ],
+    ),
+    entry(
+        312,
+        "SkipSyncBackends",
+        [
+            "addresses of pods are outside of the VPC, or their interfaces are unknown",
+            "these pods are no backends",
+            "for pods attached directly, use a pod network with VPC addresses",
+        ],
+    ),
+    entry(
+        313,
+        "UnAvailableLoadBalancer",
+        [
+            "a port has no backend: no ready endpoint, or no node that may serve it",
+            "connections to the port fail",
+            "`kubectl get endpointslices`; see `docs/troubleshooting.md`",
+        ],
+    ),
+    entry(
+        314,
+        "FailedSetEIPAddress",
+        [
+            "the Service asks for an elastic address, and none is bound to the load balancer",
+            "the load balancer's own address is published",
+            "bind one, or remove the annotation",
+        ],
+    ),
+    entry(
+        315,
+        "RepairedDrift",
+        [
+            "the load balancer was changed outside of the cluster",
+            "it is in sync again",
+            "state the change in annotations, or leave the attribute unmanaged",
+        ],
+    ),
+    entry(
+        316,
+        "LoadBalancerRecreated",
+        [
+            "the load balancer was deleted outside of the cluster",
+            "a new one is made; its address may be another one",
+            "update DNS records",
+        ],
+    ),
+    entry(
+        317,
+        "LoadBalancerLeft",
+        [
+            "the load balancer no longer carries the mark of the Service",
+            "it is left as it is",
+            "delete it by hand if nobody needs it",
+        ],
+    ),
+    entry(
+        318,
+        "PreservedOnDelete",
+        [
+            "the Service was deleted, with `preserve-lb-on-delete`",
+            "its load balancer stays and is unmanaged",
+            "delete it by hand if nobody needs it",
+        ],
+    ),
+    entry(
+        319,
+        "FailedAddFinalizer",
+        [
+            "the API server refused the finalizer",
+            "nothing is made in the cloud before it is there",
+            "the message has the answer; a permission, or an admission webhook",
+        ],
+    ),
+    entry(
+        320,
+        "FailedUpdateStatus",
+        [
+            "the API server refused the status",
+            "the load balancer serves, and its address is not published",
+            "the message has the answer; a permission, or an admission webhook",
+        ],
+    ),
+    entry(
+        321,
+        "FailedUpdateReadinessGate",
+        [
+            "the API server refused the readiness of a pod",
+            "the pod stays not ready, and its rollout waits",
+            "the message has the answer; the right to patch `pods/status`",
+        ],
+    ),
+    entry(
+        322,
+        "BackendsHeldBack",
+        [
+            "no node is ready, or the API server shows no endpoints at all",
+            "no backend is removed",
+            "repair the nodes; to take one out, label it `node.kubernetes.io/exclude-from-external-load-balancers`",
+        ],
+    ),
+    entry(
+        323,
+        "LoadBalancerHeldBack",
+        [
+            "the load balancer is missing, and so is what proves that the account is the right one",
+            "none is created, and no finalizer removed",
+            "correct `cloud.credentials`; see `docs/safety.md`",
+        ],
+    ),
+    entry(
+        324,
+        "ServerGroupsHeldBack",
+        [
+            "a list of server groups lacks one that exists",
+            "the group stays in use and is not made again",
+            "none; it ends with a later list",
+        ],
+    ),
+    entry(
+        325,
+        "LoadBalancerOwnerMissing",
+        [
+            "the API server does not show a Service that has a load balancer, and sent no deletion",
+            "the load balancer stays",
+            "restore the Service, or `alicloud-ccm gc --delete`",
+        ],
+    ),
+    entry(
+        401,
+        "ClusterIdShared",
+        [
+            "load balancers or routes carry this cluster's id and the uid of another cluster",
+            "they are not touched",
+            "give new clusters an id of their own",
+        ],
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use expect_test::expect_file;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_is_in_the_manual() {
+        expect_file!["../../../docs/events.md"].assert_eq(&events_page());
+    }
+
+    #[test]
+    fn codes_and_reasons_are_unique_and_in_order() {
+        assert!(EVENTS.is_sorted_by(|a, b| a.code < b.code));
+        assert_eq!(EVENTS.iter().map(|entry| entry.reason).collect::<BTreeSet<_>>().len(), EVENTS.len());
+    }
+
+    fn product_text(folder: &Path, text: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                product_text(&path, text);
+            } else if !path.ends_with("events/catalog.rs") {
+                text.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn no_entry_outlives_its_reason() {
+        let mut text = String::new();
+        product_text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut text);
+        let unused: Vec<_> =
+            EVENTS.iter().map(|entry| entry.reason).filter(|reason| !text.contains(&format!("\"{reason}\""))).collect();
+        assert_eq!(unused, Vec::<&str>::new());
+    }
+}
