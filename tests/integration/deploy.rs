@@ -116,6 +116,21 @@ fn another_namespace_leaves_nothing_behind() {
     assert!(objects.contains_key("Namespace/alicloud-ccm") && objects.contains_key("Role/alicloud-ccm"));
 }
 
+#[test]
+fn everything_has_the_version_of_the_package() {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart = &yaml("chart/Chart.yaml")[0];
+    assert_eq!((&chart["version"], &chart["appVersion"]), (&json!(version), &json!(version)));
+    for overlay in ["overlays/deployment", "overlays/daemonset"] {
+        assert_eq!(yaml(format!("{overlay}/kustomization.yaml"))[0]["images"][0]["newTag"], version, "{overlay}");
+    }
+    let image = format!("image: registry.example.com/alicloud-ccm:{version}");
+    assert!(read("static-pod/alicloud-ccm.yaml").contains(&image));
+    let workflows = Path::new("../.github/workflows");
+    let jobs = |name: &str| yaml(workflows.join(name))[0]["jobs"].as_object().unwrap().len();
+    assert_eq!((jobs("ci.yml"), jobs("release.yml")), (1, 4));
+}
+
 /// Cargo refuses a package whose targets are not all there, whichever is built.
 #[test]
 fn the_image_is_built_from_all_that_cargo_asks_for() {
@@ -296,11 +311,13 @@ fn openshift_allows_what_the_pod_does_and_no_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn openshift_kubelets_learn_their_provider_id_before_they_start() {
     let script = read("openshift/kubelet-providerid");
-    let configs = yaml("openshift/machineconfig.yaml");
-    let roles: Vec<_> =
-        configs.iter().map(|config| &config["metadata"]["labels"]["machineconfiguration.openshift.io/role"]).collect();
-    assert_eq!(roles, ["master", "worker"]);
-    for config in &configs {
+    // One file for each role, because the installer takes one object from a file.
+    for role in ["master", "worker"] {
+        let mut configs = yaml(format!("openshift/machineconfig-{role}.yaml"));
+        assert_eq!(configs.len(), 1);
+        let config = configs.remove(0);
+        assert_eq!(config["metadata"]["labels"]["machineconfiguration.openshift.io/role"], role);
+        assert_eq!(config["metadata"]["name"], format!("00-{role}-kubelet-providerid"));
         let config = &config["spec"]["config"];
         let file = &config["storage"]["files"][0];
         let content = file["contents"]["source"].as_str().unwrap().split_once(";base64,").unwrap().1;

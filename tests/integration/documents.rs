@@ -1,0 +1,132 @@
+//! What a reader of the documentation copies works: files are accepted, manifests are objects, command lines exist.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+use crate::permissions::documents;
+
+/// A fenced block: page, line, language, text.
+struct Block {
+    place: String,
+    language: String,
+    text: String,
+}
+
+fn blocks() -> Vec<Block> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages: Vec<PathBuf> = vec![root.join("README.md")];
+    for folder in ["docs", "config"] {
+        pages.extend(std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path()));
+    }
+    let mut found = Vec::new();
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+        let text = std::fs::read_to_string(page).unwrap();
+        let mut open: Option<(Block, usize)> = None;
+        for (number, line) in text.lines().enumerate() {
+            let fence = line.trim_start().strip_prefix("```");
+            match (&mut open, fence) {
+                (None, Some(language)) => {
+                    let place = format!("{}:{}", page.strip_prefix(root).unwrap().display(), number + 1);
+                    let indent = line.len() - line.trim_start().len();
+                    open = Some((Block { place, language: language.to_owned(), text: String::new() }, indent));
+                }
+                (Some((block, indent)), None) => {
+                    block.text.push_str(line.get(*indent..).unwrap_or_default());
+                    block.text.push('\n');
+                }
+                (Some(_), Some(_)) => found.extend(open.take().map(|(block, _)| block)),
+                (None, None) => {}
+            }
+        }
+        assert!(open.is_none(), "{}: a block is not closed", page.display());
+    }
+    found
+}
+
+fn of_language(language: &str) -> Vec<Block> {
+    let found: Vec<_> = blocks().into_iter().filter(|block| block.language == language).collect();
+    assert!(!found.is_empty(), "no block of {language}");
+    found
+}
+
+fn binary(arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm")).env_clear().args(arguments).output().unwrap();
+    output
+        .status
+        .success()
+        .then_some(())
+        .ok_or_else(|| String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+/// The folders that files name, with what is in them.
+fn furnish(folder: &Path) {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    for (name, text) in [
+        ("tls.crt", cert.pem()),
+        ("tls.key", signing_key.serialize_pem()),
+        ("access-key-id", "LTAIkey".to_owned()),
+        ("access-key-secret", "secret".to_owned()),
+    ] {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+}
+
+#[test]
+fn files_of_the_program_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    furnish(folder.path());
+    let file = folder.path().join("alicloud-ccm.toml");
+    for Block { place, text, .. } in of_language("toml") {
+        let here = folder.path().to_str().unwrap();
+        let text = ["/etc/alicloud-ccm-tls", "/etc/alicloud-ccm-keys", "/etc/alicloud-ccm"]
+            .iter()
+            .fold(text, |text, path| text.replace(path, here));
+        std::fs::write(&file, &text).unwrap();
+        // Readers are told to state their own id, and excerpts leave it out.
+        let checked = binary(&["check", "--config", file.to_str().unwrap(), "--set", "cloud.cluster_id=one"]);
+        checked.unwrap_or_else(|said| panic!("{place}: {said}"));
+    }
+}
+
+#[test]
+fn manifests_and_other_files_can_be_read() {
+    for Block { place, text, .. } in of_language("yaml") {
+        for object in documents(&text) {
+            assert!(object.is_object(), "{place}: {object}");
+            let (version, kind) = (object.get("apiVersion"), object.get("kind"));
+            assert_eq!(version.is_some(), kind.is_some(), "{place}: {object}");
+        }
+    }
+    for Block { place, text, .. } in of_language("json") {
+        serde_json::from_str::<serde_json::Value>(&text).unwrap_or_else(|error| panic!("{place}: {error}"));
+    }
+}
+
+/// The arguments of the program in one line of a shell, up to what the shell does with its output.
+fn command_line(line: &str) -> Option<Vec<&str>> {
+    let line = line.trim_start_matches("$ ").split("  #").next().unwrap_or_default();
+    let start = line.find("alicloud-ccm ").filter(|at| *at == 0 || line[..*at].ends_with("-- /"))?;
+    let words = line[start..].split_whitespace().skip(1);
+    let words: Vec<_> = words.take_while(|word| !matches!(*word, "|" | ">" | "&" | "&&" | ";")).collect();
+    Some(words)
+}
+
+#[test]
+fn command_lines_of_the_program_exist() {
+    let mut tried = 0;
+    for language in ["console", "sh"] {
+        for Block { place, text, .. } in blocks().into_iter().filter(|block| block.language == language) {
+            for words in text.lines().filter_map(command_line) {
+                let arguments: Vec<_> = words.iter().copied().chain(["--help"]).collect();
+                binary(&arguments).unwrap_or_else(|said| panic!("{place}: {words:?}: {said}"));
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 12, "{tried}");
+}
