@@ -10,45 +10,43 @@ use sim::testbed::Testbed;
 use tokio::time::Instant;
 
 use crate::end_state::{Foreign, SHARED};
-use crate::harness::{ALL, HASTE, address};
+use crate::harness::{EVERY, HASTE};
 use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::kinds::Kind;
 
-const MORE: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
+const MORE: &str = "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
 /// How long everything may take: the waits after a lost answer, and what is tried again.
 const LONG: Duration = Duration::from_secs(120);
 
 /// A Service with two ports, which nobody has looked at yet.
-async fn testbed() -> Testbed {
+async fn testbed(kind: Kind) -> Testbed {
     let testbed = Testbed::open(Version::NEWEST).await.unwrap();
     for number in 1..=2 {
         testbed.join(number);
     }
-    testbed.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
+    kind.expose(&testbed, "web", &[80, 443], &[1, 2]);
     testbed
 }
 
 fn start(testbed: &Testbed) -> Product {
-    Product::start(testbed, ALL, &format!("{HASTE}{MORE}"))
+    Product::start(testbed, EVERY, &format!("{HASTE}{MORE}"))
+}
+
+/// Does this for each kind of load balancer, on a clock of its own; gives what was logged.
+fn with_each_kind<F: Future<Output = ()>>(test: impl Fn(Kind) -> F) -> String {
+    Kind::BOTH.map(|kind| on_a_clock_of_its_own(0, test(kind)).1).concat()
 }
 
 fn groups(testbed: &Testbed) -> usize {
-    testbed.cloud.look(|cloud| cloud.load_balancers.values().map(|lb| lb.groups.len()).sum())
+    Kind::BOTH.iter().map(|kind| kind.groups(testbed).len()).sum()
 }
 
-fn listeners(testbed: &Testbed) -> Vec<u16> {
-    let mut ports = testbed.cloud.look(|cloud| {
-        let listeners = cloud.load_balancers.values().flat_map(|lb| lb.listeners.keys());
-        listeners.map(|(port, _)| *port).collect::<Vec<_>>()
-    });
-    ports.sort_unstable();
-    ports
-}
-
-/// Waits until the Service has its address; gives the largest number of server groups that there were on the way.
+/// Waits until the Service is served; gives the largest number of server groups that there were on the way.
 async fn served(testbed: &Testbed) -> usize {
     let began = Instant::now();
     let mut most = 0;
-    while address(&testbed.cluster.get("Service", "default", "web").unwrap()).is_none() {
+    let service = || testbed.cluster.get("Service", "default", "web").unwrap();
+    while Kind::BOTH.iter().all(|kind| kind.published(&service()).is_none()) {
         assert!(began.elapsed() < LONG, "it is not served");
         tokio::time::sleep(Duration::from_millis(100)).await;
         most = most.max(groups(testbed));
@@ -63,56 +61,70 @@ async fn settled() {
 
 #[test]
 fn a_group_that_was_perhaps_made_is_waited_for() {
-    on_a_clock_of_its_own(0, async {
-        let testbed = testbed().await;
-        testbed.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(1));
+    with_each_kind(async |kind| {
+        let testbed = testbed(kind).await;
+        testbed.cloud.faults().script(kind.creates_group(), Fault::LostAndHidden(1));
         let _product = start(&testbed);
         assert_eq!(served(&testbed).await, 2);
         settled().await;
-        assert_eq!((groups(&testbed), testbed.cloud.count("CreateVServerGroup")), (2, 2));
+        assert_eq!((groups(&testbed), testbed.cloud.count(kind.creates_group())), (2, 2));
     });
 }
 
 #[test]
 fn a_group_that_shows_up_after_all_does_not_stay_beside_the_other() {
-    let (_, log) = on_a_clock_of_its_own(0, async {
-        let testbed = testbed().await;
+    let log = with_each_kind(async |kind| {
+        let testbed = testbed(kind).await;
         // It is looked for when the creation is tried again, when the nodes have their routes, and after the wait.
-        testbed.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(3));
+        testbed.cloud.faults().script(kind.creates_group(), Fault::LostAndHidden(3));
         let _product = start(&testbed);
         assert_eq!(served(&testbed).await, 3, "made again after the wait");
         settled().await;
-        assert_eq!((groups(&testbed), testbed.cloud.count("DeleteVServerGroup")), (2, 1));
+        let deleted = testbed.cloud.count("DeleteVServerGroup") + testbed.cloud.count("DeleteServerGroup");
+        assert_eq!((groups(&testbed), deleted), (2, 1));
     });
     assert!(!log.contains("changed by somebody else"), "{log}");
 }
 
 #[test]
 fn a_group_that_we_made_is_known_although_no_list_shows_it() {
-    on_a_clock_of_its_own(0, async {
-        let testbed = testbed().await;
+    with_each_kind(async |kind| {
+        let testbed = testbed(kind).await;
         for _ in 0..2 {
-            testbed.cloud.faults().script("CreateVServerGroup", Fault::Hidden(9));
+            testbed.cloud.faults().script(kind.creates_group(), Fault::Hidden(9));
         }
-        testbed.cloud.faults().script("CreateLoadBalancerTCPListener", Fault::AnswerLost);
+        testbed.cloud.faults().script(kind.creates_listener(), Fault::AnswerLost);
         let _product = start(&testbed);
         assert_eq!(served(&testbed).await, 2);
-        assert!(testbed.cloud.count("DescribeVServerGroups") > 0, "it was looked for");
+        let lists = testbed.cloud.count("DescribeVServerGroups") + testbed.cloud.count("ListServerGroups");
+        assert!(lists > 0, "it was looked for");
         settled().await;
-        assert_eq!((groups(&testbed), testbed.cloud.count("CreateVServerGroup")), (2, 2));
+        assert_eq!((groups(&testbed), testbed.cloud.count(kind.creates_group())), (2, 2));
     });
 }
 
 #[test]
 fn a_load_balancer_that_we_made_is_known_although_no_list_shows_it() {
-    on_a_clock_of_its_own(0, async {
-        let testbed = testbed().await;
-        testbed.cloud.faults().script("CreateLoadBalancer", Fault::Hidden(9));
-        testbed.cloud.faults().script("CreateLoadBalancerTCPListener", Fault::Throttle);
+    with_each_kind(async |kind| {
+        let testbed = testbed(kind).await;
+        testbed.cloud.faults().script(kind.creates(), Fault::Hidden(9));
+        testbed.cloud.faults().script(kind.creates_listener(), Fault::Throttle);
         let _product = start(&testbed);
         assert_eq!(served(&testbed).await, 2);
         settled().await;
-        assert_eq!((groups(&testbed), testbed.cloud.count("CreateLoadBalancer")), (2, 1));
+        assert_eq!((groups(&testbed), testbed.cloud.count(kind.creates())), (2, 1));
+    });
+}
+
+#[test]
+fn a_load_balancer_that_was_perhaps_made_is_there_once() {
+    with_each_kind(async |kind| {
+        let testbed = testbed(kind).await;
+        testbed.cloud.faults().script(kind.creates(), Fault::LostAndHidden(2));
+        let _product = start(&testbed);
+        served(&testbed).await;
+        settled().await;
+        assert_eq!((kind.count(&testbed), groups(&testbed)), (1, 2));
     });
 }
 
@@ -168,12 +180,12 @@ fn a_killed_replica_perhaps_made_a_load_balancer_and_the_next_one_makes_none_els
 
 #[test]
 fn a_late_listener_that_no_service_wants_is_removed() {
-    on_a_clock_of_its_own(0, async {
-        let testbed = testbed().await;
-        testbed.cloud.faults().script("CreateLoadBalancerTCPListener", Fault::LostAndHidden(1));
+    with_each_kind(async |kind| {
+        let testbed = testbed(kind).await;
+        testbed.cloud.faults().script(kind.creates_listener(), Fault::LostAndHidden(1));
         let _product = start(&testbed);
         let began = Instant::now();
-        while listeners(&testbed).is_empty() {
+        while kind.listeners(&testbed).is_empty() {
             assert!(began.elapsed() < LONG, "no listener is made");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -181,17 +193,17 @@ fn a_late_listener_that_no_service_wants_is_removed() {
             json!({"spec": {"ports": [{"name": "p8443", "port": 8443, "targetPort": 8000, "protocol": "TCP"}]}});
         testbed.cluster.patch("Service", "default", "web", &ports).unwrap();
         served(&testbed).await;
-        assert_eq!(listeners(&testbed), [80, 8443], "nothing shows the one that nobody wants");
+        assert_eq!(kind.listeners(&testbed), [80, 8443], "nothing shows the one that nobody wants");
         settled().await;
-        assert_eq!((listeners(&testbed), groups(&testbed)), (vec![8443], 1));
+        assert_eq!((kind.listeners(&testbed), groups(&testbed)), (vec![8443], 1));
     });
 }
 
 #[test]
 fn what_a_killed_replica_created_is_no_duplicate_later() {
-    on_a_clock_of_its_own(0, async {
-        let testbed = testbed().await;
-        testbed.cloud.faults().script("CreateVServerGroup", Fault::LostAndHidden(1));
+    with_each_kind(async |kind| {
+        let testbed = testbed(kind).await;
+        testbed.cloud.faults().script(kind.creates_group(), Fault::LostAndHidden(1));
         let product = start(&testbed);
         while groups(&testbed) == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -208,7 +220,7 @@ fn what_a_killed_replica_created_is_no_duplicate_later() {
 fn on_a_persons_load_balancer_a_service_leaves_nothing_that_shows_up_late() {
     on_a_clock_of_its_own(0, async {
         const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
-        let testbed = testbed().await;
+        let testbed = testbed(Kind::Classic).await;
         let _foreign = Foreign::settle(&testbed, &["web"]);
         let (id, force) = (format!("{PREFIX}-id"), format!("{PREFIX}-force-override-listeners"));
         let shared = [(id.as_str(), SHARED), (force.as_str(), "true")];

@@ -1,35 +1,15 @@
 //! One thing's trouble stays its own: a wrong annotation, or one cloud action that fails, stops nothing that does not need it.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use serde_json::json;
 use sim::cloud::Fault;
-use sim::cluster::Endpoint;
-use sim::testbed::{Testbed, instance};
+use sim::testbed::Testbed;
 
-use crate::harness::{ALL, HASTE, World, address, is_ready};
+use crate::harness::{ALL, Ccm, EVERY, HASTE, World, address, is_ready};
+use crate::kinds::{Kind, annotate, point_at};
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
-
-/// Changes the server group of the only load balancer, and its listeners, as a person does in the console.
-fn meddle(testbed: &Testbed) {
-    testbed.cloud.edit(|account| {
-        let lb = account.load_balancers.values_mut().next().unwrap();
-        lb.listeners.clear();
-        lb.groups.values_mut().flat_map(|group| &mut group.backends).for_each(|backend| backend.weight = 7);
-    });
-}
-
-/// Listeners, and weights of backends.
-fn serves(testbed: &Testbed) -> (usize, Vec<u8>) {
-    testbed.cloud.look(|account| {
-        let lb = account.load_balancers.values().next().unwrap();
-        let weights =
-            lb.groups.values().flat_map(|group| group.backends.iter().map(|backend| backend.weight)).collect();
-        (lb.listeners.len(), weights)
-    })
-}
 
 /// Two nodes, and Services of which only nodes with endpoints are backends.
 async fn world_with(services: &[(&str, &[(&str, &str)])]) -> World {
@@ -52,35 +32,38 @@ async fn until_served(world: &World, service: &str) {
     world.until(&what, |_| address(&world.service(service)).is_some() && is_ready(&world.node("node-2"))).await;
 }
 
-pub(crate) fn move_endpoints(world: &World, service: &str, node: u8) {
-    let at = IpAddr::V4(Ipv4Addr::new(10, 98, node, 10));
-    let endpoint = Endpoint::ready(at, &format!("node-{node}"));
-    world.testbed.cluster.set_endpoints("default", service, &[endpoint]).unwrap();
+/// Two nodes, and a Service on the first with a load balancer of this kind; the drift check is off.
+async fn served(kind: Kind) -> (World, Ccm) {
+    let world =
+        World::new(EVERY, &format!("{HASTE}[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n")).await;
+    world.testbed.join(1);
+    world.testbed.join(2);
+    kind.expose(&world.testbed, "web", &[80], &[1]);
+    let ccm = world.start();
+    world
+        .until("it is served", |_| kind.published(&world.service("web")).is_some() && is_ready(&world.node("node-2")))
+        .await;
+    world.until_quiet(Duration::from_secs(2)).await;
+    (world, ccm)
 }
 
-/// Whether every server group has exactly this node as backend.
-pub(crate) fn all_lead_to(testbed: &Testbed, node: u8) -> bool {
-    testbed.cloud.look(|account| {
-        account.load_balancers.values().flat_map(|lb| lb.groups.values()).all(|group| {
-            let servers: Vec<_> = group.backends.iter().map(|backend| backend.server_id.as_str()).collect();
-            servers == [instance(node)]
-        })
-    })
+async fn backends_follow(world: &World, kind: Kind) {
+    point_at(&world.testbed, "web", &[2]);
+    world.until("the backends have followed", |testbed| kind.all_lead_to(testbed, &[2])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn backends_follow_the_endpoints_while_an_annotation_is_wrong() {
-    let world = world_with(&[("web", &[])]).await;
-    let ccm = world.start();
-    until_served(&world, "web").await;
-    let wrong = json!({"metadata": {"annotations": {format!("{PREFIX}scheduler"): "nonsense"}}});
-    world.testbed.cluster.patch("Service", "default", "web", &wrong).unwrap();
-    let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
-    assert!(told.contains("scheduler") && told.contains("nonsense"), "{told}");
-    move_endpoints(&world, "web", 2);
-    world.until("the backends have followed", |testbed| all_lead_to(testbed, 2)).await;
-    assert!(ccm.stop().await.success());
-    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+    let of = async |kind: Kind| {
+        let (world, ccm) = served(kind).await;
+        annotate(&world.testbed, "web", "scheduler", "nonsense");
+        let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+        assert!(told.contains("scheduler") && told.contains("nonsense"), "{told}");
+        backends_follow(&world, kind).await;
+        assert!(ccm.stop().await.success());
+        assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+    };
+    tokio::join!(of(Kind::Classic), of(Kind::Network));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,8 +75,7 @@ async fn without_a_list_of_access_control_lists_services_follow_their_endpoints_
     until_served(&world, "gone").await;
     world.testbed.cluster.delete("Service", "default", "gone").unwrap();
     world.until("the other Service is gone", |_| world.service("gone").is_null()).await;
-    move_endpoints(&world, "web", 2);
-    world.until("the backends have followed", |testbed| all_lead_to(testbed, 2)).await;
+    backends_follow(&world, Kind::Classic).await;
     assert_eq!(world.testbed.cloud.look(|account| account.load_balancers.len()), 1);
     assert!(ccm.stop().await.success());
 }
@@ -107,8 +89,7 @@ async fn an_elastic_address_that_cannot_be_looked_up_holds_up_neither_the_label_
     world.until("the label is there", |_| world.service("web")["metadata"]["labels"][label].is_string()).await;
     let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
     assert!(told.contains("as soon as a retry finds it. The first retry is in 3 s"), "{told}");
-    move_endpoints(&world, "web", 2);
-    world.until("the backends have followed", |testbed| all_lead_to(testbed, 2)).await;
+    backends_follow(&world, Kind::Classic).await;
     world.testbed.cloud.faults().clear();
     world.until("it has an address", |_| address(&world.service("web")).is_some()).await;
     assert!(ccm.stop().await.success());
@@ -116,37 +97,58 @@ async fn an_elastic_address_that_cannot_be_looked_up_holds_up_neither_the_label_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_edit_of_a_service_puts_right_what_was_changed_in_the_cloud() {
-    let world = world_with(&[("web", &[])]).await;
-    let ccm = world.start_with(&["--set", "service.drift_check=0s"], &[]);
-    until_served(&world, "web").await;
-    world.until_quiet(Duration::from_secs(2)).await;
-    let whole = serves(&world.testbed);
-    for (number, annotation) in [(1, format!("{PREFIX}scheduler")), (2, "example.com/look-again".to_owned())] {
-        meddle(&world.testbed);
-        let edit = json!({"metadata": {"annotations": {annotation: "wrr"}}});
-        world.testbed.cluster.patch("Service", "default", "web", &edit).unwrap();
-        world.until(&format!("edit {number} has put it right"), |testbed| serves(testbed) == whole).await;
-        world.until_quiet(Duration::from_secs(2)).await;
-    }
-    let told = world.events("Service", "web").into_iter().rfind(|(_, reason, _)| reason == "EnsuredLoadBalancer");
-    assert!(told.is_some_and(|(_, _, text)| text.contains("create listener 80/tcp")));
-    world.until_event("Service", "web", "RepairedDrift").await;
-    assert!(ccm.stop().await.success());
+    let of = async |kind: Kind| {
+        let (world, ccm) = served(kind).await;
+        let serves = |testbed: &Testbed| (kind.listeners(testbed), kind.groups(testbed));
+        let whole = serves(&world.testbed);
+        for (number, annotation) in [(1, format!("{PREFIX}scheduler")), (2, "example.com/look-again".to_owned())] {
+            kind.meddle(&world.testbed);
+            let edit = json!({"metadata": {"annotations": {annotation: "wrr"}}});
+            world.testbed.cluster.patch("Service", "default", "web", &edit).unwrap();
+            world.until(&format!("edit {number} has put it right"), |testbed| serves(testbed) == whole).await;
+            world.until_quiet(Duration::from_secs(2)).await;
+        }
+        let told = world.events("Service", "web").into_iter().rfind(|(_, reason, _)| reason == "EnsuredLoadBalancer");
+        assert!(told.is_some_and(|(_, _, text)| text.to_lowercase().contains("create listener 80/tcp")));
+        world.until_event("Service", "web", "RepairedDrift").await;
+        assert!(ccm.stop().await.success());
+    };
+    tokio::join!(of(Kind::Classic), of(Kind::Network));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn backends_follow_the_endpoints_although_an_edit_cannot_be_compared_with_the_cloud() {
-    let world = world_with(&[("web", &[])]).await;
-    let ccm = world.start_with(&["--set", "service.drift_check=0s"], &[]);
-    until_served(&world, "web").await;
-    world.until_quiet(Duration::from_secs(2)).await;
-    world.testbed.cloud.faults().always("DescribeLoadBalancerListeners", Fault::Unavailable);
-    let edit = json!({"metadata": {"annotations": {"example.com/look-again": "yes"}}});
-    world.testbed.cluster.patch("Service", "default", "web", &edit).unwrap();
+    let of = async |kind: Kind| {
+        let (world, ccm) = served(kind).await;
+        world.testbed.cloud.faults().always(kind.reads_listeners(), Fault::Unavailable);
+        let edit = json!({"metadata": {"annotations": {"example.com/look-again": "yes"}}});
+        world.testbed.cluster.patch("Service", "default", "web", &edit).unwrap();
+        let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+        assert!(told.contains(kind.reads_listeners()), "{told}");
+        backends_follow(&world, kind).await;
+        assert!(ccm.stop().await.success());
+    };
+    tokio::join!(of(Kind::Classic), of(Kind::Network));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_list_of_security_groups_backends_follow_and_no_second_group_is_made() {
+    let (world, ccm) = served(Kind::Network).await;
+    let ranges = |range: &str| json!({"spec": {"loadBalancerSourceRanges": [range]}});
+    world.testbed.cluster.patch("Service", "default", "web", &ranges("10.0.0.0/8")).unwrap();
+    let groups = |testbed: &Testbed| testbed.cloud.look(|account| account.security_groups.len());
+    world.until("the ranges are in force", |testbed| groups(testbed) == 1).await;
+    world.until_quiet(Duration::from_secs(5)).await;
+    world.testbed.cloud.faults().always("DescribeSecurityGroups", Fault::Unavailable);
+    world.testbed.cluster.patch("Service", "default", "web", &ranges("172.16.0.0/12")).unwrap();
     let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
-    assert!(told.contains("DescribeLoadBalancerListeners"), "{told}");
-    move_endpoints(&world, "web", 2);
-    world.until("the backends have followed", |testbed| all_lead_to(testbed, 2)).await;
+    assert!(told.contains("DescribeSecurityGroups"), "{told}");
+    backends_follow(&world, Kind::Network).await;
+    assert_eq!(groups(&world.testbed), 1);
+    world.testbed.cloud.faults().clear();
+    let allowed = |testbed: &Testbed| testbed.cloud.snapshot()["security_groups"].to_string().contains("172.16.0.0/12");
+    world.until("the new range is in force", allowed).await;
+    assert_eq!(groups(&world.testbed), 1);
     assert!(ccm.stop().await.success());
 }
 

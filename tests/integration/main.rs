@@ -28,6 +28,7 @@ mod http_server;
 mod in_process;
 mod invariants;
 mod isolation;
+mod kinds;
 mod kubernetes_versions;
 mod leader_election;
 mod leader_failover;

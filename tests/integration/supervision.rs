@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::harness::{ALL, Ccm, HASTE, World, address, free_port, is_ready};
-use crate::isolation::{all_lead_to, move_endpoints};
+use crate::kinds::{Kind, point_at};
 use crate::systemd::Manager;
 
 /// Every long-lived task of a process whose controllers all run.
@@ -74,15 +74,15 @@ async fn serve(world: &World) {
     world.testbed.cluster.patch("Service", "default", "web", &local).unwrap();
     let served = || address(&world.service("web")).is_some() && is_ready(&world.node("node-1"));
     world.until("the Service has an address", |_| served()).await;
-    world.until("the node is a backend", |testbed| all_lead_to(testbed, 1)).await;
+    world.until("the node is a backend", |testbed| Kind::Classic.all_lead_to(testbed, &[1])).await;
 }
 
 /// A node joins and the endpoints of the Service move there; both are followed.
 async fn goes_on(world: &World, node: u8) {
     world.testbed.join(node);
     world.until("the node is initialised", |_| is_ready(&world.node(&format!("node-{node}")))).await;
-    move_endpoints(world, "web", node);
-    world.until("the backends have followed", |testbed| all_lead_to(testbed, node)).await;
+    point_at(&world.testbed, "web", &[node]);
+    world.until("the backends have followed", |testbed| Kind::Classic.all_lead_to(testbed, &[node])).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

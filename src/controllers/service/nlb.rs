@@ -235,10 +235,14 @@ impl Product for Nlb {
 
     async fn complete(&self, goal: &Goal, observed: &mut Observed, search: &Search<'_>) -> Result<Completed, Fault> {
         let mut shows_all_made = self.list_groups(goal.owner(), observed, &search.made).await?;
-        self.read_needs(goal, observed).await?;
-        shows_all_made &= self.read_named_by_listeners(goal, observed, &search.made).await?;
+        let mut unread = self.read_needs(goal, observed).await?;
+        shows_all_made &= self.read_named_by_listeners(goal.owner(), observed, &search.made).await?;
+        if unread.is_empty() {
+            // Groups that only listeners name have backends.
+            unread = self.read_needs(goal, observed).await?;
+        }
         observed.note_what_is_busy();
-        Ok(Completed { shows_all_made, unread: Vec::new() })
+        Ok(Completed { shows_all_made, unread })
     }
 
     async fn settle(&self, observed: &mut Observed) -> Result<Settled, Fault> {
@@ -267,9 +271,9 @@ impl Product for Nlb {
         if touches(ResourceKind::SecurityGroup) {
             observed.security_groups = None;
         }
-        self.read_needs(goal, observed).await?;
+        let unread = self.read_needs(goal, observed).await?;
         observed.note_what_is_busy();
-        Ok(())
+        unread.into_iter().next().map_or(Ok(()), Err)
     }
 
     async fn place(&self, goal: &mut Goal, nodes: &[Arc<NodeView>]) {

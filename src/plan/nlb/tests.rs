@@ -41,10 +41,18 @@ pub(crate) fn desired(world: &World) -> Desired {
 }
 
 /// A cloud in which jobs are done at once.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Cloud {
     pub(crate) observed: Observed,
     made: u32,
+}
+
+impl Default for Cloud {
+    /// Nothing is there, and everything was looked for.
+    fn default() -> Self {
+        let observed = Observed { security_groups: Some(Vec::new()), ..Observed::default() };
+        Self { observed, made: 0 }
+    }
 }
 
 impl Cloud {
@@ -100,7 +108,6 @@ impl Cloud {
         for target in busy {
             self.observed.settle(&target);
         }
-        self.observed.security_groups.get_or_insert_default();
         if let Some(instance) = self.observed.instance.as_mut().filter(|it| it.dns_name.is_empty()) {
             instance.dns_name = format!("{}.example.com", instance.id);
         }
@@ -184,6 +191,18 @@ fn the_rules_of_a_security_group_that_outlived_its_load_balancer_are_read_before
     cloud.observed.security_groups.iter_mut().flatten().for_each(|group| group.rules = Some(BTreeMap::new()));
     let plan = bring(&world, &mut cloud);
     assert_eq!((plan.problems.len(), cloud.listeners()), (0, vec!["80/TCP".to_owned()]), "{plan}");
+}
+
+#[test]
+fn while_security_groups_cannot_be_listed_none_is_made_and_no_listener_either() {
+    let mut world = world(&[]);
+    world.service.source_ranges = vec!["10.0.0.0/8".to_owned()];
+    let mut cloud = Cloud::default();
+    cloud.observed.security_groups = None;
+    let plan = bring(&world, &mut cloud);
+    assert!(plan.problems.iter().any(|problem| problem.allowed.contains("could not be listed")), "{plan}");
+    assert_eq!((cloud.observed.security_groups, cloud.observed.groups.len()), (None, 1), "{plan}");
+    assert_eq!(cloud.observed.listeners.map(|all| all.len()), Some(0), "{plan}");
 }
 
 #[test]

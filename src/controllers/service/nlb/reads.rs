@@ -10,6 +10,7 @@ use crate::alibaba::nlb::{GroupFilter, ListedGroup};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::creations::Made;
 use crate::controllers::service::product::Product;
+use crate::controllers::service::tolerance::tolerate;
 use crate::plan::nlb::needs::MissingReads;
 use crate::plan::nlb::observed::Observed;
 use crate::plan::service::model::ObservedGroup;
@@ -34,17 +35,14 @@ impl Nlb {
     /// A server group that a listener of ours names exists, whatever the list shows. True if all of them were listed.
     pub(super) async fn read_named_by_listeners(
         &self,
-        goal: &Goal,
+        owner: &Owner,
         observed: &mut Observed,
         made: &Made,
     ) -> Result<bool, Fault> {
-        let owner = goal.owner();
         let listeners = observed.listeners.iter().flatten().map(|(_, listener)| listener);
         let ours = listeners.filter(|listener| owner.owns_listener(&listener.description));
         let named = ours.map(|listener| listener.group_id.clone()).filter(|id| !id.is_empty()).collect();
-        let all_listed = self.read_unlisted(owner, observed, named, made).await?;
-        self.read_needs(goal, observed).await?;
-        Ok(all_listed)
+        self.read_unlisted(owner, observed, named, made).await
     }
 
     async fn read_unlisted(
@@ -74,54 +72,92 @@ impl Nlb {
         Ok(all_listed)
     }
 
-    /// Reads what the goal finds missing; what is read can show that more is needed.
-    pub(super) async fn read_needs(&self, goal: &Goal, observed: &mut Observed) -> Result<(), Fault> {
+    /// Reads what the goal finds missing; what is read can show that more is needed. Gives the reads that failed.
+    pub(super) async fn read_needs(&self, goal: &Goal, observed: &mut Observed) -> Result<Vec<Fault>, Fault> {
+        let (mut unread, mut skipped) = (Vec::new(), MissingReads::default());
         let mut needs = goal.needs(observed);
         while !needs.is_empty() {
-            self.read_missing(goal.owner(), &needs, observed).await?;
-            let before = std::mem::replace(&mut needs, goal.needs(observed));
+            self.read_groups(&needs, observed, (&mut unread, &mut skipped)).await?;
+            self.read_listeners(&needs, observed, (&mut unread, &mut skipped)).await?;
+            self.read_security_groups(goal.owner(), &needs, observed, (&mut unread, &mut skipped)).await?;
+            let before = std::mem::replace(&mut needs, goal.needs(observed).without(&skipped));
             if needs == before {
                 // Reading did not help, and would not help again.
                 break;
             }
         }
-        Ok(())
+        Ok(unread)
     }
 
-    async fn read_missing(&self, owner: &Owner, needs: &MissingReads, observed: &mut Observed) -> Result<(), Fault> {
+    async fn read_groups(
+        &self,
+        needs: &MissingReads,
+        observed: &mut Observed,
+        (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
+    ) -> Result<(), Fault> {
         if !needs.named_groups.is_empty() {
             for group in self.api.list_groups(GroupFilter::Ids(&needs.named_groups)).await? {
                 insert(observed, group);
             }
         }
         for id in &needs.group_backends {
-            self.read_backends(id, observed).await?;
+            if tolerate(unread, self.read_backends(id, observed).await)?.is_none() {
+                // The others would meet the same.
+                skipped.group_backends.clone_from(&needs.group_backends);
+                break;
+            }
         }
+        Ok(())
+    }
+
+    async fn read_listeners(
+        &self,
+        needs: &MissingReads,
+        observed: &mut Observed,
+        (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
+    ) -> Result<(), Fault> {
         if needs.listeners {
             let id = Self::load_balancer(observed).unwrap_or_default().to_owned();
-            let mut found = self.api.describe_listeners(&[&id]).await?;
-            observed.listeners = Some(found.remove(&id).unwrap_or_default());
+            let found = tolerate(unread, self.api.describe_listeners(&[&id]).await)?;
+            skipped.listeners = found.is_none();
+            observed.listeners = found.map(|mut found| found.remove(&id).unwrap_or_default());
         }
         if !needs.former.is_empty() {
             self.read_former(&needs.former, observed).await?;
         }
         for key in &needs.certificates {
             if let Some(listener) = observed.listeners.as_mut().and_then(|all| all.get_mut(key)) {
-                let found = self.api.describe_additional_certificates(&listener.id).await?;
-                listener.additional_certificates = Some(found);
+                let found = tolerate(unread, self.api.describe_additional_certificates(&listener.id).await)?;
+                skipped.certificates.extend(found.is_none().then_some(*key));
+                listener.additional_certificates = found;
             }
         }
+        Ok(())
+    }
+
+    async fn read_security_groups(
+        &self,
+        owner: &Owner,
+        needs: &MissingReads,
+        observed: &mut Observed,
+        (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
+    ) -> Result<(), Fault> {
         if needs.security_groups {
-            let mut found = self.ecs.find_security_groups(MARK_TAG, &owner.default_name()).await?;
-            found.retain(|group| owner.owns_tagged(&group.tags));
-            let is_joined = |id: &str| observed.instance.iter().any(|it| it.security_group_ids.contains(id));
-            found.sort_by_key(|group| (!is_joined(&group.id), group.id.clone()));
-            observed.security_groups = Some(found);
+            let found = self.ecs.find_security_groups(MARK_TAG, &owner.default_name()).await;
+            let found = tolerate(unread, found)?;
+            skipped.security_groups = found.is_none();
+            observed.security_groups = found.map(|mut found| {
+                found.retain(|group| owner.owns_tagged(&group.tags));
+                let is_joined = |id: &str| observed.instance.iter().any(|it| it.security_group_ids.contains(id));
+                found.sort_by_key(|group| (!is_joined(&group.id), group.id.clone()));
+                found
+            });
         }
         if let Some(id) = &needs.rules_of {
-            let rules = self.ecs.describe_security_rules(id).await?;
+            let rules = tolerate(unread, self.ecs.describe_security_rules(id).await)?;
+            skipped.rules_of = rules.is_none().then(|| id.clone());
             let groups = observed.security_groups.iter_mut().flatten();
-            groups.filter(|group| group.id == *id).for_each(|group| group.rules = Some(rules.clone()));
+            groups.filter(|group| group.id == *id).for_each(|group| group.rules.clone_from(&rules));
         }
         Ok(())
     }

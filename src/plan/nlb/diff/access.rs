@@ -46,6 +46,14 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
     let found = ours(&desired.owner, observed).next();
     let mut wanted = None;
     if let Some(access) = &desired.access {
+        if observed.security_groups.is_none() {
+            plan.problem(
+                FIELD,
+                &access.create.name,
+                "security groups could not be listed; none is made, and no listener",
+            );
+            return Protection::Missing;
+        }
         match found {
             Some(group) if group.vpc_id != instance.vpc_id && !group.vpc_id.is_empty() => {
                 let allowed = format!("a security group in {}: delete this one to have it made there", instance.vpc_id);

@@ -1,0 +1,138 @@
+//! Both kinds of load balancers behind one face, for tests that hold for each.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use sim::cluster::Endpoint;
+use sim::testbed::{Testbed, instance};
+
+const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
+
+/// A kind of load balancer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Classic,
+    Network,
+}
+
+impl Kind {
+    /// Each of them.
+    pub(crate) const BOTH: [Self; 2] = [Self::Classic, Self::Network];
+
+    /// Makes a Service with an endpoint on each of `nodes`, which alone are its backends.
+    pub(crate) fn expose(self, testbed: &Testbed, name: &str, ports: &[u16], nodes: &[u8]) {
+        let port =
+            |port: &u16| json!({"name": format!("p{port}"), "port": port, "targetPort": 8000, "protocol": "TCP"});
+        let ports: Vec<Value> = ports.iter().map(port).collect();
+        let mut spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": ports});
+        if self == Self::Network {
+            spec["loadBalancerClass"] = "alibabacloud.com/nlb".into();
+        }
+        let metadata = json!({"name": name, "namespace": "default"});
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+        testbed.cluster.create(service).unwrap();
+        point_at(testbed, name, nodes);
+    }
+
+    /// What the Service publishes.
+    pub(crate) fn published(self, service: &Value) -> Option<&str> {
+        let ingress = &service["status"]["loadBalancer"]["ingress"][0];
+        ingress[if self == Self::Network { "hostname" } else { "ip" }].as_str()
+    }
+
+    /// How many load balancers there are.
+    pub(crate) fn count(self, testbed: &Testbed) -> usize {
+        testbed.cloud.look(|account| match self {
+            Self::Classic => account.load_balancers.len(),
+            Self::Network => account.nlb.balancers.len(),
+        })
+    }
+
+    /// Ports of all listeners, in order.
+    pub(crate) fn listeners(self, testbed: &Testbed) -> Vec<u16> {
+        let mut ports: Vec<u16> = testbed.cloud.look(|account| match self {
+            Self::Classic => {
+                account.load_balancers.values().flat_map(|lb| lb.listeners.keys().map(|it| it.0)).collect()
+            }
+            Self::Network => {
+                let listeners = account.nlb.balancers.values().flat_map(|lb| lb.listeners.values());
+                listeners.map(|listener| listener.port).collect()
+            }
+        });
+        ports.sort_unstable();
+        ports
+    }
+
+    /// Instances in each server group, with their weights.
+    pub(crate) fn groups(self, testbed: &Testbed) -> Vec<BTreeSet<(String, u8)>> {
+        testbed.cloud.look(|account| match self {
+            Self::Classic => {
+                let groups = account.load_balancers.values().flat_map(|lb| lb.groups.values());
+                groups
+                    .map(|group| group.backends.iter().map(|it| (it.server_id.clone(), it.weight)).collect())
+                    .collect()
+            }
+            Self::Network => {
+                let groups = account.nlb.groups.values();
+                groups.map(|group| group.servers.iter().map(|it| (it.id.clone(), it.weight)).collect()).collect()
+            }
+        })
+    }
+
+    /// Whether every server group has exactly the instances of these nodes.
+    pub(crate) fn all_lead_to(self, testbed: &Testbed, nodes: &[u8]) -> bool {
+        let wanted: BTreeSet<String> = nodes.iter().map(|number| instance(*number)).collect();
+        self.groups(testbed)
+            .into_iter()
+            .all(|group| group.into_iter().map(|it| it.0).collect::<BTreeSet<_>>() == wanted)
+    }
+
+    /// Takes all listeners away and gives backends another weight, as a person does in the console.
+    pub(crate) fn meddle(self, testbed: &Testbed) {
+        testbed.cloud.edit(|account| match self {
+            Self::Classic => {
+                for lb in account.load_balancers.values_mut() {
+                    lb.listeners.clear();
+                    lb.groups.values_mut().flat_map(|group| &mut group.backends).for_each(|it| it.weight = 7);
+                }
+            }
+            Self::Network => {
+                account.nlb.balancers.values_mut().for_each(|lb| lb.listeners.clear());
+                account.nlb.groups.values_mut().flat_map(|group| &mut group.servers).for_each(|it| it.weight = 7);
+            }
+        });
+    }
+
+    /// The call that makes a load balancer.
+    pub(crate) fn creates(self) -> &'static str {
+        if self == Self::Network { "nlb:CreateLoadBalancer" } else { "slb:CreateLoadBalancer" }
+    }
+
+    /// The call that makes a server group.
+    pub(crate) fn creates_group(self) -> &'static str {
+        if self == Self::Network { "CreateServerGroup" } else { "CreateVServerGroup" }
+    }
+
+    /// The call that makes a listener.
+    pub(crate) fn creates_listener(self) -> &'static str {
+        if self == Self::Network { "CreateListener" } else { "CreateLoadBalancerTCPListener" }
+    }
+
+    /// The read that says which listeners there are.
+    pub(crate) fn reads_listeners(self) -> &'static str {
+        if self == Self::Network { "ListListeners" } else { "DescribeLoadBalancerListeners" }
+    }
+}
+
+/// The Service has one ready pod on each of these nodes.
+pub(crate) fn point_at(testbed: &Testbed, service: &str, nodes: &[u8]) {
+    let endpoint = |number: &u8| Endpoint::ready([10, 98, *number, 10].into(), &format!("node-{number}"));
+    let endpoints: Vec<_> = nodes.iter().map(endpoint).collect();
+    testbed.cluster.set_endpoints("default", service, &endpoints).unwrap();
+}
+
+/// Sets an annotation by what follows the common prefix.
+pub(crate) fn annotate(testbed: &Testbed, service: &str, key: &str, value: &str) {
+    let patch = json!({"metadata": {"annotations": {format!("{PREFIX}{key}"): value}}});
+    testbed.cluster.patch("Service", "default", service, &patch).unwrap();
+}
