@@ -1,4 +1,4 @@
-//! The driver for controllers that compare a whole set with the cloud: nodes, routes.
+//! The driver for controllers that compare a whole set with the cloud: nodes, routes, volumes.
 //!
 //! Changes are collected for a while and handed to one reconcile, so that calls to the cloud go in batches. One reconcile
 //! runs at a time. All objects are reconciled when leadership begins, once per period, when the configuration changes, and
@@ -19,9 +19,9 @@ use tracing::{Instrument, debug, error};
 
 use super::backoff::Backoff;
 use super::{Context, reconcile_span};
-use crate::cluster::{DirtyKeys, Store};
+use crate::cluster::{DirtyKeys, Store, Watched};
 use crate::fence::Fence;
-use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::inputs::ObjectKey;
 use crate::telemetry::metrics;
 
 /// Time between reconciles of all objects while something is out of sync, whatever the period.
@@ -95,16 +95,19 @@ pub trait BatchReconciler: Send {
     fn reconcile(&mut self, scope: BatchScope) -> impl Future<Output = BatchResult> + Send;
 }
 
-/// Runs a controller of nodes until `context.stop` is cancelled.
-pub async fn run<R: BatchReconciler>(context: Context, new: impl FnOnce(Context, Arc<Store<NodeView>>) -> R) {
-    let nodes = context.cluster.nodes();
+/// Runs a controller of the objects that are `watched` until `context.stop` is cancelled.
+pub async fn run<V, R: BatchReconciler>(
+    context: Context,
+    watched: Watched<V>,
+    new: impl FnOnce(Context, Arc<Store<V>>) -> R,
+) {
     tokio::select! {
         () = context.stop.cancelled() => return,
-        () = nodes.store.synced() => {}
+        () = watched.store.synced() => {}
     }
-    let mut changes = nodes.store.subscribe();
+    let mut changes = watched.store.subscribe();
     let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
-    let mut reconciler = new(context, nodes.store.clone());
+    let mut reconciler = new(context, watched.store.clone());
     drive(&mut reconciler, &mut changes, config, fence, stop).await;
     reconciler.lease_lost();
 }
@@ -281,10 +284,13 @@ impl Schedule {
         }
         self.resync_later = self.resync_later.into_iter().chain(resync_after.map(|delay| now + delay)).min();
         self.failures.retain(|key, _| !scope.contains(key) || failed.contains_key(key));
+        // What failed together is retried together, so that it shares calls again.
+        let mut delays = BTreeMap::new();
         for (key, at_least) in failed {
             let failures = self.failures.entry(key.clone()).or_insert(0);
             *failures += 1;
-            self.later.insert(key, now + Backoff::SHORT.delay(*failures).max(at_least.unwrap_or_default()));
+            let delay = *delays.entry(*failures).or_insert_with(|| Backoff::SHORT.delay(*failures));
+            self.later.insert(key, now + delay.max(at_least.unwrap_or_default()));
         }
         for (key, delay) in requeue {
             let at = now + delay;

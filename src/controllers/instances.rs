@@ -1,4 +1,5 @@
-//! Looks up instances by id, in batches that one bad id cannot spoil, and says what an absence is worth.
+//! Looks up instances by id, in batches that one bad id cannot spoil, and says what an absence is worth. The batches serve
+//! disks as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -122,8 +123,7 @@ pub(super) async fn require_an_instance_of(nodes: &[Arc<NodeView>], ecs: &Ecs, a
     }
 }
 
-/// Asks region by region, in batches, some at the same time. A batch that is refused is split until the ids that spoil it
-/// stand alone; the number of extra calls is limited, and what is left then fails with the last fault.
+/// Asks region by region, [in batches](in_batches).
 async fn gather<F, R>(ids: &BTreeSet<ProviderId>, batch_size: usize, fetch: F) -> InstanceAnswers
 where
     F: Fn(String, Vec<String>) -> R,
@@ -135,28 +135,45 @@ where
     }
     let mut answers = InstanceAnswers::default();
     for (region, ids) in regions {
-        let mut batches: Vec<&[&ProviderId]> = ids.chunks(batch_size.clamp(1, BATCH)).collect();
-        let mut extra_calls = MOST_EXTRA_CALLS;
-        let mut running = FuturesUnordered::new();
-        loop {
-            let free = CONCURRENCY.saturating_sub(running.len());
-            running.extend(batches.drain(batches.len().saturating_sub(free)..).map(|batch| {
-                let answer = fetch(region.to_owned(), batch.iter().map(|id| id.instance.clone()).collect());
-                async move { (batch, answer.await) }
-            }));
-            let Some((batch, answer)) = running.next().await else { break };
+        let fetch =
+            |batch: &[&ProviderId]| fetch(region.to_owned(), batch.iter().map(|id| id.instance.clone()).collect());
+        for (batch, answer) in in_batches(&ids, batch_size, fetch).await {
             match answer {
                 Ok(instances) => answers.add(batch, instances),
-                Err(fault) if batch.len() > 1 && extra_calls > 0 && may_be_due_to_one_id(fault.kind) => {
-                    extra_calls -= 2;
-                    let (left, right) = batch.split_at(batch.len() / 2);
-                    batches.extend([left, right]);
-                }
                 Err(fault) => answers.faults.extend(batch.iter().map(|id| ((*id).clone(), fault.clone()))),
             }
         }
     }
     answers
+}
+
+/// Asks about things in batches, some at the same time; gives each batch with its answer. A batch that is refused is split
+/// until the ids that spoil it stand alone; the number of extra calls is limited, and what is left then fails.
+pub(super) async fn in_batches<'a, I, T, R: Future<Output = Result<T, Fault>>>(
+    ids: &'a [I],
+    batch_size: usize,
+    fetch: impl Fn(&'a [I]) -> R,
+) -> Vec<(&'a [I], Result<T, Fault>)> {
+    let mut batches: Vec<&[I]> = ids.chunks(batch_size.clamp(1, BATCH)).collect();
+    let mut extra_calls = MOST_EXTRA_CALLS;
+    let mut running = FuturesUnordered::new();
+    let mut answers = Vec::new();
+    loop {
+        let free = CONCURRENCY.saturating_sub(running.len());
+        running.extend(batches.drain(batches.len().saturating_sub(free)..).map(|batch| {
+            let answer = fetch(batch);
+            async move { (batch, answer.await) }
+        }));
+        let Some((batch, answer)) = running.next().await else { return answers };
+        match answer {
+            Err(fault) if batch.len() > 1 && extra_calls > 0 && may_be_due_to_one_id(fault.kind) => {
+                extra_calls -= 2;
+                let (left, right) = batch.split_at(batch.len() / 2);
+                batches.extend([left, right]);
+            }
+            answer => answers.push((batch, answer)),
+        }
+    }
 }
 
 const fn may_be_due_to_one_id(kind: FaultKind) -> bool {

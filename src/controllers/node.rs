@@ -35,7 +35,8 @@ const WATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Runs until `context.stop` is cancelled.
 pub async fn run(context: Context) {
-    batch::run(context, |context, nodes| NodeReconciler {
+    let nodes = context.cluster.nodes();
+    batch::run(context, nodes, |context, nodes| NodeReconciler {
         reporter: Reporter::new(&context, NAME, "node-controller"),
         context,
         nodes,

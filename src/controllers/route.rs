@@ -55,7 +55,8 @@ pub async fn run(context: Context) {
         () = context.stop.cancelled() => return,
         () = identified => {}
     }
-    batch::run(context, |context, nodes| RouteReconciler {
+    let nodes = context.cluster.nodes();
+    batch::run(context, nodes, |context, nodes| RouteReconciler {
         reporter: Reporter::new(&context, NAME, "route-controller"),
         context,
         nodes,

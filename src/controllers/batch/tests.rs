@@ -5,6 +5,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::fence::{Keeper, fence};
+use crate::plan::inputs::NodeView;
 
 const SECOND: Duration = Duration::from_secs(1);
 const TIMING: BatchTiming = BatchTiming { aggregation: SECOND, period: Some(Duration::from_secs(300)) };
@@ -156,6 +157,24 @@ async fn failures_back_off_each_by_itself() {
         assert!(delay >= nominal * SECOND * 3 / 4 && delay <= nominal * SECOND + SECOND / 10, "{reconciles:?}");
         assert_eq!(pair[1].0, keys(&["bad"]));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_failed_together_is_retried_together() {
+    let many = || (0..50).map(|number| (key(&number.to_string()), None)).collect();
+    let bench = start(Duration::ZERO, move |number, _| match number {
+        1..4 => BatchResult { failed: many(), ..BatchResult::default() },
+        _ => BatchResult::default(),
+    });
+    tokio::time::sleep(100 * SECOND).await;
+    let sizes: Vec<usize> = bench.reconciles()[1..]
+        .iter()
+        .map(|(scope, _)| match scope {
+            BatchScope::All => 0,
+            BatchScope::Keys(keys) => keys.len(),
+        })
+        .collect();
+    assert_eq!(sizes, [50, 50, 50], "they share their calls");
 }
 
 #[tokio::test(start_paused = true)]
