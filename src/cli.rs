@@ -44,7 +44,7 @@ pub enum Command {
     /// Reads the cluster and the cloud, and prints what a reconcile would do now; writes nothing. Exit code 0 if there is
     /// nothing to do, 2 if there is, 1 on an error.
     Plan {
-        /// Only this object: `NAMESPACE/NAME` of a Service, or `node/NAME`.
+        /// Only this object: `NAMESPACE/NAME` of a Service, `node/NAME`, or `pv/NAME` of a PersistentVolume.
         object: Option<ObjectArg>,
         /// How to print the plan.
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
@@ -201,12 +201,16 @@ impl FromStr for ObjectArg {
             ["node" | "nodes", name] if !name.is_empty() => {
                 Ok(Self { kind: PlannedKind::Node, key: ObjectKey::cluster(*name) })
             }
+            ["persistentvolume" | "persistentvolumes" | "pv", name] if !name.is_empty() => {
+                Ok(Self { kind: PlannedKind::Volume, key: ObjectKey::cluster(*name) })
+            }
             ["service" | "services" | "svc", namespace, name] | [namespace, name]
                 if !namespace.is_empty() && !name.is_empty() =>
             {
                 Ok(Self { kind: PlannedKind::Service, key: ObjectKey::new(*namespace, *name) })
             }
-            _ => Err("write NAMESPACE/NAME for a Service or node/NAME for a node".to_owned()),
+            _ => Err("write NAMESPACE/NAME for a Service, node/NAME for a node, or pv/NAME for a PersistentVolume"
+                .to_owned()),
         }
     }
 }

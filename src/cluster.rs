@@ -42,7 +42,7 @@ use crate::config::Config;
 use crate::config::checked::Kubernetes;
 use crate::config::secret::Secret;
 use crate::fence::{Keeper, Permit};
-use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
+use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView, VolumeView};
 use crate::telemetry::auth::{Access, AccessReviewer};
 use crate::telemetry::tasks::Tasks;
 use reflector::{ENDPOINTS, EndpointsReflector, ObjectReflector, Reflector, SLICES};
@@ -63,6 +63,7 @@ struct ClusterParts {
     nodes: SharedWatch<NodeView>,
     services: SharedWatch<ServiceView>,
     endpoints: SharedWatch<EndpointsView>,
+    volumes: SharedWatch<VolumeView>,
     /// The API server is of version 1.this, once it has answered.
     minor: OnceLock<u32>,
     /// Tells this replica from all others, also if its election starts again.
@@ -106,6 +107,7 @@ impl Cluster {
             nodes: SharedWatch::new("Node"),
             services: SharedWatch::new("Service"),
             endpoints: SharedWatch::new("Endpoints"),
+            volumes: SharedWatch::new("PersistentVolume"),
             minor: OnceLock::new(),
             replica: Uuid::new_v4(),
             tasks: tasks.clone(),
@@ -198,6 +200,20 @@ impl Cluster {
                     collection("/api/v1/endpoints", "endpoints", reflector(ENDPOINTS)),
                 ];
                 ListWatch { kind, requests: requests.clone(), candidates, scope: Some(services.clone()) }.run()
+            }
+        })
+    }
+
+    /// PersistentVolumes on cloud disks, watched from the first handle to the last.
+    #[must_use]
+    pub fn volumes(&self) -> Watched<VolumeView> {
+        let ClusterParts { requests, volumes, tasks, .. } = &*self.inner;
+        volumes.handle(requests.health(), tasks, |kind, store| {
+            let (requests, store) = (requests.clone(), store.clone());
+            move || {
+                let reflector = ObjectReflector::new(store.clone(), decode::volume);
+                let candidates = vec![collection("/api/v1/persistentvolumes", "persistentvolumes", reflector)];
+                ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
             }
         })
     }

@@ -9,6 +9,7 @@ pub mod registry;
 mod reporter;
 pub mod route;
 pub mod service;
+pub mod volume;
 pub mod workqueue;
 
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub const ROUTE: ControllerName = ControllerName::new("route");
 pub const SERVICE: ControllerName = ControllerName::new("service");
 /// Keeps network load balancers for Services.
 pub const NLB: ControllerName = ControllerName::new("nlb");
+/// Labels PersistentVolumes with the zone and region of their disk.
+pub const VOLUME_LABELS: ControllerName = ControllerName::new("volume-labels");
 
 /// What the plan of a controller reads.
 #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@ pub mod provenance;
 pub mod provider_id;
 pub mod route;
 pub mod service;
+pub mod volume;
 
 /// One line of what a controller would do, as people read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -62,6 +62,7 @@ pub static EFFECTS: &[Effect] = &[
     row("route", Takes::InPlace, "at once, with a pass over all nodes"),
     row("service", Takes::InPlace, "at once, with a reconcile of all Services"),
     row("nlb", Takes::InPlace, "at once, with a reconcile of all Services of network load balancers"),
+    row("volume_labels", Takes::InPlace, "at once, with a pass over all volumes"),
 ];
 
 /// The row about a key such as `route.period`.

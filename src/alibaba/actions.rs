@@ -94,6 +94,7 @@ actions! {
     DESCRIBE_INSTANCES = ReadAction Ecs "DescribeInstances" 1000 / 60 [];
     DESCRIBE_NETWORK_INTERFACES = ReadAction Ecs "DescribeNetworkInterfaces" 1000 / 60 [Eni];
     MODIFY_NETWORK_INTERFACE = WriteAction Ecs "ModifyNetworkInterfaceAttribute" 1000 / 60 [Eni];
+    DESCRIBE_DISKS = ReadAction Ecs "DescribeDisks" 1000 / 60 [];
     DESCRIBE_SECURITY_GROUPS = ReadAction Ecs "DescribeSecurityGroups" 300 / 60 [];
     DESCRIBE_SECURITY_GROUP = ReadAction Ecs "DescribeSecurityGroupAttribute" 300 / 60 [SecurityGroup];
     CREATE_SECURITY_GROUP = WriteAction Ecs "CreateSecurityGroup" 100 / 60 [];

@@ -1,4 +1,4 @@
-//! ECS (version 2014-05-26): instances, network interfaces and security groups.
+//! ECS (version 2014-05-26): instances, network interfaces, disks and security groups.
 
 mod security_group;
 
@@ -7,13 +7,14 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::actions::{DESCRIBE_INSTANCES, DESCRIBE_NETWORK_INTERFACES, MODIFY_NETWORK_INTERFACE};
+use super::actions::{DESCRIBE_DISKS, DESCRIBE_INSTANCES, DESCRIBE_NETWORK_INTERFACES, MODIFY_NETWORK_INTERFACE};
 use super::answer::{Fields, Mismatch};
 use super::client::SigningClient;
 use super::fault::{Fault, FaultKind};
 use super::request::{Request, unique};
 use crate::fence::Permit;
 use crate::plan::node::instance::{Instance, NetworkInterface};
+use crate::plan::volume::CloudDisk;
 
 /// Ids or addresses in one call.
 const CHUNK: usize = 100;
@@ -143,6 +144,20 @@ impl Ecs {
         Ok(unique(interfaces, |interface| &interface.id))
     }
 
+    /// Disks in `region` by id, asked for in hundreds. Ids that do not exist there are absent from the result, and so are all
+    /// where the permission is missing.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn describe_disks(&self, region: &str, ids: &[String]) -> Result<Vec<CloudDisk>, Fault> {
+        let mut disks = Vec::new();
+        for chunk in ids.chunks(CHUNK) {
+            let request = self.0.read(DESCRIBE_DISKS).to(region).with("MaxResults", PAGE);
+            disks.extend(request.with("DiskIds", Value::from(chunk)).by_token("Disks", disk).await?);
+        }
+        Ok(unique(disks, |disk| &disk.id))
+    }
+
     /// Switches the source/destination check of an interface off.
     ///
     /// # Errors
@@ -190,6 +205,10 @@ fn instance(body: Fields<'_>) -> Result<Instance, Mismatch> {
         primary_eni,
         tags: body.tags()?,
     })
+}
+
+fn disk(body: Fields<'_>) -> Result<CloudDisk, Mismatch> {
+    Ok(CloudDisk { id: body.text("DiskId")?, region: body.text("RegionId")?, zone: body.text("ZoneId")? })
 }
 
 fn interface(body: Fields<'_>) -> Result<NetworkInterface, Mismatch> {

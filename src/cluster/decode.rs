@@ -8,12 +8,14 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::plan::inputs::{
-    Condition, ConditionStatus, Endpoint, EndpointsView, Ingress, IngressDetails, NodeAddress, NodeView, ObjectKey,
-    PodView, PortStatus, ServicePort, ServiceType, ServiceView, Taint, TargetPort,
+    Condition, ConditionStatus, DiskDriver, Endpoint, EndpointsView, Ingress, IngressDetails, NodeAddress, NodeView,
+    ObjectKey, PodView, PortStatus, ServicePort, ServiceType, ServiceView, Taint, TargetPort, VolumeView,
 };
+use crate::plan::volume;
 
 /// Keep a Service in sight until its cloud resources are gone.
 const FINALIZERS: [&str; 2] = ["service.k8s.alibaba/resources", "service.k8s.alibaba/nlb"];
@@ -211,6 +213,31 @@ fn service_port(entry: core::ServicePort) -> ServicePort {
 /// The API server lets no other numbers in than these.
 fn port(number: i32) -> u16 {
     u16::try_from(number).unwrap_or_default()
+}
+
+/// A PersistentVolume; `None` if it is not on a cloud disk. Only these fields are decoded: the type has every storage there is.
+pub(super) fn volume(object: Value) -> Result<Option<VolumeView>, serde_json::Error> {
+    let [metadata, spec] = ["metadata", "spec"].map(|field| object.get(field).unwrap_or(&Value::Null));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (csi, flex) = (&spec["csi"], &spec["flexVolume"]);
+    let (driver, handle) = if csi["driver"] == volume::CSI_DRIVER {
+        (DiskDriver::Csi, &csi["volumeHandle"])
+    } else if flex["driver"] == volume::FLEX_DRIVER {
+        (DiskDriver::FlexVolume, &flex["options"]["volumeId"])
+    } else {
+        return Ok(None);
+    };
+    let labels = Option::deserialize(&metadata["labels"])?;
+    Ok(Some(VolumeView {
+        name: text(&metadata["name"]),
+        uid: text(&metadata["uid"]),
+        resource_version: text(&metadata["resourceVersion"]),
+        deleting: !metadata["deletionTimestamp"].is_null(),
+        topology: kept(labels, volume::is_topology),
+        has_affinity: !spec["nodeAffinity"].is_null(),
+        driver,
+        handle: text(handle),
+    }))
 }
 
 /// An Endpoints object (core/v1).

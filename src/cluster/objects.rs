@@ -27,6 +27,8 @@ pub enum ObjectKind {
     Service,
     /// core/v1 Pod
     Pod,
+    /// core/v1 PersistentVolume
+    PersistentVolume,
 }
 
 impl ObjectKind {
@@ -37,6 +39,7 @@ impl ObjectKind {
             Self::Node => "Node",
             Self::Service => "Service",
             Self::Pod => "Pod",
+            Self::PersistentVolume => "PersistentVolume",
         }
     }
 
@@ -45,13 +48,14 @@ impl ObjectKind {
             Self::Node => "nodes",
             Self::Service => "services",
             Self::Pod => "pods",
+            Self::PersistentVolume => "persistentvolumes",
         }
     }
 
     fn path(self, key: &ObjectKey) -> String {
         let (plural, name) = (self.plural(), segment(&key.name));
         match self {
-            Self::Node => format!("/api/v1/{plural}/{name}"),
+            Self::Node | Self::PersistentVolume => format!("/api/v1/{plural}/{name}"),
             Self::Service | Self::Pod => format!("/api/v1/namespaces/{}/{plural}/{name}", segment(&key.namespace)),
         }
     }

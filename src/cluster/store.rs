@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
-use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
+use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView, VolumeView};
 
 /// Deletions that are remembered at most; a forgotten one only makes a reader ask the API server.
 const MAX_DELETED: usize = 5000;
@@ -25,6 +25,12 @@ impl StoredView for NodeView {
 }
 
 impl StoredView for ServiceView {
+    fn versions<'a>(new: &'a mut Self, old: &'a Self) -> Option<(&'a mut String, &'a String)> {
+        Some((&mut new.resource_version, &old.resource_version))
+    }
+}
+
+impl StoredView for VolumeView {
     fn versions<'a>(new: &'a mut Self, old: &'a Self) -> Option<(&'a mut String, &'a String)> {
         Some((&mut new.resource_version, &old.resource_version))
     }

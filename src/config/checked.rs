@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::catalog::ControllerName;
-pub use super::file::{Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, ResourceLock};
+pub use super::file::{Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, ResourceLock, VolumeLabels};
 use super::secret::Secret;
 use crate::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceOptions, VSwitchChoice};
 
@@ -37,6 +37,8 @@ pub struct Config {
     pub service: ServiceOptions,
     /// The nlb controller.
     pub nlb: NlbOptions,
+    /// The volume-labels controller.
+    pub volume_labels: VolumeLabels,
 }
 
 /// Section `[nlb]`.

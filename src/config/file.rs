@@ -74,6 +74,9 @@ section! {
         /// `alibabacloud.com/nlb`. What `[service]` says of backends, IPv6, public addresses and the type annotation holds for
         /// it, too.
         nlb: NlbSection;
+        /// The volume-labels controller: gives PersistentVolumes on cloud disks the labels of their zone and region, and a node
+        /// affinity.
+        volume_labels: VolumeLabels;
     }
 }
 
@@ -451,6 +454,16 @@ section! {
         modification_protection: bool = true;
         /// Tags of every load balancer that is made; at most 18.
         tags: BTreeMap<String, String>;
+    }
+}
+
+section! {
+    /// Section `[volume_labels]`.
+    #[derive(Debug)]
+    VolumeLabels {
+        /// Whether volumes without a node affinity get one, on Kubernetes 1.12 and newer. It limits pods to nodes that can attach
+        /// the disk, as the labels do, and can never be changed.
+        node_affinity: bool = true;
     }
 }
 

@@ -39,6 +39,7 @@ pub(super) fn config(c: &mut Checker<'_>, file: FileConfig) -> Config {
         route: route(c, file.route),
         service: service(c, file.service),
         nlb: nlb(c, file.nlb),
+        volume_labels: file.volume_labels,
     }
 }
 

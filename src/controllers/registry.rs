@@ -8,6 +8,8 @@
 //! 3. its section in `config/file.rs` and `config/checked.rs`, and what a change of that section does in `reload.rs`,
 //! 4. its actions in `alibaba/actions.rs`, where it calls new ones.
 //!
+//! A kind of object that no controller watches yet comes first, see `CONTRIBUTING.md`.
+//!
 //! The tests below fail when a row is incomplete; `tests/integration/permissions.rs` runs each controller with exactly what its
 //! row grants, so a call or a request that the row does not list fails there.
 
@@ -18,7 +20,7 @@ pub use self::access::{CloudAccess, EVERY_VERSION, IsNeeded, KubernetesAccess, M
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Clients, Context, NLB, NODE, ROUTE, SERVICE, node, route, service};
+use super::{Clients, Context, NLB, NODE, ROUTE, SERVICE, VOLUME_LABELS, node, route, service, volume};
 use crate::alibaba::actions;
 use crate::alibaba::endpoints::CloudProduct;
 use crate::config::{Catalog, Config, ControllerEntry};
@@ -75,10 +77,12 @@ pub enum PlannedKind {
     Node,
     /// By namespace and name.
     Service,
+    /// By name.
+    Volume,
 }
 
 /// Every controller, in the order in which `plan` prints them.
-pub static CONTROLLERS: [Controller; 4] = [
+pub static CONTROLLERS: [Controller; 5] = [
     Controller {
         entry: ControllerEntry {
             name: NODE,
@@ -204,6 +208,26 @@ pub static CONTROLLERS: [Controller; 4] = [
             CloudAccess::always(actions::REVOKE_SECURITY_GROUP.0),
             CloudAccess::always(actions::DELETE_SECURITY_GROUP.0),
         ],
+    },
+    Controller {
+        entry: ControllerEntry {
+            name: VOLUME_LABELS,
+            default_on: false,
+            aliases: &["pv-labels", "pvl"],
+            parts: &[],
+            instead_of_parts: "",
+        },
+        section: "volume_labels",
+        object: PlannedKind::Volume,
+        run: |context| volume::run(context).boxed(),
+        when_off: None,
+        preview: |clients, config, _| {
+            async move { volume::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
+        },
+        // Nodes, for the keys of their labels.
+        watches: &[WatchedKind::Nodes, WatchedKind::Volumes],
+        kubernetes: &[KubernetesAccess::core("persistentvolumes", &["patch"])],
+        cloud: &[CloudAccess::always(actions::DESCRIBE_DISKS.0)],
     },
 ];
 

@@ -295,3 +295,34 @@ pub struct PodView {
     /// Conditions of the types that [`PodView::gates`] names.
     pub conditions: BTreeMap<String, Condition>,
 }
+
+/// A PersistentVolume on a cloud disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeView {
+    /// The object's name.
+    pub name: String,
+    /// `metadata.uid`
+    pub uid: String,
+    /// `metadata.resourceVersion`
+    pub resource_version: String,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// The labels that state a zone or a region.
+    pub topology: BTreeMap<String, String>,
+    /// Whether there is a `spec.nodeAffinity`; then nobody can change it.
+    pub has_affinity: bool,
+    /// Who attaches the disk.
+    pub driver: DiskDriver,
+    /// What the driver calls the disk, as somebody wrote it.
+    pub handle: String,
+}
+
+/// Who attaches the disk of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskDriver {
+    /// `spec.csi`, by the driver `diskplugin.csi.alibabacloud.com`.
+    #[default]
+    Csi,
+    /// `spec.flexVolume`, by the driver `alicloud/disk`.
+    FlexVolume,
+}

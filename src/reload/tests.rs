@@ -135,7 +135,8 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
             | "modification_protection"
             | "metadata_v1_fallback"
             | "allow_readable_files"
-            | "authorization" => ("true", "false", &[]),
+            | "authorization"
+            | "node_affinity" => ("true", "false", &[]),
             "period" | "removal_window" | "drift_check" => ("5m", "6m", &[]),
             "aggregation" | "removal_grace" | "removal_interval" => ("10s", "20s", &[]),
             "timeout" => ("8s", "9s", &[]),

@@ -15,10 +15,12 @@ use sim::testbed::{ACCESS_KEY, ROUTE_TABLE, Testbed, instance};
 use tokio::time::Instant;
 
 use crate::end_state::Row;
-use crate::harness::{ALL, HASTE, address, is_ready};
+use crate::harness::{HASTE, address, is_ready};
 use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
+/// The controllers whose actions fail.
+const CONTROLLERS: &[&str] = &["node", "route", "service", "volume-labels"];
 const MORE: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
 /// How long the outcomes that are possible may take.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -170,7 +172,7 @@ async fn before() -> Testbed {
     }
     expose(&testbed, "gone", &spec(&[], &["80"], &[]));
     {
-        let _product = Product::start(&testbed, ALL, &format!("{HASTE}{MORE}"));
+        let _product = Product::start(&testbed, CONTROLLERS, &format!("{HASTE}{MORE}"));
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
     testbed
@@ -191,6 +193,7 @@ fn change(testbed: &Testbed) {
     });
     testbed.cluster.delete("Service", "default", "gone").unwrap();
     expose(testbed, "new", &spec(&[], &["80"], &[]));
+    testbed.provide("data", "d-1", "cn-hangzhou-i");
     testbed.join(4);
     testbed.cloud.release_instance(&instance(3));
     testbed.cluster.set_ready("node-3", "Unknown").unwrap();
@@ -274,6 +277,10 @@ fn of_nodes() -> Vec<Outcome> {
         }),
         outcome("a new node has its route", &create, routed("10.98.4.0/24")),
         outcome("a node whose instance is released is removed", &["DescribeInstances"], gone),
+        outcome("a volume is labelled", &["DescribeDisks"], |testbed| {
+            let volume = testbed.cluster.get("PersistentVolume", "", "data").unwrap_or_default();
+            volume["metadata"]["labels"].is_object() && volume["spec"]["nodeAffinity"].is_object()
+        }),
         outcome("its route is removed", &delete, move |testbed| gone(testbed) && !unrouted(testbed)),
     ]
 }
@@ -433,7 +440,7 @@ async fn play(start: &Testbed, failing: Option<(&str, Failure)>) -> (Vec<String>
         Some((action, Failure::ServerError)) => testbed.cloud.faults().always(action, Fault::Unavailable),
         None => {}
     }
-    let _product = Product::start_with(&testbed, ALL, &format!("{HASTE}{MORE}"), &["route.period=10s"]);
+    let _product = Product::start_with(&testbed, CONTROLLERS, &format!("{HASTE}{MORE}"), &["route.period=10s"]);
     change(&testbed);
     let is_prevented = |outcome: &&Outcome| failing.is_some_and(|(action, how)| outcome.is_prevented(action, how));
     let (prevented, possible): (Vec<_>, Vec<_>) = outcomes.iter().partition(is_prevented);

@@ -151,6 +151,8 @@ const OPERATIONS: &[Operation] = &[
         "The periodic pass over a route table with 121 entries",
         &[("DescribeRouteTableList", 1), ("DescribeRouteEntryList", 1)],
     ),
+    costs("volumes", "120 volumes get their labels and node affinity together", &[("DescribeDisks", 2)]),
+    costs("volumes-restart", "A restart or a new leader, with 120 volumes that have them", &[]),
 ];
 
 fn writes(action: &str) -> bool {
@@ -180,7 +182,7 @@ fn endpoint(number: u8, node: &str) -> Endpoint {
 #[tokio::test(flavor = "multi_thread")]
 async fn operations_cost_what_the_page_says() {
     // Worlds of their own, mostly waiting: together they take as long as the slowest.
-    tokio::join!(services(), local_services(), nodes(), routes(), at_rest());
+    tokio::join!(services(), local_services(), nodes(), routes(), volumes(), at_rest());
 }
 
 async fn services() {
@@ -326,6 +328,30 @@ async fn routes() {
     finish(&world, ccm).await;
 }
 
+async fn volumes() {
+    let world = World::new(&["volume-labels"], "").await;
+    let zone = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "cn-hangzhou-i"}}});
+    world.testbed.cluster.add_node(&NodeSpec::new("node-1")).unwrap();
+    world.testbed.cluster.patch("Node", "", "node-1", &zone).unwrap();
+    for number in 0..120 {
+        world.testbed.provide(&format!("pv-{number}"), &format!("d-{number}"), "cn-hangzhou-i");
+    }
+    let ccm = world.start();
+    let has_affinity = |volume: &serde_json::Value| volume["spec"]["nodeAffinity"].is_object();
+    world.until("all are done", |testbed| testbed.cluster.list("PersistentVolume").iter().all(has_affinity)).await;
+    world.until_quiet(SHORT).await;
+    check("volumes", &world.take_calls());
+    let writes = |testbed: &sim::testbed::Testbed| testbed.cluster.count("patch", "persistentvolumes");
+    assert_eq!(writes(&world.testbed), 120, "one write for each");
+    assert!(ccm.stop().await.success());
+    let ccm = world.start();
+    world.until("it leads again", |_| ccm.log().contains(" leading ")).await;
+    tokio::time::sleep(SHORT).await;
+    check("volumes-restart", &world.take_calls());
+    assert_eq!(writes(&world.testbed), 120);
+    finish(&world, ccm).await;
+}
+
 /// Nothing is written, neither here nor there, while nothing changes, however often it is looked at.
 async fn at_rest() {
     let world = World::new(ALL, HASTE).await;
@@ -390,7 +416,8 @@ test `call_counts` measures this table between the binary and the simulated clou
     }
     page.push_str(
         "
-Batches have up to 100 instances, 50 route entries or 40 backends. A new leader reads the route tables; it reads them again every
+Batches have up to 100 instances or disks, 50 route entries or 40 backends. A disk that the cloud does not show is looked up again
+every five minutes. A new leader reads the route tables; it reads them again every
 `route.period`, two seconds after it created entries, and before it removes or reports anything. Entries are created from the last
 read, unless that is five minutes old or the cloud rejected a call since. A new leader reads each load balancer whole, and once
 more 30 s after a creation whose answer was lost or that a list did not show. An edit of annotations or of the spec reads the

@@ -253,6 +253,7 @@ fn row_of(key: &str, live: &Live) -> Row {
         "nlb.drift_check" => row(&text("9m"), Bound),
         "nlb.defaults.address_type" => row(&text("intranet"), Bound),
         "nlb.defaults.delete_protection" | "nlb.defaults.modification_protection" => row("false", Bound),
+        "volume_labels.node_affinity" => row("false", Bound),
         "nlb.defaults.tags" => row("{team = \"blue\"}", Bound),
         other => panic!("no row about {other}"),
     }

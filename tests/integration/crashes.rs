@@ -464,7 +464,7 @@ fn change_everything(testbed: &Testbed) {
 }
 
 /// Everything that the product does, each begun at an empty or a settled place.
-const PLOTS: [Plot; 9] = [
+const PLOTS: [Plot; 10] = [
     Plot {
         name: "a node joins",
         replicas: Replicas::One,
@@ -516,6 +516,15 @@ const PLOTS: [Plot; 9] = [
         },
     },
     Plot { name: "another replica takes over", replicas: Replicas::Two, ..MADE },
+    Plot {
+        name: "volumes are made by hand",
+        replicas: Replicas::One,
+        before: |testbed| nodes(testbed, 1),
+        change: |testbed| {
+            testbed.provide("data", "d-1", "cn-hangzhou-i");
+            testbed.provide("more", "d-2", "cn-hangzhou-j");
+        },
+    },
 ];
 
 const MADE: Plot = Plot {

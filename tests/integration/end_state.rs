@@ -19,6 +19,7 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
     let mut cloud = testbed.cloud.snapshot();
     let mut nodes = testbed.cluster.list("Node");
     let mut services = testbed.cluster.list("Service");
+    let mut volumes = testbed.cluster.list("PersistentVolume");
     let mut names = Vec::new();
     for lb in cloud["load_balancers"].as_array_mut().into_iter().flatten() {
         if lb["tags"].get(MARK).is_some() && lb["tags"][CLUSTER] == CLUSTER_ID {
@@ -36,10 +37,10 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
         }
     }
     network_without_chance(&mut cloud, &services, &mut names);
-    for object in nodes.iter_mut().chain(&mut services) {
+    for object in nodes.iter_mut().chain(&mut services).chain(&mut volumes) {
         timeless(object);
     }
-    let mut text = json!({"cloud": cloud, "nodes": nodes, "services": services}).to_string();
+    let mut text = json!({"cloud": cloud, "nodes": nodes, "services": services, "volumes": volumes}).to_string();
     for (given, name) in names {
         text = text.replace(&given, &name);
     }

@@ -60,4 +60,5 @@ mod systemd;
 mod throttling;
 mod unready_nodes;
 mod untrusted_input;
+mod volume_labels;
 mod zone_placement;

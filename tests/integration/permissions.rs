@@ -120,6 +120,12 @@ async fn live(version: Version, controllers: &[&str]) {
         world.until("the Service is gone", |_| world.service("network").is_null()).await;
         assert!(world.testbed.cloud.look(|cloud| cloud.nlb.balancers.is_empty() && cloud.security_groups.is_empty()));
     }
+    if has("volume-labels") {
+        world.testbed.provide("data", "d-1", "cn-hangzhou-i");
+        let event =
+            |_: &Testbed| world.events("PersistentVolume", "data").iter().any(|event| event.1 == "VolumeLabeled");
+        world.until("the volume is labelled", event).await;
+    }
     if has("node") {
         world.testbed.cloud.release_instance(&instance(3));
         world.testbed.cluster.set_ready("node-3", "Unknown").unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
-use sim::cloud::{Account, Eip, Fault, KEY_ID, KEY_SECRET};
+use sim::cloud::{Account, Disk, Eip, Fault, KEY_ID, KEY_SECRET};
 
 use super::script::{config, permit};
 use crate::alibaba::ecs::InstanceFilter;
@@ -56,6 +56,10 @@ fn account() -> Account {
     account.vswitches.values_mut().for_each(|it| it.ipv6_cidr = "2408:4005::/64".into());
     let eip = Eip { address: "47.99.1.1".into(), instance_type: String::new(), instance: String::new() };
     account.eips.insert("eip-1".into(), eip);
+    for number in 0..150 {
+        let region = if number == 7 { "cn-beijing" } else { REGION };
+        account.disks.insert(format!("d-{number}"), Disk::new(region, "cn-hangzhou-i"));
+    }
     account.nlb.bandwidth_packages.insert("cbwp-1".into());
     account.nlb.ca_certificates.insert("ca-1".into());
     account
@@ -101,6 +105,10 @@ async fn instances_and_interfaces(cloud: &CloudClient) {
     cloud.ecs.disable_source_dest_check(&permit(), REGION, &eni).await.unwrap();
     let interfaces = cloud.ecs.describe_network_interfaces(REGION, &[eni]).await.unwrap();
     assert_eq!(interfaces[0].source_dest_check, Some(false));
+    let ids: Vec<String> = (0..150).map(|number| format!("d-{number}")).collect();
+    let disks = cloud.ecs.describe_disks(REGION, &ids).await.unwrap();
+    assert_eq!(disks.len(), 149, "two calls, and one disk of another region");
+    assert_eq!((disks[0].region.as_str(), disks[0].zone.as_str()), (REGION, "cn-hangzhou-i"));
 }
 
 async fn routes(cloud: &CloudClient) {

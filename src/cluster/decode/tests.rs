@@ -327,3 +327,32 @@ fn a_pod_is_reduced_to_its_gates() {
     let bare = pod(json!({ "metadata": { "name": "web-1", "namespace": "shop" } })).unwrap();
     assert!(bare.gates.is_empty() && !bare.containers_ready);
 }
+
+#[test]
+fn volumes_of_disks_are_kept_and_no_others() {
+    let volume = |spec: Value| {
+        let labels = json!({ "topology.kubernetes.io/zone": "a", "alicloud-pvname": "x" });
+        json!({ "metadata": { "name": "pv", "uid": "u", "resourceVersion": "7", "labels": labels }, "spec": spec })
+    };
+    let csi = json!({ "csi": { "driver": "diskplugin.csi.alibabacloud.com", "volumeHandle": "d-1" } });
+    let kept = super::volume(volume(csi.clone())).unwrap().unwrap();
+    assert_eq!((kept.name.as_str(), kept.resource_version.as_str(), kept.handle.as_str()), ("pv", "7", "d-1"));
+    assert_eq!((kept.driver, kept.has_affinity, kept.deleting), (DiskDriver::Csi, false, false));
+    assert_eq!(kept.topology.into_iter().collect::<Vec<_>>(), [("topology.kubernetes.io/zone".into(), "a".into())]);
+    let mut bound = csi;
+    bound["nodeAffinity"] = json!({});
+    assert!(super::volume(volume(bound)).unwrap().unwrap().has_affinity, "it cannot be changed any more");
+    let flex = json!({ "flexVolume": { "driver": "alicloud/disk", "options": { "volumeId": "d-2" } } });
+    let kept = super::volume(volume(flex)).unwrap().unwrap();
+    assert_eq!((kept.driver, kept.handle.as_str()), (DiskDriver::FlexVolume, "d-2"));
+    let bare = json!({ "metadata": { "name": "pv" }, "spec": { "flexVolume": { "driver": "alicloud/disk" } } });
+    assert_eq!(super::volume(bare).unwrap().unwrap().handle, "", "the user is told");
+    for other in [
+        json!({ "csi": { "driver": "nasplugin.csi.alibabacloud.com", "volumeHandle": "n-1" } }),
+        json!({ "flexVolume": { "driver": "alicloud/nas" } }),
+        json!({ "hostPath": { "path": "/" } }),
+    ] {
+        assert_eq!(super::volume(volume(other)).unwrap(), None);
+    }
+    assert_eq!(super::volume(json!({})).unwrap(), None);
+}

@@ -44,7 +44,8 @@ pub(super) fn find(reason: &str) -> Option<&'static EventEntry> {
     EVENTS.iter().find(|entry| entry.reason == reason)
 }
 
-/// All reasons: 0001 and up the process, 0101 nodes, 0201 routes, 0301 Services, 0401 what both routes and Services have.
+/// All reasons: 0001 and up the process, 0101 nodes, 0201 routes, 0301 Services, 0401 what both routes and Services have,
+/// 0501 volumes.
 static EVENTS: &[EventEntry] = &[
     entry(
         1,
@@ -372,6 +373,29 @@ static EVENTS: &[EventEntry] = &[
             "load balancers or routes carry this cluster's id and the uid of another cluster",
             "they are not touched",
             "give new clusters an id of their own",
+        ],
+    ),
+    entry(
+        501,
+        "VolumeLabeled",
+        ["a PersistentVolume lacked the labels or the node affinity of its disk", "it has them", NOTHING],
+    ),
+    entry(
+        502,
+        "VolumeLabelsFailed",
+        [
+            "the disk of a PersistentVolume is not shown, differs from its labels, or the write was refused",
+            "the volume stays as it is; others go on",
+            "[volumes.md](volumes.md#problems)",
+        ],
+    ),
+    entry(
+        503,
+        "VolumeAffinityHeldBack",
+        [
+            "no node carries a label for the zone",
+            "volumes get labels and no node affinity, which could never be changed",
+            "let a node be initialised, or set `volume_labels.node_affinity = false`",
         ],
     ),
 ];

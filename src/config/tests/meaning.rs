@@ -71,8 +71,9 @@ fn controllers_are_named_as_anywhere() {
         let config = good(&source(&format!("controllers = {list}\ncloud.cluster_id = \"one\"")));
         config.controllers.iter().map(|name| name.as_str()).collect()
     };
-    assert_eq!(names(r#"["*"]"#), ["nlb", "node", "route", "service"]);
-    assert_eq!(names(r#"["*", "-route"]"#), ["nlb", "node", "service"]);
+    assert_eq!(names(r#"["*"]"#), ["nlb", "node", "route", "service", "volume-labels"]);
+    assert_eq!(names(r#"["*", "-route"]"#), ["nlb", "node", "service", "volume-labels"]);
+    assert_eq!(names(r#"["pvl"]"#), ["volume-labels"]);
     assert_eq!(names(r#"["cloud-node", "cloud-node-lifecycle", "service-lb-controller"]"#), ["node", "service"]);
     assert_eq!(names(r#"["node-route-controller"]"#), ["route"]);
     assert_eq!(names("[]"), [""; 0]);

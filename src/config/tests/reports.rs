@@ -106,9 +106,9 @@ fn all_mistakes_are_shown_at_once() {
         2 | controllers = ["node", "pvtz", "servise"]
           |                        ^^^^^^
           |
-          = help: leave it out; what runs here is "node", "route", "service", "nlb", "*" or one of these after "-"
+          = help: leave it out; what runs here is "node", "route", "service", "nlb", "volume-labels", "*" or one of these after "-"
 
-        error: controllers names the unknown controller "servise"; allowed are "node", "route", "service", "nlb", "*" or one of these after "-"
+        error: controllers names the unknown controller "servise"; allowed are "node", "route", "service", "nlb", "volume-labels", "*" or one of these after "-"
          --> /etc/ccm/ccm.toml:2:32
           |
         2 | controllers = ["node", "pvtz", "servise"]

@@ -49,6 +49,8 @@ pub enum WatchedKind {
     Services,
     /// The addresses behind Services: EndpointSlices, or Endpoints on servers without them.
     Endpoints,
+    /// PersistentVolumes.
+    Volumes,
 }
 
 impl WatchedKind {
@@ -59,6 +61,7 @@ impl WatchedKind {
         match self {
             Self::Nodes => const { &[KubernetesAccess::core("nodes", WATCH)] },
             Self::Services => const { &[KubernetesAccess::core("services", WATCH)] },
+            Self::Volumes => const { &[KubernetesAccess::core("persistentvolumes", WATCH)] },
             Self::Endpoints => {
                 const {
                     &[

@@ -60,7 +60,12 @@ fn it_makes_the_pods_of_the_overlays() {
 
 /// Values that cross: controllers, metrics, kind, namespace.
 fn combinations() -> Vec<(Value, &'static str)> {
-    let lists = [vec!["node", "service"], vec!["node", "route", "service", "nlb"], vec!["node"], vec!["route"]];
+    let lists = [
+        vec!["node", "service"],
+        vec!["node", "route", "service", "nlb", "volume-labels"],
+        vec!["node"],
+        vec!["route"],
+    ];
     let metrics = [
         json!({ "enabled": false }),
         json!({ "enabled": true, "serviceMonitor": { "enabled": true } }),

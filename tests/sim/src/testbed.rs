@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::cloud::{Account, Cloud, Server};
+use crate::cloud::{Account, Cloud, Disk, Server};
 use crate::cluster::{Cluster, ControllerManager, Endpoint, NodeSpec, Version};
 
 /// Region of the testbed.
@@ -171,6 +171,25 @@ aggregation = "0s"
             ("vsw-j", format!("192.168.16.{number}"))
         };
         self.cloud.add_instance(&instance(number), &format!("node-{number}"), vswitch, &ip);
+    }
+
+    /// Makes a PersistentVolume of the CSI plugin, without labels, on a new disk in `zone`.
+    ///
+    /// # Panics
+    /// It exists already.
+    pub fn provide(&self, name: &str, disk: &str, zone: &str) {
+        self.cloud.edit(|cloud| drop(cloud.disks.insert(disk.into(), Disk::new(REGION, zone))));
+        let made = self.cluster.create(json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "20Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "csi": {"driver": "diskplugin.csi.alibabacloud.com", "volumeHandle": disk},
+            },
+        }));
+        assert!(made.is_ok(), "PersistentVolume {name} cannot be made: {made:?}");
     }
 
     /// Makes a Service of type LoadBalancer in namespace `default` with one ready endpoint on each of `nodes`.

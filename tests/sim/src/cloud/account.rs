@@ -67,6 +67,8 @@ pub struct Account {
     pub instances: Shared<BTreeMap<String, Instance>>,
     /// By id.
     pub interfaces: Shared<BTreeMap<String, Interface>>,
+    /// By id.
+    pub disks: BTreeMap<String, Disk>,
     /// By allocation id.
     pub eips: BTreeMap<String, Eip>,
     /// Server certificates of CLB, by id.
@@ -200,6 +202,7 @@ impl Account {
             route_tables: Shared::default(),
             instances: Shared::default(),
             interfaces: Shared::default(),
+            disks: BTreeMap::new(),
             eips: BTreeMap::new(),
             certificates: BTreeMap::new(),
             acls: BTreeMap::new(),

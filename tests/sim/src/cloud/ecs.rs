@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::account::{Account, Instance, Interface};
+use super::account::{Account, Disk, Instance, Interface};
 use super::actions::{Action, Context, Product, page, page_by_token};
 use super::protocol::ApiError;
 
@@ -28,6 +28,13 @@ pub(crate) fn actions() -> Vec<Action> {
             describe_network_interfaces,
         )
         .listing("/NetworkInterfaceSets/NetworkInterfaceSet"),
+        Action::read(
+            Product::Ecs,
+            "DescribeDisks",
+            "DiskIds ZoneId InstanceId Category Status MaxResults NextToken PageNumber PageSize",
+            describe_disks,
+        )
+        .listing("/Disks/Disk"),
         Action::write(
             Product::Ecs,
             "ModifyNetworkInterfaceAttribute",
@@ -231,6 +238,39 @@ fn interface(account: &Account, id: &str, it: &Interface) -> Value {
         value["SourceDestCheck"] = check.into();
     }
     value
+}
+
+fn describe_disks(cx: &mut Context<'_>) -> Result<Value, ApiError> {
+    let ids = json_list(cx, "DiskIds")?;
+    let is_text = |name: &str, value: &str| cx.params.get(name).is_none_or(|it| it == value);
+    let matches = |(id, it): &(&String, &Disk)| {
+        ids.as_ref().is_none_or(|ids| ids.contains(id))
+            && is_text("RegionId", &it.region)
+            && is_text("ZoneId", &it.zone)
+            && is_text("InstanceId", &it.instance)
+            && is_text("Category", &it.category)
+            && is_text("Status", &it.status)
+    };
+    let disk = |(id, it): (&String, &Disk)| {
+        json!({
+            "DiskId": id,
+            "DiskName": "",
+            "RegionId": it.region,
+            "ZoneId": it.zone,
+            "Category": it.category,
+            "PerformanceLevel": if it.category == "cloud_essd" { "PL1" } else { "" },
+            "Type": "data",
+            "Size": 20,
+            "Status": it.status,
+            "InstanceId": it.instance,
+            "MultiAttach": "Disabled",
+            "DiskChargeType": "PostPaid",
+            "Portable": true,
+            "Tags": {"Tag": []},
+        })
+    };
+    let found: Vec<Value> = cx.account.disks.iter().filter(matches).map(disk).collect();
+    answer(cx, found, "Disks", "Disk", 500)
 }
 
 fn modify_network_interface(cx: &mut Context<'_>) -> Result<Value, ApiError> {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::account::{
-    Account, Acl, Backend, Eip, Group, Instance, Interface, InvalidAccount, Listener, LoadBalancer, Protocol,
+    Account, Acl, Backend, Disk, Eip, Group, Instance, Interface, InvalidAccount, Listener, LoadBalancer, Protocol,
     RouteEntry, RouteTable, SecurityGroup, VSwitch, Vpc,
 };
 use super::{nlb, slb};
@@ -34,6 +34,8 @@ struct Input {
     #[serde(default)]
     load_balancers: Vec<LoadBalancerInput>,
     #[serde(default)]
+    disks: Vec<DiskInput>,
+    #[serde(default)]
     eips: Vec<EipInput>,
     #[serde(default)]
     bandwidth_packages: Vec<String>,
@@ -45,6 +47,14 @@ struct Input {
     nlb_server_groups: Vec<nlb::GroupInput>,
     #[serde(default)]
     nlbs: Vec<nlb::BalancerInput>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DiskInput {
+    id: String,
+    #[serde(default)]
+    zone: String,
 }
 
 #[derive(Deserialize)]
@@ -257,6 +267,10 @@ impl Account {
         }
         for it in input.load_balancers {
             add_load_balancer(&mut account, it)?;
+        }
+        for it in input.disks {
+            let disk = Disk::new(&account.region, &it.zone);
+            account.disks.insert(it.id, disk);
         }
         for it in input.eips {
             let eip = Eip { address: it.ip, instance_type: String::new(), instance: String::new() };

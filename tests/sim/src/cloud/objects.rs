@@ -102,6 +102,21 @@ pub struct Instance {
     pub tags: BTreeMap<String, String>,
 }
 
+/// A disk.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    /// In this region, which may be another one than the account's.
+    pub region: String,
+    /// In this zone; empty for a disk of the whole region.
+    pub zone: String,
+    /// Such as `cloud_essd`.
+    pub category: String,
+    /// `In_use`, `Available`, `Attaching`, `Detaching`, `Creating`, `ReIniting`
+    pub status: String,
+    /// The instance that it is attached to, empty if none.
+    pub instance: String,
+}
+
 /// An elastic network interface.
 #[derive(Clone, Debug)]
 pub struct Interface {
@@ -419,6 +434,21 @@ impl RouteEntry {
     #[must_use]
     pub fn status(&self) -> &'static str {
         if self.pending_until.is_some_and(|it| it > Instant::now()) { "Pending" } else { "Available" }
+    }
+}
+
+impl Disk {
+    /// A disk that nobody has attached; of the whole region if `zone` is empty.
+    #[must_use]
+    pub fn new(region: &str, zone: &str) -> Self {
+        let category = if zone.is_empty() { "cloud_regional_disk_auto" } else { "cloud_essd" };
+        Self {
+            region: region.into(),
+            zone: zone.into(),
+            category: category.into(),
+            status: "Available".into(),
+            instance: String::new(),
+        }
     }
 }
 

@@ -32,6 +32,14 @@ pub(super) fn fill(resource: &Resource, version: Version, value: &mut Value) {
             object::map(value, "status").entry("phase").or_insert("Active".into());
             object::map(value, "spec").entry("finalizers").or_insert(json!(["kubernetes"]));
         }
+        "PersistentVolume" => {
+            object::map(value, "status").entry("phase").or_insert("Available".into());
+            let spec = object::map(value, "spec");
+            spec.entry("persistentVolumeReclaimPolicy").or_insert("Retain".into());
+            if !version.has(Feature::VolumeAffinity) {
+                spec.remove("nodeAffinity");
+            }
+        }
         "Pod" => {
             object::map(value, "status").entry("phase").or_insert("Pending".into());
         }

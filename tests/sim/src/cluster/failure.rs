@@ -195,6 +195,11 @@ impl Failure {
         Failure::new(504, "Timeout", "Timeout: request did not complete within the allotted timeout")
     }
 
+    /// 422, for this reason.
+    pub fn refused(kind: &str, name: &str, why: &str) -> Failure {
+        Failure::new(422, "Invalid", format!("{kind} {name:?} is invalid: {why}"))
+    }
+
     /// 409 as after a concurrent write.
     pub fn stale(resource: &str, name: &str) -> Failure {
         let message = format!(

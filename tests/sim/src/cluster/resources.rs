@@ -115,6 +115,16 @@ pub static RESOURCES: &[Resource] = &[
         ..BASE
     },
     Resource {
+        kind: "PersistentVolume",
+        plural: "persistentvolumes",
+        singular: "persistentvolume",
+        short_names: &["pv"],
+        namespaced: false,
+        status: true,
+        returns_deleted: true,
+        ..BASE
+    },
+    Resource {
         kind: "Pod",
         plural: "pods",
         singular: "pod",

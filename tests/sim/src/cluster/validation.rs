@@ -16,6 +16,7 @@ pub(super) fn check(resource: &Resource, rules: Rules, new: &Value, old: Option<
     match resource.kind {
         "Service" => service(rules, new, old, &mut problems),
         "Node" => node(new, old, &mut problems),
+        "PersistentVolume" => volume(new, old, &mut problems),
         _ => {}
     }
     problems
@@ -269,6 +270,26 @@ fn node(new: &Value, old: Option<&Value>, problems: &mut Vec<Problem>) {
     }
 }
 
+/// Where its data is cannot change; a node affinity can come later, and never changes then.
+fn volume(new: &Value, old: Option<&Value>, problems: &mut Vec<Problem>) {
+    for (index, term) in items(new, "/spec/nodeAffinity/required/nodeSelectorTerms").iter().enumerate() {
+        for requirement in items(term, "/matchExpressions") {
+            if text(requirement, "/operator") == "In" && items(requirement, "/values").is_empty() {
+                let field = format!("spec.nodeAffinity.required.nodeSelectorTerms[{index}].matchExpressions");
+                problems.push(Problem::required(field, "must be specified when `operator` is 'In' or 'NotIn'"));
+            }
+        }
+    }
+    let Some(old) = old else { return };
+    let affinity = old.pointer("/spec/nodeAffinity").filter(|affinity| !affinity.is_null());
+    if affinity.is_some_and(|affinity| new.pointer("/spec/nodeAffinity") != Some(affinity)) {
+        problems.push(Problem::invalid("nodeAffinity", &new["spec"]["nodeAffinity"], "field is immutable"));
+    }
+    if ["csi", "flexVolume"].iter().any(|source| new["spec"].get(source) != old["spec"].get(source)) {
+        problems.push(Problem::forbidden("spec.persistentvolumesource", "is immutable after creation"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -303,6 +324,18 @@ mod tests {
         let mut name = old;
         name["metadata"]["name"] = "1web".into();
         assert_eq!(fields("Service", &name, None), ["metadata.name"]);
+    }
+
+    #[test]
+    fn a_volume_gets_its_affinity_once() {
+        let volume = |affinity: Value| json!({ "metadata": { "name": "a" }, "spec": { "nodeAffinity": affinity } });
+        let zone = |zone: &str| {
+            let requirement = json!({ "key": "zone", "operator": "In", "values": [zone] });
+            json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [requirement] }] } })
+        };
+        let change = |new, old| fields("PersistentVolume", &volume(new), Some(&volume(old)));
+        assert!(change(zone("i"), Value::Null).is_empty() && change(zone("i"), zone("i")).is_empty());
+        assert_eq!(change(zone("j"), zone("i")), ["nodeAffinity"]);
     }
 
     #[test]

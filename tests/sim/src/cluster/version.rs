@@ -13,6 +13,8 @@ pub struct Version {
 pub enum Feature {
     /// `limit` and `continue` of lists.
     Chunking,
+    /// `spec.nodeAffinity` of PersistentVolumes.
+    VolumeAffinity,
     /// `as=Table` in `meta.k8s.io/v1beta1`.
     TableBeta,
     /// `as=Table` and `as=PartialObjectMetadata` in `meta.k8s.io/v1`.
@@ -53,7 +55,7 @@ impl Feature {
     fn since(self) -> u32 {
         match self {
             Feature::Chunking => 9,
-            Feature::TableBeta => 10,
+            Feature::TableBeta | Feature::VolumeAffinity => 10,
             Feature::DryRun => 13,
             Feature::TaintByCondition => 12,
             Feature::Table => 15,

@@ -10,6 +10,8 @@ use super::*;
 async fn each_action_answers_a_correct_client() {
     let cloud = Cloud::new(account());
     cloud.edit(|account| {
+        account.disks.insert("d-1".into(), Disk::new("cn-hangzhou", "cn-hangzhou-i"));
+        account.disks.insert("d-far".into(), Disk::new("cn-beijing", "cn-beijing-a"));
         account.oidc_token = Some("jwt".into());
         account.acls.insert("acl-1".into(), Acl { name: "office".into(), ..Acl::default() });
     });
@@ -49,6 +51,11 @@ async fn compute(client: &Client) {
     let found = client.call(ECS, "DescribeNetworkInterfaces", &wanted).await.unwrap();
     let interface = &found["NetworkInterfaceSets"]["NetworkInterfaceSet"][0];
     assert_eq!((&interface["NetworkInterfaceId"], &interface["SourceDestCheck"]), (&json!("eni-3"), &json!(true)));
+
+    let by_id = [("RegionId", "cn-hangzhou"), ("DiskIds", r#"["d-1","d-9","d-far"]"#), ("MaxResults", "100")];
+    let found = client.call(ECS, "DescribeDisks", &by_id).await.unwrap();
+    assert_eq!(found["Disks"]["Disk"].as_array().unwrap().len(), 1, "d-9 does not exist, d-far is in another region");
+    assert_eq!(found["Disks"]["Disk"][0]["ZoneId"], "cn-hangzhou-i");
 
     let off = [("NetworkInterfaceId", "eni-3"), ("SourceDestCheck", "false")];
     client.call(ECS, "ModifyNetworkInterfaceAttribute", &off).await.unwrap();
