@@ -374,7 +374,7 @@ section! {
         eni_backends: bool;
         /// Whether load balancers with a public address are refused.
         disable_public: bool;
-        /// Backends added or removed in one call.
+        /// Backends of a classic load balancer added or removed in one call. Of network load balancers, it is 200.
         #[schemars(range(min = 1, max = 40))]
         backend_batch_size: usize = 40;
         /// Whether nodes with the label `node-role.kubernetes.io/master` are left out of load balancers, as the official

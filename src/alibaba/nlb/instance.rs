@@ -1,6 +1,7 @@
 //! Instances: the load balancers themselves, where they stand, and their tags.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
 
 use super::{CHUNK, Nlb, PAGE, created, started};
 use crate::alibaba::actions::{
@@ -93,8 +94,12 @@ impl Nlb {
             .maybe("ModificationProtectionConfig.Reason", wanted.modification_protection_reason.as_ref())
             .with("ClientToken", client_token)
             .tags(&wanted.tags);
+        let mut request = with_zones(request, &wanted.zones);
+        for (index, zone) in wanted.zones.iter().enumerate() {
+            request = request.with(format!("ZoneMappings.{}.Ipv6Address", index + 1), &zone.ipv6_address);
+        }
         // The answer spells the id differently from all others.
-        created(with_zones(request, &wanted.zones), "LoadbalancerId").await
+        created(request, "LoadbalancerId").await
     }
 
     /// Deletes a load balancer with its listeners.
@@ -298,8 +303,13 @@ fn instance(body: Fields<'_>) -> Result<ObservedInstance, Mismatch> {
 
 /// A zone has one address in practice; the first is taken.
 fn zone(body: Fields<'_>) -> Result<ZoneMapping, Mismatch> {
-    let address = |address: Fields<'_>| Ok((address.text("PrivateIPv4Address")?, address.text("AllocationId")?));
+    let address = |address: Fields<'_>| {
+        let ipv6 = address.text("Ipv6Address")?;
+        let ipv6 = ipv6.parse().map(|address: Ipv6Addr| address.to_string()).unwrap_or(ipv6);
+        Ok((address.text("PrivateIPv4Address")?, address.text("AllocationId")?, ipv6))
+    };
     let addresses = body.list("LoadBalancerAddresses", address)?;
-    let (private_address, allocation_id) = addresses.into_iter().next().unwrap_or_default();
-    Ok(ZoneMapping { zone: body.text("ZoneId")?, vswitch: body.text("VSwitchId")?, private_address, allocation_id })
+    let (private_address, allocation_id, ipv6_address) = addresses.into_iter().next().unwrap_or_default();
+    let (zone, vswitch) = (body.text("ZoneId")?, body.text("VSwitchId")?);
+    Ok(ZoneMapping { zone, vswitch, private_address, allocation_id, ipv6_address })
 }

@@ -225,9 +225,12 @@ impl<P: Product> Engine<P> {
         execution.failures.refused.extend(unread.into_iter().map(read));
         case.state.refusals.note(std::mem::take(&mut execution.refused_backends));
         let (groups, observed) = (P::facts(&prepared.goal).groups, &prepared.sighting.observed);
+        // What is being added is not there yet.
+        let is_under_way = P::look_again(observed).is_some();
         case.state.refusals.retain(|key| {
             let is_there = |group: &ObservedGroup| group.members().iter().any(|backend| backend.key == *key);
-            groups.values().any(|group| group.backends.contains_key(key)) && !P::groups(observed).values().any(is_there)
+            groups.values().any(|group| group.backends.contains_key(key))
+                && (is_under_way || !P::groups(observed).values().any(is_there))
         });
         let outcome = Outcome { prepared, execution, waits };
         if outcome.is_complete() {

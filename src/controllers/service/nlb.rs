@@ -91,6 +91,9 @@ impl Goal {
     }
 }
 
+/// Most servers in one call. Source: the documentation of `AddServersToServerGroup`.
+const MOST_SERVERS: usize = 200;
+
 impl Product for Nlb {
     type Goal = Goal;
     type Observed = Observed;
@@ -103,7 +106,12 @@ impl Product for Nlb {
 
     fn options(config: &Config) -> ServiceOptions {
         let nlb = &config.nlb;
-        ServiceOptions { concurrency: nlb.concurrency, drift_check: nlb.drift_check, ..config.service.clone() }
+        ServiceOptions {
+            concurrency: nlb.concurrency,
+            drift_check: nlb.drift_check,
+            backend_batch_size: MOST_SERVERS,
+            ..config.service.clone()
+        }
     }
 
     fn attached_pods(

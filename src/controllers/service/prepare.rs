@@ -200,6 +200,7 @@ impl<P: Product> Preparer<P> {
         }
         let Some(mut known) = case.state.known.clone() else { return Ok(Vec::new()) };
         let settled = self.product.settle(Arc::make_mut(&mut known.observed)).await?;
+        case.state.refusals.note_failed(settled.not_added);
         if let Some(id) = settled.made_and_gone {
             case.state.known = None;
             let again = case.state.replacement.suspect(&id, SECOND_SIGHTING);

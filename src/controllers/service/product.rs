@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::creations::{Inventory, Made};
+use super::refusals::RefusedCall;
 use crate::alibaba::{Fault, Priority};
 use crate::config::Config;
 use crate::fence::Permit;
@@ -344,6 +345,8 @@ impl Search<'_> {
 pub(crate) struct Settled {
     /// What failed, as the plan prints it.
     pub(crate) failed: Vec<(String, Fault)>,
+    /// Backends that were to be added by what failed.
+    pub(crate) not_added: Vec<RefusedCall>,
     /// The load balancer that was to be made and is not there.
     pub(crate) made_and_gone: Option<String>,
     /// Whether what is there must be read to know it.

@@ -4,6 +4,9 @@
 //! ([`RefusalBudget`]); the rest of such a batch, and what was refused by itself, is left out of plans for a while. Then each
 //! is tried by itself, so that it holds up no other. So are backends on servers that the cloud refused for another Service: it
 //! may refuse them here, too, though a load balancer elsewhere proves nothing.
+//!
+//! Where the cloud takes a batch and fails to add it afterwards, the halves are tried in later runs, as each is a job of its
+//! own. Nothing is taken out of a group of which a backend is left out, if what it replaces would be lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use tokio::time::Instant;
 use crate::alibaba::Fault;
 use crate::controllers::Backoff;
 use crate::plan::service::model::{Backend, BackendKey};
-use crate::plan::service::steps::{Operation, Plan, Step};
+use crate::plan::service::steps::{Operation, Plan, RefusedBackends, Step, Target};
 use crate::telemetry::alarms::named;
 
 /// How long a backend that was refused is left out.
@@ -35,6 +38,8 @@ struct RefusedBackend {
     again_at: Instant,
     /// Why it was refused the first time.
     why: String,
+    /// With how many it is tried at once.
+    together: usize,
 }
 
 /// Backends of a call that was refused, with the cloud's answer.
@@ -49,6 +54,7 @@ impl Refusals {
     /// of them. `suspects` are servers that were refused elsewhere.
     pub(super) fn sort_out<O: Operation>(&mut self, plan: &mut Plan<O>, suspects: &BTreeSet<Arc<str>>, budget: usize) {
         let mut budget = budget;
+        let mut short: BTreeSet<Target> = BTreeSet::new();
         for step in std::mem::take(&mut plan.steps) {
             let is_open = |it: &&Backend| self.0.contains_key(&it.key) || suspects.contains(&it.key.server_id);
             let (doubtful, rest): (Vec<_>, Vec<_>) = step.operation.adds().iter().partition(is_open);
@@ -62,14 +68,40 @@ impl Refusals {
             doubtful.sort_by_key(|backend| self.0.get(&backend.key).map_or(0, |known| known.times));
             let adding = |backends| step.operation.adding(backends).map(|operation| Step { operation, ..step.clone() });
             plan.steps.extend(adding(rest));
+            if doubtful.iter().any(|it| matches!(one(&step.operation, it), RefusedBackends::OneAddition)) {
+                short.insert(step.target.clone());
+            }
+            let mut tried: Vec<Backend> = Vec::new();
             for backend in doubtful {
                 let known = self.0.entry(backend.key.clone()).or_insert_with(RefusedBackend::untried);
                 // A group is made without them.
                 if budget > 0 && known.is_due() && !step.operation.creates() {
-                    budget -= 1;
-                    plan.steps.extend(adding(vec![backend]));
+                    let together = known.together;
+                    tried.push(backend);
+                    if tried.len() >= together {
+                        budget -= 1;
+                        plan.steps.extend(adding(std::mem::take(&mut tried)));
+                    }
                 }
             }
+            plan.steps.extend((!tried.is_empty()).then(|| adding(tried)).flatten());
+        }
+        plan.steps.retain(|step| !step.destroys || !short.contains(&step.target));
+    }
+
+    /// Notes backends that the cloud took and then failed to add: the halves of a batch are tried next, and a single one once
+    /// more, as the cloud does not say why.
+    pub(super) fn note_failed(&mut self, calls: Vec<RefusedCall>) {
+        for RefusedCall { backends, fault } in calls {
+            if let [backend] = backends.as_slice()
+                && self.0.contains_key(&backend.key)
+            {
+                self.note(vec![RefusedCall { backends, fault }]);
+                continue;
+            }
+            let together = (backends.len() / 2).max(1);
+            let untried = || RefusedBackend { together, ..RefusedBackend::untried() };
+            self.0.extend(backends.into_iter().map(|backend| (backend.key, untried())));
         }
     }
 
@@ -119,6 +151,11 @@ impl Refusals {
     }
 }
 
+/// What it means if the cloud refuses one backend by itself.
+fn one<O: Operation>(operation: &O, backend: &Backend) -> RefusedBackends<O> {
+    operation.adding(vec![backend.clone()]).map_or(RefusedBackends::None, |alone| alone.refused_backends())
+}
+
 fn name(key: &BackendKey) -> String {
     match &*key.server_ip {
         "" => format!("{}:{}", key.server_id, key.port),
@@ -128,7 +165,7 @@ fn name(key: &BackendKey) -> String {
 
 impl RefusedBackend {
     fn untried() -> Self {
-        Self { times: 0, again_at: Instant::now(), why: String::new() }
+        Self { times: 0, again_at: Instant::now(), why: String::new(), together: 1 }
     }
 
     fn is_due(&self) -> bool {
@@ -170,9 +207,10 @@ mod tests {
     use super::*;
     use crate::alibaba::FaultKind;
     use crate::plan::clb::operation::{Operation as Write, Plan};
+    use crate::plan::nlb::operation::Operation as NetworkWrite;
     use crate::plan::service::groups::GroupOperation;
     use crate::plan::service::model::GroupRef;
-    use crate::plan::service::steps::Target;
+    use crate::plan::service::steps;
 
     fn backend(server: &str) -> Backend {
         Backend { key: BackendKey::ecs(server, 30080), weight: 100, description: "mark".into() }
@@ -207,6 +245,46 @@ mod tests {
         refusals.note(vec![refused(&["a"])]);
         tokio::time::advance(LEFT_OUT.first).await;
         assert_eq!(tried(&mut refusals, &["a"], &[], 9), Vec::<Vec<String>>::new(), "longer each time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_batch_that_the_cloud_took_and_did_not_add_the_halves_are_tried() {
+        let mut refusals = Refusals::default();
+        let all = ["a", "b", "c", "d"];
+        refusals.note_failed(vec![refused(&all)]);
+        assert_eq!(tried(&mut refusals, &all, &[], 9), [["a", "b"], ["c", "d"]]);
+        // The second half was added.
+        refusals.retain(|key| ["a", "b"].contains(&&*key.server_id));
+        refusals.note_failed(vec![refused(&["a", "b"])]);
+        assert_eq!(tried(&mut refusals, &["a", "b"], &[], 9), [["a"], ["b"]]);
+        refusals.retain(|key| &*key.server_id == "a");
+        refusals.note_failed(vec![refused(&["a"])]);
+        assert!(refusals.report().contains("a:30080"), "this one is to blame: {}", refusals.report());
+        assert_eq!(tried(&mut refusals, &["a", "e"], &[], 9), [["e"]], "and holds up no other");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_backend_that_was_not_added_is_tried_once_more_at_once() {
+        let mut refusals = Refusals::default();
+        refusals.note_failed(vec![refused(&["a"])]);
+        assert_eq!(tried(&mut refusals, &["a"], &[], 9), [["a"]]);
+        refusals.note_failed(vec![refused(&["a"])]);
+        assert_eq!(tried(&mut refusals, &["a"], &[], 9), Vec::<Vec<String>>::new());
+    }
+
+    /// N40
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_taken_out_of_the_group_of_a_network_load_balancer_that_lacks_a_refused_backend() {
+        let mut refusals = Refusals::default();
+        refusals.note(vec![refused(&["a"])]);
+        let mut plan = steps::Plan::default();
+        let group = GroupRef::Named("g".to_owned());
+        let add = GroupOperation::AddBackends { group: group.clone(), backends: vec![backend("a")] };
+        let remove = GroupOperation::RemoveBackends { group: group.clone(), backends: vec![backend("old").key] };
+        plan.step(NetworkWrite::Group(add), Target::Group(group.clone()), [], "");
+        plan.step(NetworkWrite::Group(remove), Target::Group(group), [], "");
+        refusals.sort_out(&mut plan, &BTreeSet::new(), 9);
+        assert_eq!(plan.steps, [], "the old one serves until the new one does");
     }
 
     #[tokio::test(start_paused = true)]

@@ -251,10 +251,7 @@ impl steps::Operation for Operation {
     fn adding(&self, backends: Vec<Backend>) -> Option<Self> {
         match self {
             Self::CreateGroup { name, .. } => Some(Self::CreateGroup { name: name.clone(), backends }),
-            Self::Group(GroupOperation::AddBackends { group, .. }) => {
-                let group = group.clone();
-                (!backends.is_empty()).then(|| GroupOperation::AddBackends { group, backends }.into())
-            }
+            Self::Group(operation) => operation.adding(backends).map(Self::Group),
             other => Some(other.clone()),
         }
     }

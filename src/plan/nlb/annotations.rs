@@ -73,7 +73,8 @@ annotation_table! {
     ZoneMaps: suffix("zone-maps"), ZoneMaps, "`cloud.vswitches`, where most nodes are", Applies::Instance, Always,
         "zones are added and removed in place; vSwitch and addresses of a zone are fixed",
         "Zones with their vSwitches: `zone:vswitch,zone:vswitch`, each perhaps with a private address and an elastic one: \
-        `zone:vswitch:192.168.0.10:eip-id`. The cloud wants two where a region has them.";
+        `zone:vswitch:192.168.0.10:eip-id`, and with `ip-version` `DualStack` an IPv6 address after these, when it is made. The \
+        cloud wants two zones where a region has them.";
     AddressType: suffix("address-type"), AnyCase(ADDRESS_TYPES), "`nlb.defaults.address_type`", Applies::Instance, Always,
         "changed in place", "Whether the address is public or private.";
     Ipv6AddressType: suffix("ipv6-address-type"), AnyCase(ADDRESS_TYPES), "", Applies::Instance, Always, "changed in place",

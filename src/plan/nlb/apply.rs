@@ -11,7 +11,7 @@ use super::observed::{
 use super::operation::{Operation, ResourceKind, Step};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
-use crate::plan::service::steps::Target;
+use crate::plan::service::steps::{Operation as _, Target};
 
 /// The attribute of security groups, which decides about who may connect.
 pub const SECURITY_GROUPS: &str = "security groups";
@@ -63,6 +63,7 @@ impl Observed {
                         | Operation::DeleteListener { .. }
                         | Operation::DeleteFormerListener { .. }
                 ),
+                adds: operation.adds().to_vec(),
             };
             self.jobs.insert(target, job);
         }

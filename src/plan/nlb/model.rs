@@ -253,6 +253,8 @@ pub struct ZoneMapping {
     pub private_address: String,
     /// Id of an elastic address.
     pub allocation_id: String,
+    /// IPv6 address; it can be stated only for a load balancer that is made.
+    pub ipv6_address: String,
 }
 
 /// Parameters of a new load balancer. Empty options are not sent.

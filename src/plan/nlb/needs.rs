@@ -60,7 +60,9 @@ impl Desired {
             return needs;
         };
         needs.named_groups = named.collect();
-        needs.listeners = observed.listeners.is_none() && (self.manage_listeners || self.has_stale_group(observed));
+        // On a user's load balancer they lead to groups that the Service named before.
+        let decide = self.manage_listeners || self.reuse.is_some() || self.has_stale_group(observed);
+        needs.listeners = observed.listeners.is_none() && decide;
         let tls = self.listeners.iter().filter(|(key, _)| key.protocol == Protocol::TcpSsl && self.manage_listeners);
         let unread = tls.filter(|(key, listener)| {
             let found = observed.listeners.as_ref().and_then(|all| all.get(*key));

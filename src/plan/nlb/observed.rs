@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{GroupFields, ListenerFields, ListenerKey, SecurityRule, ZoneMapping};
 use crate::plan::service::desired::ListenerFacts;
-use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::model::{Backend, ObservedGroup};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::steps::Target;
 
@@ -45,6 +45,8 @@ pub struct Job {
     pub line: String,
     /// Whether it takes away what it is about.
     pub deletes: bool,
+    /// Backends that it adds: if it fails, one of them can be to blame.
+    pub adds: Vec<Backend>,
 }
 
 /// The instance itself. Text is as the API spells it; empty where the API says nothing.

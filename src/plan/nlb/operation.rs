@@ -10,7 +10,7 @@ use super::model::{
 };
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::instance_diff::TagOperations;
-use crate::plan::service::model::GroupRef;
+use crate::plan::service::model::{Backend, GroupRef};
 use crate::plan::service::steps::{self, RefusedBackends, Room};
 
 /// One write, with everything that its request needs except ids that do not exist yet.
@@ -268,6 +268,20 @@ impl steps::Operation for Operation {
                 other => other.map(Self::Group),
             },
             _ => RefusedBackends::None,
+        }
+    }
+
+    fn adds(&self) -> &[Backend] {
+        match self {
+            Self::Group(operation) => operation.adds(),
+            _ => &[],
+        }
+    }
+
+    fn adding(&self, backends: Vec<Backend>) -> Option<Self> {
+        match self {
+            Self::Group(operation) => operation.adding(backends).map(Self::Group),
+            other => Some(other.clone()),
         }
     }
 

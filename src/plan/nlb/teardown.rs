@@ -16,7 +16,7 @@ use crate::plan::service::ownership::Owner;
 use crate::plan::service::steps::Target;
 
 /// Backends in one call.
-const BATCH: usize = 40;
+const BATCH: usize = 200;
 
 /// What must still be read before [`teardown`]. Listeners of a load balancer that stays are read: they tell which server groups
 /// are in use. Groups that the Service names are looked up: backends of ours go from them, and one that is gone holds none.

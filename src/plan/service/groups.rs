@@ -97,6 +97,17 @@ impl GroupOperation {
         }
     }
 
+    /// The same operation, which adds only these backends; `None` if nothing is left of it.
+    #[must_use]
+    pub fn adding(&self, backends: Vec<Backend>) -> Option<Self> {
+        match self {
+            Self::AddBackends { group, .. } => {
+                (!backends.is_empty()).then(|| Self::AddBackends { group: group.clone(), backends })
+            }
+            other => Some(other.clone()),
+        }
+    }
+
     /// Moves a group's backends forward, as the cloud does when the operation succeeds.
     pub fn apply(&self, group: &mut ObservedGroup) {
         let Some(found) = group.backends.as_mut() else { return };

@@ -76,7 +76,7 @@ pub struct ServiceOptions {
     pub eni_backends: bool,
     /// Refuse load balancers with a public address.
     pub disable_public: bool,
-    /// Backends in one call, 1 to 40.
+    /// Backends in one call: 1 to 40, of network load balancers 200.
     pub backend_batch_size: usize,
     /// Leave nodes with the master label out of load balancers, as the official controller does.
     pub exclude_masters: bool,

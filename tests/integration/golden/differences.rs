@@ -91,7 +91,7 @@ intended.
 The controller `nlb` runs where `controllers` lists it, or with `*`. Services on network load balancers get what the official
 controller gives them, with these differences:
 
-- Without `zone-maps`, two zones are proposed: the first of `cloud.vswitches`, or those with the most nodes. Zones that the
+- Without `zone-maps`, two zones are proposed: the first of `cloud.vswitches`, then those with the most nodes. Zones that the
   annotation no longer lists are given up.
 - `delete-protection` and `modification-protection` are honoured, and protections and marks of load balancers of ours are restored.
 - Listeners, server groups, backends, security groups and rules that are not provably of the Service stay. Server groups with
@@ -100,7 +100,8 @@ controller gives them, with these differences:
 - `loadBalancerSourceRanges` are in force before the first listener is made: the security group gets its rules before it is joined.
   IPv6 ranges are enforced on dual-stack load balancers. If that fails, an event says so and no listener is created.
 - Asynchronous jobs of the cloud do not block other Services. If a job fails, an event names its request id and the controller
-  retries it; pods become ready only once the job that adds them is done.
+  retries it, in halves if it adds several backends, so that one holds up no other; pods become ready only once the job that adds
+  them is done.
 - A load balancer kept by `preserve-lb-on-delete` keeps its listeners and server groups. On a Service that lives, the annotation
   changes nothing.
 - A Service of another class is left to its controller, also if it has the annotation `...-loadbalancer-type: nlb`.

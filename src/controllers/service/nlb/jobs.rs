@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::alibaba::nlb::{JobState, Nlb as Api};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::product::Settled;
+use crate::controllers::service::refusals::RefusedCall;
 use crate::plan::nlb::observed::{Job, Observed};
 use crate::plan::service::steps::Target;
 
@@ -41,7 +42,14 @@ pub(super) async fn settle(api: &Api, observed: &mut Observed) -> Result<Settled
         match states.get(&job.id) {
             Some(JobState::Running) => {}
             Some(JobState::Done) => observed.settle(&target),
-            Some(JobState::Failed) => settled.failed.push(failure(job)),
+            Some(JobState::Failed) => {
+                let backends = job.adds.clone();
+                let (line, fault) = failure(job);
+                if !backends.is_empty() {
+                    settled.not_added.push(RefusedCall { backends, fault: fault.clone() });
+                }
+                settled.failed.push((line, fault));
+            }
             None if job.id.is_empty() && target == Target::LoadBalancer && !job.deletes => {
                 see_instance(api, observed, &mut settled).await?;
             }

@@ -14,7 +14,7 @@ use crate::controllers::service::tolerance::tolerate;
 use crate::plan::nlb::needs::MissingReads;
 use crate::plan::nlb::observed::Observed;
 use crate::plan::service::model::ObservedGroup;
-use crate::plan::service::ownership::{MARK_TAG, Owner};
+use crate::plan::service::ownership::{MARK_TAG, Owner, is_mark};
 
 impl Nlb {
     /// Lists the server groups of the Service anew, without their backends. Those that were known before, or `made` a short
@@ -42,7 +42,22 @@ impl Nlb {
         let listeners = observed.listeners.iter().flatten().map(|(_, listener)| listener);
         let ours = listeners.filter(|listener| owner.owns_listener(&listener.description));
         let named = ours.map(|listener| listener.group_id.clone()).filter(|id| !id.is_empty()).collect();
-        self.read_unlisted(owner, observed, named, made).await
+        let all_listed = self.read_unlisted(owner, observed, named, made).await?;
+        if Self::facts(goal).named.is_some() {
+            self.read_groups_of_users(observed).await?;
+        }
+        Ok(all_listed)
+    }
+
+    /// A server group that the Service named before can still hold backends of ours: those that listeners of the user's load
+    /// balancer use are looked at.
+    async fn read_groups_of_users(&self, observed: &mut Observed) -> Result<(), Fault> {
+        let used = observed.listeners.iter().flatten().map(|(_, listener)| &listener.group_id);
+        let unread = used.filter(|id| !id.is_empty() && !observed.groups.contains_key(*id)).cloned();
+        let unread: Vec<String> = unread.collect::<BTreeSet<_>>().into_iter().collect();
+        let found = self.api.list_groups(GroupFilter::Ids(&unread)).await?;
+        found.into_iter().filter(|group| !is_mark(&group.name)).for_each(|group| insert(observed, group));
+        Ok(())
     }
 
     async fn read_unlisted(

@@ -1,6 +1,7 @@
 //! What is asked of the instance, and the parameters for making it.
 
 use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
 
 use crate::plan::nlb::annotations::{Annotations, Name};
 use crate::plan::nlb::desired::DesiredInstance;
@@ -29,6 +30,11 @@ pub(super) fn desire(
     let creation = Creation::of(annotations, owner, protections);
     let public = annotations.get(Name::AddressType).unwrap_or(&defaults.address_type).eq_ignore_ascii_case("Internet");
     creation.check(annotations, settings, public, problems);
+    let dual_stack = annotations.is(Name::IpVersion, "DualStack");
+    if !dual_stack && zones.iter().any(|mapping| !mapping.ipv6_address.is_empty()) {
+        let allowed = format!("no IPv6 addresses: they need {}: DualStack", annotations.key(Name::IpVersion));
+        problems.load_balancer(annotations.complaint(Name::ZoneMaps, allowed));
+    }
     if !reused && !public {
         private(annotations, &zones, problems);
     }
@@ -57,12 +63,13 @@ pub(super) fn id_set(text: &str) -> BTreeSet<String> {
     text.split(',').filter(|id| !id.is_empty()).map(str::to_owned).collect()
 }
 
-fn mapping([zone, vswitch, address, elastic]: [&str; 4]) -> ZoneMapping {
+fn mapping([zone, vswitch, address, elastic, ipv6]: [&str; 5]) -> ZoneMapping {
     ZoneMapping {
         zone: zone.to_owned(),
         vswitch: vswitch.to_owned(),
         private_address: address.to_owned(),
         allocation_id: elastic.to_owned(),
+        ipv6_address: ipv6.parse().map(|address: Ipv6Addr| address.to_string()).unwrap_or_default(),
     }
 }
 

@@ -105,19 +105,32 @@ fn zones(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     let rebinds = plan.steps.iter().any(|step| matches!(step.operation, Operation::SetAddressType { .. }));
     let fits = |mapping: &ZoneMapping, there: &ZoneMapping| {
         let elastic = rebinds || same(&mapping.allocation_id, &there.allocation_id);
-        mapping.vswitch == there.vswitch && same(&mapping.private_address, &there.private_address) && elastic
+        mapping.vswitch == there.vswitch
+            && same(&mapping.private_address, &there.private_address)
+            && same(&mapping.ipv6_address, &there.ipv6_address)
+            && elastic
     };
     for mapping in wanted {
         if let Some(there) = found(&mapping.zone).filter(|there| !fits(mapping, there)) {
+            let text = |it: &ZoneMapping| {
+                [&it.vswitch, &it.private_address, &it.allocation_id, &it.ipv6_address].map(String::as_str).join(":")
+            };
             let allowed = format!(
-                "{}:{}:{} for zone {}, as it was made: what a zone has cannot be changed; take the zone away and add it \
-                 again, or set the annotation back",
-                there.vswitch, there.private_address, there.allocation_id, there.zone
+                "{} for zone {}, as it was made: what a zone has cannot be changed; take the zone away and add it again, or \
+                 set the annotation back",
+                text(there),
+                there.zone
             );
-            let given = format!("{}:{}:{}", mapping.vswitch, mapping.private_address, mapping.allocation_id);
+            let given = text(mapping);
             plan.problem(Name::ZoneMaps.key(), given, allowed);
             return;
         }
+    }
+    let is_new = |mapping: &&ZoneMapping| found(&mapping.zone).is_none();
+    if let Some(mapping) = wanted.iter().filter(is_new).find(|mapping| !mapping.ipv6_address.is_empty()) {
+        let allowed = "none: the cloud chooses the IPv6 address of a zone that is added to a load balancer";
+        plan.problem(Name::ZoneMaps.key(), &mapping.ipv6_address, allowed);
+        return;
     }
     let names = |zones: &[ZoneMapping]| zones.iter().map(|mapping| mapping.zone.clone()).collect::<BTreeSet<_>>();
     let (wanted_names, found_names) = (names(wanted), names(&instance.zones));

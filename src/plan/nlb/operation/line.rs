@@ -69,8 +69,8 @@ struct Zones<'a>(&'a [ZoneMapping]);
 impl Display for Zones<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let zone = |mapping: &ZoneMapping| {
-            let ZoneMapping { zone, vswitch, private_address, allocation_id } = mapping;
-            let more = [private_address, allocation_id].into_iter().filter(|part| !part.is_empty());
+            let ZoneMapping { zone, vswitch, private_address, allocation_id, ipv6_address } = mapping;
+            let more = [private_address, allocation_id, ipv6_address].into_iter().filter(|part| !part.is_empty());
             std::iter::once(vswitch).chain(more).fold(zone.clone(), |text, part| format!("{text}:{part}"))
         };
         f.write_str(&self.0.iter().map(zone).collect::<Vec<_>>().join(", "))

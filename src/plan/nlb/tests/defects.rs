@@ -1,7 +1,7 @@
 //! What the official controller gets wrong, as far as it is decided here. Each test names the defect in its doc line, by the
 //! number under which the reference of its behaviour lists it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Cloud, bring, desired, lines, remove, served, world};
@@ -440,4 +440,138 @@ fn nothing_is_taken_out_of_a_group_while_an_addition_to_it_is_refused() {
     let group = GroupRef::Named(GROUP.to_owned());
     let add = Operation::Group(GroupOperation::AddBackends { group, backends: vec![backend] });
     assert_eq!(add.refused_backends(), RefusedBackends::OneAddition);
+}
+
+/// N10
+#[test]
+fn one_write_at_a_time_changes_a_load_balancer_or_a_group() {
+    let mut cloud = served(&world(&[("address-type", "intranet")]));
+    let mut edited = world(&[("name", "other"), ("cross-zone-enabled", "off"), ("scheduler", "wlc")]);
+    edited.service.annotations.values_mut().filter(|it| it.contains(':')).for_each(|it| *it = "z-i:vsw-i".to_owned());
+    edited.nodes.pop();
+    let plan = diff(&desired(&edited), &cloud.observed);
+    let at = |start: &str| plan.steps.iter().find(|step| step.operation.to_string().starts_with(start)).unwrap();
+    let start = |cloud: &mut Cloud, line: &str| {
+        let answer = Answer { job: "job-1".to_owned(), ..Answer::default() };
+        cloud.observed.apply(&at(line).operation, &answer);
+    };
+    start(&mut cloud, "set zones");
+    assert!(cloud.observed.must_wait(at("set name")), "{plan}");
+    assert!(!cloud.observed.must_wait(at("remove from")), "backends of a group do not wait for the load balancer");
+    start(&mut cloud, "remove from");
+    assert!(cloud.observed.must_wait(at("set group")), "{plan}");
+}
+
+/// N13
+#[test]
+fn what_cannot_be_said_when_a_load_balancer_is_made_is_said_once() {
+    let mut all = world(&[("security-group-ids", "sg-a"), ("cross-zone-enabled", "off"), ("ip-version", "dualstack")]);
+    all.service.annotations.insert(
+        "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-ipv6-address-type".to_owned(),
+        "internet".to_owned(),
+    );
+    let plan = bring(&all, &mut Cloud::default());
+    for line in ["join security groups sg-a", "set cross-zone off", "set IPv6 address type Internet"] {
+        assert_eq!(lines(&plan).iter().filter(|found| *found == line).count(), 1, "{plan}");
+    }
+    served(&all);
+}
+
+/// N26
+#[test]
+fn of_hundreds_of_backends_each_pod_is_told() {
+    use crate::plan::service::gates::{Registration, conditions, gate_of};
+    let eni = ("service.beta.kubernetes.io/backend-type", "eni");
+    let mut world = world(&[eni]);
+    let gate = gate_of(&world.service);
+    let mut pods = BTreeMap::new();
+    let endpoint = world.endpoints.endpoints[0].clone();
+    world.endpoints.endpoints.clear();
+    for number in 0..130_u8 {
+        let (name, address) = (format!("web-{number}"), std::net::IpAddr::from([192, 168, 99, number]));
+        let endpoint = crate::plan::inputs::Endpoint { address, pod: Some(name.as_str().into()), ..endpoint.clone() };
+        world.endpoints.endpoints.push(endpoint);
+        world.enis.insert(address, format!("eni-{number}"));
+        let pod = crate::plan::inputs::PodView {
+            key: crate::plan::inputs::ObjectKey::new("default", &name),
+            uid: format!("u-{number}"),
+            gates: BTreeSet::from([gate.clone()]),
+            containers_ready: true,
+            conditions: BTreeMap::new(),
+        };
+        pods.insert(name, pod);
+    }
+    let (wanted, cloud) = (desired(&world), served(&world));
+    let attached = world.enis.keys().copied().collect();
+    let registration = Registration {
+        owner: &wanted.owner,
+        desired: &wanted.groups,
+        observed: &cloud.observed.groups,
+        unresolved: &wanted.unresolved,
+        outside: &wanted.outside,
+        attached: &attached,
+        complete: true,
+    };
+    let told = conditions(&gate, &world.endpoints, &pods, registration);
+    assert_eq!(told.iter().filter(|condition| condition.registered).count(), 130);
+}
+
+/// N27
+#[test]
+fn backends_of_ours_leave_a_group_that_is_no_longer_named_and_two_ports_share_one() {
+    let before = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-user:80,sgp-user:443")]);
+    let ports = [port(80, "TCP", 8080, 30080), port(443, "TCP", 8443, 30443)];
+    let before = before.ports(&ports);
+    let mut cloud = Cloud::of_user();
+    bring(&before, &mut cloud);
+    let count = |cloud: &Cloud, id: &str| cloud.observed.groups[id].members().len();
+    assert_eq!(count(&cloud, "sgp-user"), 5, "both ports of two nodes, beside the user's own");
+    let second = ObservedGroup { name: "second".to_owned(), backends: Some(Arc::default()) };
+    cloud.observed.groups.insert("sgp-second".to_owned(), second);
+    let after = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-second:80,sgp-second:443")]).ports(&ports);
+    let unread = Observed { listeners: None, ..cloud.observed.clone() };
+    assert!(desired(&after).needs(&unread).listeners, "they lead to the groups that were named before");
+    bring(&after, &mut cloud);
+    assert_eq!((count(&cloud, "sgp-user"), count(&cloud, "sgp-second")), (1, 4));
+}
+
+/// N36
+#[test]
+fn a_load_balancer_that_goes_or_could_not_be_made_is_not_worked_on() {
+    let world = world(&[("name", "other")]);
+    let mut cloud = served(&world);
+    cloud.instance().name = "edited".to_owned();
+    cloud.instance().status = "Deleting".to_owned();
+    cloud.observed.note_what_is_busy();
+    assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
+    cloud.observed.jobs.clear();
+    cloud.instance().status = "CreateFailed".to_owned();
+    let plan = diff(&desired(&world), &cloud.observed);
+    assert_eq!((lines(&plan).len(), plan.problems.len()), (0, 1), "{plan}");
+    cloud.instance().status = "Active".to_owned();
+    cloud.instance().tags.insert(MARK_TAG.to_owned(), "another".to_owned());
+    let plan = diff(&desired(&world), &cloud.observed);
+    assert_eq!(
+        (lines(&plan).len(), plan.problems.len()),
+        (0, 1),
+        "whatever the filter of the list let through: {plan}"
+    );
+}
+
+#[test]
+fn an_ipv6_address_of_a_zone_is_chosen_when_the_load_balancer_is_made() {
+    let zones = |text: &str, version| {
+        let mut world = world(&[("ip-version", version)]);
+        world.service.annotations.values_mut().filter(|it| it.contains(':')).for_each(|it| *it = text.to_owned());
+        world
+    };
+    let fixed = zones("z-i:vsw-i:::2001:DB8::1,z-j:vsw-j", "dualstack");
+    let mut cloud = served(&fixed);
+    let addresses: Vec<_> = cloud.instance().zones.iter().map(|zone| zone.ipv6_address.clone()).collect();
+    assert_eq!(addresses, ["2001:db8::1", ""]);
+    assert_eq!(desired(&zones("z-i:vsw-i:::2001:db8::1,z-j:vsw-j", "ipv4")).problems.iter().count(), 1);
+    for later in ["z-i:vsw-i:::2001:db8::2,z-j:vsw-j", "z-i:vsw-i,z-j:vsw-j,z-k:vsw-k:::2001:db8::3"] {
+        let plan = diff(&desired(&zones(later, "dualstack")), &cloud.observed);
+        assert_eq!((lines(&plan).len(), plan.problems.len()), (0, 1), "{plan}");
+    }
 }

@@ -1,7 +1,7 @@
 //! Values of annotations, each kind's grammar in one function. Errors say what is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Most tags that a user may ask for: a load balancer has 20 at most, of which two mark the owner.
 pub const MOST_USER_TAGS: usize = 18;
@@ -198,8 +198,8 @@ pub(super) fn allowed(kind: ValueKind) -> String {
             if most == 1 { format!("an id{none}") } else { format!("up to {most} ids separated by commas{none}") }
         }
         ValueKind::ZoneMaps => {
-            "`zone:vswitch,zone:vswitch` with each zone once; a private IPv4 address and the id of an elastic address may \
-             follow, either of them empty: `zone:vswitch:address:eip-id`"
+            "`zone:vswitch,zone:vswitch` with each zone once; a private IPv4 address, the id of an elastic address and an \
+             IPv6 address may follow, each of them empty: `zone:vswitch:address:eip-id:ipv6-address`"
                 .to_owned()
         }
         ValueKind::AnyCaseProtocolPorts(known) => {
@@ -256,16 +256,18 @@ pub(in crate::plan) fn port_range(text: &str) -> Option<(u16, u16)> {
     (first < last).then_some((first, last))
 }
 
-/// Zones as [zone, vSwitch, private address, elastic address]; the last two can be empty.
-pub(in crate::plan) fn zone_maps(given: &str) -> Option<Vec<[&str; 4]>> {
+/// Zones as [zone, vSwitch, private address, elastic address, IPv6 address]; the last three can be empty.
+pub(in crate::plan) fn zone_maps(given: &str) -> Option<Vec<[&str; 5]>> {
     let mut seen = BTreeSet::new();
     let zone = |item| {
-        let mut parts = str::split(item, ':').map(str::trim);
+        // An IPv6 address has colons of its own.
+        let mut parts = str::splitn(item, 5, ':').map(str::trim);
         let mut part = || parts.next().unwrap_or_default();
-        let [zone, vswitch, address, elastic] = [part(), part(), part(), part()];
+        let [zone, vswitch, address, elastic, ipv6] = [part(), part(), part(), part(), part()];
         let is_address = address.is_empty() || address.parse::<Ipv4Addr>().is_ok();
-        let is_right = !zone.is_empty() && !vswitch.is_empty() && is_address && seen.insert(zone);
-        is_right.then_some([zone, vswitch, address, elastic])
+        let is_ipv6 = ipv6.is_empty() || ipv6.parse::<Ipv6Addr>().is_ok();
+        let is_right = !zone.is_empty() && !vswitch.is_empty() && is_address && is_ipv6 && seen.insert(zone);
+        is_right.then_some([zone, vswitch, address, elastic, ipv6])
     };
     let zones: Option<Vec<_>> = items(given).into_iter().map(zone).collect();
     zones.filter(|zones| !zones.is_empty())
