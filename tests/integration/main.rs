@@ -37,6 +37,7 @@ mod logs;
 mod migration;
 mod module_graph;
 mod monitoring;
+mod network_defects;
 mod network_golden;
 mod network_load_balancers;
 mod network_moves;

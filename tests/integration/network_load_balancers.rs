@@ -34,7 +34,7 @@ pub(crate) fn expose(testbed: &Testbed, name: &str, ports: &[u16], nodes: &[&str
     point_at(testbed, name, nodes);
 }
 
-fn point_at(testbed: &Testbed, name: &str, nodes: &[&str]) {
+pub(crate) fn point_at(testbed: &Testbed, name: &str, nodes: &[&str]) {
     let endpoint = |(number, node): (u8, &&str)| Endpoint::ready([10, 98, number, 10].into(), node);
     let endpoints: Vec<_> = (1..).zip(nodes).map(endpoint).collect();
     testbed.cluster.set_endpoints("default", name, &endpoints).unwrap();

@@ -8,7 +8,7 @@ use sim::testbed::Testbed;
 use crate::network_load_balancers::{PREFIX, expose, finish, hostname, is_gone, world};
 
 /// Makes a load balancer as a user does, and gives its id.
-fn users_load_balancer(testbed: &Testbed, name: &str) -> String {
+pub(crate) fn users_load_balancer(testbed: &Testbed, name: &str) -> String {
     let (vpc, zones) = testbed.cloud.look(|account| {
         let vpc = account.vpcs.keys().next().unwrap().clone();
         let zones: Vec<_> = account.vswitches.iter().map(|(id, it)| (it.zone.clone(), id.clone())).take(2).collect();

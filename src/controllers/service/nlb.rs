@@ -245,6 +245,11 @@ impl Product for Nlb {
         let mut shows_all_made = self.list_groups(goal.owner(), observed, &search.made).await?;
         let mut unread = self.read_needs(goal, observed).await?;
         shows_all_made &= self.read_named_by_listeners(goal.owner(), observed, &search.made).await?;
+        if Self::facts(goal).named.is_some()
+            && let Err(fault) = self.read_groups_of_users(observed).await
+        {
+            unread.push(fault);
+        }
         if unread.is_empty() {
             // Groups that only listeners name have backends.
             unread = self.read_needs(goal, observed).await?;

@@ -1,7 +1,7 @@
 //! Where a load balancer is made whose Service does not say it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::alibaba::vpc::VSwitch;
@@ -28,23 +28,24 @@ impl Placement {
 
     /// Whether zones can be chosen without looking at the vSwitches that there are.
     pub(super) fn is_certain(&self) -> bool {
-        let zones: Option<BTreeSet<&String>> = self.stated.iter().map(|choice| choice.zone.as_ref()).collect();
-        zones.is_some_and(|zones| zones.len() >= ZONES)
+        !self.stated.is_empty() && self.stated.iter().all(|choice| choice.zone.is_some())
     }
 
-    /// Two zones with one vSwitch each: the first of those that are stated, then those with the most nodes, and in each the
-    /// vSwitch with the most free addresses. The API refuses a single zone where a region has two.
+    /// Two zones with one vSwitch each: the first of those that are stated, or those with the most nodes, and in each the
+    /// vSwitch with the most free addresses.
     pub(super) fn zones(&self, mut found: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<ZoneMapping> {
-        let zone_of = |choice: &VSwitchChoice| {
-            let there = || found.iter().find(|vswitch| vswitch.id == choice.id).map(|it| it.zone.clone());
-            choice.zone.clone().or_else(there)
+        let candidates: Vec<(String, String)> = if self.stated.is_empty() {
+            let nodes_in: HashMap<&str, usize> = zones::by_nodes(nodes).into_iter().collect();
+            let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
+            found.sort_by_key(|it| (Reverse(count(it)), Reverse(it.available_ips), it.id.clone()));
+            found.into_iter().map(|vswitch| (vswitch.zone, vswitch.id)).collect()
+        } else {
+            let zone_of = |choice: &VSwitchChoice| {
+                let there = || found.iter().find(|vswitch| vswitch.id == choice.id).map(|it| it.zone.clone());
+                choice.zone.clone().or_else(there)
+            };
+            self.stated.iter().filter_map(|choice| Some((zone_of(choice)?, choice.id.clone()))).collect()
         };
-        let stated = self.stated.iter().filter_map(|choice| Some((zone_of(choice)?, choice.id.clone())));
-        let mut candidates: Vec<(String, String)> = stated.collect();
-        let nodes_in: HashMap<&str, usize> = zones::by_nodes(nodes).into_iter().collect();
-        let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
-        found.sort_by_key(|it| (Reverse(count(it)), Reverse(it.available_ips), it.id.clone()));
-        candidates.extend(found.into_iter().map(|vswitch| (vswitch.zone, vswitch.id)));
         let mut chosen: Vec<ZoneMapping> = Vec::new();
         for (zone, vswitch) in candidates {
             if chosen.len() < ZONES && chosen.iter().all(|mapping| mapping.zone != zone) {
@@ -101,9 +102,5 @@ mod tests {
         let unclear = Placement { stated: vec![choice(None, "vsw-2"), choice(None, "vsw-gone")] };
         assert!(!unclear.is_certain());
         assert_eq!(chosen(&unclear, vec![vswitch("vsw-2", "b", 1)], &[]), ["b:vsw-2"]);
-        let one = Placement { stated: vec![choice(Some("b"), "vsw-2")] };
-        assert!(!one.is_certain());
-        let found = vec![vswitch("vsw-2", "b", 1), vswitch("vsw-3", "b", 9), vswitch("vsw-4", "c", 1)];
-        assert_eq!(chosen(&one, found, &["b"]), ["b:vsw-2", "c:vsw-4"], "one zone is not enough");
     }
 }

@@ -42,16 +42,12 @@ impl Nlb {
         let listeners = observed.listeners.iter().flatten().map(|(_, listener)| listener);
         let ours = listeners.filter(|listener| owner.owns_listener(&listener.description));
         let named = ours.map(|listener| listener.group_id.clone()).filter(|id| !id.is_empty()).collect();
-        let all_listed = self.read_unlisted(owner, observed, named, made).await?;
-        if Self::facts(goal).named.is_some() {
-            self.read_groups_of_users(observed).await?;
-        }
-        Ok(all_listed)
+        self.read_unlisted(owner, observed, named, made).await
     }
 
     /// A server group that the Service named before can still hold backends of ours: those that listeners of the user's load
     /// balancer use are looked at.
-    async fn read_groups_of_users(&self, observed: &mut Observed) -> Result<(), Fault> {
+    pub(super) async fn read_groups_of_users(&self, observed: &mut Observed) -> Result<(), Fault> {
         let used = observed.listeners.iter().flatten().map(|(_, listener)| &listener.group_id);
         let unread = used.filter(|id| !id.is_empty() && !observed.groups.contains_key(*id)).cloned();
         let unread: Vec<String> = unread.collect::<BTreeSet<_>>().into_iter().collect();
