@@ -71,6 +71,7 @@ fn settings(config: &Config) -> ServiceSettings {
         vswitches: Vec::new(),
         place_near_nodes: false,
         resource_group_id: None,
+        controllers: Vec::new(),
         service: config.service.clone(),
         nlb: NetworkLoadBalancerDefaults::default(),
     }

@@ -20,8 +20,12 @@ use crate::plan::volume;
 /// Keep a Service in sight until its cloud resources are gone.
 const FINALIZERS: [&str; 2] = ["service.k8s.alibaba/resources", "service.k8s.alibaba/nlb"];
 /// Labels that cloud controllers write; a Service that has one has, or had, a load balancer.
-const MARKS: [&str; 3] =
-    ["service.beta.kubernetes.io/hash", "service.k8s.alibaba/loadbalancer-id", "service.k8s.alibaba/security-group-id"];
+const MARKS: [&str; 4] = [
+    "service.beta.kubernetes.io/hash",
+    "service.k8s.alibaba/loadbalancer-id",
+    "alicloud-ccm/former-loadbalancer-id",
+    "service.k8s.alibaba/security-group-id",
+];
 /// The API server's default for `spec.sessionAffinityConfig.clientIP.timeoutSeconds`.
 const AFFINITY_SECONDS: u32 = 10_800;
 

@@ -387,6 +387,10 @@ section! {
         ipv6: bool;
         /// Whether the annotation `...-loadbalancer-type` chooses the kind of load balancer.
         type_annotation: bool;
+        /// How long a load balancer that one of the other kind has replaced still serves clients that have not noticed the new
+        /// address, before it is removed.
+        #[schemars(extend("formatMinimum" = "1s", "formatMaximum" = "24h"))]
+        hand_over_grace: Duration as "time_span" = Duration::from_secs(5 * 60);
         /// Defaults of new load balancers, for what no annotation states.
         defaults: ServiceDefaultsSection;
     }

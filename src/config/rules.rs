@@ -361,6 +361,7 @@ fn service(c: &mut Checker<'_>, section: ServiceSection) -> ServiceOptions {
         local_health_check: section.local_health_check,
         ipv6: section.ipv6,
         type_annotation: section.type_annotation,
+        hand_over_grace: section.hand_over_grace,
         defaults: service_defaults(c, section.defaults),
     }
 }

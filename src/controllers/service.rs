@@ -52,7 +52,6 @@ use crate::plan::PlanLine;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::provenance::Unclaimed;
-use crate::plan::service::handling::Handling;
 use crate::plan::service::orphans::OrphanedInstance;
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::unready::UnreadyNodes;
@@ -194,6 +193,7 @@ fn settings_of<P: Product>(config: &Config, cluster_uid: &str, location: &CloudL
         place_near_nodes: config.cloud.vswitches.is_empty(),
         vswitches,
         resource_group_id: config.cloud.resource_group_id.clone(),
+        controllers: config.controllers.iter().map(|name| name.as_str()).collect(),
         service: P::options(config),
         nlb: config.nlb.defaults.clone(),
     }
@@ -276,12 +276,12 @@ async fn trigger<P: Product>(context: &Context, views: &Views, keys: &mpsc::Unbo
             dirty.next().await;
             tokio::time::sleep(NODE_AGGREGATION).await;
             let settings = settings_of::<P>(&context.config.borrow(), context.cluster.uid(), &context.location);
-            send(views.keys_of(|service| P::KIND.handling(service, &settings) == Handling::Ensure));
+            send(views.keys_of(|service| P::KIND.handling(service, &settings).serves()));
         }
     };
     let config = async {
         let mut config = context.config.clone();
-        let relevant = |config: &Config| (P::options(config), config.cloud.clone());
+        let relevant = |config: &Config| (P::options(config), config.cloud.clone(), config.controllers.clone());
         let mut before = relevant(&config.borrow());
         loop {
             if config.changed().await.is_err() {

@@ -221,7 +221,7 @@ pub struct ServiceView {
     pub deleting: bool,
     /// `metadata.finalizers`
     pub finalizers: Vec<String>,
-    /// Only the labels that cloud controllers write (`service.beta.kubernetes.io/hash`, `service.k8s.alibaba/loadbalancer-id`).
+    /// Only the labels that cloud controllers write, such as `service.k8s.alibaba/loadbalancer-id`.
     pub labels: BTreeMap<String, String>,
     /// Only annotations whose key contains `alibaba`, `alicloud` or starts with `service.beta.kubernetes.io/`.
     pub annotations: BTreeMap<String, String>,

@@ -138,7 +138,7 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
             | "authorization"
             | "node_affinity" => ("true", "false", &[]),
             "period" | "removal_window" | "drift_check" => ("5m", "6m", &[]),
-            "aggregation" | "removal_grace" | "removal_interval" => ("10s", "20s", &[]),
+            "aggregation" | "removal_grace" | "removal_interval" | "hand_over_grace" => ("10s", "20s", &[]),
             "timeout" => ("8s", "9s", &[]),
             "burst" | "port" | "batch_size" | "removal_limit" | "concurrency" | "backend_batch_size"
             | "drift_reads" => ("7", "8", &[]),

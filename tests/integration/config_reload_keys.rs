@@ -220,6 +220,7 @@ fn row_of(key: &str, live: &Live) -> Row {
         "service.ipv6" => row("true", Look),
         "service.local_health_check" => row("true", Look),
         "service.type_annotation" => row("true", Look),
+        "service.hand_over_grace" => row(&text("9m"), Look),
         "service.disable_public" => row("true", Event("service.disable_public")).back(),
         "service.defaults.address_type" => row(&text("intranet"), Call(Service, "\"intranet\"")).back(),
         SPEC => row(&text("PayBySpec"), Call(Service, "\"PayBySpec\"")).back(),

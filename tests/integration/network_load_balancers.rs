@@ -274,29 +274,6 @@ async fn what_a_vanished_service_left_is_reported_and_deleted_by_gc_with_its_gro
     });
 }
 
-#[tokio::test]
-async fn a_service_that_moves_between_both_kinds_is_served_all_the_time_and_leaves_nothing() {
-    let world = World::new(&["nlb", "service"], "[service]\ntype_annotation = true\n").await;
-    world.testbed.join(1);
-    world.testbed.expose("web", &[80], &["node-1"], &[]);
-    let ccm = world.start();
-    let ip = |world: &World| crate::harness::address(&world.service("web")).map(str::to_owned);
-    world.until("it has an address", |_| ip(&world).is_some()).await;
-    let kind = |kind: Value| json!({"metadata": {"annotations": {format!("{PREFIX}type"): kind}}});
-    world.testbed.cluster.patch("Service", "default", "web", &kind(json!("nlb"))).unwrap();
-    world.until("it has a name", |_| hostname(&world.service("web")).is_some()).await;
-    let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
-    assert!(told.contains("is kept as it is"), "{told}");
-    assert_eq!(world.testbed.cloud.look(|account| account.load_balancers.len()), 1, "the old one still serves");
-    world.testbed.cluster.patch("Service", "default", "web", &kind(Value::Null)).unwrap();
-    world.until("it has the old address again", |_| ip(&world).is_some()).await;
-    world.testbed.cluster.delete("Service", "default", "web").unwrap();
-    world.until("the Service is gone", |testbed| is_gone(testbed, "web")).await;
-    assert!(is_clean(&world.testbed), "{:?}", world.testbed.cloud.snapshot());
-    assert!(world.testbed.cloud.look(|account| account.load_balancers.is_empty()));
-    finish(&world, ccm).await;
-}
-
 /// Makes a Service and deletes it, with the process killed and started again after so many writes to the cloud. True if there
 /// were that many.
 async fn killed_after(writes: usize) -> bool {

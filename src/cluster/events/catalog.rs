@@ -367,6 +367,15 @@ static EVENTS: &[EventEntry] = &[
         ],
     ),
     entry(
+        326,
+        "LoadBalancerHandOver",
+        [
+            "the Service changed between a classic and a network load balancer",
+            "the old one serves until the new one does, and goes `service.hand_over_grace` later",
+            "usually nothing; list the controller that the message names, if it does not run",
+        ],
+    ),
+    entry(
         401,
         "ClusterIdShared",
         [

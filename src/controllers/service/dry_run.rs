@@ -56,6 +56,14 @@ async fn plan_one<P: Product>(
             .handed_over(&service, settings)
             .map_or(Ok(Vec::new()), |why| Err(ReconcileError::HandedOver(why)));
     }
+    if handling == Handling::ServeOn {
+        return Ok(P::KIND
+            .succession(&service, settings)
+            .map(|text| (false, format!("note: {text}")))
+            .into_iter()
+            .collect());
+    }
+    let service = if handling == Handling::Retire { Arc::new(P::KIND.superseded(&service)) } else { service };
     let state = ServiceState::new(&service.uid);
     let mut case = Case { service, settings: settings.clone(), handling, state };
     let wanted = preparer.wanted(&mut case).await?;
@@ -76,10 +84,12 @@ async fn plan_one<P: Product>(
     lines.extend(steps.map(|step| (step.destroys, format!("{}  # {}", step.operation, step.reason))));
     lines.extend(prepared.plan.problems.iter().map(|problem| (false, format!("problem: {problem}"))));
     lines.extend(prepared.plan.notes.iter().map(|note| (false, format!("note: {note}"))));
-    if handling == Handling::Delete {
-        lines.push((true, format!("clear status and labels, remove finalizer {}", P::KIND.finalizer())));
-    } else {
-        lines.extend(write_back(preparer, cluster, service, &prepared).await?);
+    match handling {
+        Handling::Delete => {
+            lines.push((true, format!("clear status and labels, remove finalizer {}", P::KIND.finalizer())));
+        }
+        Handling::Retire => lines.push((true, format!("remove finalizer {}", P::KIND.finalizer()))),
+        _ => lines.extend(write_back(preparer, cluster, service, &prepared).await?),
     }
     Ok(lines)
 }

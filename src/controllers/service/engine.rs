@@ -7,6 +7,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
@@ -19,10 +21,11 @@ use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::ownership::{LABEL_HASH, Owner};
+use crate::plan::service::settings::ServiceSettings;
 
 /// After this time, nodes that were there at the start are initialised, and the account can be recognised by them.
 const NODES_COME_UP: Duration = Duration::from_secs(2);
@@ -94,13 +97,16 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         };
         let handling = P::KIND.handling(&service, &settings);
         let mut state = states.read(key, &service.uid);
-        if let Some(reason) = state.see(&service, handling == Handling::Ensure) {
+        if let Some(reason) = state.see(&service, handling.serves()) {
             self.reporter.changed(&service, reason);
         }
+        self.tell_of_succession(&service, &settings, &mut state.told.succession);
         let mut case = Case { service, settings, handling, state };
         let result = match handling {
             Handling::Ignore => Self::leave_alone(&mut case),
             Handling::Ensure => self.ensure(&mut case).await,
+            Handling::ServeOn => self.serve_on(&mut case).await,
+            Handling::Retire => self.retire(&mut case).await,
             Handling::Delete => self.remove(&mut case).await,
         };
         let result = self.conclude(&mut case, result);
@@ -143,7 +149,7 @@ impl<P: Product> Engine<P> {
     }
 
     async fn ensure(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
-        case.state.released = false;
+        (case.state.released, case.state.superseded_since) = (false, None);
         self.take_over_restated(case).await?;
         let wanted = self.preparer.wanted(case).await?;
         if !self.writer.add_finalizer(&case.service).await? {
@@ -159,6 +165,50 @@ impl<P: Product> Engine<P> {
         self.write_back(case, &outcome).await?;
         gates?;
         self.next_look(case, &outcome)
+    }
+
+    /// Says what happens to a load balancer that one of the other kind replaces.
+    fn tell_of_succession(&self, service: &ServiceView, settings: &ServiceSettings, told: &mut String) {
+        let text = P::KIND.succession(service, settings).unwrap_or_default();
+        if is_news(told, &text) {
+            self.reporter.succession(service, text);
+        }
+    }
+
+    /// Lets the load balancer serve until one of the other kind does: backends follow, and nothing else changes.
+    async fn serve_on(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+        case.service = Arc::new(P::KIND.superseded(&case.service));
+        let wanted = self.preparer.wanted(case).await?;
+        let prepared = match self.preparer.prepare(case, wanted).await {
+            // Nothing says that it may be used any more.
+            Err(ReconcileError::Detached(_) | ReconcileError::Unfindable(_)) => return Ok(ReconcileResult::Done),
+            prepared => prepared?,
+        };
+        if prepared.sighting.presence != Presence::Present {
+            return Ok(ReconcileResult::Done);
+        }
+        let outcome = self.execute(case, prepared).await;
+        outcome.wait(case)?;
+        self.write_gates(case, &outcome).await?;
+        if !outcome.execution.failures.is_empty() {
+            return Err(failure(&outcome.execution, &[]));
+        }
+        self.next_look(case, &outcome)
+    }
+
+    /// Removes the load balancer that one of the other kind has replaced, once clients had the time to notice.
+    async fn retire(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+        let since = *case.state.superseded_since.get_or_insert_with(Instant::now);
+        let left = case.settings.service.hand_over_grace.saturating_sub(since.elapsed());
+        if left.is_zero() || case.state.released {
+            case.service = Arc::new(P::KIND.superseded(&case.service));
+            return self.remove(case).await;
+        }
+        case.handling = Handling::ServeOn;
+        Ok(match self.serve_on(case).await? {
+            ReconcileResult::RequeueAfter(sooner) => ReconcileResult::RequeueAfter(sooner.min(left)),
+            _ => ReconcileResult::RequeueAfter(left),
+        })
     }
 
     /// Takes off the label by which a Service counts as inherited, once its user has restated what was ignored before.
@@ -323,21 +373,26 @@ impl<P: Product> Engine<P> {
         let (goal, observed, service) = (&prepared.goal, &*prepared.sighting.observed, &case.service);
         let facts = P::facts(goal);
         let is_incomplete = !execution.failures.is_empty() || !prepared.plan.problems.is_empty();
+        // What is published is the other load balancer, which serves until this one does.
+        let takes_over = P::KIND.takes_over(service);
         if is_incomplete {
             // An address that is published already says which of its ports are served; an elastic one can change.
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &[]);
             let is_current = service.ingress == published.ingress || facts.publishes_elastic;
-            if execution.failures.stopped.is_some() || service.ingress.is_empty() || !is_current {
+            if execution.failures.stopped.is_some() || service.ingress.is_empty() || !is_current || takes_over {
                 return Err(failure(execution, &prepared.plan.problems));
             }
         }
         let Some(id) = P::load_balancer(observed) else { return Ok(()) };
         let asked = case.state.unanswered;
-        let is_look_due = asked || prepared.sighting.is_thorough || service.ingress.is_empty();
-        // The label does not depend on the elastic address.
-        let mut changed = self.writer.set_label(service, id).await?;
+        let is_look_due = asked || prepared.sighting.is_thorough || service.ingress.is_empty() || takes_over;
+        // The label does not depend on the elastic address; but that it is there says of the other one that it can go.
+        let mut changed = false;
+        if !takes_over {
+            changed |= self.writer.set_labels(service, P::KIND.labels(service, id)).await?;
+        }
         if let Some(label) = P::further_label(observed) {
-            changed |= self.writer.set_further_label(service, label).await?;
+            changed |= self.writer.set_labels(service, [label]).await?;
         }
         let elastic = match facts.publishes_elastic && is_look_due {
             true => Some(self.preparer.product.elastic_addresses(id).await.map_err(ReconcileError::ElasticUnknown)?),
@@ -350,6 +405,9 @@ impl<P: Product> Engine<P> {
             let elastic = elastic.unwrap_or_default();
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &elastic);
             changed |= self.writer.set_ingress(service, &published).await?;
+        }
+        if takes_over {
+            changed |= self.writer.set_labels(service, P::KIND.labels(service, id)).await?;
         }
         if is_incomplete {
             return Err(failure(execution, &prepared.plan.problems));
@@ -404,7 +462,7 @@ impl<P: Product> Engine<P> {
             // Something of ours may still show up on a load balancer that stays.
             return Ok(ReconcileResult::RequeueAfter(wait));
         }
-        self.writer.release(&case.service).await?;
+        self.writer.release(&case.service, case.handling).await?;
         case.state.release();
         self.product().forget(facts.owner).await;
         if let Some(id) = P::load_balancer(&prepared.sighting.observed).filter(|_| facts.is_kept) {
@@ -466,7 +524,7 @@ impl<P: Product> Engine<P> {
 impl<O> Case<O> {
     /// Notes that the load balancer was not found. Time until that counts.
     fn until_second_sighting(&mut self) -> Duration {
-        let since = self.state.missing_since.get_or_insert_with(tokio::time::Instant::now);
+        let since = self.state.missing_since.get_or_insert_with(Instant::now);
         SECOND_SIGHTING.saturating_sub(since.elapsed())
     }
 }

@@ -113,7 +113,7 @@ impl<P: Product> Preparer<P> {
     pub(super) async fn wanted(&self, case: &mut Case<P::Observed>) -> Result<Wanted<P>, ReconcileError> {
         let depth = self.depth(case);
         let (service, settings) = (&case.service, &case.settings);
-        if case.handling == Handling::Delete {
+        if case.handling.removes() {
             return Ok(Wanted { goal: P::removal(service, settings), references: None, depth });
         }
         let groups_due = depth == Depth::Lists { groups: true };
@@ -129,7 +129,7 @@ impl<P: Product> Preparer<P> {
     fn depth(&self, case: &Case<P::Observed>) -> Depth {
         let settings = &case.settings.service;
         match &case.state.known {
-            Some(known) if case.handling == Handling::Ensure && !case.state.creations.is_read_due() => {
+            Some(known) if case.handling.serves() && !case.state.creations.is_read_due() => {
                 if case.state.edited {
                     Depth::Edited
                 } else if self.drift.is_due(settings, known.read_at) {
@@ -155,7 +155,7 @@ impl<P: Product> Preparer<P> {
         self.product.resolve(&mut goal).await?;
         let is_continued = case.state.known.as_ref().is_some_and(Known::is_recent) && self.is_under_way(case);
         let failed_jobs = self.settle(case).await?;
-        let depth = if is_continued && case.handling == Handling::Ensure { Depth::Memory } else { depth };
+        let depth = if is_continued && case.handling.serves() { Depth::Memory } else { depth };
         // A Service that now names another load balancer is read anew.
         let known = case.state.known.clone().filter(|known| is_about::<P>(&goal, &known.observed));
         let seen = match (depth, &known) {
@@ -211,7 +211,7 @@ impl<P: Product> Preparer<P> {
         case.state.known = holds.then_some(known);
         match under_way {
             // Everything is read before anything is deleted, and that is worth it only once there is something to do.
-            Some(again) if holds && case.handling == Handling::Delete => Err(ReconcileError::UnderWay(again)),
+            Some(again) if holds && case.handling.removes() => Err(ReconcileError::UnderWay(again)),
             _ => Ok(settled.failed),
         }
     }
@@ -298,14 +298,14 @@ impl<P: Product> Preparer<P> {
         locks: &mut Vec<OwnedMutexGuard<()>>,
     ) -> Result<Seen<P>, ReconcileError> {
         let read_at = Instant::now();
-        let leaves = case.handling == Handling::Delete;
+        let leaves = case.handling.removes();
         let is_first = !std::mem::replace(&mut case.state.looked_for, true);
         if is_first && !leaves && P::KIND.is_managed(&case.service) {
             case.state.creations.inherit();
         }
         let settings = case.settings.clone();
         let first_looks = || self.views.services.store.len().saturating_sub(self.states.len());
-        let leaving = || self.views.keys_of(|service| P::KIND.handling(service, &settings) == Handling::Delete).len();
+        let leaving = || self.views.keys_of(|service| P::KIND.handling(service, &settings).removes()).len();
         let due: Due<'_> = match (leaves, is_first, &case.state.known) {
             (true, _, Some(_)) => Some(&leaving),
             (false, true, _) => Some(&first_looks),
@@ -334,7 +334,7 @@ impl<P: Product> Preparer<P> {
         goal: &mut P::Goal,
         due: Due<'_>,
     ) -> Result<(P::Observed, Presence), ReconcileError> {
-        let leaves = case.handling == Handling::Delete;
+        let leaves = case.handling.removes();
         let facts = P::facts(goal);
         let is_named = facts.named.is_some();
         match find(&self.product, &facts, &case.search(P::KIND, due)).await {
@@ -369,7 +369,7 @@ impl<P: Product> Preparer<P> {
         is_named: bool,
     ) -> Result<(), ReconcileError> {
         let service = &case.service;
-        let forbidden = if case.handling == Handling::Delete {
+        let forbidden = if case.handling.removes() {
             if is_named {
                 return Ok(());
             }

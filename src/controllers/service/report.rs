@@ -332,7 +332,7 @@ impl ServiceReporter {
         if error.passes() || !is_news(&text) {
             return;
         }
-        let leaving = handling == Handling::Delete;
+        let leaving = handling.removes();
         let reason = match error {
             ReconcileError::Write(write) => write.reason,
             ReconcileError::Unresolved(_) => SKIPPED_BACKENDS,
@@ -413,6 +413,12 @@ impl ServiceReporter {
             "Load balancer {id} was deleted outside of the cluster; a new one is made, and its address may be another one"
         );
         self.warning(service, "LoadBalancerRecreated", message);
+    }
+
+    /// A load balancer of one kind replaces one of the other.
+    pub(super) fn succession(&self, service: &ServiceView, text: String) {
+        info!("{text}");
+        self.normal(service, "LoadBalancerHandOver", text);
     }
 
     /// A load balancer may be left, because it cannot be proven to be ours.

@@ -52,6 +52,8 @@ pub(super) struct ServiceState<O> {
     pub(super) looked_for: bool,
     /// When the load balancer was first seen to be missing.
     pub(super) missing_since: Option<Instant>,
+    /// Since when a load balancer of the other kind serves the Service.
+    pub(super) superseded_since: Option<Instant>,
     /// Which load balancer a new one replaces.
     pub(super) replacement: Replacement,
     /// Whether everything of the Service was removed: the watch may still show it as it was.
@@ -98,11 +100,13 @@ impl<O> Known<O> {
     }
 }
 
-/// The texts of the last events about a failure, and about what is worth knowing although nothing failed.
+/// The texts of the last events about a failure, about what is worth knowing although nothing failed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     pub(super) failure: String,
     pub(super) notes: String,
+    /// About a load balancer that one of the other kind replaces.
+    pub(super) succession: String,
 }
 
 /// Notes in `before` that `text` was told; true if it is news. An empty text clears what was told.
@@ -152,6 +156,7 @@ impl<O> ServiceState<O> {
             refusals: Refusals::default(),
             looked_for: false,
             missing_since: None,
+            superseded_since: None,
             replacement: Replacement::default(),
             released: false,
             unanswered: false,

@@ -8,8 +8,7 @@ use super::product::Product;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault};
 use crate::fence::Fence;
 use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
-use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::ownership::{LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP};
+use crate::plan::service::handling::{Handling, LoadBalancerKind};
 
 /// From 1.24 on, API servers keep the ports of an entry without being asked to.
 const KNOWS_PORTS: u32 = 24;
@@ -107,26 +106,19 @@ impl ServiceWriter {
         }
     }
 
-    /// Writes the id of the load balancer into the label that other tools read. True if it was not there.
-    pub(super) async fn set_label(&self, service: &ServiceView, id: &str) -> Result<bool, WriteFault> {
-        if self.kind.label(service) == id {
-            return Ok(false);
-        }
-        let body = json!({"metadata": {"labels": {LABEL_LB_ID: id}}});
-        unless_gone(self.patch(service, None, &body).await).map(|()| true)
-    }
-
-    /// Writes another id that other tools read, or takes it off. True if it was not so.
-    pub(super) async fn set_further_label(
+    /// Writes labels that other tools read, or takes them off. True if they were not so.
+    pub(super) async fn set_labels(
         &self,
         service: &ServiceView,
-        (label, id): (&'static str, Option<&str>),
+        labels: impl IntoIterator<Item = (&'static str, Option<&str>)>,
     ) -> Result<bool, WriteFault> {
-        if service.labels.get(label).map(String::as_str) == id {
+        let differs = |(label, value): &(&str, Option<&str>)| service.labels.get(*label).map(String::as_str) != *value;
+        let labels: serde_json::Map<String, Value> =
+            labels.into_iter().filter(differs).map(|(label, value)| (label.to_owned(), json!(value))).collect();
+        if labels.is_empty() {
             return Ok(false);
         }
-        let body = json!({"metadata": {"labels": {label: id}}});
-        unless_gone(self.patch(service, None, &body).await).map(|()| true)
+        unless_gone(self.patch(service, None, &json!({"metadata": {"labels": labels}})).await).map(|()| true)
     }
 
     pub(super) async fn remove_label(&self, service: &ServiceView, label: &str) -> Result<(), WriteFault> {
@@ -148,9 +140,10 @@ impl ServiceWriter {
         unless_gone(self.patch(service, Some("status"), &body).await).map(|()| true).map_err(FailedWrite::status)
     }
 
-    /// Takes everything off again, the finalizer last: until then a crash is repaired by the next run.
-    pub(super) async fn release(&self, service: &ServiceView) -> Result<(), WriteFault> {
-        if !service.ingress.is_empty() {
+    /// Takes everything off again, the finalizer last: until then a crash is repaired by the next run. The status stays if a
+    /// load balancer of the other kind serves the Service.
+    pub(super) async fn release(&self, service: &ServiceView, handling: Handling) -> Result<(), WriteFault> {
+        if !service.ingress.is_empty() && handling == Handling::Delete {
             self.set_ingress(service, &WriteBack::default()).await.map_err(|failed| failed.fault)?;
         }
         // The status write changed the object's version; the finalizers are replaced as a whole and need the current one.
@@ -164,10 +157,7 @@ impl ServiceWriter {
         if finalizers.len() != current.finalizers.len() {
             metadata["finalizers"] = json!(finalizers);
         }
-        for label in [LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP]
-            .into_iter()
-            .filter(|label| current.labels.contains_key(*label))
-        {
+        for label in self.kind.labels_to_remove(&current) {
             metadata["labels"][label] = Value::Null;
         }
         if metadata.as_object().is_some_and(|fields| fields.len() < 2) {

@@ -38,7 +38,7 @@ annotation_table! {
     Class: handling::CLASS, AnyValue, "", Applies::Routing, Routing,
         "the load balancer is kept, but no longer managed", "Any value hands the Service to another controller.";
     Type: handling::TYPE, AnyValue, "", Applies::Routing, Routing,
-        "the load balancer is kept, but no longer managed",
+        "with `nlb`, the load balancer serves until a network load balancer does; otherwise it is kept, but no longer managed",
         "Any value hands the Service to another controller, if `service.type_annotation` is on in the configuration.";
     TunnelType: handling::TUNNEL_TYPE, AnyValue, "", Applies::Routing, Routing,
         "the load balancer is kept, but no longer managed",

@@ -161,6 +161,7 @@ pub(crate) fn settings() -> ServiceSettings {
         ],
         place_near_nodes: false,
         resource_group_id: None,
+        controllers: vec!["service", "nlb"],
         service: ServiceOptions {
             concurrency: 1,
             drift_check: None,
@@ -172,6 +173,7 @@ pub(crate) fn settings() -> ServiceSettings {
             local_health_check: false,
             ipv6: true,
             type_annotation: false,
+            hand_over_grace: std::time::Duration::from_secs(300),
             defaults: LoadBalancerDefaults {
                 address_type: "internet".to_owned(),
                 instance_charge_type: "PayByCLCU".to_owned(),

@@ -64,7 +64,7 @@ const fn group(field: GroupField) -> Applies<Field> {
 annotation_table! {
     others: (CLB_ONLY, "classic load balancers");
     Type: handling::TYPE, AnyValue, "", Applies::Routing, Routing,
-        "the load balancer is kept, but no longer managed",
+        "without it, the load balancer serves until a classic one does; with another value it is kept, but no longer managed",
         "`nlb` asks for a network load balancer, if `service.type_annotation` is on in the configuration; otherwise \
         `spec.loadBalancerClass: alibabacloud.com/nlb` does.";
     BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), AnyValue, "`service.eni_backends`",

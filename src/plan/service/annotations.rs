@@ -27,6 +27,8 @@ pub const FORCE_OVERRIDE_LISTENERS: AnnotationKey = AnnotationKey::Suffix("force
 
 /// Names server groups of the user, each for a port.
 pub const VGROUP_PORT: AnnotationKey = AnnotationKey::Suffix("vgroup-port");
+/// How much of a load balancer is managed.
+pub const MANAGE: AnnotationKey = AnnotationKey::Suffix("manage");
 
 /// How an annotation is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

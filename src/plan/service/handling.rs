@@ -1,7 +1,8 @@
 //! Who handles a Service, and what is to be done about it.
 
-use super::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID, PRESERVE_ON_DELETE, VGROUP_PORT, raw};
-use super::ownership::{FINALIZER, LABEL_HASH, LABEL_LB_ID, NLB_FINALIZER};
+use super::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID, MANAGE, PRESERVE_ON_DELETE, VGROUP_PORT, raw};
+use super::management::ManagementLevel;
+use super::ownership::{FINALIZER, LABEL_FORMER_LB_ID, LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP, NLB_FINALIZER};
 use super::problem::ServiceProblem;
 use super::settings::ServiceSettings;
 use crate::plan::inputs::{ServiceType, ServiceView};
@@ -18,6 +19,9 @@ pub const NLB_CLASS: &str = "alibabacloud.com/nlb";
 /// The kind of load balancer that is a network load balancer.
 const NLB_TYPE: &str = "nlb";
 
+/// Labels that say what a Service has.
+const OWN_LABELS: [&str; 4] = [LABEL_HASH, LABEL_LB_ID, LABEL_FORMER_LB_ID, LABEL_SECURITY_GROUP];
+
 /// What to do about a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handling {
@@ -25,8 +29,25 @@ pub enum Handling {
     Ignore,
     /// Keep its load balancer as desired.
     Ensure,
-    /// Remove what we made for it, then the finalizer.
+    /// Let its load balancer serve on, with backends that follow: the Service now asks for the other kind, which does not serve
+    /// yet.
+    ServeOn,
+    /// Remove what we made for it, then the finalizer: a load balancer of the other kind serves the Service.
+    Retire,
+    /// Remove what we made for it, then status, labels and the finalizer: the Service leaves.
     Delete,
+}
+
+impl Handling {
+    /// Whether what was made goes.
+    pub const fn removes(self) -> bool {
+        matches!(self, Self::Retire | Self::Delete)
+    }
+
+    /// Whether backends follow.
+    pub const fn serves(self) -> bool {
+        matches!(self, Self::Ensure | Self::ServeOn)
+    }
 }
 
 /// The kinds of load balancers. Each has a controller of its own.
@@ -52,20 +73,64 @@ impl LoadBalancerKind {
         service.finalizers.iter().any(|finalizer| finalizer == self.finalizer())
     }
 
-    /// The id of the load balancer that the Service had when it was last in sync; empty if it never was, or had one of another
-    /// kind.
+    /// The other one.
+    const fn other(self) -> Self {
+        match self {
+            Self::Classic => Self::Network,
+            Self::Network => Self::Classic,
+        }
+    }
+
+    /// The controller's name, and what it makes.
+    const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Classic => ("service", "a classic load balancer"),
+            Self::Network => ("nlb", "a network load balancer"),
+        }
+    }
+
+    /// The id of the load balancer of this kind that the Service had when it was last in sync; empty if it never was.
     pub fn label(self, service: &ServiceView) -> &str {
-        let id = service.labels.get(LABEL_LB_ID).map(String::as_str).unwrap_or_default();
-        if self.has_id(id) { id } else { "" }
+        let ids = [LABEL_LB_ID, LABEL_FORMER_LB_ID].into_iter().filter_map(|label| service.labels.get(label));
+        ids.map(String::as_str).find(|id| self.has_id(id)).unwrap_or_default()
+    }
+
+    /// Whether the status of the Service shows a load balancer of this kind. Where one kind replaces the other, the label is
+    /// written after the status.
+    fn is_published(self, service: &ServiceView) -> bool {
+        service.labels.get(LABEL_LB_ID).is_some_and(|id| self.has_id(id)) && !service.ingress.is_empty()
+    }
+
+    /// Whether this kind is about to replace the other one, whose load balancer still serves the Service.
+    pub fn takes_over(self, service: &ServiceView) -> bool {
+        self.other().is_managed(service) && !self.is_published(service)
+    }
+
+    /// The labels that say which load balancer the Service has, and which other one it had, that is not removed yet.
+    pub fn labels<'a>(self, service: &'a ServiceView, id: &'a str) -> [(&'static str, Option<&'a str>); 2] {
+        let former = Some(self.other()).filter(|other| other.is_managed(service));
+        let former = former.map(|other| other.label(service)).filter(|id| !id.is_empty());
+        [(LABEL_LB_ID, Some(id)), (LABEL_FORMER_LB_ID, former)]
+    }
+
+    /// The labels that go with the finalizer of this kind.
+    pub fn labels_to_remove(self, service: &ServiceView) -> impl Iterator<Item = &'static str> {
+        let other_stays = self.other().is_managed(service);
+        OWN_LABELS.into_iter().filter(move |label| {
+            service.labels.get(*label).is_some_and(|value| match *label {
+                _ if !other_stays => true,
+                LABEL_LB_ID | LABEL_FORMER_LB_ID => self.has_id(value),
+                LABEL_SECURITY_GROUP => self == Self::Network,
+                _ => false,
+            })
+        })
     }
 
     /// Whether the Service had a load balancer of this kind before. The status does not say of which kind it is; the label,
     /// which is written before it, does.
     pub fn had_one(self, service: &ServiceView) -> bool {
-        match service.labels.get(LABEL_LB_ID) {
-            Some(id) if !id.is_empty() => self.has_id(id),
-            _ => !service.ingress.is_empty(),
-        }
+        let is_labelled = service.labels.get(LABEL_LB_ID).is_some_and(|id| !id.is_empty());
+        !self.label(service).is_empty() || (!is_labelled && !service.ingress.is_empty())
     }
 
     fn has_id(self, id: &str) -> bool {
@@ -77,11 +142,77 @@ impl LoadBalancerKind {
         if service.deleting || service.service_type != ServiceType::LoadBalancer {
             return if self.is_managed(service) { Handling::Delete } else { Handling::Ignore };
         }
-        if self.claimed_by_other(service, settings).is_some() { Handling::Ignore } else { Handling::Ensure }
+        if self.claimed_by_other(service, settings).is_none() {
+            return Handling::Ensure;
+        }
+        match self.successor(service, settings) {
+            Some(other) if other.is_published(service) => Handling::Retire,
+            Some(_) => Handling::ServeOn,
+            None => Handling::Ignore,
+        }
     }
 
-    /// A Service that used to have a load balancer of ours, and was then given to another controller by its class or an
-    /// annotation.
+    /// The other kind, if the Service had a load balancer of this one and now asks for one of that.
+    fn successor(self, service: &ServiceView, settings: &ServiceSettings) -> Option<Self> {
+        let other = self.other();
+        (self.is_managed(service) && other.claimed_by_other(service, settings).is_none()).then_some(other)
+    }
+
+    /// What happens to a load balancer that the other kind replaces, in words for the user of its Service.
+    pub fn succession(self, service: &ServiceView, settings: &ServiceSettings) -> Option<String> {
+        let (controller, makes) = self.words();
+        let other = self.other();
+        let runs = |kind: &Self| settings.controllers.contains(&kind.words().0);
+        if self.handling(service, settings) == Handling::Ensure {
+            let stays = other.is_managed(service) && self.is_published(service) && !runs(&other);
+            let (id, (other, _)) = (other.label(service), other.words());
+            return stays.then(|| {
+                format!(
+                    "Load balancer {id} no longer serves this Service, and stays: the controller {other}, which removes it, \
+                     does not run. List it in controllers"
+                )
+            });
+        }
+        let successor = self.successor(service, settings).filter(|other| !other.is_published(service))?;
+        let id = match self.label(service) {
+            "" => makes,
+            id => id,
+        };
+        let departure = Departure::of(&self.superseded(service));
+        let fate = match (&departure.reuse, departure.preserve) {
+            (Some(_), _) => "loses what was made there for the Service, and stays",
+            (None, true) => "is kept, as preserve-lb-on-delete asks",
+            (None, false) => "is deleted",
+        };
+        let (needed, wanted) = successor.words();
+        let waits = if runs(&successor) {
+            String::new()
+        } else {
+            format!(". The controller {needed}, which makes it, does not run: list it in controllers")
+        };
+        Some(format!(
+            "The Service now asks for {wanted}. Load balancer {id} of the controller {controller} serves until that one does, and \
+             its backends follow; then the status changes, and {} s later {id} {fate}{waits}",
+            settings.service.hand_over_grace.as_secs()
+        ))
+    }
+
+    /// The Service as it is to a load balancer of this kind that another one replaces: only backends are kept in sync, and an
+    /// id of the other kind names none of this one.
+    #[must_use]
+    pub fn superseded(self, service: &ServiceView) -> ServiceView {
+        let mut service = service.clone();
+        if raw(&service, ID).is_some_and(|id| !id.is_empty() && !self.has_id(id)) {
+            service.annotations.insert(ID.full(), String::new());
+        }
+        if raw(&service, MANAGE) != Some(ManagementLevel::None.as_str()) {
+            service.annotations.insert(MANAGE.full(), ManagementLevel::Backends.as_str().to_owned());
+        }
+        service
+    }
+
+    /// A Service that used to have a load balancer of ours, and was then given by its class or an annotation to a controller
+    /// that is none of ours.
     ///
     /// Nothing is done about it: the load balancer keeps serving as it stands, and the finalizer, labels and status stay. The
     /// other controller may need the address for a while, and whether the load balancer can go is for the user to say. When
@@ -89,6 +220,9 @@ impl LoadBalancerKind {
     /// balancer is managed again.
     pub fn handed_over(self, service: &ServiceView, settings: &ServiceSettings) -> Option<ServiceProblem> {
         if !self.is_managed(service) || service.deleting || service.service_type != ServiceType::LoadBalancer {
+            return None;
+        }
+        if self.successor(service, settings).is_some() {
             return None;
         }
         self.claimed_by_other(service, settings).map(|(field, given)| ServiceProblem {
@@ -211,6 +345,104 @@ mod tests {
         assert_eq!(handling(&service, false), [Handling::Ignore, Handling::Delete]);
         service.finalizers.push(FINALIZER.to_owned());
         assert_eq!(handling(&service, false), [Handling::Delete, Handling::Delete]);
+    }
+
+    /// A Service with both finalizers, these labels, and what an address says.
+    fn handed_over(kind: Option<&str>, labels: &[(&str, &str)], address: &str) -> ServiceView {
+        let mut service = service(None, kind);
+        service.finalizers = vec![FINALIZER.to_owned(), NLB_FINALIZER.to_owned()];
+        service.labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        service.ingress = vec![Ingress { ip: address.to_owned(), ..Ingress::default() }];
+        service
+    }
+
+    #[test]
+    fn a_load_balancer_serves_until_the_status_and_the_label_show_one_of_the_other_kind() {
+        use Handling::{Ensure, Retire, ServeOn};
+        let (old, new) = ([(LABEL_LB_ID, "lb-1")], [(LABEL_LB_ID, "nlb-1"), (LABEL_FORMER_LB_ID, "lb-1")]);
+        for (kind, labels, expected) in [
+            (Some("nlb"), &old[..], [ServeOn, Ensure]),
+            (Some("nlb"), &[], [ServeOn, Ensure]),
+            (Some("nlb"), &new, [Retire, Ensure]),
+            (None, &old, [Ensure, Retire]),
+            (None, &new, [Ensure, ServeOn]),
+        ] {
+            assert_eq!(handling(&handed_over(kind, labels, "1.1.1.1"), true), expected, "{kind:?} {labels:?}");
+        }
+        let mut unpublished = handed_over(Some("nlb"), &new, "1.1.1.1");
+        unpublished.ingress.clear();
+        assert_eq!(handling(&unpublished, true)[0], ServeOn);
+        let mut elsewhere = handed_over(Some("other"), &old, "1.1.1.1");
+        assert_eq!(
+            handling(&elsewhere, true),
+            [Handling::Ignore, Handling::Ignore],
+            "a controller that is none of ours"
+        );
+        elsewhere.deleting = true;
+        assert_eq!(handling(&elsewhere, true), [Handling::Delete, Handling::Delete]);
+    }
+
+    #[test]
+    fn each_kind_finds_its_load_balancer_by_its_own_label_and_takes_it_off_alone() {
+        let (classic, network) = (LoadBalancerKind::Classic, LoadBalancerKind::Network);
+        let service = handed_over(Some("nlb"), &[(LABEL_LB_ID, "lb-1"), (LABEL_HASH, "x")], "1.1.1.1");
+        assert!(network.takes_over(&service) && !classic.takes_over(&service));
+        assert_eq!(
+            network.labels(&service, "nlb-1"),
+            [(LABEL_LB_ID, Some("nlb-1")), (LABEL_FORMER_LB_ID, Some("lb-1"))]
+        );
+        assert_eq!(classic.labels(&service, "lb-1"), [(LABEL_LB_ID, Some("lb-1")), (LABEL_FORMER_LB_ID, None)]);
+        let labels = [(LABEL_LB_ID, "nlb-1"), (LABEL_FORMER_LB_ID, "lb-1"), (LABEL_SECURITY_GROUP, "sg-1")];
+        let mut service = handed_over(Some("nlb"), &labels, "1.1.1.1");
+        assert_eq!((classic.label(&service), network.label(&service)), ("lb-1", "nlb-1"));
+        let removed =
+            |kind: LoadBalancerKind, service: &ServiceView| kind.labels_to_remove(service).collect::<Vec<_>>();
+        assert!(classic.had_one(&service) && network.had_one(&service));
+        assert_eq!(removed(classic, &service), [LABEL_FORMER_LB_ID]);
+        assert_eq!(removed(network, &service), [LABEL_LB_ID, LABEL_SECURITY_GROUP]);
+        service.finalizers.pop();
+        assert_eq!(removed(classic, &service), [LABEL_LB_ID, LABEL_FORMER_LB_ID, LABEL_SECURITY_GROUP]);
+    }
+
+    #[test]
+    fn the_user_is_told_what_becomes_of_the_old_load_balancer() {
+        let told = |kind: LoadBalancerKind, service: &ServiceView, controllers: &[&'static str]| {
+            let mut settings = settings();
+            settings.service.type_annotation = true;
+            settings.controllers = controllers.to_vec();
+            kind.succession(service, &settings).unwrap_or_default()
+        };
+        let (classic, network) = (LoadBalancerKind::Classic, LoadBalancerKind::Network);
+        let mut service = handed_over(Some("nlb"), &[(LABEL_LB_ID, "lb-1")], "1.1.1.1");
+        let text = told(classic, &service, &["service", "nlb"]);
+        assert!(text.contains("300 s later lb-1 is deleted") && !text.contains("does not run"), "{text}");
+        assert!(told(classic, &service, &["service"]).contains("The controller nlb, which makes it, does not run"));
+        assert_eq!(told(network, &service, &["nlb"]), "", "it serves not yet");
+        for (key, value, fate) in [
+            (PRESERVE_ON_DELETE, "on", "is kept, as preserve-lb-on-delete asks"),
+            (ID, "nlb-2", "is kept, as preserve-lb-on-delete asks"),
+            (ID, "lb-1", "loses what was made there for the Service, and stays"),
+        ] {
+            service.annotations.insert(key.full(), value.to_owned());
+            assert!(told(classic, &service, &["service", "nlb"]).contains(fate), "{value}");
+        }
+        let labels = [(LABEL_LB_ID, "nlb-1"), (LABEL_FORMER_LB_ID, "lb-1")];
+        let service = handed_over(Some("nlb"), &labels, "1.1.1.1");
+        assert!(told(network, &service, &["nlb"]).contains("lb-1 no longer serves this Service, and stays"));
+        assert_eq!(told(network, &service, &["service", "nlb"]), "");
+        assert_eq!(told(classic, &service, &["service"]), "", "it goes, whether the other one runs or not");
+    }
+
+    #[test]
+    fn of_a_load_balancer_that_is_replaced_only_backends_are_kept_in_sync() {
+        let mut service = service(None, Some("nlb"));
+        service.annotations.insert(ID.full(), "nlb-1".to_owned());
+        let of = |kind: LoadBalancerKind| {
+            let view = kind.superseded(&service);
+            [ID, MANAGE].map(|key| raw(&view, key).unwrap_or_default().to_owned())
+        };
+        assert_eq!(of(LoadBalancerKind::Classic), ["", "backends"], "the id is none of a classic load balancer");
+        assert_eq!(of(LoadBalancerKind::Network), ["nlb-1", "backends"]);
     }
 
     #[test]

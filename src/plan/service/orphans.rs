@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::annotations::{ID, raw};
-use super::ownership::{CLUSTER_UID_TAG, LABEL_LB_ID, MARK_TAG, REUSE_TAG, default_name};
+use super::ownership::{CLUSTER_UID_TAG, LABEL_FORMER_LB_ID, LABEL_LB_ID, MARK_TAG, REUSE_TAG, default_name};
 use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::{Provenance, Unclaimed};
@@ -74,7 +74,9 @@ pub fn unclaimed<'a>(
 fn claims(service: &ServiceView, instance: &TaggedInstance<'_>, mark: &str) -> bool {
     let publishes = |text: &str| !text.is_empty() && text == instance.address;
     default_name(&service.uid) == mark
-        || service.labels.get(LABEL_LB_ID).is_some_and(|id| id == instance.id)
+        || [LABEL_LB_ID, LABEL_FORMER_LB_ID]
+            .iter()
+            .any(|label| service.labels.get(*label).is_some_and(|id| id == instance.id))
         || raw(service, ID) == Some(instance.id)
         || service.ingress.iter().any(|ingress| publishes(&ingress.ip) || publishes(&ingress.hostname))
 }

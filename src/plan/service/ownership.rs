@@ -49,6 +49,8 @@ pub const NLB_FINALIZER: &str = "service.k8s.alibaba/nlb";
 pub const LABEL_HASH: &str = "service.beta.kubernetes.io/hash";
 /// Label with the id of the load balancer.
 pub const LABEL_LB_ID: &str = "service.k8s.alibaba/loadbalancer-id";
+/// Label with the id of the load balancer that another kind replaces, until it is removed.
+pub const LABEL_FORMER_LB_ID: &str = "alicloud-ccm/former-loadbalancer-id";
 /// Label with the id of the security group that keeps the source ranges of a network load balancer.
 pub const LABEL_SECURITY_GROUP: &str = "service.k8s.alibaba/security-group-id";
 

@@ -24,6 +24,8 @@ pub struct ServiceSettings {
     pub place_near_nodes: bool,
     /// Resource group of new load balancers.
     pub resource_group_id: Option<String>,
+    /// Names of the controllers that run.
+    pub controllers: Vec<&'static str>,
     /// Section `[service]`.
     pub service: ServiceOptions,
     /// Section `[nlb.defaults]`.
@@ -86,6 +88,8 @@ pub struct ServiceOptions {
     pub ipv6: bool,
     /// Whether the annotation `...-loadbalancer-type` chooses the kind of load balancer.
     pub type_annotation: bool,
+    /// How long a load balancer that one of the other kind has replaced still serves.
+    pub hand_over_grace: Duration,
     /// What holds for new load balancers where no annotation speaks.
     pub defaults: LoadBalancerDefaults,
 }

@@ -61,8 +61,8 @@ intended.
   `service.disable_public`, and with invalid annotations.
 - A load balancer kept by `preserve-lb-on-delete` keeps its listeners and server groups, and keeps serving.
 - Certificates of `domain-extensions` can be changed, and removed by an empty value.
-- When the class or type annotation gives a Service to another controller, its load balancer is kept until the Service is
-  deleted or given back, and an event says so.
+- When the class or type annotation gives a Service to a controller that is not `service` or `nlb`, its load balancer is kept until
+  the Service is deleted or given back, and an event says so.
 - `PayBySpec` can become `PayByCLCU`; the other way, which the API rejects, is a problem.
 - An instance charged by `PayByCLCU` cannot change its charge type; the event comes without a call.
 
@@ -105,8 +105,10 @@ controller gives them, with these differences:
 - A load balancer kept by `preserve-lb-on-delete` keeps its listeners and server groups. On a Service that lives, the annotation
   changes nothing.
 - A Service of another class is left to its controller, also if it has the annotation `...-loadbalancer-type: nlb`.
-- A Service that moves between classic and network load balancers by its type annotation gets the new load balancer first; the
-  old one is kept until the Service is deleted or its type changes, and an event says so.
+- A Service that moves between classic and network load balancers by its type annotation gets the new load balancer first, and the
+  backends of the old one follow meanwhile. The status changes when the new one serves; `service.hand_over_grace` later the
+  controller removes the old one. One that `id` names, or `preserve-lb-on-delete` keeps, stays without what was made for the
+  Service. `LoadBalancerHandOver` tells this, also which controller must run for it. The official controller forgets the old one.
 - `service.disable_public` holds for network load balancers, too.
 - A server group behind a TLS listener has the protocol TCP and does not preserve client addresses, as the API asks. One warning
   tells a setting that has no effect.
