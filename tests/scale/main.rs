@@ -3,6 +3,7 @@
 //! ```console
 //! cargo run --release --example scale                                      # 200 nodes, 100 Services, 20 ms a call
 //! cargo run --release --example scale -- --nodes 50 --services 300 --latency-ms 50 --quotas
+//! cargo run --release --example scale -- --network 100                     # and 100 Services with network load balancers
 //! cargo run --release --example scale -- --binary target/x86_64-unknown-linux-musl/dist/alicloud-ccm
 //! cargo run --release --example scale -- --size 15 --nodes 5000 --services 2000 --others 8000 --events 100000
 //! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}
@@ -34,6 +35,9 @@ struct Options {
     /// One-port Services of type LoadBalancer.
     #[arg(long, default_value_t = 100)]
     services: usize,
+    /// Services of class `alibabacloud.com/nlb` besides, each with one port and one backend.
+    #[arg(long, default_value_t = 0, conflicts_with = "size")]
+    network: usize,
     /// How long the cloud takes for each call.
     #[arg(long, default_value_t = 20)]
     latency_ms: u64,

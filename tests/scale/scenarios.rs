@@ -64,6 +64,19 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     watch.quiet(QUIET).await?;
     finish(watch.stop("Services ready", services * (4 + more), Some(&controller)));
 
+    if options.network > 0 {
+        let mut watch = begin(&controller);
+        for number in 0..options.network {
+            watch.born(network(number));
+            world::expose_network(testbed, &network(number))?;
+        }
+        let named = |testbed: &Testbed| addressed(testbed).into_iter().filter(|name| is_network(name)).collect();
+        watch.until_all("network Services have names", options.network, named).await?;
+        watch.quiet(QUIET).await?;
+        // Two looks whether one is there, and a load balancer, a group, its backend and a listener; no look at jobs.
+        finish(watch.stop("network Services ready", options.network * 7, Some(&controller)));
+    }
+
     let mut watch = begin(&controller);
     world::join(testbed, nodes)?;
     watch.until("the node is everywhere", |testbed| groups_with(testbed, &instance(nodes)) == services).await?;
@@ -125,6 +138,16 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     };
     watch.until_all("Services are gone", services, gone).await?;
     finish(watch.stop("Services deleted", 2 * services + services.div_ceil(100), Some(&controller)));
+
+    if options.network > 0 {
+        let mut watch = begin(&controller);
+        for number in 0..options.network {
+            testbed.cluster.delete("Service", "default", &network(number)).map_err(|failure| format!("{failure:?}"))?;
+        }
+        let left = |testbed: &Testbed| world::names(testbed, "Service", |_| true);
+        watch.until("network Services are gone", |testbed| !left(testbed).iter().any(|name| is_network(name))).await?;
+        finish(watch.stop("network Services deleted", options.network * 3, Some(&controller)));
+    }
 
     let complaints = testbed.cloud.complaints();
     if options.controller.is_none() && !complaints.is_empty() {
@@ -194,6 +217,15 @@ fn other(number: usize) -> String {
 
 fn service(number: usize) -> String {
     format!("web-{number}")
+}
+
+/// A Service with a network load balancer.
+fn network(number: usize) -> String {
+    format!("net-{number}")
+}
+
+fn is_network(name: &str) -> bool {
+    name.starts_with("net-")
 }
 
 fn moving(number: usize) -> String {

@@ -1,34 +1,39 @@
 //! Both worlds, large enough, and what is looked at in them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 use sim::cluster::Version;
 use sim::population::{POD_NETWORK, account};
-pub(crate) use sim::population::{endpoints, expose, heartbeat, instance, join, node, rent, serve, stand};
+pub(crate) use sim::population::{
+    endpoints, expose, expose_network, heartbeat, instance, join, node, rent, serve, stand,
+};
 use sim::testbed::{ACCESS_KEY, REGION, Testbed, VPC};
 
 use super::{Options, anything};
 
 /// Opens a testbed with room for everything, and writes the configuration into `folder`.
 pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Testbed, String> {
-    let mut world = account(options.nodes + options.services + 100);
+    let mut world = account(options.nodes + options.services + options.network + 100);
     world.dials.latency = options.latency();
     world.dials.rate_quotas = options.quotas;
+    (world.dials.nlb_creation_time, world.dials.nlb_job_time) = (Duration::from_secs(2), Duration::from_millis(300));
     let testbed = Testbed::with(Version::NEWEST, world).await.map_err(anything)?;
     testbed.cluster.allow_node_ports(20000, 65535);
     let path = testbed.write_config(folder, &["node", "route", "service"], "").map_err(anything)?;
     let quotas = if options.quotas || options.budget { "" } else { "[cloud.quotas]\n\"*\" = 100000\n" };
-    std::fs::write(path, format!("{}{quotas}", config(&testbed))).map_err(anything)?;
+    let also = if options.network > 0 { ", \"nlb\"" } else { "" };
+    std::fs::write(path, format!("{}{quotas}", config(&testbed, also))).map_err(anything)?;
     Ok(testbed)
 }
 
 /// Only what has to be said; everything else is the default.
-fn config(testbed: &Testbed) -> String {
+fn config(testbed: &Testbed, also: &str) -> String {
     let address = testbed.cloud_address();
     let (id, _) = ACCESS_KEY;
     format!(
-        r#"controllers = ["node", "route", "service"]
+        r#"controllers = ["node", "route", "service"{also}]
 
 [cloud]
 region = "{REGION}"

@@ -22,6 +22,7 @@ pub fn account(most: usize) -> Account {
     }
     account = account.with_key(ACCESS_KEY.0, ACCESS_KEY.1);
     (account.limits.routes_per_table, account.limits.load_balancers, account.limits.backends) = (most, most, most);
+    (account.limits.network_load_balancers, account.limits.server_groups) = (most, most);
     account.dials.forgetful = true;
     account
 }
@@ -93,12 +94,25 @@ pub fn serve(testbed: &Testbed, name: &str) -> Result<(), String> {
 /// # Errors
 /// The API server refuses it.
 pub fn expose(testbed: &Testbed, name: &str, local: bool) -> Result<(), String> {
+    expose_as(testbed, name, (local, None))
+}
+
+/// The same, always local, with a network load balancer.
+///
+/// # Errors
+/// The API server refuses it.
+pub fn expose_network(testbed: &Testbed, name: &str) -> Result<(), String> {
+    expose_as(testbed, name, (true, Some("alibabacloud.com/nlb")))
+}
+
+fn expose_as(testbed: &Testbed, name: &str, (local, class): (bool, Option<&str>)) -> Result<(), String> {
     let service = json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "type": "LoadBalancer",
+            "loadBalancerClass": class,
             "externalTrafficPolicy": if local { "Local" } else { "Cluster" },
             "ports": [{"name": "web", "port": 80, "targetPort": 8080, "protocol": "TCP"}],
         },
