@@ -7,7 +7,8 @@ use sim::cloud::{RouteEntry, Shared};
 use sim::cluster::{NodeSpec, Version};
 use sim::testbed::{REGION, ROUTE_TABLE, Testbed, VPC};
 
-use crate::harness::{ALL, HASTE, World, address, is_ready};
+use crate::harness::{EVERY, HASTE, World, is_ready};
+use crate::kinds::Kind;
 
 const ALONE: &str = "[leader_election]\nenabled = false\n";
 const MARK: &str = "kubernetes.do.not.delete";
@@ -18,12 +19,12 @@ const ADDRESS_TYPE: (&str, &str) = ("service.beta.kubernetes.io/alibaba-cloud-lo
 const OTHER_VPC: (&str, &str) = ("vpc-other", "vsw-other");
 
 async fn first_cluster() -> World {
-    World::of(Testbed::open(Version::NEWEST).await.unwrap(), ALL, &format!("{HASTE}{ALONE}"))
+    World::of(Testbed::open(Version::NEWEST).await.unwrap(), EVERY, &format!("{HASTE}{ALONE}"))
 }
 
 /// Another cluster with the same id in the same account and VPC.
 async fn second_cluster(first: &World) -> World {
-    World::of(first.testbed.beside().await.unwrap(), ALL, &format!("{HASTE}{ALONE}"))
+    World::of(first.testbed.beside().await.unwrap(), EVERY, &format!("{HASTE}{ALONE}"))
 }
 
 /// The same in a VPC of its own.
@@ -57,10 +58,14 @@ async fn settled(world: &World, nodes: &[&str], services: &[&str]) {
     world
         .until("everything is there", |_| {
             nodes.iter().all(|name| is_ready(&world.node(name)))
-                && services.iter().all(|name| address(&world.service(name)).is_some())
+                && services.iter().all(|name| is_published(world, name))
         })
         .await;
     world.until_still(Duration::from_secs(1)).await;
+}
+
+fn is_published(world: &World, service: &str) -> bool {
+    Kind::BOTH.iter().any(|kind| kind.published(&world.service(service)).is_some())
 }
 
 /// The id of the load balancer of a Service.
@@ -115,10 +120,14 @@ async fn two_clusters_with_one_id_in_one_vpc_keep_what_is_theirs_and_say_so() {
     for (world, numbers) in [(&first, [1, 2]), (&second, [11, 12])] {
         numbers.iter().for_each(|number| drop(world.testbed.join(*number)));
         world.testbed.expose("web", &[80], &[&format!("node-{}", numbers[0])], &[]);
+        // The same names in both clusters, and a security group of each.
+        Kind::Network.expose(&world.testbed, "net", &[80], &[numbers[0]]);
+        let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
+        world.testbed.cluster.patch("Service", "default", "net", &ranges).unwrap();
     }
     let ccms = [first.start(), second.start()];
-    settled(&first, &["node-1", "node-2"], &["web"]).await;
-    settled(&second, &["node-11", "node-12"], &["web"]).await;
+    settled(&first, &["node-1", "node-2"], &["web", "net"]).await;
+    settled(&second, &["node-11", "node-12"], &["web", "net"]).await;
     for ccm in ccms {
         assert!(ccm.stop().await.success());
     }
@@ -127,29 +136,39 @@ async fn two_clusters_with_one_id_in_one_vpc_keep_what_is_theirs_and_say_so() {
     assert!(["10.98.1.0/24", "10.98.12.0/24"].iter().all(|cidr| routes.contains(cidr)), "{routes}");
 
     for (world, other) in [(&first, &second), (&second, &first)] {
-        told(world, &["route", "service"], &uid(other)).await;
+        told(world, &["route", "service", "nlb"], &uid(other)).await;
         let theirs = load_balancer(other, "web");
+        let network = load_balancer(other, "net");
         let (text, code) = gc(world, &[]).await;
         assert_eq!(code, Some(0), "{text}");
-        let evidence = format!("another cluster's: load balancer {theirs}");
-        assert!(text.contains(&evidence) && text.contains("another cluster's: route 10.98.1"), "{text}");
+        let evidence = |id: &str| format!("another cluster's: load balancer {id}");
+        assert!(text.contains(&evidence(&theirs)) && text.contains("another cluster's: route 10.98.1"), "{text}");
+        assert!(text.contains(&evidence(&network)), "{text}");
         assert!(text.contains(&uid(other)) && text.contains(&uid(world)), "the evidence: {text}");
         let (text, code) = gc(world, &DELETE).await;
         assert_eq!((deleted(&text), code), (0, Some(0)), "{text}");
-        let (text, code) = gc(world, &[&DELETE[..], &[&theirs, "rte-nobody"]].concat()).await;
+        let (text, code) = gc(world, &[&DELETE[..], &[&theirs, &network, "rte-nobody"]].concat()).await;
         assert_eq!(code, Some(1), "{text}");
-        let refused =
-            format!("problem: {theirs} is another cluster's and is not deleted: it carries the uid {}", uid(other));
-        assert!(text.contains(&refused) && text.contains("problem: rte-nobody is not among"), "{text}");
+        for id in [&theirs, &network] {
+            let refused =
+                format!("problem: {id} is another cluster's and is not deleted: it carries the uid {}", uid(other));
+            assert!(text.contains(&refused) && text.contains("problem: rte-nobody is not among"), "{text}");
+        }
     }
     assert_eq!(first.testbed.cloud.snapshot(), before);
 
     // What is proven to be this cluster's is still found and deleted.
-    let own = load_balancer(&second, "web");
-    force_out(&second, "web");
+    let own = ["web", "net"].map(|service| load_balancer(&second, service));
+    ["web", "net"].iter().for_each(|service| force_out(&second, service));
     let (text, code) = gc(&second, &DELETE).await;
-    assert!(text.contains(&format!("deleted: load balancer {own}")) && deleted(&text) == 1, "{text}");
+    for id in &own {
+        assert!(text.contains(&format!("deleted: load balancer {id}")) && deleted(&text) == 2, "{text}");
+    }
     assert_eq!(code, Some(0), "{text}");
+    first.testbed.cloud.look(|cloud| {
+        let left = (cloud.nlb.balancers.len(), cloud.nlb.groups.len(), cloud.security_groups.len());
+        assert_eq!(left, (1, 1, 1), "what belongs to the other cluster's Service of the same name stays");
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,13 +178,17 @@ async fn what_another_cluster_in_another_vpc_made_is_not_offered_even_without_a_
     first.testbed.join(1);
     first.testbed.expose("public", &[80], &["node-1"], &[]);
     first.testbed.expose("private", &[80], &["node-1"], &[ADDRESS_TYPE]);
+    Kind::Network.expose(&first.testbed, "net", &[80], &[1]);
     let ccm = first.start();
-    settled(&first, &["node-1"], &["public", "private"]).await;
+    settled(&first, &["node-1"], &["public", "private", "net"]).await;
     assert!(ccm.stop().await.success());
     // As the official controller made them.
     first.testbed.cloud.edit(|cloud| {
         cloud.load_balancers.values_mut().for_each(|lb| drop(lb.tags.remove(UID)));
+        cloud.nlb.balancers.values_mut().for_each(|lb| drop(lb.tags.remove(UID)));
+        cloud.nlb.groups.values_mut().for_each(|group| drop(group.tags.remove(UID)));
     });
+    let network = load_balancer(&first, "net");
     let (public, private) = (load_balancer(&first, "public"), load_balancer(&first, "private"));
     join_elsewhere(&second, 21);
     second.testbed.expose("web", &[80], &["node-21"], &[ADDRESS_TYPE]);
@@ -188,7 +211,10 @@ async fn what_another_cluster_in_another_vpc_made_is_not_offered_even_without_a_
     let (text, code) = gc(&second, &[]).await;
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains(&format!("may be another cluster's: load balancer {public}")), "{text}");
-    assert!(text.contains(&format!("another cluster's: load balancer {private}")), "{text}");
+    // The VPC tells a network load balancer, public or not.
+    for id in [&private, &network] {
+        assert!(text.contains(&format!("another cluster's: load balancer {id}")), "{text}");
+    }
     assert!(!text.contains("without owner"), "{text}");
     let (text, code) = gc(&second, &DELETE).await;
     assert_eq!((deleted(&text), code), (0, Some(2)), "{text}");
@@ -202,6 +228,7 @@ async fn what_another_cluster_in_another_vpc_made_is_not_offered_even_without_a_
     let (text, code) = gc(&second, &[&DELETE[..], &[&public]].concat()).await;
     assert!(text.contains(&format!("deleted: load balancer {public}")) && code == Some(0), "{text}");
     assert!(first.testbed.cloud.look(|cloud| cloud.load_balancers.contains_key(&private)));
+    assert!(first.testbed.cloud.look(|cloud| cloud.nlb.balancers.contains_key(&network)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -248,24 +275,32 @@ async fn routes_of_an_earlier_version_stay_claims_and_are_not_offered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_was_copied_with_its_label_takes_nothing_from_the_other_cluster() {
+    tokio::join!(copied_with_its_label(Kind::Classic), copied_with_its_label(Kind::Network));
+}
+
+async fn copied_with_its_label(kind: Kind) {
     let first = first_cluster().await;
     first.testbed.join(1);
-    first.testbed.expose("web", &[80], &["node-1"], &[]);
+    kind.expose(&first.testbed, "web", &[80], &[1]);
     let ccm = first.start();
     settled(&first, &["node-1"], &["web"]).await;
     assert!(ccm.stop().await.success());
     let theirs = load_balancer(&first, "web");
-    let before = first.testbed.cloud.load_balancer(&theirs);
+    let look = || (first.testbed.cloud.load_balancer(&theirs), first.testbed.cloud.network_load_balancer(&theirs));
+    let before = look();
 
     // A backup tool brings Services with all their labels and finalizers.
     let second = second_cluster(&first).await;
     second.testbed.join(11);
     for (name, deleted) in [("web", false), ("old", true)] {
-        let finalizers = ["service.k8s.alibaba/resources"];
+        let (finalizer, class) = match kind {
+            Kind::Classic => ("service.k8s.alibaba/resources", Value::Null),
+            Kind::Network => ("service.k8s.alibaba/nlb", "alibabacloud.com/nlb".into()),
+        };
         let copied = second.testbed.cluster.create(json!({
             "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": name, "namespace": "default", "labels": {LABEL: theirs}, "finalizers": finalizers},
-            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+            "metadata": {"name": name, "namespace": "default", "labels": {LABEL: theirs}, "finalizers": [finalizer]},
+            "spec": {"type": "LoadBalancer", "loadBalancerClass": class, "ports": [{"port": 80}]},
         }));
         copied.unwrap();
         if deleted {
@@ -285,7 +320,7 @@ async fn a_service_that_was_copied_with_its_label_takes_nothing_from_the_other_c
     second.testbed.cluster.delete("Service", "default", "web").unwrap();
     second.until("both copies are gone", |_| second.service("web").is_null() && second.service("old").is_null()).await;
     assert!(ccm.stop().await.success());
-    assert_eq!(first.testbed.cloud.load_balancer(&theirs), before);
+    assert_eq!(look(), before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
