@@ -76,19 +76,7 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     if desired.problems.withhold_load_balancer() {
         return;
     }
-    for (field, attribute, wanted) in &desired.instance.fixed {
-        // What is not known is read before this is relied on.
-        if let Some(found) = attribute.of(instance).filter(|found| found != wanted) {
-            plan.problem(
-                field,
-                wanted,
-                format!(
-                    "{found:?}, as it was made: this cannot be changed; set the annotation back, or delete the \
-                         Service and make it again"
-                ),
-            );
-        }
-    }
+    fixed(desired, instance, plan);
     match &instance.pending_charge {
         PendingCharge::From(time) if charge_differs(desired, instance) => {
             let when = if time.is_empty() { "midnight" } else { time };
@@ -119,6 +107,23 @@ pub(super) fn diff(desired: &Desired, observed: &Observed, plan: &mut Plan) {
         attribute(plan, "name", Operation::SetName { name }, reason);
     }
     instance_diff::tags(desired, &instance.tags, &wanted.tags, plan);
+}
+
+/// What was decided when the load balancer was made, and is wanted otherwise now.
+fn fixed(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
+    for (field, attribute, wanted) in &desired.instance.fixed {
+        // What is not known is read before this is relied on.
+        if let Some(found) = attribute.of(instance).filter(|found| found != wanted) {
+            plan.problem(
+                field,
+                wanted,
+                format!(
+                    "{found:?}, as it was made: this cannot be changed; set the annotation back, or delete the \
+                         Service and make it again"
+                ),
+            );
+        }
+    }
 }
 
 /// Delete protection as the annotation says; without one, as it was before a deletion that is not wanted any more.
