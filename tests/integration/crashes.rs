@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -23,7 +22,7 @@ use tokio::time::Instant;
 use crate::availability::Availability;
 use crate::end_state::{Foreign, Row, SHARED, difference, marked, state};
 use crate::harness::{Ccm, EVERY, HASTE, World};
-use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
 
 /// Worlds with a binary that run at the same time. Most of them wait most of the time.
 const AT_ONCE: usize = 24;
@@ -628,22 +627,6 @@ const NETWORK_PLOTS: [Plot; 5] = [
     },
 ];
 
-/// Does all of this in process, on as many threads as there are processors; gives the results in order.
-async fn inside<T: Send + 'static>(count: usize, one: impl Fn(usize) -> T + Send + Sync + 'static) -> Vec<T> {
-    let (one, next) = (Arc::new(one), Arc::new(AtomicUsize::new(0)));
-    let mut threads = JoinSet::new();
-    for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
-        let (one, next) = (one.clone(), next.clone());
-        threads.spawn_blocking(move || {
-            let draw = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|index| *index < count);
-            std::iter::from_fn(draw).map(|index| (index, one(index))).collect::<Vec<_>>()
-        });
-    }
-    let mut done: Vec<_> = threads.join_all().await.into_iter().flatten().collect();
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
 /// A scenario, and where and how it dies.
 type Planned = (Arc<Scenario>, Vec<(Site, Death)>);
 
@@ -668,29 +651,31 @@ fn judged(planned: &[Planned], outcomes: Vec<Result<bool, String>>) -> Vec<Strin
 }
 
 async fn scenarios_inside(plots: &'static [Plot]) -> Vec<Arc<Scenario>> {
-    inside(plots.len(), |index| Arc::new(on_a_clock_of_its_own(0, Scenario::new::<Inside>(plots[index])).0)).await
+    in_parallel(plots.len(), |index| Arc::new(on_a_clock_of_its_own(0, Scenario::new::<Inside>(plots[index])).0)).await
+}
+
+/// Dies at every write of these scenarios, in process. Gives the numbers of the row.
+async fn die_everywhere_inside(scenarios: &[Arc<Scenario>]) -> Vec<(&'static str, usize)> {
+    let planned = Arc::new(every_write(scenarios.iter().map(|scenario| (scenario, &scenario.sites))));
+    let crashes = planned.clone();
+    let outcomes = in_parallel(planned.len(), move |index| {
+        let (scenario, at) = &crashes[index];
+        scenario.crash_inside(at).map(|crashed| crashed.reached)
+    });
+    assert_eq!(judged(&planned, outcomes.await), Vec::<String>::new(), "did not happen");
+    vec![("scenarios", scenarios.len()), ("sites", planned.len() / Death::ALL.len()), ("crashes", planned.len())]
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_every_write_it_ends_where_it_would_have() {
     let scenarios = scenarios_inside(&PLOTS).await;
     assert_eq!(scenarios.iter().find(|it| it.story.name == MADE.name).map(|it| marked(&it.start)), Some(0));
-    let planned = Arc::new(every_write(scenarios.iter().map(|scenario| (scenario, &scenario.sites))));
-    let crashes = planned.clone();
-    let outcomes = inside(planned.len(), move |index| {
-        let (scenario, at) = &crashes[index];
-        scenario.crash_inside(at).map(|crashed| crashed.reached)
-    });
-    assert_eq!(judged(&planned, outcomes.await), Vec::<String>::new(), "did not happen");
+    let mut numbers = die_everywhere_inside(&scenarios).await;
+    numbers.push(("foreign objects", scenarios.iter().map(|it| it.foreign.count()).sum()));
     Row {
         tried: "killed at every write, at four moments each",
         test: "crashes::killed_at_every_write_it_ends_where_it_would_have",
-        numbers: vec![
-            ("scenarios", scenarios.len()),
-            ("sites", planned.len() / Death::ALL.len()),
-            ("crashes", planned.len()),
-            ("foreign objects", scenarios.iter().map(|it| it.foreign.count()).sum()),
-        ],
+        numbers,
         lost: 0,
     }
     .write();
@@ -698,22 +683,10 @@ async fn killed_at_every_write_it_ends_where_it_would_have() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_every_write_with_both_kinds_of_load_balancers() {
-    let scenarios = scenarios_inside(&NETWORK_PLOTS).await;
-    let planned = Arc::new(every_write(scenarios.iter().map(|scenario| (scenario, &scenario.sites))));
-    let crashes = planned.clone();
-    let outcomes = inside(planned.len(), move |index| {
-        let (scenario, at) = &crashes[index];
-        scenario.crash_inside(at).map(|crashed| crashed.reached)
-    });
-    assert_eq!(judged(&planned, outcomes.await), Vec::<String>::new(), "did not happen");
     Row {
         tried: "killed at every write, with network load balancers whose jobs take their time",
         test: "crashes::killed_at_every_write_with_both_kinds_of_load_balancers",
-        numbers: vec![
-            ("scenarios", scenarios.len()),
-            ("sites", planned.len() / Death::ALL.len()),
-            ("crashes", planned.len()),
-        ],
+        numbers: die_everywhere_inside(&scenarios_inside(&NETWORK_PLOTS).await).await,
         lost: 0,
     }
     .write();
@@ -772,7 +745,7 @@ async fn killed_while_load_balancers_are_made_there_is_one_each_although_nodes_m
         .flat_map(|site| [Death::BeforeEffect, Death::BeforeAnswer, Death::Late].map(|death| (site.clone(), death)))
         .collect();
     let crashes = planned.clone();
-    let outcomes = inside(planned.len(), move |index| {
+    let outcomes = in_parallel(planned.len(), move |index| {
         let (site, death) = &crashes[index];
         on_a_clock_of_its_own(0, scenario.crash_and_move(site, *death))
     });
@@ -794,7 +767,7 @@ async fn killed_twice_while_a_load_balancer_is_made_there_is_one() {
         .collect();
     let (crashes, same) = (first.clone(), scenario.clone());
     let rests =
-        inside(first.len(), move |index| same.crash_inside(&crashes[index..=index]).map(|crashed| crashed.rest));
+        in_parallel(first.len(), move |index| same.crash_inside(&crashes[index..=index]).map(|crashed| crashed.rest));
     let mut planned: Vec<Planned> = Vec::new();
     for (first, rest) in first.into_iter().zip(rests.await) {
         let second = rest.unwrap().into_iter().filter(|site| !site.write.is_event());
@@ -802,7 +775,7 @@ async fn killed_twice_while_a_load_balancer_is_made_there_is_one() {
     }
     let planned = Arc::new(planned);
     let crashes = planned.clone();
-    let outcomes = inside(planned.len(), move |index| {
+    let outcomes = in_parallel(planned.len(), move |index| {
         let (scenario, at) = &crashes[index];
         scenario.crash_inside(at).map(|crashed| crashed.reached)
     });
