@@ -346,7 +346,7 @@ fn volumes_of_disks_are_kept_and_no_others() {
     let kept = super::volume(volume(flex)).unwrap().unwrap();
     assert_eq!((kept.driver, kept.handle.as_str()), (DiskDriver::FlexVolume, "d-2"));
     let bare = json!({ "metadata": { "name": "pv" }, "spec": { "flexVolume": { "driver": "alicloud/disk" } } });
-    assert_eq!(super::volume(bare).unwrap().unwrap().handle, "", "the user is told");
+    assert_eq!(super::volume(bare).unwrap().unwrap().handle, "", "an event reports it");
     for other in [
         json!({ "csi": { "driver": "nasplugin.csi.alibabacloud.com", "volumeHandle": "n-1" } }),
         json!({ "flexVolume": { "driver": "alicloud/nas" } }),

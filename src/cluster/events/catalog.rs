@@ -291,7 +291,7 @@ static EVENTS: &[EventEntry] = &[
         [
             "the load balancer no longer carries the mark of the Service",
             "it is left as it is",
-            "delete it by hand if nobody needs it",
+            "delete it manually if it is not used",
         ],
     ),
     entry(
@@ -300,7 +300,7 @@ static EVENTS: &[EventEntry] = &[
         [
             "the Service was deleted, with `preserve-lb-on-delete`",
             "its load balancer stays and is unmanaged",
-            "delete it by hand if nobody needs it",
+            "delete it manually if it is not used",
         ],
     ),
     entry(
