@@ -25,6 +25,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod tolerance;
+mod writes;
 
 use std::sync::Arc;
 use std::time::Duration;

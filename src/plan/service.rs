@@ -17,6 +17,7 @@ pub(crate) mod instance_diff;
 pub(crate) mod listener_diff;
 pub mod management;
 pub mod model;
+pub mod observed;
 pub mod orphans;
 pub mod ownership;
 pub mod problem;

@@ -8,7 +8,7 @@ mod placements;
 mod reads;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -18,7 +18,6 @@ use self::access_lists::AccessLists;
 use self::interner::Interner;
 use self::pages::Pages;
 use self::placements::Placements;
-use super::creations::Inventory;
 use super::execute::has_unknown_outcome;
 use super::product::{Completed, Confirmed, Due, Facts, ListedBy, Product, Search, Write};
 use super::tolerance::{fails_alone, tolerate};
@@ -37,8 +36,8 @@ use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::{Inputs, ObservedGroup};
-use crate::plan::service::orphans::TaggedInstance;
+use crate::plan::service::model::Inputs;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::Plan;
@@ -181,31 +180,6 @@ impl Product for Clb {
         observed.apply(operation, answer);
     }
 
-    fn instance(observed: &Observed) -> Option<TaggedInstance<'_>> {
-        observed.instance.as_ref().map(ObservedInstance::tagged)
-    }
-
-    fn groups(observed: &Observed) -> &BTreeMap<String, ObservedGroup> {
-        &observed.groups
-    }
-
-    fn unlisted(observed: &Observed) -> Option<&BTreeSet<String>> {
-        Some(&observed.unlisted)
-    }
-
-    fn inventory(observed: &Observed) -> Inventory {
-        Inventory {
-            load_balancer: Self::load_balancer(observed).unwrap_or_default().to_owned(),
-            groups: observed.groups.iter().map(|(id, group)| (id.clone(), group.name.clone())).collect(),
-            listeners: observed.listeners.as_ref().map(|all| all.keys().map(ToString::to_string).collect()),
-        }
-    }
-
-    fn is_serving(observed: &Observed, operation: &Operation) -> bool {
-        use crate::plan::service::steps::Operation as _;
-        operation.backends_of().is_some_and(|group| observed.serves(group))
-    }
-
     fn ingress(goal: &Goal, observed: &Observed, elastic: &[String]) -> Vec<Ingress> {
         match (goal, &observed.instance) {
             (Goal::Ensure { desired, .. }, Some(instance)) => expected_ingress(desired, instance, elastic),
@@ -288,7 +262,7 @@ impl Product for Clb {
         groups: bool,
         search: &Search<'_>,
     ) -> Result<Option<Confirmed<Observed>>, Fault> {
-        let Some(id) = Self::load_balancer(known) else { return Ok(None) };
+        let Some(id) = known.id() else { return Ok(None) };
         match self.confirm_by_lists(goal, id, (known, groups), search).await {
             // A whole look leaves out what cannot be read.
             Err(fault) if fault.kind == FaultKind::Gone || fails_alone(&fault) => Ok(None),

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation, Step};
 
 /// How long a creation with an unknown outcome is waited for.
@@ -24,13 +25,24 @@ const KEPT: Duration = Duration::from_secs(300);
 
 /// What a load balancer consists of, as far as it can be made twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Inventory {
+pub(super) struct Inventory {
     /// Id of the load balancer; empty if there is none.
-    pub(crate) load_balancer: String,
+    pub(super) load_balancer: String,
     /// Names of server groups, by id.
-    pub(crate) groups: BTreeMap<String, String>,
+    pub(super) groups: BTreeMap<String, String>,
     /// Listeners, as their plan prints them; `None` if they were not read.
-    pub(crate) listeners: Option<BTreeSet<String>>,
+    pub(super) listeners: Option<BTreeSet<String>>,
+}
+
+impl Inventory {
+    /// Of what was observed.
+    pub(super) fn of(observed: &impl ObservedModel) -> Self {
+        Self {
+            load_balancer: observed.id().unwrap_or_default().to_owned(),
+            groups: observed.named_parts().map(|(id, name)| (id.to_owned(), name.to_owned())).collect(),
+            listeners: observed.listeners().map(|all| all.map(|(key, _)| key.to_string()).collect()),
+        }
+    }
 }
 
 /// What was made a short while ago, and may not be listed yet.
@@ -45,7 +57,7 @@ pub(crate) struct Made {
 /// A server group that was made a short while ago.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MadeGroup {
-    pub(crate) load_balancer: String,
+    pub(super) load_balancer: String,
     pub(crate) id: String,
     pub(crate) name: String,
 }

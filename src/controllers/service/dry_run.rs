@@ -13,6 +13,7 @@ use crate::cluster::Cluster;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::Handling;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::settings::ServiceSettings;
 
 /// A line, and whether it destroys something.
@@ -101,7 +102,7 @@ async fn write_back<P: Product>(
     prepared: &Prepared<P>,
 ) -> Result<Vec<Line>, Fault> {
     let (goal, observed) = (&prepared.goal, &*prepared.sighting.observed);
-    let Some(id) = P::load_balancer(observed) else {
+    let Some(id) = observed.id() else {
         return Ok(vec![(false, "publish the address of the load balancer".to_owned())]);
     };
     let elastic = match P::facts(goal).publishes_elastic {

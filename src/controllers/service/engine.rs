@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::creations::Inventory;
 use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
@@ -24,6 +25,7 @@ use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited};
 use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{LABEL_HASH, Owner};
 use crate::plan::service::settings::ServiceSettings;
 
@@ -257,13 +259,13 @@ impl<P: Product> Engine<P> {
             let executor = Executor {
                 product: &self.preparer.product,
                 fence: &self.context.fence,
-                token: creation_token(case, P::KIND, P::load_balancer(&sighting.observed).is_none()),
+                token: creation_token(case, P::KIND, sighting.observed.id().is_none()),
                 object: number_of(&case.service.uid),
                 budget: &self.preparer.states.budget,
             };
-            let before = P::inventory(&sighting.observed);
+            let before = Inventory::of(&*sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
-            let after = P::inventory(&sighting.observed);
+            let after = Inventory::of(&*sighting.observed);
             case.state.creations.note(&before, &after, &execution.uncertain);
         }
         execution.done.splice(0..0, std::mem::take(&mut case.state.started));
@@ -280,7 +282,7 @@ impl<P: Product> Engine<P> {
         case.state.refusals.retain(|key| {
             let is_there = |group: &ObservedGroup| group.members().iter().any(|backend| backend.key == *key);
             groups.values().any(|group| group.backends.contains_key(key))
-                && (is_under_way || !P::groups(observed).values().any(is_there))
+                && (is_under_way || !observed.groups().values().any(is_there))
         });
         let outcome = Outcome { prepared, execution, waits };
         if outcome.is_complete() {
@@ -298,7 +300,7 @@ impl<P: Product> Engine<P> {
         self.preparer.product.compact(&mut observed);
         let interfaces = prepared.references.as_ref().map(|references| references.interfaces.clone());
         Known {
-            unlisted_reads: P::unlisted_reads(&observed),
+            unlisted_reads: 1 + observed.groups().len(),
             observed,
             read_at: sighting.read_at,
             groups_read_at: sighting.groups_read_at,
@@ -310,7 +312,7 @@ impl<P: Product> Engine<P> {
     /// one with other parameters than an earlier one, whose load balancer then either shows itself, or is gone as well.
     fn suspect_what_was_made(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
         let sighting = &outcome.prepared.sighting;
-        match (&outcome.execution.failures.stopped, P::load_balancer(&sighting.observed)) {
+        match (&outcome.execution.failures.stopped, sighting.observed.id()) {
             (Some((_, Fault { kind: FaultKind::Gone, .. })), Some(id)) if sighting.presence != Presence::Present => {
                 let again = case.state.replacement.suspect(id, SECOND_SIGHTING);
                 Err(ReconcileError::Missing { id: id.to_owned(), again })
@@ -327,7 +329,7 @@ impl<P: Product> Engine<P> {
     /// Tells the user what is worth knowing although nothing failed.
     fn tell(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) {
         let Outcome { prepared, execution, .. } = outcome;
-        if let Some(id) = P::load_balancer(&prepared.sighting.observed).filter(|_| prepared.is_drift)
+        if let Some(id) = prepared.sighting.observed.id().filter(|_| prepared.is_drift)
             && !execution.done.is_empty()
         {
             self.reporter.repaired(&case.service, id, &execution.done);
@@ -336,7 +338,7 @@ impl<P: Product> Engine<P> {
         let withheld = self.preparer.views.withheld_backends(&case.service, &facts);
         let withheld = withheld.filter(|_| prepared.plan.withholds_backends);
         case.state.withhold(BACKENDS_WITHHELD, withheld);
-        let unlisted = P::unlisted(&prepared.sighting.observed).and_then(super::report::unlisted);
+        let unlisted = super::report::unlisted(prepared.sighting.observed.unlisted());
         case.state.withhold(GROUPS_WITHHELD, unlisted.as_deref());
         let warnings = facts.warnings.iter().chain(&prepared.plan.warnings).map(ToString::to_string);
         let notes = super::report::Notes {
@@ -358,7 +360,7 @@ impl<P: Product> Engine<P> {
             return Ok(());
         }
         let facts = P::facts(&outcome.prepared.goal);
-        let groups = P::groups(&outcome.prepared.sighting.observed);
+        let groups = outcome.prepared.sighting.observed.groups();
         let registration = readiness::registration(&facts, groups, references, outcome.is_complete());
         let written = readiness::write(&self.writer, &case.service, references, registration).await;
         written.map_err(|fault| FailedWrite::gates(fault).into())
@@ -383,7 +385,7 @@ impl<P: Product> Engine<P> {
                 return Err(failure(execution, &prepared.plan.problems));
             }
         }
-        let Some(id) = P::load_balancer(observed) else { return Ok(()) };
+        let Some(id) = observed.id() else { return Ok(()) };
         let asked = case.state.unanswered;
         let is_look_due = asked || prepared.sighting.is_thorough || service.ingress.is_empty() || takes_over;
         // The label does not depend on the elastic address; but that it is there says of the other one that it can go.
@@ -465,7 +467,7 @@ impl<P: Product> Engine<P> {
         self.writer.release(&case.service, case.handling).await?;
         case.state.release();
         self.product().forget(facts.owner).await;
-        if let Some(id) = P::load_balancer(&prepared.sighting.observed).filter(|_| facts.is_kept) {
+        if let Some(id) = prepared.sighting.observed.id().filter(|_| facts.is_kept) {
             self.reporter.preserved(&case.service, id);
         }
         self.reporter.cleaned(&case.service, &execution.done);

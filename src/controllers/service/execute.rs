@@ -14,6 +14,7 @@ use super::product::{CreationToken, Product, Write};
 use super::refusals::{RefusalBudget, RefusedCall};
 use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::fence::Fence;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation, RefusedBackends, Room, Step, Target};
 
 /// A write must be able to last this long before the lease could be lost, or it does not start.
@@ -148,7 +149,10 @@ impl<P: Product> Executor<'_, P> {
 
     async fn perform(&self, operation: &P::Operation, observed: &P::Observed) -> Result<P::Answer, Fault> {
         let permit = &self.fence.permit(SHORTEST_WRITE).map_err(|_| not_leading())?;
-        let priority = Priority { object: self.object, serving: P::is_serving(observed, operation) };
+        let priority = Priority {
+            object: self.object,
+            serving: operation.backends_of().is_some_and(|group| observed.serves(group)),
+        };
         self.product.perform(&Write { permit, token: &self.token, priority }, operation, observed).await
     }
 }

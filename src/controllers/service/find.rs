@@ -9,6 +9,7 @@ use super::tolerance::{fails_alone, tolerate};
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::Unclaimed;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::{OrphanedInstance, unclaimed};
 use crate::plan::service::ownership::{MARK_TAG, Owner};
 use crate::plan::service::settings::ServiceSettings;
@@ -98,7 +99,7 @@ pub(super) async fn find<P: Product>(
         (0, remembered, _) => Ok(Found::Absent { proven: matches!(remembered, Remembered::Nothing { proven: true }) }),
         (1, ..) => Ok(Found::LoadBalancer(candidates.swap_remove(0))),
         _ => {
-            let ids = candidates.iter().filter_map(P::load_balancer);
+            let ids = candidates.iter().filter_map(ObservedModel::id);
             Err(FindError::Several(ids.map(str::to_owned).collect()))
         }
     }
@@ -116,7 +117,7 @@ async fn remembered<P: Product>(
         Err(fault) if fails_alone(&fault) => return Ok(Remembered::Unread(fault)),
         Err(fault) => return Err(fault),
     };
-    let Some(instance) = P::instance(&observed) else { return Ok(Remembered::Nothing { proven: false }) };
+    let Some(instance) = observed.tagged() else { return Ok(Remembered::Nothing { proven: false }) };
     Ok(if owner.owns_load_balancer(instance.name, instance.tags) {
         Remembered::Ours(observed)
     } else if owner.is_of_other_service(instance.tags) {
@@ -138,7 +139,7 @@ async fn marked<P: Product>(product: &P, owner: &Owner) -> Result<Vec<P::Observe
     let marked = tolerate(&mut unread, marked)?.unwrap_or_default();
     let named = tolerate(&mut unread, named)?.unwrap_or_default();
     let mut candidates = if marked.is_empty() { named } else { marked };
-    candidates.retain(|candidate| P::instance(candidate).is_some_and(|it| owner.owns_load_balancer(it.name, it.tags)));
+    candidates.retain(|candidate| candidate.tagged().is_some_and(|it| owner.owns_load_balancer(it.name, it.tags)));
     match unread.pop() {
         Some(fault) if candidates.is_empty() => Err(fault),
         _ => Ok(candidates),
@@ -147,7 +148,7 @@ async fn marked<P: Product>(product: &P, owner: &Owner) -> Result<Vec<P::Observe
 
 /// Whether what was observed is the load balancer that the goal is about.
 pub(super) fn is_about<P: Product>(goal: &P::Goal, observed: &P::Observed) -> bool {
-    P::instance(observed).is_some_and(|instance| P::facts(goal).is_about(&instance))
+    observed.tagged().is_some_and(|instance| P::facts(goal).is_about(&instance))
 }
 
 /// Load balancers that carry the id of this cluster.
@@ -166,6 +167,6 @@ pub(super) async fn owned<P: Product>(
     settings: &ServiceSettings,
 ) -> Result<Owned, Fault> {
     let listed = product.list(ListedBy::Tag(&settings.cluster_tag, &settings.cluster_id)).await?;
-    let unclaimed = unclaimed(listed.iter().filter_map(P::instance), services, settings);
+    let unclaimed = unclaimed(listed.iter().filter_map(ObservedModel::tagged), services, settings);
     Ok(Owned { unclaimed, listed: listed.len() })
 }

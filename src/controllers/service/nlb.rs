@@ -5,7 +5,7 @@ mod perform;
 mod placement;
 mod reads;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,6 @@ use std::time::Duration;
 use tracing::warn;
 
 use self::placement::Placement;
-use super::creations::Inventory;
 use super::product::{Completed, Due, Facts, ListedBy, Product, Search, Settled, Write};
 use crate::alibaba::ecs::Ecs;
 use crate::alibaba::nlb::Nlb as Api;
@@ -31,11 +30,10 @@ use crate::plan::nlb::operation::{Operation, ResourceKind, Step};
 use crate::plan::nlb::status::{expected_details, expected_ingress};
 use crate::plan::nlb::teardown::{teardown, teardown_needs};
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::{Inputs, ObservedGroup};
-use crate::plan::service::orphans::TaggedInstance;
+use crate::plan::service::model::Inputs;
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
-use crate::plan::service::steps::{Operation as _, Plan};
+use crate::plan::service::steps::Plan;
 
 /// The API of network load balancers, and of what they use.
 #[derive(Debug)]
@@ -164,32 +162,6 @@ impl Product for Nlb {
 
     fn apply(observed: &mut Observed, operation: &Operation, answer: &Answer) {
         observed.apply(operation, answer);
-    }
-
-    fn instance(observed: &Observed) -> Option<TaggedInstance<'_>> {
-        observed.instance.as_ref().map(ObservedInstance::tagged)
-    }
-
-    fn groups(observed: &Observed) -> &BTreeMap<String, ObservedGroup> {
-        &observed.groups
-    }
-
-    fn unlisted(observed: &Observed) -> Option<&BTreeSet<String>> {
-        Some(&observed.unlisted)
-    }
-
-    fn inventory(observed: &Observed) -> Inventory {
-        let security_groups = observed.security_groups.iter().flatten();
-        let groups = observed.groups.iter().map(|(id, group)| (id.clone(), group.name.clone()));
-        Inventory {
-            load_balancer: Self::load_balancer(observed).unwrap_or_default().to_owned(),
-            groups: groups.chain(security_groups.map(|group| (group.id.clone(), group.name.clone()))).collect(),
-            listeners: observed.listeners.as_ref().map(|all| all.keys().map(ToString::to_string).collect()),
-        }
-    }
-
-    fn is_serving(observed: &Observed, operation: &Operation) -> bool {
-        operation.backends_of().is_some_and(|group| observed.serves(group))
     }
 
     fn must_wait(observed: &Observed, step: &Step) -> bool {

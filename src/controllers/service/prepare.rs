@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::Views;
 use super::account_check::AccountCheck;
+use super::creations::Inventory;
 use super::drift::DriftSchedule;
 use super::find::{FindError, Found, find, is_about};
 use super::product::{Completed, Due, Product, Search};
@@ -235,7 +236,7 @@ impl<P: Product> Preparer<P> {
                 case.state.known = None;
                 return Err(fault.into());
             }
-            case.state.creations.listed(&P::inventory(&observed));
+            case.state.creations.listed(&Inventory::of(&*observed));
             plan = self.diff(case, goal, &observed);
         }
         Ok((Sighting { observed, ..Sighting::remembered(known) }, plan))
@@ -253,7 +254,7 @@ impl<P: Product> Preparer<P> {
         let Some(observed) = read.filter(|observed| is_about::<P>(goal, observed)).map(Arc::new) else {
             return Ok(None);
         };
-        case.state.creations.listed(&P::inventory(&observed));
+        case.state.creations.listed(&Inventory::of(&*observed));
         let plan = self.diff(case, goal, &observed);
         let (presence, unread) = (Presence::Present, Vec::new());
         let sighting = Sighting { observed, read_at, groups_read_at: read_at, presence, is_thorough: true, unread };
@@ -280,7 +281,7 @@ impl<P: Product> Preparer<P> {
             return Ok(None);
         }
         if groups {
-            case.state.creations.read_whole(&P::inventory(&confirmed.observed), confirmed.shows_all_made);
+            case.state.creations.read_whole(&Inventory::of(&confirmed.observed), confirmed.shows_all_made);
         }
         let groups_read_at = if groups { read_at } else { known.groups_read_at };
         let observed = Arc::new(confirmed.observed);
@@ -319,7 +320,7 @@ impl<P: Product> Preparer<P> {
         let Completed { shows_all_made, unread } =
             self.product.complete(goal, &mut observed, &case.search(P::KIND, due)).await?;
         if presence == Presence::Present {
-            case.state.creations.read_whole(&P::inventory(&observed), shows_all_made);
+            case.state.creations.read_whole(&Inventory::of(&observed), shows_all_made);
         } else if case.handling == Handling::Ensure {
             self.product.place(goal, nodes).await;
         }

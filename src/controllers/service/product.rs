@@ -10,14 +10,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::creations::{Inventory, Made};
+use super::creations::Made;
 use super::refusals::RefusedCall;
 use crate::alibaba::{Fault, Priority};
 use crate::config::Config;
 use crate::fence::Permit;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::{DesiredGroup, Inputs, ObservedGroup};
+use crate::plan::service::model::{DesiredGroup, Inputs};
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
@@ -29,8 +30,8 @@ use crate::plan::service::unready::UnreadyNodes;
 pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// What a Service asks for: a load balancer, or that nothing of it is left.
     type Goal: Send + Sync;
-    /// What the cloud has; the default is: no load balancer.
-    type Observed: Clone + Debug + Default + Send + Sync;
+    /// What the cloud has.
+    type Observed: ObservedModel + Send + Sync;
     /// One write.
     type Operation: Operation + Clone + Send + Sync;
     /// What the cloud answers to a write.
@@ -74,33 +75,6 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
 
     /// Moves what was observed forward, as the cloud does when the operation succeeds.
     fn apply(observed: &mut Self::Observed, operation: &Self::Operation, answer: &Self::Answer);
-
-    /// What tells whose the load balancer is; `None` if there is none.
-    fn instance(observed: &Self::Observed) -> Option<TaggedInstance<'_>>;
-
-    /// The id of the load balancer; `None` if there is none.
-    fn load_balancer(observed: &Self::Observed) -> Option<&str> {
-        Self::instance(observed).map(|instance| instance.id)
-    }
-
-    /// Its server groups, by id.
-    fn groups(observed: &Self::Observed) -> &BTreeMap<String, ObservedGroup>;
-
-    /// How many calls it takes to read what no list shows of it.
-    fn unlisted_reads(observed: &Self::Observed) -> usize {
-        1 + Self::groups(observed).len()
-    }
-
-    /// Server groups that listeners use and that exist, although the list of the cloud lacks them.
-    fn unlisted(_observed: &Self::Observed) -> Option<&BTreeSet<String>> {
-        None
-    }
-
-    /// What the load balancer consists of.
-    fn inventory(observed: &Self::Observed) -> Inventory;
-
-    /// Whether the operation changes backends that get traffic now.
-    fn is_serving(observed: &Self::Observed, operation: &Self::Operation) -> bool;
 
     /// Whether a step has to wait for what the cloud still carries out.
     fn must_wait(_observed: &Self::Observed, _step: &Step<Self::Operation>) -> bool {

@@ -10,7 +10,8 @@ use super::observed::{
 };
 use super::operation::{CreateInstance, Operation, ResourceKind};
 use crate::plan::service::groups::GroupOperation;
-use crate::plan::service::model::{GroupRef, ObservedGroup};
+use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::observed::ObservedModel;
 
 /// What the cloud answered to a creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,22 +27,6 @@ pub struct CreationAnswer {
 }
 
 impl Observed {
-    /// The id of a group; of several with the same name, the first.
-    pub fn group_id(&self, group: &GroupRef) -> Option<&str> {
-        match group {
-            GroupRef::Id(id) => self.groups.get_key_value(id).map(|(id, _)| id.as_str()),
-            GroupRef::Named(name) => {
-                self.groups.iter().find(|(_, group)| group.name == *name).map(|(id, _)| id.as_str())
-            }
-        }
-    }
-
-    /// Whether a listener sends traffic to the group.
-    pub fn serves(&self, group: &GroupRef) -> bool {
-        let id = self.group_id(group);
-        id.is_some_and(|id| self.listeners.iter().flatten().any(|(_, listener)| listener.group_id == id))
-    }
-
     /// Moves the state forward as the cloud does when an operation succeeds.
     pub fn apply(&mut self, operation: &Operation, made: &CreationAnswer) {
         match operation.part() {

@@ -10,9 +10,8 @@ use super::model::{ListenerFields, ListenerKey};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{CreateAccessList, CreateInstance, Operation};
 use crate::plan::inputs::NodeView;
-use crate::plan::service::desired::{self, ListenerFacts, ProductModel};
-use crate::plan::service::model::{GroupRef, ObservedGroup};
-use crate::plan::service::orphans::TaggedInstance;
+use crate::plan::service::desired::{self, ProductModel};
+use crate::plan::service::model::GroupRef;
 use crate::plan::service::zones;
 
 /// What a Service asks for.
@@ -34,23 +33,6 @@ impl ProductModel for ClassicModel {
 
     fn facts(listener: &DesiredListener) -> (&str, &GroupRef) {
         (&listener.source, &listener.group)
-    }
-
-    fn instance(observed: &Observed) -> Option<TaggedInstance<'_>> {
-        observed.instance.as_ref().map(ObservedInstance::tagged)
-    }
-
-    fn groups(observed: &Observed) -> &BTreeMap<String, ObservedGroup> {
-        &observed.groups
-    }
-
-    fn listeners(observed: &Observed) -> Option<Vec<(ListenerKey, ListenerFacts<'_>)>> {
-        let all = observed.listeners.as_ref()?.iter();
-        Some(all.map(|(key, listener)| (*key, listener.facts())).collect())
-    }
-
-    fn group_id<'a>(observed: &'a Observed, group: &GroupRef) -> Option<&'a str> {
-        observed.group_id(group)
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use super::model::{ListenerFields, ListenerKey};
-use crate::plan::service::desired::ListenerFacts;
 use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::observed::{ListenerFacts, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
 
 /// Everything that planning needs to know of one load balancer.
@@ -29,6 +29,26 @@ pub struct Observed {
     pub certificates: BTreeMap<String, CertificateState>,
     /// The access control list that carries the name of ours.
     pub access_list: AccessList,
+}
+
+impl ObservedModel for Observed {
+    type ListenerKey = ListenerKey;
+
+    fn tagged(&self) -> Option<TaggedInstance<'_>> {
+        self.instance.as_ref().map(ObservedInstance::tagged)
+    }
+
+    fn groups(&self) -> &BTreeMap<String, ObservedGroup> {
+        &self.groups
+    }
+
+    fn unlisted(&self) -> &BTreeSet<String> {
+        &self.unlisted
+    }
+
+    fn listeners(&self) -> Option<impl Iterator<Item = (ListenerKey, ListenerFacts<'_>)>> {
+        Some(self.listeners.as_ref()?.iter().map(|(key, listener)| (*key, listener.facts())))
+    }
 }
 
 /// What is known of an access control list.

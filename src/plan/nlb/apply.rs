@@ -11,29 +11,13 @@ use super::observed::{
 use super::operation::{Operation, ResourceKind, Step};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation as _, Target};
 
 /// The attribute of security groups, which decides about who may connect.
 pub const SECURITY_GROUPS: &str = "security groups";
 
 impl Observed {
-    /// The id of a group; of several with the same name the one that was made here, or else the first.
-    pub fn group_id(&self, group: &GroupRef) -> Option<&str> {
-        match group {
-            GroupRef::Id(id) => self.groups.get_key_value(id).map(|(id, _)| id.as_str()),
-            GroupRef::Named(name) => {
-                let made = self.made.get(name).and_then(|id| self.groups.get_key_value(id));
-                made.or_else(|| self.groups.iter().find(|(_, group)| group.name == *name)).map(|(id, _)| id.as_str())
-            }
-        }
-    }
-
-    /// Whether a listener sends traffic to the group.
-    pub fn serves(&self, group: &GroupRef) -> bool {
-        let id = self.group_id(group);
-        id.is_some_and(|id| self.listeners.iter().flatten().any(|(_, listener)| listener.group_id == id))
-    }
-
     /// Ids of security groups, of which ours is perhaps given by its name.
     pub fn security_group_id<'a>(&'a self, given: &'a str) -> &'a str {
         let ours = self.security_groups.iter().flatten().find(|group| group.name == given);

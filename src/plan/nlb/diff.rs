@@ -18,6 +18,7 @@ use super::operation::{Operation, Plan};
 use crate::plan::service::group_diff;
 use crate::plan::service::listener_diff::serve_first;
 use crate::plan::service::management::{self, ManagementLevel};
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::Target;
 
 /// The steps to the desired state. Does not fail: what prevents it is in [`Plan::problems`], and the other work

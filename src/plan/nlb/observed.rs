@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::model::{GroupFields, ListenerFields, ListenerKey, SecurityRule, ZoneMapping};
-use crate::plan::service::desired::ListenerFacts;
-use crate::plan::service::model::{Backend, ObservedGroup};
+use crate::plan::service::model::{Backend, GroupRef, ObservedGroup};
+use crate::plan::service::observed::{ListenerFacts, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::steps::Target;
 
@@ -32,6 +32,43 @@ pub struct Observed {
     pub security_groups: Option<Vec<ObservedSecurityGroup>>,
     /// Jobs that were started and are not known to be done, by what they change.
     pub jobs: BTreeMap<Target, Job>,
+}
+
+impl ObservedModel for Observed {
+    type ListenerKey = ListenerKey;
+
+    fn tagged(&self) -> Option<TaggedInstance<'_>> {
+        self.instance.as_ref().map(ObservedInstance::tagged)
+    }
+
+    fn groups(&self) -> &BTreeMap<String, ObservedGroup> {
+        &self.groups
+    }
+
+    fn unlisted(&self) -> &BTreeSet<String> {
+        &self.unlisted
+    }
+
+    fn listeners(&self) -> Option<impl Iterator<Item = (ListenerKey, ListenerFacts<'_>)>> {
+        Some(self.listeners.as_ref()?.iter().map(|(key, listener)| (*key, listener.facts())))
+    }
+
+    /// Of several groups with the same name, the one that was made here.
+    fn group_id(&self, group: &GroupRef) -> Option<&str> {
+        let by_name = |name: &str| self.groups.iter().find(|(_, group)| group.name == name);
+        let made = |name: &str| self.groups.get_key_value(self.made.get(name)?);
+        let found = match group {
+            GroupRef::Id(id) => self.groups.get_key_value(id),
+            GroupRef::Named(name) => made(name).or_else(|| by_name(name)),
+        };
+        found.map(|(id, _)| id.as_str())
+    }
+
+    fn named_parts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let groups = self.groups.iter().map(|(id, group)| (id.as_str(), group.name.as_str()));
+        let security_groups = self.security_groups.iter().flatten();
+        groups.chain(security_groups.map(|group| (group.id.as_str(), group.name.as_str())))
+    }
 }
 
 /// Something that the cloud carries out after it has answered.

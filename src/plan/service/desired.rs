@@ -9,8 +9,8 @@ use super::annotations::{AnnotationName, Annotations, ID, raw};
 use super::backends::{BackendMode, BackendRules, BackendSources, NodeReach};
 use super::groups::GroupOperation;
 use super::management::ManagementLevel;
-use super::model::{Backend, BackendKey, DesiredGroup, GroupRef, Inputs, ObservedGroup};
-use super::orphans::TaggedInstance;
+use super::model::{Backend, BackendKey, DesiredGroup, GroupRef, Inputs};
+use super::observed::ObservedModel;
 use super::ownership::Owner;
 use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem};
 use super::steps::{self, Target};
@@ -32,33 +32,12 @@ pub trait ProductModel: Sized {
     /// What only this product has.
     type Extra;
     /// What the cloud has.
-    type Observed;
+    type Observed: ObservedModel<ListenerKey = Self::ListenerKey>;
     /// What can be done.
     type Operation: steps::Operation + From<GroupOperation>;
 
     /// Where a listener comes from, such as `spec.ports[0]`, and where it sends traffic.
     fn facts(listener: &Self::Listener) -> (&str, &GroupRef);
-
-    /// The load balancer that was observed.
-    fn instance(observed: &Self::Observed) -> Option<TaggedInstance<'_>>;
-
-    /// The server groups that were observed, by id.
-    fn groups(observed: &Self::Observed) -> &BTreeMap<String, ObservedGroup>;
-
-    /// The listeners that were observed, with their descriptions and server groups; `None` if they were not read.
-    fn listeners(observed: &Self::Observed) -> Option<Vec<(Self::ListenerKey, ListenerFacts<'_>)>>;
-
-    /// The id of a group; of several with the same name, the one that is meant.
-    fn group_id<'a>(observed: &'a Self::Observed, group: &GroupRef) -> Option<&'a str>;
-}
-
-/// What decides whose a listener is and which group it needs.
-#[derive(Clone, Copy, Debug)]
-pub struct ListenerFacts<'a> {
-    /// The ownership mark, if it is ours.
-    pub description: &'a str,
-    /// Empty if it sends traffic to no group.
-    pub group_id: &'a str,
 }
 
 /// What a Service asks for.
@@ -244,7 +223,7 @@ impl<M: ProductModel> Desired<M> {
                 GroupRef::Id(_) => false,
             })
         };
-        M::groups(observed).values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
+        observed.groups().values().any(|group| self.owner.owns_group(&group.name) && !wanted(&group.name))
     }
 }
 

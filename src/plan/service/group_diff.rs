@@ -6,6 +6,7 @@ use super::annotations::AnnotationName;
 use super::desired::{Desired, ProductModel};
 use super::groups::{BackendPlanner, GroupInPlan, GroupReferences, GroupsInPlan};
 use super::model::{DesiredGroup, GroupRef, ObservedGroup};
+use super::observed::ObservedModel;
 use super::ownership::is_mark;
 use super::steps::Plan;
 
@@ -88,7 +89,7 @@ fn find<'a, M: GroupModel>(
     wanted: &DesiredGroup,
     observed: &'a M::Observed,
 ) -> Result<Option<(&'a String, &'a ObservedGroup)>, String> {
-    let groups = M::groups(observed);
+    let groups = observed.groups();
     match &wanted.group {
         GroupRef::Id(id) => match groups.get_key_value(id) {
             None => Err(format!("the id of {}", M::NAMED)),
@@ -103,7 +104,7 @@ fn find<'a, M: GroupModel>(
             };
             let found: Vec<_> = groups.iter().filter(is_meant).collect();
             let used: BTreeSet<&str> =
-                M::listeners(observed).iter().flatten().map(|(_, listener)| listener.group_id).collect();
+                observed.listeners().into_iter().flatten().map(|(_, listener)| listener.group_id).collect();
             // A creation whose answer was lost can leave two; the one that serves is the one to keep.
             let serving = found.iter().find(|(id, _)| used.contains(id.as_str())).copied();
             Ok(serving.or_else(|| found.first().copied()))
@@ -113,7 +114,7 @@ fn find<'a, M: GroupModel>(
 
 /// How steps name a group that exists: as it is wanted, unless that name would lead to another one.
 fn reference<M: ProductModel>(observed: &M::Observed, wanted: &GroupRef, id: &str) -> GroupRef {
-    if M::group_id(observed, wanted) == Some(id) { wanted.clone() } else { GroupRef::Id(id.to_owned()) }
+    if observed.group_id(wanted) == Some(id) { wanted.clone() } else { GroupRef::Id(id.to_owned()) }
 }
 
 /// Takes what is ours out of groups that are no longer wanted.
@@ -128,7 +129,7 @@ pub(crate) fn sweep<M: ProductModel>(
     // A group that is wanted but cannot be used now is not stale.
     let named =
         |id: &str| desired.groups.values().any(|wanted| matches!(&wanted.group, GroupRef::Id(wanted) if wanted == id));
-    let groups = M::groups(observed);
+    let groups = observed.groups();
     let stale: Vec<_> = groups.iter().filter(|(id, _)| !used.contains(id.as_str()) && !named(id)).collect();
     // While a wanted group cannot be used, or a backend may be missing where it should be, what there was before serves on.
     let unread = places.values().filter_map(|place| groups.get(place.id.as_ref()?)).any(|it| it.backends.is_none());

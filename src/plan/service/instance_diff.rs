@@ -6,6 +6,7 @@ use super::annotations::{AnnotationName, ID};
 use super::desired::{Desired, ProductModel};
 use super::handling::Departure;
 use super::management::MARKS;
+use super::observed::ObservedModel;
 use super::orphans::TaggedInstance;
 use super::ownership::{CLUSTER_TAG, CLUSTER_UID_TAG, MARK_TAG, MOST_TAGS, Owner, REUSE_TAG, UNPROTECTED_TAG};
 use super::problem::ServiceProblem;
@@ -34,7 +35,7 @@ pub(crate) fn usable<M: ProductModel>(
     observed: &M::Observed,
     users: UsersInstance,
 ) -> Result<(), ServiceProblem> {
-    match (&desired.reuse, M::instance(observed)) {
+    match (&desired.reuse, observed.tagged()) {
         (Some(id), None) => Err(problem(ID.full(), id, "the id of a load balancer that exists")),
         (Some(id), Some(instance)) => reusable(desired, id, &instance, users),
         (None, Some(instance)) if !desired.owner.owns_load_balancer(instance.name, instance.tags) => {

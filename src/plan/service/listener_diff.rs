@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::desired::{Desired, ListenerFacts, ProductModel};
+use super::desired::{Desired, ProductModel};
 use super::groups::{GroupInPlan, GroupReferences};
 use super::model::GroupRef;
+use super::observed::{ListenerFacts, ObservedModel};
 use super::steps::{Operation, Plan, Step, Target};
 use crate::plan::inputs::{PortStatus, ServiceView};
 use crate::plan::service::management::{MARKS, ManagementLevel};
@@ -33,7 +34,7 @@ pub(crate) fn is_ours<M: ProductModel>(
     observed: &M::Observed,
     listener: &ListenerFacts<'_>,
 ) -> bool {
-    let group = M::groups(observed).get(listener.group_id);
+    let group = observed.groups().get(listener.group_id);
     desired.owner.owns_listener(listener.description)
         || (desired.reuse.is_none() && group.is_some_and(|group| desired.owner.owns_group(&group.name)))
 }
@@ -45,7 +46,7 @@ pub(crate) fn references<M: ProductModel>(
     changes: &ListenerChanges<M::ListenerKey>,
 ) -> GroupReferences<M::ListenerKey> {
     let mut references = GroupReferences::default();
-    for (key, listener) in M::listeners(observed).into_iter().flatten() {
+    for (key, listener) in observed.listeners().into_iter().flatten() {
         let id = listener.group_id.to_owned();
         if changes.deleted.contains(&key) || changes.moved.contains(&key) {
             references.dropped.entry(id).or_default().push(key);
@@ -63,11 +64,11 @@ pub(crate) fn unread<M: ProductModel>(
     any: M::ListenerKey,
     plan: &mut Plan<M::Operation>,
 ) -> GroupReferences<M::ListenerKey> {
-    if let Some(instance) = M::instance(observed) {
+    if let Some(instance) = observed.tagged() {
         let why = "they could not be read; none is changed, and no group is removed";
         plan.problem(format!("listeners of {}", instance.id), "", why);
     }
-    let kept = M::groups(observed).keys().map(|id| (id.clone(), vec![(any, true)])).collect();
+    let kept = observed.groups().keys().map(|id| (id.clone(), vec![(any, true)])).collect();
     GroupReferences { kept, dropped: BTreeMap::new() }
 }
 
@@ -110,8 +111,8 @@ pub(crate) fn port_statuses<M: ProductModel>(
     desired: &Desired<M>,
     observed: &M::Observed,
 ) -> Vec<PortStatus> {
-    let there: Option<BTreeSet<M::ListenerKey>> = M::listeners(observed).map(|all| {
-        let ours = all.into_iter().filter(|(_, listener)| desired.owner.owns_listener(listener.description));
+    let there: Option<BTreeSet<M::ListenerKey>> = observed.listeners().map(|all| {
+        let ours = all.filter(|(_, listener)| desired.owner.owns_listener(listener.description));
         ours.map(|(key, _)| key).collect()
     });
     let managed = desired.manage_listeners && desired.manage.keeps(ManagementLevel::Listeners);

@@ -1,13 +1,13 @@
 //! Turns one operation into one call.
 
+use crate::alibaba::Fault;
 use crate::alibaba::slb::{ListenerRequest, NewDomainExtension, Slb};
-use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::product::Write;
+use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_id, misplaced, missing};
 use crate::plan::clb::apply::CreationAnswer;
 use crate::plan::clb::observed::{AccessList, Observed};
 use crate::plan::clb::operation::{CreateInstance, Operation, ResourceKind};
 use crate::plan::service::groups::GroupOperation;
-use crate::plan::service::model::GroupRef;
 
 /// Makes the one write that the operation is.
 pub(super) async fn perform(
@@ -22,13 +22,11 @@ pub(super) async fn perform(
     if operation.part() == ResourceKind::AccessList {
         return change_access_list(slb, write, operation, observed).await;
     }
-    let Some(instance) = &observed.instance else {
-        return Err(Fault::new("load balancer", FaultKind::Gone, "the load balancer does not exist yet"));
-    };
+    let lb = load_balancer_id(observed)?;
     match operation.part() {
         ResourceKind::Groups | ResourceKind::Backends => change_group(slb, write, operation, observed).await,
         ResourceKind::Listeners => change_listener(slb, write, operation, observed).await,
-        ResourceKind::Instance | ResourceKind::AccessList => change_instance(slb, write, operation, &instance.id).await,
+        ResourceKind::Instance | ResourceKind::AccessList => change_instance(slb, write, operation, lb).await,
     }
 }
 
@@ -87,8 +85,7 @@ async fn change_group(
     let permit = write.permit;
     match operation {
         Operation::CreateGroup { name, backends } => {
-            let lb = observed.instance.as_ref().map(|instance| instance.id.as_str()).unwrap_or_default();
-            return slb.create_group(permit, lb, name, backends).await.map(made);
+            return slb.create_group(permit, load_balancer_id(observed)?, name, backends).await.map(made);
         }
         Operation::Group(GroupOperation::AddBackends { group, backends }) => {
             slb.add_backends(permit, group_id(observed, group)?, backends).await
@@ -113,8 +110,7 @@ async fn change_listener(
     operation: &Operation,
     observed: &Observed,
 ) -> Result<CreationAnswer, Fault> {
-    let permit = write.permit;
-    let lb = observed.instance.as_ref().map(|instance| instance.id.as_str()).unwrap_or_default();
+    let (permit, lb) = (write.permit, load_balancer_id(observed)?);
     match operation {
         Operation::CreateListener { listener, description, group, fields }
         | Operation::SetListener { listener, description, group, fields } => {
@@ -156,7 +152,7 @@ async fn change_access_list(
     let permit = write.permit;
     let id = || match &observed.access_list {
         AccessList::Found(list) => Ok(list.id.as_str()),
-        _ => Err(Fault::new("load balancer", FaultKind::Gone, "the access control list does not exist yet")),
+        _ => Err(missing("the access control list")),
     };
     match operation {
         Operation::CreateAccessList(wanted) => return slb.create_access_list(permit, wanted).await.map(made),
@@ -170,21 +166,4 @@ async fn change_access_list(
 
 fn made(id: String) -> CreationAnswer {
     CreationAnswer { id: Some(id), ..CreationAnswer::default() }
-}
-
-fn group_id<'a>(observed: &'a Observed, group: &'a GroupRef) -> Result<&'a str, Fault> {
-    match group {
-        GroupRef::Id(id) => Ok(id),
-        GroupRef::Named(name) => observed.group_id(group).ok_or_else(|| {
-            Fault::new("load balancer", FaultKind::Gone, format!("server group {name} does not exist yet"))
-        }),
-    }
-}
-
-fn gone_is_done(fault: Fault) -> Result<(), Fault> {
-    if fault.kind == FaultKind::Gone { Ok(()) } else { Err(fault) }
-}
-
-fn misplaced(operation: &Operation) -> Fault {
-    Fault::new("load balancer", FaultKind::Bug, format!("{operation} is no operation of this part of a load balancer"))
 }

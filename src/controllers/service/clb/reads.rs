@@ -14,6 +14,7 @@ use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::observed::{AccessList, CertificateState, Observed, PendingCharge};
 use crate::plan::clb::operation::{ResourceKind, Step};
 use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::observed::ObservedModel;
 
 impl Clb {
     pub(super) async fn confirm_by_lists(
@@ -64,7 +65,7 @@ impl Clb {
         known: &Observed,
         search: &Search<'_>,
     ) -> Result<Option<Observed>, Fault> {
-        let Some(id) = Self::load_balancer(known) else { return Ok(None) };
+        let Some(id) = known.id() else { return Ok(None) };
         let instance = Some(self.slb.describe_instance(id).await?);
         let unread = |group: &ObservedGroup| ObservedGroup { name: group.name.clone(), backends: None };
         let groups = known.groups.iter().map(|(id, group)| (id.clone(), unread(group))).collect();
@@ -136,7 +137,7 @@ impl Clb {
         observed: &mut Observed,
         due: Due<'_>,
     ) -> Result<Vec<Fault>, Fault> {
-        let id = Self::load_balancer(observed).unwrap_or_default().to_owned();
+        let id = observed.id().unwrap_or_default().to_owned();
         let (mut unread, mut skipped) = (Vec::new(), MissingReads::default());
         let mut needs = goal.needs(observed);
         while !needs.is_empty() {

@@ -4,15 +4,15 @@
 //! what was deleted since, and server groups and listeners of one name come and go: what a lost answer may have made of
 //! those is looked for instead, see [`creations`](crate::controllers::service::creations).
 
+use crate::alibaba::Fault;
 use crate::alibaba::ecs::Ecs;
 use crate::alibaba::nlb::{ListenerChange, NewListener, Nlb};
-use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::product::Write;
+use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_id, misplaced, missing};
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::{Answer, Observed};
 use crate::plan::nlb::operation::{Operation, ResourceKind};
 use crate::plan::service::groups::GroupOperation;
-use crate::plan::service::model::GroupRef;
 
 /// Reason that the console shows for the modification protection.
 const PROTECTION_REASON: &str = "managed.by.ack";
@@ -42,21 +42,13 @@ pub(super) async fn perform(
     }
 }
 
-fn missing(what: &str) -> Fault {
-    Fault::new("load balancer", FaultKind::Gone, format!("{what} does not exist yet"))
-}
-
-fn load_balancer(observed: &Observed) -> Result<&str, Fault> {
-    observed.instance.as_ref().map(|instance| instance.id.as_str()).ok_or_else(|| missing("the load balancer"))
-}
-
 async fn change_instance(
     nlb: &Nlb,
     write: &Write<'_>,
     operation: &Operation,
     observed: &Observed,
 ) -> Result<Answer, Fault> {
-    let (permit, lb) = (write.permit, load_balancer(observed)?);
+    let (permit, lb) = (write.permit, load_balancer_id(observed)?);
     match operation {
         Operation::DeleteLoadBalancer { id } => nlb.delete_instance(permit, id).await.or_else(gone_is_done),
         Operation::SetAttributes { name, cross_zone } => {
@@ -125,7 +117,7 @@ async fn change_listener(
     match operation {
         Operation::CreateListener { listener, description, group, fields } => {
             let wanted = NewListener {
-                load_balancer_id: load_balancer(observed)?,
+                load_balancer_id: load_balancer_id(observed)?,
                 listener: *listener,
                 description,
                 group_id: group_id(observed, group)?,
@@ -173,30 +165,13 @@ async fn change_security_group(
         }
         Operation::AddRules { rules, description } => ecs.add_security_rules(permit, ours()?, rules, description).await,
         Operation::RemoveRules { ids } => ecs.remove_security_rules(permit, ours()?, ids).await,
-        Operation::DeleteSecurityGroup { id, .. } => {
-            ecs.delete_security_group(permit, id).await.or_else(|fault| gone_is_done(fault).map(|_| ()))
-        }
+        Operation::DeleteSecurityGroup { id, .. } => ecs.delete_security_group(permit, id).await.or_else(gone_is_done),
         other => Err(misplaced(other)),
     }
     .map(|()| Answer::default())
 }
 
-fn group_id<'a>(observed: &'a Observed, group: &'a GroupRef) -> Result<&'a str, Fault> {
-    match group {
-        GroupRef::Id(id) => Ok(id),
-        GroupRef::Named(name) => observed.group_id(group).ok_or_else(|| missing(&format!("server group {name}"))),
-    }
-}
-
 fn listener_id(observed: &Observed, listener: ListenerKey) -> Result<&str, Fault> {
     let found = observed.listeners.as_ref().and_then(|all| all.get(&listener));
-    found.map(|found| found.id.as_str()).ok_or_else(|| missing(&format!("listener {listener}")))
-}
-
-fn gone_is_done(fault: Fault) -> Result<Answer, Fault> {
-    if fault.kind == FaultKind::Gone { Ok(Answer::default()) } else { Err(fault) }
-}
-
-fn misplaced(operation: &Operation) -> Fault {
-    Fault::new("load balancer", FaultKind::Bug, format!("{operation} is no operation of this part of a load balancer"))
+    found.map(|found| found.id.as_str()).ok_or_else(|| missing(format!("listener {listener}")))
 }

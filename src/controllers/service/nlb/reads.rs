@@ -9,11 +9,11 @@ use super::{Goal, Nlb};
 use crate::alibaba::nlb::{GroupFilter, ListedGroup};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::creations::Made;
-use crate::controllers::service::product::Product;
 use crate::controllers::service::tolerance::tolerate;
 use crate::plan::nlb::needs::MissingReads;
 use crate::plan::nlb::observed::Observed;
 use crate::plan::service::model::ObservedGroup;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{MARK_TAG, Owner, is_mark};
 
 impl Nlb {
@@ -128,7 +128,7 @@ impl Nlb {
         (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
     ) -> Result<(), Fault> {
         if needs.listeners {
-            let id = Self::load_balancer(observed).unwrap_or_default().to_owned();
+            let id = observed.id().unwrap_or_default().to_owned();
             let found = tolerate(unread, self.api.describe_listeners(&[&id]).await)?;
             skipped.listeners = found.is_none();
             observed.listeners = found.map(|mut found| found.remove(&id).unwrap_or_default());

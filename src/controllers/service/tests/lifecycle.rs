@@ -38,6 +38,7 @@ use crate::plan::location::CloudLocation;
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::annotations::values::ValueKind;
 use crate::plan::service::handling::Departure;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{LABEL_LB_ID, MARK_TAG, Owner};
 use crate::plan::service::settings::VSwitchChoice;
 
@@ -162,7 +163,7 @@ impl Side {
     }
 
     fn remember(&mut self, goal: &Goal, observed: &Observed) {
-        if let Some(id) = Clb::load_balancer(observed) {
+        if let Some(id) = observed.id() {
             id.clone_into(&mut self.label);
             self.ingress = Clb::ingress(goal, observed, &[]);
         }

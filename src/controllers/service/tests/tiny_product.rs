@@ -17,7 +17,6 @@ use crate::alibaba::tests::simulated::client_of;
 use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::tests::simulated;
 use crate::config::{Origin, load};
-use crate::controllers::service::creations::Inventory;
 use crate::controllers::service::product::{Completed, Due, Facts, ListedBy, Product, Search, Settled, Write};
 use crate::controllers::{Context, registry, service};
 use crate::fence::fence;
@@ -25,6 +24,7 @@ use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, Serv
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::{GroupRef, Inputs, ObservedGroup};
+use crate::plan::service::observed::{ListenerFacts, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
@@ -56,7 +56,6 @@ struct Seen {
     name: Option<String>,
     is_open: bool,
     is_busy: bool,
-    groups: BTreeMap<String, ObservedGroup>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +98,30 @@ impl Operation for Step {
 
     fn room(&self) -> Room {
         Room::Neither
+    }
+}
+
+impl ObservedModel for Seen {
+    type ListenerKey = u16;
+
+    fn tagged(&self) -> Option<TaggedInstance<'_>> {
+        static NO_TAGS: BTreeMap<String, String> = BTreeMap::new();
+        let name = self.name.as_deref()?;
+        Some(TaggedInstance { id: name, name, address: name, vpc_id: "", tags: &NO_TAGS })
+    }
+
+    fn groups(&self) -> &BTreeMap<String, ObservedGroup> {
+        static NO_GROUPS: BTreeMap<String, ObservedGroup> = BTreeMap::new();
+        &NO_GROUPS
+    }
+
+    fn unlisted(&self) -> &BTreeSet<String> {
+        static NO_IDS: BTreeSet<String> = BTreeSet::new();
+        &NO_IDS
+    }
+
+    fn listeners(&self) -> Option<impl Iterator<Item = (u16, ListenerFacts<'_>)>> {
+        None::<std::iter::Empty<_>>
     }
 }
 
@@ -159,30 +182,12 @@ impl Product for Tiny {
         }
     }
 
-    fn instance(seen: &Seen) -> Option<TaggedInstance<'_>> {
-        static NO_TAGS: BTreeMap<String, String> = BTreeMap::new();
-        let name = seen.name.as_deref()?;
-        Some(TaggedInstance { id: name, name, address: name, vpc_id: "", tags: &NO_TAGS })
-    }
-
-    fn groups(seen: &Seen) -> &BTreeMap<String, ObservedGroup> {
-        &seen.groups
-    }
-
-    fn inventory(seen: &Seen) -> Inventory {
-        Inventory { load_balancer: seen.name.clone().unwrap_or_default(), ..Inventory::default() }
-    }
-
     fn must_wait(seen: &Seen, step: &steps::Step<Step>) -> bool {
         seen.is_busy && matches!(step.operation, Step::Open(_))
     }
 
     fn look_again(seen: &Seen) -> Option<Duration> {
         seen.is_busy.then_some(Duration::from_millis(50))
-    }
-
-    fn is_serving(_: &Seen, _: &Step) -> bool {
-        false
     }
 
     fn ingress(_: &Goal, seen: &Seen, _: &[String]) -> Vec<Ingress> {

@@ -13,6 +13,7 @@ use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::TargetPort;
 use crate::plan::service::annotations::reference::tables;
 use crate::plan::service::model::{BackendKind, GroupRef};
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{Owner, SHORT_MARK};
 
 /// Everything that is told of a Service that has nothing yet.

@@ -12,6 +12,7 @@ use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, parse};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::GroupRef;
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation as _, Target};
 
 fn plan(world: &World, cloud: &Cloud) -> Plan {

@@ -15,6 +15,7 @@ use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{EndpointsView, ServicePort};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::{BackendKey, GroupRef};
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::steps::Target;
 

@@ -11,6 +11,7 @@ use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::clb::teardown::teardown;
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::{GroupRef, ObservedGroup};
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{CLUSTER_TAG, MARK_TAG, Owner};
 use crate::plan::service::steps::Target;
 

@@ -17,6 +17,7 @@ use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{BackendKey, GroupRef};
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
 
 const ANNOTATIONS: &[(&str, &[&str])] = &[

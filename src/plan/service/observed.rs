@@ -1,0 +1,60 @@
+//! A load balancer as the cloud holds it, as far as every product has the same: what planners and the engine ask of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{Debug, Display};
+
+use super::model::{GroupRef, ObservedGroup};
+use super::orphans::TaggedInstance;
+
+/// What was observed of one load balancer; the default is: there is none.
+pub trait ObservedModel: Clone + Debug + Default {
+    /// How listeners are identified.
+    type ListenerKey: Copy + Debug + Display + Ord;
+
+    /// What tells whose the load balancer is; `None` if there is none.
+    fn tagged(&self) -> Option<TaggedInstance<'_>>;
+
+    /// The id of the load balancer; `None` if there is none.
+    fn id(&self) -> Option<&str> {
+        self.tagged().map(|instance| instance.id)
+    }
+
+    /// Its server groups, by id.
+    fn groups(&self) -> &BTreeMap<String, ObservedGroup>;
+
+    /// Ids of server groups that listeners use and that exist, although the list of the cloud lacks them.
+    fn unlisted(&self) -> &BTreeSet<String>;
+
+    /// Its listeners; `None` if they were not read.
+    fn listeners(&self) -> Option<impl Iterator<Item = (Self::ListenerKey, ListenerFacts<'_>)>>;
+
+    /// The id of a group; of several with the same name, the one that is meant.
+    fn group_id(&self, group: &GroupRef) -> Option<&str> {
+        match group {
+            GroupRef::Id(id) => self.groups().get_key_value(id).map(|(id, _)| id.as_str()),
+            GroupRef::Named(name) => {
+                self.groups().iter().find(|(_, group)| group.name == *name).map(|(id, _)| id.as_str())
+            }
+        }
+    }
+
+    /// Whether a listener sends traffic to the group.
+    fn serves(&self, group: &GroupRef) -> bool {
+        let Some(id) = self.group_id(group) else { return false };
+        self.listeners().into_iter().flatten().any(|(_, listener)| listener.group_id == id)
+    }
+
+    /// What can be made twice when an answer is lost, besides listeners: ids with names.
+    fn named_parts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.groups().iter().map(|(id, group)| (id.as_str(), group.name.as_str()))
+    }
+}
+
+/// What decides whose a listener is and which group it needs.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenerFacts<'a> {
+    /// The ownership mark, if it is ours.
+    pub description: &'a str,
+    /// Empty if it sends traffic to no group.
+    pub group_id: &'a str,
+}
