@@ -22,6 +22,7 @@ mod documents;
 mod end_state;
 mod end_to_end;
 mod eventual_consistency;
+mod examples;
 mod golden;
 mod harness;
 mod http_server;

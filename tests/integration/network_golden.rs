@@ -87,14 +87,19 @@ fn cases() -> Vec<Case> {
 }
 
 async fn open() -> (World, Ccm) {
+    open_with(|config| config).await
+}
+
+/// The world of the cases and the binary in it, with an edited configuration.
+pub(crate) async fn open_with(edit: impl FnOnce(String) -> String) -> (World, Ccm) {
     let description = read("world.json");
-    let edit = |account: &mut Account| {
+    let prepare = |account: &mut Account| {
         account.limits.network_load_balancers = 400;
         account.limits.load_balancers = 200;
     };
-    open_in(&description, edit, &["service", "nlb"], |config| {
+    open_in(&description, prepare, &["service", "nlb"], |config| {
         let config = config.replace("[service]\n", "[nlb]\nconcurrency = 32\n[service]\ntype_annotation = true\n");
-        config.replace("budget_share = 1.0", "budget_share = 1.0\nquotas = { \"*\" = 100000 }")
+        edit(config.replace("budget_share = 1.0", "budget_share = 1.0\nquotas = { \"*\" = 100000 }"))
     })
     .await
 }

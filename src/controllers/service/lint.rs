@@ -15,7 +15,7 @@ use crate::plan::service::annotations::{AnnotationName as _, ID, LEGACY_PREFIX, 
 use crate::plan::service::handling::{Departure, Handling, LoadBalancerKind};
 use crate::plan::service::model::Inputs;
 use crate::plan::service::problem::ServiceProblem;
-use crate::plan::service::settings::ServiceSettings;
+use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::unready::UnreadyNodes;
 
 /// The first of the range that API servers allocate from.
@@ -45,7 +45,11 @@ pub fn lint(mut service: ServiceView, config: &Config) -> Linted {
     let service = &service;
     let location =
         CloudLocation { region: config.cloud.region.clone().unwrap_or_default(), ..CloudLocation::default() };
-    let settings = settings_of::<Clb>(config, "", &location);
+    let mut settings = settings_of::<Clb>(config, "", &location);
+    if settings.vswitches.is_empty() {
+        // The nodes decide then.
+        settings.vswitches.push(VSwitchChoice { zone: None, id: "vsw-1".to_owned() });
+    }
     let is_handled = |kind: &LoadBalancerKind| kind.handling(service, &settings) == Handling::Ensure;
     let kind = [LoadBalancerKind::Classic, LoadBalancerKind::Network].into_iter().find(is_handled);
     let mut linted = match kind {

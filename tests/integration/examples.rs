@@ -1,0 +1,98 @@
+//! The Services in `docs/examples`: each is applied, gets its load balancer without a warning, and is in sync then.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use sim::cluster::Endpoint;
+
+use crate::golden::NAMESPACE;
+use crate::harness::World;
+use crate::network_golden;
+use crate::permissions::documents;
+
+/// What the files name by example, and what it is called in the simulated cloud.
+const NAMES: &[(&str, &str)] = &[
+    ("lb-bp1example", "lb-user-1"),
+    ("lb-bp2example", "lb-user-2"),
+    ("lb-bp3example", "lb-user-3"),
+    ("rsp-bp3example", "rsp-user-1"),
+    ("vsw-bp1example", "vsw-exam-i"),
+    ("vsw-bp2example", "vsw-exam-j"),
+    ("eip-bp1example", "eip-exam-1"),
+    ("eip-bp2example", "eip-exam-2"),
+    ("acl-bp1example", "acl-exam-1"),
+    ("1234567890_example_", "cert-exam-"),
+    ("12345678-cn-hangzhou", "cert-exam-1"),
+];
+
+fn files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 20, "{files:?}");
+    files
+}
+
+/// The Services of all files, with the names of the simulated cloud.
+fn services() -> Vec<Value> {
+    let text = |path: &PathBuf| std::fs::read_to_string(path).unwrap();
+    let named = |text: String| NAMES.iter().fold(text, |text, (example, name)| text.replace(example, name));
+    let objects = files().iter().map(text).map(named).flat_map(|text| documents(&text)).collect::<Vec<_>>();
+    let mut services: Vec<Value> = objects.into_iter().filter(|object| object["kind"] == "Service").collect();
+    for service in &mut services {
+        service["metadata"]["namespace"] = NAMESPACE.into();
+    }
+    services
+}
+
+#[test]
+fn the_linter_finds_nothing_in_the_examples() {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_alicloud-ccm")).env_clear().arg("lint").args(files()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains(" 0 errors, 0 warnings."), "{text}");
+}
+
+#[test]
+fn every_example_is_on_the_page_of_examples() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples.md")).unwrap();
+    for file in files() {
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        assert!(page.contains(&format!("](examples/{name})")), "docs/examples.md does not link examples/{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_gets_its_load_balancer_without_a_warning() {
+    let one = "\"cn-hangzhou-i:vsw-exam-i\"";
+    let two = "\"cn-hangzhou-i:vsw-exam-i\", \"cn-hangzhou-j:vsw-exam-j\"";
+    let (world, ccm) = network_golden::open_with(|config| config.replace(one, two)).await;
+    let services = services();
+    for service in &services {
+        let name = service["metadata"]["name"].as_str().unwrap();
+        world.testbed.cluster.create(service.clone()).unwrap_or_else(|refused| panic!("{name}: {refused:?}"));
+        let pod = |ip: &str, node: &str| Endpoint::ready(ip.parse().unwrap(), node);
+        let pods = [pod("192.168.64.11", "node-1"), pod("192.168.64.21", "node-2")];
+        world.testbed.cluster.set_endpoints(NAMESPACE, name, &pods).unwrap();
+    }
+    for service in &services {
+        let name = service["metadata"]["name"].as_str().unwrap();
+        world.until(&format!("{name} is served"), |_| is_served(&world, name)).await;
+        let events = world.events("Service", name);
+        let warnings: Vec<_> = events.iter().filter(|(kind, ..)| kind == "Warning").collect();
+        assert!(warnings.is_empty(), "{name}: {warnings:?}");
+    }
+    world.until_quiet(Duration::from_secs(1)).await;
+    assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+}
+
+fn is_served(world: &World, name: &str) -> bool {
+    let service = world.testbed.cluster.get("Service", NAMESPACE, name).unwrap();
+    let published = service["status"]["loadBalancer"]["ingress"].as_array().is_some_and(|ingress| !ingress.is_empty());
+    let ensured = |(_, reason, _): &(String, String, String)| reason == "EnsuredLoadBalancer";
+    published && world.events("Service", name).iter().any(ensured)
+}
