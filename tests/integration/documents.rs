@@ -18,7 +18,7 @@ struct Block {
 fn blocks() -> Vec<Block> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pages: Vec<PathBuf> = vec![root.join("README.md")];
-    for folder in ["docs", "config"] {
+    for folder in ["docs", "docs/zh", "config"] {
         pages.extend(std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path()));
     }
     let mut found = Vec::new();
@@ -129,4 +129,21 @@ fn command_lines_of_the_program_exist() {
         }
     }
     assert!(tried > 12, "{tried}");
+}
+
+/// The book shows what its summary lists, and the pages there in the order in which they are read.
+#[test]
+fn every_page_is_in_the_book_once() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let summary = std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let mut listed: Vec<&str> = summary.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    listed.sort_unstable();
+    let in_folder = |folder: &str| -> Vec<String> {
+        let files = std::fs::read_dir(docs.join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
+        files.map(|name| format!("{folder}{}", name.into_string().unwrap())).collect()
+    };
+    let mut pages = [in_folder(""), in_folder("zh/")].concat();
+    pages.retain(|page| page.ends_with(".md") && page != "SUMMARY.md");
+    pages.sort();
+    assert_eq!(listed, pages, "docs/SUMMARY.md lists each page of docs and docs/zh");
 }

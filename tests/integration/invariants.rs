@@ -320,7 +320,7 @@ fn links(page: &str) -> Vec<&str> {
 /// The pages of the documentation, from the root of the package.
 fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from).into();
-    for folder in ["docs", "config"] {
+    for folder in ["docs", "docs/zh", "config"] {
         let files = std::fs::read_dir(root().join(folder)).unwrap();
         let files = files.map(|file| Path::new(folder).join(file.unwrap().file_name()));
         pages.extend(files.filter(|path| path.extension().is_some_and(|extension| extension == "md")));

@@ -194,3 +194,16 @@ async fn two_kinds_of_lock_never_have_two_leaders() {
     world.until("the first replica takes over", |testbed| holder(testbed).is_some()).await;
     assert!(first.stop().await.success());
 }
+
+#[test]
+fn the_page_of_versions_has_a_row_for_each_tested_one() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/versions.md")).unwrap();
+    for version in Version::ALL {
+        let minor = version.minor();
+        let start = format!("| 1.{minor} |");
+        let row = page.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no row {start}"));
+        let lists =
+            ["| Lease |", "EndpointSlice", ", ports", "`ipMode`", "node affinity"].map(|text| row.contains(text));
+        assert_eq!(lists, [minor >= 14, minor >= 17, minor >= 24, minor >= 30, minor >= 12], "{row}");
+    }
+}

@@ -60,6 +60,7 @@ mod start_order;
 mod supervision;
 mod systemd;
 mod throttling;
+mod translations;
 mod unready_nodes;
 mod untrusted_input;
 mod volume_labels;

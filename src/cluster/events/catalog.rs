@@ -29,7 +29,7 @@ const fn entry(code: u16, reason: &'static str, [cause, effect, remedy]: [&'stat
 /// The manual of events.
 #[must_use]
 pub fn events_page() -> String {
-    let mut page = "# Events\n\nEvery reason of the events that this program writes; `alicloud-ccm events` prints this page. Warnings \
+    let mut page = "# Events\n\n[中文](zh/events.md)\n\nEvery reason of the events that this program writes; `alicloud-ccm events` prints this page. Warnings \
                     end with their code.\n`/readyz` and alerts use the same reasons. [troubleshooting.md](troubleshooting.md) starts from \
                     symptoms instead.\n\n| Code | Reason | Cause | Effect | What to do |\n|---|---|---|---|---|\n"
         .to_owned();

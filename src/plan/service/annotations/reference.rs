@@ -24,7 +24,7 @@ enum Section {
 /// What holds for the annotations of all products.
 pub fn introduction() -> String {
     format!(
-        "# Annotations of Services\n\n\
+        "# Annotations of Services\n\n[中文](zh/annotations.md)\n\n\
          Keys start with `{PREFIX}` unless they are written out. `{LEGACY_PREFIX}` counts where the current key is absent.\n\
          An empty value means that the annotation is not set. Removing an annotation leaves the load balancer as it is,\n\
          unless the last column says otherwise.\n\n\

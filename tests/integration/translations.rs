@@ -1,0 +1,171 @@
+//! The pages of `docs/zh` that are written from the English ones, phrase by phrase, with `docs/zh/translations.toml`.
+//!
+//! A phrase is a heading, a paragraph, a cell of a table or the comment of a key. One that changes in English has no
+//! translation any more, so that no page says in Chinese what was true once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use expect_test::expect_file;
+
+const PHRASES: &str = "docs/zh/translations.toml";
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(path(name)).unwrap()
+}
+
+/// One section of the phrases, and what was found wrong with it.
+struct Translator {
+    section: &'static str,
+    phrases: BTreeMap<String, String>,
+    used: BTreeSet<String>,
+    missing: Vec<String>,
+}
+
+impl Translator {
+    fn new(section: &'static str) -> Self {
+        let mut all: BTreeMap<String, BTreeMap<String, String>> = toml::from_str(&read(PHRASES)).unwrap();
+        Self { section, phrases: all.remove(section).unwrap(), used: BTreeSet::new(), missing: Vec::new() }
+    }
+
+    /// A phrase in Chinese; as it is if it has no translation.
+    fn phrase(&mut self, english: &str) -> String {
+        if is_identifier(english) {
+            return english.to_owned();
+        }
+        self.used.insert(english.to_owned());
+        self.phrases.get(english).cloned().unwrap_or_else(|| {
+            self.missing.push(english.to_owned());
+            english.to_owned()
+        })
+    }
+
+    /// A page, or a part of one.
+    fn markdown(&mut self, english: &str) -> String {
+        let mut chinese = String::new();
+        let mut paragraph: Vec<&str> = Vec::new();
+        for line in english.lines().chain([""]) {
+            let is_prose = !line.is_empty() && !line.starts_with(['|', '#']);
+            if is_prose {
+                paragraph.push(line);
+                continue;
+            }
+            if !paragraph.is_empty() {
+                let _ = writeln!(chinese, "{}", self.phrase(&std::mem::take(&mut paragraph).join(" ")));
+            }
+            let _ = writeln!(chinese, "{}", self.line(line));
+        }
+        chinese.pop();
+        chinese
+    }
+
+    /// A row, a heading or nothing.
+    fn line(&mut self, line: &str) -> String {
+        if line.starts_with("|--") || line.is_empty() {
+            return line.to_owned();
+        }
+        if let Some(row) = line.strip_prefix('|') {
+            let cells = row.trim_end_matches('|').split('|').map(|cell| self.cell(cell));
+            return format!("|{}|", cells.collect::<Vec<_>>().join("|"));
+        }
+        let (marks, heading) = line.split_once(' ').unwrap();
+        format!("{marks} {}", self.phrase(heading))
+    }
+
+    fn cell(&mut self, cell: &str) -> String {
+        if cell.trim().is_empty() { cell.to_owned() } else { format!(" {} ", self.phrase(cell.trim())) }
+    }
+
+    /// A file with comments, in which each sentence of a comment gets a line of its own.
+    fn comments(&mut self, english: &str) -> String {
+        let mut chinese = String::new();
+        let mut comment: Vec<&str> = Vec::new();
+        for line in english.lines() {
+            if let Some(text) = line.strip_prefix("# ") {
+                comment.push(text);
+                continue;
+            }
+            if !comment.is_empty() {
+                let text = self.phrase(&std::mem::take(&mut comment).join(" "));
+                for sentence in text.split_inclusive('。') {
+                    let _ = writeln!(chinese, "# {sentence}");
+                }
+            }
+            let _ = writeln!(chinese, "{line}");
+        }
+        chinese
+    }
+
+    /// Fails with what to do about each phrase.
+    fn check(&self) {
+        let mut wrong = String::new();
+        for phrase in &self.missing {
+            let _ = writeln!(wrong, "lacks this line with its Chinese: {} = \"\"", toml::Value::from(phrase.as_str()));
+        }
+        for phrase in self.phrases.keys().filter(|phrase| !self.used.contains(*phrase)) {
+            let _ = writeln!(wrong, "translates what is not said any more: {phrase:?}");
+        }
+        for (english, chinese) in self.phrases.iter().filter(|(english, chinese)| code(english) != code(chinese)) {
+            let _ = writeln!(wrong, "changes what is in code: {english:?}: {chinese:?}");
+        }
+        assert!(wrong.is_empty(), "{PHRASES}, section [{}]:\n{wrong}", self.section);
+    }
+}
+
+/// What stands between backticks, which is the same in every language.
+fn code(text: &str) -> Vec<&str> {
+    let mut code: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+    code.sort_unstable();
+    code
+}
+
+/// Whether there are no words outside of code.
+fn is_identifier(text: &str) -> bool {
+    let outside: String = text.split('`').step_by(2).collect::<Vec<_>>().join("`");
+    !outside.as_bytes().windows(2).any(|pair| pair.iter().all(u8::is_ascii_lowercase))
+}
+
+#[test]
+fn annotations_are_explained_in_chinese() {
+    let mut chinese = Translator::new("annotations");
+    let page = chinese.markdown(&read("docs/annotations.md"));
+    chinese.check();
+    expect_file![path("docs/zh/annotations.md")].assert_eq(&page);
+}
+
+#[test]
+fn events_are_explained_in_chinese() {
+    let mut chinese = Translator::new("events");
+    let page = chinese.markdown(&read("docs/events.md"));
+    chinese.check();
+    expect_file![path("docs/zh/events.md")].assert_eq(&page);
+}
+
+#[test]
+fn keys_of_the_configuration_are_explained_in_chinese() {
+    let mut chinese = Translator::new("reference");
+    let reference = chinese.comments(&read("config/alicloud-ccm.reference.toml"));
+    chinese.check();
+    expect_file![path("docs/zh/alicloud-ccm.reference.toml")].assert_eq(&reference);
+}
+
+#[test]
+fn effects_of_changed_keys_are_explained_in_chinese() {
+    const MARKS: (&str, &str) = ("<!-- effects -->\n", "<!-- end of effects -->");
+    let parts = |page: &str| {
+        let (before, rest) = page.split_once(MARKS.0).unwrap();
+        let (table, after) = rest.split_once(MARKS.1).unwrap();
+        [before, table, after].map(str::to_owned)
+    };
+    let [_, english, _] = parts(&read("docs/configuration.md"));
+    let [before, _, after] = parts(&read("docs/zh/configuration.md"));
+    let mut chinese = Translator::new("configuration");
+    let page = format!("{before}{}{}{}{after}", MARKS.0, chinese.markdown(&english), MARKS.1);
+    chinese.check();
+    expect_file![path("docs/zh/configuration.md")].assert_eq(&page);
+}
