@@ -169,3 +169,36 @@ fn effects_of_changed_keys_are_explained_in_chinese() {
     chinese.check();
     expect_file![path("docs/zh/configuration.md")].assert_eq(&page);
 }
+
+/// Headings by their level, blocks of code by their lines without comments; each with the line where it is.
+fn parts(page: &str) -> Vec<(String, usize)> {
+    let mut parts: Vec<(String, usize)> = Vec::new();
+    let mut is_code = false;
+    for (number, line) in page.lines().map(str::trim).enumerate() {
+        let is_fence = line.starts_with("```");
+        if is_fence || is_code {
+            let code = line.split(" #").next().unwrap_or_default().trim_end();
+            if !code.is_empty() && !code.starts_with('#') {
+                parts.push((code.to_owned(), number + 1));
+            }
+            is_code ^= is_fence;
+        } else if line.starts_with('#') {
+            parts.push((line.split(' ').next().unwrap_or_default().to_owned(), number + 1));
+        }
+    }
+    parts
+}
+
+#[test]
+fn pages_translated_by_hand_have_the_parts_of_the_english_ones() {
+    let mut differing = Vec::new();
+    for page in ["kubeadm.md", "running.md", "openshift.md", "configuration.md", "troubleshooting.md"] {
+        let (english, chinese) = (parts(&read(&format!("docs/{page}"))), parts(&read(&format!("docs/zh/{page}"))));
+        let place = (0..english.len().max(chinese.len()))
+            .find(|index| english.get(*index).map(|part| &part.0) != chinese.get(*index).map(|part| &part.0));
+        if let Some(index) = place {
+            differing.push(format!("docs/{page}: {:?}; docs/zh/{page}: {:?}", english.get(index), chinese.get(index)));
+        }
+    }
+    assert!(differing.is_empty(), "these differ from here on (text, line):\n{}", differing.join("\n"));
+}

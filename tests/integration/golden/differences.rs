@@ -25,8 +25,8 @@ intended.
 
 - The controller compares load balancers with what the Service asks for whenever something may have changed, and every
   `service.drift_check`; no label decides whether to compare. Any edit of annotations or of the spec, also of an annotation that
-  is not ours, compares the instance, its listeners and its server groups with the cloud. The label `service.beta.kubernetes.io/hash` is not written, and
-  removed with the finalizer.
+  is not ours, compares the instance, its listeners and its server groups with the cloud. The label `service.beta.kubernetes.io/hash` is not
+  written; one that is there is removed with the finalizer.
 - `spec.loadBalancerSourceRanges` and `spec.sessionAffinity: ClientIP`, which the official controller ignores, take effect: through
   an access control list of the Service, and through persistence of TCP listeners. On a Service of the official controller, which
   its label `service.beta.kubernetes.io/hash` shows, existing listeners stay open and without persistence, so that the migration
@@ -45,8 +45,9 @@ intended.
 - When more than half of the backends of a server group become unready within a minute for no other reason than their nodes'
   readiness, each is removed only if its node is still unready 30 s later, and an event says so; while no node is ready, none is
   removed. The official controller removes them at once. Nodes that are deleted, excluded, stopped or, where that counts,
-  cordoned, and pods that move, are never waited for.
-- An event names the user's listener that still needs a server group which the Service no longer wants, or which must go with it.
+  cordoned, and pods that move, leave at once here, too.
+- Where a listener of a user still uses a server group that the Service no longer needs, the group stays and an event names the
+  listener.
 - The controller waits for a change of the charge type, which takes effect at midnight, and does not request it again.
 - The status says for each port of an address whether it is served, where the API server knows `ports`.
 - A load balancer of another cluster, and a listener, a server group or a backend that is not provably of the Service, is never
@@ -108,14 +109,14 @@ controller gives them, with these differences:
 - A Service that moves between classic and network load balancers by its type annotation gets the new load balancer first, and the
   backends of the old one follow meanwhile. The status changes when the new one serves; `service.hand_over_grace` later the
   controller removes the old one. One that `id` names, or `preserve-lb-on-delete` keeps, stays without what was made for the
-  Service. `LoadBalancerHandOver` tells this, also which controller must run for it. The official controller forgets the old one.
+  Service. The event `LoadBalancerHandOver` reports this and names the controller that must run. The official controller forgets the old one.
 - `service.disable_public` holds for network load balancers, too.
-- A server group behind a TLS listener has the protocol TCP and does not preserve client addresses, as the API asks. One warning
-  tells a setting that has no effect.
+- A server group behind a TLS listener has the protocol TCP and does not preserve client addresses, as the API asks. A setting
+  that has no effect is reported once.
 - An event reports an invalid value. What the value is about stays unchanged, or is not created; the controller syncs the rest.
 - A load balancer that was deleted outside of the cluster is made again, with another DNS name; a listener that was changed there
   is repaired. The port of health checks goes back to that of the backends when its annotation goes.
-- Pods outside of the VPC are left out and told; they hold up no other backend.
+- Pods outside of the VPC are left out and reported; the other backends of their group are added.
 - No listener is made before the security groups that the Service asks for are joined.
 - `PreservedOnDelete` is sent when a load balancer is kept, not before.
 - If the `id` annotation changes to another load balancer, an event asks to recreate the Service. When the Service is deleted, its
