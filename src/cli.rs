@@ -1,9 +1,10 @@
 //! The arguments. No flag repeats a key of the configuration file; `--set` overrides any key.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use crate::controllers::registry::PlannedKind;
 use crate::plan::inputs::ObjectKey;
@@ -71,6 +72,9 @@ pub enum Command {
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
     },
+    /// Converts the settings of the official controller to the configuration, the RBAC and the RAM policy of this program, and
+    /// lists what has no counterpart. Writes nothing to the cluster or the cloud. Exit code 1 with a list of problems.
+    Migrate(MigrateArgs),
     /// Prints the RBAC manifests with the least permissions that the configuration needs, and the service account that gets them.
     Rbac(RbacArgs),
     /// Prints the RAM policy with the least permissions that the configuration needs.
@@ -119,14 +123,34 @@ pub enum LintFormat {
     Sarif,
 }
 
-/// Arguments of `rbac`.
+/// Arguments of `migrate`.
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("official").args(["cloud_config", "from_cluster", "flags"]).required(true).multiple(true)))]
+pub struct MigrateArgs {
+    /// The cloud config of the official controller.
+    #[arg(long, value_name = "FILE")]
+    pub cloud_config: Option<PathBuf>,
+    /// Reads flags and cloud config of the official Deployment, DaemonSet or static pod from the cluster, which is found as
+    /// `run` finds it: `--set kubernetes.kubeconfig=FILE`, `KUBECONFIG`.
+    #[arg(long, conflicts_with = "flags")]
+    pub from_cluster: bool,
+    /// Writes new files into this folder, the key pair among them with mode 0600. Otherwise everything is printed, without
+    /// the key pair.
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+    /// The flags of the official controller.
+    #[arg(last = true)]
+    pub flags: Vec<String>,
+}
+
+/// Arguments of `rbac`.
+#[derive(Args, Debug, Default)]
 pub struct RbacArgs {
     /// Version of the API server; the newest unless stated. OpenShift 3.11 is 1.11.
     #[arg(long, value_name = "1.MINOR")]
     pub kubernetes: Option<ServerVersion>,
     /// The service account that gets the permissions.
-    #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kube-system/alicloud-ccm")]
+    #[arg(long, value_name = "NAMESPACE/NAME", default_value_t)]
     pub service_account: ServiceAccount,
     /// A user who gets the permissions instead, such as the common name of a client certificate.
     #[arg(long, value_name = "NAME", conflicts_with = "service_account")]
@@ -222,6 +246,19 @@ pub struct ServiceAccount {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl Default for ServiceAccount {
+    /// As all manifests name it.
+    fn default() -> Self {
+        Self { namespace: "kube-system".to_owned(), name: "alicloud-ccm".to_owned() }
+    }
+}
+
+impl fmt::Display for ServiceAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 impl FromStr for ServiceAccount {

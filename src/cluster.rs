@@ -21,7 +21,7 @@ mod watched;
 pub use connect::ConnectError;
 pub use events::{Events, Regarding, events_page};
 pub use faults::WriteFault;
-pub use objects::{ObjectKind, Patch, PatchFormat};
+pub use objects::{ObjectKind, ObjectPath, Patch, PatchFormat};
 pub use status::{ClusterStatus, WatchStatus};
 pub use store::{DirtyKeys, Store, StoreEntry, StoredView};
 pub use watched::Watched;
@@ -261,6 +261,26 @@ impl Cluster {
         labels: &BTreeMap<String, String>,
     ) -> Result<Vec<PodView>, WriteFault> {
         objects::list_pods(&self.inner.requests, namespace, labels, decode::pod).await
+    }
+
+    /// Reads an object that is neither watched nor written, as it is; `None` if it does not exist, or its kind.
+    ///
+    /// # Errors
+    /// [`WriteFault`]
+    pub async fn look_up(&self, path: ObjectPath<'_>, name: &str) -> Result<Option<serde_json::Value>, WriteFault> {
+        objects::look_up(&self.inner.requests, path, name).await
+    }
+
+    /// Lists such objects page by page, and gives those that `keep` wants; none if their kind does not exist.
+    ///
+    /// # Errors
+    /// [`WriteFault`]
+    pub async fn look_through(
+        &self,
+        path: ObjectPath<'_>,
+        keep: impl Fn(&serde_json::Value) -> bool,
+    ) -> Result<Vec<serde_json::Value>, WriteFault> {
+        objects::look_through(&self.inner.requests, path, keep).await
     }
 
     /// Patches an object or its `status`.

@@ -6,6 +6,8 @@ mod connect;
 mod gc;
 mod kubelet_args;
 mod lint;
+mod manifest;
+mod migrate;
 mod plan;
 mod ram_policy;
 mod rbac;
@@ -111,6 +113,7 @@ fn execute(cli: Cli) -> CommandResult {
             gc::run(&load(source)?.config, deletion.as_ref(), output)
         }
         Command::Lint(arguments) => lint::run(&arguments, &optional_config(source)?),
+        Command::Migrate(arguments) => migrate::run(&arguments, &optional_config(source)?),
         Command::Rbac(arguments) => print(&rbac::manifests(&load(source)?.config, arguments)),
         Command::RamPolicy { to_assume } => ram_policy::run(&load(source)?.config, to_assume),
         Command::KubeletArgs(arguments) => kubelet_args::run(&arguments),

@@ -154,6 +154,58 @@ pub(super) async fn read<T>(
     }
 }
 
+/// Where objects are that are only looked up: neither watched nor written.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectPath<'a> {
+    /// `/api/v1`, or `/apis/GROUP/VERSION`.
+    pub api: &'static str,
+    /// Empty where objects have none.
+    pub namespace: &'a str,
+    /// Such as `configmaps`.
+    pub plural: &'static str,
+}
+
+impl ObjectPath<'_> {
+    fn to_path(self) -> String {
+        let Self { api, namespace, plural } = self;
+        match namespace {
+            "" => format!("{api}/{plural}"),
+            namespace => format!("{api}/namespaces/{}/{plural}", segment(namespace)),
+        }
+    }
+}
+
+/// Reads one object as it is; `None` if it does not exist, or its kind.
+pub(super) async fn look_up(
+    requests: &Requests,
+    path: ObjectPath<'_>,
+    name: &str,
+) -> Result<Option<Value>, WriteFault> {
+    match requests.get(&format!("{}/{}", path.to_path(), segment(name))).await {
+        Ok(object) => Ok(Some(object)),
+        Err(fault) if fault.code() == Some(404) => Ok(None),
+        Err(fault) => Err(WriteFault::classify(&fault, "get", path.plural)),
+    }
+}
+
+/// The objects of a list that `keep` wants; none if their kind does not exist.
+pub(super) async fn look_through(
+    requests: &Requests,
+    path: ObjectPath<'_>,
+    keep: impl Fn(&Value) -> bool,
+) -> Result<Vec<Value>, WriteFault> {
+    let mut kept = Vec::new();
+    let take = |listed| match listed {
+        Listed::Start => kept.clear(),
+        Listed::Object(object) if keep(&object) => kept.push(object),
+        Listed::Object(_) => {}
+    };
+    match list(requests, &path.to_path(), "", take).await {
+        Err(fault) if fault.code() != Some(404) => Err(WriteFault::classify(&fault, "list", path.plural)),
+        _ => Ok(kept),
+    }
+}
+
 /// One page of a list. Strict, because an answer that is no list must not look like an empty one.
 #[derive(Deserialize)]
 struct ListPage {

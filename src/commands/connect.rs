@@ -19,11 +19,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Connects once; unlike the running program, a command does not retry.
 pub(super) async fn connect(config: &Config) -> Result<Clients, CommandError> {
     let cluster = Cluster::connect(&config.kubernetes, &Tasks::default()).await.map_err(CommandError::new)?;
-    let late = |_| CommandError(format!("the API server did not answer within {} s", LONGEST_WAIT.as_secs()));
-    tokio::time::timeout(LONGEST_WAIT, cluster.wait_ready()).await.map_err(late)?;
+    ready(&cluster).await?;
     let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new().map_err(CommandError::new)?);
     let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
     let location = location::resolve(&config.cloud, &metadata).await.map_err(CommandError::new)?;
     let cloud = CloudClient::new(transport, &config.cloud, &location.region);
     Ok(Clients { cluster, cloud, location })
+}
+
+/// Waits for the API server, and gives its version.
+pub(super) async fn ready(cluster: &Cluster) -> Result<String, CommandError> {
+    let late = |_| CommandError(format!("the API server did not answer within {} s", LONGEST_WAIT.as_secs()));
+    tokio::time::timeout(LONGEST_WAIT, cluster.wait_ready()).await.map_err(late)
 }

@@ -1,7 +1,5 @@
 //! `lint`: judges manifests of Services by themselves, without a cluster and without a cloud.
 
-mod manifest;
-
 use std::fmt::Write as _;
 use std::io::{self, Read as _};
 use std::ops::Range;
@@ -12,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use serde_saphyr::{Location, Spanned};
 
-use self::manifest::{Node, documents, place};
+use super::manifest::{Node, documents, place};
 use super::{CommandError, CommandResult, Ended, print};
 use crate::cli::{LintArgs, LintFormat};
 use crate::cluster;

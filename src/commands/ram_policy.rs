@@ -15,9 +15,14 @@ pub(super) fn run(config: &Config, to_assume: bool) -> CommandResult {
         let none = "no key pair assumes a role: cloud.credentials has no role_arn next to a key pair";
         policy_to_assume(config).ok_or(CommandError::new(none))?
     } else {
-        document(registry::cloud_actions(config).map(Action::permission).collect(), "*")
+        self::policy(config)
     };
     print(&format!("{policy:#}\n"))
+}
+
+/// The policy for the controllers.
+pub(super) fn policy(config: &Config) -> Value {
+    document(registry::cloud_actions(config).map(Action::permission).collect(), "*")
 }
 
 /// The policy for the owner of a key pair that assumes a role; `None` where no key pair does. A role for a service account

@@ -77,6 +77,12 @@ impl ConfigReport {
         Self { path: path.to_owned(), problems }
     }
 
+    /// A report of problems that were found elsewhere than in this program's own file, `path` the first place to look at.
+    #[must_use]
+    pub fn of_problems(path: &Path, problems: Vec<ConfigProblem>) -> Self {
+        Self::new(path, problems, &[])
+    }
+
     /// A report of one problem with the file as a whole.
     pub(super) fn of_file(path: &Path, message: String, help: Option<String>) -> Self {
         let place = ProblemPlace::Whole { file: path.to_owned() };
@@ -97,6 +103,12 @@ impl ConfigReport {
 }
 
 impl ConfigProblem {
+    /// A problem without an excerpt: what is around it may be secret.
+    #[must_use]
+    pub fn at(place: ProblemPlace, message: String, help: Option<String>) -> Self {
+        Self { message, help, key: None, place, excerpt: None }
+    }
+
     fn hide(&mut self, secrets: &[&str]) {
         for secret in secrets.iter().filter(|secret| secret.len() >= 4) {
             let texts = [Some(&mut self.message), self.help.as_mut(), self.key.as_mut()];
@@ -119,9 +131,10 @@ impl ConfigProblem {
                     .path(file.to_string_lossy())
                     .annotation(AnnotationKind::Primary.span(excerpt.mark.clone())),
             ),
-            (ProblemPlace::File { file, .. } | ProblemPlace::Whole { file }, _) => {
-                group.element(Origin::path(file.to_string_lossy()))
+            (ProblemPlace::File { file, line, column }, None) => {
+                group.element(Origin::path(file.to_string_lossy()).line(*line).char_column(*column))
             }
+            (ProblemPlace::Whole { file }, _) => group.element(Origin::path(file.to_string_lossy())),
             (ProblemPlace::Variable { variable }, _) => {
                 group.element(Origin::path(format!("environment variable {variable}")))
             }

@@ -157,6 +157,26 @@ pub fn keys() -> Vec<String> {
     leaves().iter().map(|path| path.join(".")).collect()
 }
 
+fn of(key: &str) -> Option<Shape> {
+    at(&key.split('.').collect::<Vec<_>>())
+}
+
+/// The number within the limits of a key that is nearest to this one.
+#[must_use]
+pub fn nearest_number(key: &str, number: f64) -> f64 {
+    let (least, most) = of(key).map(Shape::range).unwrap_or_default();
+    number.max(least.unwrap_or(f64::MIN)).min(most.unwrap_or(f64::MAX))
+}
+
+/// The length of time within the limits of a key that is nearest to this one.
+#[must_use]
+pub fn nearest_time(key: &str, given: TimeSpan) -> TimeSpan {
+    match of(key).filter(|shape| !shape.admits_time(given)).and_then(Shape::time_limits) {
+        Some((least, most)) => given.clamp(least, most),
+        None => given,
+    }
+}
+
 impl Shape {
     /// The whole file.
     pub(super) fn root() -> Self {

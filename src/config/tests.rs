@@ -1,7 +1,6 @@
 mod damage;
 mod files;
 mod meaning;
-mod migration;
 mod reports;
 
 use std::path::PathBuf;

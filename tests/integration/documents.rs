@@ -122,7 +122,9 @@ fn command_lines_of_the_program_exist() {
     for language in ["console", "sh"] {
         for Block { place, text, .. } in blocks().into_iter().filter(|block| block.language == language) {
             for words in text.lines().filter_map(command_line) {
-                let arguments: Vec<_> = words.iter().copied().chain(["--help"]).collect();
+                // What follows `--` is not for this program.
+                let own = words.iter().copied().take_while(|word| *word != "--");
+                let arguments: Vec<_> = own.chain(["--help"]).collect();
                 binary(&arguments).unwrap_or_else(|said| panic!("{place}: {words:?}: {said}"));
                 tried += 1;
             }

@@ -35,6 +35,7 @@ mod leader_election;
 mod leader_failover;
 mod lint;
 mod logs;
+mod migrate;
 mod migration;
 mod module_graph;
 mod monitoring;

@@ -61,6 +61,15 @@ const BASE: Resource = Resource {
     field_labels: &[],
 };
 
+/// What runs pods, without a controller that would do so.
+const APPS: Resource = Resource {
+    group: "apps",
+    served: &[Served { version: "v1", since: 9, until: u32::MAX }],
+    status: true,
+    generation: true,
+    ..BASE
+};
+
 /// Every resource of the simulated cluster.
 pub static RESOURCES: &[Resource] = &[
     Resource { kind: "ConfigMap", plural: "configmaps", singular: "configmap", short_names: &["cm"], ..BASE },
@@ -165,6 +174,8 @@ pub static RESOURCES: &[Resource] = &[
         returns_deleted: true,
         ..BASE
     },
+    Resource { kind: "DaemonSet", plural: "daemonsets", singular: "daemonset", short_names: &["ds"], ..APPS },
+    Resource { kind: "Deployment", plural: "deployments", singular: "deployment", short_names: &["deploy"], ..APPS },
     Resource {
         group: "coordination.k8s.io",
         served: &[

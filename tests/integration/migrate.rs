@@ -1,0 +1,184 @@
+//! `migrate`: from the official controller's settings to files that this program accepts.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::harness::{ALL, World};
+use crate::permissions::documents;
+
+/// `LTAIkey` and `hunter2` in Base64, as the official controller wants them.
+const CLOUD_CONFIG: &str = r#"{"Global": {"accessKeyID": "TFRBSWtleQ==", "accessKeySecret": "aHVudGVyMg==",
+    "clusterID": "c-old", "vswitchid": "cn-hangzhou-i:vsw-1", "vpcid": "vpc-1", "uid": ""}}"#;
+const SECRETS: [&str; 4] = ["LTAIkey", "hunter2", "TFRBSWtleQ==", "aHVudGVyMg=="];
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn binary(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_alicloud-ccm")).env_clear().args(arguments).output().unwrap()
+}
+
+/// Standard output of a migration that has no problem, without a secret.
+fn succeeded(output: &Output) -> String {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), err.as_str()), (Some(0), ""), "{out}");
+    assert!(!SECRETS.iter().any(|secret| out.contains(secret)), "{out}");
+    out
+}
+
+/// The files of a migration are what this program accepts and needs; gives the configuration.
+fn judge(folder: &Path) -> String {
+    let file = folder.join("alicloud-ccm.toml");
+    let checked = binary(&["check", "--config", file.to_str().unwrap()]);
+    assert_eq!((checked.status.code(), text(&checked.stderr)), (Some(0), String::new()));
+    let rbac = documents(&std::fs::read_to_string(folder.join("rbac.yaml")).unwrap());
+    assert!(rbac.iter().any(|object| object["kind"] == "ClusterRole"), "{rbac:?}");
+    let policy: Value = serde_json::from_slice(&std::fs::read(folder.join("ram-policy.json")).unwrap()).unwrap();
+    let printed = binary(&["ram-policy", "--config", file.to_str().unwrap()]);
+    assert_eq!(policy, serde_json::from_slice::<Value>(&printed.stdout).unwrap());
+    for (name, expected) in [("access-key-id", "LTAIkey"), ("access-key-secret", "hunter2")] {
+        let path = folder.join(name);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    std::fs::read_to_string(file).unwrap()
+}
+
+#[test]
+fn a_cloud_config_and_flags_become_files_that_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, out) = (folder.path().join("cloud-config.conf"), folder.path().join("new/files"));
+    std::fs::write(&config, CLOUD_CONFIG).unwrap();
+    let named = ["migrate", "--cloud-config", config.to_str().unwrap()];
+    let flags = ["--", "--cluster-cidr=10.244.0.0/16", "--pprof-bind-addr=:6060"];
+
+    let printed = succeeded(&binary(&[&named[..], &flags[..]].concat()));
+    for part in ["==> alicloud-ccm.toml <==", "==> rbac.yaml <==", "==> ram-policy.json <==", "#access_key_id_file"] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
+    assert!(printed.contains("- --pprof-bind-addr: Go's profiles have no counterpart\n"), "{printed}");
+
+    let saved = [&named[..], &["--out", out.to_str().unwrap()], &flags[..]].concat();
+    let notes = succeeded(&binary(&saved));
+    assert!(notes.contains("--pprof-bind-addr"), "{notes}");
+    let toml = judge(&out);
+    assert!(toml.contains("controllers = [\"node\", \"route\", \"service\", \"nlb\"]"), "{toml}");
+
+    let again = binary(&saved);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("alicloud-ccm.toml is not written"), "{}", text(&again.stderr));
+}
+
+#[test]
+fn the_file_that_the_flags_name_is_read_and_problems_are_one_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("cloud-config.conf");
+    std::fs::write(&config, "Global:\n  clusterID: c-1\n  serviceBackendType: pods\n").unwrap();
+    let flag = format!("--cloud-config={}", config.display());
+    let output = binary(&["migrate", "--", &flag, "--nosuch=1"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+    let said = text(&output.stderr);
+    for part in ["no flag --nosuch", "cloud-config.conf:3:3", "serviceBackendType must be eni or ecs", "2 problems"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let nothing = binary(&["migrate"]);
+    assert_eq!(nothing.status.code(), Some(64), "{}", text(&nothing.stderr));
+}
+
+/// The official DaemonSet, its ConfigMap, and its key pair in the environment.
+fn deploy(world: &World) {
+    let cluster = &world.testbed.cluster;
+    let objects = [
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cloud-config", "namespace": "kube-system"},
+            "data": {"cloud-config.conf": "{\"Global\": {\"clusterID\": \"c-old\"}}"},
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "kube-system"},
+            "stringData": {"id": "LTAIkey", "secret": "hunter2"},
+        }),
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"},
+            "spec": {"template": {"spec": {
+                "containers": [{
+                    "name": "cloud-controller-manager",
+                    "image": "registry.cn-hangzhou.aliyuncs.com/acs/cloud-controller-manager-amd64:v1.9.3.378-g42eac35-aliyun",
+                    "command": ["/cloud-controller-manager", "--leader-elect=true", "--cluster-cidr=10.244.0.0/16",
+                        "--allocate-node-cidrs=true", "--cloud-config=/etc/kubernetes/config/cloud-config.conf"],
+                    "env": [
+                        {"name": "ACCESS_KEY_ID", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "id"}}},
+                        {"name": "ACCESS_KEY_SECRET", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "secret"}}},
+                        {"name": "SLB_ENDPOINT", "value": "slb.internal.test"},
+                    ],
+                    "volumeMounts": [{"name": "config", "mountPath": "/etc/kubernetes/config"}],
+                }],
+                "volumes": [{"name": "config", "configMap": {"name": "cloud-config"}}],
+            }}},
+        }),
+    ];
+    for object in objects {
+        cluster.create(object).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_in_the_cluster_is_found_and_read() {
+    let world = World::new(ALL, "").await;
+    let none = world.run(&["migrate", "--from-cluster"]).await;
+    assert_eq!(none.status.code(), Some(1));
+    assert!(text(&none.stderr).contains("is not found"), "{}", text(&none.stderr));
+
+    deploy(&world);
+    let out = world.folder().join("migration");
+    let notes = succeeded(&world.run(&["migrate", "--from-cluster", "--out", out.to_str().unwrap()]).await);
+    assert!(notes.contains("read from the DaemonSet kube-system/cloud-controller-manager"), "{notes}");
+    let toml = judge(&out);
+    for line in [
+        "controllers = [\"node\", \"route\", \"service\"]",
+        "cluster_id = \"c-old\" # clusterID",
+        "slb = \"slb.internal.test\" # SLB_ENDPOINT",
+        "resource_lock = \"endpointsleases\"",
+        "cluster_cidrs = [\"10.244.0.0/16\"] # --cluster-cidr",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+    succeeded(&world.run(&["migrate", "--from-cluster"]).await);
+    assert!(world.kubernetes_writes().is_empty() && world.testbed.cloud.calls().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn static_pods_are_read_by_their_mirrors() {
+    let world = World::new(ALL, "").await;
+    for master in ["m1", "m2"] {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("ccm-{master}"), "namespace": "kube-system",
+                "annotations": {"kubernetes.io/config.mirror": "1"}},
+            "spec": {"containers": [{
+                "name": "ccm", "image": "mirror.test/cloud-controller-manager:v2.14.0",
+                "args": ["--cloud-config=/etc/kubernetes/cloud.conf", "--configure-cloud-routes=false"],
+                "volumeMounts": [{"name": "etc", "mountPath": "/etc/kubernetes"}],
+            }], "volumes": [{"name": "etc", "hostPath": {"path": "/etc/kubernetes"}}]},
+        });
+        world.testbed.cluster.create(pod).unwrap();
+    }
+    let refused = world.run(&["migrate", "--from-cluster"]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(
+        said.contains("comes from no ConfigMap and no Secret") && said.contains("add --cloud-config FILE"),
+        "{said}"
+    );
+
+    let (config, out) = (world.folder().join("cloud.conf"), world.folder().join("migration"));
+    std::fs::write(&config, CLOUD_CONFIG).unwrap();
+    let named =
+        ["migrate", "--from-cluster", "--cloud-config", config.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    succeeded(&world.run(&named).await);
+    assert!(judge(&out).contains("controllers = [\"node\", \"service\", \"nlb\"]"));
+}
