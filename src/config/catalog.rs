@@ -87,6 +87,14 @@ impl Catalog {
             .flat_map(|entry| [entry.name.as_str()].into_iter().chain(entry.aliases.iter().chain(entry.parts).copied()))
     }
 
+    /// Everything that an item of the key `controllers` may be.
+    pub(super) fn controller_items(&self) -> Vec<String> {
+        let parts = self.controllers.iter().flat_map(|entry| entry.parts);
+        let left_out = self.controller_names().filter(|name| !parts.clone().any(|part| part == name));
+        let left_out = left_out.map(|name| format!("-{name}"));
+        std::iter::once("*".to_owned()).chain(self.controller_names().map(str::to_owned)).chain(left_out).collect()
+    }
+
     /// The text about the key `controllers` in the manual, after what holds for any catalog.
     pub(super) fn described_controllers(&self) -> String {
         let code = |name: &str| format!("`{name}`");

@@ -5,37 +5,60 @@ pub(super) struct TextFormat {
     name: &'static str,
     /// What is allowed, as the end of "must be ...".
     pub(super) allowed: &'static str,
+    /// The rule for editors, in the schema: it refuses nothing that keeps the rule.
+    pub(super) pattern: &'static str,
     /// Whether a text keeps the rule.
     pub(super) fits: fn(&str) -> bool,
 }
 
-const fn format(name: &'static str, allowed: &'static str, fits: fn(&str) -> bool) -> TextFormat {
-    TextFormat { name, allowed, fits }
+const fn format(
+    name: &'static str,
+    pattern: &'static str,
+    allowed: &'static str,
+    fits: fn(&str) -> bool,
+) -> TextFormat {
+    TextFormat { name, allowed, pattern, fits }
 }
 
 /// The cluster id is the last part of `k8s/<port>/<service>/<namespace>/<cluster id>`, and of dotted names in other products.
 static FORMATS: [TextFormat; 13] = [
-    format("cluster-id", "1 to 64 letters, digits, '.', '_' and '-'", |text| is_word(text, 1, "._-")),
-    format("region", "a region such as \"cn-hangzhou\"", is_zone),
-    format("zone", "a zone such as \"cn-hangzhou-i\"", is_zone),
-    format("vpc-id", "an id such as \"vpc-bp1example\"", |text| is_id(text, "vpc-")),
-    format("resource-group-id", "an id such as \"rg-bp1example\"", |text| is_id(text, "rg-")),
+    format("cluster-id", r"^[A-Za-z0-9._-]{1,64}$", "1 to 64 letters, digits, '.', '_' and '-'", |text| {
+        is_word(text, 1, "._-")
+    }),
+    format("region", r"^[a-z0-9]+(-[a-z0-9]+)+$", "a region such as \"cn-hangzhou\"", is_zone),
+    format("zone", r"^[a-z0-9]+(-[a-z0-9]+)+$", "a zone such as \"cn-hangzhou-i\"", is_zone),
+    format("vpc-id", r"^vpc-[A-Za-z0-9_-]+$", "an id such as \"vpc-bp1example\"", |text| is_id(text, "vpc-")),
+    format("resource-group-id", r"^rg-[A-Za-z0-9_-]+$", "an id such as \"rg-bp1example\"", |text| is_id(text, "rg-")),
     format(
         "tag-key",
+        r"^\S(.{0,62}\S)?$",
         "the key of a tag: 1 to 64 characters, without \"aliyun\" or \"acs:\" at its start and without a URL",
         is_tag_key,
     ),
-    format("role-arn", "\"acs:ram::<account>:role/<name>\"", |text| is_arn(text, ":role/")),
-    format("oidc-provider-arn", "\"acs:ram::<account>:oidc-provider/<name>\"", |text| is_arn(text, ":oidc-provider/")),
-    format("session-name", "2 to 64 letters, digits, '.', '@', '-' and '_'", |text| is_word(text, 2, ".@-_")),
-    format("name", "a name that is not empty, or left out to have its default", |text| !text.trim().is_empty()),
-    format("namespace", "the name of an object: lower case letters, digits and '-'", |text| {
-        text.len() <= 63 && is_label(text)
+    format("role-arn", r"^acs:ram::\S+:role/\S+$", "\"acs:ram::<account>:role/<name>\"", |text| is_arn(text, ":role/")),
+    format(
+        "oidc-provider-arn",
+        r"^acs:ram::\S+:oidc-provider/\S+$",
+        "\"acs:ram::<account>:oidc-provider/<name>\"",
+        |text| is_arn(text, ":oidc-provider/"),
+    ),
+    format("session-name", r"^[A-Za-z0-9.@_-]{2,64}$", "2 to 64 letters, digits, '.', '@', '-' and '_'", |text| {
+        is_word(text, 2, ".@-_")
     }),
-    format("object-name", "the name of an object: lower case letters, digits, '-' and '.'", |text| {
-        text.len() <= 253 && text.split('.').all(is_label)
-    }),
-    format("specification", "a specification such as \"slb.s1.small\"", |text| {
+    format("name", r"\S", "a name that is not empty, or left out to have its default", |text| !text.trim().is_empty()),
+    format(
+        "namespace",
+        r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        "the name of an object: lower case letters, digits and '-'",
+        |text| text.len() <= 63 && is_label(text),
+    ),
+    format(
+        "object-name",
+        r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$",
+        "the name of an object: lower case letters, digits, '-' and '.'",
+        |text| text.len() <= 253 && text.split('.').all(is_label),
+    ),
+    format("specification", r"^slb\.\S*$", "a specification such as \"slb.s1.small\"", |text| {
         text.starts_with("slb.") && !text.contains(char::is_whitespace)
     }),
 ];

@@ -29,7 +29,7 @@ const WIDTH: usize = 100;
 /// If a default has no form in TOML, which is a mistake in this program.
 pub fn reference(catalog: &Catalog) -> Result<String, toml::ser::Error> {
     let defaults = keys(&toml::to_string(&FileConfig::default())?);
-    let mut out = String::new();
+    let mut out = "#:schema ./schema.json\n".to_owned();
     for paragraph in INTRODUCTION.split("\n\n") {
         comment(&mut out, paragraph);
         out.push_str("#\n");

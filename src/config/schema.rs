@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use schemars::generate::SchemaSettings;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::catalog::Catalog;
 use super::file::FileConfig;
+use super::formats;
 use super::values::TimeSpan;
 use crate::plan::clb::annotations::Name;
 use crate::plan::service::annotations::values::MOST_USER_TAGS;
@@ -29,15 +30,23 @@ pub(super) const DEFAULTS_OF: &[(&str, Name)] = &[
     ("tags", Name::AdditionalResourceTags),
 ];
 
+/// Editors know a schema again by it, wherever the file is.
+const SCHEMA_ID: &str = "urn:alicloud-ccm:configuration";
+
 /// The JSON schema of the configuration file (draft 7, which editors know best).
 #[must_use]
 pub fn schema(catalog: &Catalog) -> String {
     let mut root = root().clone();
+    root["$id"] = SCHEMA_ID.into();
     if let Some(node) = root.pointer_mut("/properties/controllers") {
         let text = node["description"].as_str().unwrap_or_default();
         node["description"] = described(&["controllers"], text, catalog).into();
         node["default"] = catalog.default_controllers().into();
+        node["items"]["enum"] = catalog.controller_items().into();
     }
+    // An editor sees no other layer than the file.
+    root["required"] = json!(["cloud"]);
+    root["properties"]["cloud"]["required"] = json!(["cluster_id"]);
     let mut text = serde_json::to_string_pretty(&root).unwrap_or_default();
     text.push('\n');
     text
@@ -58,9 +67,53 @@ fn root() -> &'static Json {
         let mut root = Json::from(settings.into_generator().into_root_schema_for::<FileConfig>());
         tidy(&mut root);
         limit(&mut root);
+        restrict(&mut root);
         root
     });
     &ROOT
+}
+
+/// Rules for editors about texts that have no format; each refuses nothing that `check` accepts.
+const PATTERNS: &[(&str, &str)] = &[
+    ("/cloud/properties/vswitches/items", r"^([a-z0-9]+(-[a-z0-9]+)+:)?vsw-[A-Za-z0-9_-]+$"),
+    ("/route/properties/table_ids/items", r"^vtb-[A-Za-z0-9_-]+$"),
+    ("/route/properties/cluster_cidrs/items", r"^[0-9a-fA-F:.]+/[0-9]{1,3}$"),
+    ("/cloud/properties/endpoints/properties/ecs", HOST),
+    ("/cloud/properties/endpoints/properties/vpc", HOST),
+    ("/cloud/properties/endpoints/properties/slb", HOST),
+    ("/cloud/properties/endpoints/properties/nlb", HOST),
+    ("/cloud/properties/endpoints/properties/sts", HOST),
+    ("/cloud/properties/endpoints/properties/metadata", r"^(https?://)?[^\s?#]+$"),
+    ("/kubernetes/properties/server", r"^https?://[^\s?#]+$"),
+    ("/server/properties/address", r"^[0-9a-fA-F:.]+$"),
+    ("/log/properties/level", LEVELS),
+];
+const HOST: &str = r"^(https?://)?[^\s/@?#]+/*$";
+/// Levels in any case, alone or behind the part of the program that they are for.
+const LEVELS: &str = r"^(\s*([Ee][Rr][Rr][Oo][Rr]|[Ww][Aa][Rr][Nn]|[Ii][Nn][Ff][Oo]|[Dd][Ee][Bb][Uu][Gg]|[Tt][Rr][Aa][Cc][Ee]|[Oo][Ff][Ff]|[^,]*[=\[][^,]*)\s*(,|$))+$";
+
+/// What types cannot say.
+fn restrict(node: &mut Json) {
+    for (pointer, pattern) in PATTERNS {
+        if let Some(text) = node.pointer_mut(&format!("/properties{pointer}")) {
+            text["pattern"] = (*pattern).into();
+        }
+    }
+    restrict_below(node);
+}
+
+/// A list names nothing twice, and no text is empty.
+fn restrict_below(node: &mut Json) {
+    match node["type"].as_str() {
+        Some("array") => node["uniqueItems"] = true.into(),
+        Some("string") if node.get("pattern").is_none() && node.get("oneOf").is_none() => {
+            node["minLength"] = 1.into();
+        }
+        _ => {}
+    }
+    if let Some(Json::Object(properties)) = node.get_mut("properties") {
+        properties.values_mut().for_each(restrict_below);
+    }
 }
 
 /// The limits of annotations hold for their defaults.
@@ -100,6 +153,9 @@ fn tidy(node: &mut Json) {
                 }
             }
             map.retain(|_, value| !value.is_null());
+            if let Some(format) = map.get("format").and_then(Json::as_str).and_then(formats::find) {
+                map.insert("pattern".to_owned(), format.pattern.into());
+            }
             if let Some(Json::String(text)) = map.get_mut("description") {
                 *text = text.replace('\n', " ");
             }

@@ -1,4 +1,5 @@
 mod damage;
+mod editors;
 mod files;
 mod meaning;
 mod reports;

@@ -15,6 +15,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeSpan(pub Duration);
 
+/// A length of time, for editors: it refuses nothing that can be read as one.
+const TIME_SPAN: &str = r"^[0-9]+(:[0-9]+:[0-9.,]+|[.,]?[0-9]*\s*(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|millis?|msecs?|milliseconds?|us|µs|μs|micros?|usecs?|µsecs?|μsecs?|microseconds?|ns|nanos?|nsecs?|nanoseconds?)[\s,]*[0-9:.,]*)+$";
+
 /// More than this is taken for a mistake: timers would never fire again.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -65,7 +68,7 @@ impl JsonSchema for TimeSpan {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "format": "timespan", "pattern": "^[0-9]" })
+        json_schema!({ "type": "string", "format": "timespan", "pattern": TIME_SPAN })
     }
 }
 

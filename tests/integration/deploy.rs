@@ -187,7 +187,9 @@ fn the_configuration_in_the_manifests_is_right_with_and_without_keys() {
     }
     let keyed: String = text
         .lines()
-        .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned() + "\n")
+        .map(|line| {
+            line.strip_prefix('#').filter(|rest| !rest.starts_with([' ', ':'])).unwrap_or(line).to_owned() + "\n"
+        })
         .collect();
     assert!(keyed.contains("\n[cloud.credentials]\n"), "{keyed}");
     check(&keyed.replace("/etc/alicloud-ccm-keys", folder.path().to_str().unwrap()));
