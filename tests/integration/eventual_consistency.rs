@@ -200,6 +200,32 @@ fn a_late_listener_that_no_service_wants_is_removed() {
 }
 
 #[test]
+fn a_late_listener_of_a_killed_replica_that_no_service_wants_is_removed() {
+    with_each_kind(async |kind| {
+        let testbed = testbed(kind).await;
+        let ports = |port: u16| {
+            let port = json!({"name": "p", "port": port, "targetPort": 8000, "protocol": "TCP", "nodePort": 30080});
+            let ports = json!({"spec": {"ports": [port]}});
+            testbed.cluster.patch("Service", "default", "web", &ports).unwrap();
+        };
+        ports(80);
+        testbed.cloud.faults().script(kind.creates_listener(), Fault::LostAndHidden(1));
+        let product = start(&testbed);
+        while kind.listeners(&testbed).is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(product);
+        // The server group is that of the other port, so that only a listener is made.
+        ports(8080);
+        let _product = start(&testbed);
+        served(&testbed).await;
+        assert_eq!(kind.listeners(&testbed), [80, 8080], "nothing shows the one that nobody wants");
+        settled().await;
+        assert_eq!(kind.listeners(&testbed), [8080]);
+    });
+}
+
+#[test]
 fn what_a_killed_replica_created_is_no_duplicate_later() {
     with_each_kind(async |kind| {
         let testbed = testbed(kind).await;

@@ -70,8 +70,8 @@ pub(super) struct Creations {
     listeners: BTreeMap<String, Instant>,
     /// Names of what a call with a lost answer may have made.
     uncertain: BTreeMap<String, Instant>,
-    /// Whether another replica may have been killed while it worked for the Service.
-    inherited: bool,
+    /// When the work of another replica was taken over, which may have been killed a moment before.
+    inherited: Option<Instant>,
     /// Since when more may exist than is known.
     in_doubt: Option<Instant>,
 }
@@ -79,7 +79,7 @@ pub(super) struct Creations {
 impl Creations {
     /// Another replica has worked for the Service before, and how far it came is unknown.
     pub(super) fn inherit(&mut self) {
-        self.inherited = true;
+        self.inherited = Some(Instant::now());
     }
 
     /// What was made, and lists may not show yet.
@@ -136,23 +136,20 @@ impl Creations {
         if before.load_balancer.is_empty() && !after.load_balancer.is_empty() {
             self.load_balancer = Some((after.load_balancer.clone(), now));
         }
+        let inherited = self.inherited.is_some_and(|at| at.elapsed() < SETTLED);
+        let new_listeners: Vec<_> = listeners.difference(&listeners_before).map(|it| (it.clone(), now)).collect();
+        // What a killed replica made a moment ago may be missing from every list that this run read.
+        let mut in_doubt = uncertain.iter().any(Operation::creates) || (inherited && !new_listeners.is_empty());
+        self.listeners.extend(new_listeners);
         for (id, name) in after.groups.iter().filter(|(id, _)| !before.groups.contains_key(*id)) {
-            if self.inherited || self.uncertain.contains_key(name) {
-                self.in_doubt = Some(now);
-            }
+            in_doubt |= inherited || self.uncertain.contains_key(name);
             let load_balancer = after.load_balancer.clone();
             self.groups.push((MadeGroup { load_balancer, id: id.clone(), name: name.clone() }, now));
         }
-        self.listeners.extend(listeners.difference(&listeners_before).map(|listener| (listener.clone(), now)));
-        if uncertain.iter().any(Operation::creates) {
+        if in_doubt {
             self.in_doubt = Some(now);
         }
         self.uncertain.extend(uncertain.iter().filter_map(|it| Some((it.makes()?.to_owned(), now))));
-    }
-
-    /// Everything that is wanted is there: what a killed replica left undone is done.
-    pub(super) fn complete(&mut self) {
-        self.inherited = false;
     }
 
     /// Whether the load balancer has to be read whole now.
@@ -243,16 +240,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_another_replica_only_what_is_made_is_doubtful() {
-        let mut creations = Creations::default();
+    async fn after_another_replica_only_what_is_made_soon_is_doubtful() {
         let (empty, full) = (balancer(&[]), balancer(&[("rsp-1", "a")]));
-        creations.inherit();
-        creations.note(&full, &full, CERTAIN);
-        creations.complete();
-        assert_eq!(creations.read_again_in(), None, "everything was there");
-        creations.inherit();
-        creations.note(&empty, &full, CERTAIN);
-        assert_eq!(creations.read_again_in(), Some(SETTLED));
+        let listening = Inventory { listeners: Some(["80/tcp".to_owned()].into()), ..full.clone() };
+        for made in [&full, &listening] {
+            let before = if made.listeners.is_some() { &full } else { &empty };
+            let mut creations = Creations::default();
+            creations.inherit();
+            creations.note(made, made, CERTAIN);
+            assert_eq!(creations.read_again_in(), None, "everything was there");
+            creations.note(before, made, CERTAIN);
+            assert_eq!(creations.read_again_in(), Some(SETTLED));
+            let mut creations = Creations::default();
+            creations.inherit();
+            tokio::time::advance(SETTLED).await;
+            creations.note(before, made, CERTAIN);
+            assert_eq!(creations.read_again_in(), None, "lists show what the other one made");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -285,9 +285,6 @@ impl<P: Product> Engine<P> {
                 && (is_under_way || !observed.groups().values().any(is_there))
         });
         let outcome = Outcome { prepared, execution, waits };
-        if outcome.is_complete() {
-            case.state.creations.complete();
-        }
         if is_certain {
             case.state.known = Some(self.known(&outcome.prepared));
         }
