@@ -8,10 +8,10 @@ use sim::cluster::{NodeSpec, Version};
 use sim::testbed::{REGION, Testbed, instance};
 use tokio::time::Instant;
 
-use crate::harness::address;
 use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::kinds::Kind;
 
-const MORE: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
+const MORE: &str = "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
 const MINUTE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
 const REFUSED: usize = 25;
@@ -33,20 +33,20 @@ fn add_node(testbed: &Testbed, number: u8) {
     testbed.cluster.add_node(&node).unwrap();
 }
 
-fn has_address(testbed: &Testbed, name: &str) -> bool {
-    address(&testbed.cluster.get("Service", "default", name).unwrap()).is_some()
+/// A Service of which every node is a backend.
+fn expose(kind: Kind, testbed: &Testbed, name: &str) {
+    kind.expose(testbed, name, &[80], &[1]);
+    let all_nodes = json!({"spec": {"externalTrafficPolicy": "Cluster"}});
+    testbed.cluster.patch("Service", "default", name, &all_nodes).unwrap();
+}
+
+fn has_address(kind: Kind, testbed: &Testbed, name: &str) -> bool {
+    kind.published(&testbed.cluster.get("Service", "default", name).unwrap()).is_some()
 }
 
 /// Whether every server group of so many holds exactly these instances.
-fn all_hold(testbed: &Testbed, count: usize, numbers: &[u8]) -> bool {
-    let wanted: Vec<String> = numbers.iter().map(|number| instance(*number)).collect();
-    testbed.cloud.look(|cloud| {
-        let groups: Vec<_> = cloud.load_balancers.values().flat_map(|lb| lb.groups.values()).collect();
-        let holds =
-            |servers: Vec<&str>| servers.len() == wanted.len() && wanted.iter().all(|id| servers.contains(&&**id));
-        groups.len() == count
-            && groups.iter().all(|it| holds(it.backends.iter().map(|backend| backend.server_id.as_str()).collect()))
-    })
+fn all_hold(kind: Kind, testbed: &Testbed, count: usize, numbers: &[u8]) -> bool {
+    kind.groups(testbed).len() == count && kind.all_lead_to(testbed, numbers)
 }
 
 async fn until(what: &str, within: Duration, is_so: impl Fn() -> bool) {
@@ -60,41 +60,49 @@ async fn until(what: &str, within: Duration, is_so: impl Fn() -> bool) {
 /// Calls about backends that were refused since the last look.
 fn refused(testbed: &Testbed) -> usize {
     let calls = testbed.cloud.take_calls().into_iter();
-    calls.filter(|call| call.action.contains("VServerGroup") && call.outcome != "OK").count()
+    calls.filter(|call| call.action.contains("ServerGroup") && call.outcome != "OK").count()
 }
 
 #[test]
 fn they_hold_up_nothing_and_cost_few_calls_that_become_fewer() {
-    on_a_clock_of_its_own(0, async {
-        let testbed = testbed().await;
-        testbed.expose("web", &[80], &["node-1"], &[]);
-        testbed.expose("api", &[80], &["node-1"], &[]);
-        let _product = Product::start(&testbed, &["service"], MORE);
-        until("both have an address", SOON, || has_address(&testbed, "web") && has_address(&testbed, "api")).await;
-        let mut minutes = Vec::new();
-        for _ in 0..40 {
-            tokio::time::sleep(MINUTE).await;
-            minutes.push(refused(&testbed));
-        }
-        let sum = |minutes: &[usize]| minutes.iter().sum::<usize>();
-        assert!(minutes.iter().all(|calls| *calls <= 50) && sum(&minutes[1..10]) <= 9 * 21, "{minutes:?}");
-        assert!(sum(&minutes[30..]) <= 3 * REFUSED, "each once in ten minutes, less jitter: {minutes:?}");
-        assert!(all_hold(&testbed, 2, &[1, 2, 3, 4]), "those that can be backends are");
-        let told = testbed.cluster.list("Event").into_iter().filter(|it| it["reason"] == "SyncLoadBalancerFailed");
-        let told: Vec<String> = told.map(|event| event["message"].as_str().unwrap().to_owned()).collect();
-        assert!(told.iter().any(|text| text.contains("i-nowhere-") && text.contains("20 more")), "{told:?}");
+    for kind in Kind::BOTH {
+        on_a_clock_of_its_own(0, few_calls_that_become_fewer(kind));
+    }
+}
 
-        // A new Service is served at once, and what comes and goes follows at once.
-        testbed.expose("late", &[80], &["node-1"], &[]);
-        until("the new Service is served", SOON, || {
-            has_address(&testbed, "late") && all_hold(&testbed, 3, &[1, 2, 3, 4])
-        })
+async fn few_calls_that_become_fewer(kind: Kind) {
+    let testbed = testbed().await;
+    expose(kind, &testbed, "web");
+    expose(kind, &testbed, "api");
+    let _product = Product::start(&testbed, &["service", "nlb"], MORE);
+    until("both have an address", SOON, || has_address(kind, &testbed, "web") && has_address(kind, &testbed, "api"))
         .await;
-        testbed.cluster.delete_node("node-4").unwrap();
-        add_node(&testbed, 5);
-        until("the backends follow", SOON, || all_hold(&testbed, 3, &[1, 2, 3, 5])).await;
-        assert_eq!(testbed.cloud.complaints(), Vec::<String>::new());
-    });
+    let mut minutes = Vec::new();
+    for _ in 0..40 {
+        tokio::time::sleep(MINUTE).await;
+        minutes.push(refused(&testbed));
+    }
+    let sum = |minutes: &[usize]| minutes.iter().sum::<usize>();
+    // While the first ones are added as a job, the others wait and are tried one by one.
+    let first = if kind == Kind::Network { 80 } else { 50 };
+    assert!(minutes[0] <= first && minutes[1..].iter().all(|calls| *calls <= 50), "{kind:?}: {minutes:?}");
+    assert!(sum(&minutes[1..10]) <= 9 * 21, "{kind:?}: {minutes:?}");
+    assert!(sum(&minutes[30..]) <= 3 * REFUSED, "{kind:?}: each once in ten minutes, less jitter: {minutes:?}");
+    assert!(all_hold(kind, &testbed, 2, &[1, 2, 3, 4]), "those that can be backends are");
+    let told = testbed.cluster.list("Event").into_iter().filter(|it| it["reason"] == "SyncLoadBalancerFailed");
+    let told: Vec<String> = told.map(|event| event["message"].as_str().unwrap().to_owned()).collect();
+    assert!(told.iter().any(|text| text.contains("i-nowhere-") && text.contains("20 more")), "{kind:?}: {told:?}");
+
+    // A new Service is served at once, and what comes and goes follows at once.
+    expose(kind, &testbed, "late");
+    until("the new Service is served", SOON, || {
+        has_address(kind, &testbed, "late") && all_hold(kind, &testbed, 3, &[1, 2, 3, 4])
+    })
+    .await;
+    testbed.cluster.delete_node("node-4").unwrap();
+    add_node(&testbed, 5);
+    until("the backends follow", SOON, || all_hold(kind, &testbed, 3, &[1, 2, 3, 5])).await;
+    assert_eq!(testbed.cloud.complaints(), Vec::<String>::new());
 }
 
 #[test]
@@ -104,7 +112,8 @@ fn an_edit_asks_for_another_try_and_what_is_taken_now_serves() {
         testbed.expose("web", &[80], &["node-1"], &[]);
         let _product = Product::start(&testbed, &["service"], MORE);
         tokio::time::sleep(10 * MINUTE).await;
-        assert!(all_hold(&testbed, 1, &[1, 2, 3, 4]) && has_address(&testbed, "web"));
+        let kind = Kind::Classic;
+        assert!(all_hold(kind, &testbed, 1, &[1, 2, 3, 4]) && has_address(kind, &testbed, "web"));
         testbed.cloud.add_instance("i-nowhere-7", "bad-7", "vsw-i", "192.168.0.77");
         let note = json!({"metadata": {"annotations": {"example.com/note": "again"}}});
         testbed.cluster.patch("Service", "default", "web", &note).unwrap();

@@ -14,6 +14,7 @@ use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
+use super::refusals::stocked;
 use super::report::{ReconcileError, ServiceReporter};
 use super::state::{
     BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LISTS_CATCH_UP, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news,
@@ -262,6 +263,7 @@ impl<P: Product> Engine<P> {
                 token: creation_token(case, P::KIND, sighting.observed.id().is_none()),
                 object: number_of(&case.service.uid),
                 budget: &self.preparer.states.budget,
+                stocked: stocked(P::facts(&prepared.goal).groups, sighting.observed.groups()),
             };
             let before = Inventory::of(&*sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;

@@ -94,6 +94,8 @@ pub(crate) struct Executor<'a, P: Product> {
     /// Tells the Service from others that share quotas with it.
     pub(crate) object: u64,
     pub(crate) budget: &'a RefusalBudget,
+    /// Server groups that may lose what is not wanted although others cannot be added.
+    pub(crate) stocked: BTreeSet<Target>,
 }
 
 impl<P: Product> Executor<'_, P> {
@@ -104,7 +106,7 @@ impl<P: Product> Executor<'_, P> {
         observed: &mut P::Observed,
     ) -> Execution<P::Operation> {
         let mut execution = Execution::default();
-        let mut queue = StepQueue::new(steps);
+        let mut queue = StepQueue::new(steps, &self.stocked);
         while let Some(step) = queue.next() {
             if P::must_wait(observed, &step) {
                 queue.failed.insert(step.target);
@@ -159,21 +161,23 @@ impl<P: Product> Executor<'_, P> {
 
 /// The steps that are left, and what earlier ones mean for them.
 #[derive(Debug)]
-struct StepQueue<O> {
+struct StepQueue<'a, O> {
     steps: VecDeque<Step<O>>,
+    stocked: &'a BTreeSet<Target>,
     /// What failed, or has to wait.
     failed: BTreeSet<Target>,
-    /// Groups that lack a backend, so that none is taken out of them.
+    /// Groups that lack a backend and are not stocked, so that none is taken out of them.
     short: BTreeSet<Target>,
     /// Backends for which there was no room; they get a second chance once others have left.
     without_room: Vec<Step<O>>,
     made_room: bool,
 }
 
-impl<O: Operation> StepQueue<O> {
-    fn new(steps: Vec<Step<O>>) -> Self {
+impl<'a, O: Operation> StepQueue<'a, O> {
+    fn new(steps: Vec<Step<O>>, stocked: &'a BTreeSet<Target>) -> Self {
         Self {
             steps: steps.into(),
+            stocked,
             failed: BTreeSet::new(),
             short: BTreeSet::new(),
             without_room: Vec::new(),
@@ -237,7 +241,7 @@ impl<O: Operation> StepQueue<O> {
                 Refused::Retried
             }
             refused if !creates && !matches!(refused, RefusedBackends::None) => {
-                if matches!(refused, RefusedBackends::OneAddition) {
+                if matches!(refused, RefusedBackends::OneAddition) && !self.stocked.contains(&step.target) {
                     self.short.insert(step.target);
                 }
                 if kind == FaultKind::Rejected && adds { Refused::Backends } else { Refused::Step }
@@ -322,7 +326,8 @@ mod tests {
         let listener = Target::Listener(ListenerRef { port: 80, protocol: "TCP" });
         let [new, old] = ["new", "old"].map(|id| Target::Group(GroupRef::Id(id.to_owned())));
         let moves = step(Write::SetProtection { delete: None, modification: None }, &listener, &[&new]);
-        let mut queue = StepQueue::new(vec![moves, step(deletion("old"), &old, &[&listener])]);
+        let stocked = BTreeSet::new();
+        let mut queue = StepQueue::new(vec![moves, step(deletion("old"), &old, &[&listener])], &stocked);
         queue.failed.insert(new);
         assert_eq!(queue.next(), None, "the listener still uses the old group");
     }

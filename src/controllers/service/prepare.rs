@@ -14,11 +14,13 @@ use super::drift::DriftSchedule;
 use super::find::{FindError, Found, find, is_about};
 use super::product::{Completed, Due, Product, Search};
 use super::references::{References, Resolver};
+use super::refusals::stocked;
 use super::report::ReconcileError;
 use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
 use crate::alibaba::Fault;
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
+use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{Operation, Plan};
 
@@ -183,7 +185,8 @@ impl<P: Product> Preparer<P> {
         let mut plan = P::diff(goal, observed);
         if plan.steps.iter().any(|step| !step.operation.adds().is_empty()) {
             let suspects = self.states.refused_servers();
-            case.state.refusals.sort_out(&mut plan, &suspects, self.states.budget.left());
+            let stocked = stocked(P::facts(goal).groups, observed.groups());
+            case.state.refusals.sort_out(&mut plan, &suspects, &stocked, self.states.budget.left());
         }
         plan
     }

@@ -6,7 +6,8 @@
 //! may refuse them here, too, though a load balancer elsewhere proves nothing.
 //!
 //! Where the cloud takes a batch and fails to add it afterwards, the halves are tried in later runs, as each is a job of its
-//! own. Nothing is taken out of a group of which a backend is left out, if what it replaces would be lost.
+//! own. Nothing is taken out of a group of which a backend is left out, if what it replaces would be lost; a group that holds a
+//! backend that is wanted is not emptied by it ([`stocked`]).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::alibaba::Fault;
 use crate::controllers::Backoff;
-use crate::plan::service::model::{Backend, BackendKey};
+use crate::plan::service::model::{Backend, BackendKey, DesiredGroup, GroupRef, ObservedGroup};
 use crate::plan::service::steps::{Operation, Plan, RefusedBackends, Step, Target};
 use crate::telemetry::alarms::named;
 
@@ -52,8 +53,13 @@ pub(crate) struct RefusedCall {
 impl Refusals {
     /// Takes out of a plan what is left out for now. What has its turn is tried by itself, after the others: at most `budget`
     /// of them. `suspects` are servers that were refused elsewhere.
-    pub(super) fn sort_out<O: Operation>(&mut self, plan: &mut Plan<O>, suspects: &BTreeSet<Arc<str>>, budget: usize) {
-        let mut budget = budget;
+    pub(super) fn sort_out<O: Operation>(
+        &mut self,
+        plan: &mut Plan<O>,
+        suspects: &BTreeSet<Arc<str>>,
+        stocked: &BTreeSet<Target>,
+        mut budget: usize,
+    ) {
         let mut short: BTreeSet<Target> = BTreeSet::new();
         for step in std::mem::take(&mut plan.steps) {
             let is_open = |it: &&Backend| self.0.contains_key(&it.key) || suspects.contains(&it.key.server_id);
@@ -86,7 +92,7 @@ impl Refusals {
             }
             plan.steps.extend((!tried.is_empty()).then(|| adding(tried)).flatten());
         }
-        plan.steps.retain(|step| !step.destroys || !short.contains(&step.target));
+        plan.steps.retain(|step| !step.destroys || !short.contains(&step.target) || stocked.contains(&step.target));
     }
 
     /// Notes backends that the cloud took and then failed to add: the halves of a batch are tried next, and a single one once
@@ -151,6 +157,25 @@ impl Refusals {
     }
 }
 
+/// Server groups that hold a backend that is wanted there: what is no longer wanted can leave them although others cannot be
+/// added, or addresses of pods would stay that are another pod's by now.
+pub(super) fn stocked(
+    wanted: &BTreeMap<String, DesiredGroup>,
+    there: &BTreeMap<String, ObservedGroup>,
+) -> BTreeSet<Target> {
+    let mut stocked = BTreeSet::new();
+    for (wanted, (id, group)) in wanted.values().flat_map(|wanted| there.iter().map(move |it| (wanted, it))) {
+        let is_it = match &wanted.group {
+            GroupRef::Id(wanted) => wanted == id,
+            GroupRef::Named(name) => *name == group.name,
+        };
+        if is_it && group.members().iter().any(|backend| wanted.backends.contains_key(&backend.key)) {
+            stocked.extend([wanted.group.clone(), GroupRef::Id(id.clone())].map(Target::Group));
+        }
+    }
+    stocked
+}
+
 /// What it means if the cloud refuses one backend by itself.
 fn one<O: Operation>(operation: &O, backend: &Backend) -> RefusedBackends<O> {
     operation.adding(vec![backend.clone()]).map_or(RefusedBackends::None, |alone| alone.refused_backends())
@@ -209,7 +234,6 @@ mod tests {
     use crate::plan::clb::operation::{Operation as Write, Plan};
     use crate::plan::nlb::operation::Operation as NetworkWrite;
     use crate::plan::service::groups::GroupOperation;
-    use crate::plan::service::model::GroupRef;
     use crate::plan::service::steps;
 
     fn backend(server: &str) -> Backend {
@@ -227,7 +251,8 @@ mod tests {
         let (group, backends) = (GroupRef::Named("g".to_owned()), servers.iter().copied().map(backend).collect());
         let operation = GroupOperation::AddBackends { group: group.clone(), backends };
         plan.step(Write::Group(operation), Target::Group(group), [], "");
-        refusals.sort_out(&mut plan, &suspects.iter().copied().map(Arc::from).collect(), budget);
+        let suspects = suspects.iter().copied().map(Arc::from).collect();
+        refusals.sort_out(&mut plan, &suspects, &BTreeSet::new(), budget);
         let names = |step: &Step<Write>| step.operation.adds().iter().map(|it| it.key.server_id.to_string()).collect();
         plan.steps.iter().map(names).collect()
     }
@@ -274,17 +299,21 @@ mod tests {
 
     /// N40
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_taken_out_of_the_group_of_a_network_load_balancer_that_lacks_a_refused_backend() {
+    async fn the_group_of_a_network_load_balancer_that_lacks_a_refused_backend_is_not_emptied() {
         let mut refusals = Refusals::default();
         refusals.note(vec![refused(&["a"])]);
         let mut plan = steps::Plan::default();
         let group = GroupRef::Named("g".to_owned());
         let add = GroupOperation::AddBackends { group: group.clone(), backends: vec![backend("a")] };
         let remove = GroupOperation::RemoveBackends { group: group.clone(), backends: vec![backend("old").key] };
-        plan.step(NetworkWrite::Group(add), Target::Group(group.clone()), [], "");
-        plan.step(NetworkWrite::Group(remove), Target::Group(group), [], "");
-        refusals.sort_out(&mut plan, &BTreeSet::new(), 9);
+        let target = Target::Group(group);
+        plan.step(NetworkWrite::Group(add), target.clone(), [], "");
+        plan.step(NetworkWrite::Group(remove), target.clone(), [], "");
+        let mut others_serve = plan.clone();
+        refusals.sort_out(&mut plan, &BTreeSet::new(), &BTreeSet::new(), 9);
         assert_eq!(plan.steps, [], "the old one serves until the new one does");
+        refusals.sort_out(&mut others_serve, &BTreeSet::new(), &[target].into(), 9);
+        assert!(others_serve.steps.len() == 1 && others_serve.steps[0].destroys, "{others_serve}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -178,7 +178,9 @@ impl Side {
             incarnation: self.label.clone(),
         };
         let budget = RefusalBudget::default();
-        Executor { product: clb, fence: &fence, token, object: 1, budget: &budget }.run(plan.steps, observed).await
+        Executor { product: clb, fence: &fence, token, object: 1, budget: &budget, stocked: [].into() }
+            .run(plan.steps, observed)
+            .await
     }
 
     /// The Service goes; the process can be killed after so many writes.
