@@ -207,9 +207,9 @@ pub fn shared_cause(controller: &str, cause: &str, objects: usize) {
     }
 }
 
-/// A long-lived task ended by itself.
-pub fn task_ended(task: &str) {
-    METRICS.task_ends.with_label_values(&[task]).inc();
+/// A long-lived task ended by itself so many times more. One that has not yet is shown too.
+pub fn task_ends(task: &str, more: u64) {
+    METRICS.task_ends.with_label_values(&[task]).inc_by(more);
 }
 
 /// All metrics in the text format of Prometheus.

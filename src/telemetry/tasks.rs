@@ -81,6 +81,7 @@ impl Tasks {
     }
 
     fn enter(&self, name: &str) -> TaskEntry {
+        metrics::task_ends(name, 0);
         let now = Instant::now();
         let task = Task {
             name: name.to_owned(),
@@ -185,7 +186,7 @@ impl TaskEntry {
 
     /// Counts an end by itself; gives the pause before the task starts again.
     fn ended(&self) -> Duration {
-        metrics::task_ended(&self.name);
+        metrics::task_ends(&self.name, 1);
         let mut ends = 0;
         self.change(|task| {
             task.ends += 1;

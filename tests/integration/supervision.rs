@@ -1,11 +1,12 @@
 //! Nothing ends without being noticed: a part of the process that ends by itself is replaced, or the process ends in order; one
 //! that hangs is seen.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::harness::{ALL, Ccm, HASTE, World, address, free_port, is_ready};
+use crate::harness::{ALL, Ccm, EVERY, HASTE, World, address, free_port, is_ready};
 use crate::kinds::{Kind, point_at};
 use crate::systemd::Manager;
 
@@ -23,9 +24,12 @@ const TASKS: &[&str] = &[
     "watch of Node",
     "watch of Service",
     "watch of Endpoints",
+    "watch of PersistentVolume",
     "node",
     "route",
     "service",
+    "nlb",
+    "volume-labels",
     "sessions",
 ];
 
@@ -87,9 +91,13 @@ async fn goes_on(world: &World, node: u8) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_task_that_ends_starts_again_and_the_service_goes_on() {
-    let world = World::new(ALL, &format!("{HASTE}{ELECTION}")).await;
+    let world = World::new(EVERY, &format!("{HASTE}{ELECTION}")).await;
     let ccm = leading(&world).await;
     serve(&world).await;
+    let (_, metrics) = ccm.page("/metrics").await.unwrap();
+    let known = metrics.lines().filter_map(|line| line.strip_prefix("alicloud_ccm_task_ends_total{task=\""));
+    let known: BTreeSet<&str> = known.filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(known, TASKS.iter().copied().collect(), "each of them is ended below");
     for (task, node) in TASKS.iter().zip(2..) {
         inject(&world, "panic", task).await;
         let counted = format!("alicloud_ccm_task_ends_total{{task=\"{task}\"}} 1");
@@ -105,6 +113,20 @@ async fn every_task_that_ends_starts_again_and_the_service_goes_on() {
     world.until_event("Node", "node-1", "ConfigApplied").await;
     assert!(ccm.stop().await.success());
     assert_eq!(holder(&world), "", "the lease is released");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_ends_again_and_again_fails_livez() {
+    let world = World::new(EVERY, HASTE).await;
+    let ccm = leading(&world).await;
+    for ends in 1..=5 {
+        assert_eq!(ccm.page("/livez").await, Some((200, "ok".to_owned())), "after {} ends", ends - 1);
+        inject(&world, "panic", "volume-labels").await;
+    }
+    let failure = "the task volume-labels ended abnormally 5 times in a row";
+    ccm.until_page("/livez", |status, text| status == 503 && text.starts_with(failure)).await;
+    ccm.until_page("/readyz", |_, text| text.contains("task volume-labels ended abnormally 5 times in a row")).await;
+    assert!(ccm.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
