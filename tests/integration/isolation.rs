@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use sim::cloud::Fault;
+use sim::cluster::Version;
 use sim::testbed::Testbed;
 
+use crate::availability::Availability;
 use crate::harness::{ALL, Ccm, EVERY, HASTE, World, address, is_ready};
+use crate::in_process::{Product, on_a_clock_of_its_own};
 use crate::kinds::{Kind, annotate, point_at};
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
@@ -66,6 +69,45 @@ async fn backends_follow_the_endpoints_while_an_annotation_is_wrong() {
     tokio::join!(of(Kind::Classic), of(Kind::Network));
 }
 
+/// Two of ten Services, one of each kind of load balancer, have a wrong annotation, each another one with every move.
+#[test]
+fn no_ready_endpoint_is_missing_while_a_fifth_of_the_services_is_wrong_and_endpoints_move() {
+    const WRONG: [(&str, &str); 4] =
+        [("scheduler", "nonsense"), ("health-check-interval", "a minute"), ("name", ""), ("idle-timeout", "soon")];
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        (1..=3).for_each(|number| drop(testbed.join(number)));
+        let names: Vec<String> = (0..10).map(|number| format!("web-{number}")).collect();
+        for (number, name) in names.iter().enumerate() {
+            Kind::BOTH[number % 2].expose(&testbed, name, &[80], &[1]);
+        }
+        testbed.cloud.dials(|dials| {
+            dials.latency = Duration::from_millis(5);
+            dials.nlb_job_time = Duration::from_millis(700);
+        });
+        let config =
+            "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
+        let _product = Product::start(&testbed, EVERY, &format!("{HASTE}{config}"));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let availability = Availability::watch(&testbed);
+        for (number, (key, value)) in (1_u8..).zip(WRONG.iter().cycle().take(12)) {
+            names[..2].iter().for_each(|name| annotate(&testbed, name, key, value));
+            names.iter().for_each(|name| point_at(&testbed, name, &[1 + number % 3]));
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            assert!(Kind::BOTH.iter().all(|kind| kind.all_lead_to(&testbed, &[1 + number % 3])), "move {number}");
+        }
+        let (gap, which) = availability.worst();
+        assert!(gap > Duration::ZERO && gap < Duration::from_secs(5), "{gap:?}: {which}");
+        for name in &names {
+            let warned =
+                testbed.cluster.list("Event").into_iter().any(|event| {
+                    event["involvedObject"]["name"] == **name && event["reason"] == "SyncLoadBalancerFailed"
+                });
+            assert_eq!(warned, names[..2].contains(name), "{name}");
+        }
+    });
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_list_of_access_control_lists_services_follow_their_endpoints_and_can_be_deleted() {
     let world = world_with(&[("web", &[]), ("gone", &[])]).await;
@@ -77,6 +119,45 @@ async fn without_a_list_of_access_control_lists_services_follow_their_endpoints_
     world.until("the other Service is gone", |_| world.service("gone").is_null()).await;
     backends_follow(&world, Kind::Classic).await;
     assert_eq!(world.testbed.cloud.look(|account| account.load_balancers.len()), 1);
+    assert!(ccm.stop().await.success());
+}
+
+/// The official controller makes such a Service too; here the ranges are in force, since the other list is off.
+#[tokio::test(flavor = "multi_thread")]
+async fn source_ranges_beside_an_access_list_that_is_off_are_in_force_and_stop_nothing() {
+    let world = world_with(&[("web", &[("acl-status", "off"), ("acl-id", "acl-others"), ("acl-type", "black")])]).await;
+    let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
+    world.testbed.cluster.patch("Service", "default", "web", &ranges).unwrap();
+    let ccm = world.start();
+    until_served(&world, "web").await;
+    let told = world.until_event("Service", "web", "LoadBalancerSettings").await;
+    assert!(told.contains("acl-id") && told.contains("loadBalancerSourceRanges"), "{told}");
+    world.testbed.cloud.look(|account| {
+        let listener = account.load_balancers.values().flat_map(|lb| lb.listeners.values()).next().unwrap();
+        assert_eq!((listener.acl_status.as_str(), listener.acl_type.as_str()), ("on", "white"));
+    });
+    backends_follow(&world, Kind::Classic).await;
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_annotation_that_says_what_the_cloud_chose_is_right() {
+    let world = world_with(&[("web", &[("address-type", "intranet")])]).await;
+    let ccm = world.start();
+    until_served(&world, "web").await;
+    world.until_quiet(Duration::from_secs(2)).await;
+    let (group, zone) = world.testbed.cloud.look(|account| {
+        let lb = account.load_balancers.values().next().unwrap();
+        (lb.resource_group.clone(), lb.master_zone.clone())
+    });
+    assert!(!group.is_empty() && !zone.is_empty(), "the cloud chose both");
+    for (key, value) in [("resource-group-id", &group), ("master-zoneid", &zone)] {
+        annotate(&world.testbed, "web", key, value);
+        world.until_quiet(Duration::from_secs(2)).await;
+    }
+    let warned: Vec<_> = world.events("Service", "web").into_iter().filter(|(kind, ..)| kind == "Warning").collect();
+    assert_eq!(warned, []);
+    backends_follow(&world, Kind::Classic).await;
     assert!(ccm.stop().await.success());
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sim::cloud::Protocol;
 use sim::cluster::Version;
 use sim::testbed::{ROUTE_TABLE, Testbed};
 
@@ -33,6 +34,36 @@ async fn settled(world: &World) {
         })
         .await;
     world.until_still(Duration::from_secs(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_persons_listener_is_overridden_where_it_was_handed_over_and_one_of_another_cluster_is_not() {
+    let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), ALL, &format!("{HASTE}{ALONE}"));
+    world.testbed.join(1);
+    let _foreign = Foreign::settle(&world.testbed, &["web"]);
+    let mark = "k8s/9001/shop/default/other";
+    world.testbed.cloud.edit(|cloud| {
+        let listeners = &mut cloud.load_balancers.get_mut(SHARED).unwrap().listeners;
+        let mut others = listeners.values().next().unwrap().clone();
+        others.description = mark.into();
+        listeners.insert((9001, Protocol::Tcp), others);
+    });
+    let (id, force) = (format!("{PREFIX}-id"), format!("{PREFIX}-force-override-listeners"));
+    world.testbed.expose("shop", &[9000, 9001], &["node-1"], &[(&id, SHARED), (&force, "true")]);
+    let ccm = world.start();
+    let listener = |testbed: &Testbed, port| {
+        testbed.cloud.look(|cloud| cloud.load_balancers[SHARED].listeners[&(port, Protocol::Tcp)].clone())
+    };
+    let ours = "k8s/9000/shop/default/";
+    world.until("it is taken over", |testbed| listener(testbed, 9000).description.starts_with(ours)).await;
+    let told = world.until_event("Service", "shop", "SyncLoadBalancerFailed").await;
+    assert!(told.contains("9001") && told.contains(mark), "{told}");
+    world.until_quiet(Duration::from_secs(2)).await;
+    assert_eq!(listener(&world.testbed, 9001).description, mark, "that of another cluster stays");
+    let overridden: Vec<_> =
+        world.events("Service", "shop").into_iter().filter(|(.., text)| text.contains("is overridden")).collect();
+    assert!(overridden.len() == 1 && overridden[0].2.contains("by hand"), "{overridden:?}");
+    assert!(ccm.stop().await.success());
 }
 
 /// What people do to things of theirs, and to ours.

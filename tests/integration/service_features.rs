@@ -132,6 +132,31 @@ async fn pitfall_6_gated_pods_are_registered_reported_and_leave_gracefully() {
     assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
 }
 
+/// As of a StatefulSet whose template got the gate.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_comes_back_under_its_name_with_a_gate_is_served() {
+    let world = World::new(SERVICE, "").await;
+    let cluster = &world.testbed.cluster;
+    world.testbed.join(1);
+    world.testbed.cloud.edit(|cloud| {
+        cloud.add_interface("eni-101", "i-play-1", "vsw-i", &["192.168.0.101"]);
+    });
+    world.testbed.expose("web", &[80], &[], &[("service.beta.kubernetes.io/backend-type", "eni")]);
+    cluster.create(pod("web-0", false)).unwrap();
+    cluster.set_endpoints("default", "web", &[pod_endpoint(101, "web-0").not_ready()]).unwrap();
+    let ccm = world.start();
+    world.until("the Service has an address", |_| address(&world.service("web")).is_some()).await;
+    world.until_quiet(Duration::from_secs(2)).await;
+    cluster.set_endpoints("default", "web", &[]).unwrap();
+    cluster.delete("Pod", "default", "web-0").unwrap();
+    world.until_quiet(Duration::from_secs(2)).await;
+    cluster.create(pod("web-0", true)).unwrap();
+    containers_ready(&world, "web-0");
+    cluster.set_endpoints("default", "web", &[pod_endpoint(101, "web-0").not_ready()]).unwrap();
+    world.until("the gate is open", |_| gate_condition(&world, "web-0").is_some_and(|it| it.0 == "True")).await;
+    assert!(ccm.stop().await.success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pitfall_16_source_ranges_affinity_and_health_checks_reach_the_listeners() {
     let world = World::new(SERVICE, "\n[service]\nlocal_health_check = true\n").await;
