@@ -86,6 +86,19 @@ impl Fault {
         Self { kind, action, code, message, request_id, retry_after: None }
     }
 
+    /// Whether it passes by itself, within seconds.
+    #[must_use]
+    pub const fn passes(&self) -> bool {
+        matches!(self.kind, FaultKind::Busy | FaultKind::Throttled | FaultKind::Exists | FaultKind::NotLeading)
+    }
+
+    /// What calls about other objects can fail for in the same way: the action, the kind and the code. `None` if it passes.
+    #[must_use]
+    pub fn cause(&self) -> Option<String> {
+        let code = if self.code.is_empty() { String::new() } else { format!(" [{}]", self.code) };
+        (!self.passes()).then(|| format!("{}: {}{code}", self.action, self.kind.as_str()))
+    }
+
     /// Whether the call was not sent, to stay within a rate limit: nothing happened.
     #[must_use]
     pub fn held_back(&self) -> bool {

@@ -97,6 +97,14 @@ impl WriteFault {
         }
     }
 
+    /// What writes to other objects can fail for in the same way; `None` if it is about this one alone. `what` are objects of
+    /// this kind, such as `nodes`.
+    #[must_use]
+    pub fn cause(&self, what: &str) -> Option<String> {
+        let is_shared = matches!(self, Self::Denied(_) | Self::Unavailable(_));
+        is_shared.then(|| format!("writes to {what}: {}", self.as_str()))
+    }
+
     /// Classifies a failure of `verb` on `plural`, such as `patch` on `nodes/status`.
     pub(super) fn classify(fault: &RequestFault, verb: &str, plural: &str) -> Self {
         let text = fault.explain(verb, plural);

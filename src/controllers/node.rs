@@ -12,14 +12,14 @@ use self::observe::{NodeObservations, NodeObserver, policy};
 use self::removal::NodeRemover;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::node_patch::{self, NodePatcher};
-use super::reporter::Reporter;
+use super::reporter::{OutOfSync, Reporter};
 use super::{Clients, Context, for_each_limited};
 use crate::alibaba::Fault;
 use crate::cluster::Store;
 use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
-use crate::plan::node::{self, CheckMemory, NodeClass, NodePlan, NodeProblem, is_uninitialized};
+use crate::plan::node::{self, CheckMemory, NodeClass, NodePlan, is_uninitialized};
 
 mod execute;
 mod observe;
@@ -116,7 +116,9 @@ impl BatchReconciler for NodeReconciler {
         let mut observed = observer.observe(chosen, &mut self.check_memory).await;
 
         let mut result = BatchResult::default();
-        self.apply(&config, &mut observed, &mut result).await;
+        let out_of_sync = self.apply(&config, &mut observed, &mut result).await;
+        self.reporter
+            .out_of_sync("nodes", &scope, &out_of_sync, |name| self.nodes.get(&ObjectKey::cluster(name)).is_some());
         self.remover.remove(&self.context, &self.reporter, &observed, &mut result).await;
         for view in all.iter().filter(|view| in_scope(view) && is_unready_instance(view)) {
             let key = ObjectKey::cluster(&view.name);
@@ -176,9 +178,12 @@ impl NodeReconciler {
         (unchanged, behind)
     }
 
-    async fn apply(&mut self, config: &Config, observed: &mut NodeObservations, result: &mut BatchResult) {
+    /// Gives the nodes that are then out of sync.
+    async fn apply(&mut self, config: &Config, observed: &mut NodeObservations, result: &mut BatchResult) -> OutOfSync {
+        let mut out_of_sync = OutOfSync::new();
         for (view, fault) in &observed.faults {
             warn!(node = %view.name, %fault, "the instance could not be looked up; the controller retries it");
+            out_of_sync.insert(view.name.clone(), fault.cause());
             result.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
             if is_uninitialized(view) {
                 let message = format!("The instance could not be looked up; the controller retries it: {fault}");
@@ -193,26 +198,29 @@ impl NodeReconciler {
         let limit = (plans.len() / 16).clamp(LEAST_CONCURRENCY, MOST_CONCURRENCY);
         let apply = |(view, plan)| self.apply_one(executor, view, plan);
         for (now, in_sync) in for_each_limited(limit, plans, apply).await {
-            if !in_sync {
+            if let Err(cause) = in_sync {
                 result.failed.insert(ObjectKey::cluster(&now.name), None);
+                out_of_sync.insert(now.name.clone(), cause);
             }
             self.settled.insert(now.name.clone(), now);
         }
+        out_of_sync
     }
 
-    /// The node as it is then, and whether it is in sync.
+    /// The node as it is then, and whether it is in sync; if not, the cause as far as other nodes can share it.
     async fn apply_one(
         &self,
         executor: NodeExecutor<'_>,
         view: Arc<NodeView>,
         plan: NodePlan,
-    ) -> (Arc<NodeView>, bool) {
+    ) -> (Arc<NodeView>, Result<(), Option<String>>) {
         for problem in &plan.problems {
             warn!(node = %view.name, %problem, "out of sync");
             self.reporter.warning(&view, "SyncNodeFailed", problem.to_string());
         }
         let (applied, now) = executor.apply(&view, &plan).await;
-        (now, applied && !plan.problems.iter().any(NodeProblem::blocks))
+        let blocked = plan.problems.iter().find(|problem| problem.blocks());
+        (now, applied.and(blocked.map_or(Ok(()), |problem| Err(problem.cause()))))
     }
 }
 

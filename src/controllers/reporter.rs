@@ -1,11 +1,17 @@
 //! Reports of controllers that work on sets: events about nodes and about the controller itself, and alarms.
 
+use std::collections::BTreeMap;
+
 use tracing::warn;
 
 use super::Context;
+use super::batch::BatchScope;
 use crate::cluster::{Events, Regarding};
 use crate::plan::inputs::{NodeView, ObjectKey};
-use crate::telemetry::alarms::Alarms;
+use crate::telemetry::alarms::{Alarms, shared_cause};
+
+/// Objects that are out of sync, by name, and the cause of each that others may share.
+pub(super) type OutOfSync = BTreeMap<String, Option<String>>;
 
 /// Where one controller reports.
 #[derive(Clone, Debug)]
@@ -48,6 +54,17 @@ impl Reporter {
     /// Sets an alarm whose events are written elsewhere.
     pub(super) fn silent_alarm(&self, reason: &'static str, count: usize, text: &str) {
         self.alarms.set(self.controller, reason, count, text);
+    }
+
+    /// Notes which objects are out of sync after a reconcile of this scope. Those in it, and those that do not exist, are no
+    /// longer, unless they are among them. A cause that many share is told once. `what` are the objects, such as `nodes`.
+    pub(super) fn out_of_sync(&self, what: &str, scope: &BatchScope, now: &OutOfSync, exists: impl Fn(&str) -> bool) {
+        let is_covered = |name: &str| scope.contains(&ObjectKey::cluster(name)) || !exists(name);
+        for cause in self.alarms.all_out_of_sync(self.controller, now, is_covered) {
+            let message = shared_cause(what, &cause);
+            warn!("{message}");
+            self.controller_warning("ManyObjectsOutOfSync", message);
+        }
     }
 
     /// This process does not lead any more, or the controller stops.

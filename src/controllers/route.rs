@@ -14,7 +14,7 @@ pub use self::tables::TablesFault;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::instances::presence;
 use super::node_patch::{self, NodePatcher, PatchTarget};
-use super::reporter::Reporter;
+use super::reporter::{OutOfSync, Reporter};
 use super::{Clients, Context, for_each_limited};
 use crate::alibaba::{CloudClient, FaultKind};
 use crate::cluster::{Cluster, Store, WriteFault};
@@ -179,12 +179,14 @@ impl BatchReconciler for RouteReconciler {
             Ok(observed) => observed,
             Err(fault) => return self.aborted(&fault),
         };
-        let (result, conditions) = (BatchResult::default(), BTreeMap::new());
-        let mut run = RouteRun { started, config: &config, views: &views, tables: &tables, result, conditions };
+        let (result, conditions, out_of_sync) = (BatchResult::default(), BTreeMap::new(), OutOfSync::new());
+        let mut run =
+            RouteRun { started, config: &config, views: &views, tables: &tables, result, conditions, out_of_sync };
         self.report_plan(&plan, &scope, &mut run);
         let uncertain = self.delete(&plan, &mut run).await;
         self.create(&plan, &uncertain, &mut run).await;
         self.write_conditions(&plan, &mut run).await;
+        self.reporter.out_of_sync("nodes", &scope, &run.out_of_sync, |node| run.view(node).is_some());
         let withheld = !plan.over_limit.is_empty() || !plan.withheld.is_empty();
         run.result.resync_after = withheld.then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
         run.result
@@ -214,6 +216,7 @@ struct RouteRun<'a> {
     result: BatchResult,
     /// What conditions say beyond the plan: whether the node has all routes.
     conditions: BTreeMap<String, bool>,
+    out_of_sync: OutOfSync,
 }
 
 impl RouteRun<'_> {
@@ -225,8 +228,9 @@ impl RouteRun<'_> {
         self.result.requeue.insert(ObjectKey::cluster(node), after);
     }
 
-    fn failed(&mut self, node: &str, retry_after: Option<Duration>) {
+    fn failed(&mut self, node: &str, cause: Option<String>, retry_after: Option<Duration>) {
         self.result.failed.insert(ObjectKey::cluster(node), retry_after);
+        self.out_of_sync.insert(node.to_owned(), cause);
     }
 }
 
@@ -298,6 +302,9 @@ impl RouteReconciler {
     }
 
     fn report_plan(&mut self, plan: &RoutePlan, scope: &BatchScope, run: &mut RouteRun<'_>) {
+        for (node, problem) in plan.problems.iter().filter(|(_, problem)| problem.blocks()) {
+            run.out_of_sync.insert(node.clone(), problem.cause());
+        }
         for (node, problem) in plan.problems.iter().filter(|(node, _)| scope.contains(&ObjectKey::cluster(node))) {
             warn!(node, %problem, "out of sync");
             self.warn_node(run, node, "CreateRouteFailed", problem.to_string());
@@ -354,6 +361,7 @@ impl RouteReconciler {
         let Context { cloud, fence, .. } = &self.context;
         let written = execute::delete(&cloud.vpc, fence, &items, run.config.route.batch_size).await;
         let mut uncertain = BTreeSet::new();
+        let (unknown, retry_after) = (written.cause(), written.retry_after());
         for (step, fate) in steps.into_iter().zip(written.fates) {
             let node = step.node();
             match fate {
@@ -368,15 +376,15 @@ impl RouteReconciler {
                     }
                     run.requeue(node, RECHECK_AFTER);
                 }
-                ItemFate::Refused { message, .. } => {
+                ItemFate::Refused { cause, message, .. } => {
                     warn!(node, %step, fault = %message, "failed; the controller retries it");
                     self.warn_node(run, node, "DeleteRouteFailed", format!("Could not {step}: {message}"));
-                    run.failed(node, None);
+                    run.failed(node, cause, None);
                 }
                 ItemFate::Unknown => {
                     // What may have been removed counts as removed.
                     self.removed.push_back(run.started);
-                    run.failed(node, written.retry_after);
+                    run.failed(node, unknown.clone(), retry_after);
                     uncertain.extend(step.item().map(|item| (item.table_id.clone(), item.destination)));
                 }
             }
@@ -396,6 +404,7 @@ impl RouteReconciler {
         if !written.fates.iter().all(|fate| matches!(fate, ItemFate::Done)) {
             self.cache.invalidate();
         }
+        let (unknown, retry_after) = (written.cause(), written.retry_after());
         for ((step, item), fate) in steps.into_iter().zip(&items).zip(written.fates) {
             let node = step.node();
             match fate {
@@ -410,15 +419,17 @@ impl RouteReconciler {
                     }
                     run.requeue(node, RECHECK_AFTER);
                 }
-                ItemFate::Refused { kind, message } => self.not_created(step, kind, &message, run),
-                ItemFate::Unknown => run.failed(node, written.retry_after),
+                ItemFate::Refused { kind, cause, message } => {
+                    run.failed(node, cause, None);
+                    self.not_created(step, kind, &message, run);
+                }
+                ItemFate::Unknown => run.failed(node, unknown.clone(), retry_after),
             }
         }
     }
 
     fn not_created(&mut self, step: &RouteStep, kind: FaultKind, fault: &str, run: &mut RouteRun<'_>) {
         let node = step.node();
-        run.failed(node, None);
         warn!(node, %step, fault, "the route was not created; the controller retries it");
         let Some(RouteItem { table_id, destination, .. }) = step.item() else { return };
         let explained = match kind {
@@ -433,6 +444,7 @@ impl RouteReconciler {
             && let Some(table) = run.tables.iter().find(|table| table.id == *table_id)
         {
             self.memory.table_is_full(table, self.started.elapsed());
+            run.out_of_sync.insert(node.to_owned(), Some(route::full(table_id)));
         }
         if kind != FaultKind::Exists {
             run.conditions.insert(node.to_owned(), false);
@@ -462,7 +474,7 @@ impl RouteReconciler {
                 Ok(None) | Err(WriteFault::Gone) => {}
                 Err(fault) => {
                     warn!(node, %fault, "the condition NetworkUnavailable could not be written; the controller retries it");
-                    run.failed(&node, None);
+                    run.failed(&node, fault.cause("nodes"), None);
                 }
             }
         }

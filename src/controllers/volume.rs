@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
-use super::reporter::Reporter;
+use super::reporter::{OutOfSync, Reporter};
 use super::{Clients, Context, for_each_limited, instances};
 use crate::alibaba::Fault;
 use crate::alibaba::ecs::Ecs;
@@ -75,6 +75,15 @@ enum Finding {
     Problem(VolumeProblem),
     /// The cloud did not say where its disk is.
     Fault(Fault),
+}
+
+/// Why a volume was not written.
+#[derive(Debug)]
+enum NotWritten {
+    /// The API server refuses it until somebody changes something.
+    Problem(VolumeProblem),
+    /// It is retried; with the cause as far as other volumes can share it.
+    Retried(Option<String>),
 }
 
 fn rules(cluster: &Cluster, nodes: &Watched<NodeView>, config: &Config) -> VolumeRules {
@@ -156,7 +165,7 @@ impl BatchReconciler for VolumeReconciler {
 
         let (mut result, mut problems) = (BatchResult::default(), Vec::new());
         self.waiting.retain(|key| !scope.contains(key));
-        let (mut plans, mut unanswered) = (Vec::new(), None);
+        let (mut plans, mut unanswered, mut out_of_sync) = (Vec::new(), None, OutOfSync::new());
         for (view, finding) in findings {
             match finding {
                 Finding::Plan(plan) => {
@@ -168,6 +177,7 @@ impl BatchReconciler for VolumeReconciler {
                 Finding::Problem(problem) => problems.push((view, problem)),
                 Finding::Fault(fault) => {
                     result.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
+                    out_of_sync.insert(view.name.clone(), fault.cause());
                     unanswered = Some(fault);
                 }
             }
@@ -182,10 +192,16 @@ impl BatchReconciler for VolumeReconciler {
         for (ended, view) in for_each_limited(CONCURRENCY, plans, apply).await {
             match ended {
                 Ok(()) => {}
-                Err(Some(problem)) => problems.push((view, problem)),
-                Err(None) => drop(result.failed.insert(ObjectKey::cluster(&view.name), None)),
+                Err(NotWritten::Problem(problem)) => problems.push((view, problem)),
+                Err(NotWritten::Retried(cause)) => {
+                    result.failed.insert(ObjectKey::cluster(&view.name), None);
+                    out_of_sync.insert(view.name.clone(), cause);
+                }
             }
         }
+        out_of_sync.extend(problems.iter().map(|(view, _)| (view.name.clone(), None)));
+        let exists = |name: &str| self.volumes.get(&ObjectKey::cluster(name)).is_some();
+        self.reporter.out_of_sync("PersistentVolumes", &scope, &out_of_sync, exists);
         self.tell(&scope, problems, &mut result);
         result
     }
@@ -199,20 +215,20 @@ impl VolumeReconciler {
     /// Writes what a volume lacks.
     ///
     /// # Errors
-    /// The problem of what the API server refused; `None` if the write is to be retried.
-    async fn apply(&self, view: &VolumeView, mut plan: VolumePlan) -> Result<(), Option<VolumeProblem>> {
+    /// [`NotWritten`]
+    async fn apply(&self, view: &VolumeView, mut plan: VolumePlan) -> Result<(), NotWritten> {
         if !plan.writes() {
             return Ok(());
         }
         let mut written = self.write(view, &plan).await;
-        let refused = |plan: &VolumePlan, reason| Some(VolumeProblem::Refused { step: plan.text(), reason });
+        let refused = |plan: &VolumePlan, reason| VolumeProblem::Refused { step: plan.text(), reason };
         let mut problem = None;
         if let Err(WriteFault::Rejected(reason)) = &written
             && let Some(without) = plan.without_affinity()
         {
             // The labels alone tell the scheduler the zone.
             plan.labels.clear();
-            problem = refused(&plan, reason.clone());
+            problem = Some(refused(&plan, reason.clone()));
             plan = without;
             written = self.write(view, &plan).await;
         }
@@ -222,19 +238,19 @@ impl VolumeReconciler {
                 info!(volume = %view.name, step, "done");
                 let events = self.context.cluster.events();
                 events.normal(COMPONENT, &regarding(view), "VolumeLabeled", format!("Done: {step}"));
-                problem.map_or(Ok(()), |problem| Err(Some(problem)))
+                problem.map_or(Ok(()), |problem| Err(NotWritten::Problem(problem)))
             }
             Err(WriteFault::Gone) => Ok(()),
-            Err(WriteFault::Rejected(reason)) => Err(refused(&plan, reason)),
+            Err(WriteFault::Rejected(reason)) => Err(NotWritten::Problem(refused(&plan, reason))),
             Err(fault @ (WriteFault::Conflict(_) | WriteFault::NotLeading)) => {
                 debug!(volume = %view.name, %fault, "the volume is looked at again");
-                Err(None)
+                Err(NotWritten::Retried(None))
             }
             Err(fault) => {
                 warn!(volume = %view.name, step, %fault, "failed; the controller retries it");
                 let message = format!("Could not {step}; the controller retries it: {fault}");
                 self.context.cluster.events().warning(COMPONENT, &regarding(view), "VolumeLabelsFailed", message);
-                Err(None)
+                Err(NotWritten::Retried(fault.cause("PersistentVolumes")))
             }
         }
     }

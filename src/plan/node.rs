@@ -53,8 +53,9 @@ pub fn plan(view: &NodeView, instance: &Instance, check: &SourceDestCheck, polic
         }
     };
     let (labels, mut problems) = labels::wanted(instance);
-    if let SourceDestCheck::Unknown { message, denied } = check {
-        problems.push(NodeProblem::CheckUnknown { message: message.clone(), needed: policy.routes || !denied });
+    if let SourceDestCheck::Unknown { message, cause, denied } = check {
+        let (message, cause) = (message.clone(), cause.clone());
+        problems.push(NodeProblem::CheckUnknown { message, cause, needed: policy.routes || !denied });
     }
 
     let mut steps = Vec::new();

@@ -36,7 +36,7 @@ pub use index::TableEntries;
 pub use memory::RouteMemory;
 pub use orphan_proof::{InstancePresence, MissingProof, OwnerEvidence};
 pub use route_node::RouteNode;
-pub use step::{DeleteReason, RoutePlan, RouteProblem, RouteStep, WithheldOrphan};
+pub use step::{DeleteReason, RoutePlan, RouteProblem, RouteStep, WithheldOrphan, full};
 
 /// An orphan is removed if it still is one after this time.
 pub const CONFIRM: Duration = Duration::from_secs(10);

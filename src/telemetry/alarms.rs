@@ -118,6 +118,31 @@ impl Alarms {
         failures.put(controller, object, cause) == MANY
     }
 
+    /// Notes all objects that are `failing` now, each with the cause that others may share. Others that `is_covered` says are in
+    /// sync, or gone. Gives the causes that many objects share now, and did not before.
+    pub fn all_out_of_sync(
+        &self,
+        controller: &'static str,
+        failing: &BTreeMap<String, Option<String>>,
+        is_covered: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
+        let mut failures = self.failures.write();
+        let known = failures.failing.iter().filter(|(of, _)| *of == controller).map(|(_, object)| object);
+        let ended: Vec<String> = known.filter(|it| !failing.contains_key(*it) && is_covered(it)).cloned().collect();
+        for object in ended {
+            failures.mark(controller, &object, false);
+            failures.put(controller, &object, None);
+        }
+        let mut news = Vec::new();
+        for (object, cause) in failing {
+            failures.mark(controller, object, true);
+            if failures.put(controller, object, cause.as_deref()) == MANY {
+                news.extend(cause.clone());
+            }
+        }
+        news
+    }
+
     /// The controller stopped, so it withholds nothing, and keeps nothing in sync.
     pub fn clear(&self, controller: &'static str) {
         let mut failures = self.failures.write();
@@ -181,6 +206,15 @@ fn publish(standing: &BTreeMap<(&'static str, &'static str), Alarm>, controller:
     metrics::withheld(controller, of.map(|(_, alarm)| alarm.count).sum());
 }
 
+/// What is said once when many objects are out of sync for the same cause. `what` are objects of this kind, such as `nodes`.
+#[must_use]
+pub fn shared_cause(what: &str, cause: &str) -> String {
+    format!(
+        "Many {what} are out of sync for the same cause: {cause}. /readyz and the metric alicloud_ccm_shared_cause_objects count \
+         them; the controller retries each"
+    )
+}
+
 /// The first few names, and how many there are besides.
 #[must_use]
 pub fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
@@ -239,6 +273,27 @@ mod tests {
         alarms.clear("test-b");
         out_of_sync(0);
         assert_eq!(alarms.report(), "");
+    }
+
+    #[test]
+    fn objects_that_are_covered_and_do_not_fail_are_in_sync() {
+        let alarms = Alarms::default();
+        let failing = |names: &[&str], cause: Option<&str>| -> BTreeMap<String, Option<String>> {
+            names.iter().map(|name| ((*name).to_owned(), cause.map(str::to_owned))).collect()
+        };
+        let all = ["a", "b", "c", "d", "e", "f"];
+        let cause = "CreateX: denied [No]";
+        assert_eq!(alarms.all_out_of_sync("test-c", &failing(&all, Some(cause)), |_| true), [cause]);
+        assert_eq!(alarms.all_out_of_sync("test-c", &failing(&all, Some(cause)), |_| true), Vec::<String>::new());
+        assert!(alarms.report().contains("6 objects out of sync for one cause (CreateX: denied [No]): a, b"));
+        let none = failing(&[], None);
+        assert_eq!(alarms.all_out_of_sync("test-c", &none, |name| name == "f"), Vec::<String>::new());
+        assert!(alarms.report().contains("5 objects"), "others were not looked at: {}", alarms.report());
+        assert_eq!(alarms.all_out_of_sync("test-c", &failing(&["a"], None), |_| false), Vec::<String>::new());
+        assert_eq!(alarms.report(), "", "one has a trouble of its own now");
+        assert!(metrics::render().contains("alicloud_ccm_out_of_sync_objects{controller=\"test-c\"} 5\n"));
+        assert_eq!(alarms.all_out_of_sync("test-c", &none, |_| true), Vec::<String>::new());
+        assert!(metrics::render().contains("alicloud_ccm_out_of_sync_objects{controller=\"test-c\"} 0\n"));
     }
 
     #[test]

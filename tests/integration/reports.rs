@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use serde_json::json;
-use sim::cloud::Fault;
-use sim::cluster::{Effect, Endpoint, Failure, Match};
-use sim::testbed::ACCESS_KEY;
+use sim::cloud::{Fault, RouteEntry};
+use sim::cluster::{Effect, Endpoint, Failure, Match, Version};
+use sim::testbed::{ACCESS_KEY, ROUTE_TABLE, Testbed, instance};
 
-use crate::harness::{ALL, HASTE, World, address};
+use crate::harness::{ALL, EVERY, HASTE, World, address, free_port};
+use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::kinds::{Kind, annotate};
 use crate::service_features::{key, served};
 
 /// An edit by its user, which does not wait for the next retry.
@@ -65,6 +68,76 @@ async fn a_cause_that_many_services_share_is_told_once() {
     ccm.until_page("/readyz", |_, text| !text.contains("out of sync") && text.contains("[+]cloud ok\n")).await;
     ccm.until_page("/metrics", |_, text| !text.contains("alicloud_ccm_shared_cause_objects{")).await;
     assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cause_that_many_nodes_share_is_told_once() {
+    let world = World::new(ALL, HASTE).await;
+    let denied = || Fault::Refuse(403, "Forbidden.RAM".to_owned(), "User not authorized".to_owned());
+    world.testbed.cloud.faults().always("ModifyNetworkInterfaceAttribute", denied());
+    let others = |cloud: &mut sim::cloud::Account, there: bool| {
+        let entries = &mut cloud.route_tables.get_mut(ROUTE_TABLE).unwrap().entries;
+        match there {
+            true => entries.insert("10.99.0.0/24".into(), RouteEntry::to_instance("rte-others", &instance(9))),
+            false => entries.remove("10.99.0.0/24"),
+        };
+        cloud.limits.routes_per_table = if there { 1 } else { 200 };
+    };
+    world.testbed.rent(9);
+    world.testbed.cloud.edit(|cloud| others(cloud, true));
+    (1..=8).for_each(|number| drop(world.testbed.join(number)));
+    let port = free_port();
+    let mut ccm = world.start_with(&["--set", "route.period=10s", "--set", &format!("server.port={port}")], &[]);
+    ccm.serve_at(port);
+    let shared = [
+        ("node", "ModifyNetworkInterfaceAttribute: denied [Forbidden.RAM]"),
+        ("route", &format!("route table {ROUTE_TABLE} is full")),
+    ];
+    for (controller, cause) in shared {
+        let line = format!("[!]{controller} has 8 objects out of sync for one cause ({cause}): node-");
+        ccm.until_page("/readyz", |status, text| status == 200 && text.contains(&line)).await;
+        let metric = format!("alicloud_ccm_shared_cause_objects{{cause=\"{cause}\",controller=\"{controller}\"}} 8");
+        ccm.until_page("/metrics", |_, text| text.contains(&metric)).await;
+        let component = format!("{controller}-controller");
+        let told = world.until_event("Node", &component, "ManyObjectsOutOfSync").await;
+        assert!(told.starts_with(&format!("Many nodes are out of sync for the same cause: {cause}.")), "{told}");
+        let events = world.events("Node", &component);
+        assert_eq!(events_with(&events, "ManyObjectsOutOfSync").len(), 1, "{events:?}");
+    }
+    world.testbed.cloud.faults().clear();
+    world.testbed.cloud.edit(|cloud| others(cloud, false));
+    // A change of a node does not wait for the next retry.
+    let now = json!({"metadata": {"labels": {"look": "again"}}});
+    (1..=8).for_each(|number| drop(world.testbed.cluster.patch("Node", "", &format!("node-{number}"), &now).unwrap()));
+    ccm.until_page("/readyz", |_, text| !text.contains("out of sync")).await;
+    ccm.until_page("/metrics", |_, text| !text.contains("alicloud_ccm_shared_cause_objects{")).await;
+    assert!(ccm.stop().await.success());
+}
+
+#[test]
+fn each_of_many_services_that_change_at_once_is_told_so() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        let names: Vec<String> = (0..30).map(|number| format!("web-{number}")).collect();
+        for (number, name) in names.iter().enumerate() {
+            Kind::BOTH[number % 2].expose(&testbed, name, &[80], &[1]);
+        }
+        let _product = Product::start(&testbed, EVERY, &format!("{HASTE}[leader_election]\nenabled = false\n"));
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        for (times, scheduler) in (1..).zip(["wlc", "rr", "wlc"]) {
+            names.iter().for_each(|name| annotate(&testbed, name, "scheduler", scheduler));
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            let events = testbed.cluster.list("Event");
+            for name in &names {
+                let of = |event: &&serde_json::Value| {
+                    event["involvedObject"]["name"] == **name && event["reason"] == "AnnotationChanged"
+                };
+                let counts: Vec<_> = events.iter().filter(of).map(|event| event["count"].clone()).collect();
+                assert_eq!(counts, [json!(times)], "{name}: one event, whose count rises");
+            }
+        }
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

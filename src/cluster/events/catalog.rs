@@ -44,7 +44,7 @@ pub(super) fn find(reason: &str) -> Option<&'static EventEntry> {
     EVENTS.iter().find(|entry| entry.reason == reason)
 }
 
-/// All reasons: 0001 and up the process, 0101 nodes, 0201 routes, 0301 Services, 0401 what both routes and Services have,
+/// All reasons: 0001 and up the process, 0101 nodes, 0201 routes, 0301 Services, 0401 what several of these have,
 /// 0501 volumes.
 static EVENTS: &[EventEntry] = &[
     entry(
@@ -382,6 +382,15 @@ static EVENTS: &[EventEntry] = &[
             "load balancers or routes carry this cluster's id and the uid of another cluster",
             "they are not touched",
             "give new clusters an id of their own",
+        ],
+    ),
+    entry(
+        402,
+        "ManyObjectsOutOfSync",
+        [
+            "five or more nodes, routes of nodes or PersistentVolumes are out of sync for one cause",
+            "none of them follows until it is gone",
+            "repair the cause that the message names; `/readyz` lists the objects",
         ],
     ),
     entry(

@@ -38,6 +38,15 @@ enum NodeWriteError {
 }
 
 impl NodeWriteError {
+    /// What other nodes can fail for in the same way; `None` if it is about this one alone.
+    fn cause(&self) -> Option<String> {
+        match self {
+            Self::Cluster(fault) => fault.cause("nodes"),
+            Self::Cloud(fault) => fault.cause(),
+            Self::OtherInstance(_) | Self::NotLeading(_) => None,
+        }
+    }
+
     fn ends_the_plan(&self) -> bool {
         match self {
             Self::NotLeading(_) | Self::Cluster(WriteFault::NotLeading | WriteFault::Gone) => true,
@@ -58,22 +67,26 @@ pub(super) struct NodeExecutor<'a> {
 }
 
 impl NodeExecutor<'_> {
-    /// Executes a plan; true if nothing is left to do, and the node as it then is. A write that fails withholds only the
-    /// end of initialisation.
-    pub(super) async fn apply(&self, view: &Arc<NodeView>, plan: &NodePlan) -> (bool, Arc<NodeView>) {
-        let mut complete = true;
+    /// Executes a plan; gives whether nothing is left to do, otherwise the cause as far as other nodes can share it, and the
+    /// node as it then is. A write that fails withholds only the end of initialisation.
+    pub(super) async fn apply(
+        &self,
+        view: &Arc<NodeView>,
+        plan: &NodePlan,
+    ) -> (Result<(), Option<String>>, Arc<NodeView>) {
+        let mut complete = Ok(());
         // As the last answer showed it: no write has to read what the one before has just written.
         let mut now = view.clone();
         for write in plan.writes() {
-            let Some(write) = (if complete { Some(write) } else { write.without_the_end() }) else { continue };
+            let Some(write) = (if complete.is_ok() { Some(write) } else { write.without_the_end() }) else { continue };
             match self.write(&now, write).await {
                 Ok(answered) => {
                     now = answered.filter(|answered| answered.uid == view.uid).map_or(now, Arc::new);
                     write.steps.iter().for_each(|step| self.report_done(view, step));
                 }
-                Err(NodeWriteError::Cluster(WriteFault::Gone)) => return (true, now),
-                Err(error) if error.ends_the_plan() => return (false, now),
-                Err(error) => complete &= self.report_failed(view, write, &error),
+                Err(NodeWriteError::Cluster(WriteFault::Gone)) => return (Ok(()), now),
+                Err(error) if error.ends_the_plan() => return (Err(None), now),
+                Err(error) => complete = complete.and(self.report_failed(view, write, &error)),
             }
         }
         (complete, now)
@@ -120,15 +133,20 @@ impl NodeExecutor<'_> {
         }
     }
 
-    /// True if the node can do without. Without routes, pods have addresses of the interfaces themselves, so that the check
+    /// Fails unless the node can do without. Without routes, pods have addresses of the interfaces themselves, so that the check
     /// drops none of their packets.
-    fn report_failed(&self, view: &NodeView, write: NodeWrite<'_>, error: &NodeWriteError) -> bool {
+    fn report_failed(
+        &self,
+        view: &NodeView,
+        write: NodeWrite<'_>,
+        error: &NodeWriteError,
+    ) -> Result<(), Option<String>> {
         let denied = matches!(error, NodeWriteError::Cloud(fault) if fault.kind == FaultKind::Denied);
         let tolerated = denied && write.target == WriteTarget::Interface && !self.policy.routes;
         let next = if tolerated { "the node is initialised nevertheless" } else { "the controller retries it" };
         warn!(node = %view.name, step = %write, fault = %error, next, "failed");
         self.reporter.warning(view, "SyncNodeFailed", format!("Could not {write}; {next}: {error}"));
-        tolerated
+        if tolerated { Ok(()) } else { Err(error.cause()) }
     }
 }
 

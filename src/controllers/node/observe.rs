@@ -206,10 +206,10 @@ async fn read_checks(
     enis: Vec<String>,
     memory: &mut CheckMemory,
 ) -> Vec<(String, SourceDestCheck)> {
-    let (interfaces, message, denied) = match ecs.describe_network_interfaces(region, &enis).await {
+    let (interfaces, message, cause, denied) = match ecs.describe_network_interfaces(region, &enis).await {
         // Like other lists, this one may be empty for want of a permission.
-        Ok(interfaces) => (interfaces, "the interface is not in the cloud's answer".to_owned(), true),
-        Err(fault) => (Vec::new(), fault.to_string(), fault.kind == FaultKind::Denied),
+        Ok(interfaces) => (interfaces, "the interface is not in the cloud's answer".to_owned(), None, true),
+        Err(fault) => (Vec::new(), fault.to_string(), fault.cause(), fault.kind == FaultKind::Denied),
     };
     let by_id: BTreeMap<&str, &NetworkInterface> = interfaces.iter().map(|one| (one.id.as_str(), one)).collect();
     let check = |eni: String| {
@@ -218,7 +218,7 @@ async fn read_checks(
         let check = match shown {
             Some(interface) if interface.source_dest_check == Some(true) => SourceDestCheck::On { eni: eni.clone() },
             Some(_) => SourceDestCheck::Settled,
-            None => SourceDestCheck::Unknown { message: message.clone(), denied },
+            None => SourceDestCheck::Unknown { message: message.clone(), cause: cause.clone(), denied },
         };
         (eni, check)
     };

@@ -20,7 +20,7 @@ pub(super) enum ItemFate {
     /// Accepted by the cloud.
     Done,
     /// Refused, and why.
-    Refused { kind: FaultKind, message: String },
+    Refused { kind: FaultKind, cause: Option<String>, message: String },
     /// Not tried, or its fate is unknown.
     Unknown,
 }
@@ -29,8 +29,8 @@ pub(super) enum ItemFate {
 #[derive(Debug)]
 pub(super) struct WriteResult {
     pub fates: Vec<ItemFate>,
-    /// How long to wait before the retry, if the cloud named it.
-    pub retry_after: Option<Duration>,
+    /// The last fault that blames no item, after which nothing more was sent.
+    pub fault: Option<Fault>,
 }
 
 impl WriteResult {
@@ -38,8 +38,20 @@ impl WriteResult {
     fn add(&mut self, batch: Range<usize>, faults: Vec<ItemFault>) {
         self.fates[batch.clone()].fill(ItemFate::Done);
         for ItemFault { index, kind, code, message } in faults {
-            self.fates[batch.start + index] = ItemFate::Refused { kind, message: format!("{message} [{code}]") };
+            let cause = Some(format!("route entries: {} [{code}]", kind.as_str()));
+            let message = format!("{message} [{code}]");
+            self.fates[batch.start + index] = ItemFate::Refused { kind, cause, message };
         }
+    }
+
+    /// How long to wait before the retry, if the cloud named it.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        self.fault.as_ref().and_then(|fault| fault.retry_after)
+    }
+
+    /// Why items are [`ItemFate::Unknown`], as far as other nodes can share it.
+    pub(super) fn cause(&self) -> Option<String> {
+        self.fault.as_ref().and_then(Fault::cause)
     }
 }
 
@@ -102,7 +114,7 @@ where
     R: Future<Output = Result<Vec<ItemFault>, Fault>>,
 {
     let size = batch_size.clamp(1, 50);
-    let mut result = WriteResult { fates: vec![ItemFate::Unknown; items.len()], retry_after: None };
+    let mut result = WriteResult { fates: vec![ItemFate::Unknown; items.len()], fault: None };
     let mut batches: Vec<Range<usize>> =
         (0..items.len()).step_by(size).map(|start| start..items.len().min(start + size)).rev().collect();
     let mut splits = SPLITS;
@@ -116,7 +128,7 @@ where
         };
         match blame(fault.kind) {
             Blame::None => {
-                result.retry_after = fault.retry_after;
+                result.fault = Some(fault);
                 break;
             }
             Blame::One if batch.len() > 1 && splits > 0 => {
@@ -125,7 +137,8 @@ where
                 batches.extend([middle..batch.end, batch.start..middle]);
             }
             Blame::One | Blame::All => {
-                let refused = ItemFate::Refused { kind: fault.kind, message: fault.to_string() };
+                let (kind, cause, message) = (fault.kind, fault.cause(), fault.to_string());
+                let refused = ItemFate::Refused { kind, cause, message };
                 result.fates[batch].fill(refused);
             }
         }
@@ -204,7 +217,7 @@ mod tests {
             .await;
             assert_eq!(*calls.lock(), 1, "{kind:?}");
             assert!(result.fates.iter().all(|fate| matches!(fate, ItemFate::Unknown)), "{kind:?}");
-            assert_eq!(result.retry_after, Some(Duration::from_secs(7)));
+            assert_eq!(result.retry_after(), Some(Duration::from_secs(7)));
         }
     }
 }

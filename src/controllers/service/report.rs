@@ -19,7 +19,7 @@ use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::PREFIX;
 use crate::plan::service::handling::Handling;
 use crate::plan::service::problem::ServiceProblem;
-use crate::telemetry::alarms::named;
+use crate::telemetry::alarms::{named, shared_cause};
 
 /// The watch tells when endpoints have been read; this only makes sure.
 const UNREAD: Duration = Duration::from_secs(5);
@@ -193,30 +193,22 @@ impl ReconcileError {
     /// What other Services can fail for in the same way, without what differs between them; `None` if it is about the Service
     /// alone.
     pub(super) fn shared_cause(&self) -> Option<String> {
-        let fault = match self {
-            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) | Self::ElasticUnknown(fault) => Some(fault),
+        match self {
+            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) | Self::ElasticUnknown(fault) => fault.cause(),
             Self::Execution(failures) => {
-                failures.stopped.iter().chain(&failures.refused).map(|(_, fault)| fault).next()
+                failures.stopped.iter().chain(&failures.refused).find_map(|(_, fault)| fault.cause())
             }
-            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => {
-                return matches!(fault, WriteFault::Denied(_) | WriteFault::Unavailable(_))
-                    .then(|| format!("writes to Services: {}", fault.as_str()));
-            }
+            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => fault.cause("Services"),
             _ => None,
-        }?;
-        let code = if fault.code.is_empty() { String::new() } else { format!(" [{}]", fault.code) };
-        Some(format!("{}: {}{code}", fault.action, fault.kind.as_str()))
+        }
     }
 
     /// Whether it passes by itself: such an error is logged at once, and told to the user only if it stays.
     pub(super) fn passes(&self) -> bool {
-        let passes = |fault: &Fault| {
-            matches!(fault.kind, FaultKind::Busy | FaultKind::Throttled | FaultKind::Exists | FaultKind::NotLeading)
-        };
         match self {
-            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => passes(fault),
+            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => fault.passes(),
             Self::Execution(failures) => {
-                failures.refused.iter().chain(&failures.stopped).all(|(_, fault)| passes(fault))
+                failures.refused.iter().chain(&failures.stopped).all(|(_, fault)| fault.passes())
             }
             Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => {
                 matches!(fault, WriteFault::Conflict(_) | WriteFault::NotLeading)
@@ -346,10 +338,7 @@ impl ServiceReporter {
 
     /// Many Services are out of sync for the same cause.
     pub(super) fn shared(&self, cause: &str) {
-        let message = format!(
-            "Many Services are out of sync for the same cause: {cause}. /readyz and the metric \
-             alicloud_ccm_shared_cause_objects count them; the controller retries each"
-        );
+        let message = shared_cause("Services", cause);
         warn!("{message}");
         self.events.warning(self.component, &Regarding::component(self.component), "ManyServicesOutOfSync", message);
     }

@@ -81,6 +81,8 @@ pub enum NodeProblem {
     CheckUnknown {
         /// Why.
         message: String,
+        /// Why, as far as other nodes can share it.
+        cause: Option<String>,
         /// Whether the node needs it off.
         needed: bool,
     },
@@ -94,6 +96,16 @@ impl NodeProblem {
             Self::LabelValue { .. } => false,
             Self::CheckUnknown { needed, .. } => *needed,
             _ => true,
+        }
+    }
+
+    /// What other nodes can lack in the same way; `None` if it is about this one alone.
+    #[must_use]
+    pub fn cause(&self) -> Option<String> {
+        match self {
+            Self::CheckUnknown { cause, .. } => cause.clone(),
+            Self::Undiscovered => Some(self.to_string()),
+            _ => None,
         }
     }
 }

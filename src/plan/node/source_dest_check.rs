@@ -19,6 +19,8 @@ pub enum SourceDestCheck {
     Unknown {
         /// Why.
         message: String,
+        /// Why, as far as other nodes can share it.
+        cause: Option<String>,
         /// Whether a missing permission explains it, which nodes without routes can live with.
         denied: bool,
     },

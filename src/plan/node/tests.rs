@@ -110,7 +110,7 @@ fn a_blocked_node_keeps_its_taint_and_says_why() {
     assert!(refused.steps.is_empty() && refused.problems[0].blocks(), "{refused:?}");
 
     let removes = |denied, routes| {
-        let unknown = SourceDestCheck::Unknown { message: "no answer".into(), denied };
+        let unknown = SourceDestCheck::Unknown { message: "no answer".into(), cause: None, denied };
         let steps = plan(&fresh(), &instance(), &unknown, NodePolicy { routes, ..ALL }).steps;
         steps.contains(&NodeStep::RemoveTaint(UNINITIALIZED))
     };

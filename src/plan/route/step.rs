@@ -186,6 +186,22 @@ impl RouteProblem {
     pub const fn blocks(&self) -> bool {
         !matches!(self, Self::Overlap { .. })
     }
+
+    /// What other nodes can lack a route for, too; `None` if it is about this one alone.
+    #[must_use]
+    pub fn cause(&self) -> Option<String> {
+        match self {
+            Self::Full { table, .. } => Some(full(table)),
+            Self::Outside { allowed, .. } => Some(format!("pod CIDRs are outside route.cluster_cidrs ({allowed})")),
+            _ => None,
+        }
+    }
+}
+
+/// What nodes share whose routes have no room in a table.
+#[must_use]
+pub fn full(table: &str) -> String {
+    format!("route table {table} is full")
 }
 
 /// An orphan that is not removed.
