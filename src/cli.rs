@@ -43,11 +43,20 @@ pub enum Command {
     /// Checks the configuration and prints every problem with its position. Exit code 0 without problems, 1 otherwise.
     Check,
     /// Reads the cluster and the cloud, and prints what a reconcile would do now; writes nothing. Exit code 0 if there is
-    /// nothing to do, 2 if there is, 1 on an error.
+    /// nothing to do, 2 if there is, 3 if the object does not exist or no controller is responsible for it, 1 on an error.
     Plan {
         /// Only this object: `NAMESPACE/NAME` of a Service, `node/NAME`, or `pv/NAME` of a PersistentVolume.
         object: Option<ObjectArg>,
         /// How to print the plan.
+        #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
+        output: OutputFormat,
+    },
+    /// Says of one object why it is as it is: who is responsible, what is wanted, what is there, what is missing, what happened,
+    /// and what to do; writes nothing. Exit codes as of `plan`.
+    Explain {
+        /// `NAMESPACE/NAME` of a Service, `node/NAME`, or `pv/NAME` of a PersistentVolume.
+        object: ObjectArg,
+        /// How to print it.
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
     },
@@ -208,13 +217,24 @@ pub enum OutputFormat {
     Json,
 }
 
-/// The only object that a plan is about.
+/// The only object that a command is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectArg {
     /// What it is.
     pub kind: PlannedKind,
     /// Which one.
     pub key: ObjectKey,
+}
+
+impl fmt::Display for ObjectArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            PlannedKind::Node => "Node",
+            PlannedKind::Service => "Service",
+            PlannedKind::Volume => "PersistentVolume",
+        };
+        write!(f, "{kind} {}", self.key)
+    }
 }
 
 impl FromStr for ObjectArg {

@@ -8,6 +8,7 @@ mod connect;
 mod decode;
 mod events;
 mod faults;
+mod history;
 mod lease;
 mod objects;
 mod reflector;
@@ -21,6 +22,7 @@ mod watched;
 pub use connect::ConnectError;
 pub use events::{Events, Regarding, events_page};
 pub use faults::WriteFault;
+pub use history::{Leader, PastEvent};
 pub use objects::{ObjectKind, ObjectPath, Patch, PatchFormat};
 pub use status::{ClusterStatus, WatchStatus};
 pub use store::{DirtyKeys, Store, StoreEntry, StoredView};
@@ -39,7 +41,7 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::config::Config;
-use crate::config::checked::Kubernetes;
+use crate::config::checked::{Kubernetes, LeaderElection};
 use crate::config::secret::Secret;
 use crate::fence::{Keeper, Permit};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView, VolumeView};
@@ -241,6 +243,32 @@ impl Cluster {
     /// [`WriteFault`], also for a node that cannot be decoded.
     pub async fn read_node(&self, name: &str) -> Result<Option<NodeView>, WriteFault> {
         objects::read(&self.inner.requests, ObjectKind::Node, &ObjectKey::cluster(name), decode::node).await
+    }
+
+    /// Finds one volume in a list, as controllers need no right to get one; `None` if it does not exist, `Some(None)` if it is on no cloud disk.
+    ///
+    /// # Errors
+    /// [`WriteFault`], also for a volume that cannot be decoded.
+    pub async fn read_volume(&self, name: &str) -> Result<Option<Option<VolumeView>>, WriteFault> {
+        let path = ObjectPath { api: "/api/v1", namespace: "", plural: "persistentvolumes" };
+        let found = self.look_through(path, |object| object["metadata"]["name"] == name).await?.pop();
+        found.map(decode::volume).transpose().map_err(|error| WriteFault::unreadable(&error))
+    }
+
+    /// Events about an object that the API server still has, the newest first.
+    ///
+    /// # Errors
+    /// [`WriteFault`]; the controllers need no right to list events, so their service account may have none.
+    pub async fn events_about(&self, kind: ObjectKind, key: &ObjectKey) -> Result<Vec<PastEvent>, WriteFault> {
+        history::events_about(&self.inner.requests, kind, key).await
+    }
+
+    /// The replica that leads as the locks say; `None` if none does.
+    ///
+    /// # Errors
+    /// [`WriteFault`]
+    pub async fn leader(&self, election: &LeaderElection) -> Result<Option<Leader>, WriteFault> {
+        history::leader(&self.inner.requests, election).await
     }
 
     /// Reads one pod from the API server itself; pods are never watched. `None` if it does not exist.

@@ -3,6 +3,7 @@
 //! `connect` is the one way in which a command reaches the cluster and the cloud.
 
 mod connect;
+mod explain;
 mod gc;
 mod kubelet_args;
 mod lint;
@@ -40,6 +41,8 @@ enum Ended {
     Incomplete,
     /// Code 2: `plan` found something to do, or `gc` an orphan.
     SomethingToDo,
+    /// Code 3: the object that was asked about does not exist, or no controller is responsible for it.
+    NotManaged,
 }
 
 /// Why a command did not do what was asked for: text for people. Code 1.
@@ -86,6 +89,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(Ended::Done) => ExitCode::SUCCESS,
         Ok(Ended::Incomplete) => 1.into(),
         Ok(Ended::SomethingToDo) => 2.into(),
+        Ok(Ended::NotManaged) => 3.into(),
         Err(CommandError(reason)) => {
             let _ = writeln!(io::stderr().lock(), "{}", reason.trim_end());
             1.into()
@@ -107,6 +111,7 @@ fn execute(cli: Cli) -> CommandResult {
         }
         Command::Check => print(&format!("{}: no problems\n", load(source)?.path.display())),
         Command::Plan { object, output } => plan::run(&load(source)?.config, object.as_ref(), output),
+        Command::Explain { object, output } => explain::run(&load(source)?.config, &object, output),
         Command::Gc { delete, ids, after, output } => {
             let deletion =
                 delete.then(|| gc::Deletion { ids: ids.into_iter().collect(), pause: Duration::from_secs(after) });
@@ -184,7 +189,7 @@ fn print(text: &str) -> CommandResult {
     Ok(Ended::Done)
 }
 
-/// Prints what `plan` or `gc` found.
+/// Prints what `plan`, `explain` or `gc` found.
 fn print_findings(output: OutputFormat, text: &str, findings: &impl serde::Serialize) -> Result<(), CommandError> {
     match output {
         OutputFormat::Text => print(text)?,

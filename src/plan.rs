@@ -26,6 +26,20 @@ pub struct PlanLine {
     pub text: String,
     /// Whether something is taken away that existed before.
     pub destroys: bool,
+    /// What the line is about.
+    pub kind: LineKind,
+}
+
+/// What a line of a plan is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LineKind {
+    /// Something is done.
+    Step,
+    /// Something is in the way.
+    Problem,
+    /// Something waits, or is worth knowing.
+    Note,
 }
 
 impl fmt::Display for PlanLine {

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 pub use catalog::events_page;
+pub(super) use catalog::remedy;
 
 use super::faults::{RequestFault, truncate};
 use super::requests::{Exchange, Requests, backoff, segment};

@@ -23,6 +23,7 @@ use crate::config::checked::LeaderElection;
 use crate::fence::Keeper;
 use crate::telemetry::metrics;
 use elector::{Elector, Progress};
+pub(super) use record::LockKind;
 
 /// Takes part in the election until `stop` is cancelled, see [`Cluster::elect`](super::Cluster::elect).
 pub(super) async fn elect(

@@ -11,6 +11,7 @@ use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::controllers::Clients;
+use crate::plan::location::CloudLocation;
 use crate::telemetry::tasks::Tasks;
 
 /// How long the API server may take to answer.
@@ -18,13 +19,25 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Connects once; unlike the running program, a command does not retry.
 pub(super) async fn connect(config: &Config) -> Result<Clients, CommandError> {
+    let cluster = connect_cluster(config).await?;
+    let (cloud, location) = connect_cloud(config).await?;
+    Ok(Clients { cluster, cloud, location })
+}
+
+/// To the API server alone.
+pub(super) async fn connect_cluster(config: &Config) -> Result<Cluster, CommandError> {
     let cluster = Cluster::connect(&config.kubernetes, &Tasks::default()).await.map_err(CommandError::new)?;
     ready(&cluster).await?;
+    Ok(cluster)
+}
+
+/// To the cloud alone.
+pub(super) async fn connect_cloud(config: &Config) -> Result<(CloudClient, CloudLocation), CommandError> {
     let transport: Arc<dyn Transport> = Arc::new(HttpTransport::new().map_err(CommandError::new)?);
     let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
     let location = location::resolve(&config.cloud, &metadata).await.map_err(CommandError::new)?;
     let cloud = CloudClient::new(transport, &config.cloud, &location.region);
-    Ok(Clients { cluster, cloud, location })
+    Ok((cloud, location))
 }
 
 /// Waits for the API server, and gives its version.

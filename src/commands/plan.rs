@@ -5,6 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::connect::connect;
+use super::explain::unmanaged;
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::cli::{ObjectArg, OutputFormat};
 use crate::config::Config;
@@ -18,11 +19,17 @@ struct WholePlan {
     steps: Vec<PlanLine>,
     /// What could not be planned, and why.
     problems: Vec<String>,
+    /// Why nobody is responsible for the object that was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_managed: Option<String>,
 }
 
 pub(super) fn run(config: &Config, only: Option<&ObjectArg>, output: OutputFormat) -> CommandResult {
     let plan = runtime()?.block_on(plan(config, only))?;
     print_findings(output, &plan.to_text(), &plan)?;
+    if plan.not_managed.is_some() {
+        return Ok(Ended::NotManaged);
+    }
     Ok(match (plan.problems.is_empty(), plan.steps.is_empty()) {
         (false, _) => Ended::Incomplete,
         (true, true) => Ended::Done,
@@ -33,6 +40,12 @@ pub(super) fn run(config: &Config, only: Option<&ObjectArg>, output: OutputForma
 async fn plan(config: &Config, only: Option<&ObjectArg>) -> Result<WholePlan, CommandError> {
     let clients = connect(config).await?;
     let mut plan = WholePlan::default();
+    if let Some(object) = only {
+        plan.not_managed = unmanaged(&clients.cluster, config, object).await?.map(|why| format!("{object} {why}"));
+        if plan.not_managed.is_some() {
+            return Ok(plan);
+        }
+    }
     for controller in registry::running(config).filter(|row| only.is_none_or(|only| only.kind == row.object)) {
         let key = only.map(|only| &only.key);
         match (controller.preview)(&clients, config, key).await {
@@ -50,6 +63,9 @@ async fn plan(config: &Config, only: Option<&ObjectArg>) -> Result<WholePlan, Co
 impl WholePlan {
     /// One line a step, below a heading for each object; destructive ones are marked.
     fn to_text(&self) -> String {
+        if let Some(why) = &self.not_managed {
+            return format!("{why}.\n");
+        }
         let mut text = String::new();
         let mut heading = String::new();
         for step in &self.steps {

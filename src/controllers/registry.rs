@@ -25,7 +25,9 @@ use crate::alibaba::actions;
 use crate::alibaba::endpoints::CloudProduct;
 use crate::config::{Catalog, Config, ControllerEntry};
 use crate::plan::PlanLine;
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{NodeView, ObjectKey, ServiceView, VolumeView};
+use crate::plan::node::{NodeClass, classify};
+use crate::plan::service::handling::LoadBalancerKind;
 
 /// Runs until `context.stop` is cancelled.
 pub type Run = fn(Context) -> BoxFuture<'static, ()>;
@@ -49,6 +51,8 @@ pub struct Controller {
     pub when_off: Option<Fallback>,
     /// Its plan; writes nothing.
     pub preview: Preview,
+    /// Why an object of its kind is not for it; `None` if it is.
+    pub declines: fn(&Config, &Subject) -> Option<String>,
     /// The kinds of objects that it watches.
     pub watches: &'static [WatchedKind],
     /// What it reads and writes in the cluster besides.
@@ -81,6 +85,17 @@ pub enum PlannedKind {
     Volume,
 }
 
+/// An object that a command is asked about.
+#[derive(Debug)]
+pub enum Subject {
+    /// A Node.
+    Node(NodeView),
+    /// A Service, of whatever type.
+    Service(ServiceView),
+    /// A PersistentVolume; `None` if it is on no cloud disk.
+    Volume(Option<VolumeView>),
+}
+
 /// Every controller, in the order in which `plan` prints them.
 pub static CONTROLLERS: [Controller; 5] = [
     Controller {
@@ -98,6 +113,7 @@ pub static CONTROLLERS: [Controller; 5] = [
         preview: |clients, config, _| {
             async move { node::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
         },
+        declines: |_, subject| excluded(subject),
         watches: &[WatchedKind::Nodes],
         kubernetes: &[
             KubernetesAccess::core("nodes", &["get", "patch"]),
@@ -133,6 +149,7 @@ pub static CONTROLLERS: [Controller; 5] = [
         preview: |clients, config, _| {
             async move { route::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
         },
+        declines: |_, subject| excluded(subject),
         watches: &[WatchedKind::Nodes],
         kubernetes: &[NODES, NODES_STATUS, CLUSTER_UID],
         cloud: &[
@@ -159,6 +176,7 @@ pub static CONTROLLERS: [Controller; 5] = [
         preview: |clients, config, only| {
             async move { service::plan(clients, config, only).await.map_err(|fault| fault.to_string()) }.boxed()
         },
+        declines: |config, subject| for_other(LoadBalancerKind::Classic, config, subject),
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: SERVICES,
         cloud: &[
@@ -187,6 +205,7 @@ pub static CONTROLLERS: [Controller; 5] = [
         preview: |clients, config, only| {
             async move { service::plan_nlb(clients, config, only).await.map_err(|fault| fault.to_string()) }.boxed()
         },
+        declines: |config, subject| for_other(LoadBalancerKind::Network, config, subject),
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: SERVICES,
         cloud: &[
@@ -224,6 +243,7 @@ pub static CONTROLLERS: [Controller; 5] = [
         preview: |clients, config, _| {
             async move { volume::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
         },
+        declines: |_, subject| matches!(subject, Subject::Volume(None)).then(|| "it is on no cloud disk".to_owned()),
         // Nodes, for the keys of their labels.
         watches: &[WatchedKind::Nodes, WatchedKind::Volumes],
         kubernetes: &[KubernetesAccess::core("persistentvolumes", &["patch"])],
@@ -264,6 +284,23 @@ const SERVICES: &[KubernetesAccess] = &[
     KubernetesAccess::core("pods/status", &["patch"]),
     CLUSTER_UID,
 ];
+
+fn excluded(subject: &Subject) -> Option<String> {
+    match subject {
+        Subject::Node(node) => match classify(node) {
+            NodeClass::Excluded(why) => Some(why.to_string()),
+            NodeClass::Ecs(_) | NodeClass::Unidentified => None,
+        },
+        Subject::Service(_) | Subject::Volume(_) => None,
+    }
+}
+
+fn for_other(kind: LoadBalancerKind, config: &Config, subject: &Subject) -> Option<String> {
+    match subject {
+        Subject::Service(service) => service::declines(kind, config, service),
+        Subject::Node(_) | Subject::Volume(_) => None,
+    }
+}
 
 /// The rows that a configuration runs.
 pub fn running(config: &Config) -> impl Iterator<Item = &'static Controller> {

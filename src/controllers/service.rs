@@ -1,7 +1,7 @@
 //! The service engine: a load balancer for each Service of type LoadBalancer.
 //!
 //! [`run`] says when a Service is reconciled, `engine` reconciles it, `prepare` finds out what is to be done, `dry_run` only
-//! prints that. A `product` says what is particular to one kind of load balancer: `clb` and `nlb`.
+//! prints that and `explain` says it of one Service. A `product` says what is particular to one kind of load balancer: `clb` and `nlb`.
 
 mod account_check;
 mod clb;
@@ -10,6 +10,7 @@ mod drift;
 mod dry_run;
 mod engine;
 mod execute;
+mod explain;
 mod find;
 mod lint;
 mod nlb;
@@ -36,7 +37,9 @@ use tracing::info;
 use self::account_check::AccountCheck;
 use self::clb::Clb;
 use self::drift::DriftSchedule;
+use self::dry_run::ServicePlan;
 use self::engine::Engine;
+pub use self::explain::{ServiceDetails, declines};
 pub use self::lint::{Linted, lint};
 use self::nlb::Nlb;
 use self::orphans::Vanished;
@@ -53,6 +56,7 @@ use crate::plan::PlanLine;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::provenance::Unclaimed;
+use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::orphans::OrphanedInstance;
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::unready::UnreadyNodes;
@@ -129,7 +133,7 @@ async fn run_term<P: Product>(context: &Context, views: &Views, product: P) {
 /// # Errors
 /// The cloud did not answer.
 pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Vec<PlanLine>, Fault> {
-    plan_product(Clb::new(&clients.cloud, Arc::new(clients.location.clone())), clients, config, only).await
+    plan_product(classic(clients), clients, config, only).await.map(|plan| plan.lines)
 }
 
 /// The same of network load balancers.
@@ -137,7 +141,32 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
 /// # Errors
 /// The cloud did not answer.
 pub async fn plan_nlb(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Vec<PlanLine>, Fault> {
-    plan_product(Nlb::new(&clients.cloud, Arc::new(clients.location.clone())), clients, config, only).await
+    plan_product(network(clients), clients, config, only).await.map(|plan| plan.lines)
+}
+
+/// What is to be done for one Service, with what is wanted and what there is.
+///
+/// # Errors
+/// The cloud did not answer.
+pub async fn explain(
+    kind: LoadBalancerKind,
+    clients: &Clients,
+    config: &Config,
+    key: &ObjectKey,
+) -> Result<(Vec<PlanLine>, ServiceDetails), Fault> {
+    let plan = match kind {
+        LoadBalancerKind::Classic => plan_product(classic(clients), clients, config, Some(key)).await?,
+        LoadBalancerKind::Network => plan_product(network(clients), clients, config, Some(key)).await?,
+    };
+    Ok((plan.lines, plan.details))
+}
+
+fn classic(clients: &Clients) -> Clb {
+    Clb::new(&clients.cloud, Arc::new(clients.location.clone()))
+}
+
+fn network(clients: &Clients) -> Nlb {
+    Nlb::new(&clients.cloud, Arc::new(clients.location.clone()))
 }
 
 async fn plan_product<P: Product>(
@@ -145,7 +174,7 @@ async fn plan_product<P: Product>(
     clients: &Clients,
     config: &Config,
     only: Option<&ObjectKey>,
-) -> Result<Vec<PlanLine>, Fault> {
+) -> Result<ServicePlan, Fault> {
     let Clients { cluster, cloud, location } = clients;
     let location = Arc::new(location.clone());
     let connections = Connections { cluster, cloud, location: &location };
@@ -153,7 +182,15 @@ async fn plan_product<P: Product>(
     views.synced(cluster).await;
     let settings = Arc::new(settings_of::<P>(config, cluster.uid(), &location));
     let states = States::new(P::CONTROLLER, Alarms::default(), Vanished::default());
-    dry_run::plan(&connections.preparer(product, views, states), cluster, &settings, only).await
+    let preparer = connections.preparer(product, views, states);
+    let Some(key) = only else {
+        let lines = dry_run::plan(&preparer, cluster, &settings).await?;
+        return Ok(ServicePlan { lines, ..ServicePlan::default() });
+    };
+    match preparer.views.services.store.get(key) {
+        Some(service) => dry_run::plan_service(&preparer, cluster, &settings, service).await,
+        None => Ok(ServicePlan::default()),
+    }
 }
 
 /// Load balancers that carry the id of this cluster and that none of the Services claims; waits until the cluster is identified.

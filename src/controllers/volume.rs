@@ -15,9 +15,9 @@ use crate::alibaba::Fault;
 use crate::alibaba::ecs::Ecs;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Regarding, Store, Watched, WriteFault};
 use crate::config::Config;
-use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey, VolumeView};
 use crate::plan::volume::{self, CloudDisk, VolumePlan, VolumeProblem, VolumeRules};
+use crate::plan::{LineKind, PlanLine};
 
 const NAME: &str = "volume-labels";
 /// Its name in events.
@@ -59,7 +59,9 @@ pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, F
     for (view, finding) in looked {
         match finding {
             Finding::Plan(plan) => lines.extend(plan.lines(&view)),
-            Finding::Problem(problem) => lines.push(volume::line(&view, format!("problem: {problem}"))),
+            Finding::Problem(problem) => {
+                lines.push(volume::line(&view, LineKind::Problem, format!("problem: {problem}")))
+            }
             Finding::Fault(fault) => return Err(fault),
         }
     }

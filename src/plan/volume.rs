@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::PlanLine;
 use super::inputs::{DiskDriver, NodeView, VolumeView};
+use super::{LineKind, PlanLine};
 
 /// Of volumes that the CSI plugin attaches.
 pub const CSI_DRIVER: &str = "diskplugin.csi.alibabacloud.com";
@@ -190,8 +190,9 @@ impl VolumePlan {
     /// For people.
     #[must_use]
     pub fn lines(&self, volume: &VolumeView) -> Vec<PlanLine> {
-        let waits = self.waits_for_nodes.then(|| WAITS.to_owned());
-        self.steps().chain(waits).map(|text| line(volume, text)).collect()
+        let steps = self.steps().map(|text| line(volume, LineKind::Step, text));
+        let waits = self.waits_for_nodes.then(|| line(volume, LineKind::Note, WAITS.to_owned()));
+        steps.chain(waits).collect()
     }
 }
 
@@ -200,8 +201,8 @@ pub const WAITS: &str = "the node affinity waits until some node has the label t
 
 /// A line of a plan about a volume.
 #[must_use]
-pub fn line(volume: &VolumeView, text: String) -> PlanLine {
-    PlanLine { controller: "volume-labels", object: volume.name.clone(), text, destroys: false }
+pub fn line(volume: &VolumeView, kind: LineKind, text: String) -> PlanLine {
+    PlanLine { controller: "volume-labels", object: volume.name.clone(), text, destroys: false, kind }
 }
 
 /// Why a volume stays as it is, until somebody changes something.

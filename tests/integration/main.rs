@@ -23,6 +23,7 @@ mod end_state;
 mod end_to_end;
 mod eventual_consistency;
 mod examples;
+mod explain;
 mod golden;
 mod harness;
 mod http_server;

@@ -44,6 +44,11 @@ pub(super) fn find(reason: &str) -> Option<&'static EventEntry> {
     EVENTS.iter().find(|entry| entry.reason == reason)
 }
 
+/// What to do about an event with this reason; `None` for a reason of another program, or if there is nothing to do.
+pub(in crate::cluster) fn remedy(reason: &str) -> Option<&'static str> {
+    find(reason).map(|entry| entry.remedy).filter(|remedy| *remedy != NOTHING)
+}
+
 /// All reasons: 0001 and up the process, 0101 nodes, 0201 routes, 0301 Services, 0401 what several of these have,
 /// 0501 volumes.
 static EVENTS: &[EventEntry] = &[

@@ -10,7 +10,7 @@ use super::super::requests::segment;
 
 /// The kind of object that a record is kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LockKind {
+pub(in crate::cluster) enum LockKind {
     /// `coordination.k8s.io/v1` Lease
     Lease,
     /// An annotation on a ConfigMap, for API servers that have no leases (before 1.14).
@@ -24,15 +24,15 @@ const ANNOTATION: &str = "control-plane.alpha.kubernetes.io/leader";
 
 /// What is written about the holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeaderRecord {
+pub(in crate::cluster) struct LeaderRecord {
     /// Empty if the lock is free.
-    pub(super) holder: String,
+    pub(in crate::cluster) holder: String,
     /// How long after the last observed change others must wait.
-    pub(super) duration: Duration,
+    pub(in crate::cluster) duration: Duration,
     /// Only for people, since clocks differ.
     pub(super) acquired: String,
     /// Only for people, and to see that the holder is alive.
-    pub(super) renewed: String,
+    pub(in crate::cluster) renewed: String,
     /// How often the holder changed.
     pub(super) transitions: u64,
 }
@@ -111,7 +111,7 @@ fn micros(at: Timestamp) -> String {
 }
 
 impl LockKind {
-    pub(super) const fn kind(self) -> &'static str {
+    pub(in crate::cluster) const fn kind(self) -> &'static str {
         match self {
             Self::Lease => "Lease",
             Self::ConfigMap => "ConfigMap",
@@ -119,7 +119,7 @@ impl LockKind {
         }
     }
 
-    pub(super) const fn plural(self) -> &'static str {
+    pub(in crate::cluster) const fn plural(self) -> &'static str {
         match self {
             Self::Lease => "leases.coordination.k8s.io",
             Self::ConfigMap => "configmaps",
@@ -128,7 +128,7 @@ impl LockKind {
     }
 
     /// The collection in a namespace.
-    pub(super) fn path(self, namespace: &str) -> String {
+    pub(in crate::cluster) fn path(self, namespace: &str) -> String {
         match self {
             Self::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", segment(namespace)),
             Self::ConfigMap | Self::Endpoints => format!("/api/v1/namespaces/{}/{}", segment(namespace), self.plural()),
@@ -145,7 +145,7 @@ impl LockKind {
     }
 
     /// The record in an object; an empty one, which is free, where there is none or it makes no sense.
-    pub(super) fn read(self, object: &Value) -> LeaderRecord {
+    pub(in crate::cluster) fn read(self, object: &Value) -> LeaderRecord {
         let parsed;
         let (fields, transitions) = match self {
             Self::Lease => (&object["spec"], "leaseTransitions"),

@@ -15,12 +15,12 @@ use crate::controllers::Context;
 use crate::controllers::batch::BatchResult;
 use crate::controllers::node_patch::NodePatcher;
 use crate::controllers::reporter::Reporter;
-use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::location::CloudLocation;
 use crate::plan::node::removal::{Absence, MissingInstance, Moment, RemovalDecision, RemovalLedger, RemovalRules};
 use crate::plan::node::{NodeClass, classify, is_ready};
 use crate::plan::provider_id::ProviderId;
+use crate::plan::{LineKind, PlanLine};
 use crate::telemetry::alarms::named;
 
 fn rules(config: &Config, location: &CloudLocation) -> RemovalRules {
@@ -37,14 +37,15 @@ fn rules(config: &Config, location: &CloudLocation) -> RemovalRules {
 /// What becomes of a node whose instance is missing, for people; `None` if it stays.
 pub(super) fn line(missing: &MissingInstance, location: &CloudLocation, config: &Config) -> Option<PlanLine> {
     let now = Moment { wall: clock::now(), elapsed: Duration::ZERO };
-    let (destroys, text) = match RemovalLedger::default().decide(missing, now, &rules(config, location)) {
+    let (kind, text) = match RemovalLedger::default().decide(missing, now, &rules(config, location)) {
         RemovalDecision::Keep => return None,
-        RemovalDecision::Withheld { reason, .. } => (false, format!("removal is withheld: {reason}")),
+        RemovalDecision::Withheld { reason, .. } => (LineKind::Note, format!("removal is withheld: {reason}")),
         RemovalDecision::Remove | RemovalDecision::Wait(_) => {
-            (true, format!("remove node, if instance {} is still gone at a second look", missing.id))
+            (LineKind::Step, format!("remove node, if instance {} is still gone at a second look", missing.id))
         }
     };
-    Some(PlanLine { controller: super::NAME, object: missing.node.name.clone(), text, destroys })
+    let (controller, object) = (super::NAME, missing.node.name.clone());
+    Some(PlanLine { controller, object, text, destroys: kind == LineKind::Step, kind })
 }
 
 /// What was last seen of the instance of a node.

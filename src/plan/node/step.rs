@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::problem::NodeProblem;
-use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeAddress, NodeView, Taint};
+use crate::plan::{LineKind, PlanLine};
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,11 +75,9 @@ impl NodePlan {
     /// The plan as people read it.
     #[must_use]
     pub fn lines(&self) -> Vec<PlanLine> {
-        let problems = self.problems.iter().map(ToString::to_string);
-        let steps = self.steps.iter().map(ToString::to_string);
-        problems
-            .chain(steps)
-            .map(|text| PlanLine { controller: "node", object: self.node.clone(), text, destroys: false })
-            .collect()
+        let line = |kind, text| PlanLine { controller: "node", object: self.node.clone(), text, destroys: false, kind };
+        let problems = self.problems.iter().map(|problem| line(LineKind::Problem, problem.to_string()));
+        let steps = self.steps.iter().map(|step| line(LineKind::Step, step.to_string()));
+        problems.chain(steps).collect()
     }
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::entry::RouteItem;
 use super::orphan_proof::MissingProof;
-use crate::plan::PlanLine;
+use crate::plan::{LineKind, PlanLine};
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,16 +244,25 @@ impl RoutePlan {
     /// The plan as people read it.
     #[must_use]
     pub fn lines(&self) -> Vec<PlanLine> {
-        let line =
-            |node: &str, text, destroys| PlanLine { controller: "route", object: node.to_owned(), text, destroys };
-        let problems = self.problems.iter().map(|(node, problem)| line(node, problem.to_string(), false));
-        let over_limit = self.over_limit.iter().map(|step| line(step.node(), format!("withheld: {step}"), false));
-        let orphans = self.withheld.iter().map(|orphan| line(orphan.step.node(), format!("withheld: {orphan}"), false));
-        let steps = self.steps.iter().map(|step| line(step.node(), step.to_string(), step.deletes()));
+        let line = |node: &str, text, (kind, destroys)| PlanLine {
+            controller: "route",
+            object: node.to_owned(),
+            text,
+            destroys,
+            kind,
+        };
+        const PROBLEM: (LineKind, bool) = (LineKind::Problem, false);
+        const WITHHELD: (LineKind, bool) = (LineKind::Note, false);
+        let step = |destroys| (LineKind::Step, destroys);
+        let problems = self.problems.iter().map(|(node, problem)| line(node, problem.to_string(), PROBLEM));
+        let over_limit = self.over_limit.iter().map(|step| line(step.node(), format!("withheld: {step}"), WITHHELD));
+        let orphans =
+            self.withheld.iter().map(|orphan| line(orphan.step.node(), format!("withheld: {orphan}"), WITHHELD));
+        let steps = self.steps.iter().map(|it| line(it.node(), it.to_string(), step(it.deletes())));
         let unconfirmed = self
             .unconfirmed
             .iter()
-            .map(|step| line(step.node(), format!("{step}; done if a second look confirms it"), true));
+            .map(|it| line(it.node(), format!("{it}; done if a second look confirms it"), step(true)));
         problems.chain(over_limit).chain(orphans).chain(steps).chain(unconfirmed).collect()
     }
 }

@@ -1,0 +1,98 @@
+//! What happened to an object, and who leads: what people ask, and no controller.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::events::remedy;
+use super::faults::WriteFault;
+use super::lease::LockKind;
+use super::objects::{ObjectKind, ObjectPath, look_through};
+use super::requests::{Requests, segment};
+use crate::config::checked::LeaderElection;
+use crate::plan::inputs::ObjectKey;
+
+/// An event that was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PastEvent {
+    /// When it happened last, as the API server has it.
+    pub at: String,
+    /// Whether it needs attention.
+    pub is_warning: bool,
+    /// Its reason.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+    /// How often it happened.
+    pub count: u64,
+    /// What to do, for an event of ours that needs attention.
+    pub remedy: Option<&'static str>,
+}
+
+/// The replica that leads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Leader {
+    /// Its identity.
+    pub holder: String,
+    /// The lock: kind, namespace and name.
+    pub lock: String,
+    /// When it was renewed last, on the clock of the holder.
+    pub renewed: String,
+    /// Whether the time of the lock has passed on this machine's clock.
+    pub is_expired: bool,
+}
+
+/// The newest first.
+pub(super) async fn events_about(
+    requests: &Requests,
+    kind: ObjectKind,
+    key: &ObjectKey,
+) -> Result<Vec<PastEvent>, WriteFault> {
+    let namespace = if key.namespace.is_empty() { "default" } else { &key.namespace };
+    let is_about = |event: &Value| {
+        event["involvedObject"]["kind"] == kind.as_str() && event["involvedObject"]["name"] == *key.name
+    };
+    let events = look_through(requests, ObjectPath { api: "/api/v1", namespace, plural: "events" }, is_about).await?;
+    let mut events: Vec<PastEvent> = events.iter().map(past_event).collect();
+    events.sort_by(|a, b| b.at.cmp(&a.at));
+    Ok(events)
+}
+
+fn past_event(object: &Value) -> PastEvent {
+    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+    let at = ["lastTimestamp", "eventTime", "firstTimestamp"].into_iter().map(text).find(|at| !at.is_empty());
+    let (reason, is_warning) = (text("reason"), text("type") == "Warning");
+    PastEvent {
+        at: at.unwrap_or_default(),
+        is_warning,
+        remedy: remedy(&reason).filter(|_| is_warning),
+        reason,
+        message: text("message"),
+        count: object["count"].as_u64().unwrap_or(1),
+    }
+}
+
+/// Leases first: a ConfigMap counts where no replica holds a Lease.
+pub(super) async fn leader(requests: &Requests, election: &LeaderElection) -> Result<Option<Leader>, WriteFault> {
+    let LeaderElection { namespace, name, .. } = election;
+    for kind in [LockKind::Lease, LockKind::ConfigMap] {
+        let path = format!("{}/{}", kind.path(namespace), segment(name));
+        let record = match requests.get::<Value>(&path).await {
+            Ok(object) => kind.read(&object),
+            Err(fault) if fault.code() == Some(404) => continue,
+            Err(fault) => return Err(WriteFault::classify(&fault, "get", kind.plural())),
+        };
+        if record.holder.is_empty() {
+            continue;
+        }
+        let ended =
+            record.renewed.parse::<Timestamp>().ok().and_then(|renewed| renewed.checked_add(record.duration).ok());
+        return Ok(Some(Leader {
+            holder: record.holder,
+            lock: format!("{} {namespace}/{name}", kind.kind()),
+            is_expired: ended.is_some_and(|ended| ended < crate::clock::now()),
+            renewed: record.renewed,
+        }));
+    }
+    Ok(None)
+}

@@ -1,0 +1,290 @@
+//! `explain`: why one object is as it is, on one page.
+//!
+//! What cannot be answered is said, and the rest is answered all the same.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::connect::{connect_cloud, connect_cluster};
+use super::{CommandError, CommandResult, Ended, print_findings, runtime};
+use crate::cli::{ObjectArg, OutputFormat};
+use crate::cluster::{Cluster, Leader, ObjectKind, PastEvent, WriteFault};
+use crate::config::Config;
+use crate::controllers::registry::{CONTROLLERS, Controller, PlannedKind, Subject};
+use crate::controllers::{Clients, NLB, SERVICE, service};
+use crate::plan::inputs::ObjectKey;
+use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::{LineKind, PlanLine};
+
+/// Events on the page; the API server keeps them for an hour or so.
+const MOST_EVENTS: usize = 10;
+
+const LEADER: &str = "the leader";
+
+/// Everything that is said of one object.
+#[derive(Debug, Default, Serialize)]
+struct Explanation {
+    /// `Service default/web`
+    object: String,
+    /// What matters most, in one sentence.
+    summary: String,
+    /// Whether the API server has it; `None` if that is not known.
+    exists: Option<bool>,
+    /// Controllers that are responsible and run.
+    managed_by: Vec<&'static str>,
+    /// Controllers that are not, and why.
+    not_managed_by: Vec<Declined>,
+    /// Whether replicas elect a leader.
+    is_elected: bool,
+    /// The replica that leads.
+    leader: Option<Leader>,
+    /// What is missing, as `plan` prints it.
+    plan: Vec<PlanLine>,
+    /// How the load balancer would be made, if nothing were there.
+    wanted: Vec<String>,
+    /// What there is in the cloud.
+    found: Vec<String>,
+    /// The newest first.
+    events: Vec<PastEvent>,
+    /// What could not be found out of the object itself, and why.
+    unknown: Vec<String>,
+    /// What could not be read beside it, and why.
+    unread: Vec<String>,
+}
+
+/// A controller that leaves an object alone.
+#[derive(Debug, Serialize)]
+struct Declined {
+    controller: &'static str,
+    reason: String,
+}
+
+pub(super) fn run(config: &Config, object: &ObjectArg, output: OutputFormat) -> CommandResult {
+    let explanation = runtime()?.block_on(explain(config, object));
+    print_findings(output, &explanation.to_text(), &explanation)?;
+    Ok(explanation.ended())
+}
+
+/// Why nobody manages an object, in the words of `plan`; `None` if some controller does.
+pub(super) async fn unmanaged(
+    cluster: &Cluster,
+    config: &Config,
+    object: &ObjectArg,
+) -> Result<Option<String>, CommandError> {
+    let mut explanation = Explanation { object: object.to_string(), ..Explanation::default() };
+    explanation.judge(config, object.kind, read(cluster, object).await.map_err(CommandError::new)?.as_ref());
+    Ok(explanation.managed_by.is_empty().then(|| explanation.summarise()))
+}
+
+async fn explain(config: &Config, object: &ObjectArg) -> Explanation {
+    let is_elected = config.leader_election.enabled;
+    let mut it = Explanation { object: object.to_string(), is_elected, ..Explanation::default() };
+    match connect_cluster(config).await {
+        Ok(cluster) => it.ask(config, object, cluster).await,
+        Err(CommandError(error)) => it.unknown.push(format!("everything in the cluster: {error}")),
+    }
+    it.summary = it.summarise();
+    it
+}
+
+impl Explanation {
+    async fn ask(&mut self, config: &Config, object: &ObjectArg, cluster: Cluster) {
+        let subject = read(&cluster, object).await;
+        match &subject {
+            Ok(subject) => self.judge(config, object.kind, subject.as_ref()),
+            Err(fault) => self.unknown.push(format!("the object: {fault}")),
+        }
+        let events = cluster.events_about(kind(object.kind), &object.key).await;
+        self.events = self.known("events", events);
+        self.events.truncate(MOST_EVENTS);
+        if self.is_elected {
+            let leader = cluster.leader(&config.leader_election).await;
+            self.leader = self.known(LEADER, leader);
+        }
+        if self.managed_by.is_empty() {
+            return;
+        }
+        match connect_cloud(config).await {
+            Ok((cloud, location)) => self.plan(&Clients { cluster, cloud, location }, config, &object.key).await,
+            Err(CommandError(error)) => self.unknown.push(format!("everything in the cloud: {error}")),
+        }
+    }
+
+    /// What was read; nothing, with a word why, if it could not be.
+    fn known<T: Default>(&mut self, what: &str, read: Result<T, WriteFault>) -> T {
+        read.unwrap_or_else(|fault| {
+            self.unread.push(format!("{what}: {fault}"));
+            T::default()
+        })
+    }
+
+    /// Asks each controller of the kind whether the object is for it.
+    fn judge(&mut self, config: &Config, kind: PlannedKind, subject: Option<&Subject>) {
+        self.exists = Some(subject.is_some());
+        let Some(subject) = subject else { return };
+        for row in CONTROLLERS.iter().filter(|row| row.object == kind) {
+            let controller = row.name();
+            let is_running = config.controllers.contains(&row.entry.name);
+            match (row.declines)(config, subject) {
+                None if is_running => self.managed_by.push(controller),
+                None => {
+                    let reason = format!("it would be, but does not run: list {controller:?} in controllers");
+                    self.not_managed_by.insert(0, Declined { controller, reason });
+                }
+                Some(reason) => self.not_managed_by.push(Declined { controller, reason }),
+            }
+        }
+    }
+
+    async fn plan(&mut self, clients: &Clients, config: &Config, key: &ObjectKey) {
+        let name = key.to_string();
+        let managed_by = self.managed_by.clone();
+        for row in CONTROLLERS.iter().filter(|row| managed_by.contains(&row.name())) {
+            match self.plan_of(row, clients, config, key).await {
+                Ok(lines) => self.plan.extend(lines.into_iter().filter(|line| line.object == name)),
+                Err(error) => self.unknown.push(format!("what {} would do: {error}", row.name())),
+            }
+        }
+    }
+
+    async fn plan_of(
+        &mut self,
+        row: &Controller,
+        clients: &Clients,
+        config: &Config,
+        key: &ObjectKey,
+    ) -> Result<Vec<PlanLine>, String> {
+        let kind = match row.entry.name {
+            SERVICE => LoadBalancerKind::Classic,
+            NLB => LoadBalancerKind::Network,
+            _ => return (row.preview)(clients, config, Some(key)).await,
+        };
+        let (lines, details) = service::explain(kind, clients, config, key).await.map_err(|fault| fault.to_string())?;
+        self.wanted.extend(details.wanted);
+        self.found.extend(details.found);
+        Ok(lines)
+    }
+
+    /// What matters most comes first: that it is not there, that nobody is responsible, that nobody leads, what is in the way,
+    /// what is missing.
+    fn summarise(&self) -> String {
+        let steps = self.lines(LineKind::Step).count();
+        let problem = self.lines(LineKind::Problem).next();
+        let warning = self.events.first().filter(|event| event.is_warning);
+        let is_leaderless = self.is_elected && self.leader.as_ref().is_none_or(|leader| leader.is_expired);
+        match (self.exists, self.not_managed_by.first(), problem) {
+            (None, ..) => "could not be read".to_owned(),
+            (Some(false), ..) => "does not exist in the cluster".to_owned(),
+            (_, Some(Declined { controller, reason }), _) if self.managed_by.is_empty() => {
+                format!("is managed by no controller of this program: not by {controller}, {reason}")
+            }
+            (_, None, _) if self.managed_by.is_empty() => "is managed by no controller of this program".to_owned(),
+            _ if is_leaderless && steps > 0 && self.is_leader_read() => {
+                format!("is out of sync, and no replica leads: {steps} steps wait until the program runs")
+            }
+            (.., Some(problem)) => format!("cannot be brought in sync: {}", problem.text),
+            _ if steps > 0 => match warning {
+                Some(PastEvent { reason, message, .. }) => {
+                    format!("is out of sync, {steps} steps are missing; last event {reason}: {message}")
+                }
+                None => format!("is out of sync, {steps} steps are missing"),
+            },
+            _ => match (self.lines(LineKind::Note).next(), self.unknown.first()) {
+                (Some(note), _) => format!("is in sync; {}", note.text),
+                (None, Some(unknown)) => format!("may be in sync; not known is {unknown}"),
+                (None, None) => "is in sync".to_owned(),
+            },
+        }
+    }
+
+    fn lines(&self, kind: LineKind) -> impl Iterator<Item = &PlanLine> {
+        self.plan.iter().filter(move |line| line.kind == kind)
+    }
+
+    fn is_leader_read(&self) -> bool {
+        !self.unread.iter().any(|unread| unread.starts_with(LEADER))
+    }
+
+    fn ended(&self) -> Ended {
+        match self.exists {
+            Some(_) if self.managed_by.is_empty() => Ended::NotManaged,
+            Some(_) if self.unknown.is_empty() && self.plan.is_empty() => Ended::Done,
+            Some(_) if self.unknown.is_empty() => Ended::SomethingToDo,
+            _ => Ended::Incomplete,
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = format!("{} {}.\n", self.object, self.summary);
+        section(&mut text, "Managed by", &self.managed_by);
+        section(
+            &mut text,
+            "Not managed by",
+            self.not_managed_by.iter().map(|it| format!("{}: {}", it.controller, it.reason)),
+        );
+        let leader = match &self.leader {
+            Some(Leader { holder, lock, renewed, is_expired }) => {
+                format!("{holder}, {lock}, renewed {renewed}{}", if *is_expired { ", expired" } else { "" })
+            }
+            None if !self.is_leader_read() => "not known".to_owned(),
+            None if self.is_elected => "no replica".to_owned(),
+            None => "leader election is off".to_owned(),
+        };
+        section(&mut text, "Leader", [leader]);
+        let mark = |line: &PlanLine| match (line.kind, line.destroys) {
+            (LineKind::Step, true) => '!',
+            (LineKind::Step, false) => '+',
+            _ => ' ',
+        };
+        section(
+            &mut text,
+            "Plan",
+            self.plan.iter().map(|line| format!("{} {}: {}", mark(line), line.controller, line.text)),
+        );
+        section(&mut text, "Wanted, as it would be made from nothing", &self.wanted);
+        section(&mut text, "Found", &self.found);
+        section(&mut text, "Events", self.events.iter().map(event_lines));
+        section(&mut text, "Not known", self.unknown.iter().chain(&self.unread));
+        text
+    }
+}
+
+/// A heading with lines below; nothing if there are none.
+fn section(text: &mut String, heading: &str, lines: impl IntoIterator<Item: ToString>) {
+    let mut lines = lines.into_iter().peekable();
+    if lines.peek().is_some() {
+        let _ = writeln!(text, "\n{heading}");
+    }
+    for line in lines {
+        let _ = writeln!(text, "  {}", line.to_string());
+    }
+}
+
+fn event_lines(event: &PastEvent) -> String {
+    let PastEvent { at, is_warning, reason, message, count, remedy } = event;
+    let severity = if *is_warning { "Warning" } else { "Normal" };
+    let remedy = remedy.map(|remedy| format!("\n    to do: {remedy}")).unwrap_or_default();
+    format!("{at} {severity} {reason} ({count} times): {message}{remedy}")
+}
+
+const fn kind(kind: PlannedKind) -> ObjectKind {
+    match kind {
+        PlannedKind::Node => ObjectKind::Node,
+        PlannedKind::Service => ObjectKind::Service,
+        PlannedKind::Volume => ObjectKind::PersistentVolume,
+    }
+}
+
+/// The object as the API server has it; `None` if it does not exist.
+async fn read(cluster: &Cluster, object: &ObjectArg) -> Result<Option<Subject>, WriteFault> {
+    let key = &object.key;
+    Ok(match object.kind {
+        PlannedKind::Node => cluster.read_node(&key.name).await?.map(Subject::Node),
+        PlannedKind::Service => cluster.read_service(key).await?.map(Subject::Service),
+        PlannedKind::Volume => cluster.read_volume(&key.name).await?.map(Subject::Volume),
+    })
+}
+
+#[cfg(test)]
+mod tests;

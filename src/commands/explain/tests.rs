@@ -1,0 +1,52 @@
+use super::*;
+
+fn line(kind: LineKind, text: &str) -> PlanLine {
+    PlanLine { controller: "service", object: "default/web".to_owned(), text: text.to_owned(), destroys: false, kind }
+}
+
+fn leader(is_expired: bool) -> Option<Leader> {
+    let text = String::new;
+    Some(Leader { holder: "ccm-0".to_owned(), lock: text(), renewed: text(), is_expired })
+}
+
+fn managed() -> Explanation {
+    let managed_by = vec!["service"];
+    Explanation { exists: Some(true), managed_by, is_elected: true, leader: leader(false), ..Explanation::default() }
+}
+
+#[test]
+fn what_matters_most_is_said_first() {
+    let declined = |reason: &str| vec![Declined { controller: "nlb", reason: reason.to_owned() }];
+    let problem = line(LineKind::Problem, "problem: scheduler");
+    let step = line(LineKind::Step, "create load balancer");
+    let warning = PastEvent {
+        at: String::new(),
+        is_warning: true,
+        reason: "Why".to_owned(),
+        message: "no".to_owned(),
+        count: 1,
+        remedy: None,
+    };
+    let unmanaged = Explanation { exists: Some(true), not_managed_by: declined("off"), ..Explanation::default() };
+    for (given, expected) in [
+        (Explanation::default(), "could not be read"),
+        (Explanation { exists: Some(false), ..Explanation::default() }, "does not exist"),
+        (unmanaged, "managed by no controller of this program: not by nlb, off"),
+        (managed(), "is in sync"),
+        (Explanation { not_managed_by: declined("its class"), ..managed() }, "is in sync"),
+        (Explanation { plan: vec![step.clone()], leader: leader(true), ..managed() }, "no replica leads"),
+        (Explanation { plan: vec![step.clone()], leader: None, is_elected: false, ..managed() }, "1 steps are missing"),
+        (
+            Explanation { plan: vec![step.clone(), problem], ..managed() },
+            "cannot be brought in sync: problem: scheduler",
+        ),
+        (Explanation { plan: vec![step], events: vec![warning], ..managed() }, "last event Why: no"),
+        (Explanation { plan: vec![line(LineKind::Note, "withheld")], ..managed() }, "is in sync; withheld"),
+        (
+            Explanation { unknown: vec!["the cloud: no".to_owned()], ..managed() },
+            "may be in sync; not known is the cloud",
+        ),
+    ] {
+        assert!(given.summarise().contains(expected), "{} lacks {expected}", given.summarise());
+    }
+}

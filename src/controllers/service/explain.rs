@@ -1,0 +1,69 @@
+//! What the command `explain` says of one Service beside its plan.
+
+use super::clb::Clb;
+use super::prepare::Prepared;
+use super::product::Product;
+use super::settings_of;
+use crate::config::Config;
+use crate::plan::inputs::{ServiceType, ServiceView};
+use crate::plan::location::CloudLocation;
+use crate::plan::service::handling::{Handling, LoadBalancerKind, NLB_CLASS};
+use crate::plan::service::observed::ObservedModel;
+
+/// A Service's load balancer, as it is wanted and as it is.
+#[derive(Debug, Default)]
+pub struct ServiceDetails {
+    /// The steps that would make it, if nothing were there. Empty where the Service names a load balancer of a user.
+    pub wanted: Vec<String>,
+    /// What there is.
+    pub found: Vec<String>,
+}
+
+impl ServiceDetails {
+    pub(super) fn of<P: Product>(prepared: &Prepared<P>) -> Self {
+        let (goal, observed) = (&prepared.goal, &*prepared.sighting.observed);
+        // Where a user's load balancer is named, nothing can be made from nothing.
+        let from_nothing = P::facts(goal).named.is_none().then(|| P::diff(goal, &P::Observed::default()));
+        let steps = from_nothing.iter().flat_map(|plan| &plan.steps);
+        Self { wanted: steps.map(|step| step.operation.to_string()).collect(), found: found(observed) }
+    }
+}
+
+/// What there is, a line each.
+fn found(observed: &impl ObservedModel) -> Vec<String> {
+    let Some(instance) = observed.tagged() else { return vec!["no load balancer".to_owned()] };
+    let mut lines = vec![format!("load balancer {} ({}), {}", instance.id, instance.name, instance.address)];
+    let group_of = |id: &str| match observed.groups().get(id) {
+        Some(group) => format!("server group {id} ({})", group.name),
+        None if id.is_empty() => "no server group".to_owned(),
+        None => format!("server group {id}"),
+    };
+    let listeners = observed.listeners().into_iter().flatten();
+    lines.extend(listeners.map(|(key, listener)| format!("listener {key}, to {}", group_of(listener.group_id))));
+    for (id, group) in observed.groups() {
+        let backends = match &group.backends {
+            Some(backends) => format!("{} backends", backends.len()),
+            None => "backends not read".to_owned(),
+        };
+        lines.push(format!("server group {id} ({}), {backends}", group.name));
+    }
+    lines
+}
+
+/// Why a Service is not for the controller of this kind; `None` if it is.
+#[must_use]
+pub fn declines(kind: LoadBalancerKind, config: &Config, service: &ServiceView) -> Option<String> {
+    let settings = settings_of::<Clb>(config, "", &CloudLocation::default());
+    if kind.handling(service, &settings) != Handling::Ignore {
+        return None;
+    }
+    if service.service_type != ServiceType::LoadBalancer {
+        return Some("the Service is not of the type LoadBalancer".to_owned());
+    }
+    Some(match kind.claimed_by_other(service, &settings) {
+        Some((field, given)) if !given.is_empty() => format!("{field} is {given:?}"),
+        Some((field, _)) if kind == LoadBalancerKind::Classic => format!("{field} is set"),
+        Some((field, _)) => format!("{field} is not {NLB_CLASS:?}"),
+        None => "the Service is being deleted, and nothing of it is left".to_owned(),
+    })
+}

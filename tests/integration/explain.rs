@@ -1,0 +1,136 @@
+//! The command `explain`: it names the true cause first, and what it advises works.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sim::cluster::NodeSpec;
+
+use crate::harness::{ALL, HASTE, World, address};
+use crate::service_features::key;
+
+/// Without a write for so long, the program has done what it had to do.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Runs `explain`; what it prints, and its exit code.
+async fn explain(world: &World, object: &str) -> (String, Option<i32>) {
+    let output = world.run(&["explain", object]).await;
+    (String::from_utf8(output.stdout).unwrap(), output.status.code())
+}
+
+/// The first line, which has to say `cause`, and the whole page.
+async fn first_line_says(world: &World, object: &str, cause: &str, code: i32) -> String {
+    let (page, ended) = explain(world, object).await;
+    let first = page.lines().next().unwrap_or_default();
+    assert!(first.contains(cause), "{cause:?} is not said first:\n{page}");
+    assert_eq!(ended, Some(code), "{page}");
+    page
+}
+
+fn change(world: &World, service: &str, change: &Value) {
+    world.testbed.cluster.patch("Service", "default", service, change).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_manages_is_never_nothing_to_do() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.join(1);
+    world.testbed.cluster.add_node(&NodeSpec::new("virtual").label("type", "virtual-kubelet")).unwrap();
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+
+    first_line_says(&world, "default/absent", "does not exist", 3).await;
+    first_line_says(&world, "node/absent", "does not exist", 3).await;
+    first_line_says(&world, "node/virtual", "it is a virtual node", 3).await;
+    change(&world, "web", &json!({"spec": {"type": "ClusterIP"}}));
+    first_line_says(&world, "default/web", "not of the type LoadBalancer", 3).await;
+    change(&world, "web", &json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "example.com/other"}}));
+    first_line_says(&world, "default/web", "spec.loadBalancerClass is \"example.com/other\"", 3).await;
+
+    // The advice works.
+    world.testbed.expose("net", &[80], &["node-1"], &[]);
+    world.testbed.cluster.delete("Service", "default", "net").unwrap();
+    let spec = json!({"type": "LoadBalancer", "loadBalancerClass": "alibabacloud.com/nlb",
+        "selector": {"app": "net"}, "ports": [{"port": 80, "protocol": "TCP"}]});
+    let metadata = json!({"name": "net", "namespace": "default"});
+    world
+        .testbed
+        .cluster
+        .create(json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}))
+        .unwrap();
+    first_line_says(&world, "default/net", "list \"nlb\" in controllers", 3).await;
+    world.rewrite(|text| text.replace("\"service\"]", "\"service\", \"nlb\"]"));
+    first_line_says(&world, "default/net", "no replica leads", 2).await;
+
+    // The plan says the same.
+    let plan = world.run(&["plan", "default/absent"]).await;
+    assert_eq!(plan.status.code(), Some(3));
+    assert_eq!(String::from_utf8(plan.stdout).unwrap(), "Service default/absent does not exist in the cluster.\n");
+    assert_eq!(world.testbed.cluster.writes().len() + world.testbed.cloud.writes().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beside_the_running_program_the_page_has_what_is_wanted_what_is_there_and_what_happened() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    let ccm = world.start();
+    world
+        .until("the Service has an address", |testbed| {
+            testbed.cluster.get("Service", "default", "web").is_some_and(|service| address(&service).is_some())
+        })
+        .await;
+    world.until_event("Service", "web", "EnsuredLoadBalancer").await;
+    world.until_quiet(QUIET).await;
+    let page = first_line_says(&world, "default/web", "is in sync", 0).await;
+    for part in [
+        "Managed by\n  service\n",
+        "Lease kube-system/",
+        "create load balancer",
+        "listener 80/tcp, to server group rsp-",
+        "1 backends",
+        "EnsuredLoadBalancer",
+    ] {
+        assert!(page.contains(part), "{part:?} is missing:\n{page}");
+    }
+    world
+        .until("the node has its route", |testbed| {
+            let node = testbed.cluster.get("Node", "", "node-1").unwrap();
+            let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|condition| condition["reason"] == "RouteCreated")
+        })
+        .await;
+    first_line_says(&world, "node/node-1", "is in sync", 0).await;
+
+    // A setting that makes no sense comes first, and then what to do.
+    change(&world, "web", &json!({"metadata": {"annotations": {key("scheduler"): "nonsense"}}}));
+    let warned = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+    assert!(warned.contains("nonsense"), "{warned}");
+    let page = first_line_says(&world, "default/web", "cannot be brought in sync: problem: ", 2).await;
+    assert!(page.contains("nonsense") && page.contains("to do: "), "{page}");
+    change(&world, "web", &json!({"metadata": {"annotations": {key("scheduler"): "wrr"}}}));
+    world.until_quiet(QUIET).await;
+    first_line_says(&world, "default/web", "is in sync", 0).await;
+
+    // What cannot be found out is said, and the rest is answered.
+    world.testbed.cluster.deny("kubernetes-admin", "list", "events");
+    let (page, code) = explain(&world, "default/web").await;
+    assert_eq!(code, Some(0));
+    assert!(
+        page.contains("is in sync") && page.contains("listener 80/tcp") && page.contains("Not known\n  events: "),
+        "{page}"
+    );
+    world.testbed.cluster.undeny();
+    world.testbed.cloud.edit(|cloud| cloud.keys.clear());
+    let (page, code) = explain(&world, "default/web").await;
+    assert_eq!(code, Some(1));
+    assert!(
+        page.contains("what service would do: ")
+            && page.contains("InvalidAccessKeyId")
+            && page.contains("EnsuredLoadBalancer"),
+        "{page}"
+    );
+    assert!(ccm.stop().await.success());
+
+    let json = world.run(&["explain", "default/web", "--output", "json"]).await;
+    let said: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&said["object"], &said["managed_by"]), (&"Service default/web".into(), &json!(["service"])));
+}
