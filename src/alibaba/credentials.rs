@@ -23,6 +23,7 @@ use super::signing::{KeyPair, Params};
 use super::sts::{Sts, TemporaryKey};
 use crate::config::checked::{AccessKey, Credentials, Endpoints};
 use crate::config::secret::Secret;
+use crate::telemetry::metrics;
 
 /// Keys are renewed when less than this is left, or a tenth of their lifetime if that is longer.
 const MARGIN: Duration = Duration::from_secs(300);
@@ -247,7 +248,10 @@ impl CredentialProvider {
         let issued = self.issue(issuers).await.and_then(|issued| {
             let left = issued.expires.duration_since(issuers.rpc.now());
             match Duration::try_from(left) {
-                Ok(left) if !left.is_zero() => Ok((issued.key, left)),
+                Ok(left) if !left.is_zero() => {
+                    metrics::expiry("credentials", Some(issued.expires.as_second()));
+                    Ok((issued.key, left))
+                }
                 _ => Err(CredentialError::Expired(issued.expires)),
             }
         });

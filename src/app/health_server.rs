@@ -10,8 +10,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use crate::config::checked;
-use crate::config::tls::server_config;
+use crate::config::tls::{ends_at, server_config};
 use crate::telemetry::http::{self, HttpSettings, StatusPages};
+use crate::telemetry::metrics;
 
 /// A listener that serves.
 struct Listening {
@@ -111,6 +112,8 @@ async fn listen(settings: &checked::Server, pages: &StatusPages) -> io::Result<O
         (Some(certificate), Some(key)) => Some(server_config(certificate, key).map_err(io::Error::other)?),
         _ => None,
     };
+    let ends_at = settings.tls_cert_file.as_ref().and_then(|pem| ends_at(pem.as_bytes()));
+    metrics::expiry("server certificate", ends_at.map(|at| at.as_second()));
     let http_settings = HttpSettings { tls, authorization: settings.authorization };
     let stop = CancellationToken::new();
     let (served, ending) = (pages.clone(), stop.clone());

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backon::BackoffBuilder as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Uri, header};
@@ -19,6 +21,8 @@ use tracing::{info, warn};
 use super::faults::with_causes;
 use super::requests::{Requests, backoff};
 use crate::config::checked::Kubernetes;
+use crate::config::tls::ends_at;
+use crate::telemetry::metrics;
 
 /// How often files with credentials are checked.
 const CREDENTIALS_PERIOD: Duration = Duration::from_secs(5);
@@ -213,10 +217,21 @@ fn address(server: &Uri) -> String {
     server.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
+/// When the client certificate of the kubeconfig ends; `None` without one, and for one from a credential plugin.
+fn certificate_end(config: &Config) -> Option<i64> {
+    let user = &config.auth_info;
+    let pem = match (&user.client_certificate_data, &user.client_certificate) {
+        (Some(data), _) => STANDARD.decode(data).ok()?,
+        (None, path) => std::fs::read(path.as_ref()?).ok()?,
+    };
+    ends_at(&pem).map(|at| at.as_second())
+}
+
 fn client(config: Config) -> Result<Client, ConnectError> {
-    let server = address(&config.cluster_url);
+    let (server, end) = (address(&config.cluster_url), certificate_end(&config));
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ConnectError::Client { server, reason: with_causes(&error) })?;
+    metrics::expiry("client certificate", end);
     Ok(builder.build())
 }
 

@@ -1,5 +1,9 @@
 //! The certificate of the health server.
 
+mod validity;
+
+pub use validity::ends_at;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 

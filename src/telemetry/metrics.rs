@@ -84,6 +84,9 @@ metrics! {
         "Objects that are out of sync: their last reconcile failed, and what it is about stays as it is.";
     shared_causes: IntGaugeVec "alicloud_ccm_shared_cause_objects" ["controller", "cause"]
         "Objects that are out of sync for one cause that many of them share; /readyz names the first of them.";
+    expiry: IntGaugeVec "alicloud_ccm_expiry_timestamp_seconds" ["of"]
+        "When something ends that must be renewed before, in seconds since 1970: server certificate (server.tls_cert_file), client \
+         certificate (of the kubeconfig), credentials (temporary ones of the cloud, which the leader renews).";
     task_ends: IntCounterVec "alicloud_ccm_task_ends_total" ["task"]
         "Ends of long-lived tasks by themselves, by task. Each is a defect; the task starts again.";
 }
@@ -210,6 +213,15 @@ pub fn shared_cause(controller: &str, cause: &str, objects: usize) {
 /// A long-lived task ended by itself so many times more. One that has not yet is shown too.
 pub fn task_ends(task: &str, more: u64) {
     METRICS.task_ends.with_label_values(&[task]).inc_by(more);
+}
+
+/// When something ends, in seconds since 1970; without an end, it is not shown.
+pub fn expiry(of: &str, at: Option<i64>) {
+    match at {
+        Some(at) => METRICS.expiry.with_label_values(&[of]).set(at),
+        // It is an error to remove what is not there.
+        None => drop(METRICS.expiry.remove_label_values(&[of])),
+    }
 }
 
 /// All metrics in the text format of Prometheus.

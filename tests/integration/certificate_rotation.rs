@@ -169,6 +169,10 @@ async fn it_goes_on_with_new_certificates_when_the_old_ones_are_refused() {
         world.until(&format!("certificates were read anew {times} times"), |_| seen() >= times).await;
     };
     ready(1, "with the first certificates").await;
+    let (_, metrics) = get(port, "/metrics").await.unwrap();
+    // As rcgen issues them, to the year 4096.
+    let end = "alicloud_ccm_expiry_timestamp_seconds{of=\"client certificate\"} 67090";
+    assert!(metrics.contains(end), "{metrics}");
 
     // Renewed in two steps, as there are two files: between them certificate and key do not fit.
     let second = other_clients.sign();

@@ -88,7 +88,11 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     }
     let status = async |path: &str, token: &str| over_tls(&first, port, path, token).await.unwrap().0;
     assert_eq!((status("/metrics", "").await, status("/metrics", STRANGER).await), (401, 401));
-    assert_eq!(status("/metrics", TOKEN).await, 200);
+    let (status_of_metrics, metrics) = over_tls(&first, port, "/metrics", TOKEN).await.unwrap();
+    assert!(
+        status_of_metrics == 200 && metrics.contains("expiry_timestamp_seconds{of=\"server certificate\"}"),
+        "{metrics}"
+    );
     assert_eq!((status("/configz", TOKEN).await, status("/configz", "").await), (403, 401));
     assert!(!matches!(plainly(port, "/livez", "").await, Some((200, _))), "plain HTTP is not spoken");
     assert!(over_tls(&connector_of(RootCertStore::empty()), port, "/livez", "").await.is_none(), "and is verifiable");
