@@ -41,7 +41,12 @@ pub enum Command {
     /// Runs the controllers that the file lists (this is the default).
     Run,
     /// Checks the configuration and prints every problem with its position. Exit code 0 without problems, 1 otherwise.
-    Check,
+    Check {
+        /// Also asks the API server whether the pod network fits: with `route`, whether something else makes routes, or none
+        /// are needed.
+        #[arg(long)]
+        cluster: bool,
+    },
     /// Reads the cluster and the cloud, and prints what a reconcile would do now; writes nothing. Exit code 0 if there is
     /// nothing to do, 2 if there is, 3 if the object does not exist or no controller is responsible for it, 1 on an error.
     Plan {

@@ -2,6 +2,7 @@
 //!
 //! `connect` is the one way in which a command reaches the cluster and the cloud.
 
+mod check;
 mod connect;
 mod explain;
 mod gc;
@@ -109,7 +110,7 @@ fn execute(cli: Cli) -> CommandResult {
             runtime.shutdown_background();
             Ok(ended.map(|()| Ended::Done)?)
         }
-        Command::Check => print(&format!("{}: no problems\n", load(source)?.path.display())),
+        Command::Check { cluster } => check::run(&load(source)?, cluster),
         Command::Plan { object, output } => plan::run(&load(source)?.config, object.as_ref(), output),
         Command::Explain { object, output } => explain::run(&load(source)?.config, &object, output),
         Command::Gc { delete, ids, after, output } => {

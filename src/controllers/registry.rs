@@ -151,7 +151,19 @@ pub static CONTROLLERS: [Controller; 5] = [
         },
         declines: |_, subject| excluded(subject),
         watches: &[WatchedKind::Nodes],
-        kubernetes: &[NODES, NODES_STATUS, CLUSTER_UID],
+        kubernetes: &[
+            NODES,
+            NODES_STATUS,
+            CLUSTER_UID,
+            // Signs of a pod network that makes routes itself, see `route::networks`.
+            named("", "configmaps", "kube-flannel-cfg"),
+            named("", "configmaps", "cilium-config"),
+            named("", "configmaps", "calico-config"),
+            named("apps", "daemonsets", "calico-node"),
+            named("apps", "daemonsets", "ovnkube-node"),
+            named("config.openshift.io", "networks", "cluster"),
+            named("network.openshift.io", "clusternetworks", "default"),
+        ],
         cloud: &[
             // Whether the instance of a missing node is released.
             CloudAccess::always(actions::DESCRIBE_INSTANCES.0),
@@ -274,6 +286,10 @@ const NODES_STATUS: KubernetesAccess = KubernetesAccess::core("nodes/status", &[
 /// The uid that tells clusters with the same `cloud.cluster_id` apart.
 const CLUSTER_UID: KubernetesAccess =
     KubernetesAccess { name: Some("kube-system"), ..KubernetesAccess::core("namespaces", &["get"]) };
+
+const fn named(group: &'static str, resource: &'static str, name: &'static str) -> KubernetesAccess {
+    KubernetesAccess { group, name: Some(name), ..KubernetesAccess::core(resource, &["get"]) }
+}
 
 /// What controllers of load balancers read and write.
 const SERVICES: &[KubernetesAccess] = &[

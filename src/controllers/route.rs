@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use self::execute::ItemFate;
+pub use self::networks::{NetworkFindings, look};
 pub use self::off::run_off;
 pub use self::tables::TablesFault;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
@@ -34,6 +35,7 @@ use crate::plan::route::{
 use crate::telemetry::alarms::named;
 
 mod execute;
+mod networks;
 mod off;
 mod tables;
 
@@ -68,6 +70,7 @@ pub async fn run(context: Context) {
         pending: BTreeMap::new(),
         unlisted: BTreeSet::new(),
         started: Instant::now(),
+        has_looked: false,
     })
     .await;
 }
@@ -150,6 +153,8 @@ struct RouteReconciler {
     /// Entries that the cloud refused to create because they exist, although the list did not show them.
     unlisted: BTreeSet<(String, IpNet)>,
     started: Instant,
+    /// Whether other makers of routes were looked for in this term.
+    has_looked: bool,
 }
 
 impl BatchReconciler for RouteReconciler {
@@ -187,6 +192,9 @@ impl BatchReconciler for RouteReconciler {
         self.create(&plan, &uncertain, &mut run).await;
         self.write_conditions(&plan, &mut run).await;
         self.reporter.out_of_sync("nodes", &scope, &run.out_of_sync, |node| run.view(node).is_some());
+        if !std::mem::replace(&mut self.has_looked, true) {
+            networks::report(&self.context.cluster, &self.reporter).await;
+        }
         let withheld = !plan.over_limit.is_empty() || !plan.withheld.is_empty();
         run.result.resync_after = withheld.then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
         run.result
@@ -194,6 +202,7 @@ impl BatchReconciler for RouteReconciler {
 
     fn lease_lost(&mut self) {
         self.reporter.end_alarms();
+        self.has_looked = false;
         // Another process may write from now on.
         self.cache = RouteTableCache::default();
     }

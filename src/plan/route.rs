@@ -26,6 +26,7 @@ pub mod entry;
 mod index;
 pub mod mark;
 mod memory;
+pub mod networks;
 pub mod orphan_proof;
 pub mod orphans;
 mod route_node;

@@ -45,6 +45,7 @@ async fn routes() {
         two_tables(),
         switched_off(),
         ipv6_entries(),
+        a_pod_network_that_makes_routes_itself_is_told(),
     );
 }
 
@@ -247,4 +248,39 @@ async fn an_entry_in_the_way_that_no_list_shows_is_told_as_that() {
     assert!(message.contains("10.98.1.0/24") && message.contains("did not show"), "{message}");
     assert_eq!(entries(&world.testbed, ROUTE_TABLE), [("10.98.1.0/24".to_owned(), instance(9))]);
     finish(&world, ccm).await;
+}
+
+async fn a_pod_network_that_makes_routes_itself_is_told() {
+    let world = World::new(ALL, HASTE).await;
+    let fits = world.run(&["check", "--cluster"]).await;
+    assert!(fits.status.success(), "{}", String::from_utf8_lossy(&fits.stderr));
+    for object in [
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "kube-flannel" } }),
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "kube-flannel-cfg", "namespace": "kube-flannel" },
+            "data": { "net-conf.json": "{\"Network\": \"10.98.0.0/16\", \"Backend\": {\"Type\": \"ali-vpc\"}}" },
+        }),
+    ] {
+        world.testbed.cluster.create(object).unwrap();
+    }
+    let check = async |more: &[&str]| {
+        let output = world.run(&[&["check", "--cluster"], more].concat()).await;
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code(), text)
+    };
+    let (code, said) = check(&[]).await;
+    assert!(code == Some(1) && said.contains("Flannel with the backend ali-vpc"), "{said}");
+    assert_eq!(check(&["--set", "controllers=[\"node\"]"]).await.0, Some(0), "without routes, it fits");
+
+    world.testbed.join(1);
+    let ccm = start(&world, &[]).await;
+    let message = world.until_event("Node", "route-controller", "RoutesNotNeeded").await;
+    assert!(message.contains("ali-vpc") && message.ends_with("(ACCM0208)"), "{message}");
+    world.until("routes are made all the same", |testbed| entries(testbed, ROUTE_TABLE) == [entry(1)]).await;
+    finish(&world, ccm).await;
+
+    world.testbed.cluster.deny("kubernetes-admin", "get", "configmaps");
+    let (code, said) = check(&[]).await;
+    assert!(code == Some(0) && said.contains("not looked at: configmaps kube-flannel/kube-flannel-cfg"), "{said}");
 }

@@ -187,6 +187,15 @@ static EVENTS: &[EventEntry] = &[
         ],
     ),
     entry(
+        208,
+        "RoutesNotNeeded",
+        [
+            "`route` is on, and the cluster shows a pod network that makes routes itself, or needs none",
+            "entries are made all the same; where two make them, each repairs what the other removes",
+            "see `docs/routes.md`; leave `route` out of `controllers`, or change the pod network",
+        ],
+    ),
+    entry(
         301,
         "EnsuredLoadBalancer",
         ["the load balancer was made or changed", "it is in sync; the message lists the steps", NOTHING],

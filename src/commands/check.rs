@@ -1,0 +1,32 @@
+//! `check`: the configuration, and with `--cluster` whether it fits the pod network.
+
+use super::{CommandError, CommandResult, connect, print, runtime};
+use crate::cluster::Cluster;
+use crate::config::{Config, Loaded};
+use crate::controllers::{ROUTE, route};
+use crate::telemetry::tasks::Tasks;
+
+pub(super) fn run(loaded: &Loaded, asks_cluster: bool) -> CommandResult {
+    if asks_cluster {
+        runtime()?.block_on(fits_cluster(&loaded.config))?;
+    }
+    print(&format!("{}: no problems\n", loaded.path.display()))
+}
+
+async fn fits_cluster(config: &Config) -> Result<(), CommandError> {
+    let cluster = Cluster::connect(&config.kubernetes, &Tasks::default()).await.map_err(CommandError::new)?;
+    connect::ready(&cluster).await?;
+    if !config.controllers.contains(&ROUTE) {
+        return Ok(());
+    }
+    let found = route::look(&cluster).await;
+    // A right that is missing says nothing about the network.
+    let unread = found.unread.iter().map(|what| format!("not looked at: {what}\n")).collect::<String>();
+    print(&unread)?;
+    if found.objections.is_empty() {
+        return Ok(());
+    }
+    let listed = found.objections.iter().map(|what| format!("error: {what}\n")).collect::<String>();
+    let help = "help: leave \"route\" out of controllers, or change the pod network; see docs/routes.md";
+    Err(CommandError(format!("controllers lists \"route\", and the pod network seems not to need it:\n{listed}{help}")))
+}
