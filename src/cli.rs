@@ -169,6 +169,10 @@ pub struct RbacArgs {
     /// A user who gets the permissions instead, such as the common name of a client certificate.
     #[arg(long, value_name = "NAME", conflicts_with = "service_account")]
     pub user: Option<String>,
+    /// Instead, prints the kubeconfig that the systemd service and a static pod need, for the API server `kubernetes.server`. It
+    /// names the files of its credentials and holds none: a token, or with `--user` a client certificate and its key.
+    #[arg(long)]
+    pub kubeconfig: bool,
 }
 
 /// Arguments of `kubelet-args`.

@@ -120,6 +120,9 @@ fn execute(cli: Cli) -> CommandResult {
         }
         Command::Lint(arguments) => lint::run(&arguments, &optional_config(source)?),
         Command::Migrate(arguments) => migrate::run(&arguments, &optional_config(source)?),
+        Command::Rbac(arguments) if arguments.kubeconfig => {
+            print(&rbac::kubeconfig(&load(source)?.config, arguments).map_err(CommandError::new)?)
+        }
         Command::Rbac(arguments) => print(&rbac::manifests(&load(source)?.config, arguments)),
         Command::RamPolicy { to_assume } => ram_policy::run(&load(source)?.config, to_assume),
         Command::KubeletArgs(arguments) => kubelet_args::run(&arguments),

@@ -137,6 +137,33 @@ pub(super) fn manifests(config: &Config, arguments: RbacArgs) -> String {
     text
 }
 
+/// The kubeconfig for a process outside of the cluster; an error if it is not known where the API server is.
+pub(super) fn kubeconfig(config: &Config, arguments: RbacArgs) -> Result<String, &'static str> {
+    let server = config.kubernetes.server.as_ref().ok_or(
+        "kubernetes.server is not set, and the kubeconfig must name the API server: add --set kubernetes.server=https://ADDRESS:6443, \
+         an address that needs no cluster DNS",
+    )?;
+    let (user, files, credentials) = match arguments.user {
+        Some(user) => {
+            let files = format!("client.crt, client.key: a client certificate of the common name {user:?} and its key");
+            (user, files, "client-certificate: client.crt\n      client-key: client.key")
+        }
+        None => {
+            let ServiceAccount { namespace, name } = arguments.service_account;
+            let files =
+                format!("token: kubectl -n {namespace} create token {name} --duration=8760h; renewed before it ends");
+            (format!("system:serviceaccount:{namespace}:{name}"), files, "tokenFile: token")
+        }
+    };
+    Ok(format!(
+        "# Beside this file, readable for the user of the program alone:\n# ca.crt: the authority of the API server, on masters \
+         /etc/kubernetes/pki/ca.crt\n# {files}\napiVersion: v1\nkind: Config\nclusters:\n  - name: cluster\n    cluster:\n      \
+         server: {server:?}\n      certificate-authority: ca.crt\nusers:\n  - name: {user:?}\n    user:\n      {credentials}\n\
+         contexts:\n  - name: alicloud-ccm\n    context:\n      cluster: cluster\n      user: {user:?}\ncurrent-context: \
+         alicloud-ccm\n"
+    ))
+}
+
 fn push_role(text: &mut String, role: (&str, &str), metadata: &str, rules: &[RoleRule], subject: &Subject) {
     let (kind, name) = role;
     let _ = write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n{metadata}rules:\n");

@@ -213,3 +213,23 @@ async fn kubelet_args_follow_the_metadata_service() {
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("given up after 1 s") && error.contains("--timeout"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_printed_kubeconfig_reaches_the_api_server_with_the_token_beside_it() {
+    let world = World::new(ALL, "").await;
+    world.testbed.cluster.admit("token-of-the-ccm", USER);
+    let given = std::fs::read_to_string(world.folder().join("kubeconfig")).unwrap();
+    let given: Value = documents(&given).remove(0);
+    let server = format!("kubernetes.server={}", given["clusters"][0]["cluster"]["server"].as_str().unwrap());
+    let made = printed(&world, &["rbac", "--kubeconfig", "--set", &server]).await;
+    assert!(!made.contains("token-of-the-ccm"), "{made}");
+    std::fs::write(world.folder().join("made"), made).unwrap();
+    std::fs::write(world.folder().join("token"), "token-of-the-ccm").unwrap();
+    let authority = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(world.folder().join("ca.crt"), authority.cert.pem()).unwrap();
+    printed(&world, &["check", "--cluster", "--set", "kubernetes.kubeconfig=made"]).await;
+    let users: BTreeSet<_> = world.testbed.cluster.calls().into_iter().map(|call| call.user).collect();
+    assert_eq!(users, BTreeSet::from([USER.to_owned()]));
+    let unknown = world.run(&["rbac", "--kubeconfig"]).await;
+    assert_eq!(unknown.status.code(), Some(1), "nobody has said where the API server is");
+}

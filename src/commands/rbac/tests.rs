@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use expect_test::expect;
+
 use super::*;
 use crate::config::{Origin, load};
 use crate::controllers::registry::CATALOG;
@@ -59,13 +61,49 @@ fn old_servers_have_other_locks_and_endpoints() {
 #[test]
 fn manifests_bind_the_subject_of_the_arguments() {
     let service_account: ServiceAccount = "net/ccm".parse().unwrap();
-    let arguments = RbacArgs { kubernetes: None, service_account: service_account.clone(), user: None };
+    let arguments = RbacArgs { service_account: service_account.clone(), ..RbacArgs::default() };
     let account = manifests(&config(ALL), arguments);
     assert!(account.contains("kind: ServiceAccount\nmetadata:\n  name: \"ccm\"\n  namespace: \"net\"\n"), "{account}");
     assert_eq!(account.matches("  - kind: ServiceAccount\n    name: \"ccm\"\n    namespace: \"net\"\n").count(), 2);
-    let arguments = RbacArgs { kubernetes: None, service_account, user: Some("ccm on masters".into()) };
+    let arguments = RbacArgs { service_account, user: Some("ccm on masters".into()), ..RbacArgs::default() };
     let user = manifests(&config(ALL), arguments);
     assert!(!user.contains("ServiceAccount"), "{user}");
     assert!(user.contains("kind: User\n    name: \"ccm on masters\""), "{user}");
     assert!(user.contains("    resourceNames: [\"ccm\"]\n    verbs: [get, update]"), "{user}");
+}
+
+#[test]
+fn a_kubeconfig_names_its_credentials_and_holds_none() {
+    let reached = config(&format!("kubernetes.server = \"https://10.0.0.1:6443\"\n{ALL}"));
+    let arguments = RbacArgs { service_account: "net/ccm".parse().unwrap(), ..RbacArgs::default() };
+    expect![[r#"
+        # Beside this file, readable for the user of the program alone:
+        # ca.crt: the authority of the API server, on masters /etc/kubernetes/pki/ca.crt
+        # token: kubectl -n net create token ccm --duration=8760h; renewed before it ends
+        apiVersion: v1
+        kind: Config
+        clusters:
+          - name: cluster
+            cluster:
+              server: "https://10.0.0.1:6443"
+              certificate-authority: ca.crt
+        users:
+          - name: "system:serviceaccount:net:ccm"
+            user:
+              tokenFile: token
+        contexts:
+          - name: alicloud-ccm
+            context:
+              cluster: cluster
+              user: "system:serviceaccount:net:ccm"
+        current-context: alicloud-ccm
+    "#]]
+    .assert_eq(&kubeconfig(&reached, arguments).unwrap());
+    let user = RbacArgs { user: Some("ccm on masters".into()), ..RbacArgs::default() };
+    let by_certificate = kubeconfig(&reached, user).unwrap();
+    for line in ["  - name: \"ccm on masters\"", "      client-certificate: client.crt\n      client-key: client.key\n"]
+    {
+        assert!(by_certificate.contains(line), "{by_certificate}");
+    }
+    assert!(kubeconfig(&config(ALL), RbacArgs::default()).unwrap_err().contains("--set kubernetes.server="));
 }
