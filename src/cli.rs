@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use ipnet::IpNet;
+
 use crate::controllers::registry::PlannedKind;
 use crate::plan::inputs::ObjectKey;
 
@@ -59,8 +61,8 @@ pub enum Command {
     /// Says of one object why it is as it is: who is responsible, what is wanted, what is there, what is missing, what happened,
     /// and what to do; writes nothing. Exit codes as of `plan`.
     Explain {
-        /// `NAMESPACE/NAME` of a Service, `node/NAME`, or `pv/NAME` of a PersistentVolume.
-        object: ObjectArg,
+        /// `NAMESPACE/NAME` of a Service, `node/NAME`, `pv/NAME` of a PersistentVolume, or `route/CIDR` of a node's pods.
+        object: ExplainArg,
         /// How to print it.
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
@@ -268,6 +270,34 @@ impl FromStr for ObjectArg {
     }
 }
 
+/// What an explanation is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExplainArg {
+    /// An object.
+    Object(ObjectArg),
+    /// The node with this pod CIDR.
+    Route(IpNet),
+}
+
+impl FromStr for ExplainArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(cidr) = text.strip_prefix("route/") else { return text.parse().map(Self::Object) };
+        let wrong = |_| format!("{cidr:?} is no CIDR, such as 10.0.1.0/24");
+        cidr.parse().map(|cidr: IpNet| Self::Route(cidr.trunc())).map_err(wrong)
+    }
+}
+
+impl fmt::Display for ExplainArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object(object) => object.fmt(f),
+            Self::Route(cidr) => write!(f, "Route {cidr}"),
+        }
+    }
+}
+
 /// A service account by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceAccount {
@@ -345,6 +375,11 @@ mod tests {
         for text in ["web", "a/b/c", "/web", ""] {
             assert!(text.parse::<ObjectArg>().unwrap_err().contains("NAMESPACE/NAME"), "{text}");
         }
+        let route = ExplainArg::Route("10.0.1.0/24".parse().unwrap());
+        assert_eq!("route/10.0.1.7/24".parse(), Ok(route.clone()));
+        assert_eq!(route.to_string(), "Route 10.0.1.0/24");
+        assert!("route/web".parse::<ExplainArg>().unwrap_err().contains("no CIDR"));
+        assert!(matches!("shop/web".parse(), Ok(ExplainArg::Object(_))));
         for text in ["alicloud-ccm", "/x", "x/"] {
             assert!(text.parse::<ServiceAccount>().is_err(), "{text}");
         }

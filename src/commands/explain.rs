@@ -4,16 +4,17 @@
 
 use std::fmt::Write;
 
+use ipnet::IpNet;
 use serde::Serialize;
 
 use super::connect::{connect_cloud, connect_cluster};
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
-use crate::cli::{ObjectArg, OutputFormat};
+use crate::cli::{ExplainArg, ObjectArg, OutputFormat};
 use crate::cluster::{Cluster, Leader, ObjectKind, PastEvent, WriteFault};
 use crate::config::Config;
 use crate::controllers::registry::{CONTROLLERS, Controller, PlannedKind, Subject};
 use crate::controllers::{Clients, NLB, SERVICE, service};
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::{LineKind, PlanLine};
 
@@ -60,7 +61,7 @@ struct Declined {
     reason: String,
 }
 
-pub(super) fn run(config: &Config, object: &ObjectArg, output: OutputFormat) -> CommandResult {
+pub(super) fn run(config: &Config, object: &ExplainArg, output: OutputFormat) -> CommandResult {
     let explanation = runtime()?.block_on(explain(config, object));
     print_findings(output, &explanation.to_text(), &explanation)?;
     Ok(explanation.ended())
@@ -77,15 +78,37 @@ pub(super) async fn unmanaged(
     Ok(explanation.managed_by.is_empty().then(|| explanation.summarise()))
 }
 
-async fn explain(config: &Config, object: &ObjectArg) -> Explanation {
+async fn explain(config: &Config, object: &ExplainArg) -> Explanation {
     let is_elected = config.leader_election.enabled;
     let mut it = Explanation { object: object.to_string(), is_elected, ..Explanation::default() };
     match connect_cluster(config).await {
-        Ok(cluster) => it.ask(config, object, cluster).await,
+        Ok(cluster) => {
+            let object = match object {
+                ExplainArg::Object(object) => Some(object.clone()),
+                ExplainArg::Route(cidr) => node_with(&cluster, cidr).await,
+            };
+            let Some(object) = object else {
+                (it.exists, it.summary) = (Some(false), "is needed by no node: none has this pod CIDR".to_owned());
+                return it;
+            };
+            it.object = object.to_string();
+            it.ask(config, &object, cluster).await;
+        }
         Err(CommandError(error)) => it.unknown.push(format!("everything in the cluster: {error}")),
     }
     it.summary = it.summarise();
     it
+}
+
+/// The node whose route leads to these pods.
+async fn node_with(cluster: &Cluster, cidr: &IpNet) -> Option<ObjectArg> {
+    let nodes = cluster.nodes();
+    nodes.store.synced().await;
+    let has = |node: &NodeView| {
+        node.pod_cidrs.iter().filter_map(|text| text.parse().ok()).any(|own: IpNet| own.trunc() == *cidr)
+    };
+    let name = nodes.store.all().iter().find(|node| has(node))?.name.clone();
+    Some(ObjectArg { kind: PlannedKind::Node, key: ObjectKey::cluster(name) })
 }
 
 impl Explanation {

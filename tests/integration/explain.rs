@@ -39,6 +39,7 @@ async fn what_nobody_manages_is_never_nothing_to_do() {
 
     first_line_says(&world, "default/absent", "does not exist", 3).await;
     first_line_says(&world, "node/absent", "does not exist", 3).await;
+    first_line_says(&world, "route/10.98.200.0/24", "no node: none has this pod CIDR", 3).await;
     first_line_says(&world, "node/virtual", "it is a virtual node", 3).await;
     change(&world, "web", &json!({"spec": {"type": "ClusterIP"}}));
     first_line_says(&world, "default/web", "not of the type LoadBalancer", 3).await;
@@ -99,6 +100,7 @@ async fn beside_the_running_program_the_page_has_what_is_wanted_what_is_there_an
         })
         .await;
     first_line_says(&world, "node/node-1", "is in sync", 0).await;
+    first_line_says(&world, "route/10.98.1.0/24", "Node node-1 is in sync", 0).await;
 
     // A setting that makes no sense comes first, and then what to do.
     change(&world, "web", &json!({"metadata": {"annotations": {key("scheduler"): "nonsense"}}}));
