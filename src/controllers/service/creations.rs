@@ -5,8 +5,8 @@
 //!
 //! - What was made a short while ago is asked for by its id where a list does not show it ([`Creations::made`]).
 //! - What was perhaps made, by a call whose answer was lost, is made again only after [`WAIT`] ([`Creations::first_to_wait`]).
-//! - Where more may exist than is known, the load balancer is read whole once more after [`SETTLED`], when every list shows
-//!   it ([`Creations::read_again_in`]).
+//! - Where more may exist than is known, the load balancer is read whole once more after [`SETTLED`], when lists show it, and
+//!   at last after [`LISTS_CATCH_UP`], as some are later ([`Creations::read_again_in`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,8 +18,10 @@ use crate::plan::service::steps::{Operation, Step};
 
 /// How long a creation with an unknown outcome is waited for.
 pub(super) const WAIT: Duration = Duration::from_secs(10);
-/// After this time lists show whatever was made.
+/// After this time lists mostly show whatever was made.
 pub(super) const SETTLED: Duration = Duration::from_secs(30);
+/// After this time, whatever was made by a call with a lost answer is in every list.
+pub(super) const LISTS_CATCH_UP: Duration = Duration::from_secs(120);
 /// How long what was made is asked for by its id where it is not listed.
 const KEPT: Duration = Duration::from_secs(300);
 
@@ -72,8 +74,28 @@ pub(super) struct Creations {
     uncertain: BTreeMap<String, Instant>,
     /// When the work of another replica was taken over, which may have been killed a moment before.
     inherited: Option<Instant>,
-    /// Since when more may exist than is known.
-    in_doubt: Option<Instant>,
+    /// While more may exist than is known.
+    in_doubt: Option<Doubt>,
+}
+
+/// More may exist than is known.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    since: Instant,
+    /// Whether a whole look after [`SETTLED`] showed everything that is known.
+    looked: bool,
+}
+
+impl Doubt {
+    fn new() -> Option<Self> {
+        Some(Self { since: Instant::now(), looked: false })
+    }
+
+    /// In what time the next whole look is due.
+    fn next_look(self) -> Duration {
+        let after = if self.looked { LISTS_CATCH_UP } else { SETTLED };
+        after.saturating_sub(self.since.elapsed())
+    }
 }
 
 impl Creations {
@@ -102,7 +124,7 @@ impl Creations {
     pub(super) fn listed(&mut self, shown: &Inventory) {
         let Some(listeners) = &shown.listeners else { return };
         if self.listeners.iter().any(|(listener, at)| is_recent(*at) && !listeners.contains(listener)) {
-            self.in_doubt = Some(Instant::now());
+            self.in_doubt = Doubt::new();
         }
     }
 
@@ -113,9 +135,9 @@ impl Creations {
             .retain(|(group, _)| group.load_balancer != shown.load_balancer || shown.groups.contains_key(&group.id));
         self.uncertain.retain(|name, _| !shown.groups.values().any(|shown| shown == name));
         match self.in_doubt {
-            Some(_) if !complete => self.in_doubt = Some(Instant::now()),
-            Some(since) if since.elapsed() >= SETTLED => {
-                self.in_doubt = None;
+            Some(_) if !complete => self.in_doubt = Doubt::new(),
+            Some(doubt) if doubt.next_look().is_zero() => {
+                self.in_doubt = (!doubt.looked).then_some(Doubt { looked: true, ..doubt });
                 self.uncertain.clear();
             }
             _ => {}
@@ -147,7 +169,7 @@ impl Creations {
             self.groups.push((MadeGroup { load_balancer, id: id.clone(), name: name.clone() }, now));
         }
         if in_doubt {
-            self.in_doubt = Some(now);
+            self.in_doubt = Doubt::new();
         }
         self.uncertain.extend(uncertain.iter().filter_map(|it| Some((it.makes()?.to_owned(), now))));
     }
@@ -159,7 +181,12 @@ impl Creations {
 
     /// In what time the load balancer has to be read whole once more; `None` if there is no need.
     pub(super) fn read_again_in(&self) -> Option<Duration> {
-        self.in_doubt.map(|since| SETTLED.saturating_sub(since.elapsed()))
+        self.in_doubt.map(Doubt::next_look)
+    }
+
+    /// In what time what was perhaps made is in the lists of a load balancer that stays.
+    pub(super) fn settles_in(&self) -> Option<Duration> {
+        self.in_doubt.filter(|doubt| !doubt.looked).map(Doubt::next_look)
     }
 }
 
@@ -227,6 +254,10 @@ mod tests {
         tokio::time::advance(SETTLED).await;
         assert!(creations.is_read_due());
         creations.read_whole(&after, true);
+        let last = LISTS_CATCH_UP - SETTLED;
+        assert_eq!((creations.settles_in(), creations.read_again_in()), (None, Some(last)), "some lists are later");
+        tokio::time::advance(last).await;
+        creations.read_whole(&after, true);
         assert_eq!(creations.read_again_in(), None);
     }
 
@@ -274,6 +305,8 @@ mod tests {
         assert_eq!(creations.read_again_in(), Some(SETTLED));
         creations.note(&without, &without, CERTAIN);
         tokio::time::advance(SETTLED).await;
+        creations.read_whole(&without, true);
+        tokio::time::advance(LISTS_CATCH_UP).await;
         creations.read_whole(&without, true);
         assert_eq!(creations.read_again_in(), None, "it was deleted outside");
         let listener =

@@ -9,16 +9,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::creations::Inventory;
+use super::creations::{Inventory, LISTS_CATCH_UP};
 use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
 use super::refusals::stocked;
 use super::report::{ReconcileError, ServiceReporter};
-use super::state::{
-    BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LISTS_CATCH_UP, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news,
-};
+use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news};
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind};
@@ -458,8 +456,7 @@ impl<P: Product> Engine<P> {
             return Err(failure(&execution, &prepared.plan.problems));
         }
         let facts = P::facts(&prepared.goal);
-        if let Some(wait) = case.state.creations.read_again_in().filter(|wait| facts.named.is_some() && !wait.is_zero())
-        {
+        if let Some(wait) = case.state.creations.settles_in().filter(|wait| facts.named.is_some() && !wait.is_zero()) {
             // Something of ours may still show up on a load balancer that stays.
             return Ok(ReconcileResult::RequeueAfter(wait));
         }

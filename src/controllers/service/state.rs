@@ -29,8 +29,6 @@ pub(super) const GROUPS_WITHHELD: &str = "ServerGroupsHeldBack";
 /// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service is released
 /// whose load balancer was perhaps just being made.
 pub(super) const SECOND_SIGHTING: Duration = Duration::from_secs(10);
-/// After this time, a load balancer that was made by a call with a lost answer is in every list.
-pub(super) const LISTS_CATCH_UP: Duration = Duration::from_secs(120);
 
 /// Network interfaces of directly attached pods: by address, the pod that had it when it was looked up, and the interface.
 pub(super) type Interfaces = BTreeMap<IpAddr, (Option<String>, String)>;
