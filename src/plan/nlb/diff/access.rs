@@ -70,7 +70,8 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
         add_rules(desired, found, plan);
         wanted = Some(found.map_or_else(|| access.create.name.clone(), |group| group.id.clone()));
     }
-    membership(desired, instance, (found, wanted), plan)
+    let mine = ours(&desired.owner, observed).map(|group| group.id.as_str()).collect();
+    membership(desired, instance, (&mine, wanted), plan)
 }
 
 /// Adds rules that are missing: those that accept come first.
@@ -92,18 +93,18 @@ fn add_rules(desired: &Desired, found: Option<&ObservedSecurityGroup>, plan: &mu
     }
 }
 
-/// Joins, then leaves; if there is no room to join, leaves first.
+/// Joins, then leaves; if there is no room to join, leaves first. Of those that are `mine`, only the one in use stays.
 fn membership(
     desired: &Desired,
     instance: &ObservedInstance,
-    (found, ours): (Option<&ObservedSecurityGroup>, Option<String>),
+    (mine, ours): (&BTreeSet<&str>, Option<String>),
     plan: &mut Plan,
 ) -> Protection {
     let stated = &desired.instance.security_group_ids;
     let has = &instance.security_group_ids;
     let wanted: BTreeSet<String> = stated.iter().flatten().chain(&ours).cloned().collect();
     let join: BTreeSet<String> = wanted.difference(has).cloned().collect();
-    let goes = |id: &&String| stated.is_some() || (ours.is_none() && found.is_some_and(|group| group.id == **id));
+    let goes = |id: &&String| stated.is_some() || mine.contains(id.as_str());
     let leave: BTreeSet<String> = has.difference(&wanted).filter(goes).cloned().collect();
     let reason = || {
         let now = has.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -136,7 +137,7 @@ fn membership(
 pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     let mut groups = ours(&desired.owner, observed);
     let Some(group) = groups.next() else { return };
-    groups.for_each(|twin| remove(twin, [], plan));
+    groups.for_each(|twin| remove(twin, [TARGET], plan));
     let Some(access) = &desired.access else {
         remove(group, [TARGET], plan);
         return;

@@ -135,8 +135,19 @@ fn a_second_security_group_of_a_creation_whose_answer_was_lost_goes() {
     groups.push(twin);
     let plan = bring(&world, &mut cloud);
     assert!(plan.problems.is_empty() && plan.steps.len() == 1, "{plan}");
-    let left = cloud.observed.security_groups.as_ref().unwrap();
-    assert!(left.len() == 1 && cloud.observed.instance.as_ref().unwrap().security_group_ids.contains(&left[0].id));
+    let in_use = |cloud: &Cloud| {
+        let left = cloud.observed.security_groups.clone().unwrap();
+        let joined = &cloud.observed.instance.as_ref().unwrap().security_group_ids;
+        assert!(left.len() == 1 && joined.iter().eq([&left[0].id]), "{joined:?}");
+        left[0].clone()
+    };
+    // Where a stale list hid the first one for a while, the load balancer has joined both.
+    let twin = crate::plan::nlb::observed::ObservedSecurityGroup { id: "sg-twin".to_owned(), ..in_use(&cloud) };
+    cloud.observed.instance.as_mut().unwrap().security_group_ids.insert(twin.id.clone());
+    cloud.observed.security_groups.as_mut().unwrap().push(twin);
+    let plan = bring(&world, &mut cloud);
+    assert_eq!(lines(&plan).len(), 2, "it is left, then deleted: {plan}");
+    in_use(&cloud);
 }
 
 /// N11
