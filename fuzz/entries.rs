@@ -18,8 +18,9 @@ use alicloud_ccm::cluster::Cluster;
 use alicloud_ccm::config::checked::Kubernetes;
 use alicloud_ccm::config::{self, Config, Origin};
 use alicloud_ccm::controllers::registry::CATALOG;
-use alicloud_ccm::plan::clb::annotations::Name;
+use alicloud_ccm::plan::clb::annotations::Name as ClassicName;
 use alicloud_ccm::plan::inputs::{NodeView, ServiceView};
+use alicloud_ccm::plan::nlb::annotations::Name as NetworkName;
 use alicloud_ccm::plan::provider_id::ProviderId;
 use alicloud_ccm::plan::route::RouteNode;
 use alicloud_ccm::plan::service::annotations;
@@ -47,7 +48,8 @@ pub(crate) fn service_annotations(data: &[u8]) {
         service.annotations.insert(format!("{prefix}{name}"), value.to_owned());
         service.annotations.insert(name.to_owned(), value.to_owned());
     }
-    let _ = annotations::parse::<Name>(&service);
+    let _ = annotations::parse::<ClassicName>(&service);
+    let _ = annotations::parse::<NetworkName>(&service);
 }
 
 /// `spec.providerID` of a node.
@@ -142,7 +144,7 @@ pub(crate) fn watch_streams(data: &[u8]) {
             let _ = RouteNode::of(view);
         }
         for service in services.store.all().iter() {
-            let _ = annotations::parse::<Name>(service);
+            let _ = annotations::parse::<ClassicName>(service);
         }
         assert!(endpoints.store.len() <= data.len());
     });
