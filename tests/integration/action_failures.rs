@@ -1,29 +1,49 @@
 //! One action of the cloud fails for the whole run: everything that does not need it goes on.
 //!
-//! [`outcomes`] says what has to come about and which actions each of it cannot do without. Every action that an undisturbed run calls fails in turn,
+//! A [`Story`] says what has to come about and which actions each of it cannot do without. Every action that an undisturbed run calls fails in turn,
 //! once because the permission is missing and once by an error of the server; then exactly those outcomes are missing that
 //! need it.
+
+mod classic;
+mod network;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sim::cloud::{Certificate, Eip, Fault, Listener, LoadBalancer, Protocol};
+use sim::cloud::{Account, Certificate, Fault};
 use sim::cluster::{Endpoint, Version};
-use sim::testbed::{ACCESS_KEY, ROUTE_TABLE, Testbed, instance};
+use sim::testbed::{ACCESS_KEY, Testbed, instance};
 use tokio::time::Instant;
 
+use crate::availability::served;
 use crate::end_state::Row;
-use crate::harness::{HASTE, address, is_ready};
+use crate::harness::HASTE;
 use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
+use crate::kinds::Kind;
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
-/// The controllers whose actions fail.
-const CONTROLLERS: &[&str] = &["node", "route", "service", "volume-labels"];
-const MORE: &str = "[leader_election]\nenabled = false\n[service]\ndrift_check = \"0s\"\n";
+const MORE: &str = "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
 /// How long the outcomes that are possible may take.
 const LIMIT: Duration = Duration::from_secs(180);
+
+/// Services on one kind of load balancer, and what happens to them.
+#[derive(Clone, Copy)]
+struct Story {
+    kind: Kind,
+    /// The controllers whose actions fail.
+    controllers: &'static [&'static str],
+    /// What the cloud holds before.
+    furnish: fn(&mut Account),
+    subjects: &'static [Subject],
+    /// What happens besides while the action fails.
+    change: fn(&Testbed),
+    /// Actions without which the backends of a Service do not follow.
+    follows: fn(&str) -> &'static [&'static str],
+    /// What must come about besides.
+    outcomes: fn() -> Vec<Outcome>,
+}
 
 /// How an action fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,82 +92,93 @@ fn spec(annotations: &[(&str, &str)], ports: &[&str], ranges: &[&str]) -> Value 
     json!({"metadata": {"annotations": annotations}, "spec": spec})
 }
 
-const FOUR: &[&str] = &["80", "53/UDP", "8080", "8443"];
-const FOUR_PROTOCOLS: [(&str, &str); 2] = [("protocol-port", "http:8080,https:8443"), ("cert-id", "cert-1")];
-const HTTPS: (&str, &str) = ("protocol-port", "https:8443");
-const BY_SPEC: [(&str, &str); 2] = [("instance-charge-type", "PayBySpec"), ("charge-type", "paybybandwidth")];
+impl Story {
+    fn expose(&self, testbed: &Testbed, name: &str, spec: &Value) {
+        let mut service = spec.clone();
+        service["apiVersion"] = "v1".into();
+        service["kind"] = "Service".into();
+        service["metadata"]["name"] = name.into();
+        service["metadata"]["namespace"] = "default".into();
+        self.kind.classify(&mut service["spec"]);
+        testbed.cluster.create(service).unwrap();
+        serve(testbed, name, 1);
+    }
 
-const SUBJECTS: &[Subject] = &[
-    Subject { name: "plain", before: || spec(&[], &["80"], &[]), after: || spec(&[], &["80"], &[]) },
-    Subject {
-        name: "set",
-        before: || spec(&FOUR_PROTOCOLS, FOUR, &[]),
-        after: || spec(&[FOUR_PROTOCOLS[0], FOUR_PROTOCOLS[1], ("scheduler", "wlc")], FOUR, &[]),
-    },
-    Subject {
-        name: "more",
-        before: || spec(&FOUR_PROTOCOLS, &["90"], &[]),
-        after: || spec(&FOUR_PROTOCOLS, &["90", "80", "53/UDP", "8080", "8443"], &[]),
-    },
-    Subject { name: "less", before: || spec(&[], &["80", "81"], &[]), after: || spec(&[], &["80"], &[]) },
-    Subject {
-        name: "domains",
-        before: || {
-            let domains = ("domain-extensions", "a.example.com:cert-1,b.example.com:cert-1");
-            spec(&[HTTPS, ("cert-id", "cert-1"), domains], &["80", "8443"], &[])
-        },
-        after: || {
-            let domains = ("domain-extensions", "a.example.com:cert-2,c.example.com:cert-1");
-            spec(&[HTTPS, ("cert-id", "cert-1"), domains], &["80", "8443"], &[])
-        },
-    },
-    Subject {
-        name: "certificate",
-        before: || spec(&[HTTPS, ("cert-id", "cert-1")], &["80", "8443"], &[]),
-        after: || spec(&[HTTPS, ("cert-id", "cert-2"), ("scheduler", "wlc")], &["80", "8443"], &[]),
-    },
-    Subject {
-        name: "attributes",
-        before: || spec(&[("additional-resource-tags", "a=1")], &["80"], &[]),
-        after: || {
-            let protections = [("delete-protection", "off"), ("modification-protection", "NonProtection")];
-            let others = [("name", "renamed"), ("additional-resource-tags", "b=2")];
-            spec(&[protections, others].concat(), &["80"], &[])
-        },
-    },
-    Subject {
-        name: "charge",
-        before: || spec(&[("instance-charge-type", "PayBySpec")], &["80"], &[]),
-        after: || spec(&[("instance-charge-type", "PayByCLCU")], &["80"], &[]),
-    },
-    Subject {
-        name: "size",
-        before: || spec(&[BY_SPEC[0], BY_SPEC[1], ("spec", "slb.s2.small"), ("bandwidth", "10")], &["80"], &[]),
-        after: || spec(&[BY_SPEC[0], BY_SPEC[1], ("spec", "slb.s3.small"), ("bandwidth", "20")], &["80"], &[]),
-    },
-    Subject { name: "guarded", before: || spec(&[], &["80"], &[]), after: || spec(&[], &["80"], &["10.0.0.0/8"]) },
-    Subject {
-        name: "regarded",
-        before: || spec(&[], &["80"], &["10.0.0.0/8"]),
-        after: || spec(&[], &["80"], &["172.16.0.0/12"]),
-    },
-    Subject { name: "opened", before: || spec(&[], &["80"], &["10.0.0.0/8"]), after: || spec(&[], &["80"], &[]) },
-    Subject { name: "stopped", before: || spec(&[], &["80"], &[]), after: || spec(&[], &["80"], &[]) },
-    Subject {
-        name: "elastic",
-        before: || spec(&[("address-type", "intranet"), ("external-ip-type", "eip")], &["80"], &[]),
-        after: || spec(&[("address-type", "intranet"), ("external-ip-type", "eip")], &["80"], &[]),
-    },
-];
+    /// Everything there is before, brought about by the product undisturbed.
+    async fn before(&self) -> Testbed {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.cloud.edit(|cloud| {
+            for id in ["cert-1", "cert-2", "cert-3"] {
+                let expires = jiff::Timestamp::from_second(4_000_000_000).unwrap();
+                cloud.certificates.insert(id.into(), Certificate { common_name: "example.com".into(), expires });
+            }
+            (self.furnish)(cloud);
+        });
+        for number in 1..=3 {
+            testbed.join(number);
+        }
+        for Subject { name, before, .. } in self.subjects {
+            self.expose(&testbed, name, &before());
+        }
+        self.expose(&testbed, "gone", &spec(&[], &["80"], &[]));
+        {
+            let _product = Product::start(&testbed, self.controllers, &format!("{HASTE}{MORE}"));
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        testbed
+    }
 
-fn expose(testbed: &Testbed, name: &str, spec: &Value) {
-    let mut service = spec.clone();
-    service["apiVersion"] = "v1".into();
-    service["kind"] = "Service".into();
-    service["metadata"]["name"] = name.into();
-    service["metadata"]["namespace"] = "default".into();
-    testbed.cluster.create(service).unwrap();
-    serve(testbed, name, 1);
+    /// What users, pods and machines do while the action fails.
+    fn change(&self, testbed: &Testbed) {
+        for Subject { name, after, .. } in self.subjects {
+            testbed.cluster.patch("Service", "default", name, &after()).unwrap();
+            serve(testbed, name, 2);
+        }
+        (self.change)(testbed);
+        testbed.cluster.delete("Service", "default", "gone").unwrap();
+        self.expose(testbed, "new", &spec(&[], &["80"], &[]));
+    }
+
+    fn outcomes(&self) -> Vec<Outcome> {
+        let followed = self.subjects.iter().map(|Subject { name, before, .. }| {
+            let port = before()["spec"]["ports"][0]["port"].as_u64().unwrap();
+            let port = u16::try_from(port).unwrap();
+            let what = format!("{name}: the backends follow the endpoints");
+            outcome(what, (self.follows)(name), move |testbed| {
+                let id = id_of(testbed, name);
+                testbed.cloud.look(|account| served(account, &id, port)) == Some(vec![instance(2)])
+            })
+        });
+        followed.chain((self.outcomes)()).collect()
+    }
+
+    /// Lets an action fail, if any; says what is then not as it should be, and which actions were called.
+    async fn play(&self, start: &Testbed, failing: Option<(&str, Failure)>) -> (Vec<String>, BTreeSet<String>) {
+        let (testbed, outcomes) = (start.fork().await.unwrap(), self.outcomes());
+        match failing {
+            Some((action, Failure::Denied)) => testbed.cloud.edit(|cloud| {
+                cloud.keys.get_mut(ACCESS_KEY.0).unwrap().denied.insert(action.to_owned());
+            }),
+            Some((action, Failure::ServerError)) => testbed.cloud.faults().always(action, Fault::Unavailable),
+            None => {}
+        }
+        let more = format!("{HASTE}{MORE}");
+        let _product = Product::start_with(&testbed, self.controllers, &more, &["route.period=10s"]);
+        self.change(&testbed);
+        let is_prevented = |outcome: &&Outcome| failing.is_some_and(|(action, how)| outcome.is_prevented(action, how));
+        let (prevented, possible): (Vec<_>, Vec<_>) = outcomes.iter().partition(is_prevented);
+        let began = Instant::now();
+        let missing = || possible.iter().filter(|outcome| !(outcome.is_so)(&testbed));
+        while missing().next().is_some() && began.elapsed() < LIMIT {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let missing = missing().map(|outcome| format!("{failing:?}: does not come about: {}", outcome.what));
+        let spurious = prevented.iter().filter(|outcome| (outcome.is_so)(&testbed));
+        let spurious = spurious.map(|outcome| format!("{failing:?}: does not need it: {}", outcome.what));
+        let wrong = missing.chain(spurious).collect();
+        let calls = testbed.cloud.calls().into_iter().filter(|call| call.product != "metadata");
+        (wrong, calls.map(|call| call.action).collect())
+    }
 }
 
 fn serve(testbed: &Testbed, name: &str, node: u8) {
@@ -155,68 +186,10 @@ fn serve(testbed: &Testbed, name: &str, node: u8) {
     testbed.cluster.set_endpoints("default", name, &[Endpoint::ready(at, &format!("node-{node}"))]).unwrap();
 }
 
-/// Everything there is before, brought about by the product undisturbed.
-async fn before() -> Testbed {
-    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
-    testbed.cloud.edit(|cloud| {
-        for id in ["cert-1", "cert-2"] {
-            let expires = jiff::Timestamp::from_second(4_000_000_000).unwrap();
-            cloud.certificates.insert(id.into(), Certificate { common_name: "example.com".into(), expires });
-        }
-    });
-    for number in 1..=3 {
-        testbed.join(number);
-    }
-    for Subject { name, before, .. } in SUBJECTS {
-        expose(&testbed, name, &before());
-    }
-    expose(&testbed, "gone", &spec(&[], &["80"], &[]));
-    {
-        let _product = Product::start(&testbed, CONTROLLERS, &format!("{HASTE}{MORE}"));
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    }
-    testbed
-}
-
-/// What users, pods and machines do while the action fails.
-fn change(testbed: &Testbed) {
-    for Subject { name, after, .. } in SUBJECTS {
-        testbed.cluster.patch("Service", "default", name, &after()).unwrap();
-        serve(testbed, name, 2);
-    }
-    let (stopped, elastic) = (id_of(testbed, "stopped"), id_of(testbed, "elastic"));
-    testbed.cloud.edit(|cloud| {
-        let lb = cloud.load_balancers.get_mut(&stopped).unwrap();
-        lb.listeners.values_mut().for_each(|listener| listener.status = "stopped".into());
-        let eip = Eip { address: "47.1.1.1".into(), instance_type: "SlbInstance".into(), instance: elastic };
-        cloud.eips.insert("eip-1".into(), eip);
-    });
-    testbed.cluster.delete("Service", "default", "gone").unwrap();
-    expose(testbed, "new", &spec(&[], &["80"], &[]));
-    testbed.provide("data", "d-1", "cn-hangzhou-i");
-    testbed.join(4);
-    testbed.cloud.release_instance(&instance(3));
-    testbed.cluster.set_ready("node-3", "Unknown").unwrap();
-}
-
 fn id_of(testbed: &Testbed, service: &str) -> String {
     let service = testbed.cluster.get("Service", "default", service).unwrap_or_default();
     service["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"].as_str().unwrap_or_default().to_owned()
 }
-
-/// Looks at the load balancer of a Service.
-fn of(testbed: &Testbed, service: &str, is_so: impl Fn(&LoadBalancer) -> bool) -> bool {
-    let id = id_of(testbed, service);
-    testbed.cloud.look(|cloud| cloud.load_balancers.get(&id).is_some_and(|lb| is_so(lb)))
-}
-
-const ADD: &str = "AddVServerGroupBackendServers";
-const REMOVE: &str = "RemoveVServerGroupBackendServers";
-/// What says which backends a server group has.
-const GROUP: &str = "DescribeVServerGroupAttribute";
-/// What says whether the charge is about to change.
-const INSTANCE: &str = "DescribeLoadBalancerAttribute";
-const LISTENERS: &str = "DescribeLoadBalancerListeners";
 
 fn outcome(
     what: impl Into<String>,
@@ -226,263 +199,50 @@ fn outcome(
     Outcome { what: what.into(), needs: needs.to_vec(), is_so: Box::new(is_so) }
 }
 
-/// Something that becomes true of the load balancer of a Service.
-fn of_service(
-    service: &'static str,
-    what: &str,
-    needs: &[&'static str],
-    is_so: impl Fn(&LoadBalancer) -> bool + Send + Sync + 'static,
-) -> Outcome {
-    outcome(format!("{service}: {what}"), needs, move |testbed| of(testbed, service, &is_so))
-}
-
-fn of_listener(
-    (service, port, protocol): (&'static str, u16, Protocol),
-    what: &str,
-    needs: &[&'static str],
-    is_so: impl Fn(&Listener) -> bool + Send + Sync + 'static,
-) -> Outcome {
-    let what = format!("listener {port}/{} {what}", protocol.as_str());
-    of_service(service, &what, &[&[LISTENERS], needs].concat(), move |lb| {
-        lb.listeners.get(&(port, protocol)).is_some_and(&is_so)
-    })
-}
-
-fn outcomes() -> Vec<Outcome> {
-    let followed = SUBJECTS.iter().map(|Subject { name, before, .. }| {
-        let port = before()["spec"]["ports"][0]["port"].as_u64().unwrap();
-        let key = (u16::try_from(port).unwrap(), Protocol::Tcp);
-        of_service(name, "the backends follow the endpoints", &[ADD, REMOVE, GROUP], move |lb| {
-            let group = lb.listeners.get(&key).and_then(|listener| lb.groups.get(&listener.group));
-            let servers = group.into_iter().flat_map(|group| &group.backends).map(|backend| &backend.server_id);
-            servers.eq([&instance(2)])
-        })
-    });
-    followed.chain(of_nodes()).chain(of_whole_services()).chain(of_listeners()).chain(of_attributes()).collect()
-}
-
-fn of_nodes() -> Vec<Outcome> {
-    let routed = |cidr: &'static str| {
-        move |testbed: &Testbed| testbed.cloud.look(|cloud| cloud.route_tables[ROUTE_TABLE].entries.contains_key(cidr))
-    };
-    let gone = |testbed: &Testbed| testbed.cluster.get("Node", "", "node-3").is_none();
-    let unrouted = routed("10.98.3.0/24");
-    let tables = ["DescribeRouteTableList", "DescribeRouteEntryList"];
-    let check = ["DescribeNetworkInterfaces", "ModifyNetworkInterfaceAttribute"];
-    let create = [&tables[..], &["CreateRouteEntries"]].concat();
-    let delete = [&tables[..], &["DeleteRouteEntries", "DescribeInstances"]].concat();
-    vec![
-        outcome("a new node is initialised", &[&create[..], &check[..], &["DescribeInstances"]].concat(), |testbed| {
-            is_ready(&testbed.cluster.get("Node", "", "node-4").unwrap_or_default())
-        }),
-        outcome("a new node has its route", &create, routed("10.98.4.0/24")),
-        outcome("a node whose instance is released is removed", &["DescribeInstances"], gone),
-        outcome("a volume is labelled", &["DescribeDisks"], |testbed| {
-            let volume = testbed.cluster.get("PersistentVolume", "", "data").unwrap_or_default();
-            volume["metadata"]["labels"].is_object() && volume["spec"]["nodeAffinity"].is_object()
-        }),
-        outcome("its route is removed", &delete, move |testbed| gone(testbed) && !unrouted(testbed)),
-    ]
-}
-
-fn of_whole_services() -> Vec<Outcome> {
-    let creation = [
-        "DescribeLoadBalancers",
-        "CreateLoadBalancer",
-        "CreateVServerGroup",
-        "CreateLoadBalancerTCPListener",
-        "StartLoadBalancerListener",
-        // An account that shows no instance may be another one.
-        "DescribeInstances/denied",
-    ];
-    let is_gone = |testbed: &Testbed| {
-        let owned = testbed.cloud.look(|cloud| {
-            cloud.load_balancers.values().filter(|lb| lb.tags.contains_key("kubernetes.do.not.delete")).count()
-        });
-        testbed.cluster.get("Service", "default", "gone").is_none() && owned <= SUBJECTS.len() + 1
-    };
-    vec![
-        outcome("new: it gets an address", &creation, |testbed| {
-            address(&testbed.cluster.get("Service", "default", "new").unwrap_or_default()).is_some()
-        }),
-        outcome("gone: it is released", &["SetLoadBalancerDeleteProtection", "DeleteLoadBalancer"], is_gone),
-        outcome("elastic: its address is published", &["DescribeEipAddresses"], |testbed| {
-            address(&testbed.cluster.get("Service", "default", "elastic").unwrap_or_default()) == Some("47.1.1.1")
-        }),
-    ]
-}
-
-fn of_listeners() -> Vec<Outcome> {
-    const NEW: &str = "CreateVServerGroup";
-    const START: &str = "StartLoadBalancerListener";
-    const LIST: &str = "DescribeVServerGroups";
-    const EXTENSIONS: &str = "DescribeDomainExtensions";
-    use Protocol::{Http, Https, Tcp, Udp};
-    let is_set = |listener: &Listener| listener.scheduler == "wlc";
-    let is_running = |listener: &Listener| listener.status == "running";
-    let set = |place, action| of_listener(place, "is changed", &[action], is_set);
-    let new = |place, action| of_listener(place, "is made", &[LIST, NEW, action, START], is_running);
-    let domain = |domain: &'static str, certificate: Option<&'static str>| {
-        move |listener: &Listener| {
-            let found = listener.domain_extensions.values().find(|it| it.domain == domain);
-            found.map(|it| it.certificate.as_str()) == certificate
-        }
-    };
-    let secure = ("domains", 8443, Https);
-    let certificate = |listener: &Listener| listener.config["ServerCertificateId"] == "cert-2";
-    vec![
-        set(("set", 80, Tcp), "SetLoadBalancerTCPListenerAttribute"),
-        set(("set", 53, Udp), "SetLoadBalancerUDPListenerAttribute"),
-        set(("set", 8080, Http), "SetLoadBalancerHTTPListenerAttribute"),
-        set(("set", 8443, Https), "SetLoadBalancerHTTPSListenerAttribute"),
-        new(("more", 80, Tcp), "CreateLoadBalancerTCPListener"),
-        new(("more", 53, Udp), "CreateLoadBalancerUDPListener"),
-        new(("more", 8080, Http), "CreateLoadBalancerHTTPListener"),
-        new(("more", 8443, Https), "CreateLoadBalancerHTTPSListener"),
-        of_service("less", "the other listener is removed", &[LISTENERS, "DeleteLoadBalancerListener"], |lb| {
-            lb.listeners.len() == 1
-        }),
-        of_listener(("stopped", 80, Tcp), "is started", &[START], is_running),
-        of_listener(
-            secure,
-            "has another certificate for a domain",
-            &[EXTENSIONS, "SetDomainExtensionAttribute"],
-            domain("a.example.com", Some("cert-2")),
-        ),
-        of_listener(
-            secure,
-            "has one more domain",
-            &[EXTENSIONS, "CreateDomainExtension"],
-            domain("c.example.com", Some("cert-1")),
-        ),
-        of_listener(
-            secure,
-            "has one domain less",
-            &[EXTENSIONS, "DeleteDomainExtension"],
-            domain("b.example.com", None),
-        ),
-        of_listener(
-            ("certificate", 8443, Https),
-            "has another certificate",
-            &["DescribeServerCertificates", "SetLoadBalancerHTTPSListenerAttribute"],
-            certificate,
-        ),
-        set(("certificate", 80, Tcp), "SetLoadBalancerTCPListenerAttribute"),
-    ]
-}
-
-fn of_attributes() -> Vec<Outcome> {
-    let lists = "DescribeAccessControlLists";
-    let list = "DescribeAccessControlListAttribute";
-    let set = "SetLoadBalancerTCPListenerAttribute";
-    let guarded = |listener: &Listener| listener.acl_status == "on";
-    let entries = |testbed: &Testbed, name: &str| {
-        testbed.cloud.look(|cloud| {
-            let acl = cloud.acls.values().find(|acl| acl.name.contains(name));
-            acl.map(|acl| acl.entries.keys().cloned().collect::<Vec<_>>())
-        })
-    };
-    let has = |service: &'static str, entry: &'static str| {
-        move |testbed: &Testbed| entries(testbed, service).is_some_and(|all| all.iter().any(|it| it == entry))
-    };
-    let lacks = |service: &'static str, entry: &'static str| {
-        move |testbed: &Testbed| entries(testbed, service).is_some_and(|all| all.iter().all(|it| it != entry))
-    };
-    vec![
-        of_service("attributes", "the name", &["SetLoadBalancerName"], |lb| lb.name == "renamed"),
-        of_service("attributes", "the tag", &["TagResources"], |lb| lb.tags.contains_key("b")),
-        of_service("attributes", "the other tag", &["UntagResources"], |lb| !lb.tags.contains_key("a")),
-        of_service("attributes", "delete protection", &["SetLoadBalancerDeleteProtection"], |lb| !lb.delete_protection),
-        of_service("attributes", "modification protection", &["SetLoadBalancerModificationProtection"], |lb| {
-            lb.modification_protection == "NonProtection"
-        }),
-        of_service("charge", "the charge", &[INSTANCE, "ModifyLoadBalancerInstanceChargeType"], |lb| {
-            lb.instance_charge_type == "PayByCLCU"
-        }),
-        of_service("size", "the specification", &[INSTANCE, "ModifyLoadBalancerInstanceSpec"], |lb| {
-            lb.spec == "slb.s3.small"
-        }),
-        of_service("size", "the bandwidth", &[INSTANCE, "ModifyLoadBalancerInternetSpec"], |lb| {
-            lb.bandwidth == 20 || lb.reserved.as_ref().is_some_and(|(_, bandwidth)| *bandwidth == 20)
-        }),
-        of_listener(
-            ("guarded", 80, Protocol::Tcp),
-            "is guarded",
-            &[lists, "CreateAccessControlList", "AddAccessControlListEntry", set],
-            guarded,
-        ),
-        outcome(
-            "regarded: the new range is let in",
-            &[lists, list, "AddAccessControlListEntry"],
-            has("regarded", "172.16.0.0/12"),
-        ),
-        outcome(
-            "regarded: the old range is kept out",
-            &[lists, list, "AddAccessControlListEntry", "RemoveAccessControlListEntry"],
-            lacks("regarded", "10.0.0.0/8"),
-        ),
-        of_listener(("opened", 80, Protocol::Tcp), "is open", &[lists, list, set], move |it| !guarded(it)),
-        outcome(
-            "opened: its access control list is removed",
-            &[LISTENERS, lists, list, set, "DeleteAccessControlList"],
-            move |testbed| entries(testbed, "opened").is_none(),
-        ),
-    ]
-}
-
-/// Lets an action fail, if any; says what is then not as it should be, and which actions were called.
-async fn play(start: &Testbed, failing: Option<(&str, Failure)>) -> (Vec<String>, BTreeSet<String>) {
-    let (testbed, outcomes) = (start.fork().await.unwrap(), outcomes());
-    match failing {
-        Some((action, Failure::Denied)) => testbed.cloud.edit(|cloud| {
-            cloud.keys.get_mut(ACCESS_KEY.0).unwrap().denied.insert(action.to_owned());
-        }),
-        Some((action, Failure::ServerError)) => testbed.cloud.faults().always(action, Fault::Unavailable),
-        None => {}
-    }
-    let _product = Product::start_with(&testbed, CONTROLLERS, &format!("{HASTE}{MORE}"), &["route.period=10s"]);
-    change(&testbed);
-    let is_prevented = |outcome: &&Outcome| failing.is_some_and(|(action, how)| outcome.is_prevented(action, how));
-    let (prevented, possible): (Vec<_>, Vec<_>) = outcomes.iter().partition(is_prevented);
-    let began = Instant::now();
-    let missing = || possible.iter().filter(|outcome| !(outcome.is_so)(&testbed));
-    while missing().next().is_some() && began.elapsed() < LIMIT {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    let missing = missing().map(|outcome| format!("{failing:?}: does not come about: {}", outcome.what));
-    let spurious = prevented.iter().filter(|outcome| (outcome.is_so)(&testbed));
-    let spurious = spurious.map(|outcome| format!("{failing:?}: does not need it: {}", outcome.what));
-    let wrong = missing.chain(spurious).collect();
-    let calls = testbed.cloud.calls().into_iter().filter(|call| call.product != "metadata");
-    (wrong, calls.map(|call| call.action).collect())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn whatever_action_of_the_cloud_fails_all_that_does_not_need_it_goes_on() {
-    let undisturbed = || {
-        let start = on_a_clock_of_its_own(0, before()).0;
-        let (wrong, called) = on_a_clock_of_its_own(0, play(&start, None)).0;
+/// Each action that the story calls fails in turn. Gives the numbers of the row.
+async fn whatever_fails(story: Story) -> Vec<(&'static str, usize)> {
+    let undisturbed = move || {
+        let start = on_a_clock_of_its_own(0, story.before()).0;
+        let (wrong, called) = on_a_clock_of_its_own(0, story.play(&start, None)).0;
         (start, wrong, called)
     };
     let (start, wrong, called) = tokio::task::spawn_blocking(undisturbed).await.unwrap();
     assert_eq!(wrong, Vec::<String>::new(), "undisturbed");
-    let needs = outcomes().into_iter().flat_map(|outcome| outcome.needs).map(|need| need.split('/').next().unwrap());
+    let outcomes = story.outcomes();
+    let each = outcomes.len();
+    let needs = outcomes.into_iter().flat_map(|outcome| outcome.needs).map(|need| need.split('/').next().unwrap());
     let uncalled: Vec<&str> = needs.filter(|action| !called.contains(*action)).collect();
     assert!(uncalled.is_empty(), "needed and not called: {uncalled:?}");
     let both = |action: String| [Failure::Denied, Failure::ServerError].map(|failure| (action.clone(), failure));
-    let (actions, each) = (called.len(), outcomes().len());
+    let actions = called.len();
     let cases: Vec<(String, Failure)> = called.into_iter().flat_map(both).collect();
     let count = cases.len();
     let wrong = in_parallel(count, move |index| {
         let (action, failure) = &cases[index];
-        on_a_clock_of_its_own(0, play(&start, Some((action, *failure)))).0.0
+        on_a_clock_of_its_own(0, story.play(&start, Some((action, *failure)))).0.0
     });
     let wrong: Vec<String> = wrong.await.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    vec![("actions", actions), ("runs", count), ("outcomes in each", each)]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_action_of_the_cloud_fails_all_that_does_not_need_it_goes_on() {
     Row {
         tried: "each action of the cloud fails in turn for a whole run, forbidden or with an error of the server",
         test: "action_failures::whatever_action_of_the_cloud_fails_all_that_does_not_need_it_goes_on",
-        numbers: vec![("actions", actions), ("runs", count), ("outcomes in each", each)],
+        numbers: whatever_fails(classic::STORY).await,
+        lost: 0,
+    }
+    .write();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_action_fails_network_load_balancers_do_what_does_not_need_it() {
+    Row {
+        tried: "the same with each action that network load balancers need",
+        test: "action_failures::whatever_action_fails_network_load_balancers_do_what_does_not_need_it",
+        numbers: whatever_fails(network::STORY).await,
         lost: 0,
     }
     .write();

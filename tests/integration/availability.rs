@@ -103,7 +103,7 @@ fn missing_of(
 }
 
 /// Instances that get the traffic of a port, on either kind of load balancer; `None` if it has no listener.
-fn served(account: &Account, id: &str, port: u16) -> Option<Vec<String>> {
+pub(crate) fn served(account: &Account, id: &str, port: u16) -> Option<Vec<String>> {
     if let Some(lb) = account.nlb.balancers.get(id) {
         let listener = lb.listeners.values().find(|it| it.port == port && it.protocol == "TCP")?;
         let servers = account.nlb.groups.get(&listener.group).map(|group| group.servers.clone()).unwrap_or_default();

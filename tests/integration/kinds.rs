@@ -25,13 +25,18 @@ impl Kind {
             |port: &u16| json!({"name": format!("p{port}"), "port": port, "targetPort": 8000, "protocol": "TCP"});
         let ports: Vec<Value> = ports.iter().map(port).collect();
         let mut spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": ports});
-        if self == Self::Network {
-            spec["loadBalancerClass"] = "alibabacloud.com/nlb".into();
-        }
+        self.classify(&mut spec);
         let metadata = json!({"name": name, "namespace": "default"});
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
         testbed.cluster.create(service).unwrap();
         point_at(testbed, name, nodes);
+    }
+
+    /// Lets the `spec` of a Service ask for this kind.
+    pub(crate) fn classify(self, spec: &mut Value) {
+        if self == Self::Network {
+            spec["loadBalancerClass"] = "alibabacloud.com/nlb".into();
+        }
     }
 
     /// What the Service publishes.

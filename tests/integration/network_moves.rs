@@ -58,6 +58,9 @@ async fn listeners_on_a_load_balancer_that_the_service_no_longer_names_do_not_ho
         annotate(&world.testbed, name, key, value);
     }
     world.until_event("Service", "moved", "SyncLoadBalancerFailed").await;
+    crate::kinds::point_at(&world.testbed, "moved", &[2]);
+    let followed = |testbed: &Testbed| served(testbed).contains(&("80".to_owned(), instances(&[2])));
+    world.until("backends follow on the former load balancer", followed).await;
     for name in names {
         world.testbed.cluster.delete("Service", "default", name).unwrap();
     }

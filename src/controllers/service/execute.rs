@@ -168,6 +168,8 @@ struct StepQueue<'a, O> {
     failed: BTreeSet<Target>,
     /// Groups that lack a backend and are not stocked, so that none is taken out of them.
     short: BTreeSet<Target>,
+    /// Groups to which nothing can be added now, so that no listener is pointed at them.
+    unfilled: BTreeSet<Target>,
     /// Backends for which there was no room; they get a second chance once others have left.
     without_room: Vec<Step<O>>,
     made_room: bool,
@@ -180,6 +182,7 @@ impl<'a, O: Operation> StepQueue<'a, O> {
             stocked,
             failed: BTreeSet::new(),
             short: BTreeSet::new(),
+            unfilled: BTreeSet::new(),
             without_room: Vec::new(),
             made_room: false,
         }
@@ -195,7 +198,8 @@ impl<'a, O: Operation> StepQueue<'a, O> {
             let drains = step.destroys && self.short.contains(&step.target);
             // One attribute is as good as another: a tag that cannot be set keeps none from being removed.
             let is_held_up = !matches!(step.target, Target::Attribute(_)) && self.failed.contains(&step.target);
-            let lacks = step.needs.iter().any(|need| self.failed.contains(need));
+            let is_unfilled = |need: &Target| *need != step.target && self.unfilled.contains(need);
+            let lacks = step.needs.iter().any(|need| self.failed.contains(need) || is_unfilled(need));
             if !drains && !is_held_up && !lacks {
                 return Some(step);
             }
@@ -213,8 +217,9 @@ impl<'a, O: Operation> StepQueue<'a, O> {
 
     /// Decides what a refused step means for the rest. `may_split` says whether the backends to blame may be searched for.
     fn refused(&mut self, step: Step<O>, kind: FaultKind, may_split: bool) -> Refused {
-        if is_out_of_order(kind) {
-            self.failed.insert(step.target);
+        // Without the permission to change backends, parts are refused as well.
+        if is_out_of_order(kind) || (kind == FaultKind::Denied && step.operation.backends_of().is_some()) {
+            self.keep_back(step);
             return Refused::Step;
         }
         let part = |operation| Step { operation, ..step.clone() };
@@ -233,7 +238,7 @@ impl<'a, O: Operation> StepQueue<'a, O> {
             return Refused::Step;
         }
         let (creates, adds) = (step.operation.creates(), !step.operation.adds().is_empty());
-        // Without the permission, parts are refused as well.
+        // So are those of a group that is made with its backends.
         let is_denied = adds && kind == FaultKind::Denied;
         match step.operation.refused_backends() {
             RefusedBackends::TryParts(parts) if !is_denied && (may_split || creates) => {
@@ -247,8 +252,21 @@ impl<'a, O: Operation> StepQueue<'a, O> {
                 if kind == FaultKind::Rejected && adds { Refused::Backends } else { Refused::Step }
             }
             _ => {
-                self.failed.insert(step.target);
+                self.keep_back(step);
                 Refused::Step
+            }
+        }
+    }
+
+    /// Keeps back what relies on a step that was not done. The backends of a server group are one thing, its attributes
+    /// another; while it lacks a backend, none is taken out of it.
+    fn keep_back(&mut self, step: Step<O>) {
+        match step.operation.backends_of() {
+            None => drop(self.failed.insert(step.target)),
+            Some(_) if step.operation.adds().is_empty() => {}
+            Some(_) => {
+                self.short.insert(step.target.clone());
+                self.unfilled.insert(step.target);
             }
         }
     }
@@ -307,9 +325,10 @@ fn no_room<O: fmt::Display>(step: &Step<O>) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::nlb::model::GroupFields;
     use crate::plan::nlb::operation::Operation as Write;
     use crate::plan::service::groups::GroupOperation;
-    use crate::plan::service::model::{GroupRef, ListenerRef};
+    use crate::plan::service::model::{Backend, BackendKey, BackendKind, GroupRef, ListenerRef};
 
     fn step(operation: Write, target: &Target, needs: &[&Target]) -> Step<Write> {
         let destroys = operation.destroys();
@@ -319,6 +338,36 @@ mod tests {
 
     fn deletion(id: &str) -> Write {
         Write::Group(GroupOperation::DeleteGroup { id: id.to_owned(), name: id.to_owned() })
+    }
+
+    #[test]
+    fn of_a_group_that_nothing_can_be_added_to_only_attributes_and_weights_change() {
+        let group = GroupRef::Id("web".to_owned());
+        let target = Target::Group(group.clone());
+        let key = |server: &str| BackendKey {
+            kind: BackendKind::Ecs,
+            server_id: server.into(),
+            server_ip: "".into(),
+            port: 80,
+        };
+        let backend = |server| Backend { key: key(server), weight: 1, description: "".into() };
+        let backends = |operation: GroupOperation| step(Write::Group(operation), &target, &[&target]);
+        let add = GroupOperation::AddBackends { group: group.clone(), backends: vec![backend("a"), backend("b")] };
+        let remove = GroupOperation::RemoveBackends { group: group.clone(), backends: vec![key("c")] };
+        let set = GroupOperation::SetBackends { group: group.clone(), backends: vec![backend("d")] };
+        let fields = GroupFields::new();
+        let attributes = step(Write::SetGroup { group: group.clone(), fields }, &target, &[]);
+        let listener = Target::Listener(ListenerRef { port: 80, protocol: "TCP" });
+        let moves = step(Write::SetProtection { delete: None, modification: None }, &listener, &[&target]);
+        let rest = [backends(remove), backends(set), attributes, moves];
+        for kind in [FaultKind::Denied, FaultKind::Transient] {
+            let stocked = BTreeSet::new();
+            let mut queue = StepQueue::new([&[backends(add.clone())], &rest[..]].concat(), &stocked);
+            let addition = queue.next().unwrap();
+            assert_eq!(queue.refused(addition, kind, true), Refused::Step);
+            let done: Vec<Step<Write>> = std::iter::from_fn(|| queue.next()).collect();
+            assert_eq!(done, rest[1..3]);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tracing::warn;
 
 use self::placement::Placement;
 use super::product::{Completed, Due, Facts, ListedBy, Product, Search, Settled, Write};
+use super::tolerance::tolerate;
 use crate::alibaba::ecs::Ecs;
 use crate::alibaba::nlb::Nlb as Api;
 use crate::alibaba::vpc::Vpc;
@@ -214,9 +215,17 @@ impl Product for Nlb {
     }
 
     async fn complete(&self, goal: &Goal, observed: &mut Observed, search: &Search<'_>) -> Result<Completed, Fault> {
-        let mut shows_all_made = self.list_groups(goal.owner(), observed, &search.made).await?;
-        let mut unread = self.read_needs(goal, observed).await?;
-        shows_all_made &= self.read_named_by_listeners(goal.owner(), observed, &search.made).await?;
+        let mut unread = Vec::new();
+        let listed = tolerate(&mut unread, self.list_groups(goal.owner(), observed, &search.made).await)?;
+        observed.groups_unread = listed.is_none();
+        unread.extend(self.read_needs(goal, observed).await?);
+        let named = self.read_named_by_listeners(goal.owner(), observed, &search.made).await;
+        let named = tolerate(&mut unread, named)?;
+        if observed.groups_unread {
+            // Nothing is known of the list.
+            observed.unlisted.clear();
+        }
+        let shows_all_made = listed.unwrap_or_default() && named.unwrap_or_default();
         if Self::facts(goal).named.is_some()
             && let Err(fault) = self.read_groups_of_users(observed).await
         {

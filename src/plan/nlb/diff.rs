@@ -33,6 +33,9 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     }
     if let Err(problem) = instance::usable(desired, observed) {
         plan.problems.push(problem);
+        // Groups are no part of a load balancer: what sends traffic to them now does so on.
+        group_diff::follow(desired, observed, &mut plan);
+        management::withhold(desired.manage, &mut plan);
         return plan;
     }
     let made = made(desired, observed, &mut plan);

@@ -22,6 +22,8 @@ pub struct Observed {
     pub group_details: BTreeMap<String, GroupDetails>,
     /// Groups that are used and exist although the list of the cloud lacks them, and were not made a short while ago.
     pub unlisted: BTreeSet<String>,
+    /// Whether server groups could not be listed: there may be more than those that are known.
+    pub groups_unread: bool,
     /// Groups that this process made, by name: of several with the name, these are meant.
     pub made: BTreeMap<String, String>,
     /// `None` if listeners were not read, because they decide nothing.

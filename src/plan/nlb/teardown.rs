@@ -127,6 +127,12 @@ fn release(owner: &Owner, instance: &ObservedInstance, observed: &Observed, plan
     for group in observed.security_groups.iter().flatten() {
         plan.note(format!("security group {} is kept with the load balancer", group.id));
     }
+    if observed.groups_unread {
+        plan.note(
+            "server groups could not be listed; the load balancer keeps its marks until theirs are off".to_owned(),
+        );
+        return;
+    }
     // The marks by which all of this is found go last.
     let keys = marks_on(owner, &instance.tags);
     if !keys.is_empty() {

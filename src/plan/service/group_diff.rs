@@ -83,6 +83,15 @@ pub(crate) fn ensure<M: GroupModel>(
     places
 }
 
+/// Keeps the backends of groups that exist, while nothing else may be done.
+pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M::Operation>) {
+    for wanted in desired.groups.values().filter(|_| !desired.problems.withhold_groups()) {
+        if let Ok(Some((id, ObservedGroup { backends: Some(backends), .. }))) = find(desired, wanted, observed) {
+            planner(desired).change(wanted, &reference::<M>(observed, &wanted.group, id), backends, plan);
+        }
+    }
+}
+
 /// The group that is meant, if there is one.
 fn find<'a, M: GroupModel>(
     desired: &Desired<M>,
@@ -92,6 +101,7 @@ fn find<'a, M: GroupModel>(
     let groups = observed.groups();
     match &wanted.group {
         GroupRef::Id(id) => match groups.get_key_value(id) {
+            None if M::is_unread(observed) => Ok(None),
             None => Err(format!("the id of {}", M::NAMED)),
             Some((_, group)) if is_mark(&group.name) => {
                 Err(format!("a server group that no controller made; this one is {}", group.name))

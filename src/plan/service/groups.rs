@@ -1,4 +1,4 @@
-//! ServerName groups and their backends, whatever the product: which are added, removed and changed, and what of ours goes from
+//! Server groups and their backends, whatever the product: which are added, removed and changed, and what of ours goes from
 //! groups that nothing wants any more.
 
 use std::collections::{BTreeMap, BTreeSet};

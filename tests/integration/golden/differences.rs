@@ -119,7 +119,8 @@ controller gives them, with these differences:
 - Pods outside of the VPC are left out and reported; the other backends of their group are added.
 - No listener is made before the security groups that the Service asks for are joined.
 - `PreservedOnDelete` is sent when a load balancer is kept, not before.
-- If the `id` annotation changes to another load balancer, an event asks to recreate the Service. When the Service is deleted, its
+- If the `id` annotation changes to another load balancer, an event asks to recreate the Service; until then, the former one serves,
+  and its backends follow the endpoints. When the Service is deleted, its
   listeners on the former load balancer go with its server groups, also if `id` or `force-override-listeners` was removed; the load
   balancer stays. An event names a user's listener there that still uses such a group.
 

@@ -591,10 +591,7 @@ impl Cloud {
             state.hidden.extend(new.into_iter().map(|marks| Hidden { marks, lists: *lists }));
         }
         if let Some(items) = action.list.and_then(|path| answer.pointer_mut(path)).and_then(Value::as_array_mut) {
-            // The only way to ask for one server group by its id, which finds it as soon as it is made.
-            if params.get("ServerGroupIds.1").is_none() {
-                state.hide(items);
-            }
+            state.hide(items);
             if let Some(Fault::Partial(keep)) = fault {
                 items.truncate(*keep);
                 if let Some(answer) = answer.as_object_mut() {

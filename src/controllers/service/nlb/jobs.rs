@@ -6,6 +6,7 @@ use crate::alibaba::nlb::{JobState, Nlb as Api};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::product::Settled;
 use crate::controllers::service::refusals::RefusedCall;
+use crate::controllers::service::tolerance::fails_alone;
 use crate::plan::nlb::observed::{Job, Observed};
 use crate::plan::service::steps::Target;
 
@@ -35,7 +36,7 @@ pub(super) async fn settle(api: &Api, observed: &mut Observed) -> Result<Settled
     let ids: Vec<String> = observed.jobs.values().map(|job| job.id.clone()).filter(|id| !id.is_empty()).collect();
     let states = match api.jobs(&ids).await {
         // What there is tells whether something is still going on.
-        Err(fault) if fault.kind == FaultKind::Denied => return Ok(Settled { is_unknown: true, ..settled }),
+        Err(fault) if fails_alone(&fault) => return Ok(Settled { is_unknown: true, ..settled }),
         states => states?,
     };
     for (target, job) in observed.jobs.clone() {
@@ -76,7 +77,8 @@ async fn see_instance(api: &Api, observed: &mut Observed, settled: &mut Settled)
         }
         Ok(_) => settled.is_unknown = true,
         Err(fault) if fault.kind == FaultKind::Gone && is_new => settled.made_and_gone = Some(id),
-        Err(fault) if fault.kind == FaultKind::Gone => settled.is_unknown = true,
+        // A list can show it.
+        Err(fault) if fault.kind == FaultKind::Gone || fails_alone(&fault) => settled.is_unknown = true,
         Err(fault) => return Err(fault),
     }
     Ok(())

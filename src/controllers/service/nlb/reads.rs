@@ -8,7 +8,7 @@ use tracing::warn;
 use super::{Goal, Nlb};
 use crate::alibaba::nlb::{GroupFilter, ListedGroup};
 use crate::alibaba::{Fault, FaultKind};
-use crate::controllers::service::creations::Made;
+use crate::controllers::service::creations::{Made, MadeGroup};
 use crate::controllers::service::tolerance::tolerate;
 use crate::plan::nlb::needs::MissingReads;
 use crate::plan::nlb::observed::Observed;
@@ -80,7 +80,29 @@ impl Nlb {
             }
             add(observed, owner, group);
         }
-        Ok(all_listed)
+        Ok(self.read_made(observed, &missing, made).await? && all_listed)
+    }
+
+    /// A list can lack what was made a short while ago even where it is asked for by its id; reading its backends proves that
+    /// it exists. True if that shows none.
+    async fn read_made(&self, observed: &mut Observed, missing: &[String], made: &Made) -> Result<bool, Fault> {
+        let mut none = true;
+        for MadeGroup { id, name, .. } in made.groups.iter().filter(|group| missing.contains(&group.id)) {
+            if observed.groups.contains_key(id) {
+                continue;
+            }
+            match self.api.describe_servers(id).await {
+                Ok(found) => {
+                    warn!(group = id, name, "a server group exists, but no list shows it yet");
+                    let backends = Some(Arc::new(found.backends));
+                    observed.groups.insert(id.clone(), ObservedGroup { name: name.clone(), backends });
+                    none = false;
+                }
+                Err(fault) if fault.kind == FaultKind::Gone => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(none)
     }
 
     /// Reads what the goal finds missing; what is read can show that more is needed. Gives the reads that failed.
@@ -107,9 +129,11 @@ impl Nlb {
         (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
     ) -> Result<(), Fault> {
         if !needs.named_groups.is_empty() {
-            for group in self.api.list_groups(GroupFilter::Ids(&needs.named_groups)).await? {
-                insert(observed, group);
+            let found = tolerate(unread, self.api.list_groups(GroupFilter::Ids(&needs.named_groups)).await)?;
+            if found.is_none() {
+                skipped.named_groups.clone_from(&needs.named_groups);
             }
+            found.into_iter().flatten().for_each(|group| insert(observed, group));
         }
         for id in &needs.group_backends {
             if tolerate(unread, self.read_backends(id, observed).await)?.is_none() {

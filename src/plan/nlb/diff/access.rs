@@ -24,7 +24,7 @@ const MOST_GROUPS: usize = 4;
 const FIELD: &str = "spec.loadBalancerSourceRanges";
 const TARGET: Target = Target::Attribute(SECURITY_GROUPS);
 
-/// Whether listeners may be made, or would be open to clients that the ranges keep out.
+/// Whether listeners may be made, or would be open to clients that security groups keep out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protection {
     /// No new listener.
@@ -122,7 +122,7 @@ fn membership(
     if !has_room {
         operations.reverse();
     }
-    let planned = !operations.is_empty();
+    let planned = operations.iter().any(|it| matches!(it, Operation::JoinSecurityGroups { .. }));
     // What is joined is filled first.
     let fills = plan.steps.iter().any(|step| step.target == Target::AccessList);
     for operation in operations {

@@ -12,6 +12,10 @@ use crate::plan::service::steps::Target;
 impl GroupModel for NetworkModel {
     const NAMED: &'static str = "a server group that exists";
 
+    fn is_unread(observed: &Observed) -> bool {
+        observed.groups_unread
+    }
+
     fn is_same(desired: &Desired, observed: &Observed, name: &str, id: &str) -> bool {
         let known = desired.extra.group_specs.get(name).zip(observed.group_details.get(id));
         known.is_none_or(|(spec, details)| is_same(observed, spec, details))

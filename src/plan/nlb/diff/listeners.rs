@@ -12,6 +12,7 @@ use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::service::listener_diff::{self, ListenerChanges, is_ours, regroup};
+use crate::plan::service::model::GroupRef;
 use crate::plan::service::steps::Target;
 
 /// Certificates in one call.
@@ -106,12 +107,12 @@ impl Pass<'_> {
             self.plan.problem(&wanted.source, key.to_string(), allowed);
             return ListenerAction::Blocked;
         }
+        if self.remote.contains_key(&key) {
+            return ListenerAction::Update;
+        }
         if self.place(wanted).is_none() {
             // The reason is among the problems already.
             return ListenerAction::Blocked;
-        }
-        if self.remote.contains_key(&key) {
-            return ListenerAction::Update;
         }
         let is_open = self.protection == Protection::Missing && self.desired.access.is_some();
         if is_open || self.lacks(key, wanted, &wanted.fields) {
@@ -156,7 +157,6 @@ impl Pass<'_> {
     }
 
     fn set(&mut self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) {
-        let Some(place) = self.place(wanted).cloned() else { return };
         let differs = |(field, value): &(&ListenerField, &String)| {
             let found = listener.fields.get(*field).map(String::as_str);
             !value.eq_ignore_ascii_case(found.unwrap_or_else(|| default_of(**field)))
@@ -173,7 +173,10 @@ impl Pass<'_> {
         if !self.desired.owner.same_mark(&listener.description, &wanted.description) {
             reasons.push(format!("description {:?}", listener.description));
         }
-        let (group, moves) = regroup(self.desired, (key, &wanted.group), &place, &listener.group_id, self.plan);
+        let (group, moves) = match self.places.get(&wanted.group.to_string()) {
+            Some(place) => regroup(self.desired, (key, &wanted.group), place, &listener.group_id, self.plan),
+            None => (GroupRef::Id(listener.group_id.clone()), None),
+        };
         let is_moved = moves.is_some();
         reasons.extend(moves);
         if reasons.is_empty() {
@@ -190,7 +193,7 @@ impl Pass<'_> {
         if is_moved {
             self.changes.moved.insert(key);
         }
-        let needs = [Target::Group(group.clone())];
+        let needs = is_moved.then(|| Target::Group(group.clone()));
         let description = wanted.description.clone();
         let operation = Operation::SetListener { listener: key, description, group, fields: sent };
         self.plan.step(operation, Target::from(key), needs, format!("{}: {}", wanted.source, reasons.join(", ")));
@@ -212,7 +215,7 @@ impl Pass<'_> {
         let target = Target::from(key);
         let mut needs: Vec<Target> = in_the_way.into_iter().map(Target::from).collect();
         needs.push(Target::Group(place.group.clone()));
-        if self.desired.access.is_some() && self.protection == Protection::Planned {
+        if self.protection == Protection::Planned {
             needs.push(Target::Attribute(SECURITY_GROUPS));
         }
         let operation = Operation::CreateListener {
