@@ -10,22 +10,27 @@ use sim::testbed::{ACCESS_KEY, Testbed, VPC, instance};
 use tokio::task::JoinSet;
 
 use crate::end_state::{Row, marked};
-use crate::harness::{ALL, Ccm, HASTE, World, address, is_ready};
+use crate::harness::{Ccm, EVERY, HASTE, World, address, is_ready};
+use crate::kinds::Kind;
 
 /// Long enough for every wait of [`HASTE`] to pass, twice.
 const WATCHED: Duration = Duration::from_secs(28);
 const ALONE: &str = "[leader_election]\nenabled = false\n";
 const NODES: u8 = 3;
 
-/// Nodes with routes, and a Service with a load balancer, as the product made them.
+/// Nodes with routes, and a Service with a load balancer of each kind, as the product made them.
 async fn settled() -> World {
-    let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), ALL, &format!("{HASTE}{ALONE}"));
+    let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), EVERY, &format!("{HASTE}{ALONE}"));
     let nodes: Vec<String> = (1..=NODES).map(|number| world.testbed.join(number)).collect();
     world.testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
+    Kind::Network.expose(&world.testbed, "net", &[80], &[1, 2]);
     let ccm = world.start();
     world
         .until("everything is there", |_| {
-            nodes.iter().all(|name| is_ready(&world.node(name))) && address(&world.service("web")).is_some()
+            let published = |kind: Kind, name| kind.published(&world.service(name)).is_some();
+            nodes.iter().all(|name| is_ready(&world.node(name)))
+                && published(Kind::Classic, "web")
+                && published(Kind::Network, "net")
         })
         .await;
     world.until_still(Duration::from_secs(3)).await;
@@ -39,7 +44,9 @@ fn held(testbed: &Testbed) -> (usize, Vec<usize>, Vec<usize>) {
     let count = |value: &Value| value.as_array().map_or(0, Vec::len);
     let routes = cloud["routes"].as_object().unwrap().values().map(count).collect();
     let groups = cloud["load_balancers"].as_array().unwrap().iter();
-    let backends = groups.flat_map(|lb| lb["vgroups"].as_object().unwrap().values().map(count)).collect();
+    let backends = groups.flat_map(|lb| lb["vgroups"].as_object().unwrap().values().map(count));
+    let network = cloud["server_groups"].as_array().unwrap().iter().map(|group| count(&group["servers"]));
+    let backends = backends.chain(network).collect();
     (testbed.cluster.list("Node").len(), routes, backends)
 }
 
@@ -98,32 +105,43 @@ async fn over(ccm: &Ccm) {
 }
 
 async fn fork(base: &World, more: &str) -> World {
-    World::of(base.testbed.fork().await.unwrap(), ALL, &format!("{HASTE}{ALONE}{more}"))
+    World::of(base.testbed.fork().await.unwrap(), EVERY, &format!("{HASTE}{ALONE}{more}"))
 }
 
 async fn empty_lists(base: &World) {
     let world = fork(base, "").await;
     everybody_unreachable(&world.testbed);
     world.testbed.cloud.faults().always("DescribeInstances", Fault::Partial(0));
-    world.testbed.cloud.faults().always("DescribeLoadBalancers", Fault::Partial(0));
-    let alarms = [("node", "InstancesNotShown"), ("node", "NodeRemovalHeldBack"), ("service", "BackendsHeldBack")];
+    for list in ["DescribeLoadBalancers", "nlb:ListLoadBalancers"] {
+        world.testbed.cloud.faults().always(list, Fault::Partial(0));
+    }
+    let alarms = [
+        ("node", "InstancesNotShown"),
+        ("node", "NodeRemovalHeldBack"),
+        ("service", "BackendsHeldBack"),
+        ("nlb", "BackendsHeldBack"),
+    ];
     nothing_shrinks(&world, "lists are empty", &alarms).await;
 }
 
 async fn cut_by_permissions(base: &World) {
     let world = fork(base, "").await;
     everybody_unreachable(&world.testbed);
-    world.testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"labels": null}})).unwrap();
+    for name in ["web", "net"] {
+        world.testbed.cluster.patch("Service", "default", name, &json!({"metadata": {"labels": null}})).unwrap();
+    }
     world.testbed.cloud.edit(|cloud| {
         let key = cloud.keys.get_mut(ACCESS_KEY.0).unwrap();
         // Of these, the first two answer with empty lists, and without a word.
-        let rights = ["DescribeInstances", "DescribeNetworkInterfaces", "DescribeLoadBalancers"];
+        let rights =
+            ["DescribeInstances", "DescribeNetworkInterfaces", "DescribeLoadBalancers", "nlb:ListLoadBalancers"];
         key.denied.extend(rights.map(str::to_owned));
     });
     let alarms = [("node", "InstancesNotShown"), ("node", "NodeRemovalHeldBack")];
     let ccm = nothing_shrinks(&world, "rights to list are missing", &alarms).await;
     assert!(reported(&world, "SyncLoadBalancerFailed"), "{}", ccm.log());
-    assert_eq!(marked(&world.testbed), 1, "nothing is made beside it\n{}", ccm.log());
+    let made = (marked(&world.testbed), Kind::Network.count(&world.testbed));
+    assert_eq!(made, (1, 1), "nothing is made beside them\n{}", ccm.log());
 }
 
 async fn another_account(base: &World) {
@@ -137,25 +155,34 @@ async fn another_account(base: &World) {
     });
     // A Service that never had a load balancer is in the wrong place as well, and one may ask to be removed.
     world.testbed.expose("new", &[80], &["node-1"], &[]);
-    let alarms = [("node", "InstancesNotShown"), ("service", "LoadBalancerHeldBack")];
+    Kind::Network.expose(&world.testbed, "fresh", &[80], &[1]);
+    let alarms = [("node", "InstancesNotShown"), ("service", "LoadBalancerHeldBack"), ("nlb", "LoadBalancerHeldBack")];
     let ccm = nothing_shrinks(&world, "another account", &alarms).await;
     let made = |testbed: &Testbed| {
         let writes = testbed.cloud.writes().into_iter().map(|call| call.action);
         writes.filter(|action| action.contains("LoadBalancer") || action.contains("Delete")).collect::<Vec<_>>()
     };
     assert_eq!(made(&world.testbed), Vec::<String>::new(), "{}", ccm.log());
-    world.testbed.cluster.delete("Service", "default", "web").unwrap();
-    world.until("the Service waits", |_| ccm.log().contains("its load balancer is not there")).await;
-    assert!(!world.service("web").is_null(), "its load balancer would be lost\n{}", ccm.log());
+    for name in ["web", "net"] {
+        world.testbed.cluster.delete("Service", "default", name).unwrap();
+    }
+    let waiting = || ccm.log().matches("its load balancer is not there").count();
+    world.until("the Services wait", |_| waiting() > 1).await;
+    let both = !world.service("web").is_null() && !world.service("net").is_null();
+    assert!(both, "their load balancers would be lost\n{}", ccm.log());
     // The right credentials again, and everything goes on: one Service goes, the other gets its load balancer.
     world.testbed.cloud.edit(|cloud| *cloud = ours);
     for number in 1..=NODES {
         world.testbed.cluster.set_ready(&format!("node-{number}"), "True").unwrap();
     }
     world
-        .until("both are settled", |_| world.service("web").is_null() && address(&world.service("new")).is_some())
+        .until("all are settled", |_| {
+            let gone = world.service("web").is_null() && world.service("net").is_null();
+            let fresh = Kind::Network.published(&world.service("fresh")).is_some();
+            gone && fresh && address(&world.service("new")).is_some()
+        })
         .await;
-    assert_eq!(marked(&world.testbed), 1, "{}", ccm.log());
+    assert_eq!((marked(&world.testbed), Kind::Network.count(&world.testbed)), (1, 1), "{}", ccm.log());
     over(&ccm).await;
 }
 
@@ -172,13 +199,14 @@ async fn wrong_vpc(base: &World) {
 async fn everybody_at_once(base: &World) {
     let world = fork(base, "").await;
     everybody_unreachable(&world.testbed);
-    let ccm = nothing_shrinks(&world, "all nodes are unready", &[("service", "BackendsHeldBack")]).await;
+    let alarms = [("service", "BackendsHeldBack"), ("nlb", "BackendsHeldBack")];
+    let ccm = nothing_shrinks(&world, "all nodes are unready", &alarms).await;
     // On purpose it goes on.
     for number in 1..=NODES {
         let label = json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""}}});
         world.testbed.cluster.patch("Node", "", &format!("node-{number}"), &label).unwrap();
     }
-    world.until("the backends are let go", |testbed| held(testbed).2 == [0]).await;
+    world.until("the backends are let go", |testbed| sum(&held(testbed).2) == 0).await;
     over(&ccm).await;
 }
 
@@ -187,17 +215,20 @@ async fn no_nodes(base: &World) {
     for number in 1..=NODES {
         world.testbed.cluster.delete("Node", "", &format!("node-{number}")).unwrap();
     }
-    let alarms = [("route", "RouteOwnerMissing"), ("service", "BackendsHeldBack")];
+    let alarms = [("route", "RouteOwnerMissing"), ("service", "BackendsHeldBack"), ("nlb", "BackendsHeldBack")];
     nothing_shrinks(&world, "the API server has no nodes", &alarms).await;
 }
 
 async fn no_services(base: &World) {
     let world = fork(base, "").await;
-    // The Service was not there yet, so nothing ever asks to delete its load balancer.
+    // The Services were not there yet, so nothing ever asks to delete their load balancers.
     let free = json!({"metadata": {"finalizers": null}});
-    world.testbed.cluster.patch("Service", "default", "web", &free).unwrap();
-    world.testbed.cluster.delete("Service", "default", "web").unwrap();
-    nothing_shrinks(&world, "the API server has no Services", &[("service", "LoadBalancerOwnerMissing")]).await;
+    for name in ["web", "net"] {
+        world.testbed.cluster.patch("Service", "default", name, &free).unwrap();
+        world.testbed.cluster.delete("Service", "default", name).unwrap();
+    }
+    let alarms = [("service", "LoadBalancerOwnerMissing"), ("nlb", "LoadBalancerOwnerMissing")];
+    nothing_shrinks(&world, "the API server has no Services", &alarms).await;
 }
 
 async fn no_endpoints(base: &World) {
@@ -209,7 +240,8 @@ async fn no_endpoints(base: &World) {
             (slice["metadata"]["namespace"].as_str().unwrap(), slice["metadata"]["name"].as_str().unwrap());
         world.testbed.cluster.delete("EndpointSlice", namespace, name).unwrap();
     }
-    nothing_shrinks(&world, "the API server has no endpoints", &[("service", "BackendsHeldBack")]).await;
+    let alarms = [("service", "BackendsHeldBack"), ("nlb", "BackendsHeldBack")];
+    nothing_shrinks(&world, "the API server has no endpoints", &alarms).await;
 }
 
 /// While the product runs, the API server is restored from a backup that knows neither the last node nor the last Service.
@@ -290,7 +322,7 @@ async fn whatever_seems_to_be_gone_nothing_is_removed() {
     Row {
         tried: "everything, or a part, seems to be gone: empty lists, missing permissions, another account, a wrong VPC, all nodes unready, an API server without nodes, Services or endpoints, or restored from a backup",
         test: "blast_radius",
-        numbers: vec![("causes", count), ("nodes, routes and backends in each", 9)],
+        numbers: vec![("causes", count), ("nodes, routes and backends in each", 11)],
         lost: 0,
     }
     .write();

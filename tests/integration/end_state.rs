@@ -5,7 +5,9 @@ use std::path::Path;
 
 use expect_test::expect_file;
 use serde_json::{Value, json};
-use sim::cloud::{Account, LoadBalancer, NetworkListener, NetworkLoadBalancer, RouteEntry, SecurityGroup, ServerGroup};
+use sim::cloud::{
+    Account, GroupServer, LoadBalancer, NetworkListener, NetworkLoadBalancer, RouteEntry, SecurityGroup, ServerGroup,
+};
 use sim::cluster::NodeSpec;
 use sim::testbed::{CLUSTER_ID, ROUTE_TABLE, Testbed};
 
@@ -81,6 +83,9 @@ fn network_without_chance(cloud: &mut Value, services: &[Value], names: &mut Vec
 
 /// What there is of network load balancers.
 const NETWORK: [&str; 3] = ["network_load_balancers", "server_groups", "security_groups"];
+
+/// The network load balancer of a person, which Services may use by name, see [`Foreign::settle_shared_network`].
+pub(crate) const NETWORK_SHARED: &str = "nlb-shared";
 
 /// Ids of what [`Foreign::settle`] puts beside the network load balancers of this cluster.
 const NETWORK_OTHERS: [&str; 3] = ["nlb-other", "sgp-other", "sg-other"];
@@ -263,6 +268,29 @@ impl Foreign {
         foreign.look_again(testbed)
     }
 
+    /// Puts a network load balancer of a person beside them, with a listener and a group of their own.
+    pub(crate) fn settle_shared_network(&mut self, testbed: &Testbed) {
+        testbed.cloud.edit(|cloud| {
+            let mut group = ServerGroup::new("people", sim::testbed::VPC, "Instance", "TCP");
+            group.servers.push(GroupServer::instance("i-people", "192.168.16.200", 9));
+            cloud.nlb.groups.insert("sgp-people".into(), group.into());
+            let mut lb = NetworkLoadBalancer::new("shared", "Intranet", sim::testbed::VPC);
+            let mut listener = NetworkListener::default();
+            (listener.protocol, listener.port, listener.idle_timeout) = ("TCP".into(), 9000, 900);
+            (listener.description, listener.status) = ("by hand".into(), "Running".into());
+            listener.group = "sgp-people".into();
+            lb.listeners.insert("lsn-people".into(), listener);
+            let at = [("cn-hangzhou-i", "vsw-i"), ("cn-hangzhou-j", "vsw-j")];
+            cloud.add_network_load_balancer(
+                NETWORK_SHARED,
+                lb,
+                &at.map(|(zone, vswitch)| (zone.into(), vswitch.into())),
+            );
+        });
+        self.network.extend([NETWORK_SHARED, "sgp-people"].map(|id| (id.to_owned(), Value::Null)));
+        *self = self.look_again(testbed);
+    }
+
     /// The same things, as they are now.
     pub(crate) fn look_again(&self, testbed: &Testbed) -> Self {
         let mut now = self.clone();
@@ -272,7 +300,8 @@ impl Foreign {
         }
         let network: Vec<&Value> = NETWORK.iter().filter_map(|kind| cloud[*kind].as_array()).flatten().collect();
         for (id, value) in &mut now.network {
-            *value = network.iter().find(|it| it["id"] == *id).map(|it| (*it).clone()).unwrap_or_default();
+            *value =
+                network.iter().find(|it| it["id"] == *id).map(|it| peoples_part((*it).clone())).unwrap_or_default();
         }
         for (cidr, value) in &mut now.routes {
             let all = cloud["routes"][ROUTE_TABLE].as_array().cloned().unwrap_or_default();
@@ -290,6 +319,9 @@ impl Foreign {
         testbed.cloud.look(|cloud| {
             let theirs = cloud.load_balancers.iter().filter(|(_, lb)| !is_marked(lb));
             self.load_balancers.extend(theirs.map(|(id, _)| (id.clone(), Value::Null)));
+            let is_ours = |tags: &BTreeMap<String, String>| tags.get(CLUSTER).is_some_and(|id| id == CLUSTER_ID);
+            let theirs = cloud.nlb.balancers.iter().filter(|(_, lb)| !is_ours(&lb.tags));
+            self.network.extend(theirs.map(|(id, _)| (id.clone(), Value::Null)));
             let entries = cloud.route_tables[ROUTE_TABLE].entries.iter();
             let theirs = entries.filter(|(_, entry)| !format!("{:?}", entry.next_hops).contains("i-play-"));
             self.routes.extend(theirs.map(|(cidr, _)| (cidr.clone(), Value::Null)));
@@ -325,7 +357,11 @@ impl Foreign {
 
 /// A load balancer without what bears a mark of this cluster.
 fn peoples_part(mut lb: Value) -> Value {
-    let ours = |text: &str| text.starts_with("k8s/") && text.ends_with(&format!("/{CLUSTER_ID}"));
+    let ours = |text: &str| {
+        ["/", "."]
+            .iter()
+            .any(|it| text.starts_with(&format!("k8s{it}")) && text.ends_with(&format!("{it}{CLUSTER_ID}")))
+    };
     if let Some(groups) = lb["vgroups"].as_object_mut() {
         groups.retain(|name, _| !ours(name));
     }

@@ -11,8 +11,9 @@ use sim::request_hold::Moment;
 use sim::testbed::{ACCESS_KEY, Testbed};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::end_state::{Row, marked};
-use crate::harness::{ALL, Ccm, HASTE, World, address, is_ready};
+use crate::end_state::Row;
+use crate::harness::{Ccm, EVERY, HASTE, World, is_ready};
+use crate::kinds::Kind;
 
 /// `leader_election.lease_duration` where nothing is said.
 const LEASE: Duration = Duration::from_secs(15);
@@ -21,6 +22,8 @@ const KEYS: [(&str, &str); 2] = [ACCESS_KEY, ("LTAIsecond", "second-secret")];
 
 /// Two replicas with a key and a link to the API server of their own.
 struct Pair {
+    /// Of the load balancer that they make.
+    kind: Kind,
     world: World,
     links: [Link; 2],
 }
@@ -64,16 +67,17 @@ impl Link {
 }
 
 impl Pair {
-    async fn new() -> Self {
+    async fn new(kind: Kind) -> Self {
         let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.cloud.dials(|dials| dials.nlb_job_time = Duration::from_millis(300));
         testbed.cloud.edit(|cloud| *cloud = cloud.clone().with_key(KEYS[1].0, KEYS[1].1));
-        let world = World::of(testbed, ALL, HASTE);
+        let world = World::of(testbed, EVERY, HASTE);
         let server = server_of(world.folder());
         let links = [Link::to(server.clone()).await, Link::to(server).await];
         std::fs::write(world.folder().join("second-secret"), KEYS[1].1).unwrap();
         let private = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600);
         std::fs::set_permissions(world.folder().join("second-secret"), private).unwrap();
-        Self { world, links }
+        Self { kind, world, links }
     }
 
     fn start(&self, number: usize) -> Ccm {
@@ -141,13 +145,14 @@ impl Pair {
     }
 
     fn expose(&self) {
-        self.world.testbed.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
+        self.kind.expose(&self.world.testbed, "web", &[80, 443], &[1, 2]);
     }
 
     async fn until_exposed(&self) {
-        self.world.until("the Service has an address", |_| address(&self.world.service("web")).is_some()).await;
+        let is_published = |_: &Testbed| self.kind.published(&self.world.service("web")).is_some();
+        self.world.until("the Service is published", is_published).await;
         self.world.until_still(Duration::from_secs(2)).await;
-        assert_eq!(marked(&self.world.testbed), 1, "{}", self.world.logs());
+        assert_eq!(self.kind.count(&self.world.testbed), 1, "{}", self.world.logs());
         assert_eq!(self.world.testbed.cloud.complaints(), Vec::<String>::new());
     }
 
@@ -175,7 +180,7 @@ fn server_of(folder: &Path) -> String {
 
 /// How long no replica led, in milliseconds.
 async fn orderly() -> usize {
-    let pair = Pair::new().await;
+    let pair = Pair::new(Kind::Classic).await;
     let [first, _second] = pair.settled().await;
     pair.expose();
     pair.until_exposed().await;
@@ -190,10 +195,10 @@ async fn orderly() -> usize {
 }
 
 /// How long no replica led, in milliseconds.
-async fn killed() -> usize {
-    let pair = Pair::new().await;
+async fn killed(kind: Kind) -> usize {
+    let pair = Pair::new(kind).await;
     let [first, _second] = pair.settled().await;
-    let mut held = pair.world.testbed.cloud.faults().hold("CreateLoadBalancerTCPListener", 0, Moment::After);
+    let mut held = pair.world.testbed.cloud.faults().hold(kind.creates_listener(), 0, Moment::After);
     pair.expose();
     held.arrived().await;
     first.kill().await;
@@ -206,11 +211,11 @@ async fn killed() -> usize {
     milliseconds(took)
 }
 
-async fn paused() {
-    let pair = Pair::new().await;
+async fn paused(kind: Kind) {
+    let pair = Pair::new(kind).await;
     let [first, second] = pair.settled().await;
     // It stops in the middle of its work: a first write is under way, more are planned.
-    let mut held = pair.world.testbed.cloud.faults().hold("CreateLoadBalancer", 0, Moment::After);
+    let mut held = pair.world.testbed.cloud.faults().hold(kind.creates(), 0, Moment::After);
     pair.expose();
     held.arrived().await;
     first.signal("STOP");
@@ -221,13 +226,13 @@ async fn paused() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(pair.leader(), Some(1), "{}", pair.world.logs());
     pair.nothing_outlasts(0, taken_over);
-    assert_eq!(marked(&pair.world.testbed), 1, "{}", pair.world.logs());
+    assert_eq!(kind.count(&pair.world.testbed), 1, "{}", pair.world.logs());
     assert!(second.stop().await.success());
     pair.until_leads(0).await;
 }
 
 async fn cut_off() {
-    let pair = Pair::new().await;
+    let pair = Pair::new(Kind::Classic).await;
     let [_first, _second] = pair.settled().await;
     pair.links[0].cut();
     // There is always something to do for a replica that believes it leads: a person keeps taking routes away.
@@ -240,13 +245,13 @@ async fn cut_off() {
     pair.nothing_outlasts(0, taken_over);
 }
 
-async fn slow() {
-    let pair = Pair::new().await;
+async fn slow(kind: Kind) {
+    let pair = Pair::new(kind).await;
     let [first, _second] = pair.settled().await;
     // Each write takes long, and the leader loses the API server in the middle of a row of them.
     pair.world.testbed.cloud.dials(|dials| dials.latency = Duration::from_secs(3));
     pair.expose();
-    pair.world.until("the first write has been made", |testbed| testbed.cloud.count("CreateLoadBalancer") > 0).await;
+    pair.world.until("the first write has been made", |testbed| testbed.cloud.count(kind.creates()) > 0).await;
     pair.links[0].cut();
     let taken_over = pair.until_leads(1).await;
     pair.world.testbed.cloud.dials(|dials| dials.latency = Duration::ZERO);
@@ -258,7 +263,7 @@ async fn slow() {
 /// Elections go by clocks that nobody can set: a wall clock that jumps neither costs the lead nor gains it.
 async fn clocks_jump() {
     const HOUR: i64 = 3600;
-    let pair = Pair::new().await;
+    let pair = Pair::new(Kind::Classic).await;
     let [first, second] = pair.settled_with(Pair::start_with_clock).await;
     let began = Instant::now();
     let mut jumps = [(1, HOUR), (0, -HOUR), (1, -24 * HOUR), (0, 24 * HOUR), (0, -HOUR), (1, HOUR)].iter().cycle();
@@ -290,10 +295,10 @@ async fn clocks_jump() {
 }
 
 /// The request of the replica that led is on its way for so long that the other one sends the same: both make one thing.
-async fn both_make_the_same() {
-    let pair = Pair::new().await;
+async fn both_make_the_same(kind: Kind) {
+    let pair = Pair::new(kind).await;
     let [first, second] = pair.settled().await;
-    let mut late = pair.world.testbed.cloud.faults().hold("CreateLoadBalancer", 0, Moment::Before);
+    let mut late = pair.world.testbed.cloud.faults().hold(kind.creates(), 0, Moment::Before);
     pair.expose();
     late.arrived().await;
     first.signal("STOP");
@@ -306,8 +311,7 @@ async fn both_make_the_same() {
     };
     pair.world.until("both have asked for it", both).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let made = pair.world.testbed.cloud.look(|cloud| cloud.load_balancers.len());
-    assert_eq!((made, marked(&pair.world.testbed)), (1, 1), "{}", pair.world.logs());
+    assert_eq!(kind.count(&pair.world.testbed), 1, "{}", pair.world.logs());
     assert_eq!(pair.leader(), Some(1));
     drop(second);
 }
@@ -318,13 +322,13 @@ fn milliseconds(time: Duration) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_replicas_one_works() {
-    let (orderly, killed, ..) =
-        tokio::join!(orderly(), killed(), paused(), cut_off(), slow(), clocks_jump(), both_make_the_same());
+    let of = async |kind: Kind| tokio::join!(killed(kind), paused(kind), slow(kind), both_make_the_same(kind)).0;
+    let (orderly, killed, ..) = tokio::join!(orderly(), of(Kind::Classic), of(Kind::Network), cut_off(), clocks_jump());
     println!("handed over in {orderly} ms when stopped, in {killed} ms when killed");
     Row {
         tried: "two replicas: stopped, killed, paused, partitioned, slow, with clocks that jump, both creating the same object",
         test: "leader_failover::of_two_replicas_one_works",
-        numbers: vec![("schedules", 7), ("writes that outlast a lead", 0)],
+        numbers: vec![("schedules", 11), ("writes that outlast a lead", 0)],
         lost: 0,
     }
     .write();

@@ -3,26 +3,36 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sim::cloud::Protocol;
+use sim::cloud::{NetworkLoadBalancer, Protocol};
 use sim::cluster::Version;
 use sim::testbed::{ROUTE_TABLE, Testbed};
 
-use crate::end_state::{Foreign, Row, SHARED, marked};
-use crate::harness::{ALL, HASTE, World, address, is_ready};
+use crate::end_state::{Foreign, NETWORK_SHARED, Row, SHARED, marked};
+use crate::harness::{ALL, EVERY, HASTE, World, is_ready};
+use crate::kinds::{Kind, annotate};
 
 const ALONE: &str = "[leader_election]\nenabled = false\n";
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
 
-/// A cluster among those of others, with a Service of its own and one on a person's load balancer.
+/// Services with a load balancer of their own and on a person's, of each kind.
+const SERVICES: [(Kind, &str); 4] =
+    [(Kind::Classic, "web"), (Kind::Classic, "shop"), (Kind::Network, "net"), (Kind::Network, "store")];
+
+/// A cluster among those of others, with Services of its own and some on load balancers of a person.
 async fn among_others() -> (World, Foreign) {
-    let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), ALL, &format!("{HASTE}{ALONE}"));
+    let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), EVERY, &format!("{HASTE}{ALONE}"));
     for number in 1..=3 {
         world.testbed.join(number);
     }
     world.testbed.expose("web", &[80, 443], &["node-1", "node-2"], &[]);
     let (id, force) = (format!("{PREFIX}-id"), format!("{PREFIX}-force-override-listeners"));
-    let foreign = Foreign::settle(&world.testbed, &["web", "shop"]);
+    Kind::Network.expose(&world.testbed, "net", &[80, 443], &[1, 2]);
+    let mut foreign = Foreign::settle(&world.testbed, &["web", "shop"]);
+    foreign.settle_shared_network(&world.testbed);
     world.testbed.expose("shop", &[8080], &["node-1"], &[(&id, SHARED), (&force, "true")]);
+    Kind::Network.expose(&world.testbed, "store", &[8080], &[1]);
+    annotate(&world.testbed, "store", "id", NETWORK_SHARED);
+    annotate(&world.testbed, "store", "force-override-listeners", "true");
     (world, foreign)
 }
 
@@ -30,7 +40,7 @@ async fn settled(world: &World) {
     world
         .until("everything is there", |_| {
             (1..=3).all(|number| is_ready(&world.node(&format!("node-{number}"))))
-                && ["web", "shop"].iter().all(|name| address(&world.service(name)).is_some())
+                && SERVICES.iter().all(|(kind, name)| kind.published(&world.service(name)).is_some())
         })
         .await;
     world.until_still(Duration::from_secs(2)).await;
@@ -70,7 +80,7 @@ async fn a_persons_listener_is_overridden_where_it_was_handed_over_and_one_of_an
 fn meddle(testbed: &Testbed, number: u64) {
     let dice = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     let cluster = |name: &str, patch: Value| drop(testbed.cluster.patch("Node", "", name, &patch));
-    match dice % 12 {
+    match dice % 18 {
         0 => cluster("other-0", json!({"metadata": {"labels": {"by-hand": number.to_string()}}})),
         1 => cluster("other-1", json!({"spec": {"unschedulable": number.is_multiple_of(2)}})),
         2 => testbed.cloud.edit(|cloud| {
@@ -121,11 +131,43 @@ fn meddle(testbed: &Testbed, number: u64) {
             let entry = table.entries["10.98.200.0/24"].clone();
             table.entries.insert(format!("10.98.{}.0/24", 100 + number % 90), entry);
         }),
+        11 => annotate(testbed, "net", "scheduler", if dice.is_multiple_of(2) { "wrr" } else { "rr" }),
+        12..=16 => meddle_with_network(testbed, dice, number),
         _ => {
             let patch = json!({"metadata": {"annotations": {format!("{PREFIX}-scheduler"): if dice.is_multiple_of(2) { "wrr" } else { "rr" }}}});
             drop(testbed.cluster.patch("Service", "default", "web", &patch));
         }
     }
+}
+
+/// The same with network load balancers.
+fn meddle_with_network(testbed: &Testbed, dice: u64, number: u64) {
+    let is_ours = |lb: &NetworkLoadBalancer| lb.tags.get("ack.aliyun.com").is_some_and(|id| id == "playground");
+    testbed.cloud.edit(|cloud| match dice % 18 {
+        12 => {
+            cloud.nlb.balancers.get_mut("nlb-other").unwrap().tags.insert("by-hand".into(), number.to_string());
+        }
+        13 => {
+            let group = cloud.nlb.groups.get_mut("sgp-people").unwrap();
+            group.servers[0].weight = u8::try_from(dice % 100).unwrap();
+        }
+        14 => cloud.security_groups.get_mut("sg-other").unwrap().description = format!("by hand {number}"),
+        // Ours: listeners and backends go, and come back.
+        15 => {
+            let ours = cloud.nlb.balancers.values_mut().filter(|lb| is_ours(lb));
+            ours.for_each(|lb| lb.listeners.clear());
+            let groups = cloud.nlb.groups.values_mut().filter(|group| group.name.ends_with(".net.default.playground"));
+            groups.for_each(|group| group.servers.truncate(1));
+        }
+        // A copy of ours for another cluster.
+        _ => {
+            let copy = cloud.nlb.balancers.values().find(|lb| is_ours(lb)).unwrap_or(&cloud.nlb.balancers["nlb-other"]);
+            let mut copy = NetworkLoadBalancer::clone(copy);
+            copy.tags.insert("ack.aliyun.com".into(), format!("other-{number}"));
+            copy.listeners.clear();
+            cloud.nlb.balancers.insert(format!("nlb-copy-{number}"), copy.into());
+        }
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -146,10 +188,10 @@ async fn people_edit_at_any_time_and_nothing_of_theirs_changes() {
     }
     assert_eq!(foreign.changes(&world.testbed), Vec::<String>::new());
     assert_eq!(marked(&world.testbed), 1);
-    for name in ["web", "shop"] {
+    for (_, name) in SERVICES {
         world.testbed.cluster.delete("Service", "default", name).unwrap();
     }
-    world.until("the Services are gone", |_| world.service("web").is_null() && world.service("shop").is_null()).await;
+    world.until("the Services are gone", |_| SERVICES.iter().all(|(_, name)| world.service(name).is_null())).await;
     assert_eq!((foreign.changes(&world.testbed), marked(&world.testbed)), (Vec::new(), 0));
     Row {
         tried: "users edit objects in the console meanwhile",
@@ -174,23 +216,24 @@ async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
     assert_eq!(gc(&["gc"]).await, ("Nothing is without an owner.\n".to_owned(), Some(0)));
 
     // Somebody forced a Service and a node out while nobody looked.
-    world.testbed.cluster.patch("Service", "default", "web", &json!({"metadata": {"finalizers": null}})).unwrap();
-    world.testbed.cluster.delete("Service", "default", "web").unwrap();
+    for name in ["web", "net"] {
+        world.testbed.cluster.patch("Service", "default", name, &json!({"metadata": {"finalizers": null}})).unwrap();
+        world.testbed.cluster.delete("Service", "default", name).unwrap();
+    }
     world.testbed.cluster.delete("Node", "", "node-3").unwrap();
     let before = world.testbed.cloud.snapshot();
     let (text, code) = gc(&["gc"]).await;
-    assert_eq!((text.lines().count(), code), (2, Some(2)), "{text}");
-    assert!(
-        text.contains("without owner: load balancer lb-") && text.contains("without owner: route 10.98.3.0/24"),
-        "{text}"
-    );
+    assert_eq!((text.lines().count(), code), (3, Some(2)), "{text}");
+    for orphan in ["load balancer lb-", "load balancer nlb-", "route 10.98.3.0/24"] {
+        assert!(text.contains(&format!("without owner: {orphan}")), "{text}");
+    }
     let (text, _) = gc(&["gc", "--output", "json"]).await;
     let found: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(found["orphans"].as_array().map(Vec::len), Some(2), "{text}");
+    assert_eq!(found["orphans"].as_array().map(Vec::len), Some(3), "{text}");
     assert_eq!(world.testbed.cloud.snapshot(), before, "a report changes nothing");
 
     let (text, code) = gc(&["gc", "--delete", "--after", "1"]).await;
-    assert_eq!((text.matches("deleted: ").count(), code), (2, Some(0)), "{text}");
+    assert_eq!((text.matches("deleted: ").count(), code), (3, Some(0)), "{text}");
     assert_eq!((foreign.changes(&world.testbed), marked(&world.testbed)), (Vec::new(), 0));
     let routes = world.testbed.cloud.snapshot()["routes"].to_string();
     assert!(routes.contains("10.98.1.0/24") && routes.contains("10.98.2.0/24") && !routes.contains("10.98.3.0/24"));
@@ -198,7 +241,7 @@ async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
     Row {
         tried: "`gc --delete` beside objects of others",
         test: "ownership::what_has_no_owner_is_listed_and_goes_only_at_a_second_look",
-        numbers: vec![("orphans", 2), ("foreign objects", foreign.count())],
+        numbers: vec![("orphans", 3), ("foreign objects", foreign.count())],
         lost: 0,
     }
     .write();

@@ -314,6 +314,13 @@ pub struct GroupServer {
 }
 
 impl GroupServer {
+    /// An instance with full weight.
+    #[must_use]
+    pub fn instance(id: &str, ip: &str, port: u16) -> Self {
+        let [id, ip, kind] = [id, ip, "Ecs"].map(str::to_owned);
+        Self { id, ip, kind, port, weight: 100, description: String::new(), pending: None }
+    }
+
     /// What the API shows at the moment.
     #[must_use]
     pub fn shown_status(&self) -> &str {
