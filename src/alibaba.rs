@@ -3,7 +3,7 @@
 //! From the network upwards: [`transport`] sends an HTTP request; `rpc` makes one call of it, signed (`signing`), within
 //! the quotas (`rate_limit`), and says what an error means (`errors`, [`Fault`]); `client` adds keys (`credentials`, `sts`,
 //! [`metadata`]) and settings; `request` is one request of a product with its typed answer (`answer`); [`ecs`], [`vpc`],
-//! [`slb`] and [`nlb`] speak in the program's own terms. [`actions`] lists all that can be called.
+//! [`slb`], [`nlb`] and [`pvtz`] speak in the program's own terms. [`actions`] lists all that can be called.
 //!
 //! A new product is a row in [`endpoints`], a row for each action in [`actions`], its error codes in `errors` and a module
 //! whose functions are `request::Request`s.
@@ -22,6 +22,7 @@ mod fault;
 pub mod location;
 pub mod metadata;
 pub mod nlb;
+pub mod pvtz;
 mod rate_limit;
 mod request;
 mod rpc;
@@ -55,6 +56,8 @@ pub struct CloudClient {
     pub slb: slb::Slb,
     /// Network load balancers.
     pub nlb: nlb::Nlb,
+    /// Names inside of VPCs.
+    pub pvtz: pvtz::Pvtz,
     signing: SigningClient,
 }
 
@@ -68,6 +71,7 @@ impl CloudClient {
             vpc: vpc::Vpc(signing.clone()),
             slb: slb::Slb(signing.clone()),
             nlb: nlb::Nlb(signing.clone()),
+            pvtz: pvtz::Pvtz(signing.clone()),
             signing,
         }
     }

@@ -45,6 +45,7 @@ use crate::config::checked::{Kubernetes, LeaderElection};
 use crate::config::secret::Secret;
 use crate::fence::{Keeper, Permit};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView, VolumeView};
+use crate::plan::pvtz::desire::is_headless;
 use crate::telemetry::auth::{Access, AccessReviewer};
 use crate::telemetry::tasks::Tasks;
 use reflector::{ENDPOINTS, EndpointsReflector, ObjectReflector, Reflector, SLICES};
@@ -66,6 +67,8 @@ struct ClusterParts {
     services: SharedWatch<ServiceView>,
     endpoints: SharedWatch<EndpointsView>,
     volumes: SharedWatch<VolumeView>,
+    all_services: SharedWatch<ServiceView>,
+    headless_endpoints: SharedWatch<EndpointsView>,
     /// The API server is of version 1.this, once it has answered.
     minor: OnceLock<u32>,
     /// Tells this replica from all others, also if its election starts again.
@@ -110,6 +113,8 @@ impl Cluster {
             services: SharedWatch::new("Service"),
             endpoints: SharedWatch::new("Endpoints"),
             volumes: SharedWatch::new("PersistentVolume"),
+            all_services: SharedWatch::new("Service (all)"),
+            headless_endpoints: SharedWatch::new("Endpoints (headless)"),
             minor: OnceLock::new(),
             replica: Uuid::new_v4(),
             tasks: tasks.clone(),
@@ -174,11 +179,26 @@ impl Cluster {
     /// Services of type `LoadBalancer`, or that carry a finalizer or label of ours; watched from the first handle to the last.
     #[must_use]
     pub fn services(&self) -> Watched<ServiceView> {
-        let ClusterParts { requests, services, tasks, .. } = &*self.inner;
-        services.handle(requests.health(), tasks, |kind, store| {
+        self.watch_services(&self.inner.services, |object| {
+            Ok(Some(decode::service(object)?).filter(decode::concerns_us))
+        })
+    }
+
+    /// Services of every type, watched from the first handle to the last.
+    #[must_use]
+    pub fn all_services(&self) -> Watched<ServiceView> {
+        self.watch_services(&self.inner.all_services, |object| decode::service(object).map(Some))
+    }
+
+    fn watch_services(
+        &self,
+        watch: &SharedWatch<ServiceView>,
+        decode: reflector::Decode<ServiceView>,
+    ) -> Watched<ServiceView> {
+        let ClusterParts { requests, tasks, .. } = &*self.inner;
+        watch.handle(requests.health(), tasks, |kind, store| {
             let (requests, store) = (requests.clone(), store.clone());
             move || {
-                let decode = |object| Ok(Some(decode::service(object)?).filter(decode::concerns_us));
                 let reflector = ObjectReflector::new(store.clone(), decode);
                 let candidates = vec![collection("/api/v1/services", "services", reflector)];
                 ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
@@ -190,11 +210,28 @@ impl Cluster {
     /// v1beta1 and Endpoints that the server offers.
     #[must_use]
     pub fn endpoints(&self) -> Watched<EndpointsView> {
-        let ClusterParts { requests, endpoints, tasks, .. } = &*self.inner;
-        endpoints.handle(requests.health(), tasks, |kind, store| {
-            let (requests, store, services) = (requests.clone(), store.clone(), self.services());
+        self.watch_endpoints(&self.inner.endpoints, self.services(), |_| true)
+    }
+
+    /// Endpoints of headless Services, in the same way.
+    #[must_use]
+    pub fn headless_endpoints(&self) -> Watched<EndpointsView> {
+        self.watch_endpoints(&self.inner.headless_endpoints, self.all_services(), is_headless)
+    }
+
+    /// Endpoints of those of `services` that `concerns` chooses.
+    fn watch_endpoints(
+        &self,
+        watch: &SharedWatch<EndpointsView>,
+        services: Watched<ServiceView>,
+        concerns: fn(&ServiceView) -> bool,
+    ) -> Watched<EndpointsView> {
+        let ClusterParts { requests, tasks, .. } = &*self.inner;
+        watch.handle(requests.health(), tasks, |kind, store| {
+            let (requests, store) = (requests.clone(), store.clone());
             move || {
-                let reflector = |format| EndpointsReflector::new(store.clone(), services.store.clone(), format);
+                let scope = || (services.store.clone(), concerns);
+                let reflector = |format| EndpointsReflector::new(store.clone(), scope(), format);
                 let slices = "endpointslices.discovery.k8s.io";
                 let candidates = vec![
                     collection("/apis/discovery.k8s.io/v1/endpointslices", slices, reflector(SLICES)),

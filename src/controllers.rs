@@ -5,6 +5,7 @@ pub mod batch;
 mod instances;
 pub mod node;
 mod node_patch;
+pub mod pvtz;
 pub mod registry;
 mod reporter;
 pub mod route;
@@ -39,6 +40,8 @@ pub const SERVICE: ControllerName = ControllerName::new("service");
 pub const NLB: ControllerName = ControllerName::new("nlb");
 /// Labels PersistentVolumes with the zone and region of their disk.
 pub const VOLUME_LABELS: ControllerName = ControllerName::new("volume-labels");
+/// Keeps records for the names of Services in PrivateZone.
+pub const PVTZ: ControllerName = ControllerName::new("pvtz");
 
 /// What the plan of a controller reads.
 #[derive(Clone, Debug)]

@@ -12,7 +12,8 @@
 //! 1. [`plan`]: the decisions. [`plan::inputs`] is what the cluster shows; [`plan::node`], [`plan::route`], [`plan::volume`],
 //!    [`plan::service`] and [`plan::clb`] turn it, and what the cloud shows, into operations.
 //! 2. [`controllers`]: the loops. [`controllers::registry`] has one row per controller: start there to add one.
-//!    [`controllers::batch`] reconciles sets (nodes, routes, volumes), [`controllers::workqueue`] single objects (Services).
+//!    [`controllers::batch`] reconciles sets (nodes, routes, volumes, records), [`controllers::workqueue`] single objects
+//!    (Services).
 //!    [`controllers::service`] is the engine that all load balancer products share.
 //! 3. [`fence`]: which process may write, and until when.
 //! 4. [`alibaba`] and [`cluster`]: the clients of the two worlds.

@@ -11,6 +11,7 @@ pub mod nlb;
 pub mod node;
 pub mod provenance;
 pub mod provider_id;
+pub mod pvtz;
 pub mod route;
 pub mod service;
 pub mod volume;
@@ -18,7 +19,7 @@ pub mod volume;
 /// One line of what a controller would do, as people read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlanLine {
-    /// `node`, `route`, `service`
+    /// `node`, `route`, `service`, ...
     pub controller: &'static str,
     /// The object that it is about, such as a node's name.
     pub object: String,

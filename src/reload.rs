@@ -61,6 +61,7 @@ pub static EFFECTS: &[Effect] = &[
     row("node", Takes::InPlace, "at once, with a pass over all nodes"),
     row("route", Takes::InPlace, "at once, with a pass over all nodes"),
     row("service", Takes::InPlace, "at once, with a reconcile of all Services"),
+    row("pvtz", Takes::InPlace, "at once, with a comparison of the whole zone"),
     row("nlb", Takes::InPlace, "at once, with a reconcile of all Services of network load balancers"),
     row("volume_labels", Takes::InPlace, "at once, with a pass over all volumes"),
 ];

@@ -33,6 +33,10 @@ pub enum Object {
     SecurityGroup,
     /// Rule of a security group.
     SecurityRule,
+    /// Private zone.
+    PrivateZone,
+    /// Record of a private zone.
+    ZoneRecord,
 }
 
 /// One action of the vendor's API.
@@ -190,6 +194,14 @@ actions! {
     ADD_SERVERS = WriteAction Nlb "AddServersToServerGroup" 200 / 60 [ServerGroup];
     UPDATE_SERVERS = WriteAction Nlb "UpdateServerGroupServersAttribute" 200 / 60 [ServerGroup];
     REMOVE_SERVERS = WriteAction Nlb "RemoveServersFromServerGroup" 200 / 60 [ServerGroup];
+
+    // The vendor publishes no quotas of this product.
+    DESCRIBE_ZONES = ReadAction Pvtz "DescribeZones" 300 / 60 [];
+    DESCRIBE_ZONE = ReadAction Pvtz "DescribeZoneInfo" 300 / 60 [PrivateZone];
+    DESCRIBE_ZONE_RECORDS = ReadAction Pvtz "DescribeZoneRecords" 300 / 60 [PrivateZone];
+    ADD_ZONE_RECORD = WriteAction Pvtz "AddZoneRecord" 300 / 60 [];
+    UPDATE_ZONE_RECORD = WriteAction Pvtz "UpdateZoneRecord" 300 / 60 [ZoneRecord];
+    DELETE_ZONE_RECORD = WriteAction Pvtz "DeleteZoneRecord" 300 / 60 [ZoneRecord];
 
     ASSUME_ROLE = ReadAction Sts "AssumeRole" 600 / 60 [];
     ASSUME_ROLE_WITH_OIDC = ReadAction Sts "AssumeRoleWithOIDC" 600 / 60 [];

@@ -14,6 +14,8 @@ pub enum CloudProduct {
     Slb,
     /// Network load balancers.
     Nlb,
+    /// Names inside of VPCs (PrivateZone).
+    Pvtz,
     /// Temporary credentials.
     Sts,
 }
@@ -27,6 +29,7 @@ impl CloudProduct {
             Self::Vpc => "vpc",
             Self::Slb => "slb",
             Self::Nlb => "nlb",
+            Self::Pvtz => "pvtz",
             Self::Sts => "sts",
         }
     }
@@ -39,6 +42,7 @@ impl CloudProduct {
             Self::Vpc => "2016-04-28",
             Self::Slb => "2014-05-15",
             Self::Nlb => "2022-04-30",
+            Self::Pvtz => "2018-01-01",
             Self::Sts => "2015-04-01",
         }
     }
@@ -70,6 +74,7 @@ fn host(endpoints: &Endpoints, product: CloudProduct, region: &str) -> Option<St
         CloudProduct::Vpc => &endpoints.vpc,
         CloudProduct::Slb => &endpoints.slb,
         CloudProduct::Nlb => &endpoints.nlb,
+        CloudProduct::Pvtz => &endpoints.pvtz,
         CloudProduct::Sts => &endpoints.sts,
     };
     if let Some(host) = stated {
@@ -78,6 +83,11 @@ fn host(endpoints: &Endpoints, product: CloudProduct, region: &str) -> Option<St
     let valid = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
     if region.is_empty() || !region.chars().all(valid) {
         return None;
+    }
+    if product == CloudProduct::Pvtz {
+        // One service for all regions.
+        let suffix = if endpoints.network == Network::Vpc { "-vpc" } else { "" };
+        return Some(format!("{name}{suffix}.aliyuncs.com"));
     }
     if endpoints.network == Network::Vpc {
         return Some(format!("{name}-vpc.{region}.aliyuncs.com"));
@@ -107,6 +117,8 @@ mod tests {
             (false, CloudProduct::Sts, "cn-hangzhou-finance", "https://sts.aliyuncs.com/"),
             (false, CloudProduct::Nlb, "cn-hangzhou", "https://nlb.cn-hangzhou.aliyuncs.com/"),
             (true, CloudProduct::Nlb, "cn-hangzhou", "https://nlb-vpc.cn-hangzhou.aliyuncs.com/"),
+            (false, CloudProduct::Pvtz, "cn-hangzhou", "https://pvtz.aliyuncs.com/"),
+            (true, CloudProduct::Pvtz, "eu-central-1", "https://pvtz-vpc.aliyuncs.com/"),
             (true, CloudProduct::Slb, "cn-hangzhou", "https://slb-vpc.cn-hangzhou.aliyuncs.com/"),
             (true, CloudProduct::Ecs, "cn-hangzhou-finance", "https://ecs-vpc.cn-hangzhou-finance.aliyuncs.com/"),
             (true, CloudProduct::Vpc, "cn-shanghai", "https://vpc-vpc.cn-shanghai.aliyuncs.com/"),

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::actions::{Action, ReadAction, WriteAction};
-use super::answer::Decoder;
+use super::answer::{Decoder, Fields, Mismatch};
 use super::client::SigningClient;
 use super::fault::{Fault, FaultKind};
 use super::rpc::Answer;
@@ -142,7 +142,7 @@ impl<'a> Request<'a> {
         let request = self.with("PageSize", size);
         for number in 1..=MOST_PAGES {
             let answer = request.clone().with("PageNumber", number).send().await?;
-            let (entries, total) = answer.decode(|body| Ok((body.list(list, item)?, body.number("TotalCount")?)))?;
+            let (entries, total) = answer.decode(|body| Ok((body.list(list, item)?, total_of(body)?)))?;
             let (short, empty) = (entries.len() < size, entries.is_empty());
             all.extend(entries);
             if all.len() > MOST_ENTRIES {
@@ -178,6 +178,11 @@ impl<'a> Request<'a> {
         }
         Err(endless(self.action))
     }
+}
+
+/// How many entries the whole list has, 0 if the answer does not say. Products differ in how they call it.
+fn total_of(body: Fields<'_>) -> Result<i64, Mismatch> {
+    Ok(body.number("TotalCount")?.max(body.number("TotalItems")?))
 }
 
 fn endless(action: &Action) -> Fault {

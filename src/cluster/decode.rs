@@ -121,6 +121,7 @@ pub(super) fn service(object: Value) -> Result<ServiceView, serde_json::Error> {
     let core::Service { metadata, spec, status } = serde_json::from_value(object)?;
     let spec = spec.unwrap_or_default();
     let ingress = status.and_then(|status| status.load_balancer).and_then(|balancer| balancer.ingress);
+    let cluster_ips = spec.cluster_ips.filter(|ips| !ips.is_empty());
     let client_ip = spec.session_affinity.as_deref() == Some("ClientIP");
     let affinity_seconds = spec
         .session_affinity_config
@@ -146,6 +147,8 @@ pub(super) fn service(object: Value) -> Result<ServiceView, serde_json::Error> {
             _ => ServiceType::ClusterIp,
         },
         load_balancer_class: spec.load_balancer_class,
+        cluster_ips: cluster_ips.unwrap_or_else(|| spec.cluster_ip.into_iter().filter(|ip| !ip.is_empty()).collect()),
+        external_name: spec.external_name.unwrap_or_default(),
         ports: spec.ports.unwrap_or_default().into_iter().map(service_port).collect(),
         local_traffic: spec.external_traffic_policy.as_deref() == Some("Local"),
         health_check_node_port: spec.health_check_node_port.map_or(0, port),
@@ -258,6 +261,7 @@ pub(super) fn endpoints(object: Value) -> Result<EndpointsView, serde_json::Erro
                 address: address.ip.parse().ok()?,
                 node: address.node_name.map(Arc::from),
                 pod: pod_of(address.target_ref),
+                hostname: address.hostname.map(Arc::from),
                 ready: Some(ready),
                 serving: None,
                 terminating: false,
@@ -330,6 +334,7 @@ pub(super) fn slice(mut object: Value) -> Result<EndpointsView, serde_json::Erro
             address: endpoint.addresses.first()?.parse().ok()?,
             node: endpoint.node_name.or_else(|| endpoint.deprecated_topology.and_then(host)).map(&mut shared),
             pod: pod_of(endpoint.target_ref),
+            hostname: endpoint.hostname.map(Arc::from),
             ready: conditions.ready,
             serving: conditions.serving,
             terminating: conditions.terminating.unwrap_or_default(),

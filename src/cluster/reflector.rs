@@ -38,6 +38,9 @@ pub(super) trait Reflector: Send + Sync {
 /// Decodes an object; `None` if it is not to be kept.
 pub(super) type Decode<V> = fn(Value) -> Result<Option<V>, serde_json::Error>;
 
+/// Whether the endpoints of a Service are to be kept.
+pub(super) type Concerns = fn(&ServiceView) -> bool;
+
 /// Keeps one view of each object.
 pub(super) struct ObjectReflector<V> {
     store: Arc<Store<V>>,
@@ -148,6 +151,8 @@ impl SkippedEndpoints {
 pub(super) struct EndpointsReflector {
     store: Arc<Store<EndpointsView>>,
     services: Arc<Store<ServiceView>>,
+    /// Which of them have their endpoints kept.
+    concerns: Concerns,
     format: EndpointsFormat,
     known: EndpointsByService,
     listed: EndpointsByService,
@@ -218,15 +223,15 @@ impl EndpointsByService {
 impl EndpointsReflector {
     pub(super) fn new(
         store: Arc<Store<EndpointsView>>,
-        services: Arc<Store<ServiceView>>,
+        (services, concerns): (Arc<Store<ServiceView>>, Concerns),
         format: EndpointsFormat,
     ) -> Self {
         let (known, listed) = (EndpointsByService::default(), EndpointsByService::default());
-        Self { store, services, format, known, listed, addressed: BTreeSet::new() }
+        Self { store, services, concerns, format, known, listed, addressed: BTreeSet::new() }
     }
 
     fn concerns_us(&self, service: &ObjectKey) -> bool {
-        self.services.get(service).is_some()
+        self.services.get(service).is_some_and(|service| (self.concerns)(&service))
     }
 
     /// Keeps or skips an object, in the list that arrives or in what is known. One that cannot be read says what it said

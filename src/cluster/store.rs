@@ -179,6 +179,12 @@ impl<V> Store<V> {
         DirtyKeys { changed }
     }
 
+    /// Adds keys that change from now on to those of a reader of another store, in which the same keys stand for the same
+    /// objects.
+    pub fn add_to(&self, keys: &DirtyKeys) {
+        self.readers.lock().push(Arc::downgrade(&keys.changed));
+    }
+
     /// Names of the objects whose deletion was watched, as far as they are remembered. An object that is merely absent may
     /// have been lost by the API server, such as one that was restored from a backup.
     #[must_use]

@@ -1,7 +1,8 @@
 //! `gc`: what carries our proof of ownership in the cloud and has no owner any more.
 //!
 //! Marks are what only this program and the official controller write: on a load balancer the tag with the cluster's id
-//! together with the mark tag, on a route entry the description with the cluster's id and the node. A name alone proves
+//! together with the mark tag, on a route entry the description with the cluster's id and the node, on a record of a private
+//! zone the remark that is made of the cluster's id and uid. A name alone proves
 //! nothing, and neither does the id alone, which another cluster can have: the uid of the cluster must be in the marks. What has
 //! the id alone is deleted only if a person names it; what another cluster made is never deleted.
 //!
@@ -20,10 +21,10 @@ use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cli::OutputFormat;
 use crate::config::Config;
-use crate::controllers::Clients;
-use crate::controllers::service;
+use crate::controllers::{Clients, pvtz, service};
 use crate::fence::{Fence, Permit, fence};
 use crate::plan::provenance::{Provenance, Unclaimed};
+use crate::plan::pvtz::orphans::OrphanedRecord;
 use crate::plan::route::entry::{RouteEntry, RouteItem};
 use crate::plan::route::mark::RouteCluster;
 use crate::plan::route::orphans::{OrphanedRoute, unclaimed_routes};
@@ -47,6 +48,7 @@ pub(super) struct Deletion {
 enum Orphan {
     LoadBalancer(OrphanedInstance),
     Route(OrphanedRoute),
+    Record(OrphanedRecord),
 }
 
 impl Orphan {
@@ -54,6 +56,7 @@ impl Orphan {
         match self {
             Self::LoadBalancer(instance) => &instance.id,
             Self::Route(route) => &route.id,
+            Self::Record(record) => &record.id,
         }
     }
 }
@@ -63,6 +66,7 @@ impl fmt::Display for Orphan {
         match self {
             Self::LoadBalancer(instance) => instance.fmt(f),
             Self::Route(route) => route.fmt(f),
+            Self::Record(record) => record.fmt(f),
         }
     }
 }
@@ -155,6 +159,10 @@ async fn look(clients: &Clients, config: &Config) -> Findings {
             Err(fault) => findings.problems.push(format!("routes could not be listed: {fault}")),
         }
     }
+    match pvtz::orphans(clients, config).await {
+        Ok(found) => findings.orphans.extend(found.into_iter().map(Orphan::Record)),
+        Err(why) => findings.problems.push(format!("no record of the private zone is judged: {why}")),
+    }
     findings
 }
 
@@ -190,6 +198,7 @@ async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &Orphan) -> Result<(
             cloud.slb.set_delete_protection(&permit()?, id, false).await.map_err(text)?;
             cloud.slb.delete_instance(&permit()?, id).await.map_err(text)
         }
+        Orphan::Record(OrphanedRecord { id, .. }) => cloud.pvtz.delete_record(&permit()?, id).await.map_err(text),
         Orphan::Route(OrphanedRoute { table, destination, instance, .. }) => {
             let item = RouteItem {
                 table_id: table.clone(),

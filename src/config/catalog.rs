@@ -28,6 +28,8 @@ pub struct ControllerEntry {
     /// Whether it runs where the key is not set. The default is part of the interface: a controller that is added later is off
     /// until a user lists it.
     pub default_on: bool,
+    /// Keys of which one must be set. With none, `*` does not include the controller, and to list it is an error.
+    pub needs: &'static [&'static str],
     /// Names that mean the same, such as those of the upstream framework.
     pub aliases: &'static [&'static str],
     /// Names of controllers elsewhere that are one part of this one. They mean the whole controller, and cannot be left out

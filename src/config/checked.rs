@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::catalog::ControllerName;
 pub use super::file::{Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, ResourceLock, VolumeLabels};
 use super::secret::Secret;
+use crate::plan::pvtz::RecordType;
 use crate::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceOptions, VSwitchChoice};
 
 /// The whole configuration. Two equal values mean the same behaviour.
@@ -39,6 +40,29 @@ pub struct Config {
     pub nlb: NlbOptions,
     /// The volume-labels controller.
     pub volume_labels: VolumeLabels,
+    /// The pvtz controller.
+    pub pvtz: PvtzOptions,
+}
+
+/// Section `[pvtz]`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PvtzOptions {
+    /// The zone, if it is stated by its id; otherwise `zone_name` is there.
+    pub zone_id: Option<String>,
+    /// The zone, if it is stated by its name.
+    pub zone_name: Option<String>,
+    /// Seconds.
+    pub ttl: u32,
+    /// Types that are written.
+    pub record_types: BTreeSet<RecordType>,
+    /// Namespaces whose Services get records; all if empty.
+    pub namespaces: BTreeSet<String>,
+    /// Whether nodes get records.
+    pub nodes: bool,
+    /// Time between full comparisons; `None` for none.
+    pub period: Option<Duration>,
+    /// How long the first change waits for company.
+    pub aggregation: Duration,
 }
 
 /// Section `[nlb]`.

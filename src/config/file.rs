@@ -77,6 +77,9 @@ section! {
         /// The volume-labels controller: gives PersistentVolumes on cloud disks the labels of their zone and region, and a node
         /// affinity.
         volume_labels: VolumeLabels;
+        /// The pvtz controller: keeps records for the names of Services in a zone of PrivateZone, so that machines of the VPC
+        /// outside of the cluster resolve them.
+        pvtz: PvtzSection;
     }
 }
 
@@ -191,6 +194,8 @@ section! {
         slb: Option<String> => "slb.cn-hangzhou.aliyuncs.com";
         /// The same for NLB; also `NLB_ENDPOINT`.
         nlb: Option<String> => "nlb.cn-hangzhou.aliyuncs.com";
+        /// The same for PrivateZone; one service for all regions.
+        pvtz: Option<String> => "pvtz.aliyuncs.com";
         /// The same for STS, which gives out sessions of roles.
         sts: Option<String> => "sts.cn-hangzhou.aliyuncs.com";
         /// Base URL of the metadata service; also the environment's `METADATA_ENDPOINT`.
@@ -468,6 +473,37 @@ section! {
         /// Whether volumes without a node affinity get one, on Kubernetes 1.12 and newer. It limits pods to nodes that can attach
         /// the disk, as the labels do, and can never be changed.
         node_affinity: bool = true;
+    }
+}
+
+section! {
+    /// Section `[pvtz]`.
+    #[derive(Debug)]
+    PvtzSection {
+        /// Id of the zone that gets the records. It must exist, and be bound to the VPC of the cluster. The controller needs
+        /// either this or `zone_name`; with neither, `*` in `controllers` leaves it out. Records in a zone that was stated before
+        /// stay there.
+        #[schemars(extend("format" = "name"))]
+        zone_id: Option<String> => "5f1e0c5d2b7a4c6e8d9f0a1b2c3d4e5f";
+        /// Name of the zone, which is looked for among the zones that are bound to the VPC of the cluster.
+        #[schemars(extend("format" = "object-name"))]
+        zone_name: Option<String> => "cluster.example";
+        /// How long resolvers may remember a record, in seconds: 5, 30, 60, 3600, 43200 or 86400.
+        ttl: u32 = 60;
+        /// Types of records that are written: `A`, `AAAA`, `CNAME`, `SRV` and `PTR`.
+        record_types: Vec<String> = ["A", "AAAA", "CNAME", "SRV", "PTR"].map(str::to_owned).to_vec();
+        /// Namespaces whose Services get records; all if empty.
+        namespaces: Vec<String>;
+        /// Whether nodes get records for their internal addresses, as `NODE.node`.
+        nodes: bool = false;
+        /// Time between full comparisons with the zone, which undo changes made by others; at least 1 minute, or `0s` for
+        /// none. A comparison takes one call, and one for each 100 records of the zone.
+        #[schemars(extend("format" = "timespan-or-zero"))]
+        #[schemars(extend("formatMinimum" = "1m", "formatMaximum" = "24h"))]
+        period: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(10 * 60));
+        /// How long the first changed Service waits for others to share a comparison with.
+        #[schemars(extend("formatMinimum" = "0s", "formatMaximum" = "1m"))]
+        aggregation: Duration as "time_span" = Duration::from_secs(1);
     }
 }
 

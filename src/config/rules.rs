@@ -6,17 +6,20 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tracing_subscriber::filter::Targets;
 
-use super::catalog::ControllerName;
-use super::checked::{Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, NlbOptions, Route, Server};
+use super::catalog::{ControllerEntry, ControllerName};
+use super::checked::{
+    Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, NlbOptions, PvtzOptions, Route, Server,
+};
 use super::checker::Checker;
 use super::credentials;
 use super::file::{
-    AddressType, CloudSection, FileConfig, InternetChargeType, NlbDefaultsSection, NlbSection, RouteSection, Scheme,
-    ServerSection, ServiceDefaultsSection, ServiceSection,
+    AddressType, CloudSection, FileConfig, InternetChargeType, NlbDefaultsSection, NlbSection, PvtzSection,
+    RouteSection, Scheme, ServerSection, ServiceDefaultsSection, ServiceSection,
 };
-use super::formats::{is_id, is_tag_key, is_zone};
+use super::formats::{self, is_id, is_tag_key, is_zone};
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
+use crate::plan::pvtz::RecordType;
 use crate::plan::service::annotations::values::MOST_USER_TAGS;
 use crate::plan::service::problem::did_you_mean;
 use crate::plan::service::settings::{
@@ -40,6 +43,7 @@ pub(super) fn config(c: &mut Checker<'_>, file: FileConfig) -> Config {
         service: service(c, file.service),
         nlb: nlb(c, file.nlb),
         volume_labels: file.volume_labels,
+        pvtz: pvtz(c, file.pvtz),
     }
 }
 
@@ -78,8 +82,19 @@ fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<ControllerName
     if !off.is_empty() && !all && on.is_empty() {
         c.bad_with("controllers", "only leaves controllers out", Some("put \"*\" first to have all the others"));
     }
+    let lacks_keys = |c: &Checker<'_>, entry: &ControllerEntry| {
+        !entry.needs.is_empty() && !entry.needs.iter().any(|key| c.states(key))
+    };
+    for entry in catalog.controllers.iter().filter(|entry| on.contains(&entry.name)) {
+        if lacks_keys(c, entry) {
+            let name = entry.name.as_str();
+            let help = format!("set {}, or leave {name:?} out of controllers", entry.needs.join(" or "));
+            c.bad_with(entry.needs[0], format!("is missing, which the controller {name:?} needs"), Some(&help));
+        }
+    }
     if all {
-        on.extend(catalog.controllers.iter().map(|entry| entry.name).filter(|name| !off.contains(name)));
+        let others = catalog.controllers.iter().filter(|entry| !off.contains(&entry.name) && !lacks_keys(c, entry));
+        on.extend(others.map(|entry| entry.name));
     }
     on
 }
@@ -172,8 +187,8 @@ fn vswitches(c: &mut Checker<'_>, written: &[String]) -> Vec<VSwitchChoice> {
 
 fn endpoints(c: &mut Checker<'_>, mut section: Endpoints) -> Endpoints {
     let plain_http = section.scheme == Scheme::Http;
-    let Endpoints { ecs, vpc, slb, nlb, sts, .. } = &mut section;
-    for (product, host) in [("ecs", ecs), ("vpc", vpc), ("slb", slb), ("nlb", nlb), ("sts", sts)] {
+    let Endpoints { ecs, vpc, slb, nlb, pvtz, sts, .. } = &mut section;
+    for (product, host) in [("ecs", ecs), ("vpc", vpc), ("slb", slb), ("nlb", nlb), ("pvtz", pvtz), ("sts", sts)] {
         *host = host.take().map(|text| endpoint(c, product, &text, plain_http));
     }
     section.metadata = base_url(c, "cloud.endpoints.metadata", &section.metadata);
@@ -323,6 +338,42 @@ fn route(c: &mut Checker<'_>, section: RouteSection) -> Route {
         aggregation: section.aggregation,
         removal_limit: section.removal_limit,
     }
+}
+
+/// As the vendor states them.
+const TTLS: [u32; 6] = [5, 30, 60, 3600, 43_200, 86_400];
+
+fn pvtz(c: &mut Checker<'_>, section: PvtzSection) -> PvtzOptions {
+    let PvtzSection { zone_id, zone_name, ttl, record_types, namespaces, nodes, period, aggregation } = section;
+    if zone_id.is_some() && zone_name.is_some() {
+        c.bad("pvtz.zone_name", "does not go together with pvtz.zone_id; state one of them");
+    }
+    if c.sound(&["pvtz.ttl"]) && !TTLS.contains(&ttl) {
+        c.bad("pvtz.ttl", format!("must be 5, 30, 60, 3600, 43200 or 86400 seconds, not {ttl}"));
+    }
+    let mut types = BTreeSet::new();
+    for (index, text) in record_types.iter().enumerate() {
+        let key = format!("pvtz.record_types.{index}");
+        match RecordType::parse(text).filter(|kind| kind.as_str() == text) {
+            Some(kind) if types.insert(kind) => {}
+            Some(_) => c.bad(&key, format!("lists {} twice", shown(text))),
+            None => {
+                c.bad(&key, format!("must list \"A\", \"AAAA\", \"CNAME\", \"SRV\" or \"PTR\", not {}", shown(text)));
+            }
+        }
+    }
+    let mut chosen = BTreeSet::new();
+    let namespaces = if is_short(c, "pvtz.namespaces", &namespaces) { namespaces } else { Vec::new() };
+    for (index, name) in namespaces.into_iter().enumerate() {
+        let key = format!("pvtz.namespaces.{index}");
+        if let Some(format) = formats::find("namespace").filter(|format| !(format.fits)(&name)) {
+            c.bad(&key, format!("must list {}, not {}", format.allowed, shown(&name)));
+        } else if chosen.contains(&name) {
+            c.bad(&key, format!("lists {} twice", shown(&name)));
+        }
+        chosen.insert(name);
+    }
+    PvtzOptions { zone_id, zone_name, ttl, record_types: types, namespaces: chosen, nodes, period, aggregation }
 }
 
 fn cluster_cidrs(c: &mut Checker<'_>, written: &[String]) -> Vec<IpNet> {

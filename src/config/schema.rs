@@ -82,11 +82,14 @@ const PATTERNS: &[(&str, &str)] = &[
     ("/cloud/properties/endpoints/properties/vpc", HOST),
     ("/cloud/properties/endpoints/properties/slb", HOST),
     ("/cloud/properties/endpoints/properties/nlb", HOST),
+    ("/cloud/properties/endpoints/properties/pvtz", HOST),
     ("/cloud/properties/endpoints/properties/sts", HOST),
     ("/cloud/properties/endpoints/properties/metadata", r"^(https?://)?[^\s?#]+$"),
     ("/kubernetes/properties/server", r"^https?://[^\s?#]+$"),
     ("/server/properties/address", r"^[0-9a-fA-F:.]+$"),
     ("/log/properties/level", LEVELS),
+    ("/pvtz/properties/record_types/items", "^(A|AAAA|CNAME|SRV|PTR)$"),
+    ("/pvtz/properties/namespaces/items", r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
 ];
 const HOST: &str = r"^(https?://)?[^\s/@?#]+/*$";
 /// Levels in any case, alone or behind the part of the program that they are for.

@@ -1,4 +1,4 @@
-//! The driver for controllers that compare a whole set with the cloud: nodes, routes, volumes.
+//! The driver for controllers that compare a whole set with the cloud: nodes, routes, volumes, records of names.
 //!
 //! Changes are collected for a while and handed to one reconcile, so that calls to the cloud go in batches. One reconcile
 //! runs at a time. All objects are reconciled when leadership begins, once per period, when the configuration changes, and
@@ -113,7 +113,7 @@ pub async fn run<V, R: BatchReconciler>(
 }
 
 /// Drives `reconciler` until `stop` is cancelled.
-async fn drive<R: BatchReconciler, C: Send + Sync>(
+pub async fn drive<R: BatchReconciler, C: Send + Sync>(
     reconciler: &mut R,
     changes: &mut DirtyKeys,
     mut config: watch::Receiver<C>,

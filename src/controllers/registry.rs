@@ -20,7 +20,7 @@ pub use self::access::{CloudAccess, EVERY_VERSION, IsNeeded, KubernetesAccess, M
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Clients, Context, NLB, NODE, ROUTE, SERVICE, VOLUME_LABELS, node, route, service, volume};
+use super::{Clients, Context, NLB, NODE, PVTZ, ROUTE, SERVICE, VOLUME_LABELS, node, pvtz, route, service, volume};
 use crate::alibaba::actions;
 use crate::alibaba::endpoints::CloudProduct;
 use crate::config::{Catalog, Config, ControllerEntry};
@@ -97,11 +97,12 @@ pub enum Subject {
 }
 
 /// Every controller, in the order in which `plan` prints them.
-pub static CONTROLLERS: [Controller; 5] = [
+pub static CONTROLLERS: [Controller; 6] = [
     Controller {
         entry: ControllerEntry {
             name: NODE,
             default_on: true,
+            needs: &[],
             aliases: &["cloud-node", "cloud-node-controller"],
             parts: &["cloud-node-lifecycle", "cloud-node-lifecycle-controller"],
             instead_of_parts: "set node.remove_released and node.shutdown_taint to false",
@@ -133,6 +134,7 @@ pub static CONTROLLERS: [Controller; 5] = [
         entry: ControllerEntry {
             name: ROUTE,
             default_on: true,
+            needs: &[],
             aliases: &["node-route-controller"],
             parts: &[],
             instead_of_parts: "",
@@ -177,6 +179,7 @@ pub static CONTROLLERS: [Controller; 5] = [
         entry: ControllerEntry {
             name: SERVICE,
             default_on: true,
+            needs: &[],
             aliases: &["service-lb-controller"],
             parts: &[],
             instead_of_parts: "",
@@ -206,6 +209,7 @@ pub static CONTROLLERS: [Controller; 5] = [
         entry: ControllerEntry {
             name: NLB,
             default_on: false,
+            needs: &[],
             aliases: &["nlb-controller"],
             parts: &[],
             instead_of_parts: "",
@@ -244,6 +248,7 @@ pub static CONTROLLERS: [Controller; 5] = [
         entry: ControllerEntry {
             name: VOLUME_LABELS,
             default_on: false,
+            needs: &[],
             aliases: &["pv-labels", "pvl"],
             parts: &[],
             instead_of_parts: "",
@@ -261,12 +266,41 @@ pub static CONTROLLERS: [Controller; 5] = [
         kubernetes: &[KubernetesAccess::core("persistentvolumes", &["patch"])],
         cloud: &[CloudAccess::always(actions::DESCRIBE_DISKS.0)],
     },
+    Controller {
+        entry: ControllerEntry {
+            name: PVTZ,
+            default_on: false,
+            needs: &["pvtz.zone_name", "pvtz.zone_id"],
+            aliases: &["pvtz-controller"],
+            parts: &[],
+            instead_of_parts: "",
+        },
+        section: "pvtz",
+        object: PlannedKind::Service,
+        run: |context| pvtz::run(context).boxed(),
+        when_off: None,
+        preview: |clients, config, only| pvtz::plan(clients, config, only).boxed(),
+        declines: |config, subject| match subject {
+            Subject::Service(service) => pvtz::declines(config, service),
+            Subject::Node(_) | Subject::Volume(_) => None,
+        },
+        watches: &[WatchedKind::Services, WatchedKind::Endpoints, WatchedKind::Nodes],
+        kubernetes: &[CLUSTER_UID],
+        cloud: &[
+            CloudAccess::Action(actions::DESCRIBE_ZONE.0, |config| config.pvtz.zone_id.is_some()),
+            CloudAccess::Action(actions::DESCRIBE_ZONES.0, |config| config.pvtz.zone_id.is_none()),
+            CloudAccess::always(actions::DESCRIBE_ZONE_RECORDS.0),
+            CloudAccess::always(actions::ADD_ZONE_RECORD.0),
+            CloudAccess::always(actions::UPDATE_ZONE_RECORD.0),
+            CloudAccess::always(actions::DELETE_ZONE_RECORD.0),
+        ],
+    },
 ];
 
 /// The names that a configuration may use.
 pub static CATALOG: Catalog = Catalog {
     controllers: &ENTRIES,
-    absent_controllers: &["ingress", "pvtz"],
+    absent_controllers: &["ingress"],
     actions: actions::NAMES,
     example_action: actions::CREATE_LOAD_BALANCER.0.name,
 };

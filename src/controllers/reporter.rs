@@ -7,7 +7,7 @@ use tracing::warn;
 use super::Context;
 use super::batch::BatchScope;
 use crate::cluster::{Events, Regarding};
-use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::plan::inputs::{NodeView, ObjectKey, ServiceView};
 use crate::telemetry::alarms::{Alarms, shared_cause};
 
 /// Objects that are out of sync, by name, and the cause of each that others may share.
@@ -36,6 +36,12 @@ impl Reporter {
     /// An event about a node, of something that needs attention.
     pub(super) fn warning(&self, node: &NodeView, reason: &'static str, message: String) {
         self.events.warning(self.component, &regarding(node), reason, message);
+    }
+
+    /// An event about a Service, of something that needs attention.
+    pub(super) fn service_warning(&self, service: &ServiceView, reason: &'static str, message: String) {
+        let regarding = Regarding { kind: "Service", key: service.key.clone(), uid: service.uid.clone() };
+        self.events.warning(self.component, &regarding, reason, message);
     }
 
     /// An event about the controller itself, as the official one writes it.

@@ -231,6 +231,10 @@ pub struct ServiceView {
     pub service_type: ServiceType,
     /// `spec.loadBalancerClass`; `Some("")` is kept apart from `None`.
     pub load_balancer_class: Option<String>,
+    /// `spec.clusterIPs`, or `spec.clusterIP` where the server knows only that; verbatim, with `None` for a headless Service.
+    pub cluster_ips: Vec<String>,
+    /// `spec.externalName`, empty if unset.
+    pub external_name: String,
     /// `spec.ports`
     pub ports: Vec<ServicePort>,
     /// Whether `spec.externalTrafficPolicy` is `Local`.
@@ -262,6 +266,8 @@ pub struct Endpoint {
     pub node: Option<Arc<str>>,
     /// Name of the pod behind it, if a pod is.
     pub pod: Option<Arc<str>>,
+    /// `hostname`: its name below that of the Service, if it has one.
+    pub hostname: Option<Arc<str>>,
     /// `conditions.ready` (`None` where the server does not say).
     pub ready: Option<bool>,
     /// `conditions.serving`

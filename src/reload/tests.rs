@@ -116,12 +116,17 @@ fn two_values(key: &str) -> (&'static str, &'static str, &'static [&'static str]
             ("cn-hangzhou-i", "cn-hangzhou-j", &["service.defaults.master_zone=cn-hangzhou-h"])
         }
         "service.defaults.tags" | "nlb.defaults.tags" => ("{team=\"blue\"}", "{team=\"red\"}", &[]),
+        "pvtz.zone_id" | "pvtz.zone_name" => ("one", "two", &[]),
+        "pvtz.ttl" => ("60", "30", &[]),
+        "pvtz.record_types" => (r#"["A"]"#, r#"["A", "SRV"]"#, &[]),
+        "pvtz.namespaces" => (r#"["shop"]"#, r#"["till"]"#, &[]),
         _ if key.starts_with("cloud.endpoints.") && kind != "metadata_v1_fallback" => {
             ("one.example", "two.example", &[])
         }
         _ => match kind {
             "enabled"
             | "ipv6"
+            | "nodes"
             | "discover"
             | "disable_source_dest_check"
             | "shutdown_taint"

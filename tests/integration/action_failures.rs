@@ -37,6 +37,8 @@ struct Story {
     /// What the cloud holds before.
     furnish: fn(&mut Account),
     subjects: &'static [Subject],
+    /// What the cluster holds before besides.
+    prepare: fn(&Testbed),
     /// What happens besides while the action fails.
     change: fn(&Testbed),
     /// Actions without which the backends of a Service do not follow.
@@ -121,6 +123,7 @@ impl Story {
             self.expose(&testbed, name, &before());
         }
         self.expose(&testbed, "gone", &spec(&[], &["80"], &[]));
+        (self.prepare)(&testbed);
         {
             let _product = Product::start(&testbed, self.controllers, &format!("{HASTE}{MORE}"));
             tokio::time::sleep(Duration::from_secs(60)).await;

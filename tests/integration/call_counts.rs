@@ -433,6 +433,10 @@ takes 1 write for each server group; a deletion 3 writes (`UpdateLoadBalancerPro
 `DeleteServerGroup`); what has not changed takes none. The test `network_load_balancers` measures that. All jobs of a Service are
 asked for with one call, after the time that jobs of their kind take. Without zones in `cloud.vswitches`, `DescribeVSwitches` comes
 before the first write.
+
+An endpoint of a headless Service that moves takes one `DescribeZoneRecords` and one `UpdateZoneRecord`, a pod with a host name as
+many as it has records; a change that concerns no name takes none. A comparison of the whole zone, every `pvtz.period` and with a new leader, takes one call for the zone and one for each
+100 records. The test `private_zone` measures that.
 ",
     );
     page

@@ -256,6 +256,16 @@ fn row_of(key: &str, live: &Live) -> Row {
         "nlb.defaults.delete_protection" | "nlb.defaults.modification_protection" => row("false", Bound),
         "volume_labels.node_affinity" => row("false", Bound),
         "nlb.defaults.tags" => row("{team = \"blue\"}", Bound),
+        // Seen in `private_zone`, where that controller runs.
+        "cloud.endpoints.pvtz" => row(&by_gate(2), Bound),
+        "pvtz.zone_id" => row(&text("zone-2"), Bound).without("pvtz.zone_name").back(),
+        "pvtz.zone_name" => row(&text("other.play"), Bound),
+        "pvtz.ttl" => row("30", Bound),
+        "pvtz.record_types" => row(r#"["A"]"#, Bound),
+        "pvtz.namespaces" => row(r#"["shop"]"#, Bound),
+        "pvtz.nodes" => row("true", Bound),
+        "pvtz.period" => row(&text("9m"), Bound),
+        "pvtz.aggregation" => row(&text("2s"), Bound),
         other => panic!("no row about {other}"),
     }
 }

@@ -23,6 +23,7 @@ use crate::availability::Availability;
 use crate::end_state::{Foreign, Row, SHARED, difference, marked, state};
 use crate::harness::{Ccm, EVERY, HASTE, World};
 use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
+use crate::private_zone;
 
 /// Worlds with a binary that run at the same time. Most of them wait most of the time.
 const AT_ONCE: usize = 24;
@@ -122,7 +123,7 @@ trait Host: Sized {
     /// For so long a ready endpoint may be missing from a server group that serves, once the next process is there.
     const GAP: Duration;
 
-    fn of(testbed: Testbed, more: &str) -> Self;
+    fn of(testbed: Testbed, controllers: &'static [&'static str], more: &str) -> Self;
     fn testbed(&self) -> &Testbed;
     fn begin(&self) -> Self::Process;
     fn logs(&self) -> String;
@@ -134,8 +135,8 @@ impl Host for World {
     const LONG: Duration = Duration::from_secs(240);
     const GAP: Duration = Duration::from_secs(60);
 
-    fn of(testbed: Testbed, more: &str) -> Self {
-        Self::of(testbed, EVERY, more)
+    fn of(testbed: Testbed, controllers: &'static [&'static str], more: &str) -> Self {
+        Self::of(testbed, controllers, more)
     }
 
     fn testbed(&self) -> &Testbed {
@@ -154,6 +155,7 @@ impl Host for World {
 /// In this process, on a clock that jumps.
 struct Inside {
     testbed: Testbed,
+    controllers: &'static [&'static str],
     more: String,
 }
 
@@ -163,11 +165,11 @@ impl Host for Inside {
     const LONG: Duration = Duration::from_secs(600);
     const GAP: Duration = Duration::from_secs(20);
 
-    fn of(testbed: Testbed, more: &str) -> Self {
+    fn of(testbed: Testbed, controllers: &'static [&'static str], more: &str) -> Self {
         // Long enough to be killed in the middle.
         testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(5));
         testbed.cluster.set_latency(Duration::from_millis(2));
-        Self { testbed, more: more.to_owned() }
+        Self { testbed, controllers, more: more.to_owned() }
     }
 
     fn testbed(&self) -> &Testbed {
@@ -175,7 +177,7 @@ impl Host for Inside {
     }
 
     fn begin(&self) -> Product {
-        Product::start(&self.testbed, EVERY, &self.more)
+        Product::start(&self.testbed, self.controllers, &self.more)
     }
 
     fn logs(&self) -> String {
@@ -224,6 +226,7 @@ impl Replicas {
 struct Plot {
     name: &'static str,
     replicas: Replicas,
+    controllers: &'static [&'static str],
     /// The product brings this about first.
     before: fn(&Testbed),
     change: fn(&Testbed),
@@ -274,9 +277,9 @@ fn sites(testbed: &Testbed, (cloud, cluster): (usize, usize), killed: Option<&Wr
 impl Scenario {
     /// Lets the product bring about what comes before, then makes the change and runs it once undisturbed.
     async fn new<H: Host>(story: Plot) -> Self {
-        let Plot { name, replicas, before, change } = story;
+        let Plot { name, replicas, controllers, before, change } = story;
         let [first, undisturbed, _] = H::STILL;
-        let host = H::of(Testbed::open(Version::NEWEST).await.unwrap(), &Replicas::One.more());
+        let host = H::of(Testbed::open(Version::NEWEST).await.unwrap(), controllers, &Replicas::One.more());
         before(host.testbed());
         let foreign = Foreign::settle(host.testbed(), &["web", "shop"]);
         let process = host.begin();
@@ -286,7 +289,7 @@ impl Scenario {
         let foreign = foreign.look_again(host.testbed());
         let start = host.testbed().fork().await.unwrap();
 
-        let host = H::of(start.fork().await.unwrap(), &replicas.more());
+        let host = H::of(start.fork().await.unwrap(), controllers, &replicas.more());
         let _process = host.begin();
         still(host.testbed(), undisturbed).await;
         let sites = sites(host.testbed(), (0, 0), None);
@@ -299,8 +302,8 @@ impl Scenario {
     /// Kills the process at each of these in turn, and looks whether all is well in the end. `timing` is how long requests
     /// take, if not as long as usual.
     async fn crash<H: Host>(&self, at: &[(Site, Death)], timing: Option<(u64, u64)>) -> Result<Crashed, String> {
-        let Plot { name, replicas, .. } = self.story;
-        let host = H::of(self.start.fork().await.unwrap(), &replicas.more());
+        let Plot { name, replicas, controllers, .. } = self.story;
+        let host = H::of(self.start.fork().await.unwrap(), controllers, &replicas.more());
         let testbed = host.testbed();
         if let Some((cloud, cluster)) = timing {
             testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(cloud));
@@ -467,20 +470,29 @@ const PLOTS: [Plot; 10] = [
     Plot {
         name: "a node joins",
         replicas: Replicas::One,
+        controllers: EVERY,
         before: |testbed| nodes(testbed, 1),
         change: |testbed| drop(testbed.join(2)),
     },
     MADE,
-    Plot { name: "a Service changes in everything", replicas: Replicas::One, before: web, change: change_everything },
+    Plot {
+        name: "a Service changes in everything",
+        replicas: Replicas::One,
+        controllers: EVERY,
+        before: web,
+        change: change_everything,
+    },
     Plot {
         name: "a Service uses a person's load balancer",
         replicas: Replicas::One,
+        controllers: EVERY,
         before: |testbed| nodes(testbed, 2),
         change: reusing,
     },
     Plot {
         name: "a Service leaves a person's load balancer",
         replicas: Replicas::One,
+        controllers: EVERY,
         before: |testbed| {
             nodes(testbed, 2);
             reusing(testbed);
@@ -490,12 +502,14 @@ const PLOTS: [Plot; 10] = [
     Plot {
         name: "a Service is deleted",
         replicas: Replicas::One,
+        controllers: EVERY,
         before: web,
         change: |testbed| testbed.cluster.delete("Service", "default", "web").unwrap(),
     },
     Plot {
         name: "a Service becomes a ClusterIP",
         replicas: Replicas::One,
+        controllers: EVERY,
         before: web,
         change: |testbed| {
             let patch = json!({"spec": {"type": "ClusterIP"}});
@@ -505,6 +519,7 @@ const PLOTS: [Plot; 10] = [
     Plot {
         name: "a node leaves",
         replicas: Replicas::One,
+        controllers: EVERY,
         before: |testbed| {
             nodes(testbed, 3);
             testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
@@ -518,6 +533,7 @@ const PLOTS: [Plot; 10] = [
     Plot {
         name: "volumes are made by hand",
         replicas: Replicas::One,
+        controllers: EVERY,
         before: |testbed| nodes(testbed, 1),
         change: |testbed| {
             testbed.provide("data", "d-1", "cn-hangzhou-i");
@@ -529,6 +545,7 @@ const PLOTS: [Plot; 10] = [
 const MADE: Plot = Plot {
     name: "a Service with two ports",
     replicas: Replicas::One,
+    controllers: EVERY,
     before: |testbed| nodes(testbed, 2),
     change: two_ports,
 };
@@ -602,23 +619,38 @@ fn replace_pods(testbed: &Testbed) {
 
 /// What the controller of network load balancers does, in a world with a classic one.
 const NETWORK_PLOTS: [Plot; 5] = [
-    Plot { name: "pods behind both kinds are replaced", replicas: Replicas::One, before: local, change: replace_pods },
-    Plot { name: "a Service gets a network load balancer", replicas: Replicas::One, before: network, change: net },
+    Plot {
+        name: "pods behind both kinds are replaced",
+        replicas: Replicas::One,
+        controllers: EVERY,
+        before: local,
+        change: replace_pods,
+    },
+    Plot {
+        name: "a Service gets a network load balancer",
+        replicas: Replicas::One,
+        controllers: EVERY,
+        before: network,
+        change: net,
+    },
     Plot {
         name: "a Service on a network load balancer changes in everything",
         replicas: Replicas::One,
+        controllers: EVERY,
         before: with_net,
         change: change_net,
     },
     Plot {
         name: "a Service on a network load balancer is deleted",
         replicas: Replicas::One,
+        controllers: EVERY,
         before: with_net,
         change: |testbed| testbed.cluster.delete("Service", "default", "net").unwrap(),
     },
     Plot {
         name: "both kinds of Service are made, and another replica takes over",
         replicas: Replicas::Two,
+        controllers: EVERY,
         before: |testbed| nodes(testbed, 2),
         change: |testbed| {
             two_ports(testbed);
@@ -626,6 +658,45 @@ const NETWORK_PLOTS: [Plot; 5] = [
         },
     },
 ];
+
+/// Services whose names are in the private zone, beside names of others.
+fn named(testbed: &Testbed) {
+    private_zone::headless(testbed, "db", &[11, 12, 13]);
+    private_zone::plain(testbed, "old", "10.96.7.1");
+    private_zone::service(testbed, "out", json!({"type": "ExternalName", "externalName": "example.com"}));
+    private_zone::put(testbed, 901, private_zone::record("gone.default.svc", "A", "10.96.7.9", "somebody"));
+}
+
+/// Endpoints move and go, Services come and go, an alias becomes an address.
+fn rename(testbed: &Testbed) {
+    private_zone::point_at(testbed, "db", &[11, 14]);
+    testbed.cluster.delete("Service", "default", "old").unwrap();
+    let port = json!({"name": "web", "port": 80, "targetPort": 8080, "protocol": "TCP"});
+    private_zone::service(testbed, "new", json!({"clusterIP": "10.96.7.2", "ports": [port]}));
+    let address = json!({"spec": {"externalName": "192.168.9.9"}});
+    testbed.cluster.patch("Service", "default", "out", &address).unwrap();
+}
+
+const NAMES: Plot = Plot {
+    name: "names follow Services and endpoints",
+    replicas: Replicas::One,
+    controllers: &["pvtz"],
+    before: named,
+    change: rename,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_every_write_to_the_private_zone() {
+    static PLOTS: [Plot; 2] =
+        [NAMES, Plot { name: "another replica keeps the names", replicas: Replicas::Two, ..NAMES }];
+    Row {
+        tried: "killed at every write, with names in a private zone",
+        test: "crashes::killed_at_every_write_to_the_private_zone",
+        numbers: die_everywhere_inside(&scenarios_inside(&PLOTS).await).await,
+        lost: 0,
+    }
+    .write();
+}
 
 /// A scenario, and where and how it dies.
 type Planned = (Arc<Scenario>, Vec<(Site, Death)>);
@@ -696,7 +767,7 @@ impl Scenario {
     /// Kills the process while it makes load balancers. Then most nodes are in another zone, and lists are late: the next process
     /// would make them elsewhere. Gives how many there are in the end, of either kind.
     async fn crash_and_move(&self, site: &Site, death: Death) -> (usize, usize) {
-        let host = Inside::of(self.start.fork().await.unwrap(), &self.story.replicas.more());
+        let host = Inside::of(self.start.fork().await.unwrap(), EVERY, &self.story.replicas.more());
         let testbed = host.testbed();
         let mut held = hold(testbed, site, death.moment());
         let process = host.begin();
@@ -731,6 +802,7 @@ async fn killed_while_load_balancers_are_made_there_is_one_each_although_nodes_m
     static STORY: [Plot; 1] = [Plot {
         name: "both kinds of Service are made",
         replicas: Replicas::One,
+        controllers: EVERY,
         before: |testbed| nodes(testbed, 2),
         change: |testbed| {
             two_ports(testbed);

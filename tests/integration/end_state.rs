@@ -6,7 +6,8 @@ use std::path::Path;
 use expect_test::expect_file;
 use serde_json::{Value, json};
 use sim::cloud::{
-    Account, GroupServer, LoadBalancer, NetworkListener, NetworkLoadBalancer, RouteEntry, SecurityGroup, ServerGroup,
+    Account, GroupServer, LoadBalancer, NetworkListener, NetworkLoadBalancer, PrivateZone, RouteEntry, SecurityGroup,
+    ServerGroup,
 };
 use sim::cluster::NodeSpec;
 use sim::testbed::{CLUSTER_ID, ROUTE_TABLE, Testbed};
@@ -42,7 +43,12 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
     for object in nodes.iter_mut().chain(&mut services).chain(&mut volumes) {
         timeless(object);
     }
-    let mut text = json!({"cloud": cloud, "nodes": nodes, "services": services, "volumes": volumes}).to_string();
+    let records: Vec<String> =
+        testbed.cloud.look(|account| account.private_zones.values().flat_map(PrivateZone::lines).collect());
+    let all = json!({
+        "cloud": cloud, "nodes": nodes, "services": services, "volumes": volumes, "records": records,
+    });
+    let mut text = all.to_string();
     for (given, name) in names {
         text = text.replace(&given, &name);
     }

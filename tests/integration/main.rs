@@ -50,6 +50,7 @@ mod official_controller_pitfalls;
 mod outages;
 mod ownership;
 mod permissions;
+mod private_zone;
 mod random_faults;
 mod real_cluster;
 mod refused_backends;

@@ -8,7 +8,7 @@ use sim::cluster::{Effect, Failure, Match, Version};
 use sim::testbed::{ACCESS_KEY, Testbed, instance};
 
 use crate::harness::{ALL, HASTE, World, address, is_ready};
-use crate::network_load_balancers;
+use crate::{network_load_balancers, private_zone};
 
 const USER: &str = "system:serviceaccount:kube-system:alicloud-ccm";
 
@@ -126,6 +126,9 @@ async fn live(version: Version, controllers: &[&str]) {
         let event =
             |_: &Testbed| world.events("PersistentVolume", "data").iter().any(|event| event.1 == "VolumeLabeled");
         world.until("the volume is labelled", event).await;
+    }
+    if has("pvtz") {
+        private_zone::live(&world).await;
     }
     if has("node") {
         world.testbed.cloud.release_instance(&instance(3));

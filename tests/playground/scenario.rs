@@ -11,6 +11,7 @@ use sim::cloud::Call;
 use sim::cluster::Endpoint;
 use sim::testbed::{ROUTE_TABLE, Testbed, instance};
 
+use super::more;
 use super::product::{self, Product};
 
 /// The product's log, in the folder of the scenario.
@@ -23,6 +24,19 @@ const HASTE: &str = r#"period = "10s"
 removal_grace = "10s"
 removal_interval = "5s"
 "#;
+
+/// Controllers of the scenario, and those that take part in the whole one.
+const CONTROLLERS: [&str; 4] = ["node", "route", "service", "nlb"];
+const MORE_CONTROLLERS: [&str; 2] = ["volume-labels", "pvtz"];
+
+/// How much is played.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// With every controller.
+    pub(crate) all: bool,
+    /// Keeps running until Ctrl-C before the end.
+    pub(crate) serve: bool,
+}
 
 /// Prints one line, or several.
 pub(crate) fn say(text: &str) {
@@ -38,9 +52,10 @@ fn indented(text: &str) {
     say(&text.trim_end().lines().map(|line| format!("   {line}")).collect::<Vec<_>>().join("\n"));
 }
 
-/// Runs the scenario on `testbed`; with `serve` it then waits for Ctrl-C.
-pub(crate) async fn run(testbed: &Testbed, folder: &Path, serve: bool) -> Result<(), String> {
-    let controllers = ["node", "route", "service", "nlb"];
+/// Runs the scenario on `testbed`.
+pub(crate) async fn run(testbed: &Testbed, folder: &Path, Extent { all, serve }: Extent) -> Result<(), String> {
+    let more_controllers = MORE_CONTROLLERS.iter().filter(|_| all);
+    let controllers: Vec<&str> = CONTROLLERS.iter().chain(more_controllers).copied().collect();
     let config = testbed.write_config(folder, &controllers, HASTE).map_err(super::anything)?;
     // A real one takes minutes to be made.
     testbed.cloud.dials(|dials| {
@@ -111,12 +126,20 @@ pub(crate) async fn run(testbed: &Testbed, folder: &Path, serve: bool) -> Result
     chapter(7, "Routes are switched off in the file, and on again, while everything runs.");
     toggle_routes(testbed, &config, &log).await?;
 
+    if all {
+        chapter(8, "A PersistentVolume is made by hand, without a zone.");
+        more::volume(testbed).await?;
+        chapter(9, "A headless Service is made, and one of its pods moves. Machines of the VPC resolve its name.");
+        more::names(testbed).await?;
+    }
+    let last = if all { 10 } else { 8 };
+
     if serve {
         serve_until_interrupted(testbed, folder).await?;
         forget(testbed);
     }
 
-    chapter(8, "The Services are deleted.");
+    chapter(last, "The Services are deleted.");
     let began = Instant::now();
     for service in SERVICES {
         testbed.cluster.delete("Service", "default", service).map_err(|failure| format!("{failure:?}"))?;
@@ -136,7 +159,7 @@ pub(crate) async fn run(testbed: &Testbed, folder: &Path, serve: bool) -> Result
     let resident = product.resident_mib();
     let began = Instant::now();
     let status = product.stop().await?;
-    chapter(9, "SIGTERM.");
+    chapter(last + 1, "SIGTERM.");
     say(&format!("   It ended after {:.1} s ({status}).", began.elapsed().as_secs_f64()));
     if let Some(mib) = resident {
         say(&format!("   Before, it used {mib:.1} MiB of memory."));
@@ -276,7 +299,7 @@ async fn serve_until_interrupted(testbed: &Testbed, folder: &Path) -> Result<(),
     tokio::signal::ctrl_c().await.map_err(super::anything)
 }
 
-async fn wait(testbed: &Testbed, what: &str, is_so: impl Fn(&Testbed) -> bool) -> Result<(), String> {
+pub(crate) async fn wait(testbed: &Testbed, what: &str, is_so: impl Fn(&Testbed) -> bool) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     while !is_so(testbed) {
         if Instant::now() > deadline {
@@ -384,7 +407,7 @@ fn is_about(event: &Value, name: &str) -> bool {
     name.is_empty() || event["involvedObject"]["name"] == name
 }
 
-fn events(testbed: &Testbed, kind: &str, name: &str) {
+pub(crate) fn events(testbed: &Testbed, kind: &str, name: &str) {
     for event in testbed.cluster.list("Event") {
         let about = &event["involvedObject"];
         if about["kind"] == kind && is_about(&event, name) {
@@ -396,7 +419,7 @@ fn events(testbed: &Testbed, kind: &str, name: &str) {
     }
 }
 
-fn calls(testbed: &Testbed, took: Duration) {
+pub(crate) fn calls(testbed: &Testbed, took: Duration) {
     let mut counts: BTreeMap<(bool, String), usize> = BTreeMap::new();
     for Call { action, write, product, .. } in testbed.cloud.take_calls() {
         if product != "metadata" {
@@ -415,11 +438,11 @@ fn calls(testbed: &Testbed, took: Duration) {
     say(&format!("   cloud reads:  {}\n   cloud writes: {}\n", list(false), list(true)));
 }
 
-fn forget(testbed: &Testbed) {
+pub(crate) fn forget(testbed: &Testbed) {
     let _ = testbed.cloud.take_calls();
 }
 
-fn table(heads: &[&str], rows: Vec<Vec<String>>) {
+pub(crate) fn table(heads: &[&str], rows: Vec<Vec<String>>) {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([heads[column].len()]).max().unwrap_or_default()

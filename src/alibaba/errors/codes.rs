@@ -117,6 +117,10 @@ pub(super) const MISSING: &[(&str, Object)] = &[
     ("InvalidSecurityGroupRuleId.NotFound", Object::SecurityRule),
     ("InvalidSecurityGroupRule.RuleNotExist", Object::SecurityRule),
     ("SecurityGroupRule.NotFound", Object::SecurityRule),
+    ("Zone.NotExists", Object::PrivateZone),
+    ("Zone.Invalid.Id", Object::PrivateZone),
+    ("Zone.Invalid.UserId", Object::PrivateZone),
+    ("Record.NotExists", Object::ZoneRecord),
 ];
 
 /// Server or network trouble. A write that is answered so may have had its effect.
@@ -207,6 +211,7 @@ pub(super) const KNOWN: &[(FaultKind, &[CodePattern])] = &[
             Is("InvalidParameter.ListenerPortConflict"),
             Is("ListenerPortConflict"),
             Is("ListenerAlreadyExists"),
+            Is("Record.Invalid.Conflict"),
             Starts("ResourceAlreadyAssociated."),
             // It is as the call wants it, or in between.
             Starts("ResourceNotAssociated."),

@@ -26,6 +26,8 @@ use crate::plan::nlb::model::{
     ListenerFields as NlbFields, ListenerKey as NlbKey, Protocol as NlbProtocol, SecurityRule, SecurityRules,
     ZoneMapping,
 };
+use crate::plan::pvtz::diff::RecordRules;
+use crate::plan::pvtz::{RecordContent, RecordType};
 use crate::plan::route::entry::RouteItem;
 use crate::plan::service::model::{Backend, BackendKey, BackendKind};
 use crate::plan::service::settings::VSwitchChoice;
@@ -445,6 +447,45 @@ async fn network(cloud: &CloudClient) {
     assert_eq!(nlb.describe_instance(&id).await.unwrap_err().kind, FaultKind::Gone);
 }
 
+async fn records(cloud: &CloudClient) {
+    let (pvtz, permit) = (&cloud.pvtz, permit());
+    let zones = pvtz.find_zones("cluster.example", "vpc-1").await.unwrap();
+    let id = zones[0].id.as_str();
+    assert_eq!((zones.len(), id, zones[0].name.as_str()), (1, "zone-1", "cluster.example"));
+    assert!(pvtz.find_zones("cluster.example", "vpc-2").await.unwrap().is_empty());
+    let found = pvtz.describe_zone(id).await.unwrap().unwrap();
+    assert_eq!(found, (zones[0].clone(), vec!["vpc-1".to_owned()]));
+    assert_eq!(pvtz.describe_zone("zone-2").await.unwrap(), None);
+    assert_eq!(pvtz.describe_records("zone-2", None).await.unwrap_err().kind, FaultKind::Gone);
+    let rules = RecordRules { remark: "alicloud-ccm,c1,0123".into(), ttl: 60, zone: "cluster.example".into() };
+    let content = |number: usize| RecordContent {
+        name: format!("web-{number}.shop.svc"),
+        kind: RecordType::A,
+        value: format!("10.0.{}.{}", number / 200, number % 200),
+    };
+    for number in 0..101 {
+        pvtz.add_record(&permit, id, &content(number), &rules).await.unwrap();
+    }
+    let doubled = pvtz.add_record(&permit, id, &content(7), &rules).await.unwrap_err();
+    assert_eq!(doubled.kind, FaultKind::Exists);
+    let all = pvtz.describe_records(id, None).await.unwrap();
+    assert_eq!(all.len(), 101, "two pages");
+    let named = pvtz.describe_records(id, Some("WEB-1.shop.svc")).await.unwrap();
+    let record = &named[0];
+    assert_eq!(
+        (named.len(), record.content("cluster.example"), record.remark.as_str()),
+        (1, Some(content(1)), "alicloud-ccm,c1,0123")
+    );
+    let slower = RecordRules { ttl: 30, ..rules.clone() };
+    pvtz.update_record(&permit, &record.id, &content(200), &slower).await.unwrap();
+    let named = pvtz.describe_records(id, Some("web-200.shop.svc")).await.unwrap();
+    assert_eq!((named[0].ttl, named[0].remark.as_str()), (30, "alicloud-ccm,c1,0123"), "the remark stays");
+    pvtz.delete_record(&permit, &record.id).await.unwrap();
+    pvtz.delete_record(&permit, &record.id).await.unwrap();
+    assert_eq!(pvtz.update_record(&permit, &record.id, &content(1), &rules).await.unwrap_err().kind, FaultKind::Gone);
+    assert_eq!(pvtz.describe_records(id, None).await.unwrap().len(), 100);
+}
+
 #[tokio::test]
 async fn every_action_works_and_the_cloud_has_no_complaint() {
     let simulated = sim::cloud::Cloud::new(account());
@@ -456,6 +497,11 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
     listeners(&cloud, &id, &group).await;
     access_lists(&cloud).await;
     network(&cloud).await;
+    simulated.edit(|account| {
+        let zone = sim::cloud::PrivateZone::new("cluster.example", "vpc-1");
+        account.private_zones.insert("zone-1".into(), zone);
+    });
+    records(&cloud).await;
     let (slb, permit) = (&cloud.slb, permit());
     slb.delete_group(&permit, &group).await.unwrap();
     assert_eq!(slb.delete_instance(&permit, &id).await.unwrap_err().kind, FaultKind::Rejected, "protected");

@@ -87,7 +87,7 @@ fn a_service_is_reduced_to_what_decides() {
             }
         },
         "spec": {
-            "type": "LoadBalancer", "loadBalancerClass": "", "externalTrafficPolicy": "Local",
+            "type": "LoadBalancer", "clusterIP": "None", "externalName": "out.example", "loadBalancerClass": "", "externalTrafficPolicy": "Local",
             "healthCheckNodePort": 31000, "loadBalancerSourceRanges": ["10.0.0.0/8"], "sessionAffinity": "ClientIP",
             "sessionAffinityConfig": { "clientIP": { "timeoutSeconds": 60 } }, "allocateLoadBalancerNodePorts": false,
             "publishNotReadyAddresses": true, "selector": { "app": "web" },
@@ -118,6 +118,8 @@ fn a_service_is_reduced_to_what_decides() {
         other_annotations: view.other_annotations,
         service_type: ServiceType::LoadBalancer,
         load_balancer_class: Some(String::new()),
+        cluster_ips: vec!["None".into()],
+        external_name: "out.example".into(),
         ports: vec![
             ServicePort {
                 name: "http".into(),
@@ -193,6 +195,7 @@ fn endpoint(address: &str, ready: Option<bool>, ports: &[(&str, u16)]) -> Endpoi
         address: address.parse().unwrap(),
         node: None,
         pod: None,
+        hostname: None,
         ready,
         serving: None,
         terminating: false,
@@ -212,16 +215,19 @@ fn slices_of_both_versions_say_the_same() {
         endpoints: vec![Endpoint {
             node: Some("n1".into()),
             pod: Some("p1".into()),
+            hostname: Some("web-0".into()),
             ..endpoint("10.1.0.5", Some(true), &[("http", 8080)])
         }],
     };
     for object in [
-        one(json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "nodeName": "n1", "targetRef": target })),
         one(
-            json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "topology": { "kubernetes.io/hostname": "n1" }, "targetRef": target }),
+            json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "hostname": "web-0", "nodeName": "n1", "targetRef": target }),
         ),
         one(
-            json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "deprecatedTopology": { "kubernetes.io/hostname": "n1" }, "targetRef": target }),
+            json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "topology": { "kubernetes.io/hostname": "n1" }, "hostname": "web-0", "targetRef": target }),
+        ),
+        one(
+            json!({ "addresses": ["10.1.0.5"], "conditions": conditions, "deprecatedTopology": { "kubernetes.io/hostname": "n1" }, "hostname": "web-0", "targetRef": target }),
         ),
     ] {
         assert_eq!(slice_owner(&object), Some(ObjectKey::new("shop", "web")));
@@ -279,7 +285,7 @@ fn old_endpoints_tell_ready_from_not_ready() {
     let view = endpoints(json!({
         "metadata": { "name": "web", "namespace": "shop" },
         "subsets": [{
-            "addresses": [{ "ip": "10.1.0.6", "nodeName": "n1", "targetRef": { "kind": "Pod", "name": "p1" } }],
+            "addresses": [{ "ip": "10.1.0.6", "hostname": "web-0", "nodeName": "n1", "targetRef": { "kind": "Pod", "name": "p1" } }],
             "notReadyAddresses": [{ "ip": "10.1.0.5" }],
             "ports": [{ "name": "https", "port": 8443 }, { "name": "http", "port": 8080 }]
         }]
@@ -288,7 +294,12 @@ fn old_endpoints_tell_ready_from_not_ready() {
     let ports = [("http", 8080), ("https", 8443)];
     let expected = vec![
         endpoint("10.1.0.5", Some(false), &ports),
-        Endpoint { node: Some("n1".into()), pod: Some("p1".into()), ..endpoint("10.1.0.6", Some(true), &ports) },
+        Endpoint {
+            node: Some("n1".into()),
+            pod: Some("p1".into()),
+            hostname: Some("web-0".into()),
+            ..endpoint("10.1.0.6", Some(true), &ports)
+        },
     ];
     assert_eq!(view.endpoints, expected);
     assert_eq!(endpoints(json!({ "metadata": {}, "subsets": null })).unwrap(), EndpointsView::default());

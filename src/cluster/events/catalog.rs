@@ -50,7 +50,7 @@ pub(in crate::cluster) fn remedy(reason: &str) -> Option<&'static str> {
 }
 
 /// All reasons: 0001 and up the process, 0101 nodes, 0201 routes, 0301 Services, 0401 what several of these have,
-/// 0501 volumes.
+/// 0501 volumes, 0601 names.
 static EVENTS: &[EventEntry] = &[
     entry(
         1,
@@ -428,6 +428,51 @@ static EVENTS: &[EventEntry] = &[
             "no node carries a label for the zone",
             "volumes get labels and no node affinity, which could never be changed",
             "let a node be initialised, or set `volume_labels.node_affinity = false`",
+        ],
+    ),
+    entry(
+        601,
+        "SyncPrivateZoneFailed",
+        [
+            "the zone could not be read, or the cloud refused a record",
+            "what could not be written stays as it is; the controller retries",
+            "the message has the code of the cloud; often a permission",
+        ],
+    ),
+    entry(
+        602,
+        "PrivateZoneUnusable",
+        [
+            "the zone of `[pvtz]` is missing or not bound to the VPC of the cluster, the uid of the cluster is not known, or the API server shows no Service",
+            "no record is changed",
+            "correct what the message names",
+        ],
+    ),
+    entry(
+        603,
+        "PrivateZoneNameInvalid",
+        [
+            "DNS cannot hold a name of the Service or node",
+            "that record is not written; all others are",
+            "correct the name that the message has",
+        ],
+    ),
+    entry(
+        604,
+        "PrivateZoneRecordConflict",
+        [
+            "a record of somebody else takes the name of the Service or node",
+            "it stays, and the name is not written",
+            "delete that record if it is not needed",
+        ],
+    ),
+    entry(
+        605,
+        "PrivateZoneRemovalHeldBack",
+        [
+            "many records of the zone are not wanted any more at once",
+            "they are removed if they are still not wanted 30 s later",
+            "nothing to do; or restore the Services",
         ],
     ),
 ];

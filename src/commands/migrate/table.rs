@@ -76,7 +76,7 @@ pub(super) static FLAGS: &[Setting] = &[
     both(
         "--controllers",
         Keys(&["controllers"], Controllers),
-        "`nlb` and `volume-labels` run where they are listed; `ingress` and `pvtz` are not part of this program",
+        "`nlb`, `volume-labels` and `pvtz` run where they are listed; `ingress` is not part of this program",
     ),
     both("--use-service-account-credentials", Nothing, "had no effect; one identity serves all controllers"),
     both("--allow-untagged-cloud", Nothing, "had no effect; cloud.cluster_id must be set"),
@@ -224,8 +224,13 @@ pub(super) static KEYS: &[Setting] = &[
         "route tables are worked on one after the other, as the cloud demands",
     ),
     both("routeTableIDs", Keys(&["route.table_ids"], Plain(list)), "a list"),
-    both("privateZoneId", Nothing, "the controller pvtz is not part of this program"),
-    both("privateZoneRecordTTL", Nothing, "the controller pvtz is not part of this program"),
+    both(
+        "privateZoneId",
+        Keys(&["pvtz.zone_id"], Plain(text)),
+        "list `pvtz` in `controllers`; records that the official controller wrote stay as they are, see \
+         [differences](../docs/differences.md#names-in-privatezone)",
+    ),
+    both("privateZoneRecordTTL", Keys(&["pvtz.ttl"], Plain(integer)), "60 if absent"),
     both("featureGates", Keys(GATED, Gates), "see the third table"),
 ];
 

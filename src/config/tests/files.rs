@@ -35,7 +35,7 @@ fn every_example_of_the_reference_file_is_accepted() {
     for key in ["access_key_id_file", "access_key_secret_file", "security_token_file", "oidc_", "instance_role"] {
         assert!(text.contains(&format!("#{key}")));
     }
-    let left_out = ["_file = ", "oidc_", "instance_role"];
+    let left_out = ["_file = ", "oidc_", "instance_role", "zone_name"];
     let uncomment = |line: &str| match line.strip_prefix('#') {
         Some(rest)
             if rest.starts_with(|c: char| c.is_ascii_alphabetic()) && !left_out.iter().any(|l| rest.contains(l)) =>

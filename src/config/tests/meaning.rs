@@ -74,6 +74,13 @@ fn controllers_are_named_as_anywhere() {
     assert_eq!(names(r#"["*"]"#), ["nlb", "node", "route", "service", "volume-labels"]);
     assert_eq!(names(r#"["*", "-route"]"#), ["nlb", "node", "service", "volume-labels"]);
     assert_eq!(names(r#"["pvl"]"#), ["volume-labels"]);
+    let zone = |list: &str| {
+        let text = format!("controllers = {list}\ncloud.cluster_id = \"one\"\npvtz.zone_name = \"cluster.own\"");
+        good(&source(&text)).controllers.len()
+    };
+    assert_eq!((zone(r#"["*"]"#), zone(r#"["pvtz"]"#)), (6, 1), "with a zone, that controller is one of all");
+    let told = messages(&source("controllers = [\"*\", \"pvtz\"]\ncloud.cluster_id = \"one\""));
+    assert!(told.contains("pvtz.zone_name is missing") && told.contains("or leave \"pvtz\" out"), "{told}");
     assert_eq!(names(r#"["cloud-node", "cloud-node-lifecycle", "service-lb-controller"]"#), ["node", "service"]);
     assert_eq!(names(r#"["node-route-controller"]"#), ["route"]);
     assert_eq!(names("[]"), [""; 0]);

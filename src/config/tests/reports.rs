@@ -100,19 +100,19 @@ fn a_mistake_is_shown_with_its_line() {
 #[test]
 fn all_mistakes_are_shown_at_once() {
     expect![[r#"
-        error: controllers names "pvtz", which is not part of this program
+        error: controllers names "ingress", which is not part of this program
          --> /etc/ccm/ccm.toml:2:24
           |
-        2 | controllers = ["node", "pvtz", "servise"]
-          |                        ^^^^^^
+        2 | controllers = ["node", "ingress", "servise"]
+          |                        ^^^^^^^^^
           |
-          = help: leave it out; what runs here is "node", "route", "service", "nlb", "volume-labels", "*" or one of these after "-"
+          = help: leave it out; what runs here is "node", "route", "service", "nlb", "volume-labels", "pvtz", "*" or one of these after "-"
 
-        error: controllers names the unknown controller "servise"; allowed are "node", "route", "service", "nlb", "volume-labels", "*" or one of these after "-"
-         --> /etc/ccm/ccm.toml:2:32
+        error: controllers names the unknown controller "servise"; allowed are "node", "route", "service", "nlb", "volume-labels", "pvtz", "*" or one of these after "-"
+         --> /etc/ccm/ccm.toml:2:35
           |
-        2 | controllers = ["node", "pvtz", "servise"]
-          |                                ^^^^^^^^^
+        2 | controllers = ["node", "ingress", "servise"]
+          |                                   ^^^^^^^^^
           |
           = help: did you mean "service"?
 
@@ -175,7 +175,7 @@ fn all_mistakes_are_shown_at_once() {
            |                                               ^^^^^^^^^^^^^
 
         11 problems in the configuration"#]].assert_eq(&report(r#"
-controllers = ["node", "pvtz", "servise"]
+controllers = ["node", "ingress", "servise"]
 region = "cn-hangzhou"
 
 [cloud]

@@ -45,7 +45,7 @@ impl KubernetesAccess {
 pub enum WatchedKind {
     /// Nodes.
     Nodes,
-    /// Services that a load balancer controller manages.
+    /// Services.
     Services,
     /// The addresses behind Services: EndpointSlices, or Endpoints on servers without them.
     Endpoints,

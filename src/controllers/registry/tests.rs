@@ -5,11 +5,16 @@ use crate::alibaba::actions::Action;
 use crate::config::{self, Origin, load};
 
 fn config(controllers: &[&str]) -> Config {
+    with_zone(controllers, "zone_name")
+}
+
+/// `zone` is the key that states the zone of records.
+fn with_zone(controllers: &[&str], zone: &str) -> Config {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("alicloud-ccm.toml");
     let text = format!(
         "controllers = {controllers:?}\ncloud.cluster_id = \"c\"\nroute.cluster_cidrs = [\"10.0.0.0/8\"]\n\
-         node.disable_source_dest_check = true\n"
+         node.disable_source_dest_check = true\npvtz.{zone} = \"cluster.own\"\n"
     );
     std::fs::write(&path, text).unwrap();
     load(&Origin { path, environment: [].into(), overrides: Vec::new() }, &CATALOG).unwrap().config
@@ -63,8 +68,8 @@ fn every_watched_kind_may_be_watched_on_every_server() {
 
 #[test]
 fn every_action_is_called_by_a_controller_or_for_credentials() {
-    let config = config(&names());
-    let called: BTreeSet<_> = cloud_actions(&config).map(Action::permission).collect();
+    let configs = ["zone_name", "zone_id"].map(|zone| with_zone(&names(), zone));
+    let called: BTreeSet<_> = configs.iter().flat_map(cloud_actions).map(Action::permission).collect();
     let rest: Vec<_> = actions::ALL.iter().filter(|action| !called.contains(&action.permission())).copied().collect();
     // Those of network load balancers, with their security groups, have no controller yet.
     let is_network = |action: &&Action| action.product == CloudProduct::Nlb || action.name.contains("Security");

@@ -207,6 +207,7 @@ pub(crate) fn pod(address: &str, node: &str) -> Endpoint {
         address: address.parse().unwrap(),
         node: Some(node.into()),
         pod: Some(format!("pod-{address}").into()),
+        hostname: None,
         ready: Some(true),
         serving: Some(true),
         terminating: false,

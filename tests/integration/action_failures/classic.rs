@@ -1,4 +1,4 @@
-//! Classic load balancers, nodes, routes and volumes.
+//! Classic load balancers, nodes, routes, volumes and names.
 
 use sim::cloud::{Eip, Listener, LoadBalancer, Protocol};
 use sim::testbed::{ROUTE_TABLE, Testbed, instance};
@@ -6,12 +6,17 @@ use sim::testbed::{ROUTE_TABLE, Testbed, instance};
 use super::{Outcome, Story, Subject, id_of, outcome, spec};
 use crate::harness::{address, is_ready};
 use crate::kinds::Kind;
+use crate::private_zone;
 
 pub(super) const STORY: Story = Story {
     kind: Kind::Classic,
-    controllers: &["node", "route", "service", "volume-labels"],
+    controllers: &["node", "route", "service", "volume-labels", "pvtz"],
     furnish: |_| {},
     subjects: SUBJECTS,
+    prepare: |testbed| {
+        private_zone::headless(testbed, "db", &[11]);
+        private_zone::plain(testbed, "unnamed", "10.96.7.1");
+    },
     change,
     follows: |_| {
         &["AddVServerGroupBackendServers", "RemoveVServerGroupBackendServers", "DescribeVServerGroupAttribute"]
@@ -97,6 +102,9 @@ fn change(testbed: &Testbed) {
         cloud.eips.insert("eip-1".into(), eip);
     });
     testbed.provide("data", "d-1", "cn-hangzhou-i");
+    private_zone::point_at(testbed, "db", &[12]);
+    testbed.cluster.delete("Service", "default", "unnamed").unwrap();
+    private_zone::plain(testbed, "named", "10.96.7.2");
     testbed.join(4);
     testbed.cloud.release_instance(&instance(3));
     testbed.cluster.set_ready("node-3", "Unknown").unwrap();
@@ -135,7 +143,8 @@ fn of_listener(
 }
 
 fn outcomes() -> Vec<Outcome> {
-    of_nodes().into_iter().chain(of_whole_services()).chain(of_listeners()).chain(of_attributes()).collect()
+    let objects = of_nodes().into_iter().chain(of_names()).chain(of_whole_services());
+    objects.chain(of_listeners()).chain(of_attributes()).collect()
 }
 
 fn of_nodes() -> Vec<Outcome> {
@@ -159,6 +168,20 @@ fn of_nodes() -> Vec<Outcome> {
             volume["metadata"]["labels"].is_object() && volume["spec"]["nodeAffinity"].is_object()
         }),
         outcome("its route is removed", &delete, move |testbed| gone(testbed) && !unrouted(testbed)),
+    ]
+}
+
+fn of_names() -> Vec<Outcome> {
+    const ZONE: [&str; 2] = ["DescribeZones", "DescribeZoneRecords"];
+    let named = |what: &str, action, line: &'static str, is_there: bool| {
+        outcome(what, &[&ZONE[..], &[action]].concat(), move |testbed| {
+            private_zone::lines(testbed).iter().any(|it| it == line) == is_there
+        })
+    };
+    vec![
+        named("a name follows an endpoint", "UpdateZoneRecord", "db.default.svc A 10.98.1.12", true),
+        named("a new Service has its name", "AddZoneRecord", "named.default.svc A 10.96.7.2", true),
+        named("a name goes with its Service", "DeleteZoneRecord", "unnamed.default.svc A 10.96.7.1", false),
     ]
 }
 

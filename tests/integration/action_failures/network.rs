@@ -14,6 +14,7 @@ pub(super) const STORY: Story = Story {
     controllers: &["nlb"],
     furnish,
     subjects: SUBJECTS,
+    prepare: |_| {},
     change,
     follows: |service| match service {
         // The backend that comes is there.

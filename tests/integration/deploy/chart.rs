@@ -62,8 +62,9 @@ fn it_makes_the_pods_of_the_overlays() {
 fn combinations() -> Vec<(Value, &'static str)> {
     let lists = [
         vec!["node", "service"],
-        vec!["node", "route", "service", "nlb", "volume-labels"],
+        vec!["node", "route", "service", "nlb", "volume-labels", "pvtz"],
         vec!["node"],
+        vec!["pvtz"],
         vec!["route"],
     ];
     let metrics = [
@@ -81,7 +82,7 @@ fn combinations() -> Vec<(Value, &'static str)> {
             "metrics": metrics,
             "server": { "port": 10258 + number },
             "leaderElection": { "name": if number % 3 == 0 { "ccm" } else { "other" } },
-            "config": "[cloud]\ncluster_id = \"one\"\n",
+            "config": "[cloud]\ncluster_id = \"one\"\n[pvtz]\nzone_name = \"one.example\"\n",
             "imagePullSecrets": [{ "name": "pull" }],
             "serviceAccount": { "annotations": { "example.com/role": "ccm" } },
             "extraArgs": ["--set=log.format=json"],

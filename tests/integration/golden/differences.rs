@@ -124,6 +124,29 @@ controller gives them, with these differences:
   listeners on the former load balancer go with its server groups, also if `id` or `force-override-listeners` was removed; the load
   balancer stays. An event names a user's listener there that still uses such a group.
 
+## Names in PrivateZone
+
+The controller `pvtz` runs where `controllers` lists it, and with `*` where `[pvtz]` states a zone. Names are those of the official
+controller, relative to the zone, with these differences:
+
+- The zone is compared as a whole every `pvtz.period`, records whose TTL differs are updated, and records of Services that were
+  deleted while no controller ran are removed. The zone must be bound to the VPC of the cluster.
+- A value that changes is one `UpdateZoneRecord`, so that the name always leads somewhere. `AAAA` records follow as `A` records do.
+- The remark of a record names the cluster: the beginning of `cloud.cluster_id`, and a hash of it and of the uid of the namespace
+  `kube-system`. Only a record with exactly this remark is changed. The official controller shares one remark between all clusters.
+- Records that the official controller wrote stay. One that says what is wanted serves on; one that says something else is a
+  conflict that an event names, until somebody deletes it. Delete them once this controller runs, a few at a time: each is
+  written again, with the remark of the cluster, at the latest after `pvtz.period`.
+- An `SRV` record has the port on which the address of the name listens: that of the Service, or, for a headless Service, that
+  of its endpoints. Its target is a whole name, with the zone. The official controller writes the target port for every Service, and
+  a target without the zone.
+- A host name in the status of a Service of type LoadBalancer, as with a network load balancer, gets a `CNAME` record.
+- A pod of a headless Service that has a host name has records of its own, as Kubernetes' DNS specification says, and is the target
+  of `SRV` records. With `pvtz.nodes = true`, nodes have `A` and `AAAA` records. The official controller has neither.
+- `PTR` records are in the same zone, as those of the official controller, for every address that a Service or a named pod has; the
+  official controller writes one for each Service. IPv6 addresses are written out.
+- Services whose endpoints are not known keep their records. Switching the controller off, or to another zone, removes none.
+
 ## Results
 
 The complete list of differences in the results of a set of Services that both controllers reconciled. Steps are counted from 1.

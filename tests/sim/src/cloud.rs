@@ -1,4 +1,4 @@
-//! An Alibaba Cloud account on loopback, or in process: ECS, VPC, CLB, NLB, STS and the metadata
+//! An Alibaba Cloud account on loopback, or in process: ECS, VPC, CLB, NLB, PrivateZone, STS and the metadata
 //! service.
 //!
 //! It speaks the vendor's protocol and verifies it on its own: signatures, tokens, nonces, clocks, parameter names. It keeps
@@ -20,6 +20,7 @@ mod metadata;
 mod nlb;
 mod objects;
 mod protocol;
+mod pvtz;
 mod restore;
 mod server;
 mod slb;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::cloud::{Account, Cloud, Disk, Server};
+use crate::cloud::{Account, Cloud, Disk, PrivateZone, Server};
 use crate::cluster::{Cluster, ControllerManager, Endpoint, NodeSpec, Version};
 
 /// Region of the testbed.
@@ -16,6 +16,8 @@ pub const REGION: &str = "cn-hangzhou";
 pub const VPC: &str = "vpc-play";
 /// The only route table of the VPC.
 pub const ROUTE_TABLE: &str = "vtb-play";
+/// Id and name of the only private zone, which is bound to the VPC.
+pub const ZONE: (&str, &str) = ("zone-play", "cluster.play");
 /// Cluster id in the configuration.
 pub const CLUSTER_ID: &str = "playground";
 /// The access key that the cloud knows.
@@ -45,6 +47,7 @@ impl Testbed {
             account = account.with_vswitch(id, VPC, zone, cidr);
         }
         account = account.with_key(ACCESS_KEY.0, ACCESS_KEY.1);
+        account.private_zones.insert(ZONE.0.into(), PrivateZone::new(ZONE.1, VPC));
         Self::with(version, account).await
     }
 
@@ -107,6 +110,7 @@ impl Testbed {
     pub fn config(&self, controllers: &[&str], more: &str) -> String {
         let address = self.cloud_address();
         let (id, _) = ACCESS_KEY;
+        let (_, zone) = ZONE;
         format!(
             r#"controllers = {controllers:?}
 
@@ -126,6 +130,7 @@ ecs = "{address}"
 vpc = "{address}"
 slb = "{address}"
 nlb = "{address}"
+pvtz = "{address}"
 sts = "{address}"
 metadata = "http://{address}"
 
@@ -136,6 +141,10 @@ burst = 1000
 
 [route]
 cluster_cidrs = ["10.98.0.0/16"]
+aggregation = "0s"
+
+[pvtz]
+zone_name = "{zone}"
 aggregation = "0s"
 
 [server]

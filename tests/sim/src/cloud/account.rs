@@ -15,6 +15,7 @@ pub use super::nlb::{
     ServerGroup,
 };
 pub use super::objects::*;
+pub use super::pvtz::{PrivateZone, ZoneRecord};
 
 /// The access key that [`Account::new`] knows.
 pub const KEY_ID: &str = "LTAI5tSimulatedCloud";
@@ -81,6 +82,8 @@ pub struct Account {
     pub nlb: Network,
     /// By id.
     pub security_groups: BTreeMap<String, SecurityGroup>,
+    /// Zones of PrivateZone, by id.
+    pub private_zones: BTreeMap<String, PrivateZone>,
     /// Access keys, by id.
     pub keys: BTreeMap<String, AccessKey>,
     /// RAM roles, by name.
@@ -126,6 +129,8 @@ pub struct Limits {
     pub security_groups: usize,
     /// Rules of a security group.
     pub security_rules: usize,
+    /// Records of a zone.
+    pub zone_records: usize,
 }
 
 /// How slow and how busy the cloud is; everything is off by default.
@@ -209,6 +214,7 @@ impl Account {
             load_balancers: Shared::default(),
             nlb: Network::default(),
             security_groups: BTreeMap::new(),
+            private_zones: BTreeMap::new(),
             keys: BTreeMap::from([(KEY_ID.into(), AccessKey::permanent(KEY_SECRET))]),
             roles: BTreeMap::new(),
             oidc_token: None,
@@ -422,6 +428,7 @@ impl Default for Limits {
             servers_per_group: 400,
             security_groups: 100,
             security_rules: 200,
+            zone_records: 10_000,
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::account::{Account, TokenUse};
 use super::log::Log;
 use super::protocol::{ApiError, Params};
-use super::{ecs, nlb, slb, sts, vpc};
+use super::{ecs, nlb, pvtz, slb, sts, vpc};
 
 /// A product of the vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub(crate) enum Product {
     Vpc,
     Slb,
     Nlb,
+    Pvtz,
     Sts,
 }
 
@@ -28,6 +29,7 @@ impl Product {
             Self::Vpc => "vpc",
             Self::Slb => "slb",
             Self::Nlb => "nlb",
+            Self::Pvtz => "pvtz",
             Self::Sts => "sts",
         }
     }
@@ -38,6 +40,7 @@ impl Product {
             Self::Vpc => "2016-04-28",
             Self::Slb => "2014-05-15",
             Self::Nlb => "2022-04-30",
+            Self::Pvtz => "2018-01-01",
             Self::Sts => "2015-04-01",
         }
     }
@@ -126,6 +129,7 @@ static ACTIONS: LazyLock<Vec<Action>> = LazyLock::new(|| {
     all.extend(vpc::actions());
     all.extend(slb::actions());
     all.extend(nlb::actions());
+    all.extend(pvtz::actions());
     all.extend(sts::actions());
     all
 });
@@ -178,6 +182,7 @@ pub(crate) fn rate(action: &Action) -> Rate {
         (Product::Nlb, _, false) => Rate::per_second(20),
         (Product::Vpc, _, true) => Rate::per_minute(300),
         (Product::Vpc, _, false) => Rate::per_minute(600),
+        (Product::Pvtz, ..) => Rate::per_minute(300),
         (Product::Ecs | Product::Sts, ..) => Rate::per_minute(1000),
     }
 }
@@ -198,6 +203,9 @@ pub(crate) fn marks(action: &Action, params: &Params, answer: &Value) -> Vec<Vec
     }
     if action.product == Product::Nlb && !action.name.starts_with("Create") {
         return Vec::new();
+    }
+    if answer["RecordId"].is_u64() {
+        return vec![by_id("RecordId", &answer["RecordId"])];
     }
     if let Some(ids) = answer["RouteEntryIds"].as_array() {
         return ids.iter().map(|id| by_id("RouteEntryId", id)).collect();

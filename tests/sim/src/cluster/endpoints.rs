@@ -26,6 +26,8 @@ pub struct Endpoint {
     pub terminating: bool,
     /// Name of the Pod behind it.
     pub pod: Option<String>,
+    /// Its name below that of the Service.
+    pub hostname: Option<String>,
 }
 
 impl Endpoint {
@@ -39,6 +41,7 @@ impl Endpoint {
             serving: true,
             terminating: false,
             pod: None,
+            hostname: None,
         }
     }
 
@@ -59,7 +62,9 @@ impl Endpoint {
     }
 
     fn address(&self, namespace: &str) -> Value {
-        without_nulls(json!({ "ip": self.ip, "nodeName": self.node, "targetRef": self.target(namespace) }))
+        without_nulls(
+            json!({ "ip": self.ip, "hostname": self.hostname, "nodeName": self.node, "targetRef": self.target(namespace) }),
+        )
     }
 
     fn slice_entry(&self, namespace: &str, version: Version) -> Value {
@@ -71,6 +76,7 @@ impl Endpoint {
         without_nulls(json!({
             "addresses": [self.ip],
             "conditions": conditions,
+            "hostname": self.hostname,
             "nodeName": self.node,
             "zone": self.zone,
             "targetRef": self.target(namespace),

@@ -22,6 +22,7 @@ async fn each_action_answers_a_correct_client() {
     load_balancers(&client).await;
     access_control(&client).await;
     network_load_balancers(&client).await;
+    private_zones(&client).await;
 
     assert_eq!(cloud.complaints(), Vec::<String>::new());
     let answered = cloud.calls().into_iter().filter(|it| it.outcome == "OK");
@@ -99,6 +100,41 @@ async fn network(client: &Client) {
     let bound = [("AssociatedInstanceType", "SlbInstance"), ("AssociatedInstanceId", "lb-1")];
     let eips = client.call(VPC, "DescribeEipAddresses", &bound).await.unwrap();
     assert_eq!(eips["EipAddresses"]["EipAddress"][0]["IpAddress"], "47.1.1.1");
+}
+
+async fn private_zones(client: &Client) {
+    let call = async |action, given: &[(&str, &str)]| client.call("2018-01-01", action, given).await;
+    client.cloud.edit(|account| {
+        account.private_zones.insert("zone-1".into(), PrivateZone::new("cluster.example", "vpc-1"));
+    });
+    let by_vpc = [("Keyword", "cluster"), ("QueryVpcId", "vpc-1"), ("QueryRegionId", "cn-hangzhou")];
+    let zones = call("DescribeZones", &by_vpc).await.unwrap();
+    assert_eq!((&zones["TotalItems"], &zones["Zones"]["Zone"][0]["ZoneId"]), (&json!(1), &json!("zone-1")));
+    let zone = call("DescribeZoneInfo", &[("ZoneId", "zone-1")]).await.unwrap();
+    assert_eq!(zone["BindVpcs"]["Vpc"][0]["VpcId"], "vpc-1");
+    let web = [("ZoneId", "zone-1"), ("Rr", "web"), ("Type", "A"), ("Value", "10.0.0.1"), ("Remark", "ours")];
+    let id = call("AddZoneRecord", &web).await.unwrap()["RecordId"].to_string();
+    for (bad, code) in [
+        (("Remark", "not allowed"), "Zone.Remark"),
+        (("Ttl", "61"), "InvalidParameter"),
+        (("Value", "10.0.0"), "InvalidParameter"),
+        (("ZoneId", "zone-2"), "Zone.NotExists"),
+        (("Line", "default"), "Record.Invalid.Conflict"),
+    ] {
+        let mut given = web.to_vec();
+        given.retain(|(name, _)| *name != bad.0);
+        given.push(bad);
+        assert!(call("AddZoneRecord", &given).await.unwrap_err().contains(code), "{bad:?}");
+    }
+    let alias = [("ZoneId", "zone-1"), ("Rr", "WEB"), ("Type", "CNAME"), ("Value", "a.example")];
+    assert!(call("AddZoneRecord", &alias).await.unwrap_err().contains("Record.Invalid.Conflict"));
+    let other = [("RecordId", id.as_str()), ("Rr", "web"), ("Type", "A"), ("Value", "10.0.0.2"), ("Ttl", "30")];
+    call("UpdateZoneRecord", &other).await.unwrap();
+    let named = [("ZoneId", "zone-1"), ("Keyword", "Web")];
+    let record = call("DescribeZoneRecords", &named).await.unwrap()["Records"]["Record"][0].clone();
+    assert_eq!((&record["Value"], &record["Ttl"], &record["Remark"]), (&json!("10.0.0.2"), &json!(30), &json!("ours")));
+    call("DeleteZoneRecord", &other[..1]).await.unwrap();
+    assert!(call("DeleteZoneRecord", &other[..1]).await.is_err());
 }
 
 async fn sessions(client: &Client) {

@@ -1,0 +1,373 @@
+//! The pvtz controller: keeps the records of one zone of PrivateZone as the Services and nodes of the cluster want them.
+//!
+//! What the zone holds is remembered between its full comparisons, so that a change of the cluster that needs no record costs
+//! no call. Nothing is written on that memory alone: the names that differ are read first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+use self::observe::{ZoneReader, ZoneState, ZoneTrouble};
+use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
+use super::reporter::Reporter;
+use super::{Clients, Context};
+use crate::alibaba::pvtz::PrivateZone;
+use crate::alibaba::{Fault, FaultKind};
+use crate::cluster::Watched;
+use crate::config::Config;
+use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
+use crate::plan::pvtz::desire::WantedRecords;
+use crate::plan::pvtz::diff::{CONFIRM, RecordPlan, RecordRules, RecordStep, Sightings, diff};
+use crate::plan::pvtz::orphans::{OrphanedRecord, orphaned};
+use crate::plan::pvtz::{ZoneRecord, mark};
+use crate::plan::{LineKind, PlanLine};
+use crate::telemetry::alarms::named;
+
+mod observe;
+
+const NAME: &str = "pvtz";
+/// Longest time that one write is planned for; the client cancels it when its permit ends.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Writes of one reconcile: what changed meanwhile waits no longer than these take.
+const MOST_WRITES: usize = 100;
+
+/// Runs until `context.stop` is cancelled.
+pub async fn run(context: Context) {
+    let watches = Watches::open(&context.cluster);
+    let identified = async {
+        watches.synced().await;
+        context.cluster.identify().await;
+    };
+    tokio::select! {
+        () = context.stop.cancelled() => return,
+        () = identified => {}
+    }
+    let mut changes = watches.services.store.subscribe();
+    watches.endpoints.store.add_to(&changes);
+    watches.nodes.store.add_to(&changes);
+    let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
+    let reporter = Reporter::new(&context, NAME, "pvtz-controller");
+    let (state, sighted, told) = (None, Sightings::new(), BTreeMap::new());
+    let mut reconciler = PvtzReconciler { context, watches, reporter, state, sighted, told, started: Instant::now() };
+    batch::drive(&mut reconciler, &mut changes, config, fence, stop).await;
+    reconciler.lease_lost();
+}
+
+/// What [`run`] would do now. Writes nothing.
+///
+/// # Errors
+/// Why the zone cannot be read, or must not be written, for people.
+pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Vec<PlanLine>, String> {
+    let watches = Watches::open(&clients.cluster);
+    let (rules, wanted, records) = read(clients, config, &watches).await.map_err(|trouble| trouble.to_string())?;
+    let mut lines = diff(&wanted, &records, &rules, &mut Sightings::new(), Duration::ZERO).lines();
+    lines.extend(wanted.problems.iter().map(|(owner, problem)| PlanLine {
+        controller: NAME,
+        object: owner.to_string(),
+        text: problem.clone(),
+        destroys: false,
+        kind: LineKind::Problem,
+    }));
+    lines.retain(|line| only.is_none_or(|only| line.object == only.to_string()));
+    lines.sort_by(|a, b| a.object.cmp(&b.object));
+    Ok(lines)
+}
+
+/// Why a Service has no names; `None` if it has.
+#[must_use]
+pub fn declines(config: &Config, service: &ServiceView) -> Option<String> {
+    // Names are kept beside whatever serves the Service: nobody misses them who did not ask for them.
+    if !config.controllers.contains(&super::PVTZ) {
+        return Some("it does not run".to_owned());
+    }
+    let namespaces = &config.pvtz.namespaces;
+    let is_chosen = namespaces.is_empty() || namespaces.contains(&service.key.namespace);
+    (!is_chosen).then(|| "pvtz.namespaces does not list its namespace".to_owned())
+}
+
+/// Records of this cluster whose Service or node does not exist, if the file lists the controller.
+///
+/// # Errors
+/// As [`plan`].
+pub async fn orphans(clients: &Clients, config: &Config) -> Result<Vec<OrphanedRecord>, String> {
+    if !config.controllers.contains(&super::PVTZ) {
+        return Ok(Vec::new());
+    }
+    let watches = Watches::open(&clients.cluster);
+    let (rules, _, records) = read(clients, config, &watches).await.map_err(|trouble| trouble.to_string())?;
+    let Watches { services, nodes, .. } = &watches;
+    let exists = |owner: &ObjectKey| match owner.namespace.as_str() {
+        "" => nodes.store.is_empty() || nodes.store.get(owner).is_some(),
+        _ => services.store.get(owner).is_some(),
+    };
+    Ok(orphaned(&records, &rules, exists))
+}
+
+async fn read(
+    clients: &Clients,
+    config: &Config,
+    watches: &Watches,
+) -> Result<(RecordRules, WantedRecords, Vec<ZoneRecord>), ZoneTrouble> {
+    let Clients { cluster, cloud, location } = clients;
+    watches.synced().await;
+    cluster.identify().await;
+    let reader = ZoneReader { pvtz: &cloud.pvtz, location, config, watches };
+    let zone = reader.zone().await?;
+    let rules = rules(config, cluster.uid(), &zone)?;
+    let wanted = reader.wanted(&rules)?;
+    Ok((rules, wanted, reader.records(&zone.id).await?))
+}
+
+fn rules(config: &Config, uid: &str, zone: &PrivateZone) -> Result<RecordRules, ZoneTrouble> {
+    if uid.is_empty() {
+        let text = "the uid of this cluster is not known, by which its records are told from those of other clusters: grant \
+                    the permission to read it, see alicloud-ccm rbac, and restart";
+        return Err(ZoneTrouble::Unusable(text.to_owned()));
+    }
+    let remark = mark::remark(&config.cloud.cluster_id, uid);
+    Ok(RecordRules { remark, ttl: config.pvtz.ttl, zone: zone.name.clone() })
+}
+
+/// What the names of a cluster are made of.
+struct Watches {
+    services: Watched<ServiceView>,
+    endpoints: Watched<EndpointsView>,
+    nodes: Watched<NodeView>,
+}
+
+impl Watches {
+    fn open(cluster: &crate::cluster::Cluster) -> Self {
+        Self { services: cluster.all_services(), endpoints: cluster.headless_endpoints(), nodes: cluster.nodes() }
+    }
+
+    async fn synced(&self) {
+        self.services.store.synced().await;
+        self.endpoints.store.synced().await;
+        self.nodes.store.synced().await;
+    }
+}
+
+struct PvtzReconciler {
+    context: Context,
+    watches: Watches,
+    reporter: Reporter,
+    /// `None` if the zone must be read whole.
+    state: Option<ZoneState>,
+    sighted: Sightings,
+    /// What users were last told, by Service or node.
+    told: BTreeMap<ObjectKey, String>,
+    started: Instant,
+}
+
+impl BatchReconciler for PvtzReconciler {
+    const NAME: &'static str = NAME;
+
+    fn timing(&self) -> BatchTiming {
+        let config = self.context.config.borrow();
+        BatchTiming { aggregation: config.pvtz.aggregation, period: config.pvtz.period }
+    }
+
+    fn is_relevant(&mut self, _: &ObjectKey) -> bool {
+        true
+    }
+
+    async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {
+        let config = self.context.config.borrow().clone();
+        if scope == BatchScope::All {
+            self.state = None;
+        }
+        let (wanted, plan, rules) = match self.observe(&config).await {
+            Ok(observed) => observed,
+            Err(trouble) => return self.aborted(&trouble),
+        };
+        for reason in ["SyncPrivateZoneFailed", "PrivateZoneUnusable"] {
+            self.reporter.silent_alarm(reason, 0, "");
+        }
+        self.report(&wanted, &plan);
+        let mut result = BatchResult::default();
+        if !plan.withheld.is_empty() {
+            result.requeue.extend(plan.withheld.iter().map(|step| (step.owner(), CONFIRM)));
+        }
+        self.execute(&plan.steps, &rules, &mut result).await;
+        result
+    }
+
+    fn lease_lost(&mut self) {
+        self.reporter.end_alarms();
+        // Another process may write from now on.
+        self.state = None;
+        self.told.clear();
+    }
+}
+
+impl PvtzReconciler {
+    /// What is wanted, and what is to be done for it according to records that were just read; nothing if what is remembered
+    /// of the zone is what is wanted.
+    async fn observe(&mut self, config: &Config) -> Result<(WantedRecords, RecordPlan, RecordRules), ZoneTrouble> {
+        let Context { cloud, cluster, location, .. } = &self.context;
+        let reader = ZoneReader { pvtz: &cloud.pvtz, location, config, watches: &self.watches };
+        let now = self.started.elapsed();
+        let known = self.state.take();
+        let zone = match &known {
+            Some(known) => known.zone.clone(),
+            None => reader.zone().await?,
+        };
+        let rules = rules(config, cluster.uid(), &zone)?;
+        let wanted = reader.wanted(&rules)?;
+        let mut state = match known {
+            None => ZoneState { records: reader.records(&zone.id).await?, zone },
+            Some(mut known) => {
+                let plan = diff(&wanted, &known.records, &rules, &mut self.sighted.clone(), now);
+                if !plan.is_empty() {
+                    reader.refresh(&mut known, &plan).await?;
+                }
+                known
+            }
+        };
+        state.records.sort_by(|a, b| a.id.cmp(&b.id));
+        let plan = diff(&wanted, &state.records, &rules, &mut self.sighted, now);
+        self.state = Some(state);
+        Ok((wanted, plan, rules))
+    }
+
+    fn aborted(&self, trouble: &ZoneTrouble) -> BatchResult {
+        let retry_after = match trouble {
+            ZoneTrouble::Cloud(fault) => {
+                error!(%fault, "the zone cannot be read; no record is changed");
+                let text = format!("all names: the zone cannot be read, so no record is changed: {fault}");
+                self.reporter.controller_warning("SyncPrivateZoneFailed", text.clone());
+                self.reporter.silent_alarm("SyncPrivateZoneFailed", 1, &text);
+                fault.retry_after
+            }
+            ZoneTrouble::Unusable(text) => {
+                self.reporter.alarm("PrivateZoneUnusable", 1, format!("no record is changed: {text}"));
+                Some(batch::RESYNC_WHILE_OUT_OF_SYNC)
+            }
+        };
+        BatchResult { aborted: true, retry_after, ..BatchResult::default() }
+    }
+
+    /// Tells about each Service and node once what is in the way.
+    fn report(&mut self, wanted: &WantedRecords, plan: &RecordPlan) {
+        let problems = wanted.problems.iter().map(|(owner, text)| (owner, "PrivateZoneNameInvalid", text));
+        let conflicts = plan.conflicts.iter().map(|(owner, text)| (owner, "PrivateZoneRecordConflict", text));
+        let mut told = BTreeMap::new();
+        for (owner, reason, text) in problems.chain(conflicts) {
+            told.insert(owner.clone(), text.clone());
+            if self.told.get(owner) != Some(text) {
+                warn!(%owner, reason, "{text}");
+                self.warn_owner(owner, reason, text.clone());
+            }
+        }
+        self.told = told;
+        let names: Vec<String> = plan.conflicts.keys().map(ObjectKey::to_string).collect();
+        let names = named(names.iter().map(String::as_str));
+        let text = format!("records of others take the names of these objects: {names}; see the event of each");
+        self.reporter.silent_alarm("PrivateZoneRecordConflict", plan.conflicts.len(), &text);
+        let text = format!(
+            "{} records would vanish from the zone at once; the controller removes them if they are still not wanted after \
+             {} s",
+            plan.withheld.len(),
+            CONFIRM.as_secs()
+        );
+        self.reporter.alarm("PrivateZoneRemovalHeldBack", plan.withheld.len(), text);
+    }
+
+    /// Carries out what is due. A record that cannot be written keeps no other from being written; an action that does not
+    /// work at all is not called again.
+    async fn execute(&mut self, steps: &[RecordStep], rules: &RecordRules, result: &mut BatchResult) {
+        let (mut stopped, mut failed) = (BTreeSet::new(), false);
+        for step in steps.iter().take(MOST_WRITES) {
+            let action = match step {
+                RecordStep::Add(_) => "add",
+                RecordStep::Update { .. } => "update",
+                RecordStep::Delete { .. } => "delete",
+            };
+            if stopped.contains(action) {
+                result.failed.entry(step.owner()).or_insert(None);
+                continue;
+            }
+            match self.write(step, rules).await {
+                Ok(()) => info!(owner = %step.owner(), %step, "done"),
+                Err(fault) => {
+                    failed = true;
+                    warn!(owner = %step.owner(), %step, %fault, "failed; the controller retries it");
+                    if !concerns_one(fault.kind) {
+                        stopped.insert(action);
+                    }
+                    self.tell_failure(step, &fault);
+                    result.failed.insert(step.owner(), fault.retry_after);
+                }
+            }
+        }
+        for step in steps.iter().skip(MOST_WRITES) {
+            result.requeue.insert(step.owner(), Duration::ZERO);
+        }
+        if failed {
+            self.state = None;
+        }
+    }
+
+    fn tell_failure(&self, step: &RecordStep, fault: &Fault) {
+        let passes = matches!(
+            fault.kind,
+            FaultKind::Throttled
+                | FaultKind::Busy
+                | FaultKind::Transient
+                | FaultKind::Ambiguous
+                | FaultKind::NotLeading
+                // The zone is not as it was read; the retry reads it again.
+                | FaultKind::Exists
+                | FaultKind::Gone
+        );
+        if !passes {
+            self.warn_owner(&step.owner(), "SyncPrivateZoneFailed", format!("Could not {step}: {fault}"));
+        }
+    }
+
+    /// An event about a Service or node, if it exists.
+    fn warn_owner(&self, owner: &ObjectKey, reason: &'static str, text: String) {
+        let Watches { services, nodes, .. } = &self.watches;
+        if let Some(service) = services.store.get(owner) {
+            self.reporter.service_warning(&service, reason, text);
+        } else if let Some(node) = nodes.store.get(owner) {
+            self.reporter.warning(&node, reason, text);
+        }
+    }
+
+    async fn write(&mut self, step: &RecordStep, rules: &RecordRules) -> Result<(), Fault> {
+        let Context { cloud, fence, .. } = &self.context;
+        let not_leading = |_| Fault::new(NAME, FaultKind::NotLeading, "this process does not hold the lease");
+        let permit = fence.permit(LONGEST).map_err(not_leading)?;
+        let Some(ZoneState { zone, records }) = &mut self.state else { return Ok(()) };
+        match step {
+            RecordStep::Add(content) => {
+                let id = cloud.pvtz.add_record(&permit, &zone.id, content, rules).await?;
+                let (name, kind, value) =
+                    (content.name.clone(), content.kind.as_str().to_owned(), content.value_in(&zone.name));
+                records.push(ZoneRecord { id, name, kind, value, ttl: rules.ttl, remark: rules.remark.clone() });
+            }
+            RecordStep::Update { id, after, .. } => {
+                cloud.pvtz.update_record(&permit, id, after, rules).await?;
+                if let Some(record) = records.iter_mut().find(|record| record.id == *id) {
+                    (record.value, record.ttl) = (after.value_in(&zone.name), rules.ttl);
+                }
+            }
+            RecordStep::Delete { id, .. } => {
+                cloud.pvtz.delete_record(&permit, id).await?;
+                records.retain(|record| record.id != *id);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a fault says something about one record only, not about the action.
+const fn concerns_one(kind: FaultKind) -> bool {
+    matches!(
+        kind,
+        FaultKind::Rejected | FaultKind::Exists | FaultKind::Gone | FaultKind::InUse | FaultKind::Bug | FaultKind::Busy
+    )
+}

@@ -1,0 +1,146 @@
+//! Reads the zone, and the cluster's half of what it should hold.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use super::Watches;
+use crate::alibaba::pvtz::{PrivateZone, Pvtz};
+use crate::alibaba::{Fault, FaultKind};
+use crate::cluster::StoreEntry;
+use crate::config::Config;
+use crate::plan::inputs::ObjectKey;
+use crate::plan::location::CloudLocation;
+use crate::plan::pvtz::ZoneRecord;
+use crate::plan::pvtz::desire::{NamingRules, WantedRecords, desire};
+use crate::plan::pvtz::diff::{RecordPlan, RecordRules};
+
+/// Records in a page of a list.
+const PAGE: usize = 100;
+
+/// Why no record is changed.
+#[derive(Debug)]
+pub(super) enum ZoneTrouble {
+    /// The cloud did not answer as it should.
+    Cloud(Fault),
+    /// Somebody must change something; what, for people.
+    Unusable(String),
+}
+
+impl From<Fault> for ZoneTrouble {
+    fn from(fault: Fault) -> Self {
+        Self::Cloud(fault)
+    }
+}
+
+impl fmt::Display for ZoneTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cloud(fault) => fault.fmt(f),
+            Self::Unusable(text) => f.write_str(text),
+        }
+    }
+}
+
+/// What is known of the zone. Losing it costs reads.
+#[derive(Debug)]
+pub(super) struct ZoneState {
+    pub zone: PrivateZone,
+    /// As last read, with what was written since.
+    pub records: Vec<ZoneRecord>,
+}
+
+/// Reads; writes nothing.
+#[derive(Clone, Copy)]
+pub(super) struct ZoneReader<'a> {
+    pub pvtz: &'a Pvtz,
+    pub location: &'a CloudLocation,
+    pub config: &'a Config,
+    pub watches: &'a Watches,
+}
+
+impl ZoneReader<'_> {
+    /// The zone that the configuration names, if machines of the cluster's VPC look names up in it.
+    pub(super) async fn zone(&self) -> Result<PrivateZone, ZoneTrouble> {
+        let vpc = self.location.vpc_id.as_str();
+        let options = &self.config.pvtz;
+        let Some(id) = &options.zone_id else {
+            let name = options.zone_name.as_deref().unwrap_or_default();
+            let zones = self.pvtz.find_zones(name, vpc).await?;
+            return match zones.as_slice() {
+                [zone] => Ok(zone.clone()),
+                [] => Err(ZoneTrouble::Unusable(format!(
+                    "pvtz.zone_name: no zone {name:?} is bound to the VPC {vpc} of the cluster; create it, bind it, or correct \
+                     the name"
+                ))),
+                several => Err(ZoneTrouble::Unusable(format!(
+                    "pvtz.zone_name: {} zones {name:?} are bound to the VPC {vpc}; state pvtz.zone_id instead",
+                    several.len()
+                ))),
+            };
+        };
+        match self.pvtz.describe_zone(id).await? {
+            None => Err(unusable(id, "it does not exist in this account; create it, or correct the id")),
+            Some((_, vpcs)) if !vpcs.iter().any(|bound| bound == vpc) => {
+                let bound = if vpcs.is_empty() { "no VPC".to_owned() } else { vpcs.join(", ") };
+                let why =
+                    format!("it is bound to {bound}, not to the VPC {vpc} of the cluster; bind it to that as well");
+                Err(unusable(id, &why))
+            }
+            Some((zone, _)) => Ok(zone),
+        }
+    }
+
+    /// What the zone should hold.
+    pub(super) fn wanted(&self, rules: &RecordRules) -> Result<WantedRecords, ZoneTrouble> {
+        let Watches { services, endpoints, nodes } = self.watches;
+        let all = services.store.all();
+        if all.is_empty() {
+            let text = "the API server lists no Service, not even its own, so the list cannot be right";
+            return Err(ZoneTrouble::Unusable(text.to_owned()));
+        }
+        let options = &self.config.pvtz;
+        let rules = NamingRules {
+            zone: rules.zone.clone(),
+            types: options.record_types.clone(),
+            namespaces: options.namespaces.clone(),
+            nodes: options.nodes,
+        };
+        let endpoints = |service: &ObjectKey| match endpoints.store.look_up(service) {
+            StoreEntry::Kept(endpoints) => Some(endpoints),
+            // Not even the Service of the API server has any, if none is there.
+            StoreEntry::Absent => (!endpoints.store.is_empty()).then(Arc::default),
+            StoreEntry::Skipped => None,
+        };
+        Ok(desire(all.iter().map(AsRef::as_ref), endpoints, &nodes.store.all(), &rules))
+    }
+
+    /// Every record of the zone.
+    pub(super) async fn records(&self, zone_id: &str) -> Result<Vec<ZoneRecord>, ZoneTrouble> {
+        match self.pvtz.describe_records(zone_id, None).await {
+            Ok(records) => Ok(records),
+            Err(fault) if fault.kind == FaultKind::Gone => Err(unusable(zone_id, "it does not exist any more")),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Reads what a plan is about: single names, or all records where that takes fewer calls.
+    pub(super) async fn refresh(&self, state: &mut ZoneState, plan: &RecordPlan) -> Result<(), ZoneTrouble> {
+        let names: BTreeSet<&str> =
+            plan.steps.iter().chain(&plan.withheld).map(|step| step.content().name.as_str()).collect();
+        if names.len() > state.records.len() / PAGE {
+            state.records = self.records(&state.zone.id).await?;
+            return Ok(());
+        }
+        for name in names {
+            let fresh = self.pvtz.describe_records(&state.zone.id, Some(name)).await?;
+            state.records.retain(|record| !record.name.eq_ignore_ascii_case(name));
+            state.records.extend(fresh);
+        }
+        Ok(())
+    }
+}
+
+fn unusable(zone_id: &str, why: &str) -> ZoneTrouble {
+    ZoneTrouble::Unusable(format!("the zone {zone_id} cannot be used: {why}"))
+}

@@ -1,0 +1,382 @@
+//! Names of Services in PrivateZone, between the binary and the simulated worlds.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sim::cloud::{Fault, PrivateZone, ZoneRecord};
+use sim::cluster::Endpoint;
+use sim::request_hold::Moment;
+use sim::testbed::{Testbed, ZONE};
+
+use crate::harness::{Ccm, World, counts};
+
+/// Longer than changes are collected for.
+const QUIET: Duration = Duration::from_secs(2);
+const ALONE: &[&str] = &["pvtz"];
+
+pub(crate) fn service(testbed: &Testbed, name: &str, spec: Value) {
+    let metadata = json!({"name": name, "namespace": "default"});
+    testbed.cluster.create(json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})).unwrap();
+}
+
+/// A headless Service with a named port and these endpoints.
+pub(crate) fn headless(testbed: &Testbed, name: &str, hosts: &[u8]) {
+    let port = json!({"name": "web", "port": 80, "targetPort": 8080, "protocol": "TCP"});
+    service(testbed, name, json!({"clusterIP": "None", "selector": {"app": name}, "ports": [port]}));
+    point_at(testbed, name, hosts);
+}
+
+pub(crate) fn point_at(testbed: &Testbed, name: &str, hosts: &[u8]) {
+    let endpoints: Vec<_> = hosts.iter().map(|host| Endpoint::ready([10, 98, 1, *host].into(), "node-1")).collect();
+    testbed.cluster.set_endpoints("default", name, &endpoints).unwrap();
+}
+
+/// A Service with this cluster IP and without ports that have a name.
+pub(crate) fn plain(testbed: &Testbed, name: &str, ip: &str) {
+    service(testbed, name, json!({"clusterIP": ip, "ports": [{"port": 80}]}));
+}
+
+/// A world without names of addresses, which would only repeat what the others say.
+async fn world() -> World {
+    let world = World::new(ALONE, "").await;
+    world.rewrite(|text| text.replace("[pvtz]\n", "[pvtz]\nrecord_types = [\"A\", \"AAAA\", \"CNAME\", \"SRV\"]\n"));
+    world
+}
+
+/// What the zone holds, without the records of the API server's own Service.
+pub(crate) fn lines(testbed: &Testbed) -> Vec<String> {
+    let mut lines = testbed.cloud.look(|account| account.private_zones[ZONE.0].lines());
+    lines.retain(|line| !line.contains("kubernetes.default.svc"));
+    lines
+}
+
+pub(crate) fn record(name: &str, kind: &str, value: &str, remark: &str) -> ZoneRecord {
+    ZoneRecord { name: name.into(), kind: kind.into(), value: value.into(), ttl: 60, remark: remark.into() }
+}
+
+/// Puts a record that somebody else wrote.
+pub(crate) fn put(testbed: &Testbed, id: u64, record: ZoneRecord) {
+    testbed.cloud.edit(|account| account.private_zones.get_mut(ZONE.0).unwrap().records.insert(id, record));
+}
+
+async fn until(world: &World, expected: &[&str]) {
+    world.until(&format!("the zone holds {expected:?}"), |testbed| lines(testbed) == expected).await;
+}
+
+async fn finish(world: &World, ccm: Ccm) {
+    assert!(ccm.stop().await.success());
+    assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+}
+
+/// A record of each Service is written, follows it, and goes with it.
+pub(crate) async fn live(world: &World) {
+    headless(&world.testbed, "db", &[11]);
+    let holds = |value: &'static str| move |testbed: &Testbed| lines(testbed).iter().any(|line| line.contains(value));
+    world.until("the record is there", holds("db.default.svc A 10.98.1.11")).await;
+    point_at(&world.testbed, "db", &[12]);
+    world.until("the record follows", holds("db.default.svc A 10.98.1.12")).await;
+    world.testbed.cluster.delete("Service", "default", "db").unwrap();
+    world.until("the records are gone", |testbed| lines(testbed).is_empty()).await;
+}
+
+#[tokio::test]
+async fn services_of_every_type_have_their_names() {
+    let world = World::new(ALONE, "").await;
+    let testbed = &world.testbed;
+    headless(testbed, "db", &[11, 12]);
+    service(testbed, "out", json!({"type": "ExternalName", "externalName": "Example.COM."}));
+    let http = json!({"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"});
+    service(testbed, "inner", json!({"clusterIP": "10.96.7.7", "ports": [http]}));
+    for (name, ingress) in [("lb", json!({"ip": "47.98.1.1"})), ("nlb", json!({"hostname": "nlb-1.example.com"}))] {
+        service(testbed, name, json!({"type": "LoadBalancer", "ports": [{"port": 80}]}));
+        testbed
+            .cluster
+            .patch_status("Service", "default", name, &json!({"loadBalancer": {"ingress": [ingress]}}))
+            .unwrap();
+    }
+    let (plan, code) = world.plan().await;
+    assert!(plan.contains("pvtz default/db\n") && plan.contains("+ add record db.default.svc A 10.98.1.11"), "{plan}");
+    assert_eq!((code, testbed.cloud.count("AddZoneRecord")), (Some(2), 0), "{plan}");
+    let ccm = world.start();
+    let expected = [
+        "1.1.98.47 PTR lb.default.svc.cluster.play",
+        "7.7.96.10 PTR inner.default.svc.cluster.play",
+        "_http._tcp.inner.default.svc SRV 0 100 80 inner.default.svc.cluster.play",
+        "_web._tcp.db.default.svc SRV 0 100 8080 db.default.svc.cluster.play",
+        "db.default.svc A 10.98.1.11",
+        "db.default.svc A 10.98.1.12",
+        "inner.default.svc A 10.96.7.7",
+        "lb.default.svc A 47.98.1.1",
+        "nlb.default.svc CNAME nlb-1.example.com",
+        "out.default.svc CNAME example.com",
+    ];
+    until(&world, &expected).await;
+    world.until_quiet(QUIET).await;
+    let (plan, code) = world.plan().await;
+    assert_eq!(code, Some(0), "{plan}");
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn pods_with_a_host_name_and_nodes_have_names_of_their_own() {
+    let world = World::new(ALONE, "").await;
+    let testbed = &world.testbed;
+    world.rewrite(|text| text.replace("[pvtz]\n", "[pvtz]\nnodes = true\n"));
+    testbed.join(1);
+    let address = json!({"addresses": [{"type": "InternalIP", "address": "192.168.0.1"}]});
+    testbed.cluster.patch_status("Node", "", "node-1", &address).unwrap();
+    headless(testbed, "db", &[]);
+    let pod = |number: u8| Endpoint {
+        hostname: Some(format!("db-{number}")),
+        ..Endpoint::ready([10, 98, 1, 10 + number].into(), "node-1")
+    };
+    testbed.cluster.set_endpoints("default", "db", &[pod(0), pod(1)]).unwrap();
+    let ccm = world.start();
+    let expected = [
+        "10.1.98.10 PTR db-0.db.default.svc.cluster.play",
+        "11.1.98.10 PTR db-1.db.default.svc.cluster.play",
+        "_web._tcp.db.default.svc SRV 0 100 8080 db-0.db.default.svc.cluster.play",
+        "_web._tcp.db.default.svc SRV 0 100 8080 db-1.db.default.svc.cluster.play",
+        "db-0.db.default.svc A 10.98.1.10",
+        "db-1.db.default.svc A 10.98.1.11",
+        "db.default.svc A 10.98.1.10",
+        "db.default.svc A 10.98.1.11",
+        "node-1.node A 192.168.0.1",
+    ];
+    until(&world, &expected).await;
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn one_record_is_written_for_one_endpoint_that_moved_and_nothing_for_what_changes_no_name() {
+    let world = world().await;
+    headless(&world.testbed, "db", &[11, 12, 13]);
+    let ccm = world.start();
+    world.until("the records are there", |testbed| lines(testbed).len() == 4).await;
+    world.until_quiet(QUIET).await;
+    world.take_calls();
+
+    point_at(&world.testbed, "db", &[11, 12, 14]);
+    world.until("the record follows", |testbed| lines(testbed).contains(&"db.default.svc A 10.98.1.14".into())).await;
+    world.until_quiet(QUIET).await;
+    assert_eq!(world.take_calls(), counts(&[("DescribeZoneRecords", 1), ("UpdateZoneRecord", 1)]));
+
+    let note =
+        json!({"metadata": {"annotations": {"service.beta.kubernetes.io/alibaba-cloud-loadbalancer-id": "lb-1"}}});
+    world.testbed.cluster.patch("Service", "default", "db", &note).unwrap();
+    world.testbed.join(1);
+    world.until_quiet(QUIET).await;
+    assert_eq!(world.take_calls(), counts(&[]));
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn records_of_others_stay_and_what_they_are_in_the_way_of_is_told() {
+    let world = world().await;
+    let testbed = &world.testbed;
+    put(testbed, 901, record("taken.default.svc", "A", "192.168.9.9", ""));
+    put(testbed, 902, record("old.default.svc", "A", "10.96.7.2", "record.managed.by.ack.ccm"));
+    put(testbed, 903, record("gone.default.svc", "A", "10.96.7.3", "alicloud-ccm,playground,0123456789abcdef0123"));
+    plain(testbed, "taken", "10.96.7.1");
+    plain(testbed, "old", "10.96.7.2");
+    plain(testbed, "free", "10.96.7.4");
+    let ccm = world.start();
+    let others = ["gone.default.svc A 10.96.7.3", "old.default.svc A 10.96.7.2", "taken.default.svc A 192.168.9.9"];
+    until(&world, &[&["free.default.svc A 10.96.7.4"], &others[..]].concat()).await;
+    let told = world.until_event("Service", "taken", "PrivateZoneRecordConflict").await;
+    assert!(told.contains("192.168.9.9") && told.contains("delete that record"), "{told}");
+    for name in ["free", "taken", "old"] {
+        world.testbed.cluster.delete("Service", "default", name).unwrap();
+    }
+    until(&world, &others).await;
+    let log = ccm.log();
+    assert_eq!(log.matches("so A 10.96.7.1 is not written").count(), 1, "told once\n{log}");
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn many_records_vanish_only_after_a_second_sighting() {
+    let world = world().await;
+    for number in 1..=6 {
+        plain(&world.testbed, &format!("web-{number}"), &format!("10.96.7.{number}"));
+    }
+    let ccm = world.start();
+    world.until("the records are there", |testbed| lines(testbed).len() == 6).await;
+    for number in 1..=5 {
+        world.testbed.cluster.delete("Service", "default", &format!("web-{number}")).unwrap();
+    }
+    let told = world.until_event("Node", "pvtz-controller", "PrivateZoneRemovalHeldBack").await;
+    assert!(told.contains("would vanish"), "{told}");
+    until(&world, &["web-6.default.svc A 10.96.7.6"]).await;
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn a_list_without_services_removes_nothing() {
+    let world = world().await;
+    plain(&world.testbed, "web", "10.96.7.1");
+    let ccm = world.start();
+    until(&world, &["web.default.svc A 10.96.7.1"]).await;
+    assert!(ccm.stop().await.success());
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
+    world.testbed.cluster.delete("Service", "default", "kubernetes").unwrap();
+    let ccm = world.start();
+    world.until_event("Node", "pvtz-controller", "PrivateZoneUnusable").await;
+    world.until_quiet(QUIET).await;
+    assert_eq!(lines(&world.testbed), ["web.default.svc A 10.96.7.1"]);
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn a_zone_that_is_missing_or_bound_elsewhere_is_told_once_and_used_when_it_is_right() {
+    let world = world().await;
+    world.edit(|text| text.replace("zone_name = \"cluster.play\"", "zone_id = \"zone-2\""));
+    plain(&world.testbed, "web", "10.96.7.1");
+    let ccm = world.start();
+    let told = world.until_event("Node", "pvtz-controller", "PrivateZoneUnusable").await;
+    assert!(told.contains("zone-2") && told.contains("does not exist"), "{told}");
+    world.until_quiet(QUIET).await;
+    assert_eq!(ccm.log().matches("does not exist in this account").count(), 1, "{}", ccm.log());
+    assert!(ccm.stop().await.success());
+
+    let elsewhere = PrivateZone::new("other.play", "vpc-other");
+    world.testbed.cloud.edit(|account| account.private_zones.insert("zone-2".into(), elsewhere));
+    let ccm = world.start();
+    world.until("the log says where", |_| ccm.log().contains("bound to vpc-other, not to the VPC vpc-play")).await;
+    world.edit(|text| text.replace("zone-2", "zone-play"));
+    until(&world, &["web.default.svc A 10.96.7.1"]).await;
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn a_name_that_dns_cannot_hold_is_told_and_all_others_are_written() {
+    let world = world().await;
+    let label = "x".repeat(63);
+    let long = [label.as_str(); 3].join(".");
+    let zone = PrivateZone::new(&format!("{long}.play"), "vpc-play");
+    world.testbed.cloud.edit(|account| account.private_zones.insert("zone-2".into(), zone));
+    world.edit(|text| text.replace("zone_name = \"cluster.play\"", "zone_id = \"zone-2\""));
+    plain(&world.testbed, &"y".repeat(63), "10.96.7.1");
+    plain(&world.testbed, "web", "10.96.7.2");
+    let ccm = world.start();
+    let told = world.until_event("Service", &"y".repeat(63), "PrivateZoneNameInvalid").await;
+    assert!(told.contains("253 characters are allowed") && told.contains("shorter name"), "{told}");
+    let written = |testbed: &Testbed| testbed.cloud.look(|account| account.private_zones["zone-2"].lines());
+    world
+        .until("the other name is there", |testbed| written(testbed).contains(&"web.default.svc A 10.96.7.2".into()))
+        .await;
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn whatever_happens_to_an_answer_each_record_is_there_once() {
+    let play = async |fault: Fault| {
+        let world = world().await;
+        world.testbed.cloud.faults().script("AddZoneRecord", fault.clone());
+        headless(&world.testbed, "db", &[11, 12]);
+        let ccm = world.start();
+        world.until(&format!("{fault:?}: the records are there"), |testbed| lines(testbed).len() == 3).await;
+        world.testbed.cloud.faults().script("UpdateZoneRecord", fault.clone());
+        world.testbed.cloud.faults().script("DeleteZoneRecord", fault.clone());
+        point_at(&world.testbed, "db", &[13]);
+        let expected =
+            ["_web._tcp.db.default.svc SRV 0 100 8080 db.default.svc.cluster.play", "db.default.svc A 10.98.1.13"];
+        until(&world, &expected).await;
+        finish(&world, ccm).await;
+    };
+    let faults = Fault::before().into_iter().chain(Fault::after()).chain([Fault::LostAndHidden(2)]);
+    futures::future::join_all(faults.map(play)).await;
+}
+
+#[tokio::test]
+async fn a_process_that_dies_at_any_write_leaves_what_the_next_one_completes() {
+    let play = async |action: &'static str, moment: Moment| {
+        let world = world().await;
+        headless(&world.testbed, "db", &[11, 12]);
+        headless(&world.testbed, "cache", &[21, 22]);
+        if action != "AddZoneRecord" {
+            let ccm = world.start();
+            world.until("the records are there", |testbed| lines(testbed).len() == 6).await;
+            assert!(ccm.stop().await.success());
+        }
+        point_at(&world.testbed, "db", &[13]);
+        let mut held = world.testbed.cloud.faults().hold(action, 0, moment);
+        let ccm = world.start();
+        held.arrived().await;
+        ccm.kill().await;
+        held.lose();
+        let ccm = world.start();
+        world.until("the next one leads", |_| ccm.log().contains(" leading ")).await;
+        let expected = [
+            "_web._tcp.cache.default.svc SRV 0 100 8080 cache.default.svc.cluster.play",
+            "_web._tcp.db.default.svc SRV 0 100 8080 db.default.svc.cluster.play",
+            "cache.default.svc A 10.98.1.21",
+            "cache.default.svc A 10.98.1.22",
+            "db.default.svc A 10.98.1.13",
+        ];
+        until(&world, &expected).await;
+        finish(&world, ccm).await;
+    };
+    let writes = ["AddZoneRecord", "UpdateZoneRecord", "DeleteZoneRecord"];
+    let sites = writes.into_iter().flat_map(|action| [Moment::Before, Moment::After].map(|moment| (action, moment)));
+    futures::future::join_all(sites.map(|(action, moment)| play(action, moment))).await;
+}
+
+#[tokio::test]
+async fn an_action_that_is_refused_keeps_no_other_from_its_work() {
+    let world = world().await;
+    headless(&world.testbed, "db", &[11, 12]);
+    let ccm = world.start();
+    world.until("the records are there", |testbed| lines(testbed).len() == 3).await;
+    world.testbed.cloud.faults().always("UpdateZoneRecord", Fault::code("Forbidden.RAM"));
+    point_at(&world.testbed, "db", &[11, 13]);
+    world.until_event("Service", "db", "SyncPrivateZoneFailed").await;
+    plain(&world.testbed, "web", "10.96.7.2");
+    world.until("another is written", |testbed| lines(testbed).contains(&"web.default.svc A 10.96.7.2".into())).await;
+    world.testbed.cloud.calm();
+    world.until("the record follows", |testbed| lines(testbed).contains(&"db.default.svc A 10.98.1.13".into())).await;
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn of_a_large_zone_only_the_names_that_change_are_read() {
+    let world = world().await;
+    for id in 1..=450 {
+        put(&world.testbed, 1000 + id, record(&format!("other-{id}"), "A", "192.168.9.9", ""));
+    }
+    headless(&world.testbed, "db", &[11, 12]);
+    let ccm = world.start();
+    world.until("the records are there", |testbed| lines(testbed).len() == 453).await;
+    world.until_quiet(QUIET).await;
+    world.take_calls();
+    point_at(&world.testbed, "db", &[11, 13]);
+    world.until("the record follows", |testbed| lines(testbed).contains(&"db.default.svc A 10.98.1.13".into())).await;
+    world.until_quiet(QUIET).await;
+    assert_eq!(world.take_calls(), counts(&[("DescribeZoneRecords", 1), ("UpdateZoneRecord", 1)]));
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
+async fn what_has_no_owner_is_listed_and_goes_only_at_a_second_look() {
+    let world = world().await;
+    world.testbed.join(1);
+    plain(&world.testbed, "web", "10.96.7.1");
+    plain(&world.testbed, "shop", "10.96.7.2");
+    let ccm = world.start();
+    let both = ["shop.default.svc A 10.96.7.2", "web.default.svc A 10.96.7.1"];
+    until(&world, &both).await;
+    assert!(ccm.stop().await.success());
+    put(&world.testbed, 901, record("gone.default.svc", "A", "10.96.7.3", "record.managed.by.ack.ccm"));
+    let gc = async |arguments: &[&str]| {
+        let output = world.run(arguments).await;
+        (String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(), output.status.code())
+    };
+    assert_eq!(gc(&["gc"]).await, ("Nothing is without an owner.\n".to_owned(), Some(0)));
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
+    let (text, code) = gc(&["gc"]).await;
+    assert!(text.contains("without owner: record") && text.contains("no Service default/web"), "{text}");
+    assert_eq!((text.lines().count(), code, lines(&world.testbed).len()), (1, Some(2), 3), "{text}");
+    let (text, code) = gc(&["gc", "--delete", "--after", "1"]).await;
+    assert_eq!((text.matches("deleted: ").count(), code), (1, Some(0)), "{text}");
+    assert_eq!(lines(&world.testbed), ["gone.default.svc A 10.96.7.3", both[0]]);
+}
