@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use sim::cloud::{Account, NetworkLoadBalancer};
 use sim::cluster::Endpoint;
-use sim::testbed::{Testbed, instance};
+use sim::testbed::{REGION, Testbed, VPC, instance};
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
 
@@ -37,6 +38,43 @@ impl Kind {
         if self == Self::Network {
             spec["loadBalancerClass"] = "alibabacloud.com/nlb".into();
         }
+    }
+
+    /// The controller of Services with this kind.
+    pub(crate) fn controller(self) -> &'static str {
+        if self == Self::Network { "nlb" } else { "service" }
+    }
+
+    /// What a load balancer with this id publishes; `None` if there is none.
+    pub(crate) fn publishes(self, testbed: &Testbed, id: &str) -> Option<String> {
+        testbed.cloud.look(|account| match self {
+            Self::Classic => account.load_balancers.get(id).map(|lb| lb.address.clone()),
+            Self::Network => account.nlb.balancers.get(id).map(|lb| lb.dns.clone()),
+        })
+    }
+
+    /// Takes a load balancer away, as a person does in the console.
+    pub(crate) fn delete(self, testbed: &Testbed, id: &str) {
+        testbed.cloud.edit(|account| match self {
+            Self::Classic => drop(account.load_balancers.remove(id)),
+            Self::Network => drop(account.nlb.balancers.remove(id)),
+        });
+    }
+
+    /// Makes a load balancer of a user, without any mark.
+    pub(crate) fn of_user(self, testbed: &Testbed, id: &str) {
+        testbed.cloud.edit(|account| match self {
+            Self::Classic => {
+                let own = json!([{"id": id, "name": id, "address": "47.98.9.9"}]);
+                let own = json!({"region": REGION, "zones": ["cn-hangzhou-i"], "load_balancers": own});
+                let made = Account::from_json(&own).unwrap().load_balancers[id].clone();
+                account.load_balancers.insert(id.to_owned(), made);
+            }
+            Self::Network => {
+                let zones = account.vswitches.iter().map(|(id, it)| (it.zone.clone(), id.clone())).collect::<Vec<_>>();
+                account.add_network_load_balancer(id, NetworkLoadBalancer::new(id, "Internet", VPC), &zones);
+            }
+        });
     }
 
     /// What the Service publishes.

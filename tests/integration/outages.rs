@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use sim::cloud::{Fault, Role};
 use sim::cluster::{Match, Moment};
-use sim::testbed::{CLUSTER_ID, REGION, instance};
+use sim::testbed::{CLUSTER_ID, REGION, Testbed, instance};
 
 use crate::harness::{ALL, Ccm, HASTE, World, address, is_ready};
+use crate::kinds::Kind;
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
 
@@ -233,39 +234,52 @@ async fn an_oidc_role() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn services_in_trouble() {
-    tokio::join!(
-        impossible_annotations(),
-        an_answer_that_cannot_be_read(),
-        throttled(),
-        deleted_by_hand(),
-        deleted_by_hand_but_named_by_id(),
-        a_full_vswitch(),
-    );
+    let of = async |kind: Kind| {
+        tokio::join!(
+            impossible_annotations(kind),
+            an_answer_that_cannot_be_read(kind),
+            throttled(kind),
+            deleted_by_hand(kind),
+            deleted_by_hand_but_named_by_id(kind),
+        );
+    };
+    tokio::join!(of(Kind::Classic), of(Kind::Network), a_full_vswitch());
 }
 
-/// Two nodes, and the binary; for Services only.
-async fn with_services() -> (World, Ccm) {
-    let world = World::new(&["service"], "").await;
+async fn until_published(world: &World, kind: Kind, service: &str) {
+    let what = format!("Service {service} is published");
+    world.until(&what, |_| kind.published(&world.service(service)).is_some()).await;
+}
+
+/// Two nodes.
+async fn two_nodes(kind: Kind) -> World {
+    let world = World::new(&[kind.controller()], "").await;
     for number in [1, 2] {
         world.testbed.rent(number);
         let node = sim::cluster::NodeSpec::new(&format!("node-{number}"));
         world.testbed.cluster.add_node(&node.provider_id(&format!("{REGION}.{}", instance(number)))).unwrap();
     }
+    world
+}
+
+/// The same, and the binary; for Services only.
+async fn with_services(kind: Kind) -> (World, Ccm) {
+    let world = two_nodes(kind).await;
     let ccm = world.start_serving();
     (world, ccm)
 }
 
 /// The same with a Service `web` that has its address.
-async fn served() -> (World, Ccm) {
-    let (world, ccm) = with_services().await;
-    world.testbed.expose("web", &[80], &["node-1"], &[]);
-    until_address(&world, "web").await;
+async fn served(kind: Kind) -> (World, Ccm) {
+    let (world, ccm) = with_services(kind).await;
+    kind.expose(&world.testbed, "web", &[80], &[1]);
+    until_published(&world, kind, "web").await;
     world.until_quiet(Duration::from_millis(500)).await;
     (world, ccm)
 }
 
-async fn impossible_annotations() {
-    let (world, ccm) = served().await;
+async fn impossible_annotations(kind: Kind) {
+    let (world, ccm) = served(kind).await;
     let before = world.testbed.cloud.snapshot();
     let wrong = [
         ("scheduler", json!("fastest")),
@@ -278,124 +292,116 @@ async fn impossible_annotations() {
         assert!(message.contains(&format!("{PREFIX}{key}")), "{key} is missing: {message}");
         assert!(message.contains(given.as_str().unwrap()), "{given} is missing: {message}");
     }
-    assert!(message.contains("wrr") && message.contains("tcp"), "what is allowed is missing: {message}");
+    let lower = message.to_lowercase();
+    assert!(lower.contains("wrr") && lower.contains("tcp"), "what is allowed is missing: {message}");
     assert_eq!(world.testbed.cloud.snapshot(), before, "the load balancer is left as it is");
 
-    world.testbed.expose("other", &[80], &["node-1"], &[]);
-    until_address(&world, "other").await;
+    kind.expose(&world.testbed, "other", &[80], &[1]);
+    until_published(&world, kind, "other").await;
     let warnings = |service: &str| world.events("Service", service).iter().filter(|event| event.0 == "Warning").count();
     assert_eq!((warnings("web"), warnings("other")), (1, 0));
 
     annotate(&world, "web", &wrong.map(|(key, _)| (key, Value::Null)));
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
-    let id = load_balancer(&world, "web");
-    let is_set = |testbed: &sim::testbed::Testbed| testbed.cloud.load_balancer(&id).to_string().contains("\"wlc\"");
+    let is_set = |testbed: &Testbed| testbed.cloud.snapshot().to_string().contains("\"wlc\"");
     world.until("the corrected annotations are taken", is_set).await;
     finish(&world, ccm).await;
 }
 
-async fn an_answer_that_cannot_be_read() {
-    let (world, ccm) = served().await;
-    world.testbed.cloud.faults().always("DescribeLoadBalancerListeners", Fault::Garbled);
+async fn an_answer_that_cannot_be_read(kind: Kind) {
+    let (world, ccm) = served(kind).await;
+    world.testbed.cloud.faults().always(kind.reads_listeners(), Fault::Garbled);
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
     let message = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
-    assert!(message.contains("DescribeLoadBalancerListeners"), "the action is missing: {message}");
+    assert!(message.contains(kind.reads_listeners()), "the action is missing: {message}");
     let id = message.rsplit_once("request ").map(|(_, rest)| rest.split([']', '.', ' ']).next().unwrap().len());
     assert_eq!(id, Some(36), "the request id is missing: {message}");
-    world.testbed.expose("other", &[80], &["node-1"], &[]);
-    until_address(&world, "other").await;
+    kind.expose(&world.testbed, "other", &[80], &[1]);
+    until_published(&world, kind, "other").await;
 
     world.testbed.cloud.faults().clear();
     annotate(&world, "web", &[("scheduler", json!("tch"))]);
-    let id = load_balancer(&world, "web");
-    let is_set = |testbed: &sim::testbed::Testbed| testbed.cloud.load_balancer(&id).to_string().contains("\"tch\"");
+    let is_set = |testbed: &Testbed| testbed.cloud.snapshot().to_string().contains("\"tch\"");
     world.until("it goes on", is_set).await;
     finish(&world, ccm).await;
 }
 
-async fn throttled() {
-    let (world, ccm) = with_services().await;
-    world.testbed.expose("old", &[80], &["node-1"], &[]);
-    until_address(&world, "old").await;
-    world.testbed.cloud.faults().script("CreateVServerGroup", Fault::Throttle);
-    world.testbed.expose("web", &[80], &["node-1"], &[]);
+async fn throttled(kind: Kind) {
+    let (world, ccm) = with_services(kind).await;
+    kind.expose(&world.testbed, "old", &[80], &[1]);
+    until_published(&world, kind, "old").await;
+    world.testbed.cloud.faults().script(kind.creates_group(), Fault::Throttle);
+    kind.expose(&world.testbed, "web", &[80], &[1]);
     world.until("flow control has answered", |testbed| testbed.cloud.faults().is_spent()).await;
     world.testbed.cluster.delete("Service", "default", "old").unwrap();
     world.until("other work goes on", |_| world.service("old").is_null()).await;
     // The throttled call is retried after a short backoff.
-    until_address(&world, "web").await;
+    until_published(&world, kind, "web").await;
     assert_eq!(
-        world.testbed.cloud.count("CreateVServerGroup"),
+        world.testbed.cloud.count(kind.creates_group()),
         3,
         "one for the old Service, a throttled one, its retry"
     );
-    assert_eq!(world.testbed.cloud.look(|cloud| cloud.load_balancers.len()), 1);
-    let metric = "alicloud_ccm_cloud_calls_total{action=\"CreateVServerGroup\",outcome=\"throttled\"} 1";
-    ccm.until_page("/metrics", |_, text| text.contains(metric)).await;
+    assert_eq!(kind.count(&world.testbed), 1);
+    let metric =
+        format!("alicloud_ccm_cloud_calls_total{{action=\"{}\",outcome=\"throttled\"}} 1", kind.creates_group());
+    ccm.until_page("/metrics", |_, text| text.contains(&metric)).await;
     let warnings = world.events("Service", "web").into_iter().filter(|event| event.0 == "Warning").count();
     assert_eq!(warnings, 0, "what passes by itself is nobody's business");
     finish(&world, ccm).await;
 }
 
-async fn deleted_by_hand() {
-    let (world, ccm) = served().await;
+async fn deleted_by_hand(kind: Kind) {
+    let (world, ccm) = served(kind).await;
     let first = load_balancer(&world, "web");
-    world.testbed.cloud.edit(|cloud| cloud.load_balancers.remove(&first));
+    kind.delete(&world.testbed, &first);
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
     let began = Instant::now();
     let message = world.until_event("Service", "web", "LoadBalancerRecreated").await;
     assert!(message.contains(&first) && message.contains("address may be another"), "{message}");
     assert!(began.elapsed() > Duration::from_secs(9), "one sighting is not enough: {:?}", began.elapsed());
-    let is_new = |testbed: &sim::testbed::Testbed| {
+    let is_new = |testbed: &Testbed| {
         let id = load_balancer(&world, "web");
-        let address = address(&world.service("web")).map(str::to_owned);
-        id != first && testbed.cloud.look(|cloud| cloud.load_balancers.get(&id).map(|lb| lb.address.clone())) == address
+        let published = kind.published(&world.service("web")).map(str::to_owned);
+        id != first && published.is_some() && kind.publishes(testbed, &id) == published
     };
     world.until("there is another one", is_new).await;
-    assert_eq!(world.testbed.cloud.look(|cloud| cloud.load_balancers.len()), 1);
+    assert_eq!(kind.count(&world.testbed), 1);
     finish(&world, ccm).await;
 }
 
-async fn deleted_by_hand_but_named_by_id() {
-    let (world, ccm) = with_services().await;
-    world.testbed.expose("maker", &[80], &["node-1"], &[]);
-    until_address(&world, "maker").await;
-    // A load balancer of a user's own: what was made for a Service, without any mark.
-    let id = load_balancer(&world, "maker");
-    let mut own = world.testbed.cloud.look(|cloud| sim::cloud::LoadBalancer::clone(&cloud.load_balancers[&id]));
-    own.tags.clear();
-    own.groups.clear();
-    own.listeners.clear();
-    own.delete_protection = false;
-    own.address = "47.98.9.9".into();
-    world.testbed.cloud.edit(|cloud| cloud.load_balancers.insert("lb-own".into(), own.into()));
-    let reuse = [(&*format!("{PREFIX}id"), "lb-own"), (&*format!("{PREFIX}force-override-listeners"), "true")];
-    world.testbed.expose("web", &[80], &["node-1"], &reuse);
-    until_address(&world, "web").await;
+async fn deleted_by_hand_but_named_by_id(kind: Kind) {
+    let world = two_nodes(kind).await;
+    kind.of_user(&world.testbed, "lb-own");
+    let published = kind.publishes(&world.testbed, "lb-own");
+    kind.expose(&world.testbed, "web", &[80], &[1]);
+    annotate(&world, "web", &[("id", json!("lb-own")), ("force-override-listeners", json!("true"))]);
+    let ccm = world.start_serving();
+    until_published(&world, kind, "web").await;
     world.until_quiet(Duration::from_millis(500)).await;
-    assert_eq!(address(&world.service("web")), Some("47.98.9.9"));
+    assert_eq!(kind.published(&world.service("web")).map(str::to_owned), published);
 
-    world.testbed.cloud.edit(|cloud| cloud.load_balancers.remove("lb-own"));
+    kind.delete(&world.testbed, "lb-own");
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
-    let named = |_: &sim::testbed::Testbed| {
+    let named = |_: &Testbed| {
         world.events("Service", "web").iter().any(|event| event.0 == "Warning" && event.2.contains("lb-own"))
     };
     world.until("the user is reported which one is missing", named).await;
     tokio::time::sleep(Duration::from_secs(12)).await;
-    assert_eq!(world.testbed.cloud.count("CreateLoadBalancer"), 1, "only the one for the other Service");
+    assert_eq!(world.testbed.cloud.count("CreateLoadBalancer"), 0);
     world.testbed.cluster.delete("Service", "default", "web").unwrap();
     world.until("the Service can go", |_| world.service("web").is_null()).await;
     finish(&world, ccm).await;
 }
 
 async fn a_full_vswitch() {
-    let (world, ccm) = with_services().await;
+    let (world, ccm) = with_services(Kind::Classic).await;
     world.testbed.cloud.edit(|cloud| cloud.vswitches.get_mut("vsw-i").unwrap().available_ips = 0);
     world.testbed.expose("web", &[80], &["node-1"], &[(&format!("{PREFIX}address-type"), "intranet")]);
     until_address(&world, "web").await;
     let vswitch = world.testbed.cloud.look(|cloud| cloud.load_balancers.values().next().unwrap().vswitch.clone());
     assert_eq!(vswitch, "vsw-j");
-    let reported = |_: &sim::testbed::Testbed| {
+    let reported = |_: &Testbed| {
         let events = world.events("Service", "web").into_iter();
         let placed: Vec<_> = events.filter(|event| event.1 == "LoadBalancerPlaced").map(|event| event.2).collect();
         placed.iter().any(|text| text.starts_with("No load balancer can be made in vSwitch vsw-i"))

@@ -233,6 +233,8 @@ impl<P: Product> Engine<P> {
         if is_gone {
             let again = case.until_second_sighting();
             if !again.is_zero() {
+                // What is remembered of it would be believed at the second sighting.
+                case.state.known = None;
                 return Err(ReconcileError::Missing { id, again });
             }
             self.reporter.recreating(&case.service, &id);
