@@ -431,7 +431,7 @@ A new Service with one port on a network load balancer takes 3 reads (2 `ListLoa
 (`CreateLoadBalancer`, `CreateServerGroup`, `AddServersToServerGroup`, `CreateListener`), beside the status of jobs; one backend more
 takes 1 write for each server group; a deletion 3 writes (`UpdateLoadBalancerProtection`, `DeleteLoadBalancer`,
 `DeleteServerGroup`); what has not changed takes none. The test `network_load_balancers` measures that. All jobs of a Service are
-asked for with one call, after the time that jobs of their kind take. Without zones in `cloud.vswitches`, `DescribeVSwitches` comes
+asked for with one call, after the time that jobs of their kind take. Without two zones in `cloud.vswitches`, `DescribeVSwitches` comes
 before the first write.
 
 An endpoint of a headless Service that moves takes one `DescribeZoneRecords` and one `UpdateZoneRecord`, a pod with a host name as

@@ -86,7 +86,7 @@ fn cases() -> Vec<Case> {
     names.into_iter().map(case).collect()
 }
 
-async fn open() -> (World, Ccm) {
+pub(crate) async fn open() -> (World, Ccm) {
     open_with(|config| config).await
 }
 

@@ -277,13 +277,10 @@ impl Product for Nlb {
         }
         let found = match placement.is_certain() {
             true => Vec::new(),
-            false => match self.vpc.describe_vswitches(&self.location.vpc_id).await {
-                Ok(found) => found,
-                Err(fault) => {
-                    warn!(%fault, "vSwitches could not be listed; no zones can be proposed");
-                    return;
-                }
-            },
+            false => self.vpc.describe_vswitches(&self.location.vpc_id).await.unwrap_or_else(|fault| {
+                warn!(%fault, "vSwitches could not be listed; only zones that cloud.vswitches states are proposed");
+                Vec::new()
+            }),
         };
         desired.instance.create.zones = placement.zones(found, nodes);
     }

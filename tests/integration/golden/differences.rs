@@ -92,7 +92,7 @@ intended.
 The controller `nlb` runs where `controllers` lists it, or with `*`. Services on network load balancers get what the official
 controller gives them, with these differences:
 
-- Without `zone-maps`, two zones are proposed: the first of `cloud.vswitches`, or those with the most nodes. Zones that the
+- Without `zone-maps`, two zones are proposed: the first of `cloud.vswitches`, then those with the most nodes. Zones that the
   annotation no longer lists are given up.
 - `delete-protection` and `modification-protection` are honoured, and protections and marks of load balancers of ours are restored.
 - Listeners, server groups, backends, security groups and rules that are not provably of the Service stay. Server groups with

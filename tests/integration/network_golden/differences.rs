@@ -289,4 +289,29 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     Difference { case: "nlb-default-weight-bad", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
     Difference { case: "nlb-cps-bad", step: 0, field: "load_balancers", theirs: "", ours: "1 of them" },
     Difference { case: "nlb-cps-bad", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
+    // Without zones, the controller proposes them.
+    Difference {
+        case: "nlb-no-zone-maps",
+        step: 0,
+        field: "events",
+        theirs: "SyncLoadBalancerFailed",
+        ours: "EnsuredLoadBalancer",
+    },
+    Difference { case: "nlb-no-zone-maps", step: 0, field: "load_balancers", theirs: "", ours: "1 of them" },
+    Difference { case: "nlb-no-zone-maps", step: 0, field: "server_groups", theirs: "", ours: "1 of them" },
+    Difference { case: "nlb-no-zone-maps", step: 0, field: "outcome", theirs: "warned", ours: "fine" },
+    Difference {
+        case: "nlb-no-zone-maps",
+        step: 0,
+        field: "service labels",
+        theirs: "",
+        ours: "service.k8s.alibaba/loadbalancer-id",
+    },
+    Difference {
+        case: "nlb-no-zone-maps",
+        step: 0,
+        field: "service status ingress",
+        theirs: "absent",
+        ours: "1 of them",
+    },
 ];

@@ -1,7 +1,7 @@
 //! Where a load balancer is made whose Service does not say it.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::alibaba::vpc::VSwitch;
@@ -16,7 +16,7 @@ const ZONES: usize = 2;
 /// What the configuration says of vSwitches.
 #[derive(Clone, Debug)]
 pub(crate) struct Placement {
-    /// In order of preference; empty if those near the nodes are taken.
+    /// In order of preference; those near the nodes come after them.
     stated: Vec<VSwitchChoice>,
 }
 
@@ -28,24 +28,23 @@ impl Placement {
 
     /// Whether zones can be chosen without looking at the vSwitches that there are.
     pub(super) fn is_certain(&self) -> bool {
-        !self.stated.is_empty() && self.stated.iter().all(|choice| choice.zone.is_some())
+        let zones: Option<BTreeSet<&str>> = self.stated.iter().map(|choice| choice.zone.as_deref()).collect();
+        zones.is_some_and(|zones| zones.len() >= ZONES)
     }
 
-    /// Two zones with one vSwitch each: the first of those that are stated, or those with the most nodes, and in each the
+    /// Two zones with one vSwitch each: the first of those that are stated, then those with the most nodes, and in each the
     /// vSwitch with the most free addresses.
     pub(super) fn zones(&self, mut found: Vec<VSwitch>, nodes: &[Arc<NodeView>]) -> Vec<ZoneMapping> {
-        let candidates: Vec<(String, String)> = if self.stated.is_empty() {
-            let nodes_in: HashMap<&str, usize> = zones::by_nodes(nodes).into_iter().collect();
-            let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
-            found.sort_by_key(|it| (Reverse(count(it)), Reverse(it.available_ips), it.id.clone()));
-            found.into_iter().map(|vswitch| (vswitch.zone, vswitch.id)).collect()
-        } else {
-            let zone_of = |choice: &VSwitchChoice| {
-                let there = || found.iter().find(|vswitch| vswitch.id == choice.id).map(|it| it.zone.clone());
-                choice.zone.clone().or_else(there)
-            };
-            self.stated.iter().filter_map(|choice| Some((zone_of(choice)?, choice.id.clone()))).collect()
+        let zone_of = |choice: &VSwitchChoice| {
+            let there = || found.iter().find(|vswitch| vswitch.id == choice.id).map(|it| it.zone.clone());
+            choice.zone.clone().or_else(there)
         };
+        let stated = self.stated.iter().filter_map(|choice| Some((zone_of(choice)?, choice.id.clone())));
+        let mut candidates: Vec<(String, String)> = stated.collect();
+        let nodes_in: HashMap<&str, usize> = zones::by_nodes(nodes).into_iter().collect();
+        let count = |vswitch: &VSwitch| nodes_in.get(vswitch.zone.as_str()).copied().unwrap_or_default();
+        found.sort_by_key(|it| (Reverse(count(it)), Reverse(it.available_ips), it.id.clone()));
+        candidates.extend(found.into_iter().map(|vswitch| (vswitch.zone, vswitch.id)));
         let mut chosen: Vec<ZoneMapping> = Vec::new();
         for (zone, vswitch) in candidates {
             if chosen.len() < ZONES && chosen.iter().all(|mapping| mapping.zone != zone) {
@@ -102,5 +101,15 @@ mod tests {
         let unclear = Placement { stated: vec![choice(None, "vsw-2"), choice(None, "vsw-gone")] };
         assert!(!unclear.is_certain());
         assert_eq!(chosen(&unclear, vec![vswitch("vsw-2", "b", 1)], &[]), ["b:vsw-2"]);
+    }
+
+    #[test]
+    fn beside_a_single_stated_zone_comes_the_one_with_the_most_nodes() {
+        let choice = |id: &str| VSwitchChoice { zone: Some("a".to_owned()), id: id.to_owned() };
+        let single = Placement { stated: vec![choice("vsw-1"), choice("vsw-2")] };
+        assert!(!single.is_certain());
+        let found = || vec![vswitch("vsw-3", "b", 9), vswitch("vsw-4", "c", 1), vswitch("vsw-5", "a", 5)];
+        assert_eq!(chosen(&single, found(), &["a", "c"]), ["a:vsw-1", "c:vsw-4"]);
+        assert_eq!(chosen(&single, Vec::new(), &["a"]), ["a:vsw-1"], "a region with one zone");
     }
 }
