@@ -161,9 +161,20 @@ impl Pass<'_> {
             let found = listener.fields.get(*field).map(String::as_str);
             !value.eq_ignore_ascii_case(found.unwrap_or_else(|| default_of(**field)))
         };
+        let mut sent = listener.fields.clone();
+        sent.extend(wanted.fields.clone());
+        for (switch, value) in
+            [(ListenerField::Alpn, ListenerField::AlpnPolicy), (ListenerField::CaEnabled, ListenerField::CaCertificate)]
+        {
+            // The cloud forgets the value of what is off.
+            if sent.get(&switch).is_none_or(|on| on != "true") {
+                sent.remove(&value);
+            }
+        }
         let mut reasons: Vec<String> = wanted
             .fields
             .iter()
+            .filter(|(field, _)| sent.contains_key(field))
             .filter(differs)
             .map(|(field, value)| {
                 let found = listener.fields.get(field).map_or("unset", String::as_str);
@@ -181,11 +192,6 @@ impl Pass<'_> {
         reasons.extend(moves);
         if reasons.is_empty() {
             return;
-        }
-        let mut sent = listener.fields.clone();
-        sent.extend(wanted.fields.clone());
-        if sent.get(&ListenerField::Alpn).is_none_or(|on| on != "true") {
-            sent.remove(&ListenerField::AlpnPolicy);
         }
         if self.lacks(key, wanted, &sent) {
             return;

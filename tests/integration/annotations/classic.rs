@@ -1,0 +1,308 @@
+//! Those of classic load balancers.
+
+use super::{ALL_NODES, ONE, Subject, TCP, row};
+
+/// Annotations that cannot be tried side by side with others, and where they are held to their meaning.
+pub(super) const ELSEWHERE: &[(&str, &str)] = &[
+    ("service.beta.kubernetes.io/class", "golden case class-elsewhere"),
+    ("type", "plan::clb::tests::desired_state::which_services_are_handled"),
+    ("tunnel-type", "plan::clb::tests::desired_state::which_services_are_handled"),
+    ("id", "golden case reuse-plain"),
+    ("manage", "service_features::edits_of_others_are_repaired_where_managed_and_reported_by_name"),
+    ("force-override-listeners", "golden case reuse-override"),
+    ("preserve-lb-on-delete", "golden case preserve"),
+    ("external-ip-type", "annotations::elastic_addresses_are_published"),
+    ("ignore-weight-update", "golden case ignore-weight"),
+    ("backend-ip-version", "plan::clb::tests::desired_state::ipv6_backends_need_everything_to_say_so"),
+    ("graceful-shutdown", "plan::clb::tests::desired_state::terminating_pods_that_serve_can_stay_without_new_traffic"),
+];
+
+/// Addresses inside `/lb` are JSON pointers; `80` stands for `/lb/listeners/80~1<protocol>`.
+pub(super) const SUBJECTS: &[Subject] = &[
+    Subject {
+        name: "tcp",
+        ports: TCP,
+        base: &[("acl-status", "on"), ("connection-drain", "on")],
+        rows: &[
+            row("scheduler", "80/scheduler", ("wrr", "wrr"), ("wlc", "wlc"), "wlc"),
+            row("persistence-timeout", "80/config/PersistenceTimeout", ("60", "60"), ("0", "0"), "0"),
+            row("established-timeout", "80/config/EstablishedTimeout", ("10", "10"), ("20", "20"), "20"),
+            row("proxy-protocol", "80/config/ProxyProtocolV2Enabled", ("on", "true"), ("off", "false"), "false"),
+            row("acl-id", "80/acl_ids", ("acl-exam-1", "acl-exam-1"), ("acl-exam-2", "acl-exam-2"), "acl-exam-2"),
+            row("acl-type", "80/acl_type", ("white", "white"), ("black", "black"), "black"),
+            row("connection-drain-timeout", "80/config/ConnectionDrainTimeout", ("10", "10"), ("60", "60"), "60"),
+            row("health-check-type", "80/config/HealthCheckType", ("http", "http"), ("tcp", "tcp"), "tcp"),
+            row("health-check-connect-port", "80/config/HealthCheckConnectPort", ("81", "81"), ("82", "82"), "82"),
+            row("healthy-threshold", "80/config/HealthyThreshold", ("4", "4"), ("5", "5"), "5"),
+            row("unhealthy-threshold", "80/config/UnhealthyThreshold", ("6", "6"), ("7", "7"), "7"),
+            row("health-check-interval", "80/config/HealthCheckInterval", ("3", "3"), ("4", "4"), "4"),
+            row("health-check-connect-timeout", "80/config/HealthCheckConnectTimeout", ("8", "8"), ("9", "9"), "9"),
+        ],
+    },
+    Subject {
+        name: "tcp-by-http",
+        ports: TCP,
+        base: &[("health-check-type", "http")],
+        rows: &[
+            row("health-check-uri", "80/config/HealthCheckURI", ("/a", "/a"), ("/b", "/b"), "/b"),
+            row(
+                "health-check-domain",
+                "80/config/HealthCheckDomain",
+                ("a.example.com", "a.example.com"),
+                ("$_ip", "$_ip"),
+                "$_ip",
+            ),
+            row(
+                "health-check-httpcode",
+                "80/config/HealthCheckHttpCode",
+                ("http_2xx", "http_2xx"),
+                ("http_2xx,http_3xx", "http_2xx,http_3xx"),
+                "http_2xx,http_3xx",
+            ),
+        ],
+    },
+    Subject {
+        name: "udp",
+        ports: &[(80, "UDP")],
+        base: &[("acl-id", "acl-exam-1"), ("acl-type", "white"), ("connection-drain-timeout", "10")],
+        rows: &[
+            row("acl-status", "80/acl_status", ("on", "on"), ("off", "off"), "off"),
+            row("connection-drain", "80/config/ConnectionDrain", ("on", "on"), ("off", "off"), "off"),
+            row("health-check-switch", "80/config/HealthCheckSwitch", ("off", "off"), ("on", "on"), "on"),
+        ],
+    },
+    Subject {
+        name: "http",
+        ports: TCP,
+        base: &[
+            ("protocol-port", "http:80"),
+            ("health-check-flag", "on"),
+            ("sticky-session", "on"),
+            ("sticky-session-type", "insert"),
+        ],
+        rows: &[
+            row("idle-timeout", "80/config/IdleTimeout", ("10", "10"), ("20", "20"), "20"),
+            row("request-timeout", "80/config/RequestTimeout", ("30", "30"), ("40", "40"), "40"),
+            row("cookie-timeout", "80/config/CookieTimeout", ("100", "100"), ("200", "200"), "200"),
+            row("health-check-timeout", "80/config/HealthCheckTimeout", ("7", "7"), ("8", "8"), "8"),
+            row("health-check-method", "80/config/HealthCheckMethod", ("head", "head"), ("get", "get"), "get"),
+            row("xforwardedfor-proto", "80/config/XForwardedFor_proto", ("on", "on"), ("off", "off"), "off"),
+            row("xforwardedfor-slbport", "80/config/XForwardedFor_SLBPORT", ("on", "on"), ("off", "off"), "off"),
+            row(
+                "xforwardedfor-clientsrcport",
+                "80/config/XForwardedFor_ClientSrcPort",
+                ("on", "on"),
+                ("off", "off"),
+                "off",
+            ),
+        ],
+    },
+    Subject {
+        name: "http-server",
+        ports: TCP,
+        base: &[("protocol-port", "http:80"), ("sticky-session", "on"), ("sticky-session-type", "server")],
+        rows: &[
+            row("cookie", "80/config/Cookie", ("one", "one"), ("two", "two"), "two"),
+            row("health-check-flag", "80/config/HealthCheck", ("on", "on"), ("off", "off"), "off"),
+        ],
+    },
+    Subject {
+        name: "sticky",
+        ports: TCP,
+        base: &[("protocol-port", "http:80"), ("sticky-session-type", "insert"), ("cookie-timeout", "60")],
+        rows: &[row("sticky-session", "80/config/StickySession", ("on", "on"), ("off", "off"), "off")],
+    },
+    Subject {
+        name: "sticky-type",
+        ports: TCP,
+        base: &[("protocol-port", "http:80"), ("sticky-session", "on"), ("cookie-timeout", "60"), ("cookie", "c")],
+        rows: &[row(
+            "sticky-session-type",
+            "80/config/StickySessionType",
+            ("insert", "insert"),
+            ("server", "server"),
+            "server",
+        )],
+    },
+    Subject {
+        name: "https",
+        ports: &[(443, "TCP")],
+        base: &[("protocol-port", "https:443")],
+        rows: &[
+            row(
+                "cert-id",
+                "443/config/ServerCertificateId",
+                ("cert-exam-1", "cert-exam-1"),
+                ("cert-exam-2", "cert-exam-2"),
+                "cert-exam-2",
+            ),
+            row(
+                "tls-cipher-policy",
+                "443/config/TLSCipherPolicy",
+                ("tls_cipher_policy_1_1", "tls_cipher_policy_1_1"),
+                ("tls_cipher_policy_1_2", "tls_cipher_policy_1_2"),
+                "tls_cipher_policy_1_2",
+            ),
+            row("http2-enabled", "443/config/EnableHttp2", ("off", "off"), ("on", "on"), "on"),
+            row(
+                "domain-extensions",
+                "domains",
+                ("a.example.com:cert-exam-2", "a.example.com:cert-exam-2"),
+                ("b.example.com:cert-exam-3", "b.example.com:cert-exam-3"),
+                "b.example.com:cert-exam-3",
+            ),
+        ],
+    },
+    Subject {
+        name: "forward",
+        ports: &[(80, "TCP"), (443, "TCP"), (444, "TCP")],
+        base: &[("protocol-port", "http:80,https:443,https:444"), ("cert-id", "cert-exam-1")],
+        rows: &[row("forward-port", "80/config/ForwardPort", ("80:443", "443"), ("80:444", "444"), "")],
+    },
+    Subject {
+        name: "protocol",
+        ports: TCP,
+        base: &[("cert-id", "cert-exam-1")],
+        rows: &[row("protocol-port", "listeners", ("https:80", "80/https"), ("http:80", "80/http"), "80/tcp")],
+    },
+    Subject {
+        name: "instance",
+        ports: TCP,
+        base: &[],
+        rows: &[
+            row("name", "/name", ("one", "one"), ("two", "two"), "two"),
+            row("additional-resource-tags", "tags", ("a=1,b=2", "a=1 b=2"), ("b=3", "b=3"), "b=3"),
+            row("delete-protection", "/delete_protection", ("off", "false"), ("on", "true"), "true"),
+            row(
+                "modification-protection",
+                "/modification_protection",
+                ("NonProtection", "NonProtection"),
+                ("ConsoleProtection", "ConsoleProtection"),
+                "ConsoleProtection",
+            ),
+            row("hostname", "hostname", ("a.example.com", "a.example.com"), ("b.example.com", "b.example.com"), ""),
+            row("default-weight", "weights", ("50", "50 50 50 50"), ("0", "0 0 0 0"), "100 100 100 100"),
+        ],
+    },
+    Subject {
+        name: "by-spec",
+        ports: TCP,
+        base: &[("instance-charge-type", "PayBySpec"), ("charge-type", "paybybandwidth")],
+        rows: &[
+            row("spec", "/spec", ("slb.s2.small", "slb.s2.small"), ("slb.s3.small", "slb.s3.small"), "slb.s3.small"),
+            row("bandwidth", "/bandwidth", ("50", "50"), ("100", "100"), "100"),
+        ],
+    },
+    Subject {
+        name: "traffic",
+        ports: TCP,
+        base: &[("instance-charge-type", "PayBySpec"), ("bandwidth", "50")],
+        rows: &[row(
+            "charge-type",
+            "/internet_charge_type",
+            ("paybybandwidth", "paybybandwidth"),
+            ("paybytraffic", "paybytraffic"),
+            "paybytraffic",
+        )],
+    },
+    Subject {
+        name: "charged",
+        ports: TCP,
+        base: &[],
+        rows: &[row(
+            "instance-charge-type",
+            "/instance_charge_type",
+            ("PayBySpec", "PayBySpec"),
+            ("PayByCLCU", "PayByCLCU"),
+            "PayByCLCU",
+        )],
+    },
+    // What is chosen at creation stays.
+    Subject {
+        name: "fixed",
+        ports: TCP,
+        base: &[],
+        rows: &[
+            row(
+                "resource-group-id",
+                "/resource_group",
+                ("rg-exam-1", "rg-exam-1"),
+                ("rg-exam-2", "rg-exam-1"),
+                "rg-exam-1",
+            ),
+            row(
+                "master-zoneid",
+                "/master_zone",
+                ("cn-hangzhou-j", "cn-hangzhou-j"),
+                ("cn-hangzhou-i", "cn-hangzhou-j"),
+                "cn-hangzhou-j",
+            ),
+            row(
+                "slave-zoneid",
+                "/slave_zone",
+                ("cn-hangzhou-i", "cn-hangzhou-i"),
+                ("cn-hangzhou-j", "cn-hangzhou-i"),
+                "cn-hangzhou-i",
+            ),
+            row("network-type", "/network_type", ("classic", "classic"), ("vpc", "classic"), "classic"),
+        ],
+    },
+    Subject {
+        name: "fixed-intranet",
+        ports: TCP,
+        base: &[],
+        rows: &[
+            row("address-type", "/address_type", ("intranet", "intranet"), ("internet", "intranet"), "intranet"),
+            row("vswitch-id", "/vswitch", ("vsw-exam-j", "vsw-exam-j"), ("vsw-exam-i", "vsw-exam-j"), "vsw-exam-j"),
+            row("ip", "/address", ("192.168.16.9", "192.168.16.9"), ("192.168.16.8", "192.168.16.9"), "192.168.16.9"),
+        ],
+    },
+    Subject {
+        name: "fixed-six",
+        ports: TCP,
+        base: &[],
+        rows: &[row("ip-version", "/ip_version", ("ipv6", "ipv6"), ("ipv4", "ipv6"), "ipv6")],
+    },
+    Subject {
+        name: "nodes",
+        ports: TCP,
+        base: &[],
+        rows: &[row(
+            "backend-label",
+            "servers",
+            ("color=blue", "i-d-1 i-d-2"),
+            ("color=green", "i-d-3 i-d-6"),
+            ALL_NODES,
+        )],
+    },
+    Subject {
+        name: "cordoned",
+        ports: TCP,
+        base: &[],
+        rows: &[row(
+            "remove-unscheduled-backend",
+            "servers",
+            ("on", "i-d-1 i-d-2 i-d-3"),
+            ("off", ALL_NODES),
+            ALL_NODES,
+        )],
+    },
+    Subject {
+        name: "pods",
+        ports: TCP,
+        base: &[],
+        rows: &[row(ONE, "servers", ("eni", "eni-d-1 eni-d-2"), ("ecs", ALL_NODES), ALL_NODES)],
+    },
+    Subject {
+        name: "shared",
+        ports: TCP,
+        base: &[("id", "lb-user-3"), ("force-override-listeners", "true")],
+        rows: &[row("vgroup-port", "80/vgroup", ("rsp-user-1:80", "users-group"), ("", "own"), "own")],
+    },
+    Subject {
+        name: "shared-weight",
+        ports: TCP,
+        base: &[("id", "lb-user-1"), ("vgroup-port", "rsp-own-1:80")],
+        rows: &[row("weight", "weights", ("60", "15 15 15 15"), ("0", "0 0 0 0"), "100 100 100 100")],
+    },
+];
