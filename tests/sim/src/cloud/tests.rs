@@ -18,6 +18,7 @@ const ECS: &str = "2014-05-26";
 const VPC: &str = "2016-04-28";
 const SLB: &str = "2014-05-15";
 const NLB: &str = "2022-04-30";
+const PVTZ: &str = "2018-01-01";
 const STS: &str = "2015-04-01";
 
 /// A VPC with two zones, three instances, a certificate and a role.
@@ -153,6 +154,7 @@ fn post(parameters: &BTreeMap<String, String>) -> Request<Bytes> {
         ECS => "ecs.cn-hangzhou.aliyuncs.com",
         VPC => "vpc.cn-hangzhou.aliyuncs.com",
         NLB => "nlb.cn-hangzhou.aliyuncs.com",
+        PVTZ => "pvtz.aliyuncs.com",
         STS => "sts.aliyuncs.com",
         _ => "slb.aliyuncs.com",
     };

@@ -199,7 +199,7 @@ mod tests {
             ("GET", "/api/v1/pods/x", 404),
             ("GET", "/api/v1/nodes/x/proxy", 404),
             ("PATCH", "/api/v1/namespaces/x/secrets/y/status", 404),
-            ("GET", "/apis/apps/v1/deployments", 404),
+            ("GET", "/apis/apps/v1/replicasets", 404),
             ("POST", "/api/v1/nodes/x", 405),
             ("DELETE", "/api/v1/nodes/x/status", 405),
         ] {

@@ -103,7 +103,7 @@ async fn network(client: &Client) {
 }
 
 async fn private_zones(client: &Client) {
-    let call = async |action, given: &[(&str, &str)]| client.call("2018-01-01", action, given).await;
+    let call = async |action, given: &[(&str, &str)]| client.call(PVTZ, action, given).await;
     client.cloud.edit(|account| {
         account.private_zones.insert("zone-1".into(), PrivateZone::new("cluster.example", "vpc-1"));
     });

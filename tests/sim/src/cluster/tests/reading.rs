@@ -112,8 +112,11 @@ async fn discovery_tells_what_the_version_has() {
         found
     };
     assert_eq!(sorted(Version::V1_8).await, with(&[]));
-    assert_eq!(sorted(Version::V1_16).await, with(&["coordination.k8s.io/v1", "coordination.k8s.io/v1beta1"]));
-    assert_eq!(sorted(Version::V1_30).await, with(&["coordination.k8s.io/v1", "discovery.k8s.io/v1"]));
+    assert_eq!(
+        sorted(Version::V1_16).await,
+        with(&["apps/v1", "coordination.k8s.io/v1", "coordination.k8s.io/v1beta1"])
+    );
+    assert_eq!(sorted(Version::V1_30).await, with(&["apps/v1", "coordination.k8s.io/v1", "discovery.k8s.io/v1"]));
 
     let old = Cluster::new(Version::V1_11);
     assert_eq!(get(&old, "/version").await.1["gitVersion"], "v1.11.0");
