@@ -41,6 +41,7 @@ pub use layers::{CREDENTIAL_VARIABLES, KNOWN_VARIABLES, VARIABLE_PREFIX};
 pub use load::{LARGEST_FILE, Loaded, Origin, load};
 pub use reference::reference;
 pub use report::{ConfigProblem, ConfigReport, ProblemPlace};
+pub use rules::RECORD_TTLS;
 pub use schema::{keys, nearest_number, nearest_time, schema};
 pub use source::{ConfigSource, FileFault, KeyFile};
 pub use values::TimeSpan;

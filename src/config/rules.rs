@@ -340,15 +340,15 @@ fn route(c: &mut Checker<'_>, section: RouteSection) -> Route {
     }
 }
 
-/// As the vendor states them.
-const TTLS: [u32; 6] = [5, 30, 60, 3600, 43_200, 86_400];
+/// Seconds that a record of a private zone may be remembered, as the vendor states them.
+pub const RECORD_TTLS: [u32; 6] = [5, 30, 60, 3600, 43_200, 86_400];
 
 fn pvtz(c: &mut Checker<'_>, section: PvtzSection) -> PvtzOptions {
     let PvtzSection { zone_id, zone_name, ttl, record_types, namespaces, nodes, period, aggregation } = section;
     if zone_id.is_some() && zone_name.is_some() {
         c.bad("pvtz.zone_name", "does not go together with pvtz.zone_id; state one of them");
     }
-    if c.sound(&["pvtz.ttl"]) && !TTLS.contains(&ttl) {
+    if c.sound(&["pvtz.ttl"]) && !RECORD_TTLS.contains(&ttl) {
         c.bad("pvtz.ttl", format!("must be 5, 30, 60, 3600, 43200 or 86400 seconds, not {ttl}"));
     }
     let mut types = BTreeSet::new();

@@ -2,8 +2,8 @@
 //! `config/migration.md` is written from.
 
 use super::values::{
-    Convert, backend_type, duration, integer, level, list, lock, number, opposite, pace, seconds, switch, text,
-    vswitches,
+    Convert, backend_type, duration, integer, level, lifetime, list, lock, number, opposite, pace, seconds, switch,
+    text, vswitches,
 };
 
 /// A flag, a key or a feature gate of the official controller.
@@ -230,7 +230,7 @@ pub(super) static KEYS: &[Setting] = &[
         "list `pvtz` in `controllers`; records that the official controller wrote stay as they are, see \
          [differences](../docs/differences.md#names-in-privatezone)",
     ),
-    both("privateZoneRecordTTL", Keys(&["pvtz.ttl"], Plain(integer)), "60 if absent"),
+    both("privateZoneRecordTTL", Keys(&["pvtz.ttl"], Plain(lifetime)), "60 if absent or 0"),
     both("featureGates", Keys(GATED, Gates), "see the third table"),
 ];
 

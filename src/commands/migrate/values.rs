@@ -85,6 +85,15 @@ pub(super) fn seconds(text: &str, key: &str) -> Result<ConvertedValue, &'static 
     Ok(span(Duration::from_secs(u64::try_from(given).unwrap_or_default()), key))
 }
 
+/// Seconds that a record may be remembered; the official controller takes 0 for its default.
+pub(super) fn lifetime(text: &str, _: &str) -> Result<ConvertedValue, &'static str> {
+    const DEFAULT: u32 = 60;
+    let given: u32 = text.parse().map_err(|_| "a whole number of seconds")?;
+    let meant = if given == 0 { DEFAULT } else { given };
+    let kept = config::RECORD_TTLS.into_iter().min_by_key(|ttl| ttl.abs_diff(meant)).unwrap_or(DEFAULT);
+    Ok(ConvertedValue { value: kept.into(), limited: kept != meant })
+}
+
 pub(super) fn list(text: &str, _: &str) -> Result<ConvertedValue, &'static str> {
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     Ok(exact(items.map(Value::from).collect::<Vec<_>>()))
@@ -144,6 +153,9 @@ mod tests {
             (switch, "T", "", "true"),
             (opposite, "true", "", "false"),
             (opposite, "on", "", "must be true or false"),
+            (lifetime, "0", "pvtz.ttl", "60"),
+            (lifetime, "30", "pvtz.ttl", "30"),
+            (lifetime, "600", "pvtz.ttl", "60 (limited)"),
             (list, " a, b,", "", "[\"a\", \"b\"]"),
             (vswitches, "z:vsw-1,vsw-2", "", "[\"z:vsw-1\"] (limited)"),
             (level, "2", "", "\"info\""),
