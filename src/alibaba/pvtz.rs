@@ -66,7 +66,7 @@ impl Pvtz {
     }
 
     /// Makes a record and gives its id. The cloud refuses a second one that says the same, so there is no client token, which
-    /// would keep a record that somebody removed from being made again.
+    /// would keep a record that a user removed from being made again.
     ///
     /// # Errors
     /// As any write; [`FaultKind::Exists`] if the cloud says so.

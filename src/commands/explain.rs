@@ -67,7 +67,7 @@ pub(super) fn run(config: &Config, object: &ExplainArg, output: OutputFormat) ->
     Ok(explanation.ended())
 }
 
-/// Why nobody manages an object, in the words of `plan`; `None` if some controller does.
+/// Why no controller manages an object, in the words of `plan`; `None` if one does.
 pub(super) async fn unmanaged(
     cluster: &Cluster,
     config: &Config,
@@ -189,8 +189,8 @@ impl Explanation {
         Ok(lines)
     }
 
-    /// What matters most comes first: that it is not there, that nobody is responsible, that nobody leads, what is in the way,
-    /// what is missing.
+    /// What matters most comes first: that it does not exist, that no controller is responsible, that no replica leads, a problem,
+    /// the steps that are missing.
     fn summarise(&self) -> String {
         let steps = self.lines(LineKind::Step).count();
         let problem = self.lines(LineKind::Problem).next();

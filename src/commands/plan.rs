@@ -19,7 +19,7 @@ struct WholePlan {
     steps: Vec<PlanLine>,
     /// What could not be planned, and why.
     problems: Vec<String>,
-    /// Why nobody is responsible for the object that was asked about.
+    /// Why no controller is responsible for the object that was asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_managed: Option<String>,
 }

@@ -461,7 +461,7 @@ static EVENTS: &[EventEntry] = &[
         604,
         "PrivateZoneRecordConflict",
         [
-            "a record of somebody else takes the name of the Service or node",
+            "a record that another user made takes the name of the Service or node",
             "it stays, and the name is not written",
             "delete that record if it is not needed",
         ],

@@ -135,7 +135,7 @@ controller, relative to the zone, with these differences:
 - The remark of a record names the cluster: the beginning of `cloud.cluster_id`, and a hash of it and of the uid of the namespace
   `kube-system`. Only a record with exactly this remark is changed. The official controller shares one remark between all clusters.
 - Records that the official controller wrote stay. One that says what is wanted serves on; one that says something else is a
-  conflict that an event names, until somebody deletes it. Delete them once this controller runs, a few at a time: each is
+  conflict that an event names, until a user deletes it. Delete them once this controller runs, a few at a time: each is
   written again, with the remark of the cluster, at the latest after `pvtz.period`.
 - An `SRV` record has the port on which the address of the name listens: that of the Service, or, for a headless Service, that
   of its endpoints. Its target is a whole name, with the zone. The official controller writes the target port for every Service, and
