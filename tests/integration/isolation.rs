@@ -189,12 +189,39 @@ async fn any_edit_of_a_service_puts_right_what_was_changed_in_the_cloud() {
             world.until(&format!("edit {number} has put it right"), |testbed| serves(testbed) == whole).await;
             world.until_quiet(Duration::from_secs(2)).await;
         }
-        let told = world.events("Service", "web").into_iter().rfind(|(_, reason, _)| reason == "EnsuredLoadBalancer");
-        assert!(told.is_some_and(|(_, _, text)| text.to_lowercase().contains("create listener 80/tcp")));
+        let answers = |text: &str| {
+            ["weight 7 -> 1", "create listener 80/tcp"].iter().all(|step| text.to_lowercase().contains(step))
+        };
+        let told = || {
+            world
+                .events("Service", "web")
+                .into_iter()
+                .any(|(_, of, text)| of == "EnsuredLoadBalancer" && answers(&text))
+        };
+        world.until("the answer says what was put right", |_| told()).await;
         world.until_event("Service", "web", "RepairedDrift").await;
         assert!(ccm.stop().await.success());
     };
     tokio::join!(of(Kind::Classic), of(Kind::Network));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_while_the_cloud_still_carries_something_out_is_answered_by_a_look_at_everything() {
+    let (world, ccm) = served(Kind::Network).await;
+    world.testbed.cloud.dials(|dials| dials.nlb_job_time = Duration::from_secs(3));
+    let (listeners, _) = (Kind::Network.listeners(&world.testbed), world.take_calls());
+    point_at(&world.testbed, "web", &[2]);
+    world
+        .until("backends are moved", |_| {
+            world.testbed.cloud.calls().iter().any(|call| call.action == "AddServersToServerGroup")
+        })
+        .await;
+    world.testbed.cloud.edit(|account| account.nlb.balancers.values_mut().for_each(|lb| lb.listeners.clear()));
+    let edit = json!({"metadata": {"annotations": {"example.com/look-again": "yes"}}});
+    world.testbed.cluster.patch("Service", "default", "web", &edit).unwrap();
+    world.until("the listener is back", |testbed| Kind::Network.listeners(testbed) == listeners).await;
+    world.until("the backends have followed", |testbed| Kind::Network.all_lead_to(testbed, &[2])).await;
+    assert!(ccm.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -158,7 +158,9 @@ impl<P: Product> Preparer<P> {
         self.product.resolve(&mut goal).await?;
         let is_continued = case.state.known.as_ref().is_some_and(Known::is_recent) && self.is_under_way(case);
         let failed_jobs = self.settle(case).await?;
-        let depth = if is_continued && case.handling.serves() { Depth::Memory } else { depth };
+        // An edit that came meanwhile is answered as soon as nothing is under way any more.
+        let is_edit_due = case.state.edited && !self.is_under_way(case);
+        let depth = if is_continued && case.handling.serves() && !is_edit_due { Depth::Memory } else { depth };
         // A Service that now names another load balancer is read anew.
         let known = case.state.known.clone().filter(|known| is_about::<P>(&goal, &known.observed));
         let seen = match (depth, &known) {
