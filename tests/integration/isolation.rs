@@ -11,6 +11,7 @@ use crate::availability::Availability;
 use crate::harness::{ALL, Ccm, EVERY, HASTE, World, address, is_ready};
 use crate::in_process::{Product, on_a_clock_of_its_own};
 use crate::kinds::{Kind, annotate, point_at};
+use crate::network_load_balancers::QUIET;
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
 
@@ -46,7 +47,7 @@ async fn served(kind: Kind) -> (World, Ccm) {
     world
         .until("it is served", |_| kind.published(&world.service("web")).is_some() && is_ready(&world.node("node-2")))
         .await;
-    world.until_quiet(Duration::from_secs(2)).await;
+    world.until_quiet(QUIET).await;
     (world, ccm)
 }
 
@@ -187,7 +188,7 @@ async fn any_edit_of_a_service_puts_right_what_was_changed_in_the_cloud() {
             let edit = json!({"metadata": {"annotations": {annotation: "wrr"}}});
             world.testbed.cluster.patch("Service", "default", "web", &edit).unwrap();
             world.until(&format!("edit {number} has put it right"), |testbed| serves(testbed) == whole).await;
-            world.until_quiet(Duration::from_secs(2)).await;
+            world.until_quiet(QUIET).await;
         }
         let answers = |text: &str| {
             ["weight 7 -> 1", "create listener 80/tcp"].iter().all(|step| text.to_lowercase().contains(step))
@@ -246,7 +247,7 @@ async fn without_a_list_of_security_groups_backends_follow_and_no_second_group_i
     world.testbed.cluster.patch("Service", "default", "web", &ranges("10.0.0.0/8")).unwrap();
     let groups = |testbed: &Testbed| testbed.cloud.look(|account| account.security_groups.len());
     world.until("the ranges are in force", |testbed| groups(testbed) == 1).await;
-    world.until_quiet(Duration::from_secs(5)).await;
+    world.until_quiet(QUIET).await;
     world.testbed.cloud.faults().always("DescribeSecurityGroups", Fault::Unavailable);
     world.testbed.cluster.patch("Service", "default", "web", &ranges("172.16.0.0/12")).unwrap();
     let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;

@@ -16,7 +16,7 @@ const CLASS: &str = "alibabacloud.com/nlb";
 const FINALIZER: &str = "service.k8s.alibaba/nlb";
 pub(crate) const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
 /// Longer than any job takes to come back to.
-const QUIET: Duration = Duration::from_secs(6);
+pub(crate) const QUIET: Duration = Duration::from_secs(6);
 
 /// Makes a Service of the class with an endpoint on each of `nodes`.
 pub(crate) fn expose(testbed: &Testbed, name: &str, ports: &[u16], nodes: &[&str], annotations: &[(&str, &str)]) {
