@@ -109,7 +109,7 @@ pub enum Command {
     Annotations,
     /// Prints every event with its code, cause, effect and remedy, as Markdown.
     Events,
-    /// Prints the version.
+    /// Prints version, commit, build date and target.
     Version,
 }
 

@@ -193,11 +193,19 @@ async fn what_the_binary_prints_of_itself_is_what_is_committed() {
     for entry in Name::TABLE {
         assert!(page.contains(entry.help), "{:?} is missing:\n{page}", entry.name);
     }
-    let version = world.run(&["version"]).await;
-    assert_eq!(
-        (version.status.code(), out(&version)),
-        (Some(0), format!("alicloud-ccm {}\n", env!("CARGO_PKG_VERSION")))
-    );
+}
+
+#[tokio::test]
+async fn version_prints_what_the_program_was_built_from_and_for() {
+    let version = World::new(ALL, "").await.run(&["version"]).await;
+    assert_eq!(version.status.code(), Some(0));
+    let text = out(&version);
+    let lines: Vec<_> = text.lines().map(|line| line.split_once(": ").unwrap_or(("version", line))).collect();
+    let names: Vec<_> = lines.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["version", "commit", "build date", "target"], "{text}");
+    assert_eq!(lines[0].1, concat!("alicloud-ccm ", env!("CARGO_PKG_VERSION")));
+    let compiler = std::process::Command::new("rustc").args(["--print", "host-tuple"]).output().unwrap();
+    assert_eq!(lines[3].1, out(&compiler).trim(), "the target of the tests is the machine that they run on");
 }
 
 #[tokio::test]
