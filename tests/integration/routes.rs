@@ -283,4 +283,19 @@ async fn a_pod_network_that_makes_routes_itself_is_told() {
     world.testbed.cluster.deny("kubernetes-admin", "get", "configmaps");
     let (code, said) = check(&[]).await;
     assert!(code == Some(0) && said.contains("not looked at: configmaps kube-flannel/kube-flannel-cfg"), "{said}");
+
+    for (name, command) in
+        [("terway-eniip", json!(["terwayd", "-daemon-mode", "ENIMultiIP"])), ("kube-ovn-cni", json!([]))]
+    {
+        let template = json!({ "spec": { "containers": [{ "name": "agent", "command": command }] } });
+        let metadata = json!({ "name": name, "namespace": "kube-system" });
+        let spec = json!({ "template": template });
+        let set = json!({ "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": spec });
+        world.testbed.cluster.create(set).unwrap();
+    }
+    let (code, said) = check(&[]).await;
+    assert_eq!(code, Some(1), "{said}");
+    for network in ["Terway in the mode ENIMultiIP", "Kube-OVN"] {
+        assert!(said.contains(network), "{network}: {said}");
+    }
 }

@@ -1,5 +1,5 @@
-//! Looks for a pod network that does without the routes of this program, or makes them itself. It is only told: whoever lists
-//! `route` may know better.
+//! Looks for a pod network that does without the routes of this program, or makes them itself. It only reports what it
+//! finds: who lists `route` may know better.
 
 use std::time::Duration;
 
@@ -8,19 +8,24 @@ use tracing::{debug, warn};
 
 use crate::cluster::{Cluster, ObjectPath};
 use crate::controllers::reporter::Reporter;
-use crate::plan::route::networks::{NetworkJudge, calico, calico_config, cilium, flannel, openshift, openshift_3, ovn};
+use crate::plan::route::networks::{
+    NetworkJudge, calico, calico_config, cilium, flannel, kube_ovn, openshift, openshift_3, ovn, terway,
+};
 
-/// Reports wait no longer for what is only told.
+/// The reports of nodes wait no longer for this one.
 const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 /// Where pod networks leave a sign of themselves by their usual manifests, and how it is read. `registry` has the rights.
-const SIGNS: [(ObjectPath<'static>, &str, NetworkJudge); 8] = [
+const SIGNS: [(ObjectPath<'static>, &str, NetworkJudge); 11] = [
     (config_maps("kube-flannel"), "kube-flannel-cfg", flannel),
     (config_maps("kube-system"), "kube-flannel-cfg", flannel),
     (config_maps("kube-system"), "cilium-config", cilium),
     (config_maps("kube-system"), "calico-config", calico_config),
     (daemon_sets("calico-system"), "calico-node", calico),
     (daemon_sets("ovn-kubernetes"), "ovnkube-node", ovn),
+    (daemon_sets("kube-system"), "kube-ovn-cni", kube_ovn),
+    (daemon_sets("kube-system"), "terway", terway),
+    (daemon_sets("kube-system"), "terway-eniip", terway),
     (ObjectPath { api: "/apis/config.openshift.io/v1", namespace: "", plural: "networks" }, "cluster", openshift),
     (
         ObjectPath { api: "/apis/network.openshift.io/v1", namespace: "", plural: "clusternetworks" },
@@ -63,7 +68,7 @@ pub async fn look(cluster: &Cluster) -> NetworkFindings {
     findings
 }
 
-/// Looks, and tells what was found.
+/// Looks, and reports what was found.
 pub(super) async fn report(cluster: &Cluster, reporter: &Reporter) {
     let Ok(NetworkFindings { objections, unread }) = tokio::time::timeout(LONGEST_LOOK, look(cluster)).await else {
         return;

@@ -57,6 +57,26 @@ pub fn ovn(_: &Value) -> Option<String> {
     Some("OVN-Kubernetes encapsulates packets".to_owned())
 }
 
+/// By the DaemonSet of Kube-OVN, whose subnets span nodes, so that the pod CIDR of a node means nothing to it:
+/// <https://kubeovn.github.io/docs/stable/en/guide/subnet>.
+#[must_use]
+pub fn kube_ovn(_: &Value) -> Option<String> {
+    Some("Kube-OVN has subnets of its own that span nodes".to_owned())
+}
+
+/// By the DaemonSet of Terway. Its older mode `VPC`, which is the default, does need routes:
+/// <https://github.com/AliyunContainerService/terway/issues/32>.
+#[must_use]
+pub fn terway(daemon_set: &Value) -> Option<String> {
+    let containers = daemon_set["spec"]["template"]["spec"]["containers"].as_array()?.iter();
+    let lists = containers.flat_map(|container| [&container["command"], &container["args"]]);
+    let words = lists.filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+    let mode = words
+        .map(|word| word.rsplit('=').next().unwrap_or(word))
+        .find(|word| matches!(*word, "ENIMultiIP" | "ENIOnly"))?;
+    Some(format!("Terway in the mode {mode} gives pods addresses of the VPC"))
+}
+
 /// By the network configuration of OpenShift 4.
 #[must_use]
 pub fn openshift(network: &Value) -> Option<String> {
@@ -116,6 +136,18 @@ mod tests {
         let by_manifest = |backend: &str| objection(calico_config, &json!({ "data": { "calico_backend": backend } }));
         assert_eq!(by_manifest("none"), "");
         assert!(by_manifest("bird").contains("backend bird"));
+    }
+
+    #[test]
+    fn terway_is_judged_by_its_mode() {
+        let of = |command: Value| {
+            let pod = json!({ "spec": { "containers": [{ "name": "policy" }, { "command": command }] } });
+            objection(terway, &json!({ "spec": { "template": pod } }))
+        };
+        assert!(of(json!(["/usr/bin/terwayd", "-daemon-mode", "ENIMultiIP"])).contains("addresses of the VPC"));
+        assert!(of(json!(["/usr/bin/terwayd", "--daemon-mode=ENIOnly"])).contains("mode ENIOnly"));
+        assert_eq!(of(json!(["/usr/bin/terwayd", "-daemon-mode", "VPC"])), "", "it relies on routes");
+        assert_eq!(of(json!(["/usr/bin/terwayd"])), "", "the default is VPC");
     }
 
     #[test]
