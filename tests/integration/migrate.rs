@@ -182,3 +182,67 @@ async fn static_pods_are_read_by_their_mirrors() {
     succeeded(&world.run(&named).await);
     assert!(judge(&out).contains("controllers = [\"node\", \"service\", \"nlb\"]"));
 }
+
+/// The official Deployment with everything in a projected volume and in `envFrom`.
+fn deploy_projected(world: &World) {
+    let object = |kind: &str, name: &str, field: &str, data: Value| {
+        let metadata = json!({"name": name, "namespace": "kube-system"});
+        world
+            .testbed
+            .cluster
+            .create(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, field: data}))
+            .unwrap();
+    };
+    object("ConfigMap", "older", "data", json!({"cloud.conf": "{\"Global\": {\"clusterID\": \"c-older\"}}"}));
+    object("Secret", "newer", "stringData", json!({"conf": "{\"Global\": {\"clusterID\": \"c-newer\"}}"}));
+    object("Secret", "keys", "stringData", json!({"KEY_ID": "LTAIkey", "ACCESS_KEY_SECRET": "hunter2"}));
+    let endpoints = json!({"SLB_ENDPOINT": "slb.first.test", "VPC_ENDPOINT": "vpc.first.test", "unused": "1"});
+    object("ConfigMap", "endpoints", "data", endpoints);
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"},
+        "spec": {"template": {"spec": {
+            "containers": [{
+                "name": "ccm", "image": "mirror.test/cloud-controller-manager:v2.14.0",
+                "args": ["--cloud-config=/etc/ccm/cloud.conf", "--configure-cloud-routes=false"],
+                "envFrom": [
+                    {"configMapRef": {"name": "endpoints"}},
+                    {"secretRef": {"name": "keys"}},
+                    {"prefix": "ACCESS_", "secretRef": {"name": "keys"}},
+                    {"configMapRef": {"name": "not-there", "optional": true}},
+                ],
+                "env": [{"name": "SLB_ENDPOINT", "value": "slb.env.test"}],
+                "volumeMounts": [{"name": "all", "mountPath": "/etc/ccm"}],
+            }],
+            "volumes": [{"name": "all", "projected": {"sources": [
+                {"configMap": {"name": "older"}},
+                {"secret": {"name": "newer", "items": [{"key": "conf", "path": "cloud.conf"}]}},
+            ]}}],
+        }}},
+    });
+    world.testbed.cluster.create(deployment).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn projected_volumes_and_the_environment_from_whole_objects_are_read_as_the_kubelet_does() {
+    let world = World::new(ALL, "").await;
+    deploy_projected(&world);
+    let out = world.folder().join("migration");
+    succeeded(&world.run(&["migrate", "--from-cluster", "--out", out.to_str().unwrap()]).await);
+    let toml = judge(&out);
+    for line in [
+        "cluster_id = \"c-newer\" # clusterID",
+        "slb = \"slb.env.test\" # SLB_ENDPOINT",
+        "vpc = \"vpc.first.test\" # VPC_ENDPOINT",
+    ] {
+        assert!(toml.contains(line), "{line}: {toml}");
+    }
+
+    world.testbed.cluster.deny("kubernetes-admin", "get", "secrets");
+    let refused = world.run(&["migrate", "--from-cluster"]).await;
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), String::new()));
+    let said = text(&refused.stderr);
+    for part in ["Secret keys", "Secret newer, key conf", "cannot be read"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}

@@ -1,6 +1,7 @@
 //! Finds the official controller in the cluster, and reads what it is given: the Deployment, the DaemonSet or the mirror of a
 //! static pod, and the ConfigMap or Secret with its cloud config. Writes nothing.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -24,6 +25,8 @@ const CORE: &str = "/api/v1";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Names of its program; its images begin with them.
 const PROGRAMS: [&str; 2] = ["cloud-controller-manager", "alibaba-cloud-controller-manager"];
+/// The variables of its key pair.
+const KEY_PAIR: [&str; 2] = ["ACCESS_KEY_ID", "ACCESS_KEY_SECRET"];
 /// Where ACK puts the token of an addon.
 const ADDON_TOKEN: &str = "/var/addon";
 /// What must not be skipped silently.
@@ -160,103 +163,158 @@ fn texts<'a>(list: &'a Value, field: &'a str) -> impl Iterator<Item = &'a str> {
     list.as_array().into_iter().flatten().filter_map(move |item| item[field].as_str())
 }
 
-/// Where an entry of a ConfigMap or a Secret is.
+/// A ConfigMap or a Secret.
 #[derive(Debug, PartialEq)]
-struct ConfigEntry {
+struct ConfigObject {
     plural: &'static str,
     name: String,
+}
+
+impl ConfigObject {
+    /// As a field of a pod names it: one of the two is there.
+    fn named(config_map: &Value, secret: &Value) -> Option<Self> {
+        let (plural, name) = match config_map["name"].as_str() {
+            Some(name) => ("configmaps", name),
+            None => ("secrets", secret["name"].as_str().or(secret["secretName"].as_str())?),
+        };
+        Some(Self { plural, name: name.to_owned() })
+    }
+
+    fn describe(&self) -> String {
+        let kind = if self.plural == "secrets" { "Secret" } else { "ConfigMap" };
+        format!("{kind} {}", self.name)
+    }
+
+    /// The texts that it holds; nothing if there is no such object.
+    async fn read(&self, cluster: &Cluster, namespace: &str) -> Result<BTreeMap<String, String>, WriteFault> {
+        let path = ObjectPath { api: CORE, namespace, plural: self.plural };
+        let object = cluster.look_up(path, &self.name).await?.unwrap_or_default();
+        let texts = object["data"].as_object().into_iter().flatten();
+        let texts = texts.filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())));
+        if self.plural != "secrets" {
+            return Ok(texts.collect());
+        }
+        let decoded = |text: String| String::from_utf8(STANDARD.decode(text).ok()?).ok();
+        Ok(texts.filter_map(|(key, text)| Some((key, decoded(text)?))).collect())
+    }
+}
+
+/// An entry of a ConfigMap or a Secret.
+#[derive(Debug, PartialEq)]
+struct ConfigEntry {
+    object: ConfigObject,
     key: String,
 }
 
 impl ConfigEntry {
-    fn describe(&self) -> PathBuf {
-        let kind = if self.plural == "secrets" { "Secret" } else { "ConfigMap" };
-        PathBuf::from(format!("{kind} {}, key {}", self.name, self.key))
+    /// Of a volume, or of a source of a projected one, the entry that is the file `inside` of it.
+    fn of_volume(volume: &Value, inside: &str) -> Option<Self> {
+        let object = ConfigObject::named(&volume["configMap"], &volume["secret"])?;
+        let items = [&volume["configMap"]["items"], &volume["secret"]["items"]].into_iter().find_map(Value::as_array);
+        let key = match items {
+            Some(items) => items.iter().find(|item| item["path"] == inside)?["key"].as_str()?,
+            None => inside,
+        };
+        Some(Self { object, key: key.to_owned() })
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, key {}", self.object.describe(), self.key)
     }
 
     /// What it holds; `None` if there is no such entry.
     async fn read(&self, cluster: &Cluster, namespace: &str) -> Result<Option<String>, WriteFault> {
-        let path = ObjectPath { api: CORE, namespace, plural: self.plural };
-        let object = cluster.look_up(path, &self.name).await?.unwrap_or_default();
-        let text = object["data"][&self.key].as_str();
-        if self.plural != "secrets" {
-            return Ok(text.map(str::to_owned));
-        }
-        let decoded = text.and_then(|text| STANDARD.decode(text).ok());
-        Ok(decoded.and_then(|bytes| String::from_utf8(bytes).ok()))
+        Ok(self.object.read(cluster, namespace).await?.remove(&self.key))
     }
 }
 
-/// The ConfigMap or Secret that a file in the container comes from.
-fn entry_of(pod: &Value, container: &Value, path: &Path) -> Option<ConfigEntry> {
+/// The ConfigMaps and Secrets that a file in the container may come from, the one that takes precedence first: in a projected
+/// volume, the last source that has the file.
+fn entries_of(pod: &Value, container: &Value, path: &Path) -> Option<Vec<ConfigEntry>> {
     let mounts = container["volumeMounts"].as_array()?.iter();
     let mount = mounts.filter(|mount| path.starts_with(mount["mountPath"].as_str().unwrap_or("/")));
     let mount = mount.max_by_key(|mount| mount["mountPath"].as_str().map(str::len))?;
     let volume = pod["volumes"].as_array()?.iter().find(|volume| volume["name"] == mount["name"])?;
     let inside = path.strip_prefix(mount["mountPath"].as_str()?).ok()?.to_str()?;
     let inside = if inside.is_empty() { mount["subPath"].as_str()? } else { inside };
-    let (plural, source, name) = match (&volume["configMap"], &volume["secret"]) {
-        (Value::Null, secret) => ("secrets", secret, &secret["secretName"]),
-        (config_map, _) => ("configmaps", config_map, &config_map["name"]),
-    };
-    let mut items = source["items"].as_array().into_iter().flatten();
-    let item = items.find(|item| item["path"] == inside).and_then(|item| item["key"].as_str());
-    Some(ConfigEntry { plural, name: name.as_str()?.to_owned(), key: item.unwrap_or(inside).to_owned() })
+    let projected = volume["projected"]["sources"].as_array().into_iter().flatten().rev();
+    Some(projected.chain([volume]).filter_map(|source| ConfigEntry::of_volume(source, inside)).collect())
 }
 
 async fn read_cloud_config(cluster: &Cluster, workload: &Workload, path: &Path, official: &mut Official) {
-    let Some(entry) = entry_of(&workload.pod, &workload.container, path) else {
+    let entries = entries_of(&workload.pod, &workload.container, path).unwrap_or_default();
+    for entry in &entries {
+        match entry.read(cluster, workload.namespace).await {
+            Ok(Some(text)) => return official.read_cloud_config(&PathBuf::from(entry.describe()), &text),
+            Ok(None) => {}
+            Err(fault) => return unread(official, &entry.describe(), &fault),
+        }
+    }
+    let places = entries.iter().map(ConfigEntry::describe).collect::<Vec<_>>().join("; ");
+    if entries.is_empty() {
         let place = ProblemPlace::Whole { file: PathBuf::from(&workload.name) };
         let message = format!("the cloud config {} comes from no ConfigMap and no Secret", path.display());
-        let help = "add --cloud-config FILE with a copy of the file";
-        return official.is_problem(place, message, help);
-    };
-    match entry.read(cluster, workload.namespace).await {
-        Ok(Some(text)) => official.read_cloud_config(&entry.describe(), &text),
-        Ok(None) => {
-            let place = ProblemPlace::Whole { file: entry.describe() };
-            official.is_problem(place, "the cloud config is not there", "add --cloud-config FILE with a copy of it");
-        }
-        Err(fault) => unread(official, &entry.describe().display().to_string(), &fault),
+        official.is_problem(place, message, "add --cloud-config FILE with a copy of the file");
+    } else {
+        let place = ProblemPlace::Whole { file: PathBuf::from(places) };
+        official.is_problem(place, "the cloud config is not there", "add --cloud-config FILE with a copy of it");
     }
 }
 
 /// Where a variable of the container has its value from, if it is not stated itself.
 fn entry_of_variable(variable: &Value) -> Option<ConfigEntry> {
-    let from = &variable["valueFrom"];
-    let (plural, source) = match (&from["configMapKeyRef"], &from["secretKeyRef"]) {
-        (Value::Null, secret) => ("secrets", secret),
-        (config_map, _) => ("configmaps", config_map),
-    };
-    Some(ConfigEntry { plural, name: source["name"].as_str()?.to_owned(), key: source["key"].as_str()?.to_owned() })
+    let (config_map, secret) = (&variable["valueFrom"]["configMapKeyRef"], &variable["valueFrom"]["secretKeyRef"]);
+    let key = config_map["key"].as_str().or(secret["key"].as_str())?;
+    Some(ConfigEntry { object: ConfigObject::named(config_map, secret)?, key: key.to_owned() })
 }
 
-async fn read_environment(cluster: &Cluster, workload: &Workload, official: &mut Official) {
+/// The key of this program's file that a variable of the official controller sets.
+fn key_of(variable: &str) -> Option<&'static (&'static str, &'static str)> {
+    KNOWN_VARIABLES.iter().find(|(known, _)| *known == variable)
+}
+
+/// The environment of the container as far as it matters: `envFrom` in its order, then `env`, of which the later one counts.
+async fn environment(cluster: &Cluster, workload: &Workload, official: &mut Official) -> BTreeMap<String, String> {
+    let mut values = BTreeMap::new();
+    for source in workload.container["envFrom"].as_array().into_iter().flatten() {
+        let Some(object) = ConfigObject::named(&source["configMapRef"], &source["secretRef"]) else { continue };
+        let prefix = source["prefix"].as_str().unwrap_or_default();
+        match object.read(cluster, workload.namespace).await {
+            Ok(data) => values.extend(data.into_iter().map(|(key, value)| (format!("{prefix}{key}"), value))),
+            Err(fault) => unread(official, &object.describe(), &fault),
+        }
+    }
     for variable in workload.container["env"].as_array().into_iter().flatten() {
         let name = variable["name"].as_str().unwrap_or_default();
-        let key = KNOWN_VARIABLES.iter().find(|(known, _)| *known == name);
-        if key.is_none() && !matches!(name, "ACCESS_KEY_ID" | "ACCESS_KEY_SECRET") {
+        if key_of(name).is_none() && !KEY_PAIR.contains(&name) {
             continue;
         }
         let value = match (variable["value"].as_str(), entry_of_variable(variable)) {
             (Some(text), _) => Some(text.to_owned()),
-            (None, Some(entry)) => match entry.read(cluster, workload.namespace).await {
-                Ok(text) => text,
-                Err(fault) => {
-                    unread(official, &entry.describe().display().to_string(), &fault);
-                    continue;
-                }
-            },
+            (None, Some(entry)) => entry.read(cluster, workload.namespace).await.unwrap_or_else(|fault| {
+                unread(official, &entry.describe(), &fault);
+                None
+            }),
             (None, None) => None,
         };
-        let Some(value) = value.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()) else { continue };
-        match (key, name) {
-            (Some((name, key)), _) => {
-                let place = ProblemPlace::Variable { variable: format!("{name} of the {}", workload.name) };
-                official.variables.push((key, name, value, place));
-            }
-            (None, "ACCESS_KEY_ID") => official.key_pair.0 = Some(Secret::new(value)),
-            (None, _) => official.key_pair.1 = Some(Secret::new(value)),
+        values.extend(value.map(|value| (name.to_owned(), value)));
+    }
+    values
+}
+
+async fn read_environment(cluster: &Cluster, workload: &Workload, official: &mut Official) {
+    for (name, value) in environment(cluster, workload, official).await {
+        let value = value.trim().to_owned();
+        if value.is_empty() {
+            continue;
+        }
+        if let Some((variable, key)) = key_of(&name) {
+            let place = ProblemPlace::Variable { variable: format!("{variable} of the {}", workload.name) };
+            official.variables.push((key, variable, value, place));
+        } else if name == KEY_PAIR[0] {
+            official.key_pair.0 = Some(Secret::new(value));
+        } else if name == KEY_PAIR[1] {
+            official.key_pair.1 = Some(Secret::new(value));
         }
     }
 }
@@ -290,24 +348,35 @@ mod tests {
         let container = json!({ "volumeMounts": [
             { "name": "etc", "mountPath": "/etc/kubernetes" },
             { "name": "config", "mountPath": "/etc/kubernetes/config" },
+            { "name": "whole", "mountPath": "/etc/kubernetes/whole" },
+            { "name": "projected", "mountPath": "/projected" },
             { "name": "secret", "mountPath": "/key/cloud.conf", "subPath": "of-the-cloud" },
         ] });
         let pod = json!({ "volumes": [
             { "name": "etc", "hostPath": { "path": "/etc/kubernetes" } },
             { "name": "config", "configMap": { "name": "cloud-config", "items": [{ "key": "a", "path": "b.conf" }] } },
+            { "name": "whole", "configMap": { "name": "cloud-config" } },
             { "name": "secret", "secret": { "secretName": "keys" } },
+            { "name": "projected", "projected": { "sources": [
+                { "configMap": { "name": "first" } },
+                { "serviceAccountToken": { "path": "token" } },
+                { "secret": { "name": "later", "items": [{ "key": "c", "path": "b.conf" }] } },
+                { "configMap": { "name": "other", "items": [{ "key": "d", "path": "d" }] } },
+            ] } },
         ] });
         let entry = |path: &str| {
-            let found = entry_of(&pod, &container, Path::new(path));
-            found.map(|found| format!("{} {} {}", found.plural, found.name, found.key))
+            let found = entries_of(&pod, &container, Path::new(path)).unwrap_or_default();
+            let found =
+                found.iter().map(|entry| format!("{} {} {}", entry.object.plural, entry.object.name, entry.key));
+            found.collect::<Vec<_>>().join(", ")
         };
-        assert_eq!(
-            entry("/etc/kubernetes/config/cloud-config.conf").unwrap(),
-            "configmaps cloud-config cloud-config.conf"
-        );
-        assert_eq!(entry("/etc/kubernetes/config/b.conf").unwrap(), "configmaps cloud-config a");
-        assert_eq!(entry("/key/cloud.conf").unwrap(), "secrets keys of-the-cloud");
-        assert_eq!(entry("/etc/kubernetes/cloud-config"), None);
-        assert_eq!(entry("/elsewhere"), None);
+        let whole = "configmaps cloud-config cloud-config.conf";
+        assert_eq!(entry("/etc/kubernetes/whole/cloud-config.conf"), whole);
+        assert_eq!(entry("/etc/kubernetes/config/b.conf"), "configmaps cloud-config a");
+        assert_eq!(entry("/etc/kubernetes/config/a"), "", "items leave out what they do not list");
+        assert_eq!(entry("/key/cloud.conf"), "secrets keys of-the-cloud");
+        assert_eq!(entry("/projected/b.conf"), "secrets later c, configmaps first b.conf", "the later source counts");
+        assert_eq!(entry("/etc/kubernetes/cloud-config"), "");
+        assert_eq!(entry("/elsewhere"), "");
     }
 }
