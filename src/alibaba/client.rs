@@ -18,6 +18,7 @@ use super::signing::Params;
 use super::transport::Transport;
 use crate::config::checked;
 use crate::fence::Permit;
+use crate::telemetry::metrics;
 
 /// Makes signed calls for all products. Cheap to clone; clones share connections, credentials and rate limits.
 #[derive(Clone, Debug)]
@@ -83,6 +84,8 @@ impl SigningClient {
         let (provider, credentials_version) = if settings.provider.serves(&config.credentials) {
             (Arc::clone(&settings.provider), settings.credentials_version)
         } else {
+            // The end of keys that are no longer used says nothing about the new ones, which may have none.
+            metrics::expiry("credentials", None);
             (Arc::new(CredentialProvider::new(config.credentials.clone())), settings.credentials_version + 1)
         };
         let metadata = if settings.metadata.serves(&config.endpoints) {

@@ -180,11 +180,34 @@ async fn an_instance_role() {
     let keys = calls.iter().filter(|call| call.action.ends_with("security-credentials/ccm")).count();
     assert!(keys >= 2, "{keys} sets of keys");
 
-    // Without a role there is one clear reason.
+    // The metric shows when the keys end, and follows as they are renewed.
+    let shown = end_of_credentials(&ccm.until_page("/metrics", |_, text| end_of_credentials(text).is_some()).await);
+    ccm.until_page("/metrics", |_, text| end_of_credentials(text) > shown).await;
+
+    // Without a role there is one clear reason, and the alert for keys that have ended fires.
     world.testbed.cloud.edit(|cloud| cloud.metadata.role = None);
     let why = ccm.until_page("/readyz", |status, text| status == 503 && text.contains("[-]cloud")).await;
     assert!(why.contains("role"), "{why}");
+    let leads = |text: &str| text.contains("alicloud_ccm_leader 1");
+    let has_ended =
+        |text: &str| end_of_credentials(text).is_some_and(|end| end < alicloud_ccm::clock::now().as_second());
+    ccm.until_page("/metrics", |_, text| leads(text) && has_ended(text)).await;
+
+    // Keys without an end take the place of those with one: the alert ends.
+    world.testbed.cloud.edit(|cloud| *cloud = std::mem::take(cloud).with_key("LTAIlasting", "lasting-secret"));
+    let lasting = "[cloud.credentials]\naccess_key_id = \"LTAIlasting\"\naccess_key_secret = \"lasting-secret\"\n";
+    world.edit(|text| text + lasting);
+    ccm.until_page("/readyz", |status, _| status == 200).await;
+    ccm.until_page("/metrics", |_, text| leads(text) && end_of_credentials(text).is_none()).await;
     finish(&world, ccm).await;
+}
+
+/// The value of the series that the alert for credentials that have ended asks for.
+fn end_of_credentials(page: &str) -> Option<i64> {
+    let rules = include_str!("../../deploy/monitoring/alerts.yaml");
+    let (_, rule) = rules.split_once("alert: AlicloudCcmCredentialsExpired").unwrap();
+    let (series, _) = rule.split_once("expr: ").unwrap().1.split_once(" < time()").unwrap();
+    page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
 }
 
 fn with_role(world: &World) -> String {
