@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use alicloud_ccm::controllers::registry::CATALOG;
+use clap::CommandFactory as _;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use crate::permissions::documents;
@@ -131,6 +133,50 @@ fn command_lines_of_the_program_exist() {
         }
     }
     assert!(tried > 12, "{tried}");
+}
+
+/// Every statement about another program has its source at a fixed commit, and this program has what is said of it.
+#[test]
+fn the_comparison_has_sources_and_is_true_of_this_program() {
+    let page = include_str!("../../docs/comparison.md");
+    let source = regex::Regex::new(r"\]\(https://github\.com/[\w-]+/[\w-]+/(blob|tree)/[0-9a-f]{40}").unwrap();
+    let (mut statements, mut own) = (0, String::new());
+    for table in page.split("\n\n").filter(|part| part.starts_with("| ")) {
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.trim_matches('|').split(" | ").collect()).collect();
+        for (row, first) in rows[2..].iter().map(|row| (row, row[0])) {
+            // The programs are in the first column of one table, and in the head of the other.
+            for (cell, head) in row.iter().zip(&rows[0]).skip(1) {
+                if first.contains("alicloud-ccm") || head.contains("alicloud-ccm") {
+                    own.push_str(cell);
+                    continue;
+                }
+                let is_sourced = source.is_match(cell) || first.contains("](https://") && source.is_match(first);
+                assert!(is_sourced, "no source: {first}: {cell}");
+                statements += 1;
+            }
+        }
+    }
+    assert!(statements >= 20, "{statements}");
+
+    let schema = include_str!("../../config/schema.json");
+    let keys = include_str!("../../docs/configuration.md");
+    let commands = alicloud_ccm::cli::Cli::command();
+    let mut named = own.split('`').skip(1).step_by(2).peekable();
+    assert!(named.peek().is_some(), "{own}");
+    for name in named {
+        let is_command = |word: &str| commands.get_subcommands().any(|command| command.get_name() == word);
+        let is_known = name == "alibabacloud.com/nlb"
+            || keys.contains(&format!("| `{name}` |"))
+            || name.split(' ').next().is_some_and(is_command);
+        assert!(is_known, "this program has no {name}");
+    }
+    for (claim, controller) in [("Classic", "service"), ("Network", "nlb"), ("route tables", "route")] {
+        assert!(own.contains(claim) && schema.contains(&format!("\"{controller}\"")), "{claim}");
+    }
+    assert!(!CATALOG.controllers.iter().any(|entry| ["alb", "ingress"].contains(&entry.name.as_str())), "and no ALB");
+    assert!(
+        own.contains("1.8 and newer") && include_str!("../../docs/versions.md").contains("Kubernetes 1.8 and newer")
+    );
 }
 
 /// The book shows what its summary lists, and the pages there in the order in which they are read.
