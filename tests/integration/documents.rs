@@ -95,6 +95,16 @@ fn files_of_the_program_are_accepted() {
     }
 }
 
+/// The objects in the documentation and in its examples.
+pub(crate) fn objects() -> Vec<serde_json::Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    let files = files.map(|path| std::fs::read_to_string(path).unwrap());
+    let texts = files.chain(of_language("yaml").into_iter().map(|block| block.text));
+    texts.flat_map(|text| documents(&text)).collect()
+}
+
 #[test]
 fn manifests_and_other_files_can_be_read() {
     for Block { place, text, .. } in of_language("yaml") {
