@@ -113,7 +113,7 @@ pub(super) async fn require_an_instance_of(nodes: &[Arc<NodeView>], ecs: &Ecs, a
             Ok(shown) if !shown.is_empty() => continue,
             Ok(_) => {
                 "the cloud shows not one instance of this cluster, as with the credentials of another account; if \
-                      they are all gone, delete the nodes by hand"
+                      they are all gone, delete the nodes manually"
                     .to_owned()
             }
             Err(fault) => fault.to_string(),

@@ -83,7 +83,7 @@ fn a_group_that_shows_up_after_all_does_not_stay_beside_the_other() {
         let deleted = testbed.cloud.count("DeleteVServerGroup") + testbed.cloud.count("DeleteServerGroup");
         assert_eq!((groups(&testbed), deleted), (2, 1));
     });
-    assert!(!log.contains("changed by somebody else"), "{log}");
+    assert!(!log.contains("changed outside of the cluster"), "{log}");
 }
 
 #[test]

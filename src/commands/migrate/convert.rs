@@ -93,7 +93,7 @@ impl Draft {
     }
 
     fn refuse(&mut self, Stated { setting, place, .. }: &Stated, message: &str) {
-        let help = Some("correct it, or leave it out and set what config/migration.md names by hand".to_owned());
+        let help = Some("correct it, or leave it out and set what config/migration.md names manually".to_owned());
         self.problems.push(ConfigProblem::at(place.clone(), format!("{} {message}", setting.name), help));
     }
 
@@ -104,7 +104,7 @@ impl Draft {
             Counterpart::Nothing if name == "--cloud-config" => {}
             Counterpart::Nothing => self.notes.push(format!("{name}: {note}")),
             Counterpart::ByHand(keys) => {
-                self.notes.push(format!("{name}: {note}; by hand, if it matters: {}", keys.join(", ")));
+                self.notes.push(format!("{name}: {note}; set manually if needed: {}", keys.join(", ")));
             }
             Counterpart::Keys(..) if stated.value.trim().is_empty() => {}
             Counterpart::Keys(keys, conversion) => match conversion {

@@ -64,7 +64,7 @@ impl AccountCheck {
             )),
             Account::Stranger(asked) => Some(format!(
                 "its load balancer is not there, but {}. Correct cloud.credentials; to let it go on purpose, delete the nodes \
-                 whose instances are gone, or remove the finalizer by hand",
+                 whose instances are gone, or remove the finalizer manually",
                 stranger(asked)
             )),
         }

@@ -413,7 +413,7 @@ impl ServiceReporter {
     /// A load balancer may be left, because it cannot be proven to be ours.
     pub(super) fn left_behind(&self, service: &ServiceView, id: &str) {
         let message = format!(
-            "Load balancer {id} no longer carries the mark of this Service and is left as it is; delete it by hand if it is not needed"
+            "Load balancer {id} no longer carries the mark of this Service and is left as it is; delete it manually if it is not needed"
         );
         self.warning(service, "LoadBalancerLeft", message);
     }

@@ -12,7 +12,7 @@ const HOSTNAME: &str = "Hostname";
 /// The addresses that a node should have, in order.
 ///
 /// # Errors
-/// [`NodeProblem`] if the cloud names no address, or not the one that the kubelet was told to use.
+/// [`NodeProblem`] if the cloud names no address, or not the one that `--node-ip` of the kubelet states.
 pub(super) fn wanted(view: &NodeView, instance: &Instance, ipv6: bool) -> Result<Vec<NodeAddress>, NodeProblem> {
     let provided = provided_ips(view)?;
     // An operator who names an IPv6 address in --node-ip has asked for it, whatever the general switch says.

@@ -53,7 +53,7 @@ pub enum NodeProblem {
     },
     /// The kubelet's `--node-ip` is none of the instance's.
     #[error(
-        "the kubelet was told to use address {given}, which the instance does not have (it has {}); correct --node-ip",
+        "the kubelet runs with the address {given}, which the instance does not have (it has {}); correct --node-ip",
         .known.join(", ")
     )]
     ProvidedIpUnknown {

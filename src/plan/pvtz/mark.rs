@@ -28,7 +28,7 @@ pub fn writer(remark: &str) -> &'static str {
     } else if remark.starts_with(PREFIX) {
         "another cluster"
     } else {
-        "somebody else"
+        "another user"
     }
 }
 
@@ -44,6 +44,6 @@ mod tests {
         let all = [("a", "u1"), ("a", "u2"), ("b", "u1")].map(|(id, uid)| remark(id, uid));
         assert!(all[0] != all[1] && all[0] != all[2] && all[1] != all[2]);
         assert_eq!(writer(&all[0]), "another cluster");
-        assert_eq!((writer(OFFICIAL), writer("")), ("the official controller", "somebody else"));
+        assert_eq!((writer(OFFICIAL), writer("")), ("the official controller", "another user"));
     }
 }

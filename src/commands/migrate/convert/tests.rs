@@ -82,10 +82,10 @@ fn the_flags_and_the_config_of_the_documented_manifest() {
     .assert_eq(&migration.toml);
     expect![[r#"
         colour: no key of the official controller; ignored there, too
-        --metrics-bind-addr: metrics, health and configuration share one address; by hand, if it matters: server.address, server.port
+        --metrics-bind-addr: metrics, health and configuration share one address; set manually if needed: server.address, server.port
         --feature-gates ServiceNodeExclusion=true: no gate of this controller
         vswitchid: cn-hangzhou-i:vsw-1,vsw-2 cannot be taken over as it is; cloud.vswitches is ["cn-hangzhou-i:vsw-1"]
-        uid: no helper program runs; assume a role of the other account instead; by hand, if it matters: cloud.credentials.role_arn
+        uid: no helper program runs; assume a role of the other account instead; set manually if needed: cloud.credentials.role_arn
         serviceMaxConcurrentReconciles: 100 cannot be taken over as it is; service.concurrency is 64
         serviceMaxConcurrentReconciles: 100 cannot be taken over as it is; nlb.concurrency is 64
         --controllers: ingress is not part of this program"#]].assert_eq(&migration.notes.join("\n"));
@@ -153,7 +153,7 @@ fn every_problem_is_told_at_once_with_its_place() {
 
         error: accessKeyID must be Base64 of text
         --> cloud-config.conf:3:3
-         = help: correct it, or leave it out and set what config/migration.md names by hand
+         = help: correct it, or leave it out and set what config/migration.md names manually
 
         error: routeTableIDs must be a single value
         --> cloud-config.conf:4:3
@@ -168,7 +168,7 @@ fn every_problem_is_told_at_once_with_its_place() {
 
         error: --kube-api-qps must be a number above 0, not "fast"
         --> argument --kube-api-qps
-         = help: correct it, or leave it out and set what config/migration.md names by hand
+         = help: correct it, or leave it out and set what config/migration.md names manually
 
         error: the official controller reads --leader-elect false as --leader-elect=true
         --> argument --leader-elect
