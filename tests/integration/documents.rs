@@ -11,13 +11,13 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use crate::permissions::documents;
 
 /// A fenced block: page, line, language, text.
-struct Block {
+pub(crate) struct Block {
     place: String,
-    language: String,
-    text: String,
+    pub(crate) language: String,
+    pub(crate) text: String,
 }
 
-fn blocks() -> Vec<Block> {
+pub(crate) fn blocks() -> Vec<Block> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pages: Vec<PathBuf> = vec![root.join("README.md")];
     for folder in ["docs", "docs/zh", "config"] {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sim::cluster::Endpoint;
 
+use crate::documents::blocks;
 use crate::golden::NAMESPACE;
 use crate::harness::World;
 use crate::network_golden;
@@ -35,15 +36,21 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// The Services of all files, with the names of the simulated cloud.
+/// The Services of all files and pages, the quick start's among them, with the names of the simulated cloud.
 fn services() -> Vec<Value> {
     let text = |path: &PathBuf| std::fs::read_to_string(path).unwrap();
     let named = |text: String| NAMES.iter().fold(text, |text, (example, name)| text.replace(example, name));
-    let objects = files().iter().map(text).map(named).flat_map(|text| documents(&text)).collect::<Vec<_>>();
-    let mut services: Vec<Value> = objects.into_iter().filter(|object| object["kind"] == "Service").collect();
+    let pages = blocks().into_iter().filter(|block| block.language == "yaml").map(|block| block.text);
+    let texts = files().iter().map(text).chain(pages).map(named).collect::<Vec<_>>();
+    let objects = texts.iter().flat_map(|text| documents(text));
+    let mut services: Vec<Value> = objects.filter(|object| object["spec"]["type"] == "LoadBalancer").collect();
     for service in &mut services {
         service["metadata"]["namespace"] = NAMESPACE.into();
     }
+    // The pages in Chinese have the same ones.
+    services.sort_by_key(|service| service["metadata"]["name"].as_str().map(str::to_owned));
+    services.dedup();
+    assert!(services.iter().any(|service| service["metadata"]["name"] == "hello"), "the quick start has none");
     services
 }
 
