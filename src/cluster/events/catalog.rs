@@ -58,7 +58,7 @@ static EVENTS: &[EventEntry] = &[
         [
             "a replica became leader, or stopped leading",
             "the leader alone writes; another one takes over within seconds",
-            "often within an hour: look at the API server, and at the replica's log",
+            "if it happens several times an hour: check the API server, and the log of the replica",
         ],
     ),
     entry(
@@ -89,7 +89,7 @@ static EVENTS: &[EventEntry] = &[
         102,
         "SyncNodeFailed",
         [
-            "the instance of the node is not found, is not the only one, or could not be written about",
+            "the instance of the node is not found or ambiguous, or a write to the Node failed",
             "a new node keeps its taint; an old one its addresses and labels; the controller retries",
             "the message says what is missing: a providerID, a permission, the region or the VPC",
         ],
@@ -108,7 +108,7 @@ static EVENTS: &[EventEntry] = &[
         105,
         "NodeRemovalHeldBack",
         [
-            "more instances seem to be released than may be at once, or none are shown at all",
+            "more instances seem to be released than the limit allows at once, or the cloud shows none at all",
             "the Node stays until that is proven",
             "if they are really gone: `kubectl delete node`, or raise `node.removal_limit`",
         ],
@@ -172,7 +172,7 @@ static EVENTS: &[EventEntry] = &[
         206,
         "RouteRemovalHeldBack",
         [
-            "more routes are due to be removed than may be at once",
+            "more routes are to be removed than the limit allows at once",
             "the rest stays",
             "if they are to go: raise `route.removal_limit`",
         ],
@@ -181,7 +181,7 @@ static EVENTS: &[EventEntry] = &[
         207,
         "RouteOwnerMissing",
         [
-            "a route leads to an instance that is there, and the API server shows no node for it",
+            "a route leads to an existing instance, and the API server shows no node for it",
             "the route stays",
             "release the instance, let the node join, or `alicloud-ccm gc --delete`",
         ],
@@ -191,7 +191,7 @@ static EVENTS: &[EventEntry] = &[
         "RoutesNotNeeded",
         [
             "`route` is on, and the cluster shows a pod network that makes routes itself, or needs none",
-            "entries are made all the same; where two make them, each repairs what the other removes",
+            "the controller writes entries all the same; where two programs write them, each restores what the other removes",
             "see `docs/routes.md`; leave `route` out of `controllers`, or change the pod network",
         ],
     ),
@@ -203,7 +203,7 @@ static EVENTS: &[EventEntry] = &[
     entry(
         302,
         "CleanLoadBalancer",
-        ["the Service was deleted, or is of another type", "what was made for it is gone", NOTHING],
+        ["the Service was deleted, or is of another type", "what was created for it is deleted", NOTHING],
     ),
     entry(303, "TypeChanged", ["`spec.type` changed", "the load balancer follows", NOTHING]),
     entry(304, "AnnotationChanged", ["annotations of the Service changed", "the load balancer follows", NOTHING]),
@@ -226,7 +226,7 @@ static EVENTS: &[EventEntry] = &[
         308,
         "CleanLoadBalancerFailed",
         [
-            "the load balancer of a Service that goes could not be removed",
+            "the load balancer of a deleted Service could not be removed",
             "the Service keeps its finalizer; the controller retries",
             "the message has the code of the cloud: often a deletion protection, or a permission",
         ],
