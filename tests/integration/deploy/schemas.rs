@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::everything;
+use super::{chart, everything, yaml};
 use crate::documents;
 
 /// What `.ci/kubernetes-fields` wrote.
@@ -90,7 +90,17 @@ impl Table {
     }
 }
 
-/// What versions have to say about these objects, by version. Objects of other API groups than Kubernetes' own are left out.
+/// The API groups in the table; objects of others, such as kubeadm's, are read by programs and not by API servers.
+const GROUPS: [&str; 6] = [
+    "v1",
+    "apps/v1",
+    "rbac.authorization.k8s.io/v1",
+    "monitoring.coreos.com/v1",
+    "security.openshift.io/v1",
+    "machineconfiguration.openshift.io/v1",
+];
+
+/// What versions have to say about these objects, by version.
 fn findings(objects: &[Value]) -> BTreeMap<&'static str, BTreeSet<String>> {
     let mut findings = BTreeMap::new();
     for (index, version) in TABLE.versions.iter().enumerate() {
@@ -98,7 +108,7 @@ fn findings(objects: &[Value]) -> BTreeMap<&'static str, BTreeSet<String>> {
         for object in objects {
             let definition = format!("V1{}", object["kind"].as_str().unwrap_or_default());
             let group = object["apiVersion"].as_str().unwrap_or_default();
-            if matches!(group, "v1" | "apps/v1" | "rbac.authorization.k8s.io/v1") && object["kind"] != "List" {
+            if GROUPS.contains(&group) && object["kind"] != "List" {
                 TABLE.judge(index, &definition, object, found);
             }
         }
@@ -108,7 +118,7 @@ fn findings(objects: &[Value]) -> BTreeMap<&'static str, BTreeSet<String>> {
 
 #[test]
 fn the_table_finds_what_is_wrong() {
-    let pod = serde_json::json!({ "apiVersion": "v1", "kind": "Pod", "spec": {
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "spec": {
         "containers": [{ "image": 7, "ports": [{ "containerPort": "80" }], "startupProbe": { "httpGet": { "port": 1 } } }],
         "hostNetwrok": true,
     } });
@@ -136,11 +146,32 @@ const NEWER: [(&str, &str); 5] = [
 
 #[test]
 fn manifests_and_examples_are_valid_from_kubernetes_1_11_to_the_newest() {
-    let objects = [everything(), documents::objects()].concat();
+    let files = [
+        "monitoring/service-monitor.yaml",
+        "monitoring/prometheusrule.yaml",
+        "openshift/machineconfig-master.yaml",
+        "openshift/machineconfig-worker.yaml",
+    ];
+    let monitored = json!({ "metrics": { "enabled": true, "serviceMonitor": { "enabled": true } } });
+    let charts = chart::template(&monitored, "kube-system").map(|rendered| rendered.unwrap().into_values());
+    let objects: Vec<_> = [everything(), documents::objects(), files.into_iter().flat_map(yaml).collect()].concat();
+    let objects: Vec<_> = objects.into_iter().chain(charts.into_iter().flatten()).collect();
     let kinds: BTreeSet<_> = objects.iter().filter_map(|object| object["kind"].as_str()).collect();
-    for kind in
-        ["DaemonSet", "Deployment", "Pod", "ClusterRole", "Role", "RoleBinding", "Service", "ConfigMap", "Secret"]
-    {
+    for kind in [
+        "DaemonSet",
+        "Deployment",
+        "Pod",
+        "ClusterRole",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "ConfigMap",
+        "Secret",
+        "ServiceMonitor",
+        "PrometheusRule",
+        "SecurityContextConstraints",
+        "MachineConfig",
+    ] {
         assert!(kinds.contains(kind), "{kind} is not judged: {kinds:?}");
     }
     let findings = findings(&objects);
