@@ -45,7 +45,6 @@ use crate::config::checked::{Kubernetes, LeaderElection};
 use crate::config::secret::Secret;
 use crate::fence::{Keeper, Permit};
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, PodView, ServiceView, VolumeView};
-use crate::plan::pvtz::desire::is_headless;
 use crate::telemetry::auth::{Access, AccessReviewer};
 use crate::telemetry::tasks::Tasks;
 use reflector::{ENDPOINTS, EndpointsReflector, ObjectReflector, Reflector, SLICES};
@@ -165,21 +164,13 @@ impl Cluster {
     /// Nodes, watched from the first handle to the last.
     #[must_use]
     pub fn nodes(&self) -> Watched<NodeView> {
-        let ClusterParts { requests, nodes, tasks, .. } = &*self.inner;
-        nodes.handle(requests.health(), tasks, |kind, store| {
-            let (requests, store) = (requests.clone(), store.clone());
-            move || {
-                let reflector = ObjectReflector::new(store.clone(), |object| decode::node(object).map(Some));
-                let candidates = vec![collection("/api/v1/nodes", "nodes", reflector)];
-                ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
-            }
-        })
+        self.watch_objects(&self.inner.nodes, "/api/v1/nodes", |object| decode::node(object).map(Some))
     }
 
     /// Services of type `LoadBalancer`, or that carry a finalizer or label of ours; watched from the first handle to the last.
     #[must_use]
     pub fn services(&self) -> Watched<ServiceView> {
-        self.watch_services(&self.inner.services, |object| {
+        self.watch_objects(&self.inner.services, "/api/v1/services", |object| {
             Ok(Some(decode::service(object)?).filter(decode::concerns_us))
         })
     }
@@ -187,20 +178,28 @@ impl Cluster {
     /// Services of every type, watched from the first handle to the last.
     #[must_use]
     pub fn all_services(&self) -> Watched<ServiceView> {
-        self.watch_services(&self.inner.all_services, |object| decode::service(object).map(Some))
+        self.watch_objects(&self.inner.all_services, "/api/v1/services", |object| decode::service(object).map(Some))
     }
 
-    fn watch_services(
+    /// PersistentVolumes on cloud disks, watched from the first handle to the last.
+    #[must_use]
+    pub fn volumes(&self) -> Watched<VolumeView> {
+        self.watch_objects(&self.inner.volumes, "/api/v1/persistentvolumes", decode::volume)
+    }
+
+    /// Objects of the core group.
+    fn watch_objects<V: StoredView>(
         &self,
-        watch: &SharedWatch<ServiceView>,
-        decode: reflector::Decode<ServiceView>,
-    ) -> Watched<ServiceView> {
+        watch: &SharedWatch<V>,
+        path: &'static str,
+        decode: reflector::Decode<V>,
+    ) -> Watched<V> {
         let ClusterParts { requests, tasks, .. } = &*self.inner;
         watch.handle(requests.health(), tasks, |kind, store| {
             let (requests, store) = (requests.clone(), store.clone());
             move || {
                 let reflector = ObjectReflector::new(store.clone(), decode);
-                let candidates = vec![collection("/api/v1/services", "services", reflector)];
+                let candidates = vec![collection(path, path.trim_start_matches("/api/v1/"), reflector)];
                 ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
             }
         })
@@ -216,7 +215,7 @@ impl Cluster {
     /// Endpoints of headless Services, in the same way.
     #[must_use]
     pub fn headless_endpoints(&self) -> Watched<EndpointsView> {
-        self.watch_endpoints(&self.inner.headless_endpoints, self.all_services(), is_headless)
+        self.watch_endpoints(&self.inner.headless_endpoints, self.all_services(), ServiceView::is_headless)
     }
 
     /// Endpoints of those of `services` that `concerns` chooses.
@@ -239,20 +238,6 @@ impl Cluster {
                     collection("/api/v1/endpoints", "endpoints", reflector(ENDPOINTS)),
                 ];
                 ListWatch { kind, requests: requests.clone(), candidates, scope: Some(services.clone()) }.run()
-            }
-        })
-    }
-
-    /// PersistentVolumes on cloud disks, watched from the first handle to the last.
-    #[must_use]
-    pub fn volumes(&self) -> Watched<VolumeView> {
-        let ClusterParts { requests, volumes, tasks, .. } = &*self.inner;
-        volumes.handle(requests.health(), tasks, |kind, store| {
-            let (requests, store) = (requests.clone(), store.clone());
-            move || {
-                let reflector = ObjectReflector::new(store.clone(), decode::volume);
-                let candidates = vec![collection("/api/v1/persistentvolumes", "persistentvolumes", reflector)];
-                ListWatch { kind, requests: requests.clone(), candidates, scope: None }.run()
             }
         })
     }

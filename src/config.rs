@@ -34,7 +34,7 @@ pub mod tls;
 mod values;
 pub mod watch;
 
-pub use catalog::{Catalog, ControllerEntry, ControllerName};
+pub use catalog::{Catalog, ControllerEntry};
 pub use check::{Referenced, check, referenced};
 pub use checked::{Config, Credentials};
 pub use layers::{CREDENTIAL_VARIABLES, KNOWN_VARIABLES, VARIABLE_PREFIX};

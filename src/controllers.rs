@@ -24,24 +24,11 @@ use tracing::{Span, error_span, field};
 pub use self::backoff::Backoff;
 use crate::alibaba::CloudClient;
 use crate::cluster::Cluster;
-use crate::config::{Config, ControllerName};
+use crate::config::Config;
 use crate::fence::Fence;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::location::CloudLocation;
 use crate::telemetry::alarms::Alarms;
-
-/// Initialises nodes, updates them, removes those whose instance is released.
-pub const NODE: ControllerName = ControllerName::new("node");
-/// Keeps route entries for pod CIDRs.
-pub const ROUTE: ControllerName = ControllerName::new("route");
-/// Keeps classic load balancers for Services.
-pub const SERVICE: ControllerName = ControllerName::new("service");
-/// Keeps network load balancers for Services.
-pub const NLB: ControllerName = ControllerName::new("nlb");
-/// Labels PersistentVolumes with the zone and region of their disk.
-pub const VOLUME_LABELS: ControllerName = ControllerName::new("volume-labels");
-/// Keeps records for the names of Services in PrivateZone.
-pub const PVTZ: ControllerName = ControllerName::new("pvtz");
 
 /// What the plan of a controller reads.
 #[derive(Clone, Debug)]

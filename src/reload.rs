@@ -8,6 +8,7 @@ use std::fmt::{self, Write as _};
 use serde_json::{Value, json};
 
 use crate::config::{Config, ConfigReport};
+use crate::controllers::registry::CONTROLLERS;
 use crate::supervisor::{JobName, Transitions, wanted};
 
 /// How a changed key takes effect.
@@ -37,8 +38,8 @@ const fn row(key: &'static str, takes: Takes, when: &'static str) -> Effect {
     Effect { key, takes, when }
 }
 
-/// Every key of the file; the first row that fits counts.
-pub static EFFECTS: &[Effect] = &[
+/// Keys outside of the sections of controllers, and those of them with an effect of their own.
+static EFFECTS: &[Effect] = &[
     row("controllers", Takes::StartsAndStops, "at once; without `route`, its conditions are cleared"),
     row("cloud.region", Takes::Reconnects, "at once"),
     row("cloud.vpc_id", Takes::Reconnects, "at once"),
@@ -58,18 +59,18 @@ pub static EFFECTS: &[Effect] = &[
     row("server", Takes::InPlace, "at once; the old address is served until the new one is"),
     row("log", Takes::InPlace, "with the next line"),
     row("node.disable_source_dest_check", Takes::InPlace, "for nodes that are initialised from then on"),
-    row("node", Takes::InPlace, "at once, with a pass over all nodes"),
-    row("route", Takes::InPlace, "at once, with a pass over all nodes"),
-    row("service", Takes::InPlace, "at once, with a reconcile of all Services"),
-    row("pvtz", Takes::InPlace, "at once, with a comparison of the whole zone"),
-    row("nlb", Takes::InPlace, "at once, with a reconcile of all Services of network load balancers"),
-    row("volume_labels", Takes::InPlace, "at once, with a pass over all volumes"),
 ];
+
+/// Every key of the file; the first row that fits counts. Controllers see a change of their section in place.
+pub fn effects() -> impl Iterator<Item = Effect> {
+    let sections = CONTROLLERS.iter().map(|controller| row(controller.section, Takes::InPlace, controller.on_change));
+    EFFECTS.iter().copied().chain(sections)
+}
 
 /// The row about a key such as `route.period`.
 #[must_use]
-pub fn effect_of(key: &str) -> Option<&'static Effect> {
-    EFFECTS.iter().find(|row| key.strip_prefix(row.key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+pub fn effect_of(key: &str) -> Option<Effect> {
+    effects().find(|row| key.strip_prefix(row.key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
 }
 
 /// What a new configuration changes.

@@ -13,7 +13,7 @@ use super::failing::{CallState, FailingActions};
 use super::fault::{Fault, FaultKind};
 use super::metadata::Metadata;
 use super::rate_limit::{Priority, QuotaShare};
-use super::rpc::{Answer, CallSettings, RpcCall, RpcClient};
+use super::rpc::{CallSettings, RpcAnswer, RpcCall, RpcClient};
 use super::signing::Params;
 use super::transport::Transport;
 use crate::config::checked;
@@ -129,7 +129,7 @@ impl SigningClient {
         region: Option<&str>,
         permit: Option<&Permit>,
         params: Params,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<RpcAnswer, Fault> {
         let result = self.call_with_valid_keys(action, region, permit, params).await;
         self.shared.failing.note(action, &result);
         result
@@ -141,7 +141,7 @@ impl SigningClient {
         region: Option<&str>,
         permit: Option<&Permit>,
         params: Params,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<RpcAnswer, Fault> {
         let settings = self.settings();
         let issuers = settings.issuers(&self.shared.rpc);
         let provider = &settings.provider;

@@ -16,7 +16,7 @@ use super::actions::{Action, ReadAction, WriteAction};
 use super::answer::{Decoder, Fields, Mismatch};
 use super::client::SigningClient;
 use super::fault::{Fault, FaultKind};
-use super::rpc::Answer;
+use super::rpc::RpcAnswer;
 use super::signing::Params;
 use crate::fence::Permit;
 
@@ -88,7 +88,7 @@ impl<'a> Request<'a> {
     }
 
     /// Sends it.
-    pub(super) async fn send(self) -> Result<Answer, Fault> {
+    pub(super) async fn send(self) -> Result<RpcAnswer, Fault> {
         self.client.call(self.action, self.region, self.permit, self.params).await
     }
 

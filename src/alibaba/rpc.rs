@@ -64,7 +64,7 @@ pub(super) struct RpcCall<'a> {
 
 /// A success.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct RpcAnswer {
     action: &'static Action,
     body: Map<String, Value>,
     request_id: String,
@@ -72,7 +72,7 @@ pub(super) struct Answer {
     pub(super) dry_run_passed: bool,
 }
 
-impl Answer {
+impl RpcAnswer {
     /// The answer as the caller needs it.
     pub(super) fn decode<T>(&self, decode: impl FnOnce(Fields<'_>) -> Result<T, Mismatch>) -> Result<T, Fault> {
         let bug = |mismatch| self.bug(format!("the answer does not have the expected form: {mismatch}"));
@@ -115,7 +115,7 @@ impl RpcClient {
     }
 
     /// Makes the call. Every log line of an attempt carries the action, and the request id once there is an answer.
-    pub(super) async fn call(&self, call: &RpcCall<'_>) -> Result<Answer, Fault> {
+    pub(super) async fn call(&self, call: &RpcCall<'_>) -> Result<RpcAnswer, Fault> {
         let (mut clock_corrected, mut nonce_replaced, mut throttled) = (false, false, None);
         loop {
             let span = tracing::error_span!("cloud_call", action = call.action.name, request_id = field::Empty);
@@ -150,7 +150,7 @@ impl RpcClient {
         }
     }
 
-    async fn attempt(&self, call: &RpcCall<'_>) -> Result<Answer, Failure> {
+    async fn attempt(&self, call: &RpcCall<'_>) -> Result<RpcAnswer, Failure> {
         let action = call.action;
         let timeout = self.turn(call).await?;
         let request = self.request(call)?;
@@ -244,7 +244,7 @@ fn without_answer(action: &Action, error: &TransportError) -> Fault {
     Fault::new(action.name, kind, error.to_string())
 }
 
-fn interpret(action: &'static Action, response: &Response<Bytes>) -> Result<Answer, Failure> {
+fn interpret(action: &'static Action, response: &Response<Bytes>) -> Result<RpcAnswer, Failure> {
     let status = response.status();
     let body = serde_json::from_slice::<Map<String, Value>>(response.body()).ok();
     let fields = body.as_ref().map(Fields::from).unwrap_or_default();
@@ -261,7 +261,7 @@ fn interpret(action: &'static Action, response: &Response<Bytes>) -> Result<Answ
             let message = foreign_answer(status, response.body());
             return Err(Fault { request_id, ..Fault::new(action.name, kind, message) }.into());
         };
-        return Ok(Answer { action, body, request_id, dry_run_passed });
+        return Ok(RpcAnswer { action, body, request_id, dry_run_passed });
     }
     let message = text("Message").unwrap_or_default();
     let kind = errors::classify(action, status.as_u16(), &code, &message);

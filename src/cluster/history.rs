@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::events::remedy;
 use super::faults::WriteFault;
 use super::lease::LockKind;
-use super::objects::{ObjectKind, ObjectPath, look_through};
-use super::requests::{Requests, segment};
+use super::objects::{ObjectKind, ObjectPath, look_through, look_up};
+use super::requests::Requests;
 use crate::config::checked::LeaderElection;
 use crate::plan::inputs::ObjectKey;
 
@@ -76,12 +76,8 @@ fn past_event(object: &Value) -> PastEvent {
 pub(super) async fn leader(requests: &Requests, election: &LeaderElection) -> Result<Option<Leader>, WriteFault> {
     let LeaderElection { namespace, name, .. } = election;
     for kind in [LockKind::Lease, LockKind::ConfigMap] {
-        let path = format!("{}/{}", kind.path(namespace), segment(name));
-        let record = match requests.get::<Value>(&path).await {
-            Ok(object) => kind.read(&object),
-            Err(fault) if fault.code() == Some(404) => continue,
-            Err(fault) => return Err(WriteFault::classify(&fault, "get", kind.plural())),
-        };
+        let Some(object) = look_up(requests, kind.collection(namespace), name).await? else { continue };
+        let record = kind.read(&object);
         if record.holder.is_empty() {
             continue;
         }

@@ -166,7 +166,7 @@ pub struct ObjectPath<'a> {
 }
 
 impl ObjectPath<'_> {
-    fn to_path(self) -> String {
+    pub(super) fn to_path(self) -> String {
         let Self { api, namespace, plural } = self;
         match namespace {
             "" => format!("{api}/{plural}"),

@@ -3,7 +3,7 @@
 use super::{CommandError, CommandResult, connect, print, runtime};
 use crate::cluster::Cluster;
 use crate::config::{Config, Loaded};
-use crate::controllers::{ROUTE, route};
+use crate::controllers::route;
 use crate::telemetry::tasks::Tasks;
 
 pub(super) fn run(loaded: &Loaded, asks_cluster: bool) -> CommandResult {
@@ -16,7 +16,7 @@ pub(super) fn run(loaded: &Loaded, asks_cluster: bool) -> CommandResult {
 async fn fits_cluster(config: &Config) -> Result<(), CommandError> {
     let cluster = Cluster::connect(&config.kubernetes, &Tasks::default()).await.map_err(CommandError::new)?;
     connect::ready(&cluster).await?;
-    if !config.controllers.contains(&ROUTE) {
+    if !config.controllers.contains(route::NAME) {
         return Ok(());
     }
     let found = route::look(&cluster).await;

@@ -13,7 +13,7 @@ use crate::cli::{ExplainArg, ObjectArg, OutputFormat};
 use crate::cluster::{Cluster, Leader, ObjectKind, PastEvent, WriteFault};
 use crate::config::Config;
 use crate::controllers::registry::{CONTROLLERS, Controller, PlannedKind, Subject};
-use crate::controllers::{Clients, NLB, SERVICE, service};
+use crate::controllers::{Clients, service};
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::{LineKind, PlanLine};
@@ -148,7 +148,7 @@ impl Explanation {
         let Some(subject) = subject else { return };
         for row in CONTROLLERS.iter().filter(|row| row.object == kind) {
             let controller = row.name();
-            let is_running = config.controllers.contains(&row.entry.name);
+            let is_running = config.controllers.contains(row.name());
             match (row.declines)(config, subject) {
                 None if is_running => self.managed_by.push(controller),
                 None => {
@@ -178,9 +178,9 @@ impl Explanation {
         config: &Config,
         key: &ObjectKey,
     ) -> Result<Vec<PlanLine>, String> {
-        let kind = match row.entry.name {
-            SERVICE => LoadBalancerKind::Classic,
-            NLB => LoadBalancerKind::Network,
+        let kind = match row.name() {
+            service::NAME => LoadBalancerKind::Classic,
+            service::NLB => LoadBalancerKind::Network,
             _ => return (row.preview)(clients, config, Some(key)).await,
         };
         let (lines, details) = service::explain(kind, clients, config, key).await.map_err(|fault| fault.to_string())?;

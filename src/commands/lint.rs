@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use serde_saphyr::{Location, Spanned};
 
-use super::manifest::{Node, documents, place};
+use super::manifest::{ManifestNode, documents, place};
 use super::{CommandError, CommandResult, Ended, print};
 use crate::cli::{LintArgs, LintFormat};
 use crate::cluster;
@@ -34,7 +34,7 @@ enum Severity {
 
 /// What is wrong, and where.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct LintFinding {
     severity: Severity,
     file: PathBuf,
     /// From 1; 0 if the file as a whole is meant.
@@ -53,7 +53,7 @@ struct Finding {
 
 /// What a Service leads to.
 #[derive(Debug, Serialize)]
-struct Outcome {
+struct LintedService {
     object: String,
     /// `classic` or `network`; absent if this program makes no load balancer for it.
     kind: Option<&'static str>,
@@ -62,15 +62,15 @@ struct Outcome {
 
 /// Everything that was found.
 #[derive(Debug, Default, Serialize)]
-struct Findings {
-    findings: Vec<Finding>,
-    services: Vec<Outcome>,
+struct LintReport {
+    findings: Vec<LintFinding>,
+    services: Vec<LintedService>,
     #[serde(skip)]
     unreadable: bool,
 }
 
 pub(super) fn run(arguments: &LintArgs, config: &Config) -> CommandResult {
-    let mut found = Findings::default();
+    let mut found = LintReport::default();
     for path in &arguments.files {
         match read(path) {
             Ok(text) => found.judge(path, &text, config),
@@ -99,7 +99,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-impl Findings {
+impl LintReport {
     fn judge(&mut self, path: &Path, text: &str, config: &Config) {
         let documents = match documents(text) {
             Ok(documents) => documents,
@@ -109,7 +109,7 @@ impl Findings {
             }
         };
         let source = (path, text);
-        for object in documents.iter().flat_map(Node::objects) {
+        for object in documents.iter().flat_map(ManifestNode::objects) {
             let node = &object.value;
             if node.text("apiVersion") == "v1" && node.text("kind") == "Service" {
                 self.judge_service(source, object, config);
@@ -117,7 +117,7 @@ impl Findings {
         }
     }
 
-    fn judge_service(&mut self, source: (&Path, &str), object: &Spanned<Node>, config: &Config) {
+    fn judge_service(&mut self, source: (&Path, &str), object: &Spanned<ManifestNode>, config: &Config) {
         let name = object.value.get("metadata").map_or_else(String::new, |metadata| {
             let text = |key| metadata.value.text(key);
             if text("namespace").is_empty() {
@@ -154,7 +154,7 @@ impl Findings {
             LoadBalancerKind::Classic => "classic",
             LoadBalancerKind::Network => "network",
         });
-        self.services.push(Outcome { object: name, kind, steps });
+        self.services.push(LintedService { object: name, kind, steps });
     }
 
     fn unreadable(&mut self, path: &Path, location: Location, message: &str, text: &str) {
@@ -172,7 +172,7 @@ impl Findings {
         for finding in &self.findings {
             let _ = writeln!(text, "{}\n", finding.render());
         }
-        for Outcome { object, kind, steps } in self.services.iter().filter(|_| with_plan) {
+        for LintedService { object, kind, steps } in self.services.iter().filter(|_| with_plan) {
             let _ = writeln!(
                 text,
                 "{object}: {}",
@@ -219,10 +219,10 @@ fn finding(
     location: Location,
     object: &str,
     (field, message): (&str, &str),
-) -> Finding {
+) -> LintFinding {
     let number = |number: u64| usize::try_from(number).unwrap_or_default();
     let (line, column) = (number(location.line()), number(location.column()));
-    Finding {
+    LintFinding {
         severity,
         file: path.to_owned(),
         line,
@@ -234,7 +234,7 @@ fn finding(
     }
 }
 
-impl Finding {
+impl LintFinding {
     fn render(&self) -> String {
         let level = match self.severity {
             Severity::Error => Level::ERROR,
@@ -265,10 +265,10 @@ impl Finding {
 }
 
 /// Annotations whose value is no text. `on` is a truth value unless it is quoted, as in the parser of `kubectl` (YAML 1.1).
-fn not_texts(object: &Spanned<Node>) -> Vec<ServiceProblem> {
+fn not_texts(object: &Spanned<ManifestNode>) -> Vec<ServiceProblem> {
     let annotations = object.value.get("metadata").and_then(|metadata| metadata.value.get("annotations"));
-    let Some(Node::Map(entries)) = annotations.map(|annotations| &annotations.value) else { return Vec::new() };
-    let wrong = entries.iter().filter(|(_, node)| !matches!(node.value, Node::Scalar(Value::String(_))));
+    let Some(ManifestNode::Map(entries)) = annotations.map(|annotations| &annotations.value) else { return Vec::new() };
+    let wrong = entries.iter().filter(|(_, node)| !matches!(node.value, ManifestNode::Scalar(Value::String(_))));
     wrong
         .map(|(key, node)| ServiceProblem {
             field: key.value.clone(),

@@ -10,18 +10,18 @@ use crate::plan::service::annotations::{LEGACY_PREFIX, PREFIX};
 
 /// A value of a manifest.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum ManifestNode {
     Scalar(Value),
     List(Vec<Spanned<Self>>),
     Map(Vec<(Spanned<String>, Spanned<Self>)>),
 }
 
 /// The documents of a file, whether YAML or JSON.
-pub(super) fn documents(text: &str) -> Result<Vec<Spanned<Node>>, serde_saphyr::Error> {
+pub(super) fn documents(text: &str) -> Result<Vec<Spanned<ManifestNode>>, serde_saphyr::Error> {
     serde_saphyr::from_multiple(text)
 }
 
-impl Node {
+impl ManifestNode {
     /// The value of a field.
     pub(super) fn get(&self, key: &str) -> Option<&Spanned<Self>> {
         let Self::Map(entries) = self else { return None };
@@ -57,7 +57,7 @@ impl Node {
 
 /// Where a field stands: an annotation by its key, or a path such as `spec.ports[1].protocol`. What is not there leads to the
 /// innermost value that should hold it.
-pub(super) fn place(object: &Spanned<Node>, field: &str) -> Location {
+pub(super) fn place(object: &Spanned<ManifestNode>, field: &str) -> Location {
     let annotations = object.value.get("metadata").and_then(|metadata| metadata.value.get("annotations"));
     // A message about several names them all; one about an old key can name the current one.
     let first = field.split(", ").next().unwrap_or(field);
@@ -69,7 +69,7 @@ pub(super) fn place(object: &Spanned<Node>, field: &str) -> Location {
     let mut node = object;
     for segment in field.split(['.', '[']) {
         let inner = match (&node.value, segment.strip_suffix(']').map(str::parse::<usize>)) {
-            (Node::List(items), Some(Ok(index))) => items.get(index),
+            (ManifestNode::List(items), Some(Ok(index))) => items.get(index),
             (value, _) => value.get(segment),
         };
         let Some(inner) = inner else { break };
@@ -78,7 +78,7 @@ pub(super) fn place(object: &Spanned<Node>, field: &str) -> Location {
     node.referenced
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for ManifestNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NodeVisitor)
     }
@@ -87,57 +87,57 @@ impl<'de> Deserialize<'de> for Node {
 struct NodeVisitor;
 
 impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
+    type Value = ManifestNode;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a manifest")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
+    fn visit_bool<E>(self, value: bool) -> Result<ManifestNode, E> {
+        Ok(ManifestNode::Scalar(value.into()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<ManifestNode, E> {
+        Ok(ManifestNode::Scalar(value.into()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<ManifestNode, E> {
+        Ok(ManifestNode::Scalar(value.into()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
-        Ok(Node::Scalar(Number::from_f64(value).map_or(Value::Null, Value::Number)))
+    fn visit_f64<E>(self, value: f64) -> Result<ManifestNode, E> {
+        Ok(ManifestNode::Scalar(Number::from_f64(value).map_or(Value::Null, Value::Number)))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
-        Ok(Node::Scalar(value.into()))
+    fn visit_str<E>(self, value: &str) -> Result<ManifestNode, E> {
+        Ok(ManifestNode::Scalar(value.into()))
     }
 
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Scalar(Value::Null))
+    fn visit_unit<E>(self) -> Result<ManifestNode, E> {
+        Ok(ManifestNode::Scalar(Value::Null))
     }
 
-    fn visit_none<E>(self) -> Result<Node, E> {
-        Ok(Node::Scalar(Value::Null))
+    fn visit_none<E>(self) -> Result<ManifestNode, E> {
+        Ok(ManifestNode::Scalar(Value::Null))
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<ManifestNode, D::Error> {
         deserializer.deserialize_any(self)
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<ManifestNode, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {
             list.push(item);
         }
-        Ok(Node::List(list))
+        Ok(ManifestNode::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<ManifestNode, A::Error> {
         let mut map = Vec::new();
         while let Some(entry) = entries.next_entry()? {
             map.push(entry);
         }
-        Ok(Node::Map(map))
+        Ok(ManifestNode::Map(map))
     }
 }

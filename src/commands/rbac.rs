@@ -106,7 +106,7 @@ fn rules<'a>(
 }
 
 /// Who gets the permissions.
-enum Subject {
+enum RbacSubject {
     ServiceAccount(ServiceAccount),
     /// The common name of a client certificate, or the user of a token.
     User(String),
@@ -120,9 +120,9 @@ const CLUSTER_ROLE: &str = "system:alicloud-ccm";
 /// The roles and their bindings, and the service account that these name.
 pub(super) fn manifests(config: &Config, arguments: RbacArgs) -> String {
     let version = arguments.kubernetes.unwrap_or(ServerVersion::NEWEST);
-    let subject = arguments.user.map_or(Subject::ServiceAccount(arguments.service_account), Subject::User);
+    let subject = arguments.user.map_or(RbacSubject::ServiceAccount(arguments.service_account), RbacSubject::User);
     let mut text = "# Least rights, as printed by: alicloud-ccm rbac\n".to_owned();
-    if let Subject::ServiceAccount(ServiceAccount { namespace, name }) = &subject {
+    if let RbacSubject::ServiceAccount(ServiceAccount { namespace, name }) = &subject {
         let metadata = format!("metadata:\n  name: {name:?}\n  namespace: {namespace:?}\n");
         let _ = write!(text, "apiVersion: v1\nkind: ServiceAccount\n{metadata}---\n");
     }
@@ -164,7 +164,7 @@ pub(super) fn kubeconfig(config: &Config, arguments: RbacArgs) -> Result<String,
     ))
 }
 
-fn push_role(text: &mut String, role: (&str, &str), metadata: &str, rules: &[RoleRule], subject: &Subject) {
+fn push_role(text: &mut String, role: (&str, &str), metadata: &str, rules: &[RoleRule], subject: &RbacSubject) {
     let (kind, name) = role;
     let _ = write!(text, "apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\n{metadata}rules:\n");
     for RoleRule { group, resource, name, verbs } in rules {
@@ -180,10 +180,10 @@ fn push_role(text: &mut String, role: (&str, &str), metadata: &str, rules: &[Rol
          apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {name}\nsubjects:\n"
     );
     let _ = match subject {
-        Subject::ServiceAccount(ServiceAccount { namespace, name }) => {
+        RbacSubject::ServiceAccount(ServiceAccount { namespace, name }) => {
             write!(text, "  - kind: ServiceAccount\n    name: {name:?}\n    namespace: {namespace:?}\n")
         }
-        Subject::User(name) => {
+        RbacSubject::User(name) => {
             write!(text, "  - apiGroup: rbac.authorization.k8s.io\n    kind: User\n    name: {name:?}\n")
         }
     };

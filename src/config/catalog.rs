@@ -3,10 +3,6 @@
 //! The configuration is handed a [`Catalog`] and imports none of those parts, so a new controller or a new action needs no
 //! change here.
 
-use std::fmt;
-
-use serde::Serialize;
-
 /// What the rest of the program defines.
 #[derive(Clone, Copy, Debug)]
 pub struct Catalog {
@@ -23,8 +19,8 @@ pub struct Catalog {
 /// A controller, as the key `controllers` names it.
 #[derive(Clone, Copy, Debug)]
 pub struct ControllerEntry {
-    /// Its name.
-    pub name: ControllerName,
+    /// Its name in the configuration, in logs and in metrics.
+    pub name: &'static str,
     /// Whether it runs where the key is not set. The default is part of the interface: a controller that is added later is off
     /// until a user lists it.
     pub default_on: bool,
@@ -39,54 +35,30 @@ pub struct ControllerEntry {
     pub instead_of_parts: &'static str,
 }
 
-/// The name of a controller in the configuration, in logs and in metrics. Each row of the catalog makes one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct ControllerName(&'static str);
-
-impl ControllerName {
-    /// For the row of a controller; everything else takes the name from there.
-    #[must_use]
-    pub const fn new(name: &'static str) -> Self {
-        Self(name)
-    }
-
-    /// The name as text.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        self.0
-    }
-}
-
-impl fmt::Display for ControllerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
 impl ControllerEntry {
     /// Whether a name in the file means this controller.
     pub(super) fn is_called(&self, name: &str) -> bool {
-        self.name.as_str() == name || self.aliases.contains(&name) || self.parts.contains(&name)
+        self.name == name || self.aliases.contains(&name) || self.parts.contains(&name)
     }
 }
 
 impl Catalog {
     /// The names of the controllers, as they are written in messages.
     pub(super) fn quoted_controllers(&self) -> String {
-        self.controllers.iter().map(|entry| format!("{:?}", entry.name.as_str())).collect::<Vec<_>>().join(", ")
+        self.controllers.iter().map(|entry| format!("{:?}", entry.name)).collect::<Vec<_>>().join(", ")
     }
 
     /// The default of the key `controllers`.
     pub(super) fn default_controllers(&self) -> Vec<String> {
         let on = self.controllers.iter().filter(|entry| entry.default_on);
-        on.map(|entry| entry.name.as_str().to_owned()).collect()
+        on.map(|entry| entry.name.to_owned()).collect()
     }
 
     /// All names that mean a controller.
     pub(super) fn controller_names(&self) -> impl Iterator<Item = &'static str> {
         self.controllers
             .iter()
-            .flat_map(|entry| [entry.name.as_str()].into_iter().chain(entry.aliases.iter().chain(entry.parts).copied()))
+            .flat_map(|entry| [entry.name].into_iter().chain(entry.aliases.iter().chain(entry.parts).copied()))
     }
 
     /// Everything that an item of the key `controllers` may be.
@@ -100,7 +72,7 @@ impl Catalog {
     /// The text about the key `controllers` in the manual, after what holds for any catalog.
     pub(super) fn described_controllers(&self) -> String {
         let code = |name: &str| format!("`{name}`");
-        let own: Vec<_> = self.controllers.iter().map(|entry| code(entry.name.as_str())).collect();
+        let own: Vec<_> = self.controllers.iter().map(|entry| code(entry.name)).collect();
         let aliases = self.controllers.iter().flat_map(|entry| entry.aliases.iter().chain(entry.parts));
         let aliases: Vec<_> = aliases.map(|name| code(name)).collect();
         format!("Controllers: {}. Also understood: {}.", own.join(", "), aliases.join(", "))

@@ -9,17 +9,15 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::catalog::ControllerName;
-pub use super::file::{Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, ResourceLock, VolumeLabels};
+pub use super::file::{Endpoints, Kubernetes, LeaderElection, Log, LogFormat, Node, Pvtz, ResourceLock, VolumeLabels};
 use super::secret::Secret;
-use crate::plan::pvtz::RecordType;
 use crate::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceOptions, VSwitchChoice};
 
 /// The whole configuration. Two equal values mean the same behaviour.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Config {
     /// Which controllers run.
-    pub controllers: BTreeSet<ControllerName>,
+    pub controllers: BTreeSet<&'static str>,
     /// Where in the cloud the cluster lives, and how the cloud is reached.
     pub cloud: Cloud,
     /// How the API server is reached.
@@ -41,28 +39,7 @@ pub struct Config {
     /// The volume-labels controller.
     pub volume_labels: VolumeLabels,
     /// The pvtz controller.
-    pub pvtz: PvtzOptions,
-}
-
-/// Section `[pvtz]`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PvtzOptions {
-    /// The zone, if it is stated by its id; otherwise `zone_name` is there.
-    pub zone_id: Option<String>,
-    /// The zone, if it is stated by its name.
-    pub zone_name: Option<String>,
-    /// Seconds.
-    pub ttl: u32,
-    /// Types that are written.
-    pub record_types: BTreeSet<RecordType>,
-    /// Namespaces whose Services get records; all if empty.
-    pub namespaces: BTreeSet<String>,
-    /// Whether nodes get records.
-    pub nodes: bool,
-    /// Time between full comparisons; `None` for none.
-    pub period: Option<Duration>,
-    /// How long the first change waits for company.
-    pub aggregation: Duration,
+    pub pvtz: Pvtz,
 }
 
 /// Section `[nlb]`.

@@ -2,7 +2,8 @@
 //! file and the JSON schema are made from them.
 //!
 //! A key is declared once: its type, its default, its limits, and an example where it has no default. `format` names a rule
-//! for text in [`schema`](super::schema); `formatMinimum` and `formatMaximum` limit lengths of time.
+//! for text in `formats`, and `formatMinimum` and `formatMaximum` limit lengths of time. A `pattern` is a rule for editors about
+//! a text that has no format; it refuses nothing that `rules` accepts.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,6 +14,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::values::{TimeSpan, time_span, time_span_or_never};
+use crate::plan::pvtz::RecordType;
+
+/// Of hosts, perhaps with a scheme.
+const HOST: &str = r"^(https?://)?[^\s/@?#]+/*$";
+/// Levels in any case, alone or behind the part of the program that they are for.
+const LEVELS: &str = r"^(\s*([Ee][Rr][Rr][Oo][Rr]|[Ww][Aa][Rr][Nn]|[Ii][Nn][Ff][Oo]|[Dd][Ee][Bb][Uu][Gg]|[Tt][Rr][Aa][Cc][Ee]|[Oo][Ff][Ff]|[^,]*[=\[][^,]*)\s*(,|$))+$";
 
 /// Declares a section of the file: `key: Type as "serde module" = default => example;`. A key without a default has the
 /// default of its type.
@@ -79,7 +86,7 @@ section! {
         volume_labels: VolumeLabels;
         /// The pvtz controller: keeps records for the names of Services in a zone of PrivateZone, so that machines of the VPC
         /// outside of the cluster resolve them.
-        pvtz: PvtzSection;
+        pvtz: Pvtz;
     }
 }
 
@@ -103,6 +110,7 @@ section! {
         zone_id: Option<String> => "cn-hangzhou-i";
         /// vSwitches for intranet load balancers, the preferred one first; `zone:vsw-...` states the zone, which saves a
         /// call. If empty, those in the zones with the most nodes, and at last the vSwitch of this instance.
+        #[schemars(extend("items" = { "type": "string", "pattern": r"^([a-z0-9]+(-[a-z0-9]+)+:)?vsw-[A-Za-z0-9_-]+$" }))]
         vswitches: Vec<String>;
         /// Key of the tag that carries the cluster id on load balancers.
         #[schemars(extend("format" = "tag-key"))]
@@ -187,18 +195,25 @@ section! {
         /// `ALICLOUD_CLIENT_SCHEME` says the same.
         scheme: Scheme = Scheme::Https;
         /// Host, or host and port, that is called for ECS instead; also the environment's `ECS_ENDPOINT`.
+        #[schemars(extend("pattern" = HOST))]
         ecs: Option<String> => "ecs.cn-hangzhou.aliyuncs.com";
         /// The same for VPC; also `VPC_ENDPOINT`.
+        #[schemars(extend("pattern" = HOST))]
         vpc: Option<String> => "vpc.cn-hangzhou.aliyuncs.com";
         /// The same for CLB; also `SLB_ENDPOINT`.
+        #[schemars(extend("pattern" = HOST))]
         slb: Option<String> => "slb.cn-hangzhou.aliyuncs.com";
         /// The same for NLB; also `NLB_ENDPOINT`.
+        #[schemars(extend("pattern" = HOST))]
         nlb: Option<String> => "nlb.cn-hangzhou.aliyuncs.com";
         /// The same for PrivateZone; one service for all regions.
+        #[schemars(extend("pattern" = HOST))]
         pvtz: Option<String> => "pvtz.aliyuncs.com";
         /// The same for STS, which gives out sessions of roles.
+        #[schemars(extend("pattern" = HOST))]
         sts: Option<String> => "sts.cn-hangzhou.aliyuncs.com";
         /// Base URL of the metadata service; also the environment's `METADATA_ENDPOINT`.
+        #[schemars(extend("pattern" = r"^(https?://)?[^\s?#]+$"))]
         metadata: String = "http://100.100.100.200".to_owned();
         /// Whether the metadata service may be read without a session token when it cannot give one.
         metadata_v1_fallback: bool = true;
@@ -216,6 +231,7 @@ section! {
         #[schemars(extend("format" = "name"))]
         context: Option<String> => "admin@cluster";
         /// URL of the API server, instead of the kubeconfig's or the pod's.
+        #[schemars(extend("pattern" = r"^https?://[^\s?#]+$"))]
         server: Option<String> => "https://api-int.cluster.example:6443";
         /// Requests per second on average.
         #[schemars(range(max = 10000))]
@@ -265,6 +281,7 @@ section! {
     #[derive(Debug)]
     ServerSection {
         /// Address to listen on. Without the keys below, what is served is neither encrypted nor authenticated.
+        #[schemars(extend("pattern" = r"^[0-9a-fA-F:.]+$"))]
         address: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
         /// Port to listen on; 0 switches the server off.
         port: u16 = 10258;
@@ -287,6 +304,7 @@ section! {
         /// How lines look.
         format: LogFormat = LogFormat::Text;
         /// `error`, `warn`, `info`, `debug` or `trace`; for parts of the program: `info,alicloud_ccm::alibaba=debug`.
+        #[schemars(extend("pattern" = LEVELS))]
         level: String = "info".to_owned();
     }
 }
@@ -338,8 +356,10 @@ section! {
     RouteSection {
         /// CIDRs of the pod network; route entries are made and removed only within them. If empty, the nodes' pod CIDRs are
         /// the bound.
+        #[schemars(extend("items" = { "type": "string", "pattern": r"^[0-9a-fA-F:.]+/[0-9]{1,3}$" }))]
         cluster_cidrs: Vec<String>;
         /// Route tables that get the entries. Those of the VPC are found if empty; a VPC with several needs them stated.
+        #[schemars(extend("items" = { "type": "string", "format": "route-table-id" }))]
         table_ids: Vec<String>;
         /// Time between full comparisons with the route tables; at least 10 seconds, or `0s` for none.
         #[schemars(extend("format" = "timespan-or-zero"))]
@@ -479,7 +499,7 @@ section! {
 section! {
     /// Section `[pvtz]`.
     #[derive(Debug)]
-    PvtzSection {
+    Pvtz {
         /// Id of the zone that gets the records. It must exist, and be bound to the VPC of the cluster. The controller needs
         /// either this or `zone_name`; with neither, `*` in `controllers` leaves it out. Records in a zone that was stated before
         /// stay there.
@@ -491,8 +511,9 @@ section! {
         /// How long resolvers may remember a record, in seconds: 5, 30, 60, 3600, 43200 or 86400.
         ttl: u32 = 60;
         /// Types of records that are written: `A`, `AAAA`, `CNAME`, `SRV` and `PTR`.
-        record_types: Vec<String> = ["A", "AAAA", "CNAME", "SRV", "PTR"].map(str::to_owned).to_vec();
+        record_types: Vec<RecordType> = RecordType::ALL.to_vec();
         /// Namespaces whose Services get records; all if empty.
+        #[schemars(extend("items" = { "type": "string", "format": "namespace" }))]
         namespaces: Vec<String>;
         /// Whether nodes get records for their internal addresses, as `NODE.node`.
         nodes: bool = false;

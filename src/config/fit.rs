@@ -1,12 +1,13 @@
 //! Compares what is stated with what the schema allows: keys, types, ranges, words and the rules of text.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use figment::value::{Empty, Num, Value};
 
 use super::formats;
 use super::layers::{DATE, KeyPath, TOO_LARGE};
-use super::schema::{self, Shape, ShapeKind};
+use super::schema::{self, LONGEST_LIST, Shape, ShapeKind};
 use super::values::{TimeSpan, shown};
 use crate::plan::service::problem::did_you_mean;
 
@@ -44,6 +45,12 @@ pub(super) fn fit(path: &mut KeyPath, shape: Option<Shape>, value: &Value, misfi
         (ShapeKind::List, Value::Array(tag, items)) => {
             let fitting: Vec<_> =
                 items.iter().enumerate().map(|(index, item)| child(index.to_string(), item)).collect();
+            if items.len() > LONGEST_LIST {
+                let message = format!("{} may list {LONGEST_LIST} at most, not {}", join(path), items.len());
+                misfits.push(Misfit { path: path.clone(), message, help: None, is_key: false });
+                return None;
+            }
+            misfits.extend(repetitions(path, shape, items));
             fitting.into_iter().collect::<Option<Vec<_>>>().map(|items| Value::Array(*tag, items))
         }
         (_, value) => match scalar(shape, value) {
@@ -54,6 +61,19 @@ pub(super) fn fit(path: &mut KeyPath, shape: Option<Shape>, value: &Value, misfi
             }
         },
     }
+}
+
+/// Items that a list has already. Where items can mean the same without being the same, `rules` compares what they mean.
+fn repetitions(path: &KeyPath, shape: Shape, items: &[Value]) -> Vec<Misfit> {
+    let is_plain = shape.child("").is_some_and(|item| !item.format().is_empty() || !item.words().is_empty());
+    let mut seen = BTreeSet::new();
+    let texts = items.iter().enumerate().filter_map(|(index, item)| Some((index, item.as_str()?)));
+    let again = texts.filter(|(_, text)| is_plain && !seen.insert(*text));
+    let misfit = |(index, text): (usize, &str)| {
+        let message = format!("{} lists {} twice", join(path), shown(text));
+        Misfit { path: [path.as_slice(), &[index.to_string()]].concat(), message, help: None, is_key: false }
+    };
+    again.map(misfit).collect()
 }
 
 /// Why a value is refused; the message goes on after the key.

@@ -21,13 +21,14 @@ const fn format(
 }
 
 /// The cluster id is the last part of `k8s/<port>/<service>/<namespace>/<cluster id>`, and of dotted names in other products.
-static FORMATS: [TextFormat; 13] = [
+static FORMATS: [TextFormat; 14] = [
     format("cluster-id", r"^[A-Za-z0-9._-]{1,64}$", "1 to 64 letters, digits, '.', '_' and '-'", |text| {
         is_word(text, 1, "._-")
     }),
     format("region", r"^[a-z0-9]+(-[a-z0-9]+)+$", "a region such as \"cn-hangzhou\"", is_zone),
     format("zone", r"^[a-z0-9]+(-[a-z0-9]+)+$", "a zone such as \"cn-hangzhou-i\"", is_zone),
     format("vpc-id", r"^vpc-[A-Za-z0-9_-]+$", "an id such as \"vpc-bp1example\"", |text| is_id(text, "vpc-")),
+    format("route-table-id", r"^vtb-[A-Za-z0-9_-]+$", "an id such as \"vtb-bp1example\"", |text| is_id(text, "vtb-")),
     format("resource-group-id", r"^rg-[A-Za-z0-9_-]+$", "an id such as \"rg-bp1example\"", |text| is_id(text, "rg-")),
     format(
         "tag-key",

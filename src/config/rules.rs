@@ -6,20 +6,17 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tracing_subscriber::filter::Targets;
 
-use super::catalog::{ControllerEntry, ControllerName};
-use super::checked::{
-    Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, NlbOptions, PvtzOptions, Route, Server,
-};
+use super::catalog::ControllerEntry;
+use super::checked::{Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, NlbOptions, Route, Server};
 use super::checker::Checker;
 use super::credentials;
 use super::file::{
-    AddressType, CloudSection, FileConfig, InternetChargeType, NlbDefaultsSection, NlbSection, PvtzSection,
-    RouteSection, Scheme, ServerSection, ServiceDefaultsSection, ServiceSection,
+    AddressType, CloudSection, FileConfig, InternetChargeType, NlbDefaultsSection, NlbSection, Pvtz, RouteSection,
+    Scheme, ServerSection, ServiceDefaultsSection, ServiceSection,
 };
-use super::formats::{self, is_id, is_tag_key, is_zone};
+use super::formats::{is_id, is_tag_key, is_zone};
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
-use crate::plan::pvtz::RecordType;
 use crate::plan::service::annotations::values::MOST_USER_TAGS;
 use crate::plan::service::problem::did_you_mean;
 use crate::plan::service::settings::{
@@ -31,6 +28,7 @@ pub(super) fn config(c: &mut Checker<'_>, file: FileConfig) -> Config {
     let allow_readable = file.cloud.credentials.allow_readable_files;
     leader_election(c, &file.leader_election);
     log(c, &file.log);
+    pvtz(c, &file.pvtz);
     Config {
         controllers: controllers(c, &file.controllers),
         cloud: cloud(c, file.cloud),
@@ -43,11 +41,11 @@ pub(super) fn config(c: &mut Checker<'_>, file: FileConfig) -> Config {
         service: service(c, file.service),
         nlb: nlb(c, file.nlb),
         volume_labels: file.volume_labels,
-        pvtz: pvtz(c, file.pvtz),
+        pvtz: file.pvtz,
     }
 }
 
-fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<ControllerName> {
+fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<&'static str> {
     let catalog = c.catalog;
     let mut all = false;
     let (mut on, mut off, mut seen) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -69,7 +67,7 @@ fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<ControllerName
         if !written.starts_with('-') {
             on.insert(entry.name);
         } else if entry.parts.contains(&name) {
-            let whole = entry.name.as_str();
+            let whole = entry.name;
             let help = format!("{}, or leave out {whole:?} as a whole", entry.instead_of_parts);
             c.bad_with(&key, format!("cannot leave out {} alone: it is part of {whole:?}", shown(name)), Some(&help));
         } else {
@@ -77,7 +75,7 @@ fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<ControllerName
         }
     }
     if let Some(both) = on.intersection(&off).next() {
-        c.bad("controllers", format!("says both yes and no to {:?}", both.as_str()));
+        c.bad("controllers", format!("says both yes and no to {:?}", both));
     }
     if !off.is_empty() && !all && on.is_empty() {
         c.bad_with("controllers", "only leaves controllers out", Some("put \"*\" first to have all the others"));
@@ -87,7 +85,7 @@ fn controllers(c: &mut Checker<'_>, names: &[String]) -> BTreeSet<ControllerName
     };
     for entry in catalog.controllers.iter().filter(|entry| on.contains(&entry.name)) {
         if lacks_keys(c, entry) {
-            let name = entry.name.as_str();
+            let name = entry.name;
             let help = format!("set {}, or leave {name:?} out of controllers", entry.needs.join(" or "));
             c.bad_with(entry.needs[0], format!("is missing, which the controller {name:?} needs"), Some(&help));
         }
@@ -157,20 +155,7 @@ fn quotas(c: &mut Checker<'_>, quotas: &BTreeMap<String, u32>) {
 /// More than any quota that the cloud gives.
 const MOST_CALLS: u32 = 100_000;
 
-/// Lists are compared item by item with each other, so they are bounded.
-const LONGEST_LIST: usize = 100;
-
-fn is_short(c: &mut Checker<'_>, key: &str, list: &[String]) -> bool {
-    if list.len() > LONGEST_LIST {
-        c.bad(key, format!("may list {LONGEST_LIST} at most, not {}", list.len()));
-    }
-    list.len() <= LONGEST_LIST
-}
-
 fn vswitches(c: &mut Checker<'_>, written: &[String]) -> Vec<VSwitchChoice> {
-    if !is_short(c, "cloud.vswitches", written) {
-        return Vec::new();
-    }
     let mut choices: Vec<VSwitchChoice> = Vec::new();
     for (index, text) in written.iter().enumerate() {
         let key = format!("cloud.vswitches.{index}");
@@ -320,16 +305,6 @@ fn log(c: &mut Checker<'_>, section: &Log) {
 }
 
 fn route(c: &mut Checker<'_>, section: RouteSection) -> Route {
-    let mut tables = BTreeSet::new();
-    for (index, id) in section.table_ids.iter().enumerate() {
-        let key = format!("route.table_ids.{index}");
-        if !is_id(id, "vtb-") {
-            c.bad(&key, format!("must be an id such as \"vtb-bp1example\", not {}", shown(id)));
-        }
-        if !tables.insert(id) {
-            c.bad(&key, format!("lists {} twice", shown(id)));
-        }
-    }
     Route {
         cluster_cidrs: cluster_cidrs(c, &section.cluster_cidrs),
         table_ids: section.table_ids,
@@ -343,43 +318,16 @@ fn route(c: &mut Checker<'_>, section: RouteSection) -> Route {
 /// Seconds that a record of a private zone may be remembered, as the vendor states them.
 pub const RECORD_TTLS: [u32; 6] = [5, 30, 60, 3600, 43_200, 86_400];
 
-fn pvtz(c: &mut Checker<'_>, section: PvtzSection) -> PvtzOptions {
-    let PvtzSection { zone_id, zone_name, ttl, record_types, namespaces, nodes, period, aggregation } = section;
-    if zone_id.is_some() && zone_name.is_some() {
+fn pvtz(c: &mut Checker<'_>, section: &Pvtz) {
+    if section.zone_id.is_some() && section.zone_name.is_some() {
         c.bad("pvtz.zone_name", "does not go together with pvtz.zone_id; state one of them");
     }
-    if c.sound(&["pvtz.ttl"]) && !RECORD_TTLS.contains(&ttl) {
-        c.bad("pvtz.ttl", format!("must be 5, 30, 60, 3600, 43200 or 86400 seconds, not {ttl}"));
+    if c.sound(&["pvtz.ttl"]) && !RECORD_TTLS.contains(&section.ttl) {
+        c.bad("pvtz.ttl", format!("must be 5, 30, 60, 3600, 43200 or 86400 seconds, not {}", section.ttl));
     }
-    let mut types = BTreeSet::new();
-    for (index, text) in record_types.iter().enumerate() {
-        let key = format!("pvtz.record_types.{index}");
-        match RecordType::parse(text).filter(|kind| kind.as_str() == text) {
-            Some(kind) if types.insert(kind) => {}
-            Some(_) => c.bad(&key, format!("lists {} twice", shown(text))),
-            None => {
-                c.bad(&key, format!("must list \"A\", \"AAAA\", \"CNAME\", \"SRV\" or \"PTR\", not {}", shown(text)));
-            }
-        }
-    }
-    let mut chosen = BTreeSet::new();
-    let namespaces = if is_short(c, "pvtz.namespaces", &namespaces) { namespaces } else { Vec::new() };
-    for (index, name) in namespaces.into_iter().enumerate() {
-        let key = format!("pvtz.namespaces.{index}");
-        if let Some(format) = formats::find("namespace").filter(|format| !(format.fits)(&name)) {
-            c.bad(&key, format!("must list {}, not {}", format.allowed, shown(&name)));
-        } else if chosen.contains(&name) {
-            c.bad(&key, format!("lists {} twice", shown(&name)));
-        }
-        chosen.insert(name);
-    }
-    PvtzOptions { zone_id, zone_name, ttl, record_types: types, namespaces: chosen, nodes, period, aggregation }
 }
 
 fn cluster_cidrs(c: &mut Checker<'_>, written: &[String]) -> Vec<IpNet> {
-    if !is_short(c, "route.cluster_cidrs", written) {
-        return Vec::new();
-    }
     let mut nets: Vec<IpNet> = Vec::new();
     for (index, text) in written.iter().enumerate() {
         let key = format!("route.cluster_cidrs.{index}");

@@ -73,49 +73,23 @@ fn root() -> &'static Json {
     &ROOT
 }
 
-/// Rules for editors about texts that have no format; each refuses nothing that `check` accepts.
-const PATTERNS: &[(&str, &str)] = &[
-    ("/cloud/properties/vswitches/items", r"^([a-z0-9]+(-[a-z0-9]+)+:)?vsw-[A-Za-z0-9_-]+$"),
-    ("/route/properties/table_ids/items", r"^vtb-[A-Za-z0-9_-]+$"),
-    ("/route/properties/cluster_cidrs/items", r"^[0-9a-fA-F:.]+/[0-9]{1,3}$"),
-    ("/cloud/properties/endpoints/properties/ecs", HOST),
-    ("/cloud/properties/endpoints/properties/vpc", HOST),
-    ("/cloud/properties/endpoints/properties/slb", HOST),
-    ("/cloud/properties/endpoints/properties/nlb", HOST),
-    ("/cloud/properties/endpoints/properties/pvtz", HOST),
-    ("/cloud/properties/endpoints/properties/sts", HOST),
-    ("/cloud/properties/endpoints/properties/metadata", r"^(https?://)?[^\s?#]+$"),
-    ("/kubernetes/properties/server", r"^https?://[^\s?#]+$"),
-    ("/server/properties/address", r"^[0-9a-fA-F:.]+$"),
-    ("/log/properties/level", LEVELS),
-    ("/pvtz/properties/record_types/items", "^(A|AAAA|CNAME|SRV|PTR)$"),
-    ("/pvtz/properties/namespaces/items", r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
-];
-const HOST: &str = r"^(https?://)?[^\s/@?#]+/*$";
-/// Levels in any case, alone or behind the part of the program that they are for.
-const LEVELS: &str = r"^(\s*([Ee][Rr][Rr][Oo][Rr]|[Ww][Aa][Rr][Nn]|[Ii][Nn][Ff][Oo]|[Dd][Ee][Bb][Uu][Gg]|[Tt][Rr][Aa][Cc][Ee]|[Oo][Ff][Ff]|[^,]*[=\[][^,]*)\s*(,|$))+$";
+/// Items of a list are compared with each other, so there are no more.
+pub(super) const LONGEST_LIST: usize = 100;
 
-/// What types cannot say.
+/// A list is short and names nothing twice, and no text is empty.
 fn restrict(node: &mut Json) {
-    for (pointer, pattern) in PATTERNS {
-        if let Some(text) = node.pointer_mut(&format!("/properties{pointer}")) {
-            text["pattern"] = (*pattern).into();
-        }
-    }
-    restrict_below(node);
-}
-
-/// A list names nothing twice, and no text is empty.
-fn restrict_below(node: &mut Json) {
     match node["type"].as_str() {
-        Some("array") => node["uniqueItems"] = true.into(),
+        Some("array") => {
+            node["uniqueItems"] = true.into();
+            node["maxItems"] = LONGEST_LIST.into();
+        }
         Some("string") if node.get("pattern").is_none() && node.get("oneOf").is_none() => {
             node["minLength"] = 1.into();
         }
         _ => {}
     }
     if let Some(Json::Object(properties)) = node.get_mut("properties") {
-        properties.values_mut().for_each(restrict_below);
+        properties.values_mut().for_each(restrict);
     }
 }
 

@@ -25,7 +25,8 @@ mod execute;
 mod observe;
 mod removal;
 
-const NAME: &str = "node";
+/// Its name in the configuration, in logs and in metrics.
+pub const NAME: &str = "node";
 /// Nodes that are written in parallel, by how many there are: with each, a call to the cloud is waited for, so that
 /// thousands need more, and each takes buffers.
 const LEAST_CONCURRENCY: usize = 16;

@@ -27,7 +27,8 @@ use crate::telemetry::alarms::named;
 
 mod observe;
 
-const NAME: &str = "pvtz";
+/// Its name in the configuration, in logs and in metrics.
+pub const NAME: &str = "pvtz";
 /// Longest time that one write is planned for; the client cancels it when its permit ends.
 const LONGEST: Duration = Duration::from_secs(5);
 /// Writes of one reconcile: what changed meanwhile waits no longer than these take.
@@ -79,7 +80,7 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
 #[must_use]
 pub fn declines(config: &Config, service: &ServiceView) -> Option<String> {
     // Names are kept beside whatever serves the Service: nobody misses them who did not ask for them.
-    if !config.controllers.contains(&super::PVTZ) {
+    if !config.controllers.contains(NAME) {
         return Some("it does not run".to_owned());
     }
     let namespaces = &config.pvtz.namespaces;
@@ -92,7 +93,7 @@ pub fn declines(config: &Config, service: &ServiceView) -> Option<String> {
 /// # Errors
 /// As [`plan`].
 pub async fn orphans(clients: &Clients, config: &Config) -> Result<Vec<OrphanedRecord>, String> {
-    if !config.controllers.contains(&super::PVTZ) {
+    if !config.controllers.contains(NAME) {
         return Ok(Vec::new());
     }
     let watches = Watches::open(&clients.cluster);

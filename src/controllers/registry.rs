@@ -1,17 +1,21 @@
-//! One row per controller. The supervisor, `plan`, `rbac`, `ram-policy` and the names that the configuration accepts all
-//! follow from it.
+//! One row per controller. The supervisor, `plan`, `rbac`, `ram-policy`, the names that the configuration accepts and what a
+//! change of its section does all follow from it.
 //!
-//! A new controller touches four places outside its own folder:
+//! A new controller takes its own modules, which `controllers.rs` and `plan.rs` declare, its row in [`CONTROLLERS`], and at
+//! most three more places:
 //!
-//! 1. its `mod` line and its name in `controllers.rs`,
-//! 2. its row in [`CONTROLLERS`],
-//! 3. its section in `config/file.rs` and `config/checked.rs`, and what a change of that section does in `reload.rs`,
-//! 4. its actions in `alibaba/actions.rs`, where it calls new ones.
+//! 1. its section in `config/file.rs`; where its keys must fit each other, or mean more than they say, also in `config/rules.rs`
+//!    and `config/checked.rs`,
+//! 2. its events in `cluster/events/catalog.rs`,
+//! 3. its actions in `alibaba/actions.rs`, where it calls new ones.
 //!
-//! A kind of object that no controller watches yet comes first, see `CONTRIBUTING.md`.
+//! What is not a matter of a controller comes first: a kind of object that none watches yet, a product of the cloud that none
+//! calls yet, see `CONTRIBUTING.md`. One that leaves things in the cloud when it is switched off also tells `commands/gc.rs` how
+//! to find and delete them, as `gc` judges them when no controller runs.
 //!
-//! The tests below fail when a row is incomplete; `tests/integration/permissions.rs` runs each controller with exactly what its
-//! row grants, so a call or a request that the row does not list fails there.
+//! `tests/integration/invariants.rs` holds this list. The tests below fail when a row is incomplete;
+//! `tests/integration/permissions.rs` runs each controller with exactly what its row grants, so a call or a request that the
+//! row does not list fails there.
 
 mod access;
 
@@ -20,7 +24,7 @@ pub use self::access::{CloudAccess, EVERY_VERSION, IsNeeded, KubernetesAccess, M
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Clients, Context, NLB, NODE, PVTZ, ROUTE, SERVICE, VOLUME_LABELS, node, pvtz, route, service, volume};
+use super::{Clients, Context, node, pvtz, route, service, volume};
 use crate::alibaba::actions;
 use crate::alibaba::endpoints::CloudProduct;
 use crate::config::{Catalog, Config, ControllerEntry};
@@ -43,6 +47,8 @@ pub struct Controller {
     pub entry: ControllerEntry,
     /// The section of the configuration that only this controller reads.
     pub section: &'static str,
+    /// What a change of that section does, as the manual states it; it takes effect without a restart.
+    pub on_change: &'static str,
     /// The kind of object that its plan lines are about.
     pub object: PlannedKind,
     /// Its loop.
@@ -100,7 +106,7 @@ pub enum Subject {
 pub static CONTROLLERS: [Controller; 6] = [
     Controller {
         entry: ControllerEntry {
-            name: NODE,
+            name: node::NAME,
             default_on: true,
             needs: &[],
             aliases: &["cloud-node", "cloud-node-controller"],
@@ -108,6 +114,7 @@ pub static CONTROLLERS: [Controller; 6] = [
             instead_of_parts: "set node.remove_released and node.shutdown_taint to false",
         },
         section: "node",
+        on_change: "at once, with a pass over all nodes",
         object: PlannedKind::Node,
         run: |context| node::run(context).boxed(),
         when_off: None,
@@ -132,7 +139,7 @@ pub static CONTROLLERS: [Controller; 6] = [
     },
     Controller {
         entry: ControllerEntry {
-            name: ROUTE,
+            name: route::NAME,
             default_on: true,
             needs: &[],
             aliases: &["node-route-controller"],
@@ -140,6 +147,7 @@ pub static CONTROLLERS: [Controller; 6] = [
             instead_of_parts: "",
         },
         section: "route",
+        on_change: "at once, with a pass over all nodes",
         object: PlannedKind::Node,
         run: |context| route::run(context).boxed(),
         when_off: Some(Fallback {
@@ -180,7 +188,7 @@ pub static CONTROLLERS: [Controller; 6] = [
     },
     Controller {
         entry: ControllerEntry {
-            name: SERVICE,
+            name: service::NAME,
             default_on: true,
             needs: &[],
             aliases: &["service-lb-controller"],
@@ -188,6 +196,7 @@ pub static CONTROLLERS: [Controller; 6] = [
             instead_of_parts: "",
         },
         section: "service",
+        on_change: "at once, with a reconcile of all Services",
         object: PlannedKind::Service,
         run: |context| service::run(context).boxed(),
         when_off: None,
@@ -210,7 +219,7 @@ pub static CONTROLLERS: [Controller; 6] = [
     },
     Controller {
         entry: ControllerEntry {
-            name: NLB,
+            name: service::NLB,
             default_on: false,
             needs: &[],
             aliases: &["nlb-controller"],
@@ -218,6 +227,7 @@ pub static CONTROLLERS: [Controller; 6] = [
             instead_of_parts: "",
         },
         section: "nlb",
+        on_change: "at once, with a reconcile of all Services of network load balancers",
         object: PlannedKind::Service,
         run: |context| service::run_nlb(context).boxed(),
         when_off: None,
@@ -249,7 +259,7 @@ pub static CONTROLLERS: [Controller; 6] = [
     },
     Controller {
         entry: ControllerEntry {
-            name: VOLUME_LABELS,
+            name: volume::NAME,
             default_on: false,
             needs: &[],
             aliases: &["pv-labels", "pvl"],
@@ -257,6 +267,7 @@ pub static CONTROLLERS: [Controller; 6] = [
             instead_of_parts: "",
         },
         section: "volume_labels",
+        on_change: "at once, with a pass over all volumes",
         object: PlannedKind::Volume,
         run: |context| volume::run(context).boxed(),
         when_off: None,
@@ -271,7 +282,7 @@ pub static CONTROLLERS: [Controller; 6] = [
     },
     Controller {
         entry: ControllerEntry {
-            name: PVTZ,
+            name: pvtz::NAME,
             default_on: false,
             needs: &["pvtz.zone_name", "pvtz.zone_id"],
             aliases: &["pvtz-controller"],
@@ -279,6 +290,7 @@ pub static CONTROLLERS: [Controller; 6] = [
             instead_of_parts: "",
         },
         section: "pvtz",
+        on_change: "at once, with a comparison of the whole zone",
         object: PlannedKind::Service,
         run: |context| pvtz::run(context).boxed(),
         when_off: None,
@@ -357,12 +369,12 @@ fn for_other(kind: LoadBalancerKind, config: &Config, subject: &Subject) -> Opti
 
 /// The rows that a configuration runs.
 pub fn running(config: &Config) -> impl Iterator<Item = &'static Controller> {
-    CONTROLLERS.iter().filter(|row| config.controllers.contains(&row.entry.name))
+    CONTROLLERS.iter().filter(|row| config.controllers.contains(row.name()))
 }
 
 /// The fallbacks that a configuration runs.
 pub fn fallbacks(config: &Config) -> impl Iterator<Item = &'static Fallback> {
-    let off = CONTROLLERS.iter().filter(|row| !config.controllers.contains(&row.entry.name));
+    let off = CONTROLLERS.iter().filter(|row| !config.controllers.contains(row.name()));
     off.filter_map(|row| row.when_off.as_ref())
 }
 
@@ -370,7 +382,7 @@ impl Controller {
     /// Its name in the configuration, in logs and in metrics.
     #[must_use]
     pub const fn name(&self) -> &'static str {
-        self.entry.name.as_str()
+        self.entry.name
     }
 }
 

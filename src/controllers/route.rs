@@ -39,7 +39,8 @@ mod networks;
 mod off;
 mod tables;
 
-const NAME: &str = "route";
+/// Its name in the configuration, in logs and in metrics.
+pub const NAME: &str = "route";
 /// The longest time between reads of an entry that the cloud is changing.
 const LONGEST_RECHECK: Duration = Duration::from_secs(60);
 /// Nodes that are written in parallel.
@@ -180,7 +181,7 @@ impl BatchReconciler for RouteReconciler {
             Some(observed) => Ok(observed),
             None => self.observe(&config, &scope).await,
         };
-        let Observed { views, tables, plan } = match observed {
+        let ObservedRoutes { views, tables, plan } = match observed {
             Ok(observed) => observed,
             Err(fault) => return self.aborted(&fault),
         };
@@ -209,7 +210,7 @@ impl BatchReconciler for RouteReconciler {
 }
 
 /// What a reconcile begins with.
-struct Observed {
+struct ObservedRoutes {
     views: Arc<[Arc<NodeView>]>,
     tables: Arc<[TableEntries]>,
     plan: RoutePlan,
@@ -245,17 +246,17 @@ impl RouteRun<'_> {
 
 impl RouteReconciler {
     /// A plan for which the tables need not be read, see [`route::table_cache`].
-    fn plan_from_cache(&mut self, config: &Config, scope: &BatchScope) -> Option<Observed> {
+    fn plan_from_cache(&mut self, config: &Config, scope: &BatchScope) -> Option<ObservedRoutes> {
         let now = self.started.elapsed();
         let tables = self.cache.get(now).filter(|_| *scope != BatchScope::All)?;
         let views = self.nodes.all();
         let removed = self.removed_in_period(config);
         let rules = rules(config, &self.context.cluster, removed, now);
         let plan = route::plan(&reduced(&views), &tables, &mut self.memory.clone(), &rules);
-        self.cache.suffices(&plan).then_some(Observed { views, tables, plan })
+        self.cache.suffices(&plan).then_some(ObservedRoutes { views, tables, plan })
     }
 
-    async fn observe(&mut self, config: &Config, scope: &BatchScope) -> Result<Observed, TablesFault> {
+    async fn observe(&mut self, config: &Config, scope: &BatchScope) -> Result<ObservedRoutes, TablesFault> {
         let tables = self.read_tables(config, scope).await?;
         self.reporter.silent_alarm("SyncRouteFailed", 0, "");
         let tables = self.cache.store(tables, self.started.elapsed());
@@ -264,7 +265,7 @@ impl RouteReconciler {
         let rules = rules(config, cluster, removed, self.started.elapsed());
         let planner = RoutePlanner { cloud, location, nodes: &self.nodes, tables: &tables };
         let (views, plan) = planner.plan(&mut self.memory, rules).await;
-        Ok(Observed { views, tables, plan })
+        Ok(ObservedRoutes { views, tables, plan })
     }
 
     /// Which tables there are is read with every reconcile of all nodes; their entries whenever it matters what they are.

@@ -35,20 +35,20 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use self::account_check::AccountCheck;
-use self::clb::Clb;
+use self::clb::ClassicProduct;
 use self::drift::DriftSchedule;
 use self::dry_run::ServicePlan;
 use self::engine::Engine;
 pub use self::explain::{ServiceDetails, declines};
 pub use self::lint::{Linted, lint};
-use self::nlb::Nlb;
+use self::nlb::NetworkProduct;
 use self::orphans::Vanished;
 use self::prepare::{Locks, Preparer};
 use self::product::{Facts, Product};
 use self::references::Resolver;
 use self::state::States;
 use super::workqueue;
-use super::{Clients, Context, NLB};
+use super::{Clients, Context};
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::{Cluster, DirtyKeys, Watched};
 use crate::config::Config;
@@ -62,17 +62,22 @@ use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::Alarms;
 
+/// Name of the controller of classic load balancers, in the configuration, in logs and in metrics.
+pub const NAME: &str = "service";
+/// That of the controller of network load balancers.
+pub const NLB: &str = "nlb";
+
 /// How long node changes are gathered before the Services that use nodes are looked at.
 const NODE_AGGREGATION: Duration = Duration::from_millis(200);
 
 /// Keeps load balancers until `context.stop`.
 pub async fn run(context: Context) {
-    run_product(context, |context| Clb::new(&context.cloud, context.location.clone())).await;
+    run_product(context, |context| ClassicProduct::new(&context.cloud, context.location.clone())).await;
 }
 
 /// Keeps network load balancers until `context.stop`.
 pub async fn run_nlb(context: Context) {
-    run_product(context, |context| Nlb::new(&context.cloud, context.location.clone())).await;
+    run_product(context, |context| NetworkProduct::new(&context.cloud, context.location.clone())).await;
 }
 
 /// Runs one product's controller: a term of leadership after the other.
@@ -161,12 +166,12 @@ pub async fn explain(
     Ok((plan.lines, plan.details))
 }
 
-fn classic(clients: &Clients) -> Clb {
-    Clb::new(&clients.cloud, Arc::new(clients.location.clone()))
+fn classic(clients: &Clients) -> ClassicProduct {
+    ClassicProduct::new(&clients.cloud, Arc::new(clients.location.clone()))
 }
 
-fn network(clients: &Clients) -> Nlb {
-    Nlb::new(&clients.cloud, Arc::new(clients.location.clone()))
+fn network(clients: &Clients) -> NetworkProduct {
+    NetworkProduct::new(&clients.cloud, Arc::new(clients.location.clone()))
 }
 
 async fn plan_product<P: Product>(
@@ -205,10 +210,10 @@ pub async fn unclaimed(
     let Clients { cluster, cloud, location } = clients;
     cluster.identify().await;
     let location = Arc::new(location.clone());
-    let settings = settings_of::<Clb>(config, cluster.uid(), &location);
-    let mut found = find::owned(&Clb::new(cloud, location.clone()), services, &settings).await?.unclaimed;
-    if config.controllers.contains(&NLB) {
-        found.extend(find::owned(&Nlb::new(cloud, location), services, &settings).await?.unclaimed);
+    let settings = settings_of::<ClassicProduct>(config, cluster.uid(), &location);
+    let mut found = find::owned(&ClassicProduct::new(cloud, location.clone()), services, &settings).await?.unclaimed;
+    if config.controllers.contains(NLB) {
+        found.extend(find::owned(&NetworkProduct::new(cloud, location), services, &settings).await?.unclaimed);
     }
     Ok(found)
 }
@@ -231,7 +236,7 @@ fn settings_of<P: Product>(config: &Config, cluster_uid: &str, location: &CloudL
         place_near_nodes: config.cloud.vswitches.is_empty(),
         vswitches,
         resource_group_id: config.cloud.resource_group_id.clone(),
-        controllers: config.controllers.iter().map(|name| name.as_str()).collect(),
+        controllers: config.controllers.iter().copied().collect(),
         service: P::options(config),
         nlb: config.nlb.defaults.clone(),
     }

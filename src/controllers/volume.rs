@@ -19,7 +19,8 @@ use crate::plan::inputs::{NodeView, ObjectKey, VolumeView};
 use crate::plan::volume::{self, CloudDisk, VolumePlan, VolumeProblem, VolumeRules};
 use crate::plan::{LineKind, PlanLine};
 
-const NAME: &str = "volume-labels";
+/// Its name in the configuration, in logs and in metrics.
+pub const NAME: &str = "volume-labels";
 /// Its name in events.
 const COMPONENT: &str = "volume-labels-controller";
 /// How long the first changed volume waits for others to share a call with.

@@ -257,6 +257,15 @@ pub struct ServiceView {
     pub ingress_details: Vec<IngressDetails>,
 }
 
+impl ServiceView {
+    /// Whether it has no address of its own, so that its name leads to its endpoints.
+    #[must_use]
+    pub fn is_headless(&self) -> bool {
+        matches!(self.service_type, ServiceType::ClusterIp | ServiceType::NodePort)
+            && self.cluster_ips.iter().any(|ip| ip == "None")
+    }
+}
+
 /// One endpoint address. There can be very many: texts are shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {

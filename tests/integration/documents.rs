@@ -183,7 +183,7 @@ fn the_comparison_has_sources_and_is_true_of_this_program() {
     for (claim, controller) in [("Classic", "service"), ("Network", "nlb"), ("route tables", "route")] {
         assert!(own.contains(claim) && schema.contains(&format!("\"{controller}\"")), "{claim}");
     }
-    assert!(!CATALOG.controllers.iter().any(|entry| ["alb", "ingress"].contains(&entry.name.as_str())), "and no ALB");
+    assert!(!CATALOG.controllers.iter().any(|entry| ["alb", "ingress"].contains(&entry.name)), "and no ALB");
     assert!(
         own.contains("1.8 and newer") && include_str!("../../docs/versions.md").contains("Kubernetes 1.8 and newer")
     );

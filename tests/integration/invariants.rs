@@ -1,6 +1,6 @@
 //! Rules of the source and of the documentation that the compiler cannot check; `src/lib.rs` lists those of the source.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -101,7 +101,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("supervisor", &["controllers", "config", "telemetry::metrics", "telemetry::tasks"]),
-    ("reload", &["supervisor", "config"]),
+    ("reload", &["supervisor", "controllers::registry", "config"]),
     ("cli", &["controllers::registry", "plan"]),
     (
         "app",
@@ -199,6 +199,88 @@ fn only_one_place_knows_the_vendor_and_only_one_the_client() {
     assert_eq!(offences(product, &actions), NONE);
     assert_eq!(offences(beyond.iter().copied(), &["reqwest"]), NONE);
     assert_eq!(offences(outside(&source, "src/cluster"), &["kube::"]), NONE);
+}
+
+/// Where a controller is named besides its own modules, as `src/controllers/registry.rs` says: their declarations, its row, its
+/// section, its events.
+const PLACES: [&str; 7] = [
+    "src/controllers.rs",
+    "src/plan.rs",
+    "src/controllers/registry.rs",
+    "src/config/file.rs",
+    "src/config/rules.rs",
+    "src/config/checked.rs",
+    "src/cluster/events/catalog.rs",
+];
+/// Where a product of the cloud is named besides, with the actions of a controller.
+const PRODUCT_PLACES: [&str; 4] =
+    ["src/alibaba.rs", "src/alibaba/actions.rs", "src/alibaba/endpoints.rs", "src/alibaba/errors/codes.rs"];
+/// What the official controller's settings become.
+const MIGRATION: &str = "src/commands/migrate/table.rs";
+
+#[test]
+fn a_controller_takes_no_more_places_than_the_registry_says() {
+    let volumes = (&["volume_labels", "VolumeLabels", "volume-labels"][..], "volume", [MIGRATION].to_vec());
+    // Its records stay in the cloud when it is switched off.
+    let beyond = [&PRODUCT_PLACES[..], &[MIGRATION, "src/commands/gc.rs"]].concat();
+    let names = (&["pvtz", "Pvtz", "PrivateZone"][..], "pvtz", beyond);
+    let source = sources("src");
+    for (words, own, beyond) in [volumes, names] {
+        let is_own = |path: &Path| path.iter().any(|part| Path::new(part).file_stem().is_some_and(|stem| stem == own));
+        let is_test = |path: &Path| path.ends_with("tests.rs") || path.iter().any(|part| part == "tests");
+        let named = |text: &str| {
+            let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            words.iter().any(|word| product.contains(word))
+        };
+        let others = source.iter().filter(|(path, text)| !is_own(path) && !is_test(path) && named(text));
+        let places: BTreeSet<_> = others.map(|(path, _)| path.to_str().unwrap()).collect();
+        let expected: BTreeSet<_> = PLACES.into_iter().chain(beyond).collect();
+        assert_eq!(places.difference(&expected).collect::<Vec<_>>(), [&""; 0], "{own} is named in more places");
+    }
+    let guide = std::fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+    for place in PLACES.iter().chain(&PRODUCT_PLACES) {
+        assert!(guide.contains(&format!("`{place}`")), "CONTRIBUTING.md does not name {place}");
+    }
+}
+
+/// Names of the types that a text declares, at any depth; not those that a trait or its implementation fills in.
+fn declared(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let line = line.trim_start_matches("    ");
+        let line = match line.strip_prefix("pub") {
+            Some(rest) => rest.trim_start_matches(|c| c != ' ').trim_start(),
+            None => line,
+        };
+        let rest = ["struct ", "enum ", "trait "].iter().find_map(|word| line.strip_prefix(word))?;
+        rest.split(|c: char| !c.is_alphanumeric()).next().filter(|name| !name.is_empty())
+    })
+}
+
+/// The load balancer products, and what they share, have the same words for the same parts.
+const ROOMS: [&str; 3] = ["clb", "nlb", "service"];
+
+#[test]
+fn a_type_name_stands_for_one_thing() {
+    let mut places: BTreeMap<(String, &str), Vec<String>> = BTreeMap::new();
+    let source = sources("src");
+    let is_test = |path: &Path| path.ends_with("tests.rs") || path.iter().any(|part| part == "tests");
+    for (path, text) in source.iter().filter(|(path, _)| !is_test(path)) {
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let parts = path.iter().filter_map(|part| Path::new(part).file_stem()?.to_str());
+        let room = ROOMS.into_iter().filter(|room| parts.clone().any(|part| part == *room)).min().unwrap_or("");
+        for name in declared(product) {
+            let place = path.display().to_string();
+            places.entry((name.to_owned(), room)).or_default().push(place);
+        }
+    }
+    let mut doubled: Vec<_> = places.iter().filter(|(_, places)| places.len() > 1).collect();
+    let names: Vec<_> = places.keys().collect();
+    let also_elsewhere = |(name, room): &(String, &str)| {
+        room.is_empty() && names.iter().any(|(other, room)| other == name && !room.is_empty())
+    };
+    doubled.extend(places.iter().filter(|(key, _)| also_elsewhere(key)));
+    assert!(doubled.is_empty(), "{doubled:#?}");
+    assert!(places.len() > 500, "{}", places.len());
 }
 
 #[test]

@@ -211,7 +211,7 @@ impl Elector<'_> {
         let LeaderElection { namespace, name, .. } = &self.section;
         let (method, path, mut object) = match object {
             Some(object) => (Method::PUT, self.path(kind), object),
-            None => (Method::POST, kind.path(namespace), kind.empty(namespace, name)),
+            None => (Method::POST, kind.collection(namespace).to_path(), kind.empty(namespace, name)),
         };
         kind.write(&mut object, record);
         self.send(method, &path, Some(("application/json", &object))).await
@@ -337,7 +337,7 @@ impl Elector<'_> {
     }
 
     fn path(&self, kind: LockKind) -> String {
-        format!("{}/{}", kind.path(&self.section.namespace), segment(&self.section.name))
+        format!("{}/{}", kind.collection(&self.section.namespace).to_path(), segment(&self.section.name))
     }
 
     /// Half the renew deadline at most, so that there is time for another try; and never past the deadline.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::requests::segment;
+use super::super::objects::ObjectPath;
 
 /// The kind of object that a record is kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,10 +128,10 @@ impl LockKind {
     }
 
     /// The collection in a namespace.
-    pub(in crate::cluster) fn path(self, namespace: &str) -> String {
+    pub(in crate::cluster) const fn collection(self, namespace: &str) -> ObjectPath<'_> {
         match self {
-            Self::Lease => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", segment(namespace)),
-            Self::ConfigMap | Self::Endpoints => format!("/api/v1/namespaces/{}/{}", segment(namespace), self.plural()),
+            Self::Lease => ObjectPath { api: "/apis/coordination.k8s.io/v1", namespace, plural: "leases" },
+            Self::ConfigMap | Self::Endpoints => ObjectPath { api: "/api/v1", namespace, plural: self.plural() },
         }
     }
 

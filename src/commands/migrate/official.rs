@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::table::{FLAGS, KEYS, Setting};
-use crate::commands::manifest::{Node, documents};
+use crate::commands::manifest::{ManifestNode, documents};
 use crate::config::secret::Secret;
 use crate::config::{ConfigProblem, ProblemPlace};
 
@@ -86,10 +86,10 @@ impl Official {
         };
         let Some(document) = documents.first().filter(|document| !document.value.to_json().is_null()) else { return };
         let global = match &document.value {
-            Node::Map(entries) => entries.iter().find(|(name, _)| name.value.eq_ignore_ascii_case("Global")),
+            ManifestNode::Map(entries) => entries.iter().find(|(name, _)| name.value.eq_ignore_ascii_case("Global")),
             _ => None,
         };
-        let Some(Node::Map(entries)) = global.map(|(_, global)| &global.value) else {
+        let Some(ManifestNode::Map(entries)) = global.map(|(_, global)| &global.value) else {
             return self.is_problem(whole(), "the cloud config has no table Global", "name the official cloud config");
         };
         for (name, node) in entries {
@@ -99,10 +99,10 @@ impl Official {
                 continue;
             };
             let value = match &node.value {
-                Node::Scalar(Value::Null) => String::new(),
-                Node::Scalar(Value::String(text)) => text.clone(),
-                Node::Scalar(value) => value.to_string(),
-                Node::List(_) | Node::Map(_) => {
+                ManifestNode::Scalar(Value::Null) => String::new(),
+                ManifestNode::Scalar(Value::String(text)) => text.clone(),
+                ManifestNode::Scalar(value) => value.to_string(),
+                ManifestNode::List(_) | ManifestNode::Map(_) => {
                     let message = format!("{} must be a single value", setting.name);
                     self.is_problem(place, message, "write it as text; several are separated by commas");
                     continue;

@@ -55,7 +55,7 @@ fn every_example_of_the_reference_file_is_accepted() {
 fn the_short_example_works_on_an_instance() {
     let config = good(&source(&include_str!("../../../config/alicloud-ccm.toml").replace("change-me", "one")));
     assert_eq!(config.cloud.credentials, Credentials::InstanceRole { role: None });
-    let running: Vec<_> = config.controllers.iter().map(|name| name.as_str()).collect();
+    let running: Vec<_> = config.controllers.iter().copied().collect();
     assert_eq!(running, ["node", "service"], "routes are for those who ask for them");
 }
 
@@ -76,7 +76,7 @@ fn what_was_copied_from_an_example_is_refused() {
     let lists = "cloud.vswitches = [\"cn-hangzhou-i:vsw-bp1example\"]\nroute.table_ids = [\"vtb-bp1example\"]";
     expect![[r#"
         what is listed in cloud.vswitches must not be the placeholder "cn-hangzhou-i:vsw-bp1example" (state a value of your own)
-        what is listed in route.table_ids must not be the placeholder "vtb-bp1example" (state a value of your own)"#]]
+        what is listed in route.table_ids must not be the placeholder "vtb-bp1example" (state an id such as "vtb-bp1example")"#]]
     .assert_eq(&messages(&source(&right(lists))));
 }
 

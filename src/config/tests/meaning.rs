@@ -69,7 +69,7 @@ fn text_from_outside_becomes_the_type_of_its_key() {
 fn controllers_are_named_as_anywhere() {
     let names = |list: &str| -> Vec<&str> {
         let config = good(&source(&format!("controllers = {list}\ncloud.cluster_id = \"one\"")));
-        config.controllers.iter().map(|name| name.as_str()).collect()
+        config.controllers.into_iter().collect()
     };
     assert_eq!(names(r#"["*"]"#), ["nlb", "node", "route", "service", "volume-labels"]);
     assert_eq!(names(r#"["*", "-route"]"#), ["nlb", "node", "service", "volume-labels"]);
@@ -197,14 +197,12 @@ fn key_files_are_read_beside_the_file() {
 
 #[test]
 fn a_controller_runs_by_default_only_if_its_row_says_so() {
-    static LATER: [ControllerEntry; 2] = [
-        CATALOG.controllers[0],
-        ControllerEntry { name: ControllerName::new("later"), default_on: false, ..CATALOG.controllers[1] },
-    ];
+    static LATER: [ControllerEntry; 2] =
+        [CATALOG.controllers[0], ControllerEntry { name: "later", default_on: false, ..CATALOG.controllers[1] }];
     let catalog = Catalog { controllers: &LATER, ..CATALOG };
     let running = |more: &str| {
         let config = check(&source(&right(more)), &catalog).unwrap();
-        config.controllers.iter().map(|name| name.as_str()).collect::<Vec<_>>()
+        config.controllers.into_iter().collect::<Vec<_>>()
     };
     assert_eq!(running(""), ["node"]);
     assert_eq!(running("controllers = [\"*\"]"), ["later", "node"]);

@@ -467,7 +467,7 @@ node.removal_grace must be from 10s to 24h, not 0s
 
 route.table_ids = ["vtb-1", "vtb-1", "rtb-2"]
 route.table_ids lists "vtb-1" twice
-route.table_ids must be an id such as "vtb-bp1example", not "rtb-2"
+what is listed in route.table_ids must be an id such as "vtb-bp1example", not "rtb-2"
 
 route.cluster_cidrs = ["10.0.0.0/8", "10.0.0.0/8", "0.0.0.0/0", "pods"]
 route.cluster_cidrs lists 10.0.0.0/8 twice

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::alibaba::ecs::{Ecs, InstanceFilter};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::config::Config;
-use crate::controllers::ROUTE;
 use crate::controllers::instances::{self, BATCH};
+use crate::controllers::route;
 use crate::plan::inputs::NodeView;
 use crate::plan::location::CloudLocation;
 use crate::plan::node::instance::{Instance, NetworkInterface};
@@ -45,7 +45,7 @@ pub(super) fn policy(config: &Config) -> NodePolicy {
     NodePolicy {
         ipv6: config.node.ipv6,
         shutdown_taint: config.node.shutdown_taint,
-        routes: config.controllers.contains(&ROUTE),
+        routes: config.controllers.contains(route::NAME),
     }
 }
 

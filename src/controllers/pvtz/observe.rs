@@ -102,8 +102,8 @@ impl ZoneReader<'_> {
         let options = &self.config.pvtz;
         let rules = NamingRules {
             zone: rules.zone.clone(),
-            types: options.record_types.clone(),
-            namespaces: options.namespaces.clone(),
+            types: options.record_types.iter().copied().collect(),
+            namespaces: options.namespaces.iter().cloned().collect(),
             nodes: options.nodes,
         };
         let endpoints = |service: &ObjectKey| match endpoints.store.look_up(service) {

@@ -45,7 +45,7 @@ use crate::plan::service::zones;
 
 /// The API of classic load balancers, and what saves calls to it.
 #[derive(Debug)]
-pub(crate) struct Clb {
+pub(crate) struct ClassicProduct {
     slb: Slb,
     vpc: Vpc,
     location: Arc<CloudLocation>,
@@ -55,7 +55,7 @@ pub(crate) struct Clb {
     interner: Interner,
 }
 
-impl Clb {
+impl ClassicProduct {
     pub(super) fn new(cloud: &CloudClient, location: Arc<CloudLocation>) -> Self {
         let slb = cloud.slb.clone();
         Self {
@@ -109,13 +109,13 @@ impl Goal {
     }
 }
 
-impl Product for Clb {
+impl Product for ClassicProduct {
     type Goal = Goal;
     type Observed = Observed;
     type Operation = Operation;
     type Answer = CreationAnswer;
 
-    const CONTROLLER: &'static str = "service";
+    const CONTROLLER: &'static str = super::NAME;
     const COMPONENT: &'static str = "service-controller";
     const KIND: LoadBalancerKind = LoadBalancerKind::Classic;
 

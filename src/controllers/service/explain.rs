@@ -1,6 +1,6 @@
 //! What the command `explain` says of one Service beside its plan.
 
-use super::clb::Clb;
+use super::clb::ClassicProduct;
 use super::prepare::Prepared;
 use super::product::Product;
 use super::settings_of;
@@ -53,7 +53,7 @@ fn found(observed: &impl ObservedModel) -> Vec<String> {
 /// Why a Service is not for the controller of this kind; `None` if it is.
 #[must_use]
 pub fn declines(kind: LoadBalancerKind, config: &Config, service: &ServiceView) -> Option<String> {
-    let settings = settings_of::<Clb>(config, "", &CloudLocation::default());
+    let settings = settings_of::<ClassicProduct>(config, "", &CloudLocation::default());
     if kind.handling(service, &settings) != Handling::Ignore {
         return None;
     }

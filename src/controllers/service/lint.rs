@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::clb::Clb;
-use super::nlb::Nlb;
+use super::clb::ClassicProduct;
+use super::nlb::NetworkProduct;
 use super::product::Product;
 use super::settings_of;
 use crate::config::Config;
@@ -45,7 +45,7 @@ pub fn lint(mut service: ServiceView, config: &Config) -> Linted {
     let service = &service;
     let location =
         CloudLocation { region: config.cloud.region.clone().unwrap_or_default(), ..CloudLocation::default() };
-    let mut settings = settings_of::<Clb>(config, "", &location);
+    let mut settings = settings_of::<ClassicProduct>(config, "", &location);
     if settings.vswitches.is_empty() {
         // The nodes decide then.
         settings.vswitches.push(VSwitchChoice { zone: None, id: "vsw-1".to_owned() });
@@ -53,8 +53,8 @@ pub fn lint(mut service: ServiceView, config: &Config) -> Linted {
     let is_handled = |kind: &LoadBalancerKind| kind.handling(service, &settings) == Handling::Ensure;
     let kind = [LoadBalancerKind::Classic, LoadBalancerKind::Network].into_iter().find(is_handled);
     let mut linted = match kind {
-        Some(LoadBalancerKind::Classic) => of::<Clb>(service, &settings),
-        Some(LoadBalancerKind::Network) => of::<Nlb>(&in_zones(service, &settings), &settings),
+        Some(LoadBalancerKind::Classic) => of::<ClassicProduct>(service, &settings),
+        Some(LoadBalancerKind::Network) => of::<NetworkProduct>(&in_zones(service, &settings), &settings),
         None => unhandled(service, &settings),
     };
     linted.warnings.extend(old_keys(service));

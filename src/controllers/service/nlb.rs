@@ -38,7 +38,7 @@ use crate::plan::service::steps::Plan;
 
 /// The API of network load balancers, and of what they use.
 #[derive(Debug)]
-pub(crate) struct Nlb {
+pub(crate) struct NetworkProduct {
     api: Api,
     /// Security groups.
     ecs: Ecs,
@@ -46,7 +46,7 @@ pub(crate) struct Nlb {
     location: Arc<CloudLocation>,
 }
 
-impl Nlb {
+impl NetworkProduct {
     pub(super) fn new(cloud: &CloudClient, location: Arc<CloudLocation>) -> Self {
         Self { api: cloud.nlb.clone(), ecs: cloud.ecs.clone(), vpc: cloud.vpc.clone(), location }
     }
@@ -93,13 +93,13 @@ impl Goal {
 /// Most servers in one call. Source: the documentation of `AddServersToServerGroup`.
 const MOST_SERVERS: usize = 200;
 
-impl Product for Nlb {
+impl Product for NetworkProduct {
     type Goal = Goal;
     type Observed = Observed;
     type Operation = Operation;
     type Answer = Answer;
 
-    const CONTROLLER: &'static str = "nlb";
+    const CONTROLLER: &'static str = super::NLB;
     const COMPONENT: &'static str = "nlb-controller";
     const KIND: LoadBalancerKind = LoadBalancerKind::Network;
 

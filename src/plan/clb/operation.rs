@@ -331,7 +331,7 @@ impl Operation {
 
 /// Where a load balancer is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct CreationPlace {
     /// `vsw-...`; `None` for internet load balancers.
     pub vswitch: Option<String>,
     /// Primary zone; `None` leaves it to the cloud.
@@ -340,7 +340,7 @@ pub struct Placement {
     pub slave_zone: Option<String>,
 }
 
-impl fmt::Display for Placement {
+impl fmt::Display for CreationPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(vswitch) = &self.vswitch {
             write!(f, "vSwitch {vswitch}, ")?;
@@ -357,7 +357,7 @@ impl CreateInstance {
     /// Where it can be made, in order: in the zones asked for; where only the configuration or the place of the nodes asked,
     /// also the other way round (unless a vSwitch decides), and at last where the cloud chooses; each in every vSwitch.
     #[must_use]
-    pub fn placements(&self) -> Vec<Placement> {
+    pub fn placements(&self) -> Vec<CreationPlace> {
         let (master, slave) = (&self.master_zone, &self.slave_zone);
         let mut zones = vec![(master.clone(), slave.clone())];
         if self.zones_can_change {
@@ -372,7 +372,7 @@ impl CreateInstance {
             ids => ids.iter().map(Some).collect(),
         };
         let placed = |(master_zone, slave_zone): (Option<String>, Option<String>)| {
-            vswitches.iter().map(move |vswitch| Placement {
+            vswitches.iter().map(move |vswitch| CreationPlace {
                 vswitch: vswitch.cloned(),
                 master_zone: master_zone.clone(),
                 slave_zone: slave_zone.clone(),
@@ -383,7 +383,7 @@ impl CreateInstance {
 
     /// Where this attempt makes it.
     #[must_use]
-    pub fn placement(&self) -> Placement {
+    pub fn placement(&self) -> CreationPlace {
         self.placements().into_iter().nth(self.attempt).unwrap_or_default()
     }
 }

@@ -72,7 +72,7 @@ pub fn desire<'a>(
         !service.deleting && (rules.namespaces.is_empty() || rules.namespaces.contains(&service.key.namespace))
     };
     for service in services.into_iter().filter(|service| is_chosen(service)) {
-        let records = if is_headless(service) {
+        let records = if service.is_headless() {
             match endpoints(&service.key).filter(|known| !known.unknown) {
                 Some(known) => of_headless(service, &known),
                 None => {
@@ -92,13 +92,6 @@ pub fn desire<'a>(
         wanted.add(&ObjectKey::cluster(&node.name), records, rules);
     }
     wanted
-}
-
-/// Whether a Service has no address of its own, so that its name leads to its endpoints.
-#[must_use]
-pub fn is_headless(service: &ServiceView) -> bool {
-    matches!(service.service_type, ServiceType::ClusterIp | ServiceType::NodePort)
-        && service.cluster_ips.iter().any(|ip| ip == "None")
 }
 
 fn record(name: &str, kind: RecordType, value: impl Into<String>) -> RecordContent {

@@ -105,7 +105,7 @@ fn routes_are_made_where_the_official_controller_makes_them() {
         (&[v2, "--controllers=service"], false),
     ] {
         let Migration { config, notes, .. } = migrated(flags, "");
-        assert_eq!(config.controllers.iter().any(|name| name.as_str() == "route"), expected, "{flags:?}");
+        assert_eq!(config.controllers.iter().any(|name| *name == "route"), expected, "{flags:?}");
         let told = notes.iter().any(|note| note.starts_with("route is left out"));
         assert_eq!(told, !expected && !flags.contains(&"--controllers=service"), "{flags:?}: {notes:?}");
     }

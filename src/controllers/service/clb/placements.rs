@@ -9,10 +9,10 @@ use crate::plan::clb::operation::CreateInstance;
 
 /// The latest creations, by UID of the Service.
 #[derive(Debug, Default)]
-pub(super) struct Placements(Mutex<HashMap<String, Creation>>);
+pub(super) struct Placements(Mutex<HashMap<String, PlacedCreation>>);
 
 #[derive(Debug)]
-struct Creation {
+struct PlacedCreation {
     /// What the Service and the configuration ask for.
     stated: CreateInstance,
     /// The same with a place.
@@ -31,7 +31,7 @@ impl Placements {
 
     /// What is `stated` is to be made in this place.
     pub(super) fn choose(&self, uid: &str, stated: CreateInstance, placed: CreateInstance) {
-        self.0.lock().insert(uid.to_owned(), Creation { stated, placed, is_uncertain: false });
+        self.0.lock().insert(uid.to_owned(), PlacedCreation { stated, placed, is_uncertain: false });
     }
 
     /// It was tried; whether it was made may be unknown.

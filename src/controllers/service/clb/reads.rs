@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::{Clb, Goal};
+use super::{ClassicProduct, Goal};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::creations::Made;
 use crate::controllers::service::product::{Confirmed, Due, Product, Search};
@@ -16,7 +16,7 @@ use crate::plan::clb::operation::{ResourceKind, Step};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
 
-impl Clb {
+impl ClassicProduct {
     pub(super) async fn confirm_by_lists(
         &self,
         goal: &Goal,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::{Goal, Nlb};
+use super::{Goal, NetworkProduct};
 use crate::alibaba::nlb::{GroupFilter, ListedGroup};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::creations::{Made, MadeGroup};
@@ -16,7 +16,7 @@ use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{MARK_TAG, Owner, is_mark};
 
-impl Nlb {
+impl NetworkProduct {
     /// Lists the server groups of the Service anew, without their backends. Those that were known before, or `made` a short
     /// while ago, and are not listed are asked for by their ids: a list can be stale. True if none of them is there.
     pub(super) async fn list_groups(&self, owner: &Owner, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {

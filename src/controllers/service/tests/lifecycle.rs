@@ -19,7 +19,7 @@ use sim::cloud::{Account, Acl, Backend, Group, Listener, LoadBalancer, Protocol}
 use crate::alibaba::tests::simulated::{REGION, client_by};
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, actions};
-use crate::controllers::service::clb::{Clb, Goal};
+use crate::controllers::service::clb::{ClassicProduct, Goal};
 use crate::controllers::service::creations::Made;
 use crate::controllers::service::execute::{self, Executor};
 use crate::controllers::service::find::{Found, find};
@@ -137,7 +137,7 @@ impl Side {
         desired.extra.access_list_known = true;
         let mut goal = Goal::Ensure { desired: Box::new(desired), near_nodes: false };
         let (clb, mut observed) = self.look(&cloud, &mut goal).await;
-        let plan = Clb::diff(&goal, &observed);
+        let plan = ClassicProduct::diff(&goal, &observed);
         let execution = self.execute(&clb, &world, plan.clone(), &mut observed).await;
         if execution.failures.stopped.is_some() {
             return None;
@@ -147,11 +147,11 @@ impl Side {
     }
 
     /// What there is of the Service, read whole.
-    async fn look(&self, cloud: &CloudClient, goal: &mut Goal) -> (Clb, Observed) {
-        let clb = Clb::new(cloud, Arc::new(CloudLocation::default()));
+    async fn look(&self, cloud: &CloudClient, goal: &mut Goal) -> (ClassicProduct, Observed) {
+        let clb = ClassicProduct::new(cloud, Arc::new(CloudLocation::default()));
         let search = Search { label: &self.label, made: Made::default(), due: None };
         let leaves = matches!(goal, Goal::Remove(_));
-        let mut observed = match find(&clb, &Clb::facts(goal), &search).await.unwrap() {
+        let mut observed = match find(&clb, &ClassicProduct::facts(goal), &search).await.unwrap() {
             Found::LoadBalancer(observed) => observed,
             // Kept for the user, as an earlier try left it.
             Found::Unmarked { .. } if leaves => return (clb, Observed::default()),
@@ -165,11 +165,11 @@ impl Side {
     fn remember(&mut self, goal: &Goal, observed: &Observed) {
         if let Some(id) = observed.id() {
             id.clone_into(&mut self.label);
-            self.ingress = Clb::ingress(goal, observed, &[]);
+            self.ingress = ClassicProduct::ingress(goal, observed, &[]);
         }
     }
 
-    async fn execute(&self, clb: &Clb, world: &World, plan: Plan, observed: &mut Observed) -> Execution {
+    async fn execute(&self, clb: &ClassicProduct, world: &World, plan: Plan, observed: &mut Observed) -> Execution {
         let (keeper, fence) = fence();
         keeper.lead_unbounded();
         let token = CreationToken {
@@ -188,10 +188,10 @@ impl Side {
         let cloud = self.client(writes, answered);
         let mut world = self.seen(world, &cloud).await;
         world.service.deleting = true;
-        let mut goal = Clb::removal(&world.service, &world.settings);
+        let mut goal = ClassicProduct::removal(&world.service, &world.settings);
         let forced = Departure::of(&world.service).override_listeners;
         let (clb, mut observed) = self.look(&cloud, &mut goal).await;
-        let mut plan = Clb::diff(&goal, &observed);
+        let mut plan = ClassicProduct::diff(&goal, &observed);
         // Without the right to remove them, listeners of the time when there was one hold on to their groups; that is reported.
         let reported = std::mem::take(&mut plan.problems);
         assert!(reported.iter().all(|problem| !forced && problem.field.starts_with("listener ")), "{reported:?}");
