@@ -40,11 +40,10 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
         }
     }
     network_without_chance(&mut cloud, &services, &mut names);
+    let records = records(testbed, &services);
     for object in nodes.iter_mut().chain(&mut services).chain(&mut volumes) {
         timeless(object);
     }
-    let records: Vec<String> =
-        testbed.cloud.look(|account| account.private_zones.values().flat_map(PrivateZone::lines).collect());
     let all = json!({
         "cloud": cloud, "nodes": nodes, "services": services, "volumes": volumes, "records": records,
     });
@@ -59,6 +58,27 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
         }
     }
     state
+}
+
+/// The records of all private zones, without the addresses that the cluster or the cloud chose for a Service.
+fn records(testbed: &Testbed, services: &[Value]) -> Vec<String> {
+    let lines: Vec<String> =
+        testbed.cloud.look(|account| account.private_zones.values().flat_map(PrivateZone::lines).collect());
+    let mut chosen = BTreeMap::new();
+    for service in services {
+        let ingress = service["status"]["loadBalancer"]["ingress"].as_array().into_iter().flatten();
+        let given = ingress.flat_map(|entry| [&entry["ip"], &entry["hostname"]]).chain([&service["spec"]["clusterIP"]]);
+        for text in given.filter_map(Value::as_str) {
+            let name = format!("<address of {}>", service["metadata"]["name"].as_str().unwrap_or_default());
+            chosen.insert(text.rsplit('.').collect::<Vec<_>>().join("."), name.clone());
+            chosen.insert(text.to_owned(), name);
+        }
+    }
+    let known = |word: &str| chosen.get(word).cloned().unwrap_or_else(|| word.to_owned());
+    let mut lines: Vec<String> =
+        lines.iter().map(|line| line.split(' ').map(known).collect::<Vec<_>>().join(" ")).collect();
+    lines.sort();
+    lines
 }
 
 /// Takes away from network load balancers and what belongs to them what differs from run to run.

@@ -23,7 +23,7 @@ pub(crate) const HASTE: &str = "period = \"10s\"\nremoval_grace = \"10s\"\nremov
 pub(crate) const ALL: &[&str] = &["node", "route", "service"];
 
 /// Every controller.
-pub(crate) const EVERY: &[&str] = &["node", "route", "service", "nlb", "volume-labels"];
+pub(crate) const EVERY: &[&str] = &["node", "route", "service", "nlb", "volume-labels", "pvtz"];
 
 /// A testbed, and a folder with the configuration for it.
 #[derive(Debug)]

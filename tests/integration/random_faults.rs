@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sim::cloud::Fault;
 use sim::cluster::{Chaos, Version};
-use sim::testbed::{Testbed, instance};
+use sim::testbed::{Testbed, ZONE, instance};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -22,14 +22,16 @@ use crate::availability::Availability;
 use crate::end_state::{Foreign, Row, difference, state};
 use crate::harness::{EVERY, HASTE, World};
 use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::private_zone;
 
 /// A list that is out of date or cut short without a word is believed until the next comparison, and so is what was before
 /// somebody changed it in the console.
 const COMPARED: &str = "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"60s\"\n\
-    [service]\ndrift_check = \"60s\"\ndrift_reads = 1000\n";
+    [pvtz]\nzone_name = \"cluster.play\"\naggregation = \"0s\"\nnodes = true\nperiod = \"60s\"\n[service]\ndrift_check = \"60s\"\ndrift_reads = 1000\n";
 /// Everything else has to be noticed by itself.
-const ON_ITS_OWN: &str =
-    "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\n";
+const ON_ITS_OWN: &str = "[leader_election]\nenabled = false\n[nlb]\ndrift_check = \"0s\"\n\
+    [pvtz]\nzone_name = \"cluster.play\"\naggregation = \"0s\"\nnodes = true\nperiod = \"0s\"\n\
+    [service]\ndrift_check = \"0s\"\n";
 /// How long everything may take after the last fault: the longest pause after a failure, and a comparison.
 const LONG: Duration = Duration::from_secs(300 + 2 * 60);
 
@@ -84,6 +86,10 @@ const BINARY_SEEDS: u64 = 4;
 const SERVICES: [&str; 3] = ["web", "shop", NETWORK];
 /// The Service with a network load balancer.
 const NETWORK: &str = "net";
+/// Remark of records of others.
+const OTHERS: &str = "somebody";
+/// The Service whose endpoints have names, and no load balancer.
+const HEADLESS: &str = "db";
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
 
 /// Reproducible randomness.
@@ -257,9 +263,10 @@ fn change(testbed: &Testbed, dice: &mut Dice, meddling: bool) {
 
 /// The pods of a Service move to other nodes.
 fn roll(testbed: &Testbed, name: &str, dice: &mut Dice) {
-    let node = format!("node-{}", 1 + dice.below(3));
-    let other = format!("node-{}", 1 + dice.below(3));
+    let hosts = [1, 1].map(|least| least + dice.below(3));
+    let [node, other] = hosts.map(|host| format!("node-{host}"));
     serve(testbed, name, &[&node, &other]);
+    private_zone::point_at(testbed, HEADLESS, &hosts.map(|host| u8::try_from(host).unwrap()));
 }
 
 fn serve(testbed: &Testbed, name: &str, nodes: &[&str]) {
@@ -275,6 +282,12 @@ fn serve(testbed: &Testbed, name: &str, nodes: &[&str]) {
 fn meddle(testbed: &Testbed, what: u64) {
     let ours = |name: &String| name.starts_with('a') && name.len() == 32;
     testbed.cloud.edit(|cloud| {
+        let records = &mut cloud.private_zones.get_mut(ZONE.0).unwrap().records;
+        match what {
+            0 => records.retain(|_, record| record.remark == OTHERS),
+            1 => records.values_mut().filter(|record| record.remark != OTHERS).for_each(|record| record.ttl = 5),
+            _ => {}
+        }
         let cluster = |lb: &sim::cloud::LoadBalancer| {
             lb.tags.get("ack.aliyun.com").is_some_and(|id| id == sim::testbed::CLUSTER_ID)
         };
@@ -319,6 +332,11 @@ async fn start() -> (Testbed, Foreign) {
         testbed.expose(name, &[80], &["node-1", "node-2"], &[]);
         wish(&testbed, name, WISHES[0]);
     }
+    private_zone::headless(&testbed, HEADLESS, &[1, 2]);
+    for (id, name) in [(901, "old.default.svc"), (902, "_p80._tcp.web.default.svc")] {
+        private_zone::put(&testbed, id, private_zone::record(name, "TXT", "v=1", OTHERS));
+    }
+    testbed.provide("pv-1", "d-1", "cn-hangzhou-i");
     testbed.cloud.dials(|dials| {
         dials.latency = Duration::from_millis(5);
         dials.nlb_creation_time = Duration::from_secs(2);
@@ -334,6 +352,7 @@ async fn start() -> (Testbed, Foreign) {
 fn finally(testbed: &Testbed) -> bool {
     let all = FINALLY.map(|(name, last)| wish(testbed, name, last));
     SERVICES.iter().for_each(|name| serve(testbed, name, &["node-1", "node-2"]));
+    private_zone::point_at(testbed, HEADLESS, &[1, 2]);
     if testbed.cloud.look(|cloud| cloud.instances.contains_key("i-play-4")) {
         testbed.cloud.release_instance(&instance(4));
         let _ = testbed.cluster.set_ready("node-4", "Unknown");

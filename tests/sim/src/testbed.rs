@@ -110,7 +110,12 @@ impl Testbed {
     pub fn config(&self, controllers: &[&str], more: &str) -> String {
         let address = self.cloud_address();
         let (id, _) = ACCESS_KEY;
-        let (_, zone) = ZONE;
+        // A table can be there only once.
+        let names = if more.contains("[pvtz]\n") {
+            String::new()
+        } else {
+            format!("[pvtz]\nzone_name = {:?}\naggregation = \"0s\"\n", ZONE.1)
+        };
         format!(
             r#"controllers = {controllers:?}
 
@@ -143,10 +148,7 @@ burst = 1000
 cluster_cidrs = ["10.98.0.0/16"]
 aggregation = "0s"
 
-[pvtz]
-zone_name = "{zone}"
-aggregation = "0s"
-
+{names}
 [server]
 port = 0
 
