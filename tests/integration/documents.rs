@@ -145,6 +145,39 @@ fn command_lines_of_the_program_exist() {
     assert!(tried > 12, "{tried}");
 }
 
+/// The commands of a block; where some lines have a prompt, the others are what is printed.
+fn commands(block: &Block) -> String {
+    let prompted: Vec<_> = block.text.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    if prompted.is_empty() { block.text.clone() } else { prompted.join("\n") }
+}
+
+/// Each block goes through a shell in which every program does nothing, but kubectl, which judges its arguments.
+#[test]
+fn a_shell_and_kubectl_understand_every_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubectl = Command::new("sh").args(["-c", "command -v kubectl"]).output().unwrap();
+    let kubectl = String::from_utf8(kubectl.stdout).unwrap();
+    let judge =
+        if kubectl.is_empty() { ":".to_owned() } else { format!("{} \"${{words[@]}}\" --help", kubectl.trim()) };
+    // Help is asked for before `--`, behind which the words are not kubectl's; oc has the same commands.
+    let shell = format!(
+        "set -eo pipefail; PATH=/nowhere EDITOR=editor\ncommand_not_found_handle() {{ :; }}\nkubectl() {{\n  local word words=()\n  \
+         for word; do [ \"$word\" = -- ] && break; words+=(\"$word\"); done\n  {judge} >/dev/null\n}}\noc() {{ kubectl \"$@\"; }}\n"
+    );
+    let mut tried = 0;
+    for block in blocks().iter().filter(|block| ["console", "sh"].contains(&block.language.as_str())) {
+        let commands = commands(block);
+        assert!(!commands.contains("> /"), "{}: it would write there", block.place);
+        let mut command = Command::new("bash");
+        command.args(["--noprofile", "--norc", "-c", &format!("{shell}{commands}")]);
+        let output = command.current_dir(folder.path()).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(output.status.success(), "{}: {commands}\n{said}", block.place);
+        tried += commands.matches("kubectl ").count();
+    }
+    assert!(tried > 20, "{tried}");
+}
+
 /// Every statement about another program has its source at a fixed commit, and this program has what is said of it.
 #[test]
 fn the_comparison_has_sources_and_is_true_of_this_program() {
