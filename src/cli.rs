@@ -44,7 +44,7 @@ pub enum Command {
     Run,
     /// Checks the configuration and prints every problem with its position. Exit code 0 without problems, 1 otherwise.
     Check {
-        /// Also asks the API server whether the pod network fits: with `route`, whether something else makes routes, or none
+        /// Also asks the API server whether the pod network fits: with `route`, whether another program makes routes, or none
         /// are needed.
         #[arg(long)]
         cluster: bool,
@@ -58,8 +58,8 @@ pub enum Command {
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
     },
-    /// Says of one object why it is as it is: who is responsible, what is wanted, what is there, what is missing, what happened,
-    /// and what to do; writes nothing. Exit codes as of `plan`.
+    /// Explains the state of one object: the responsible controller, the leader, desired and observed state, what is missing,
+    /// events and what to do; writes nothing. Exit codes as of `plan`.
     Explain {
         /// `NAMESPACE/NAME` of a Service, `node/NAME`, `pv/NAME` of a PersistentVolume, or `route/CIDR` of a node's pods.
         object: ExplainArg,
@@ -67,7 +67,7 @@ pub enum Command {
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
     },
-    /// Judges manifests of Services by themselves, without a cluster and without a cloud: every problem with its position. Exit
+    /// Checks manifests of Services, without a cluster and without a cloud, and prints every problem with its position. Exit
     /// code 0 without errors, 2 with errors, 1 if a file cannot be read. Needs no configuration file, and follows it if there
     /// is one.
     Lint(LintArgs),
@@ -81,7 +81,7 @@ pub enum Command {
         /// and `rte-...`.
         #[arg(requires = "delete")]
         ids: Vec<String>,
-        /// Seconds between the two looks.
+        /// Seconds between the two observations.
         #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "delete", value_parser = clap::value_parser!(u64).range(1..))]
         after: u64,
         /// How to print the orphans.

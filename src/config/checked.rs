@@ -18,7 +18,7 @@ use crate::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceOptions
 pub struct Config {
     /// Which controllers run.
     pub controllers: BTreeSet<&'static str>,
-    /// Where in the cloud the cluster lives, and how the cloud is reached.
+    /// The place of the cluster in the cloud, and how the cloud is reached.
     pub cloud: Cloud,
     /// How the API server is reached.
     pub kubernetes: Kubernetes,

@@ -61,7 +61,7 @@ section! {
         /// Controllers that run. `*` stands for all, `-name` leaves one out. Leave `route` out if the pod network does not use
         /// VPC routes, as on OpenShift.
         controllers: Vec<String>;
-        /// Where in the cloud the cluster lives, and how the cloud is reached.
+        /// The place of the cluster in the cloud, and how the cloud is reached.
         cloud: CloudSection;
         /// How the API server is reached.
         kubernetes: Kubernetes;
@@ -109,7 +109,7 @@ section! {
         #[schemars(extend("format" = "zone"))]
         zone_id: Option<String> => "cn-hangzhou-i";
         /// vSwitches for intranet load balancers, the preferred one first; `zone:vsw-...` states the zone, which saves a
-        /// call. If empty, those in the zones with the most nodes, and at last the vSwitch of this instance.
+        /// call. If empty, those in the zones with the most nodes, and finally the vSwitch of this instance.
         #[schemars(extend("items" = { "type": "string", "pattern": r"^([a-z0-9]+(-[a-z0-9]+)+:)?vsw-[A-Za-z0-9_-]+$" }))]
         vswitches: Vec<String>;
         /// Key of the tag that carries the cluster id on load balancers.
@@ -259,7 +259,7 @@ section! {
         name: String = "ccm".to_owned();
         /// What is locked. `leases`: the lease, or an annotation of a ConfigMap of the same name where the API server has no
         /// leases (before 1.14). `endpointsleases`: an Endpoints object of the same name as well, so that releases of the official
-        /// controller up to v1.9.3, which know nothing else, may run too and never lead at the same time.
+        /// controller up to v1.9.3, which use no other lock, may run too and never lead at the same time.
         resource_lock: ResourceLock = ResourceLock::Leases;
         /// Name of this replica in the lease; a random part follows it. The host name if absent.
         #[schemars(extend("format" = "name"))]
@@ -313,12 +313,12 @@ section! {
     /// Section `[node]`.
     #[derive(Debug)]
     Node {
-        /// Time between passes that keep addresses and labels true and look for released instances; at least 10 seconds, or
+        /// Time between passes that keep addresses and labels in sync and find released instances; at least 10 seconds, or
         /// `0s` for none. Changes in the cluster are reconciled anyhow, and a node that is not ready every 5 minutes.
         #[schemars(extend("format" = "timespan-or-zero"))]
         #[schemars(extend("formatMinimum" = "10s", "formatMaximum" = "24h"))]
         period: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(5 * 60));
-        /// Nodes asked about in one call.
+        /// Nodes in one call to the cloud.
         #[schemars(range(min = 1, max = 100))]
         batch_size: usize = 100;
         /// How long the first changed node waits for others to share a call with.
@@ -334,7 +334,7 @@ section! {
         /// A node is removed only after it was not ready for this long.
         #[schemars(extend("formatMinimum" = "10s", "formatMaximum" = "24h"))]
         removal_grace: Duration as "time_span" = Duration::from_secs(60);
-        /// Time between the two looks that must both find the instance gone.
+        /// Time between the two observations that must both show the instance as gone.
         #[schemars(extend("formatMinimum" = "5s", "formatMaximum" = "1h"))]
         removal_interval: Duration as "time_span" = Duration::from_secs(30);
         /// How many nodes may be removed within `removal_window`; more are reported and left.
@@ -345,7 +345,7 @@ section! {
         removal_window: Duration as "time_span" = Duration::from_secs(10 * 60);
         /// Whether IPv6 addresses are written to nodes.
         ipv6: bool;
-        /// Whether nodes without a providerID are looked for by address and name. Otherwise the kubelet must state it.
+        /// Whether the instance of a node without a providerID is found by address and name. Otherwise the kubelet must state it.
         discover: bool = true;
     }
 }
@@ -427,7 +427,7 @@ section! {
     ServiceDefaultsSection {
         /// Whether the address is public.
         address_type: AddressType = AddressType::Internet;
-        /// What is paid for: what is used, or an instance of a fixed size.
+        /// How the instance is charged: by use, or by a fixed size.
         instance_charge_type: InstanceChargeType = InstanceChargeType::PayByClcu;
         /// Size of the instance; used with `PayBySpec`.
         #[schemars(extend("format" = "specification"))]

@@ -18,7 +18,7 @@ default. Only cloud.cluster_id must be set: a file of a few lines is normal, see
 
 Any key can also be set by the environment, as ALICLOUD_CCM__SECTION__KEY, and by an argument, as --set section.key=value. \
 An argument wins over the environment, the environment over this file. The program applies changes of \
-this file while it runs; it rejects a file with a mistake as a whole and keeps the running configuration.";
+this file while it runs; it rejects a file with a problem as a whole and keeps the running configuration.";
 
 const WIDTH: usize = 100;
 
