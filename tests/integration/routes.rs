@@ -46,6 +46,7 @@ async fn routes() {
         switched_off(),
         ipv6_entries(),
         a_pod_network_that_makes_routes_itself_is_told(),
+        a_full_table_is_used_as_soon_as_one_entry_is_gone(),
     );
 }
 
@@ -218,6 +219,39 @@ async fn switched_off() {
     world.until_quiet(Duration::from_secs(1)).await;
     assert_eq!(network_unavailable(&world.node("node-2")), Some(("True", "CalicoIsDown")), "it is foreign");
     assert_eq!(entries(&world.testbed, ROUTE_TABLE), [entry(1)], "nothing is removed in the cloud");
+    finish(&world, ccm).await;
+}
+
+/// A part of the first batch still finds room.
+async fn a_full_table_is_used_as_soon_as_one_entry_is_gone() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.rent(9);
+    let change = |limit: usize, foreign: &[&str]| {
+        world.testbed.cloud.edit(|cloud| {
+            cloud.limits.routes_per_table = limit;
+            let table = cloud.route_tables.get_mut(ROUTE_TABLE).unwrap();
+            table.entries.retain(|cidr, _| !cidr.starts_with("10.99."));
+            for cidr in foreign {
+                table.entries.insert((*cidr).to_owned(), RouteEntry::to_instance(&format!("rte-{cidr}"), &instance(9)));
+            }
+        });
+    };
+    change(4, &["10.99.1.0/24", "10.99.2.0/24"]);
+    (1..=4).for_each(|number| drop(world.testbed.join(number)));
+    let ccm = start(&world, &[]).await;
+    let routed =
+        |testbed: &Testbed| (1..=4).filter(|number| entries(testbed, ROUTE_TABLE).contains(&entry(*number))).count();
+    for number in 1..=4 {
+        let routed = || entries(&world.testbed, ROUTE_TABLE).contains(&entry(number));
+        let refused = || {
+            let told = world.events("Node", &format!("node-{number}"));
+            told.iter().any(|(_, reason, text)| reason == "CreateRouteFailed" && text.contains("is full at 4 entries"))
+        };
+        world.until("the node has a route, or is reported to have none", |_| routed() || refused()).await;
+    }
+    assert_eq!(routed(&world.testbed), 2);
+    change(4, &["10.99.1.0/24"]);
+    world.until("a third node has a route", |testbed| routed(testbed) == 3).await;
     finish(&world, ccm).await;
 }
 

@@ -18,7 +18,7 @@ pub struct RouteMemory {
     owned: BTreeMap<(IpNet, String), String>,
     /// When deletions that wait for a second observation were first due, by table, destination and instance.
     due_since: BTreeMap<(String, IpNet, String), Duration>,
-    /// Tables that were full: with how many entries, and when.
+    /// Tables that were full: with how many entries at most, and when.
     full: BTreeMap<String, (usize, Duration)>,
 }
 
@@ -44,7 +44,10 @@ impl RouteMemory {
         self.owned.retain(|pair, _| listed.contains(pair));
         self.full.retain(|id, (entries, at)| {
             let listed = tables.iter().find(|table| table.id == *id).map_or(0, |table| table.entries.len());
-            listed >= *entries && now.saturating_sub(*at) < FULL_FOR
+            let has_room = listed < *entries;
+            // A part of the batch may have been created before the rest was refused.
+            *entries = listed.max(*entries);
+            !has_room && now.saturating_sub(*at) < FULL_FOR
         });
     }
 

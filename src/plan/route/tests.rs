@@ -379,6 +379,20 @@ fn a_full_table_is_left_alone_until_it_has_room() {
 }
 
 #[test]
+fn a_table_that_a_part_of_a_batch_filled_has_room_once_one_entry_is_gone() {
+    let (nodes, mut memory) = ([node("a", "i-1", 1)], RouteMemory::default());
+    let others = |count: usize| {
+        let destination = |number: usize| format!("172.16.{number}.0/24").parse().unwrap();
+        table((0..count).map(|number| entry(destination(number), "i-9", None)).collect())
+    };
+    memory.table_is_full(&others(1), Duration::ZERO);
+    let refused = plan(&nodes, &[others(3)], &mut memory, &rules(Duration::ZERO));
+    assert!(matches!(&refused.problems[..], [(_, RouteProblem::Full { entries: 3, .. })]), "{refused:?}");
+    let freed = plan(&nodes, &[others(2)], &mut memory, &rules(Duration::ZERO));
+    assert!(matches!(&freed.steps[..], [RouteStep::Create { .. }]), "{freed:?}");
+}
+
+#[test]
 fn outside_the_cluster_nothing_is_made() {
     let mut outside = node("a", "i-1", 1);
     outside.cidrs = vec!["192.168.0.0/24".parse().unwrap()];
