@@ -70,6 +70,52 @@ async fn backends_follow_the_endpoints_while_an_annotation_is_wrong() {
     tokio::join!(of(Kind::Classic), of(Kind::Network));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn backends_follow_on_the_load_balancer_that_serves_while_the_service_names_another_one() {
+    let of = async |kind: Kind, users: &str, missing: &str| {
+        let (world, ccm) = served(kind).await;
+        kind.of_user(&world.testbed, users);
+        let published = kind.published(&world.service("web")).map(str::to_owned);
+        for (id, nodes) in [(users, [2]), (missing, [1])] {
+            annotate(&world.testbed, "web", "id", id);
+            let refused = || {
+                let told = world.events("Service", "web");
+                told.iter().any(|(_, reason, text)| reason == "SyncLoadBalancerFailed" && text.contains(id))
+            };
+            world.until("it is refused", |_| refused()).await;
+            point_at(&world.testbed, "web", &nodes);
+            world.until("the backends have followed", |testbed| kind.all_lead_to(testbed, &nodes)).await;
+        }
+        assert_eq!((kind.count(&world.testbed), kind.listeners(&world.testbed)), (2, vec![80]));
+        assert_eq!(kind.published(&world.service("web")).map(str::to_owned), published);
+        assert!(ccm.stop().await.success());
+        assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+    };
+    tokio::join!(of(Kind::Classic, "lb-users", "lb-missing"), of(Kind::Network, "nlb-users", "nlb-missing"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backends_follow_on_a_users_load_balancer_that_the_service_no_longer_names() {
+    let of = async |kind: Kind, users: &str| {
+        let world = World::new(EVERY, HASTE).await;
+        (1..=2).for_each(|number| drop(world.testbed.join(number)));
+        kind.of_user(&world.testbed, users);
+        kind.expose(&world.testbed, "web", &[80], &[1]);
+        annotate(&world.testbed, "web", "id", users);
+        annotate(&world.testbed, "web", "force-override-listeners", "true");
+        let ccm = world.start();
+        let is_served = || kind.published(&world.service("web")).is_some() && is_ready(&world.node("node-2"));
+        world.until("it is served", |_| is_served()).await;
+        annotate(&world.testbed, "web", "id", "");
+        let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+        assert!(told.contains(users) && told.contains("put the annotation"), "{told}");
+        backends_follow(&world, kind).await;
+        assert!(ccm.stop().await.success());
+        assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+    };
+    tokio::join!(of(Kind::Classic, "lb-users"), of(Kind::Network, "nlb-users"));
+}
+
 /// Two of ten Services, one of each kind of load balancer, have a wrong annotation, each another one with every move.
 #[test]
 fn no_ready_endpoint_is_missing_while_a_fifth_of_the_services_is_wrong_and_endpoints_move() {

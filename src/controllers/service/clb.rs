@@ -35,6 +35,7 @@ use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
+use crate::plan::service::group_diff;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::Inputs;
 use crate::plan::service::observed::ObservedModel;
@@ -173,6 +174,13 @@ impl Product for ClassicProduct {
                 let plan = teardown(&removal.owner, &removal.departure, observed);
                 if removal.stays { reversible(plan) } else { plan }
             }
+        }
+    }
+
+    fn follow(goal: &Goal, observed: &Observed) -> Plan<Operation> {
+        match goal {
+            Goal::Ensure { desired, .. } => group_diff::follow(desired, observed, true),
+            Goal::Remove(_) => Plan::default(),
         }
     }
 

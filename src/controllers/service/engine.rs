@@ -3,6 +3,8 @@
 //! [`Engine::reconcile`] reads as the table of contents: what is wanted (reads), the plan (reads), its execution (writes to the
 //! cloud), what is written back to the Service, events.
 
+mod serve_on;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +23,11 @@ use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
-use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::inputs::ObjectKey;
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{LABEL_HASH, Owner};
-use crate::plan::service::settings::ServiceSettings;
 
 /// After this time, nodes that were there at the start are initialised, and the account can be recognised by them.
 const NODES_COME_UP: Duration = Duration::from_secs(2);
@@ -105,7 +106,10 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         let mut case = Case { service, settings, handling, state };
         let result = match handling {
             Handling::Ignore => Self::leave_alone(&mut case),
-            Handling::Ensure => self.ensure(&mut case).await,
+            Handling::Ensure => match self.ensure(&mut case).await {
+                Err(refusal) => Err(self.follow_on_former(&mut case, refusal).await),
+                ensured => ensured,
+            },
             Handling::ServeOn => self.serve_on(&mut case).await,
             Handling::Retire => self.retire(&mut case).await,
             Handling::Delete => self.remove(&mut case).await,
@@ -166,50 +170,6 @@ impl<P: Product> Engine<P> {
         self.write_back(case, &outcome).await?;
         gates?;
         self.next_look(case, &outcome)
-    }
-
-    /// Says what happens to a load balancer that one of the other kind replaces.
-    fn tell_of_succession(&self, service: &ServiceView, settings: &ServiceSettings, told: &mut String) {
-        let text = P::KIND.succession(service, settings).unwrap_or_default();
-        if is_news(told, &text) {
-            self.reporter.succession(service, text);
-        }
-    }
-
-    /// Lets the load balancer serve until one of the other kind does: backends follow, and nothing else changes.
-    async fn serve_on(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
-        case.service = Arc::new(P::KIND.superseded(&case.service));
-        let wanted = self.preparer.wanted(case).await?;
-        let prepared = match self.preparer.prepare(case, wanted).await {
-            // Nothing says that it may be used any more.
-            Err(ReconcileError::Detached(_) | ReconcileError::Unfindable(_)) => return Ok(ReconcileResult::Done),
-            prepared => prepared?,
-        };
-        if prepared.sighting.presence != Presence::Present {
-            return Ok(ReconcileResult::Done);
-        }
-        let outcome = self.execute(case, prepared).await;
-        outcome.wait(case)?;
-        self.write_gates(case, &outcome).await?;
-        if !outcome.execution.failures.is_empty() {
-            return Err(failure(&outcome.execution, &[]));
-        }
-        self.next_look(case, &outcome)
-    }
-
-    /// Removes the load balancer that one of the other kind has replaced, once clients had the time to notice.
-    async fn retire(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
-        let since = *case.state.superseded_since.get_or_insert_with(Instant::now);
-        let left = case.settings.service.hand_over_grace.saturating_sub(since.elapsed());
-        if left.is_zero() || case.state.released {
-            case.service = Arc::new(P::KIND.superseded(&case.service));
-            return self.remove(case).await;
-        }
-        case.handling = Handling::ServeOn;
-        Ok(match self.serve_on(case).await? {
-            ReconcileResult::RequeueAfter(sooner) => ReconcileResult::RequeueAfter(sooner.min(left)),
-            _ => ReconcileResult::RequeueAfter(left),
-        })
     }
 
     /// Takes off the label by which a Service counts as inherited, once its user has restated what was ignored before.

@@ -30,6 +30,7 @@ use crate::plan::nlb::observed::{Answer, Observed, ObservedInstance};
 use crate::plan::nlb::operation::{Operation, ResourceKind, Step};
 use crate::plan::nlb::status::{expected_details, expected_ingress};
 use crate::plan::nlb::teardown::{teardown, teardown_needs};
+use crate::plan::service::group_diff;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::Inputs;
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
@@ -158,6 +159,13 @@ impl Product for NetworkProduct {
         match goal {
             Goal::Ensure(desired, _) => diff(desired, observed),
             Goal::Remove(owner, departure) => teardown(owner, departure, observed),
+        }
+    }
+
+    fn follow(goal: &Goal, observed: &Observed) -> Plan<Operation> {
+        match goal {
+            Goal::Ensure(desired, _) => group_diff::follow(desired, observed, true),
+            Goal::Remove(..) => Plan::default(),
         }
     }
 

@@ -184,7 +184,10 @@ impl<P: Product> Preparer<P> {
 
     /// The steps that lie between, without backends that are left out because the cloud refused them.
     fn diff(&self, case: &mut Case<P::Observed>, goal: &P::Goal, observed: &P::Observed) -> Plan<P::Operation> {
-        let mut plan = P::diff(goal, observed);
+        let mut plan = match case.handling {
+            Handling::ServeOn => P::follow(goal, observed),
+            _ => P::diff(goal, observed),
+        };
         if plan.steps.iter().any(|step| !step.operation.adds().is_empty()) {
             let suspects = self.states.refused_servers();
             let stocked = stocked(P::facts(goal).groups, observed.groups());

@@ -73,6 +73,9 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// The steps from what was observed to the goal.
     fn diff(goal: &Self::Goal, observed: &Self::Observed) -> Plan<Self::Operation>;
 
+    /// Those of them that only keep the backends of server groups that exist in sync.
+    fn follow(goal: &Self::Goal, observed: &Self::Observed) -> Plan<Self::Operation>;
+
     /// Moves what was observed forward, as the cloud does when the operation succeeds.
     fn apply(observed: &mut Self::Observed, operation: &Self::Operation, answer: &Self::Answer);
 

@@ -35,6 +35,11 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
         plan.problems.push(problem);
         return plan;
     }
+    if let Some(problem) = instance::forbidden(desired, observed) {
+        plan.problems.push(problem);
+        let serves = !desired.ingress.is_empty();
+        return Plan { problems: plan.problems, ..group_diff::follow(desired, observed, serves) };
+    }
     let stated = desired;
     let desired = &*access_list::resolved(stated, observed);
     inherited(stated, desired, observed, &mut plan);

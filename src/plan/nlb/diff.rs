@@ -34,9 +34,12 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     if let Err(problem) = instance::usable(desired, observed) {
         plan.problems.push(problem);
         // Groups are no part of a load balancer: what sends traffic to them now does so on.
-        group_diff::follow(desired, observed, &mut plan);
-        management::withhold(desired.manage, &mut plan);
-        return plan;
+        return Plan { problems: plan.problems, ..group_diff::follow(desired, observed, false) };
+    }
+    if let Some(problem) = instance::forbidden(desired, observed) {
+        plan.problems.push(problem);
+        let serves = !desired.ingress.is_empty();
+        return Plan { problems: plan.problems, ..group_diff::follow(desired, observed, serves) };
     }
     let made = made(desired, observed, &mut plan);
     let observed = made.as_ref().unwrap_or(observed);

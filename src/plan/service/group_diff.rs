@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::annotations::AnnotationName;
 use super::desired::{Desired, ProductModel};
 use super::groups::{BackendPlanner, GroupInPlan, GroupReferences, GroupsInPlan};
+use super::management;
 use super::model::{DesiredGroup, GroupRef, ObservedGroup};
 use super::observed::ObservedModel;
 use super::ownership::is_mark;
@@ -83,13 +84,18 @@ pub(crate) fn ensure<M: GroupModel>(
     places
 }
 
-/// Keeps the backends of groups that exist, while nothing else may be done.
-pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed, plan: &mut Plan<M::Operation>) {
-    for wanted in desired.groups.values().filter(|_| !desired.problems.withhold_groups()) {
+/// Keeps the backends of groups that exist, while nothing else may be done. Groups of users only if the load balancer `serves`
+/// the Service: that they are named is no leave to fill them where it may not be used.
+pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed, serves: bool) -> Plan<M::Operation> {
+    let mut plan = Plan::default();
+    let may_change = |wanted: &&DesiredGroup| serves || matches!(wanted.group, GroupRef::Named(_));
+    for wanted in desired.groups.values().filter(|_| !desired.problems.withhold_groups()).filter(may_change) {
         if let Ok(Some((id, ObservedGroup { backends: Some(backends), .. }))) = find(desired, wanted, observed) {
-            planner(desired).change(wanted, &reference::<M>(observed, &wanted.group, id), backends, plan);
+            planner(desired).change(wanted, &reference::<M>(observed, &wanted.group, id), backends, &mut plan);
         }
     }
+    management::withhold(desired.manage, &mut plan);
+    plan
 }
 
 /// The group that is meant, if there is one.

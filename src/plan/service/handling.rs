@@ -211,6 +211,12 @@ impl LoadBalancerKind {
         service
     }
 
+    /// The load balancer that serves the Service while its annotation names another one.
+    pub fn former(self, service: &ServiceView) -> Option<&str> {
+        let named = raw(service, ID).map(str::trim).filter(|id| !id.is_empty())?;
+        Some(self.label(service)).filter(|id| !id.is_empty() && *id != named)
+    }
+
     /// A Service that used to have a load balancer of ours, and was then given by its class or an annotation to a controller
     /// that is none of ours.
     ///

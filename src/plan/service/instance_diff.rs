@@ -20,24 +20,15 @@ pub(crate) fn problem(
     ServiceProblem { field: field.into(), given: given.into(), allowed: allowed.into() }
 }
 
-/// What else decides whether a load balancer of a user may be used.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct UsersInstance {
-    /// Whether it has a public address.
-    pub(crate) is_public: bool,
-    /// Whether the Service publishes its address already, or none.
-    pub(crate) is_bound: bool,
-}
-
-/// Whether the load balancer that is there may be used. `None` if there is none, and one may be made.
+/// Whether the load balancer that is there may be used; `is_bound` if the Service publishes its address already, or none.
 pub(crate) fn usable<M: ProductModel>(
     desired: &Desired<M>,
     observed: &M::Observed,
-    users: UsersInstance,
+    is_bound: bool,
 ) -> Result<(), ServiceProblem> {
     match (&desired.reuse, observed.tagged()) {
         (Some(id), None) => Err(problem(ID.full(), id, "the id of a load balancer that exists")),
-        (Some(id), Some(instance)) => reusable(desired, id, &instance, users),
+        (Some(id), Some(instance)) => reusable(desired, id, &instance, is_bound),
         (None, Some(instance)) if !desired.owner.owns_load_balancer(instance.name, instance.tags) => {
             let tags: Vec<_> = instance.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
             let given = format!("name {}, tags {}", instance.name, tags.join(","));
@@ -45,6 +36,13 @@ pub(crate) fn usable<M: ProductModel>(
         }
         (None, _) => Ok(()),
     }
+}
+
+/// What keeps a load balancer of a user from being used by the configuration.
+pub(crate) fn forbidden<M: ProductModel>(desired: &Desired<M>, is_public: bool) -> Option<ServiceProblem> {
+    let id = desired.reuse.as_ref().filter(|_| desired.forbid_public && is_public)?;
+    let allowed = "a load balancer with a private address: public ones are switched off by service.disable_public";
+    Some(problem(ID.full(), id, allowed))
 }
 
 fn foreign(owner: &Owner, instance: &TaggedInstance<'_>, given: String, result: &str) -> ServiceProblem {
@@ -61,7 +59,7 @@ fn reusable<M: ProductModel>(
     desired: &Desired<M>,
     id: &str,
     instance: &TaggedInstance<'_>,
-    users: UsersInstance,
+    is_bound: bool,
 ) -> Result<(), ServiceProblem> {
     let refuse = |allowed: String| Err(problem(ID.full(), id, allowed));
     let own = [MARK_TAG, CLUSTER_TAG, desired.owner.cluster_tag.as_str()];
@@ -71,11 +69,7 @@ fn reusable<M: ProductModel>(
     if let Some(tag) = own.into_iter().find(|tag| instance.tags.contains_key(*tag)) {
         return refuse(format!("a load balancer that was not made for Kubernetes: this one has the tag {tag}"));
     }
-    if desired.forbid_public && users.is_public {
-        let allowed = "a load balancer with a private address: public ones are switched off by service.disable_public";
-        return refuse(allowed.to_owned());
-    }
-    if !users.is_bound {
+    if !is_bound {
         return refuse(format!(
             "the Service already has another address than {}, and cannot move between load balancers; delete it and make \
              it again",

@@ -64,6 +64,9 @@ intended.
 - Certificates of `domain-extensions` can be changed, and removed by an empty value.
 - When the class or type annotation gives a Service to a controller that is not `service` or `nlb`, its load balancer is kept until
   the Service is deleted or given back, and an event says so.
+- While a Service names a load balancer by `id` that it cannot have, or no longer names the one of a user that serves it, an event
+  says what to do, and backends follow the endpoints on the one that serves it. The same holds on a public load balancer of a user
+  after `service.disable_public` was set.
 - `PayBySpec` can become `PayByCLCU`; the other way, which the API rejects, is a problem.
 - An instance charged by `PayByCLCU` cannot change its charge type; the event comes without a call.
 
@@ -120,7 +123,7 @@ controller gives them, with these differences:
 - No listener is made before the security groups that the Service asks for are joined.
 - `PreservedOnDelete` is sent when a load balancer is kept, not before.
 - If the `id` annotation changes to another load balancer, an event asks to recreate the Service; until then, the former one serves,
-  and its backends follow the endpoints. When the Service is deleted, its
+  and its backends follow the endpoints. Backends are not added to server groups of the other one. When the Service is deleted, its
   listeners on the former load balancer go with its server groups, also if `id` or `force-override-listeners` was removed; the load
   balancer stays. An event names a user's listener there that still uses such a group.
 

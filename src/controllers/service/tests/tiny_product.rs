@@ -155,6 +155,10 @@ impl Product for Tiny {
         None
     }
 
+    fn follow(_: &Goal, _: &Seen) -> Plan<Step> {
+        Plan::default()
+    }
+
     fn diff(goal: &Goal, seen: &Seen) -> Plan<Step> {
         let mut plan = Plan::default();
         match &seen.name {

@@ -6,7 +6,7 @@ use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::inputs::Ingress;
 use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::instance_diff::{self, UsersInstance, attribute, problem};
+use crate::plan::service::instance_diff::{self, attribute, problem};
 use crate::plan::service::ownership::{REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
@@ -21,12 +21,13 @@ pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Servi
         let is_own = |it: &Ingress| it.ip == instance.address || (!it.hostname.is_empty() && it.ip.is_empty());
         desired.extra.eip || desired.ingress.is_empty() || desired.ingress.iter().any(is_own)
     };
-    let users = UsersInstance {
-        is_public: instance.is_some_and(|it| it.address_type == "internet"),
-        is_bound: instance.is_some_and(bound),
-    };
-    instance_diff::usable(desired, observed, users)?;
+    instance_diff::usable(desired, observed, instance.is_some_and(bound))?;
     if instance.is_none() { creatable(desired) } else { Ok(()) }
+}
+
+/// What keeps it from being used by the configuration.
+pub(super) fn forbidden(desired: &Desired, observed: &Observed) -> Option<ServiceProblem> {
+    instance_diff::forbidden(desired, observed.instance.as_ref()?.address_type == "internet")
 }
 
 fn creatable(desired: &Desired) -> Result<(), ServiceProblem> {

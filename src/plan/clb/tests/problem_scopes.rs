@@ -9,6 +9,7 @@ use crate::plan::clb::annotations::{Annotations, Name};
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::Protocol;
 use crate::plan::clb::operation::{Operation, Plan};
+use crate::plan::inputs::Ingress;
 use crate::plan::service::annotations::{AnnotationName, parse};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::model::GroupRef;
@@ -37,6 +38,24 @@ fn backend_steps(plan: &Plan, cloud: &Cloud) -> Vec<String> {
     let mut lines: Vec<String> = steps.map(ToString::to_string).collect();
     lines.sort();
     lines
+}
+
+#[test]
+fn backends_follow_on_a_users_public_load_balancer_that_is_forbidden_while_it_serves() {
+    let annotations = [("id", "lb-user"), ("vgroup-port", "rsp-user:80")];
+    for (annotations, serves) in [(&annotations[..1], true), (&annotations, true), (&annotations, false)] {
+        let mut world = World::new(annotations);
+        let mut cloud = Cloud::of_user();
+        world.bring(&mut cloud);
+        let published = Ingress { ip: cloud.instance().address.clone(), ..Ingress::default() };
+        world.service.ingress = if serves { vec![published] } else { Vec::new() };
+        world.settings.service.disable_public = true;
+        world.nodes.pop();
+        let plan = plan(&world, &cloud);
+        assert!(plan.problems.len() == 1 && plan.problems[0].allowed.contains("service.disable_public"), "{plan}");
+        let changes = backend_steps(&plan, &cloud);
+        assert_eq!((changes.len(), plan.steps.len()), if serves { (1, 1) } else { (0, 0) }, "{plan}");
+    }
 }
 
 /// Annotations that decide which backends there are, or how much traffic they take.

@@ -9,7 +9,7 @@ use crate::plan::nlb::model::ZoneMapping;
 use crate::plan::nlb::observed::{Observed, ObservedInstance};
 use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::instance_diff::{self, UsersInstance, attribute, problem};
+use crate::plan::service::instance_diff::{self, attribute, problem};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
@@ -20,11 +20,7 @@ pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Servi
         let is_own = |it: &Ingress| it.hostname == instance.dns_name || it.hostname.is_empty();
         desired.ingress.is_empty() || desired.ingress.iter().any(is_own)
     };
-    let users = UsersInstance {
-        is_public: instance.is_some_and(|it| it.address_type.eq_ignore_ascii_case("Internet")),
-        is_bound: instance.is_some_and(bound),
-    };
-    instance_diff::usable(desired, observed, users)?;
+    instance_diff::usable(desired, observed, instance.is_some_and(bound))?;
     match instance {
         None if desired.instance.create.zones.is_empty() => Err(problem(
             Name::ZoneMaps.key(),
@@ -38,6 +34,11 @@ pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Servi
         )),
         _ => Ok(()),
     }
+}
+
+/// What keeps it from being used by the configuration.
+pub(super) fn forbidden(desired: &Desired, observed: &Observed) -> Option<ServiceProblem> {
+    instance_diff::forbidden(desired, observed.instance.as_ref()?.address_type.eq_ignore_ascii_case("Internet"))
 }
 
 /// Changes what differs.

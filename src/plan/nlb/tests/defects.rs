@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Cloud, bring, desired, lines, remove, served, world};
-use crate::plan::clb::tests::port;
+use crate::plan::clb::tests::{World, port};
+use crate::plan::inputs::Ingress;
 use crate::plan::nlb::apply::SECURITY_GROUPS;
 use crate::plan::nlb::diff::diff;
 use crate::plan::nlb::model::{GroupField, ListenerField, ListenerKey, Protocol};
@@ -397,6 +398,24 @@ fn a_named_group_is_looked_up_when_the_service_goes_since_backends_of_ours_can_b
     assert_eq!(departure.named_groups, ["sgp-user", "broken"]);
     let needs = teardown_needs(&desired(&world).owner, &departure, &Observed::default());
     assert_eq!(needs.named_groups, departure.named_groups);
+}
+
+#[test]
+fn groups_of_a_users_load_balancer_that_may_not_be_used_get_no_backends() {
+    let mut world = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-user:80")]);
+    let mut cloud = Cloud::of_user();
+    let steps = |world: &World, cloud: &Cloud| diff(&desired(world), &cloud.observed).steps.len();
+    assert!(steps(&world, &cloud) > 0, "a new Service gets its backends");
+    let ingress = |hostname: &str| Ingress { hostname: hostname.to_owned(), ..Ingress::default() };
+    cloud.instance().dns_name = "nlb-user.example".to_owned();
+    world.service.ingress = vec![ingress("nlb-other.example")];
+    assert_eq!(steps(&world, &cloud), 0, "another load balancer serves it");
+    world.service.ingress.clear();
+    world.settings.service.disable_public = true;
+    cloud.instance().address_type = "Internet".to_owned();
+    assert_eq!(steps(&world, &cloud), 0, "public ones are forbidden");
+    world.service.ingress = vec![ingress("nlb-user.example")];
+    assert!(steps(&world, &cloud) > 0, "it serves already");
 }
 
 /// N39
