@@ -35,11 +35,13 @@ async fn one_replica_leads_and_stops_in_order() {
     tokio::join!(two_replicas_take_turns(), the_end_comes_within_seconds(), a_leader_that_cannot_renew_stops_writing());
 }
 
+/// The same identity is configured for all of them, as where they share a file.
 async fn two_replicas_take_turns() {
-    let world = World::new(ALL, &format!("{HASTE}{QUICK}")).await;
+    let world = World::new(ALL, &format!("{HASTE}{QUICK}identity = \"the-same\"\n")).await;
     let first = world.start_serving();
     until_led(&world, &first).await;
     let first_holder = holder(&world.testbed);
+    assert!(first_holder.starts_with("the-same"), "{first_holder}");
     let second = world.start_serving();
     second.until_page("/readyz", |status, text| status == 200 && text.contains("standby")).await;
     assert_eq!(second.page("/livez").await.unwrap().0, 200);

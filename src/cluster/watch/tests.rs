@@ -256,6 +256,23 @@ async fn a_restart_of_the_api_server_costs_no_list_and_a_lost_history_one_for_ea
 }
 
 #[tokio::test(start_paused = true)]
+async fn replicas_whose_watches_end_at_once_for_a_lost_history_do_not_list_at_once() {
+    let server = Server::default();
+    let mut replicas = Vec::new();
+    for _ in 0..3 {
+        server.list(NODES, page("5", "", json!([])));
+        replicas.push(watched(&server, Cluster::nodes).await);
+    }
+    server.state.lock().list_times.clear();
+    (0..3).for_each(|_| server.list(NODES, page("50", "", json!([]))));
+    let gone = json!({ "type": "ERROR", "object": { "kind": "Status", "code": 410 } }).to_string();
+    server.state.lock().watches.iter().for_each(|(_, watch)| watch.send(gone.clone()).unwrap());
+    sleep(Duration::from_secs(60)).await;
+    let times = server.state.lock().list_times.clone();
+    assert_eq!((times.len(), BTreeSet::from_iter(times).len()), (3, 3), "one each, none with another");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_version_that_is_too_old_leads_to_a_list_and_its_gaps_count_as_deletions() {
     for expired in ["in the stream", "at the start"] {
         let server = Server::default();
