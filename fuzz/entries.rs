@@ -88,7 +88,7 @@ pub(crate) fn cloud_answers(data: &[u8]) {
         let _ = slb.describe_groups("lb-1").await;
         let _ = slb.describe_backends("rsp-1").await;
         let _ = slb.describe_listeners("lb-1").await;
-        let _ = slb.describe_listeners_of(&["lb-1", "lb-2"]).await;
+        let _ = slb.list_listeners(2).await;
         let _ = slb.describe_domain_extensions("lb-1", 443).await;
         let _ = slb.certificate_state("1_cn-hangzhou").await;
         let _ = slb.list_access_lists().await;

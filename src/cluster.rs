@@ -350,24 +350,6 @@ impl Cluster {
         Ok(decode::node(node).ok().filter(|node| node.name == patch.key.name))
     }
 
-    /// Replaces the finalizers of a Service as it was at `resource_version`; a conflict if it has changed since.
-    ///
-    /// # Errors
-    /// [`WriteFault`]; after [`WriteFault::Unavailable`] the patch may have taken effect.
-    pub async fn set_finalizers(
-        &self,
-        permit: &Permit,
-        key: &ObjectKey,
-        resource_version: &str,
-        finalizers: Vec<String>,
-    ) -> Result<(), WriteFault> {
-        let body = &serde_json::json!({
-            "metadata": { "resourceVersion": resource_version, "finalizers": finalizers }
-        });
-        let (kind, format) = (ObjectKind::Service, PatchFormat::Merge);
-        self.patch(permit, Patch { kind, key, subresource: None, format, body }).await
-    }
-
     /// Deletes a node, only if it still has this UID.
     ///
     /// # Errors

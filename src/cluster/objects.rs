@@ -352,7 +352,9 @@ mod tests {
             body: &body,
         };
         cluster.patch(&permit, change).await.unwrap();
-        cluster.set_finalizers(&permit, &key, "7", vec!["a/b".into()]).await.unwrap();
+        let body = json!({ "metadata": { "finalizers": ["a/b"], "resourceVersion": "7" } });
+        let whole = Patch { subresource: None, format: PatchFormat::Merge, body: &body, ..change };
+        cluster.patch(&permit, whole).await.unwrap();
         cluster.delete_node(&permit, "n1", "uid-1").await.unwrap();
         let asked = asked.lock();
         let summary: Vec<_> = asked

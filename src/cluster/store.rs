@@ -160,12 +160,6 @@ impl<V> Store<V> {
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Whether the first list has arrived whole.
-    #[must_use]
-    pub fn is_synced(&self) -> bool {
-        *self.synced.borrow()
-    }
-
     /// From now on, keys that change; all present keys count as changed at first.
     #[must_use]
     pub fn subscribe(&self) -> DirtyKeys {
@@ -302,6 +296,8 @@ impl DirtyKeys {
 mod tests {
     use std::time::Duration;
 
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn node(name: &str, version: &str, provider_id: &str) -> (ObjectKey, NodeView) {
@@ -425,6 +421,6 @@ mod tests {
         assert!(!waiting.is_finished());
         store.reset(Vec::<(ObjectKey, NodeView)>::new(), &HashSet::new(), HashSet::new());
         waiting.await.unwrap();
-        assert!(store.is_synced());
+        assert!(store.synced().now_or_never().is_some());
     }
 }

@@ -71,9 +71,12 @@ async fn every_version_is_read_written_and_reported_to() {
         let service = cluster.read_service(&web).await.unwrap().unwrap();
         assert_eq!(service.service_type, ServiceType::LoadBalancer);
         let finalizers = vec!["service.k8s.alibaba/resources".to_owned()];
-        cluster.set_finalizers(&permit, &web, &service.resource_version, finalizers.clone()).await.unwrap();
+        let body = json!({ "metadata": { "resourceVersion": service.resource_version, "finalizers": finalizers } });
+        let (kind, format) = (ObjectKind::Service, PatchFormat::Merge);
+        let replace = Patch { kind, key: &web, subresource: None, format, body: &body };
+        cluster.patch(&permit, replace).await.unwrap();
         until(&services, |store| store.get(&web).is_some_and(|web| web.finalizers == finalizers)).await;
-        let stale = cluster.set_finalizers(&permit, &web, &service.resource_version, vec![]).await;
+        let stale = cluster.patch(&permit, replace).await;
         assert!(matches!(stale, Err(WriteFault::Conflict(_))), "{version:?} {stale:?}");
 
         let status = json!({ "status": { "conditions": [{ "type": "NetworkUnavailable", "status": "False" }] } });

@@ -44,27 +44,18 @@ impl Slb {
     /// # Errors
     /// As any call.
     pub async fn describe_listeners(&self, id: &str) -> Result<BTreeMap<ListenerKey, ObservedListener>, Fault> {
-        let listeners = self.listeners(&[id]).await?.into_iter();
+        let request = self.0.read(DESCRIBE_LISTENERS).list("LoadBalancerId", [id]).with("MaxResults", PAGE);
+        let listeners = request.by_token("Listeners", listed).await?.into_iter();
         // Where the answer names the instance, it must be the one that was asked for.
         let own = listeners.filter(|listener| listener.instance_id.as_ref().is_none_or(|of| of == id));
         Ok(own.filter_map(|listener| listener.listener).collect())
-    }
-
-    /// As [`Self::describe_listeners`], of up to 10 instances at once, by their ids.
-    ///
-    /// # Errors
-    /// As any call; a [`FaultKind::Bug`] also if the answer does not say whose listeners it shows.
-    pub async fn describe_listeners_of(&self, ids: &[&str]) -> Result<ListenersByInstance, Fault> {
-        let mut found = ListenersByInstance::new();
-        sort_in(&mut found, self.listeners(ids).await?)?;
-        Ok(found)
     }
 
     /// The listeners of all instances of the account in this region, those of others included. `None` if that takes more
     /// than `most_pages` calls.
     ///
     /// # Errors
-    /// As [`Self::describe_listeners_of`].
+    /// As any call; a [`FaultKind::Bug`] also if the answer does not say whose listeners it shows.
     pub async fn list_listeners(&self, most_pages: usize) -> Result<Option<ListenersByInstance>, Fault> {
         let most = i64::from(PAGE).saturating_mul(i64::try_from(most_pages).unwrap_or(i64::MAX));
         let mut found = ListenersByInstance::new();
@@ -82,11 +73,6 @@ impl Slb {
             }
         }
         Ok(None)
-    }
-
-    async fn listeners(&self, ids: &[&str]) -> Result<Vec<ListedListener>, Fault> {
-        let request = self.0.read(DESCRIBE_LISTENERS).list("LoadBalancerId", ids).with("MaxResults", PAGE);
-        request.by_token("Listeners", listed).await
     }
 
     /// Makes a listener; it is stopped at first.

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -421,7 +422,7 @@ async fn the_watch_lives_as_long_as_any_handle() {
     assert!(server.state.lock().watches[0].1.is_closed());
     assert_eq!(cluster.status().watches.len(), 0);
     let third = cluster.nodes();
-    assert!(!third.store.is_synced(), "what the old watch knew may be outdated");
+    assert!(third.store.synced().now_or_never().is_none(), "what the old watch knew may be outdated");
     third.store.synced().await;
 }
 
