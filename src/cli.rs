@@ -77,8 +77,7 @@ pub enum Command {
         /// Deletes what is still an orphan when it is looked at a second time, and is proven to be this cluster's.
         #[arg(long)]
         delete: bool,
-        /// Deletes only these, also if they may be another cluster's: ids of load balancers and route entries, such as `lb-...`
-        /// and `rte-...`.
+        /// Deletes only these, also if they may be another cluster's: ids as the list shows them, such as `lb-...` and `rte-...`.
         #[arg(requires = "delete")]
         ids: Vec<String>,
         /// Seconds between the two observations.

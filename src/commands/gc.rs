@@ -28,7 +28,7 @@ use crate::plan::pvtz::orphans::OrphanedRecord;
 use crate::plan::route::entry::{RouteEntry, RouteItem};
 use crate::plan::route::mark::RouteCluster;
 use crate::plan::route::orphans::{OrphanedRoute, unclaimed_routes};
-use crate::plan::service::orphans::OrphanedInstance;
+use crate::plan::service::orphans::{OrphanedGroup, OrphanedInstance};
 
 /// The longest time that one write may take.
 const LONGEST_WRITE: Duration = Duration::from_secs(30);
@@ -47,6 +47,7 @@ pub(super) struct Deletion {
 #[serde(rename_all = "snake_case", tag = "kind")]
 enum Orphan {
     LoadBalancer(OrphanedInstance),
+    Group(OrphanedGroup),
     Route(OrphanedRoute),
     Record(OrphanedRecord),
 }
@@ -55,6 +56,7 @@ impl Orphan {
     fn id(&self) -> &str {
         match self {
             Self::LoadBalancer(instance) => &instance.id,
+            Self::Group(group) => &group.id,
             Self::Route(route) => &route.id,
             Self::Record(record) => &record.id,
         }
@@ -65,6 +67,7 @@ impl fmt::Display for Orphan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LoadBalancer(instance) => instance.fmt(f),
+            Self::Group(group) => group.fmt(f),
             Self::Route(route) => route.fmt(f),
             Self::Record(record) => record.fmt(f),
         }
@@ -144,7 +147,13 @@ async fn look(clients: &Clients, config: &Config) -> Findings {
         findings.problems.push("the API server shows no Service at all; no load balancer is judged".to_owned());
     } else {
         match service::unclaimed(clients, config, &services).await {
-            Ok(found) => findings.add(found, Orphan::LoadBalancer),
+            Ok(found) => {
+                match service::unclaimed_groups(clients, config, &services, &found).await {
+                    Ok(groups) => findings.add(groups, Orphan::Group),
+                    Err(fault) => findings.problems.push(format!("server groups could not be listed: {fault}")),
+                }
+                findings.add(found, Orphan::LoadBalancer);
+            }
             Err(fault) => findings.problems.push(format!("load balancers could not be listed: {fault}")),
         }
     }
@@ -198,6 +207,7 @@ async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &Orphan) -> Result<(
             cloud.slb.set_delete_protection(&permit()?, id, false).await.map_err(text)?;
             cloud.slb.delete_instance(&permit()?, id).await.map_err(text)
         }
+        Orphan::Group(group) => network::delete_group(cloud, fence, group).await.map_err(text),
         Orphan::Record(OrphanedRecord { id, .. }) => cloud.pvtz.delete_record(&permit()?, id).await.map_err(text),
         Orphan::Route(OrphanedRoute { table, destination, instance, .. }) => {
             let item = RouteItem {

@@ -57,7 +57,7 @@ use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::provenance::Unclaimed;
 use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::orphans::OrphanedInstance;
+use crate::plan::service::orphans::{OrphanedGroup, OrphanedInstance};
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::Alarms;
@@ -216,6 +216,26 @@ pub async fn unclaimed(
         found.extend(find::owned(&NetworkProduct::new(cloud, location), services, &settings).await?.unclaimed);
     }
     Ok(found)
+}
+
+/// Server groups and security groups with the marks of this cluster whose network load balancer is gone, like their Service;
+/// `instances` as [`unclaimed`] gives them.
+///
+/// # Errors
+/// The cloud did not answer.
+pub async fn unclaimed_groups(
+    clients: &Clients,
+    config: &Config,
+    services: &[Arc<ServiceView>],
+    instances: &[Unclaimed<OrphanedInstance>],
+) -> Result<Vec<Unclaimed<OrphanedGroup>>, Fault> {
+    if !config.controllers.contains(NLB) {
+        return Ok(Vec::new());
+    }
+    let Clients { cluster, cloud, location } = clients;
+    let location = Arc::new(location.clone());
+    let settings = settings_of::<NetworkProduct>(config, cluster.uid(), &location);
+    NetworkProduct::new(cloud, location).unclaimed_groups(services, instances, &settings).await
 }
 
 /// What planning needs to know of the configuration, of the cluster and of where this process runs.

@@ -76,10 +76,19 @@ impl World {
 
     /// Starts the binary with more arguments and variables.
     pub(crate) fn start_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Ccm {
+        self.spawn(&[&["run"], arguments].concat(), environment)
+    }
+
+    /// Starts another command of the binary, which does not have to reach its end.
+    pub(crate) fn start_command(&self, arguments: &[&str]) -> Ccm {
+        self.spawn(arguments, &[])
+    }
+
+    fn spawn(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Ccm {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let log = self.folder().join(format!("ccm-{number}.log"));
-        let mut command = self.command(&[&["run"], arguments].concat());
+        let mut command = self.command(arguments);
         command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(File::create(&log).unwrap());
         Ccm { child: command.spawn().unwrap(), log, port: 0 }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sim::cloud::Fault;
 use sim::cluster::Endpoint;
+use sim::request_hold::Moment;
 use sim::testbed::Testbed;
 use tokio::task::JoinSet;
 
@@ -246,8 +247,8 @@ async fn source_ranges_are_in_force_before_a_listener_and_go_with_the_service() 
     finish(&world, ccm).await;
 }
 
-#[tokio::test]
-async fn what_a_vanished_service_left_is_reported_and_deleted_by_gc_with_its_groups() {
+/// Of two Services one, which has a security group, vanished while no controller ran.
+async fn with_a_vanished_service() -> World {
     let world = world(Duration::from_millis(200)).await;
     expose(&world.testbed, "web", &[80], &["node-1"], &[]);
     let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
@@ -261,17 +262,72 @@ async fn what_a_vanished_service_left_is_reported_and_deleted_by_gc_with_its_gro
     let released = json!({"metadata": {"finalizers": null}});
     world.testbed.cluster.patch("Service", "default", "web", &released).unwrap();
     world.testbed.cluster.delete("Service", "default", "web").unwrap();
-    let listed = world.run(&["gc"]).await;
-    let text = String::from_utf8(listed.stdout).unwrap();
-    assert!(text.contains("without owner: load balancer nlb-"), "{text}");
-    assert_eq!(listed.status.code(), Some(2));
-    let deleted = world.run(&["gc", "--delete", "--after", "1"]).await;
-    let text = String::from_utf8(deleted.stdout).unwrap() + &String::from_utf8(deleted.stderr).unwrap();
-    assert!(text.contains("deleted: load balancer nlb-"), "{text}");
-    world.testbed.cloud.look(|account| {
-        let left = (account.nlb.balancers.len(), account.nlb.groups.len(), account.security_groups.len());
-        assert_eq!(left, (1, 1, 0), "{text}");
-    });
+    world
+}
+
+/// What `gc` prints, line by line, and its exit code.
+async fn gc(world: &World, arguments: &[&str]) -> (Vec<String>, Option<i32>) {
+    let output = world.run(&[&["gc"], arguments].concat()).await;
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    (text.lines().map(str::to_owned).collect(), output.status.code())
+}
+
+/// Load balancers, server groups and security groups.
+fn left(testbed: &Testbed) -> (usize, usize, usize) {
+    testbed.cloud.look(|account| (account.nlb.balancers.len(), account.nlb.groups.len(), account.security_groups.len()))
+}
+
+#[tokio::test]
+async fn what_a_vanished_service_left_is_reported_and_deleted_by_gc_with_its_groups() {
+    let world = with_a_vanished_service().await;
+    let (listed, code) = gc(&world, &[]).await;
+    assert!(listed.len() == 1 && listed[0].starts_with("without owner: load balancer nlb-"), "{listed:?}");
+    assert_eq!(code, Some(2));
+    let (deleted, _) = gc(&world, &["--delete", "--after", "1"]).await;
+    assert!(deleted[0].starts_with("deleted: load balancer nlb-"), "{deleted:?}");
+    assert_eq!(left(&world.testbed), (1, 1, 0), "{deleted:?}");
+}
+
+#[tokio::test]
+async fn what_a_killed_gc_left_of_a_load_balancer_the_next_one_finds_and_deletes() {
+    let of = async |action: &str, moment: Moment, remains: &[&str]| {
+        let world = with_a_vanished_service().await;
+        let mut held = world.testbed.cloud.faults().hold(action, 0, moment);
+        let killed = world.start_command(&["gc", "--delete", "--after", "1"]);
+        held.arrived().await;
+        killed.kill().await;
+        held.lose();
+        let (listed, code) = gc(&world, &[]).await;
+        let expected = |line: &String, kind: &&str| line.starts_with(&format!("without owner: {kind} "));
+        assert!(
+            listed.len() == remains.len() && listed.iter().zip(remains).all(|(line, kind)| expected(line, kind)),
+            "{listed:?}"
+        );
+        assert_eq!(code, Some(2));
+        let (deleted, code) = gc(&world, &["--delete", "--after", "1"]).await;
+        assert_eq!((deleted.len(), code), (remains.len(), Some(0)), "{deleted:?}");
+        assert_eq!((left(&world.testbed), gc(&world, &[]).await.1), ((1, 1, 0), Some(0)));
+    };
+    tokio::join!(
+        of("DeleteLoadBalancer", Moment::Before, &["load balancer"]),
+        of("DeleteServerGroup", Moment::Before, &["security group", "server group"]),
+        of("DeleteServerGroup", Moment::After, &["security group"]),
+    );
+}
+
+#[tokio::test]
+async fn the_groups_of_a_load_balancer_that_was_kept_are_no_orphans() {
+    let world = world(Duration::from_millis(200)).await;
+    expose(&world.testbed, "web", &[80], &["node-1"], &[("preserve-lb-on-delete", "on")]);
+    let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
+    world.testbed.cluster.patch("Service", "default", "web", &ranges).unwrap();
+    let ccm = world.start();
+    world.until("it has its name", |_| hostname(&world.service("web")).is_some()).await;
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
+    world.until("it is gone", |testbed| is_gone(testbed, "web")).await;
+    finish(&world, ccm).await;
+    assert_eq!(left(&world.testbed), (1, 1, 1));
+    assert_eq!(gc(&world, &[]).await, (vec!["Nothing is without an owner.".to_owned()], Some(0)));
 }
 
 /// Makes a Service and deletes it, with the process killed and started again after so many writes to the cloud. True if there

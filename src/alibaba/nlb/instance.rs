@@ -51,6 +51,15 @@ impl Nlb {
         Ok(unique(found, |instance| &instance.id))
     }
 
+    /// All load balancers of the region, every page.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn find_all(&self) -> Result<Vec<ObservedInstance>, Fault> {
+        let found = self.instances().by_token("LoadBalancers", instance).await?;
+        Ok(unique(found, |instance| &instance.id))
+    }
+
     /// Load balancers of exactly this name, every page.
     ///
     /// # Errors

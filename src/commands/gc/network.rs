@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use super::permit;
-use crate::alibaba::nlb::{GroupFilter, JobState};
+use crate::alibaba::nlb::{GroupFilter, JobState, ListedGroup};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::fence::Fence;
-use crate::plan::service::orphans::OrphanedInstance;
+use crate::plan::nlb::observed::Answer;
+use crate::plan::service::orphans::{OrphanedGroup, OrphanedInstance};
 use crate::plan::service::ownership::{MARK_TAG, is_mark};
 
 /// Time between looks whether something is gone.
@@ -21,13 +22,7 @@ pub(super) async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &Orphaned
     let instance = cloud.nlb.describe_instance(id).await?;
     cloud.nlb.set_protection(&permit(fence)?, id, Some(false), None).await?;
     let started = cloud.nlb.delete_instance(&permit(fence)?, id).await?;
-    for _ in 0..LOOKS {
-        let jobs = cloud.nlb.jobs(std::slice::from_ref(&started.job)).await?;
-        match jobs.get(&started.job) {
-            Some(JobState::Running) => tokio::time::sleep(PAUSE).await,
-            _ => break,
-        }
-    }
+    finished(cloud, &started).await?;
     match cloud.nlb.describe_instance(id).await {
         Err(fault) if fault.kind == FaultKind::Gone => {}
         Err(fault) => return Err(fault),
@@ -37,16 +32,51 @@ pub(super) async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &Orphaned
     let of_same =
         |tags: &std::collections::BTreeMap<String, String>| tags.iter().all(|it| instance.tags.get(it.0) == Some(it.1));
     for group in cloud.nlb.list_groups(GroupFilter::Tag(MARK_TAG, mark)).await? {
-        let servers = cloud.nlb.describe_servers(&group.id).await?.backends;
-        let is_ours = servers.len() == group.details.server_count && servers.iter().all(|it| is_mark(&it.description));
-        if of_same(&group.details.tags) && is_mark(&group.name) && is_ours {
-            cloud.nlb.delete_group(&permit(fence)?, &group.id).await?;
+        if of_same(&group.details.tags) && is_ours_alone(cloud, &group).await? {
+            finished(cloud, &cloud.nlb.delete_group(&permit(fence)?, &group.id).await?).await?;
         }
     }
     for group in cloud.ecs.find_security_groups(MARK_TAG, mark).await?.iter().filter(|group| of_same(&group.tags)) {
         delete_security_group(cloud, fence, &group.id).await?;
     }
     Ok(())
+}
+
+/// Deletes a server group or security group whose load balancer is gone.
+pub(super) async fn delete_group(cloud: &CloudClient, fence: &Fence, orphan: &OrphanedGroup) -> Result<(), Fault> {
+    let OrphanedGroup { id, mark, .. } = orphan;
+    if !id.starts_with("sgp-") {
+        return delete_security_group(cloud, fence, id).await;
+    }
+    for group in cloud.nlb.list_groups(GroupFilter::Tag(MARK_TAG, mark)).await?.iter().filter(|it| it.id == *id) {
+        if !is_ours_alone(cloud, group).await? {
+            return Err(Fault::new("server group", FaultKind::InUse, "it holds backends of others"));
+        }
+        finished(cloud, &cloud.nlb.delete_group(&permit(fence)?, id).await?).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the cloud has carried out what a call started.
+async fn finished(cloud: &CloudClient, started: &Answer) -> Result<(), Fault> {
+    for _ in 0..LOOKS {
+        match cloud.nlb.jobs(std::slice::from_ref(&started.job)).await?.get(&started.job) {
+            Some(JobState::Running) => tokio::time::sleep(PAUSE).await,
+            Some(JobState::Failed) => {
+                let why = "the cloud accepted the call and failed to carry it out";
+                return Err(Fault::new("delete", FaultKind::Transient, why));
+            }
+            Some(JobState::Done) | None => break,
+        }
+    }
+    Ok(())
+}
+
+/// Whether its name and all of its backends carry marks.
+async fn is_ours_alone(cloud: &CloudClient, group: &ListedGroup) -> Result<bool, Fault> {
+    let servers = cloud.nlb.describe_servers(&group.id).await?.backends;
+    let are_marked = servers.len() == group.details.server_count && servers.iter().all(|it| is_mark(&it.description));
+    Ok(is_mark(&group.name) && are_marked)
 }
 
 /// It counts as used for some minutes after the load balancer is gone.

@@ -1,5 +1,6 @@
 //! Network load balancers as a [`Product`]: the reads and writes; what they mean is in [`crate::plan::nlb`].
 
+mod groups;
 mod jobs;
 mod perform;
 mod placement;

@@ -36,7 +36,44 @@ impl fmt::Display for OrphanedInstance {
     }
 }
 
-/// A load balancer of whatever product, reduced to what tells whose it is.
+/// A server group or security group of a network load balancer that is not there any more, and neither is its Service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct OrphanedGroup {
+    /// `sgp-...` or `sg-...`
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// As that of an [`OrphanedInstance`].
+    pub mark: String,
+}
+
+impl fmt::Display for OrphanedGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, name, mark } = self;
+        let kind = if id.starts_with("sgp-") { "server group" } else { "security group" };
+        write!(f, "{kind} {id} ({name}): no load balancer and no Service with the mark {mark}")
+    }
+}
+
+/// Server groups and security groups that no load balancer uses, and that neither a Service nor one of these `instances` needs:
+/// with an instance, its groups go.
+pub fn unclaimed_groups<'a>(
+    groups: impl IntoIterator<Item = TaggedInstance<'a>>,
+    services: &[Arc<ServiceView>],
+    instances: &[Unclaimed<OrphanedInstance>],
+    settings: &ServiceSettings,
+) -> Vec<Unclaimed<OrphanedGroup>> {
+    let found = unclaimed(groups, services, settings).into_iter();
+    let alone = found.filter(|group| instances.iter().all(|instance| instance.what.mark != group.what.mark));
+    alone
+        .map(|Unclaimed { what: OrphanedInstance { id, name, mark, .. }, provenance }| Unclaimed {
+            what: OrphanedGroup { id, name, mark },
+            provenance,
+        })
+        .collect()
+}
+
+/// A load balancer of whatever product, or a group of one, reduced to what tells whose it is.
 #[derive(Clone, Copy, Debug)]
 pub struct TaggedInstance<'a> {
     /// `lb-...`
