@@ -5,6 +5,7 @@
 //! (what a plan is); `instance_diff`, `group_diff` and `listener_diff` are what the diffs of the products share.
 
 pub mod annotations;
+mod api_fields;
 pub mod backends;
 pub(crate) mod desire;
 pub mod desired;
@@ -25,3 +26,5 @@ pub mod settings;
 pub mod steps;
 pub mod unready;
 pub mod zones;
+
+pub(in crate::plan) use api_fields::api_fields;

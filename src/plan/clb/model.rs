@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::plan::service::api_fields;
 use crate::plan::service::model::ListenerRef;
 use crate::plan::service::steps::Target;
 
@@ -73,99 +74,84 @@ impl fmt::Display for ListenerKey {
     }
 }
 
-macro_rules! listener_fields {
-    ($($(#[$doc:meta])* $name:ident = $parameter:literal,)*) => {
-        /// An attribute of a listener. The table in this module is the only place that spells their API names.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum ListenerField { $($(#[$doc])* $name,)* }
-
-        impl ListenerField {
-            /// Every field, in the order of the table.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// The parameter's name in requests and, apart from case, in answers.
-            pub const fn parameter(self) -> &'static str {
-                match self { $(Self::$name => $parameter,)* }
-            }
-        }
-    };
-}
-
-listener_fields! {
-    /// Peak bandwidth in Mbit/s, -1 for no limit.
-    Bandwidth = "Bandwidth",
-    /// `rr`, `wrr`, `wlc`, `sch`, `tch`, `qch`.
-    Scheduler = "Scheduler",
-    /// Source-address persistence of TCP in seconds, 0 for off.
-    PersistenceTimeout = "PersistenceTimeout",
-    /// Idle timeout of established TCP connections in seconds.
-    EstablishedTimeout = "EstablishedTimeout",
-    /// Idle timeout of HTTP connections in seconds.
-    IdleTimeout = "IdleTimeout",
-    /// Time in seconds after which a request is answered with 504.
-    RequestTimeout = "RequestTimeout",
-    /// Certificate of an HTTPS listener.
-    ServerCertificateId = "ServerCertificateId",
-    /// `tls_cipher_policy_1_0` and so on.
-    TlsCipherPolicy = "TLSCipherPolicy",
-    /// `on` or `off`.
-    EnableHttp2 = "EnableHttp2",
-    /// `true` or `false`.
-    ProxyProtocolV2Enabled = "ProxyProtocolV2Enabled",
-    /// `on` or `off`.
-    AclStatus = "AclStatus",
-    /// `white` or `black`.
-    AclType = "AclType",
-    /// One or several ids, separated by commas; compared as a set.
-    AclId = "AclId",
-    /// `on` or `off`.
-    ConnectionDrain = "ConnectionDrain",
-    /// Seconds.
-    ConnectionDrainTimeout = "ConnectionDrainTimeout",
-    /// `on` or `off`.
-    StickySession = "StickySession",
-    /// `insert` or `server`.
-    StickySessionType = "StickySessionType",
-    /// Name of the cookie in mode `server`.
-    Cookie = "Cookie",
-    /// Seconds, in mode `insert`.
-    CookieTimeout = "CookieTimeout",
-    /// `on` or `off`.
-    XForwardedForProto = "XForwardedFor_proto",
-    /// `on` or `off`.
-    XForwardedForSlbPort = "XForwardedFor_SLBPORT",
-    /// `on` or `off`.
-    XForwardedForClientSrcPort = "XForwardedFor_ClientSrcPort",
-    /// Health checks of TCP and UDP: `on` or `off`.
-    HealthCheckSwitch = "HealthCheckSwitch",
-    /// Health checks of HTTP and HTTPS: `on` or `off`.
-    HealthCheck = "HealthCheck",
-    /// `tcp` or `http`.
-    HealthCheckType = "HealthCheckType",
-    /// Path of an HTTP check.
-    HealthCheckUri = "HealthCheckURI",
-    /// 1 to 65535; -520 or 0 means the backend's port.
-    HealthCheckConnectPort = "HealthCheckConnectPort",
-    /// 2 to 10.
-    HealthyThreshold = "HealthyThreshold",
-    /// 2 to 10.
-    UnhealthyThreshold = "UnhealthyThreshold",
-    /// Seconds. Spelled with a lower-case h on the creation of TCP and UDP listeners.
-    HealthCheckInterval = "HealthCheckInterval",
-    /// Seconds, TCP and UDP.
-    HealthCheckConnectTimeout = "HealthCheckConnectTimeout",
-    /// Seconds, HTTP and HTTPS.
-    HealthCheckTimeout = "HealthCheckTimeout",
-    /// Host header of an HTTP check.
-    HealthCheckDomain = "HealthCheckDomain",
-    /// `http_2xx,http_3xx`; compared as written.
-    HealthCheckHttpCode = "HealthCheckHttpCode",
-    /// `get` or `head`.
-    HealthCheckMethod = "HealthCheckMethod",
-    /// `on` or `off`; fixed at creation.
-    ListenerForward = "ListenerForward",
-    /// Port of the HTTPS listener that an HTTP listener redirects to; fixed at creation.
-    ForwardPort = "ForwardPort",
+api_fields! {
+    /// An attribute of a listener.
+    ListenerField {
+        /// Peak bandwidth in Mbit/s, -1 for no limit.
+        Bandwidth = "Bandwidth",
+        /// `rr`, `wrr`, `wlc`, `sch`, `tch`, `qch`.
+        Scheduler = "Scheduler",
+        /// Source-address persistence of TCP in seconds, 0 for off.
+        PersistenceTimeout = "PersistenceTimeout",
+        /// Idle timeout of established TCP connections in seconds.
+        EstablishedTimeout = "EstablishedTimeout",
+        /// Idle timeout of HTTP connections in seconds.
+        IdleTimeout = "IdleTimeout",
+        /// Time in seconds after which a request is answered with 504.
+        RequestTimeout = "RequestTimeout",
+        /// Certificate of an HTTPS listener.
+        ServerCertificateId = "ServerCertificateId",
+        /// `tls_cipher_policy_1_0` and so on.
+        TlsCipherPolicy = "TLSCipherPolicy",
+        /// `on` or `off`.
+        EnableHttp2 = "EnableHttp2",
+        /// `true` or `false`.
+        ProxyProtocolV2Enabled = "ProxyProtocolV2Enabled",
+        /// `on` or `off`.
+        AclStatus = "AclStatus",
+        /// `white` or `black`.
+        AclType = "AclType",
+        /// One or several ids, separated by commas; compared as a set.
+        AclId = "AclId",
+        /// `on` or `off`.
+        ConnectionDrain = "ConnectionDrain",
+        /// Seconds.
+        ConnectionDrainTimeout = "ConnectionDrainTimeout",
+        /// `on` or `off`.
+        StickySession = "StickySession",
+        /// `insert` or `server`.
+        StickySessionType = "StickySessionType",
+        /// Name of the cookie in mode `server`.
+        Cookie = "Cookie",
+        /// Seconds, in mode `insert`.
+        CookieTimeout = "CookieTimeout",
+        /// `on` or `off`.
+        XForwardedForProto = "XForwardedFor_proto",
+        /// `on` or `off`.
+        XForwardedForSlbPort = "XForwardedFor_SLBPORT",
+        /// `on` or `off`.
+        XForwardedForClientSrcPort = "XForwardedFor_ClientSrcPort",
+        /// Health checks of TCP and UDP: `on` or `off`.
+        HealthCheckSwitch = "HealthCheckSwitch",
+        /// Health checks of HTTP and HTTPS: `on` or `off`.
+        HealthCheck = "HealthCheck",
+        /// `tcp` or `http`.
+        HealthCheckType = "HealthCheckType",
+        /// Path of an HTTP check.
+        HealthCheckUri = "HealthCheckURI",
+        /// 1 to 65535; -520 or 0 means the backend's port.
+        HealthCheckConnectPort = "HealthCheckConnectPort",
+        /// 2 to 10.
+        HealthyThreshold = "HealthyThreshold",
+        /// 2 to 10.
+        UnhealthyThreshold = "UnhealthyThreshold",
+        /// Seconds. Spelled with a lower-case h on the creation of TCP and UDP listeners.
+        HealthCheckInterval = "HealthCheckInterval",
+        /// Seconds, TCP and UDP.
+        HealthCheckConnectTimeout = "HealthCheckConnectTimeout",
+        /// Seconds, HTTP and HTTPS.
+        HealthCheckTimeout = "HealthCheckTimeout",
+        /// Host header of an HTTP check.
+        HealthCheckDomain = "HealthCheckDomain",
+        /// `http_2xx,http_3xx`; compared as written.
+        HealthCheckHttpCode = "HealthCheckHttpCode",
+        /// `get` or `head`.
+        HealthCheckMethod = "HealthCheckMethod",
+        /// `on` or `off`; fixed at creation.
+        ListenerForward = "ListenerForward",
+        /// Port of the HTTPS listener that an HTTP listener redirects to; fixed at creation.
+        ForwardPort = "ForwardPort",
+    }
 }
 
 impl ListenerField {
@@ -204,12 +190,6 @@ impl ListenerField {
             | Self::UnhealthyThreshold
             | Self::HealthCheckInterval => &Protocol::ALL,
         }
-    }
-}
-
-impl fmt::Display for ListenerField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.parameter())
     }
 }
 

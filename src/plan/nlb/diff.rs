@@ -12,6 +12,9 @@ mod groups;
 mod instance;
 mod listeners;
 
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
 use super::desired::Desired;
 use super::observed::{Answer, Observed};
 use super::operation::{Operation, Plan};
@@ -73,4 +76,21 @@ fn made(desired: &Desired, observed: &Observed, plan: &mut Plan) -> Option<Obser
     made.apply(&operation, &Answer::default());
     plan.step(operation, Target::LoadBalancer, [], "the Service has no load balancer");
     Some(made)
+}
+
+/// Attributes that differ from what is `wanted`, and how. What the cloud does not report is its default.
+fn differing<'a, F: Copy + Display + Ord + 'a>(
+    wanted: impl Iterator<Item = (&'a F, &'a String)>,
+    found: &BTreeMap<F, String>,
+    default_of: fn(F) -> &'static str,
+) -> (BTreeMap<F, String>, Vec<String>) {
+    let differs = |(field, value): &(&F, &String)| {
+        let found = found.get(field).map_or_else(|| default_of(**field), String::as_str);
+        !value.eq_ignore_ascii_case(found)
+    };
+    let changed = wanted.filter(differs).map(|(field, value)| {
+        let found = found.get(field).map_or("unset", String::as_str);
+        ((*field, value.clone()), format!("{field} {found} -> {value}"))
+    });
+    changed.unzip()
 }

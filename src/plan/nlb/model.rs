@@ -5,8 +5,12 @@ use std::fmt;
 
 use ipnet::IpNet;
 
+use crate::plan::service::api_fields;
 use crate::plan::service::model::ListenerRef;
 use crate::plan::service::steps::Target;
+
+/// Most security groups of a load balancer.
+pub const MOST_SECURITY_GROUPS: usize = 4;
 
 /// Protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -105,31 +109,7 @@ impl fmt::Display for ListenerKey {
     }
 }
 
-macro_rules! fields {
-    ($(#[$type_doc:meta])* $type:ident { $($(#[$doc:meta])* $name:ident = $parameter:literal,)* }) => {
-        $(#[$type_doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $type { $($(#[$doc])* $name,)* }
-
-        impl $type {
-            /// Every field, in the order of the table.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// The parameter's name in requests and answers.
-            pub const fn parameter(self) -> &'static str {
-                match self { $(Self::$name => $parameter,)* }
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.parameter())
-            }
-        }
-    };
-}
-
-fields! {
+api_fields! {
     /// An attribute of a listener. Switches are `true` or `false`, lists of ids are joined by commas in order.
     ListenerField {
         /// Seconds: 10 to 900, with UDP 10 to 20.
@@ -177,7 +157,7 @@ impl ListenerField {
     }
 }
 
-fields! {
+api_fields! {
     /// An attribute of a server group. Switches are `true` or `false`, lists are joined by commas in order.
     GroupField {
         /// `Instance` or `Ip`; fixed.

@@ -13,7 +13,7 @@ use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;
 
 /// Reason that the console shows for the modification protection of new load balancers.
-const PROTECTION_REASON: &str = "managed.by.ack";
+pub(crate) const PROTECTION_REASON: &str = "managed.by.ack";
 /// The field of the Service that says who may connect.
 pub(crate) const SOURCE_RANGES: &str = "spec.loadBalancerSourceRanges";
 

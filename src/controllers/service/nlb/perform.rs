@@ -12,10 +12,8 @@ use crate::controllers::service::writes::{gone_is_done, group_id, load_balancer_
 use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::observed::{Answer, Observed};
 use crate::plan::nlb::operation::{Operation, ResourceKind};
+use crate::plan::service::desire::PROTECTION_REASON;
 use crate::plan::service::groups::GroupOperation;
-
-/// Reason that the console shows for the modification protection.
-const PROTECTION_REASON: &str = "managed.by.ack";
 
 /// What is called.
 #[derive(Clone, Copy, Debug)]

@@ -7,15 +7,13 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use crate::plan::inputs::ServiceView;
 use crate::plan::nlb::annotations::{Annotations, Name};
 use crate::plan::nlb::desired::{Desired, DesiredAccess};
-use crate::plan::nlb::model::{CreateSecurityGroup, SecurityRule};
+use crate::plan::nlb::model::{CreateSecurityGroup, MOST_SECURITY_GROUPS, SecurityRule};
 use crate::plan::service::desire::{self, SOURCE_RANGES};
 use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::problem::ServiceProblem;
 
 /// Most rules of a security group that accept; those that drop, and some by hand, have room beside them.
 const MOST_RANGES: usize = 190;
-/// Most security groups of a load balancer.
-const MOST_GROUPS: usize = 4;
 
 /// Adds what the Service asks for. Ranges that let everybody in ask for nothing.
 pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
@@ -42,8 +40,8 @@ pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &An
         desired.problems.listeners(ports(), about(format!("at most {MOST_RANGES} blocks")));
         return;
     }
-    if desired.instance.security_group_ids.as_ref().is_some_and(|ids| ids.len() >= MOST_GROUPS) {
-        let allowed = format!("at most {} beside the one that keeps {SOURCE_RANGES}", MOST_GROUPS - 1);
+    if desired.instance.security_group_ids.as_ref().is_some_and(|ids| ids.len() >= MOST_SECURITY_GROUPS) {
+        let allowed = format!("at most {} beside the one that keeps {SOURCE_RANGES}", MOST_SECURITY_GROUPS - 1);
         desired.problems.listeners(ports(), annotations.complaint(Name::SecurityGroupIds, allowed));
         return;
     }

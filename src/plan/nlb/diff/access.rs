@@ -10,18 +10,16 @@ use std::collections::BTreeSet;
 use crate::plan::nlb::annotations::Name;
 use crate::plan::nlb::apply::SECURITY_GROUPS;
 use crate::plan::nlb::desired::Desired;
-use crate::plan::nlb::model::SecurityRule;
+use crate::plan::nlb::model::{MOST_SECURITY_GROUPS, SecurityRule};
 use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedRule, ObservedSecurityGroup};
 use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::annotations::AnnotationName;
+use crate::plan::service::desire::SOURCE_RANGES;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::steps::Target;
 
 /// Rules in one call.
 const BATCH: usize = 100;
-/// Most security groups of a load balancer.
-const MOST_GROUPS: usize = 4;
-const FIELD: &str = "spec.loadBalancerSourceRanges";
 const TARGET: Target = Target::Attribute(SECURITY_GROUPS);
 
 /// Whether listeners may be made, or would be open to clients that security groups keep out.
@@ -48,7 +46,7 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
     if let Some(access) = &desired.access {
         if observed.security_groups.is_none() {
             plan.problem(
-                FIELD,
+                SOURCE_RANGES,
                 &access.create.name,
                 "security groups could not be listed; none is made, and no listener",
             );
@@ -57,15 +55,17 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
         match found {
             Some(group) if group.vpc_id != instance.vpc_id && !group.vpc_id.is_empty() => {
                 let allowed = format!("a security group in {}: delete this one to have it made there", instance.vpc_id);
-                plan.problem(FIELD, &group.id, allowed);
+                plan.problem(SOURCE_RANGES, &group.id, allowed);
                 return Protection::Missing;
             }
             Some(group) if group.rules.is_none() => {
-                plan.problem(FIELD, &group.id, "its rules could not be read; no listener is made");
+                plan.problem(SOURCE_RANGES, &group.id, "its rules could not be read; no listener is made");
                 return Protection::Missing;
             }
             Some(_) => {}
-            None => plan.step(Operation::CreateSecurityGroup(access.create.clone()), Target::AccessList, [], FIELD),
+            None => {
+                plan.step(Operation::CreateSecurityGroup(access.create.clone()), Target::AccessList, [], SOURCE_RANGES)
+            }
         }
         add_rules(desired, found, plan);
         wanted = Some(found.map_or_else(|| access.create.name.clone(), |group| group.id.clone()));
@@ -89,7 +89,7 @@ fn add_rules(desired: &Desired, found: Option<&ObservedSecurityGroup>, plan: &mu
     for rules in missing.chunks(BATCH) {
         let operation =
             Operation::AddRules { rules: rules.iter().cloned().collect(), description: description.clone() };
-        plan.step(operation, Target::AccessList, [Target::AccessList], FIELD);
+        plan.step(operation, Target::AccessList, [Target::AccessList], SOURCE_RANGES);
     }
 }
 
@@ -108,10 +108,10 @@ fn membership(
     let leave: BTreeSet<String> = has.difference(&wanted).filter(goes).cloned().collect();
     let reason = || {
         let now = has.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let field = if stated.is_some() { Name::SecurityGroupIds.key() } else { FIELD.to_owned() };
+        let field = if stated.is_some() { Name::SecurityGroupIds.key() } else { SOURCE_RANGES.to_owned() };
         format!("{field}: {now:?} now")
     };
-    let has_room = has.len() + join.len() <= MOST_GROUPS;
+    let has_room = has.len() + join.len() <= MOST_SECURITY_GROUPS;
     let mut operations = Vec::new();
     if !join.is_empty() {
         operations.push(Operation::JoinSecurityGroups { groups: join });
@@ -151,7 +151,7 @@ pub(super) fn finish(desired: &Desired, observed: &Observed, plan: &mut Plan) {
     for stale in [drops, accepts] {
         for rules in stale.chunks(BATCH) {
             let ids = rules.iter().map(|(id, _)| (*id).clone()).collect();
-            plan.step(Operation::RemoveRules { ids }, Target::AccessList, [Target::AccessList], FIELD);
+            plan.step(Operation::RemoveRules { ids }, Target::AccessList, [Target::AccessList], SOURCE_RANGES);
         }
     }
 }

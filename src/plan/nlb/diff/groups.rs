@@ -1,7 +1,8 @@
 //! Server groups: how they are made, what identifies them, and their attributes.
 
 use crate::plan::nlb::desired::{Desired, GroupSpec, NetworkModel};
-use crate::plan::nlb::model::{GroupField, GroupFields};
+use crate::plan::nlb::diff::differing;
+use crate::plan::nlb::model::GroupField;
 use crate::plan::nlb::observed::{GroupDetails, Observed};
 use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::group_diff::{GroupModel, planner};
@@ -60,21 +61,11 @@ fn is_same(observed: &Observed, spec: &GroupSpec, details: &GroupDetails) -> boo
 
 /// Sets attributes that differ.
 fn attributes(wanted: &DesiredGroup, group: &GroupRef, (spec, details): (&GroupSpec, &GroupDetails), plan: &mut Plan) {
-    let differs = |(field, value): &(&GroupField, &String)| {
-        let found = details.fields.get(*field).map(String::as_str);
-        !field.is_fixed() && !value.eq_ignore_ascii_case(found.unwrap_or_else(|| default_of(**field)))
-    };
-    let fields: GroupFields = spec.kept.iter().filter(differs).map(|(field, value)| (*field, value.clone())).collect();
+    let kept = spec.kept.iter().filter(|(field, _)| !field.is_fixed());
+    let (fields, reasons) = differing(kept, &details.fields, default_of);
     if fields.is_empty() {
         return;
     }
-    let reasons: Vec<String> = fields
-        .iter()
-        .map(|(field, value)| {
-            let found = details.fields.get(field).map_or("unset", String::as_str);
-            format!("{field} {found} -> {value}")
-        })
-        .collect();
     let reason = format!("{}: {}", wanted.source, reasons.join(", "));
     plan.step(Operation::SetGroup { group: group.clone(), fields }, Target::Group(group.clone()), [], reason);
 }

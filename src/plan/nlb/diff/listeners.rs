@@ -6,6 +6,7 @@ use super::access::Protection;
 use crate::plan::nlb::annotations::{Entry, Field, Name};
 use crate::plan::nlb::apply::SECURITY_GROUPS;
 use crate::plan::nlb::desired::{Desired, DesiredListener, NetworkModel};
+use crate::plan::nlb::diff::differing;
 use crate::plan::nlb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::nlb::observed::{Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Plan};
@@ -157,10 +158,6 @@ impl Pass<'_> {
     }
 
     fn set(&mut self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) {
-        let differs = |(field, value): &(&ListenerField, &String)| {
-            let found = listener.fields.get(*field).map(String::as_str);
-            !value.eq_ignore_ascii_case(found.unwrap_or_else(|| default_of(**field)))
-        };
         let mut sent = listener.fields.clone();
         sent.extend(wanted.fields.clone());
         for (switch, value) in
@@ -171,16 +168,8 @@ impl Pass<'_> {
                 sent.remove(&value);
             }
         }
-        let mut reasons: Vec<String> = wanted
-            .fields
-            .iter()
-            .filter(|(field, _)| sent.contains_key(field))
-            .filter(differs)
-            .map(|(field, value)| {
-                let found = listener.fields.get(field).map_or("unset", String::as_str);
-                format!("{field} {found} -> {value}")
-            })
-            .collect();
+        let stated = wanted.fields.iter().filter(|(field, _)| sent.contains_key(field));
+        let (_, mut reasons) = differing(stated, &listener.fields, default_of);
         if !self.desired.owner.same_mark(&listener.description, &wanted.description) {
             reasons.push(format!("description {:?}", listener.description));
         }

@@ -1,0 +1,28 @@
+//! Tables of attributes, by the names that the cloud's API has for them.
+
+/// Declares the attributes of one kind of thing: the only place that spells their API names.
+macro_rules! api_fields {
+    ($(#[$type_doc:meta])* $type:ident { $($(#[$doc:meta])* $name:ident = $parameter:literal,)* }) => {
+        $(#[$type_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $type { $($(#[$doc])* $name,)* }
+
+        impl $type {
+            /// Every field, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The parameter's name in requests and, apart from case, in answers.
+            pub const fn parameter(self) -> &'static str {
+                match self { $(Self::$name => $parameter,)* }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.parameter())
+            }
+        }
+    };
+}
+
+pub(in crate::plan) use api_fields;
