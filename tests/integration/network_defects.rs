@@ -6,11 +6,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sim::cloud::Fault;
 use sim::cluster::{Effect, Failure, Match};
+use sim::request_hold::Moment;
 use sim::testbed::Testbed;
 
 use crate::harness::World;
 use crate::network_load_balancers::{expose, finish, hostname, instances, is_clean, is_gone, point_at, served, world};
 use crate::network_moves::users_load_balancer;
+use crate::service_features::{containers_ready, gate_condition, pod, pod_endpoint};
 
 const QUIET: Duration = Duration::from_secs(6);
 
@@ -251,5 +253,33 @@ async fn of_a_job_that_fails_only_the_backend_to_blame_is_left_out() {
     };
     world.until("it is told which is left out", |_| told(&world)).await;
     world.testbed.cloud.faults().clear();
+    finish(&world, ccm).await;
+}
+
+/// N9: what the cloud took is not there yet, and can still fail.
+#[tokio::test]
+async fn a_pod_is_ready_only_once_the_job_that_adds_it_has_succeeded() {
+    let world = world(Duration::from_millis(100)).await;
+    let cloud = &world.testbed.cloud;
+    cloud.edit(|cloud| {
+        cloud.add_interface("eni-101", "i-play-1", "vsw-i", &["192.168.0.101"]);
+    });
+    expose(&world.testbed, "web", &[80], &[], &[]);
+    let by_pod = json!({"metadata": {"annotations": {"service.beta.kubernetes.io/backend-type": "eni"}}});
+    world.testbed.cluster.patch("Service", "default", "web", &by_pod).unwrap();
+    world.testbed.cluster.create(pod("gated", true)).unwrap();
+    containers_ready(&world, "gated");
+    world.testbed.cluster.set_endpoints("default", "web", &[pod_endpoint(101, "gated").not_ready()]).unwrap();
+    cloud.faults().script("AddServersToServerGroup", Fault::JobFails);
+    let mut again = cloud.faults().hold("AddServersToServerGroup", 1, Moment::Before);
+    let ccm = world.start();
+    again.arrived().await;
+    let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+    assert!(told.contains("[JobFailed, request "), "{told}");
+    assert_eq!(gate_condition(&world, "gated"), None);
+    again.release();
+    let opened = Some(("True".to_owned(), "ServerRegistered".to_owned()));
+    world.until("the gate is open", |_| gate_condition(&world, "gated") == opened).await;
+    assert_eq!(served(&world.testbed), [("80".to_owned(), ["eni-101".to_owned()].into())]);
     finish(&world, ccm).await;
 }

@@ -57,7 +57,7 @@ pub(crate) fn said(world: &World, name: &str, text: &str) -> bool {
     world.events("Service", name).iter().any(|(_, _, message)| message.contains(text))
 }
 
-fn pod(name: &str, gated: bool) -> Value {
+pub(crate) fn pod(name: &str, gated: bool) -> Value {
     let gates = if gated { json!([{ "conditionType": GATE }]) } else { json!([]) };
     json!({
         "apiVersion": "v1",
@@ -67,18 +67,18 @@ fn pod(name: &str, gated: bool) -> Value {
     })
 }
 
-fn containers_ready(world: &World, name: &str) {
+pub(crate) fn containers_ready(world: &World, name: &str) {
     let status = json!({ "conditions": [{ "type": "ContainersReady", "status": "True" }] });
     world.testbed.cluster.patch_status("Pod", "default", name, &status).unwrap();
 }
 
-fn gate_condition(world: &World, name: &str) -> Option<(String, String)> {
+pub(crate) fn gate_condition(world: &World, name: &str) -> Option<(String, String)> {
     let pod = world.testbed.cluster.get("Pod", "default", name)?;
     let found = pod["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == GATE)?.clone();
     Some((found["status"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))
 }
 
-fn pod_endpoint(last: u8, name: &str) -> Endpoint {
+pub(crate) fn pod_endpoint(last: u8, name: &str) -> Endpoint {
     let ip = IpAddr::V4(Ipv4Addr::new(192, 168, 0, last));
     Endpoint { pod: Some(name.to_owned()), ..Endpoint::ready(ip, "node-1") }
 }
