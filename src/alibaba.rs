@@ -22,6 +22,7 @@ mod fault;
 pub mod location;
 pub mod metadata;
 pub mod nlb;
+pub mod probe;
 pub mod pvtz;
 mod rate_limit;
 mod request;

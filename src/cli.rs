@@ -67,6 +67,19 @@ pub enum Command {
         #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
         output: OutputFormat,
     },
+    /// Checks everything that the program needs, and names the first cause with its remedy: configuration,
+    /// cloud, permissions, cluster, nodes, quotas, orphans, running process; changes nothing. Works before the first start, beside
+    /// the running program, and where the API server or the cloud does not answer. Exit code 0 without warnings, 2 with warnings,
+    /// 1 with errors or if a part could not be checked.
+    Doctor {
+        /// How to print the findings.
+        #[arg(long, short, value_enum, default_value_t = OutputFormat::Text)]
+        output: OutputFormat,
+        /// Also writes an archive (tar.gz) for a bug report, without secrets: findings, configuration, version, and the pages of
+        /// the process that runs on this machine.
+        #[arg(long, value_name = "FILE")]
+        bundle: Option<PathBuf>,
+    },
     /// Checks manifests of Services, without a cluster and without a cloud, and prints every problem with its position. Exit
     /// code 0 without errors, 2 with errors, 1 if a file cannot be read. Needs no configuration file, and follows it if there
     /// is one.

@@ -24,6 +24,7 @@ pub use events::{Events, Regarding, events_page};
 pub use faults::WriteFault;
 pub use history::{Leader, PastEvent};
 pub use objects::{ObjectKind, ObjectPath, Patch, PatchFormat};
+pub use reviews::Right;
 pub use status::{ClusterStatus, WatchStatus};
 pub use store::{DirtyKeys, Store, StoreEntry, StoredView};
 pub use watched::Watched;
@@ -130,6 +131,26 @@ impl Cluster {
             self.inner.minor.get_or_init(|| minor);
         }
         version
+    }
+
+    /// Asks once for the version of the API server, such as `v1.34.1`; `unknown` where that may not be read.
+    ///
+    /// # Errors
+    /// Why there is no answer, for people.
+    pub async fn version(&self) -> Result<String, String> {
+        let version = connect::version(&self.inner.requests).await.map_err(|fault| fault.to_string())?;
+        if let Some(minor) = minor(&version) {
+            self.inner.minor.get_or_init(|| minor);
+        }
+        Ok(version)
+    }
+
+    /// Whether this process has a right, as the API server says.
+    ///
+    /// # Errors
+    /// Why it does not say, for people.
+    pub async fn may(&self, right: &Right) -> Result<bool, String> {
+        reviews::may(&self.inner.requests, right).await
     }
 
     /// Whether the API server was of version 1.`minor` or newer when it first answered; false while that is unknown.

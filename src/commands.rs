@@ -4,6 +4,7 @@
 
 mod check;
 mod connect;
+mod doctor;
 mod explain;
 mod gc;
 mod kubelet_args;
@@ -38,9 +39,9 @@ use crate::telemetry::panics;
 enum Ended {
     /// Code 0: done, and nothing is left to do.
     Done,
-    /// Code 1: only a part could be done; what was printed says which part is missing.
+    /// Code 1: only a part could be done, and what was printed says which part is missing; or `doctor` found an error.
     Incomplete,
-    /// Code 2: `plan` found something to do, or `gc` an orphan.
+    /// Code 2: `plan` found something to do, `gc` an orphan, or `doctor` nothing worse than a warning.
     SomethingToDo,
     /// Code 3: the object that was asked about does not exist, or no controller is responsible for it.
     NotManaged,
@@ -113,6 +114,7 @@ fn execute(cli: Cli) -> CommandResult {
         Command::Check { cluster } => check::run(&load(source)?, cluster),
         Command::Plan { object, output } => plan::run(&load(source)?.config, object.as_ref(), output),
         Command::Explain { object, output } => explain::run(&load(source)?.config, &object, output),
+        Command::Doctor { output, bundle } => doctor::run(load(source), output, bundle.as_deref()),
         Command::Gc { delete, ids, after, output } => {
             let deletion =
                 delete.then(|| gc::Deletion { ids: ids.into_iter().collect(), pause: Duration::from_secs(after) });

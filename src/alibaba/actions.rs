@@ -205,6 +205,7 @@ actions! {
 
     ASSUME_ROLE = ReadAction Sts "AssumeRole" 600 / 60 [];
     ASSUME_ROLE_WITH_OIDC = ReadAction Sts "AssumeRoleWithOIDC" 600 / 60 [];
+    GET_CALLER_IDENTITY = ReadAction Sts "GetCallerIdentity" 600 / 60 [];
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What products make their calls with: the current settings, valid keys, and one replacement of keys that are refused.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderValue;
 use parking_lot::RwLock;
@@ -111,6 +112,10 @@ impl SigningClient {
         self.settings().provider.state()
     }
 
+    pub(super) fn keys_last(&self) -> Option<Duration> {
+        self.settings().provider.keys_last()
+    }
+
     pub(super) fn call_state(&self) -> CallState {
         self.shared.failing.state()
     }
@@ -192,7 +197,7 @@ impl SigningClient {
 }
 
 /// Only a caller with valid keys learns about objects, permissions and quotas.
-const fn proves_valid_keys(kind: FaultKind) -> bool {
+pub(super) const fn proves_valid_keys(kind: FaultKind) -> bool {
     use FaultKind::{Busy, Capacity, Denied, Exists, Gone, InUse, Quota};
     matches!(kind, Busy | Gone | Exists | InUse | Quota | Capacity | Denied)
 }

@@ -170,6 +170,11 @@ impl CredentialProvider {
         CredentialState { usable, last_error: state.refusal.clone().or(failure) }
     }
 
+    /// How long the present keys are valid; `None` without keys, and for keys without an end.
+    pub(super) fn keys_last(&self) -> Option<Duration> {
+        Some(self.cached()?.until?.saturating_duration_since(Instant::now()))
+    }
+
     /// The cloud took the keys.
     pub(super) fn accepted(&self) {
         self.state.lock().refusal = None;

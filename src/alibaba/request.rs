@@ -30,7 +30,7 @@ const MOST_ENTRIES: usize = 200_000;
 pub(super) struct Request<'a> {
     client: &'a SigningClient,
     action: &'static Action,
-    /// Only for actions that change something.
+    /// For actions that change something, and for others that may not take longer.
     permit: Option<&'a Permit>,
     /// `None` for the region of the cluster.
     region: Option<&'a str>,
@@ -53,6 +53,12 @@ impl<'a> Request<'a> {
     /// Sends it to another region than the cluster's.
     pub(super) const fn to(mut self, region: &'a str) -> Self {
         self.region = Some(region);
+        self
+    }
+
+    /// Gives it up when the permit ends, also where it waits for a rate limit.
+    pub(super) const fn within(mut self, permit: &'a Permit) -> Self {
+        self.permit = Some(permit);
         self
     }
 
@@ -120,6 +126,12 @@ impl<'a> Request<'a> {
     /// Sends it and gives a list that comes at once.
     pub(super) async fn all<T>(self, list: &str, item: Decoder<T>) -> Result<Vec<T>, Fault> {
         self.send().await?.decode(|body| body.list(list, item))
+    }
+
+    /// Sends it and gives how many entries the whole list has, as the answer says.
+    pub(super) async fn count(self) -> Result<u64, Fault> {
+        let total = self.send().await?.decode(total_of)?;
+        Ok(u64::try_from(total).unwrap_or_default())
     }
 
     /// Reads a list whose pages of `size` entries are numbered.

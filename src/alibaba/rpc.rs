@@ -287,7 +287,7 @@ fn foreign_answer(status: StatusCode, body: &[u8]) -> String {
     format!("HTTP status {}, answer without a code: {}", status.as_u16(), errors::without_secrets(&start))
 }
 
-fn server_time(headers: &HeaderMap) -> Option<Timestamp> {
+pub(super) fn server_time(headers: &HeaderMap) -> Option<Timestamp> {
     let date = headers.get(DATE)?.to_str().ok()?;
     rfc2822::DateTimeParser::new().parse_timestamp(date).ok()
 }

@@ -18,7 +18,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::faults::with_causes;
+use super::faults::{RequestFault, with_causes};
 use super::requests::{Requests, backoff};
 use crate::config::checked::Kubernetes;
 use crate::config::tls::ends_at;
@@ -276,19 +276,25 @@ async fn keep_fresh(source: ConnectionSource, mut fingerprint: Option<u64>, conf
     }
 }
 
+/// The version of the API server; `unknown` where it may not be read, as what is needed may be permitted all the same.
+pub(super) async fn version(requests: &Requests) -> Result<String, RequestFault> {
+    match requests.get::<Value>("/version").await {
+        Ok(version) => Ok(version["gitVersion"].as_str().unwrap_or("unknown").to_owned()),
+        Err(fault) if fault.code() == Some(403) => Ok("unknown".to_owned()),
+        Err(fault) => Err(fault),
+    }
+}
+
 /// Asks for the version until there is an answer.
 pub(super) async fn wait_ready(requests: &Requests) -> String {
     let mut delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
     let mut logged: Option<Instant> = None;
     loop {
-        let fault = match requests.get::<Value>("/version").await {
+        let fault = match version(requests).await {
             Ok(version) => {
-                let version = version["gitVersion"].as_str().unwrap_or("unknown").to_owned();
                 info!(version, "the API server answers");
                 return version;
             }
-            // What is needed may be permitted all the same.
-            Err(fault) if fault.code() == Some(403) => return "unknown".into(),
             Err(fault) => fault,
         };
         if logged.is_none_or(|logged| logged.elapsed() >= REMINDER) {

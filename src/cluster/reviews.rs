@@ -1,5 +1,6 @@
-//! Asks the API server who the owner of a token is, and what they may read.
+//! Asks the API server who the owner of a token is and what they may read, and what this process may do.
 
+use std::fmt;
 use std::time::Duration;
 
 use http::Method;
@@ -13,7 +14,48 @@ use crate::telemetry::auth::Access;
 const LONGEST: Duration = Duration::from_secs(5);
 
 const TOKENS: (&str, &str, &str) = ("authentication.k8s.io", "tokenreviews", "TokenReview");
+const OWN_ACCESS: (&str, &str, &str) = ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview");
 const ACCESS: (&str, &str, &str) = ("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview");
+
+/// One verb on one kind of object, or on one of its subresources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Right {
+    /// Empty for the core group.
+    pub group: &'static str,
+    /// Such as `nodes` or `nodes/status`.
+    pub resource: &'static str,
+    /// As RBAC spells it.
+    pub verb: &'static str,
+    /// All namespaces if empty.
+    pub namespace: String,
+    /// All objects if empty.
+    pub name: String,
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, resource, verb, namespace, name } = self;
+        let dot = if group.is_empty() { "" } else { "." };
+        write!(f, "{verb} {resource}{dot}{group}")?;
+        match (namespace.as_str(), name.as_str()) {
+            ("", "") => Ok(()),
+            ("", name) => write!(f, " {name}"),
+            (namespace, "") => write!(f, " in {namespace}"),
+            (namespace, name) => write!(f, " {namespace}/{name}"),
+        }
+    }
+}
+
+/// Whether this process has the right.
+pub(super) async fn may(requests: &Requests, right: &Right) -> Result<bool, String> {
+    let (resource, subresource) = right.resource.split_once('/').unwrap_or((right.resource, ""));
+    let attributes = json!({
+        "group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb,
+        "namespace": right.namespace, "name": right.name,
+    });
+    let status = ask(requests, OWN_ACCESS, json!({ "resourceAttributes": attributes })).await?;
+    Ok(status["allowed"] == true)
+}
 
 /// Whose token it is, and whether its owner may get the path.
 pub(super) async fn review(requests: &Requests, token: &Secret, path: &str) -> Result<Access, String> {

@@ -23,6 +23,7 @@ use crate::cli::OutputFormat;
 use crate::config::Config;
 use crate::controllers::{Clients, pvtz, service};
 use crate::fence::{Fence, Permit, fence};
+use crate::plan::location::CloudLocation;
 use crate::plan::provenance::{Provenance, Unclaimed};
 use crate::plan::pvtz::orphans::OrphanedRecord;
 use crate::plan::route::entry::{RouteEntry, RouteItem};
@@ -45,7 +46,7 @@ pub(super) struct Deletion {
 /// Something with our marks and without an owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
-enum Orphan {
+pub(super) enum Orphan {
     LoadBalancer(OrphanedInstance),
     Group(OrphanedGroup),
     Route(OrphanedRoute),
@@ -53,7 +54,7 @@ enum Orphan {
 }
 
 impl Orphan {
-    fn id(&self) -> &str {
+    pub(super) fn id(&self) -> &str {
         match self {
             Self::LoadBalancer(instance) => &instance.id,
             Self::Group(group) => &group.id,
@@ -76,26 +77,26 @@ impl fmt::Display for Orphan {
 
 /// Something that is not deleted, or only if a person names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-struct Doubtful {
+pub(super) struct Doubtful {
     #[serde(flatten)]
-    what: Orphan,
+    pub(super) what: Orphan,
     /// The evidence.
-    why: String,
+    pub(super) why: String,
 }
 
 /// What was found, and what was done about it.
 #[derive(Default, Serialize)]
-struct Findings {
+pub(super) struct Findings {
     /// What is proven to be this cluster's and has no owner; after `--delete`, what is left.
-    orphans: BTreeSet<Orphan>,
+    pub(super) orphans: BTreeSet<Orphan>,
     /// What has no owner in this cluster, and may have one in another.
-    unproven: BTreeSet<Doubtful>,
+    pub(super) unproven: BTreeSet<Doubtful>,
     /// What another cluster with the same id made.
-    other_clusters: BTreeSet<Doubtful>,
+    pub(super) other_clusters: BTreeSet<Doubtful>,
     /// What was deleted.
     deleted: BTreeSet<Orphan>,
     /// What could not be read or deleted, and why.
-    problems: Vec<String>,
+    pub(super) problems: Vec<String>,
 }
 
 pub(super) fn run(config: &Config, deletion: Option<&Deletion>, output: OutputFormat) -> CommandResult {
@@ -136,7 +137,7 @@ async fn collect(config: &Config, deletion: Option<&Deletion>) -> Result<Finding
     Ok(found)
 }
 
-async fn look(clients: &Clients, config: &Config) -> Findings {
+pub(super) async fn look(clients: &Clients, config: &Config) -> Findings {
     let cluster = &clients.cluster;
     let (services, nodes) = (cluster.services(), cluster.nodes());
     tokio::join!(services.store.synced(), nodes.store.synced(), cluster.identify());
@@ -160,7 +161,7 @@ async fn look(clients: &Clients, config: &Config) -> Findings {
     if nodes.is_empty() {
         findings.problems.push("the API server shows no node at all; no route is judged".to_owned());
     } else {
-        match routes(clients, config).await {
+        match routes(&clients.cloud, &clients.location, config).await {
             Ok(tables) => {
                 let cluster = RouteCluster { id: config.cloud.cluster_id.clone(), uid: cluster.uid().to_owned() };
                 findings.add(unclaimed_routes(&tables, &nodes, &cluster), Orphan::Route);
@@ -176,10 +177,14 @@ async fn look(clients: &Clients, config: &Config) -> Findings {
 }
 
 /// The entries of each route table.
-async fn routes(clients: &Clients, config: &Config) -> Result<BTreeMap<String, Vec<RouteEntry>>, Fault> {
-    let vpc = &clients.cloud.vpc;
+pub(super) async fn routes(
+    cloud: &CloudClient,
+    location: &CloudLocation,
+    config: &Config,
+) -> Result<BTreeMap<String, Vec<RouteEntry>>, Fault> {
+    let vpc = &cloud.vpc;
     let ids = match config.route.table_ids.as_slice() {
-        [] => vpc.describe_route_tables(&clients.location.vpc_id).await?.into_iter().map(|table| table.id).collect(),
+        [] => vpc.describe_route_tables(&location.vpc_id).await?.into_iter().map(|table| table.id).collect(),
         stated => stated.to_vec(),
     };
     let mut tables = BTreeMap::new();

@@ -4,7 +4,7 @@
 //! the cluster; `convert` makes the file.
 
 mod convert;
-mod from_cluster;
+pub(super) mod from_cluster;
 mod official;
 mod table;
 mod values;

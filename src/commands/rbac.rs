@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::cli::{RbacArgs, ServerVersion, ServiceAccount};
+use crate::cluster::Right;
 use crate::config::Config;
 use crate::config::file::ResourceLock;
 use crate::controllers::registry::{self, KubernetesAccess};
@@ -68,6 +69,20 @@ struct RoleRule {
     /// The only name that it is about; all if absent.
     name: Option<String>,
     verbs: Vec<&'static str>,
+}
+
+/// Everything that the process must be allowed, right by right.
+pub(super) fn rights(config: &Config, version: ServerVersion) -> Vec<Right> {
+    let namespace = &config.leader_election.namespace;
+    let cluster = cluster_rules(config, version).into_iter().map(|rule| (String::new(), rule));
+    let lock = lock_rules(config, version).into_iter().map(|rule| (namespace.clone(), rule));
+    let each = |(namespace, rule): (String, RoleRule)| {
+        let RoleRule { group, resource, name, verbs } = rule;
+        let name = name.unwrap_or_default();
+        let right = move |verb| Right { group, resource, verb, namespace: namespace.clone(), name: name.clone() };
+        verbs.into_iter().map(right)
+    };
+    cluster.chain(lock).flat_map(each).collect()
 }
 
 /// In all namespaces.

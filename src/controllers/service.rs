@@ -39,7 +39,7 @@ use self::clb::ClassicProduct;
 use self::drift::DriftSchedule;
 use self::dry_run::ServicePlan;
 use self::engine::Engine;
-pub use self::explain::{ServiceDetails, declines};
+pub use self::explain::{ServiceDetails, declines, unhandled};
 pub use self::lint::{Linted, lint};
 use self::nlb::NetworkProduct;
 use self::orphans::Vanished;

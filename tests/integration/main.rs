@@ -18,6 +18,7 @@ mod config_reload;
 mod config_reload_keys;
 mod crashes;
 mod deploy;
+mod doctor;
 mod documents;
 mod end_state;
 mod end_to_end;

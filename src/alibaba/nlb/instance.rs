@@ -60,6 +60,14 @@ impl Nlb {
         Ok(unique(found, |instance| &instance.id))
     }
 
+    /// How many load balancers the account has in the region.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn count_instances(&self) -> Result<u64, Fault> {
+        self.0.read(LIST_NETWORK_LOAD_BALANCERS).with("MaxResults", 1).count().await
+    }
+
     /// Load balancers of exactly this name, every page.
     ///
     /// # Errors

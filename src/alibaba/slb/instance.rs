@@ -42,6 +42,14 @@ impl Slb {
         Ok(having(found, key, value))
     }
 
+    /// How many instances the account has in the region.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn count_instances(&self) -> Result<u64, Fault> {
+        self.0.read(DESCRIBE_LOAD_BALANCERS).with("PageSize", 1).with("PageNumber", 1).count().await
+    }
+
     /// Instances of exactly this name, every page.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use super::script::{config, permit};
 use crate::alibaba::ecs::InstanceFilter;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::nlb::{GroupFilter, JobState, ListenerChange, NewListener};
+use crate::alibaba::probe::Permission;
 use crate::alibaba::slb::{ListenerRequest, NewDomainExtension};
 use crate::alibaba::transport::{Transport, TransportError};
 use crate::alibaba::{CloudClient, FaultKind, actions, location};
@@ -515,7 +516,16 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
         duration: Duration::from_secs(900),
         external_id: None,
     };
-    client(&simulated, by_role).ecs.may_describe_instances(REGION).await.unwrap();
+    let by_role = client(&simulated, by_role);
+    by_role.ecs.may_describe_instances(REGION).await.unwrap();
+    let caller = by_role.caller().await.unwrap();
+    assert_eq!((caller.account.as_str(), caller.kind.as_str()), ("1234567890123456", "AssumedRoleUser"));
+    assert!(by_role.keys_last().is_some_and(|left| left <= Duration::from_secs(900)));
+    assert_eq!((cloud.slb.count_instances().await.unwrap(), cloud.nlb.count_instances().await.unwrap()), (0, 0));
+    for action in actions::ALL {
+        let may = cloud.probe(&permit, action).await;
+        assert!(matches!(may, Permission::Granted | Permission::NotProbed), "{}: {may:?}", action.name);
+    }
     assert_eq!(simulated.complaints(), Vec::<String>::new());
     let calls = simulated.calls().into_iter();
     let called: BTreeSet<_> = calls.map(|call| format!("{}:{}", call.product, call.action)).collect();

@@ -40,11 +40,14 @@ struct Workload {
     pod: Value,
     container: Value,
     arguments: Vec<String>,
+    /// Whether any replica of it is wanted.
+    is_on: bool,
 }
 
 /// Adds to `official` what the cluster shows; the cloud config only if `wants_file`.
 pub(super) async fn read(cluster: &Cluster, official: &mut Official, wants_file: bool) {
-    let workloads = find(cluster, official).await;
+    let (workloads, hidden) = find(cluster).await;
+    hidden.iter().for_each(|(what, fault)| unread(official, what, fault));
     let Some(workload) = choose(workloads, official) else { return };
     let place = ProblemPlace::Whole { file: PathBuf::from(&workload.name) };
     official.is_v1 |= is_v1(workload.container["image"].as_str().unwrap_or_default());
@@ -65,8 +68,15 @@ pub(super) async fn read(cluster: &Cluster, official: &mut Official, wants_file:
     }
 }
 
-async fn find(cluster: &Cluster, official: &mut Official) -> Vec<Workload> {
-    let mut found = Vec::new();
+/// What runs the official controller, by kind, namespace and name; and what could not be looked through, and why.
+pub(in crate::commands) async fn running(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
+    let (found, hidden) = find(cluster).await;
+    let running = found.into_iter().filter(|workload| workload.is_on).map(|workload| workload.name).collect();
+    (running, hidden.into_iter().map(|(what, fault)| format!("{what}: {fault}")).collect())
+}
+
+async fn find(cluster: &Cluster) -> (Vec<Workload>, Vec<(String, WriteFault)>) {
+    let (mut found, mut hidden) = (Vec::new(), Vec::new());
     for namespace in NAMESPACES {
         for (kind, api, plural) in KINDS {
             let is_it = |object: &Value| {
@@ -75,11 +85,11 @@ async fn find(cluster: &Cluster, official: &mut Official) -> Vec<Workload> {
             };
             match cluster.look_through(ObjectPath { api, namespace, plural }, is_it).await {
                 Ok(objects) => found.extend(objects.iter().filter_map(|object| workload(kind, namespace, object))),
-                Err(fault) => unread(official, &format!("{plural} in {namespace}"), &fault),
+                Err(fault) => hidden.push((format!("{plural} in {namespace}"), fault)),
             }
         }
     }
-    found
+    (found, hidden)
 }
 
 fn unread(official: &mut Official, what: &str, fault: &WriteFault) {
@@ -121,6 +131,7 @@ fn workload(kind: &str, namespace: &'static str, object: &Value) -> Option<Workl
         pod,
         container: container.clone(),
         arguments,
+        is_on: object["spec"]["replicas"] != 0,
     })
 }
 

@@ -71,7 +71,7 @@ fn every_action_is_called_by_a_controller_or_for_credentials() {
     // Those of network load balancers, with their security groups, have no controller yet.
     let is_network = |action: &&Action| action.product == CloudProduct::Nlb || action.name.contains("Security");
     let rest: Vec<_> = rest.into_iter().filter(|action| !is_network(action)).collect();
-    assert_eq!(rest, [actions::ASSUME_ROLE.0, actions::ASSUME_ROLE_WITH_OIDC.0]);
+    assert_eq!(rest, [actions::ASSUME_ROLE.0, actions::ASSUME_ROLE_WITH_OIDC.0, actions::GET_CALLER_IDENTITY.0]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::settings_of;
 use crate::config::Config;
 use crate::plan::inputs::{ServiceType, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::service::handling::{Handling, LoadBalancerKind, NLB_CLASS};
+use crate::plan::service::handling::{self, Handling, LoadBalancerKind, NLB_CLASS};
 use crate::plan::service::observed::ObservedModel;
 
 /// A Service's load balancer, as it is wanted and as it is.
@@ -66,4 +66,10 @@ pub fn declines(kind: LoadBalancerKind, config: &Config, service: &ServiceView) 
         Some((field, _)) => format!("{field} is not {NLB_CLASS:?}"),
         None => "the Service is being deleted, and nothing of it is left".to_owned(),
     })
+}
+
+/// Why no controller handles a Service that asks for a load balancer of this program; `None` if one does, or if it does not ask.
+#[must_use]
+pub fn unhandled(config: &Config, service: &ServiceView) -> Option<String> {
+    handling::unhandled(service, &settings_of::<ClassicProduct>(config, "", &CloudLocation::default()))
 }

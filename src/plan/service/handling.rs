@@ -19,6 +19,9 @@ pub const NLB_CLASS: &str = "alibabacloud.com/nlb";
 /// The kind of load balancer that is a network load balancer.
 const NLB_TYPE: &str = "nlb";
 
+/// What classes of this vendor begin with.
+const OWN_CLASSES: &str = "alibabacloud.com/";
+
 /// Labels that say what a Service has.
 const OWN_LABELS: [&str; 4] = [LABEL_HASH, LABEL_LB_ID, LABEL_FORMER_LB_ID, LABEL_SECURITY_GROUP];
 
@@ -303,6 +306,28 @@ impl Departure {
 fn named_groups(text: &str) -> Vec<String> {
     let ids = text.split(',').filter_map(|item| item.split(':').next()).map(str::trim);
     ids.filter(|id| !id.is_empty()).map(str::to_owned).collect()
+}
+
+/// Why no controller handles a Service that asks for a load balancer of ours by its class or type; `None` if one does. Classes of
+/// other vendors are theirs, and a Service without a class is for whoever serves those.
+#[must_use]
+pub fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Option<String> {
+    if service.deleting || service.service_type != ServiceType::LoadBalancer {
+        return None;
+    }
+    let claimed = |kind: LoadBalancerKind| kind.claimed_by_other(service, settings);
+    if claimed(LoadBalancerKind::Network).is_none() {
+        let (nlb, makes) = LoadBalancerKind::Network.words();
+        let message = || {
+            format!("the Service asks for {makes}, and the controller {nlb} does not run: list {nlb:?} in controllers")
+        };
+        return (!settings.controllers.contains(&nlb)).then(message);
+    }
+    let class =
+        service.load_balancer_class.as_deref().filter(|class| class.starts_with(OWN_CLASSES) && *class != NLB_CLASS)?;
+    Some(format!(
+        "spec.loadBalancerClass is {class:?}, which is not known; {NLB_CLASS:?} or no class is allowed, and a class cannot be changed: create the Service anew"
+    ))
 }
 
 #[cfg(test)]

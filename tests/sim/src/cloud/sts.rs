@@ -17,6 +17,7 @@ pub(crate) fn actions() -> Vec<Action> {
             "RoleArn! RoleSessionName! DurationSeconds Policy ExternalId SourceIdentity",
             assume,
         ),
+        Action::read(Product::Sts, "GetCallerIdentity", "", who),
         Action {
             signed: false,
             ..Action::write(
@@ -86,6 +87,18 @@ fn assume(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             "Expiration": seconds(session.expires),
         },
     }))
+}
+
+/// Sessions of roles have keys that begin so.
+fn who(cx: &mut Context<'_>) -> Result<Value, ApiError> {
+    let key = cx.params.need("AccessKeyId")?;
+    let account = &cx.account.id;
+    let (kind, arn) = if key.starts_with("STS.") {
+        ("AssumedRoleUser", format!("acs:ram::{account}:assumed-role/ccm/session"))
+    } else {
+        ("RAMUser", format!("acs:ram::{account}:user/ccm"))
+    };
+    Ok(json!({"AccountId": account, "Arn": arn, "IdentityType": kind, "PrincipalId": "288", "UserId": "288"}))
 }
 
 fn assume_with_oidc(cx: &mut Context<'_>) -> Result<Value, ApiError> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::rbac::Rbac;
-use super::request::Request;
+use super::request::{Deed, Request};
 
 #[derive(Debug, Default)]
 pub(super) struct Access {
@@ -94,12 +94,27 @@ impl Access {
     }
 
     pub(super) fn authorize(&self, user: &str, request: &Request) -> Result<(), Failure> {
+        // Everybody may ask about themselves.
+        if request.resource.kind == "SelfSubjectAccessReview" || self.allows(user, &Deed::of(request)) {
+            return Ok(());
+        }
+        Err(forbidden(user, request, &request.target()))
+    }
+
+    fn allows(&self, user: &str, deed: &Deed) -> bool {
         let fits = |pattern: &str, value: &str| pattern == "*" || pattern == value;
-        let target = request.target();
-        let denied =
-            self.denied.iter().any(|d| fits(&d.user, user) && fits(&d.verb, request.verb) && fits(&d.target, &target));
-        let ungranted = self.rbac.as_ref().is_some_and(|rbac| !rbac.allows(user, request));
-        if denied || ungranted { Err(forbidden(user, request, &target)) } else { Ok(()) }
+        let denied = |d: &Denial| fits(&d.user, user) && fits(&d.verb, &deed.verb) && fits(&d.target, &deed.target);
+        !self.denied.iter().any(denied) && self.rbac.as_ref().is_none_or(|rbac| rbac.allows(user, deed))
+    }
+
+    /// The status of a SelfSubjectAccessReview.
+    pub(super) fn review_self(&self, user: &str, spec: &Value) -> Value {
+        let text = |name: &str| spec["resourceAttributes"][name].as_str().unwrap_or_default().to_owned();
+        let (resource, subresource) = (text("resource"), text("subresource"));
+        let target = if subresource.is_empty() { resource } else { format!("{resource}/{subresource}") };
+        let (group, verb) = (text("group"), text("verb"));
+        let deed = Deed { verb, group, target, namespace: text("namespace"), name: text("name") };
+        json!({ "allowed": self.allows(user, &deed) })
     }
 }
 

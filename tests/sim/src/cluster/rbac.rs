@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::object::text;
-use super::request::Request;
+use super::request::Deed;
 
 /// What a subject may do.
 #[derive(Clone, Debug)]
@@ -54,16 +54,15 @@ impl Rbac {
         Rbac { grants }
     }
 
-    pub(super) fn allows(&self, user: &str, request: &Request) -> bool {
-        let target = request.target();
+    pub(super) fn allows(&self, user: &str, deed: &Deed) -> bool {
         let has = |list: &[String], wanted: &str| list.iter().any(|one| one == "*" || one == wanted);
         self.grants.iter().any(|grant| {
             grant.subject == user
-                && grant.namespace.as_ref().is_none_or(|namespace| *namespace == request.namespace)
-                && has(&grant.groups, request.resource.group)
-                && has(&grant.resources, &target)
-                && has(&grant.verbs, request.verb)
-                && (grant.names.is_empty() || grant.names.contains(&request.name))
+                && grant.namespace.as_ref().is_none_or(|namespace| *namespace == deed.namespace)
+                && has(&grant.groups, &deed.group)
+                && has(&grant.resources, &deed.target)
+                && has(&grant.verbs, &deed.verb)
+                && (grant.names.is_empty() || grant.names.contains(&deed.name))
         })
     }
 }
@@ -88,6 +87,7 @@ fn texts(value: &Value) -> Vec<String> {
 mod tests {
     use serde_json::json;
 
+    use super::super::request::Request;
     use super::*;
     use crate::cluster::Version;
 
@@ -105,7 +105,7 @@ mod tests {
         ]);
         let allows = |user: &str, method: &str, path: &str| {
             let request = http::Request::builder().method(method).uri(path).body(()).unwrap();
-            rbac.allows(user, &Request::read(Version::NEWEST, &request.into_parts().0).unwrap())
+            rbac.allows(user, &Deed::of(&Request::read(Version::NEWEST, &request.into_parts().0).unwrap()))
         };
         assert!(allows("u", "GET", "/api/v1/nodes/a"));
         assert!(!allows("u", "GET", "/api/v1/nodes"), "listing is another verb");

@@ -27,6 +27,29 @@ pub(super) struct Request {
     pub(super) content_type: String,
 }
 
+/// What a request does, as far as permissions go.
+#[derive(Clone, Debug)]
+pub(super) struct Deed {
+    pub(super) verb: String,
+    pub(super) group: String,
+    /// `nodes` or `nodes/status`.
+    pub(super) target: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl Deed {
+    pub(super) fn of(request: &Request) -> Self {
+        Self {
+            verb: request.verb.to_owned(),
+            group: request.resource.group.to_owned(),
+            target: request.target(),
+            namespace: request.namespace.clone(),
+            name: request.name.clone(),
+        }
+    }
+}
+
 /// How the client wants to see objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {

@@ -218,6 +218,14 @@ pub static RESOURCES: &[Resource] = &[
         namespaced: false,
         ..BASE
     },
+    Resource {
+        group: "authorization.k8s.io",
+        kind: "SelfSubjectAccessReview",
+        plural: "selfsubjectaccessreviews",
+        singular: "selfsubjectaccessreview",
+        namespaced: false,
+        ..BASE
+    },
 ];
 
 impl Resource {

@@ -120,7 +120,7 @@ impl Cluster {
         }
         let answer = match refused {
             Some(failure) => Err(failure),
-            None => self.execute(&request, body),
+            None => self.execute(&request, user, body),
         };
         for step in plan.after {
             self.take(step).await?;
@@ -149,7 +149,7 @@ impl Cluster {
         Ok(None)
     }
 
-    fn execute(&self, request: &Request, body: &Bytes) -> Result<Answer, Failure> {
+    fn execute(&self, request: &Request, user: &str, body: &Bytes) -> Result<Answer, Failure> {
         let shared = &self.shared;
         let view = View::of(request, shared);
         let target = Target {
@@ -169,6 +169,11 @@ impl Cluster {
             "create" if matches!(request.resource.plural, "tokenreviews" | "subjectaccessreviews") => {
                 let mut review = decode(request, body)?;
                 review["status"] = shared.access.lock().review(request.resource.plural, &review["spec"]);
+                Ok(Answer::Object(StatusCode::CREATED, review))
+            }
+            "create" if request.resource.kind == "SelfSubjectAccessReview" => {
+                let mut review = decode(request, body)?;
+                review["status"] = shared.access.lock().review_self(user, &review["spec"]);
                 Ok(Answer::Object(StatusCode::CREATED, review))
             }
             "create" => {

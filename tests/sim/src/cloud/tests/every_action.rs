@@ -142,6 +142,8 @@ async fn sessions(client: &Client) {
     let keys = client.call(STS, "AssumeRole", &role).await.unwrap();
     let session = Client::session(&client.cloud, &keys["Credentials"]);
     session.slb("DescribeLoadBalancers", &[]).await.unwrap();
+    let caller = client.call(STS, "GetCallerIdentity", &[]).await.unwrap();
+    assert_eq!((&caller["AccountId"], &caller["IdentityType"]), (&json!("1234567890123456"), &json!("RAMUser")));
 
     let mut anonymous: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in role.iter().chain(&[

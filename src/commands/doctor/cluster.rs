@@ -1,0 +1,376 @@
+//! The cluster: its API server, what this process may do there, who leads, and whether nodes and pod network fit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use ipnet::IpNet;
+
+use super::finding::{CheckResult, Requirement};
+use crate::alibaba::vpc::VpcAttributes;
+use crate::cli::ServerVersion;
+use crate::cluster::{Cluster, Leader, Right};
+use crate::commands::migrate::from_cluster;
+use crate::commands::rbac;
+use crate::config::Config;
+use crate::controllers::route::{self, NetworkFindings};
+use crate::controllers::{node, service};
+use crate::plan::inputs::{NodeView, ServiceView};
+use crate::plan::node::{NodeClass, SHUTDOWN, classify, has_taint, is_uninitialized};
+use crate::telemetry::alarms::named;
+use crate::telemetry::tasks::Tasks;
+
+/// How long a list may take: without the right to it there is none.
+const LONGEST_LIST: Duration = Duration::from_secs(10);
+/// The lock of the official controller.
+const OFFICIAL_LOCK: (&str, &str) = ("kube-system", "ccm");
+/// The oldest Kubernetes that is tested, as the second number; and the newest.
+const TESTED: (u32, u32) = (8, 36);
+
+/// What was seen of the cluster.
+pub(super) struct ClusterFacts {
+    pub(super) version: Result<String, String>,
+    /// `None` where the API server does not answer.
+    pub(super) inside: Option<ServerFacts>,
+}
+
+pub(super) struct ServerFacts {
+    pub(super) rights: Vec<(Right, Result<bool, String>)>,
+    pub(super) leader: Result<Option<Leader>, String>,
+    /// What runs the official controller, and what could not be looked through.
+    pub(super) official: (Vec<String>, Vec<String>),
+    pub(super) nodes: Result<Vec<Arc<NodeView>>, String>,
+    pub(super) services: Result<Vec<Arc<ServiceView>>, String>,
+    pub(super) networks: NetworkFindings,
+}
+
+/// Reads; gives the connection, too, if the API server answers.
+pub(super) async fn gather(config: &Config) -> (ClusterFacts, Option<Cluster>) {
+    let cluster = match Cluster::connect(&config.kubernetes, &Tasks::default()).await {
+        Ok(cluster) => cluster,
+        Err(error) => return (ClusterFacts { version: Err(error.to_string()), inside: None }, None),
+    };
+    let version = match cluster.version().await {
+        Ok(version) => version,
+        Err(why) => return (ClusterFacts { version: Err(why), inside: None }, None),
+    };
+    let served: ServerVersion = version.parse().unwrap_or(ServerVersion::NEWEST);
+    let ask = |right: Right| async {
+        let may = cluster.may(&right).await;
+        (right, may)
+    };
+    let (nodes, services) = (cluster.nodes(), cluster.services());
+    let late = |_| "the API server gave no list within 10 s, as without the right to it".to_owned();
+    let (rights, leader, official, networks, listed_nodes, listed_services) = tokio::join!(
+        join_all(rbac::rights(config, served).into_iter().map(ask)),
+        cluster.leader(&config.leader_election),
+        from_cluster::running(&cluster),
+        async {
+            if config.controllers.contains(route::NAME) {
+                route::look(&cluster).await
+            } else {
+                NetworkFindings::default()
+            }
+        },
+        tokio::time::timeout(LONGEST_LIST, nodes.store.synced()),
+        tokio::time::timeout(LONGEST_LIST, services.store.synced()),
+    );
+    let inside = ServerFacts {
+        rights,
+        leader: leader.map_err(|fault| fault.to_string()),
+        official,
+        nodes: listed_nodes.map(|()| nodes.store.all().to_vec()).map_err(late),
+        services: listed_services.map(|()| services.store.all().to_vec()).map_err(late),
+        networks,
+    };
+    (ClusterFacts { version: Ok(version), inside: Some(inside) }, Some(cluster))
+}
+
+/// Everything that these facts say; `vpc` is what is known of the VPC.
+pub(super) fn findings(facts: &ClusterFacts, config: &Config, vpc: Option<&VpcAttributes>) -> Vec<CheckResult> {
+    let mut found = vec![server(&facts.version)];
+    let Some(inside) = &facts.inside else {
+        let sections =
+            [Requirement::Rbac, Requirement::Leader, Requirement::Official, Requirement::Nodes, Requirement::Services];
+        found.extend(sections.map(|section| section.unknown("the API server does not answer")));
+        return found;
+    };
+    found.extend(rights(&inside.rights));
+    found.push(leader(&inside.leader, config));
+    found.extend(official(&inside.official, config));
+    match &inside.nodes {
+        Ok(views) => {
+            let is_led = inside.leader.as_ref().is_ok_and(|leader| leader.as_ref().is_some_and(|it| !it.is_expired));
+            found.extend(nodes(views, config, is_led || !config.leader_election.enabled));
+            if config.controllers.contains(route::NAME) {
+                found.extend(pod_network(views, config, vpc, &inside.networks));
+            }
+        }
+        Err(why) => found.push(Requirement::Nodes.unknown(why)),
+    }
+    match &inside.services {
+        Ok(views) => found.extend(unhandled(views, config)),
+        Err(why) => found.push(Requirement::Services.unknown(why)),
+    }
+    found
+}
+
+fn server(version: &Result<String, String>) -> CheckResult {
+    let version = match version {
+        Ok(version) => version,
+        Err(why) => {
+            return Requirement::Kubernetes.error("the API server does not answer").seen(why).repair(
+                "correct kubernetes.kubeconfig or kubernetes.server; name an address that works without cluster DNS",
+            );
+        }
+    };
+    let Ok(ServerVersion(minor)) = version.parse() else {
+        return Requirement::Kubernetes.note(format!("the API server does not say its version ({version})"));
+    };
+    let lock = if minor < 14 { "a ConfigMap" } else { "a Lease" };
+    let backends = if minor < 17 { "Endpoints" } else { "EndpointSlices" };
+    let text = format!("the API server is {version}: the lock is {lock}, backends come from {backends}");
+    match minor {
+        old if old < TESTED.0 => {
+            Requirement::Kubernetes.warning(format!("{text}; it is older than any tested version"))
+        }
+        new if new > TESTED.1 => Requirement::Kubernetes.note(format!("{text}; it is newer than any tested version")),
+        _ => Requirement::Kubernetes.ok(text),
+    }
+}
+
+fn rights(rights: &[(Right, Result<bool, String>)]) -> Vec<CheckResult> {
+    let missing: Vec<String> =
+        rights.iter().filter(|(_, may)| *may == Ok(false)).map(|(right, _)| right.to_string()).collect();
+    let unasked: Vec<&String> = rights.iter().filter_map(|(_, may)| may.as_ref().err()).collect();
+    let granted = rights.len() - missing.len() - unasked.len();
+    let mut found =
+        vec![Requirement::Rbac.ok(format!("{granted} of {} rights are granted to this identity", rights.len()))];
+    if !missing.is_empty() {
+        found.push(
+            Requirement::Rbac.error(format!("missing: {}", missing.join(", "))).repair(
+                "alicloud-ccm rbac | kubectl apply -f - (with --service-account or --user for another identity)",
+            ),
+        );
+    }
+    if let Some(why) = unasked.first() {
+        found.push(Requirement::Rbac.note(format!("{} rights could not be asked about", unasked.len())).seen(why));
+    }
+    found
+}
+
+fn leader(leader: &Result<Option<Leader>, String>, config: &Config) -> CheckResult {
+    if !config.leader_election.enabled {
+        return Requirement::Leader.note("leader election is off: only one replica may run");
+    }
+    match leader {
+        Ok(Some(Leader { holder, lock, renewed, is_expired: false })) => {
+            Requirement::Leader.ok(format!("{holder} leads ({lock}, renewed {renewed})"))
+        }
+        Ok(Some(Leader { holder, lock, renewed, .. })) => Requirement::Leader
+            .error(format!("no replica leads: {holder} holds {lock} and does not renew it"))
+            .seen(format!("renewed {renewed}"))
+            .repair("look at the log and the state of that replica, or start one; it takes the lock over"),
+        Ok(None) => Requirement::Leader.note("no replica leads; nothing is changed until one runs"),
+        Err(why) => Requirement::Leader.note("who leads could not be read").seen(why),
+    }
+}
+
+fn official((running, hidden): &(Vec<String>, Vec<String>), config: &Config) -> Vec<CheckResult> {
+    let mut found = Vec::new();
+    let election = &config.leader_election;
+    let is_same_lock = election.enabled && (&*election.namespace, &*election.name) == OFFICIAL_LOCK;
+    if !running.is_empty() {
+        let what = format!("the official controller still runs: {}", running.join(", "));
+        let finding = match is_same_lock {
+            true => Requirement::Official
+                .warning(format!("{what}; the lock keeps it and this program from writing at once")),
+            false => Requirement::Official.error(format!("{what}, under another lock, so that both write")),
+        };
+        found.push(finding.repair(
+            "kubectl -n kube-system scale deployment NAME --replicas=0, delete its DaemonSet, or move its static pod away: \
+             docs/migration.md",
+        ));
+    } else if hidden.is_empty() {
+        found.push(Requirement::Official.ok("the official controller does not run"));
+    }
+    if let Some(why) = hidden.first() {
+        found.push(Requirement::Official.note("whether the official controller runs could not be checked").seen(why).repair(
+            "run doctor with a kubeconfig that may list Deployments, DaemonSets and pods; the controllers need no such right",
+        ));
+    }
+    found
+}
+
+fn nodes(views: &[Arc<NodeView>], config: &Config, is_led: bool) -> Vec<CheckResult> {
+    if views.is_empty() {
+        return vec![Requirement::Nodes.warning("the cluster has no node").repair("let a node join: docs/kubeadm.md")];
+    }
+    let names = |is: &dyn Fn(&NodeView) -> bool| {
+        let names: Vec<&str> = views.iter().filter(|view| is(view)).map(|view| view.name.as_str()).collect();
+        (!names.is_empty()).then(|| named(names.iter().copied()))
+    };
+    let managed = |view: &NodeView| !matches!(classify(view), NodeClass::Excluded(_));
+    let mut found = Vec::new();
+    let waits = |view: &NodeView| managed(view) && is_uninitialized(view);
+    if let Some(names) = names(&waits) {
+        let what = format!("{names} waits to be initialised");
+        let tainted = Requirement::Nodes
+            .error(what.clone())
+            .seen("it has the taint node.cloudprovider.kubernetes.io/uninitialized");
+        found.push(if !config.controllers.contains(node::NAME) {
+            tainted.repair("list \"node\" in controllers, or run the program that initialises nodes")
+        } else if !is_led {
+            tainted.repair("no replica leads: start the program")
+        } else {
+            Requirement::Nodes.note(what).repair("alicloud-ccm explain node/NAME says what it waits for")
+        });
+    }
+    let is_bare = |view: &NodeView| classify(view) == NodeClass::Unidentified && !is_uninitialized(view);
+    if let Some(names) = names(&is_bare) {
+        found.push(
+            Requirement::Nodes
+                .warning(format!("{names} has no spec.providerID, and its kubelet set no taint"))
+                .seen("its kubelet does not run with --cloud-provider=external")
+                .repair("on that machine: alicloud-ccm kubelet-args; or let the node controller find the instance"),
+        );
+    }
+    if let Some(names) = names(&|view| has_taint(view, SHUTDOWN)) {
+        found.push(Requirement::Nodes.note(format!("{names} has the taint of a stopped instance")));
+    }
+    let excluded = views.iter().filter_map(|view| match classify(view) {
+        NodeClass::Excluded(why) => Some(format!("{}: {why}", view.name)),
+        NodeClass::Ecs(_) | NodeClass::Unidentified => None,
+    });
+    let excluded: Vec<String> = excluded.collect();
+    if !excluded.is_empty() {
+        found.push(Requirement::Nodes.note(format!("not managed: {}", named(excluded.iter().map(String::as_str)))));
+    }
+    let of = |view: &NodeView| if let NodeClass::Ecs(id) = classify(view) { Some(id) } else { None };
+    let twin = |view: &NodeView| {
+        of(view).is_some_and(|id| views.iter().any(|other| other.name != view.name && of(other).as_ref() == Some(&id)))
+    };
+    if let Some(names) = names(&twin) {
+        found.push(
+            Requirement::Nodes
+                .error(format!("{names} have the same spec.providerID"))
+                .repair("delete the node object that is out of date"),
+        );
+    }
+    found
+}
+
+fn pod_network(
+    views: &[Arc<NodeView>],
+    config: &Config,
+    vpc: Option<&VpcAttributes>,
+    networks: &NetworkFindings,
+) -> Vec<CheckResult> {
+    let cidrs: Vec<(&str, IpNet)> = views
+        .iter()
+        .filter(|view| !matches!(classify(view), NodeClass::Excluded(_)))
+        .flat_map(|view| view.pod_cidrs.iter().filter_map(|text| Some((&*view.name, text.parse().ok()?))))
+        .collect();
+    let mut found = Vec::new();
+    if cidrs.is_empty() && !views.is_empty() {
+        found.push(
+            Requirement::Network.error("no node has a pod CIDR, so there is nothing to make routes for").repair(
+                "let kube-controller-manager allocate them (--allocate-node-cidrs=true --cluster-cidr=...), or leave \"route\" \
+                 out of controllers",
+            ),
+        );
+    }
+    let allowed = &config.route.cluster_cidrs;
+    let listed = |wrong: &dyn Fn(&IpNet) -> bool| {
+        let texts: Vec<String> =
+            cidrs.iter().filter(|(_, cidr)| wrong(cidr)).map(|(node, cidr)| format!("{cidr} of {node}")).collect();
+        (!texts.is_empty()).then(|| named(texts.iter().map(String::as_str)))
+    };
+    if let Some(texts) = listed(&|cidr| !allowed.is_empty() && !allowed.iter().any(|range| range.contains(cidr))) {
+        let ranges = allowed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        found.push(
+            Requirement::Network
+                .error(format!("outside of route.cluster_cidrs: {texts}"))
+                .seen(format!("route.cluster_cidrs is {ranges}"))
+                .repair("set route.cluster_cidrs to the --cluster-cidr of kube-controller-manager"),
+        );
+    }
+    let ranges = vpc.map_or(&[][..], |vpc| &vpc.cidrs);
+    let overlaps = |cidr: &IpNet| ranges.iter().any(|range| range.contains(cidr) || cidr.contains(range));
+    if let Some(texts) = listed(&overlaps) {
+        found.push(
+            Requirement::Network
+                .warning(format!("in the range of the VPC: {texts}"))
+                .repair("choose a pod network outside of the VPC; the cloud refuses routes inside of a vSwitch"),
+        );
+    }
+    if !networks.objections.is_empty() {
+        found.push(
+            Requirement::Network
+                .warning("the pod network seems not to need routes, or makes them itself")
+                .seen(networks.objections.join("\n"))
+                .repair("leave \"route\" out of controllers, or change the pod network: docs/routes.md"),
+        );
+    }
+    if let Some(why) = networks.unread.first() {
+        found.push(Requirement::Network.note("some signs of the pod network could not be read").seen(why));
+    }
+    if found.is_empty() {
+        found.push(Requirement::Network.ok(format!("{} pod CIDRs fit", cidrs.len())));
+    }
+    found
+}
+
+/// Services that ask for a load balancer of ours and that no controller of the configuration handles.
+fn unhandled(views: &[Arc<ServiceView>], config: &Config) -> Vec<CheckResult> {
+    let why = |view: &Arc<ServiceView>| Some((view.key.to_string(), service::unhandled(config, view)?));
+    let found: Vec<(String, String)> = views.iter().filter_map(why).collect();
+    let Some((_, why)) = found.first() else { return Vec::new() };
+    let what = format!("no controller handles {}", named(found.iter().map(|(name, _)| name.as_str())));
+    vec![
+        Requirement::Services
+            .warning(what)
+            .seen(why)
+            .repair("do what is said there, or: alicloud-ccm explain NAMESPACE/NAME"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Verdict;
+    use super::*;
+
+    #[test]
+    fn versions_that_no_test_has_seen_are_said_to_be_so() {
+        for (version, severity, part) in [
+            ("v1.7.9", Verdict::Warning, "older than any tested version"),
+            ("v1.11.0+d4cacc0", Verdict::Ok, "the lock is a ConfigMap, backends come from Endpoints"),
+            ("v1.36.0", Verdict::Ok, "the lock is a Lease, backends come from EndpointSlices"),
+            ("v1.99.0", Verdict::Note, "newer than any tested version"),
+            ("unknown", Verdict::Note, "does not say its version"),
+        ] {
+            let finding = server(&Ok(version.to_owned()));
+            assert_eq!(finding.severity, severity, "{version}");
+            assert!(finding.what.contains(part), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn each_right_is_missing_granted_or_not_known() {
+        let right = |verb| Right { resource: "nodes", verb, ..Right::default() };
+        let found = rights(&[
+            (right("get"), Ok(true)),
+            (right("patch"), Ok(false)),
+            (right("list"), Err("no answer".to_owned())),
+        ]);
+        let said: Vec<_> = found.iter().map(|finding| (finding.severity, finding.what.as_str())).collect();
+        assert_eq!(
+            said,
+            [
+                (Verdict::Ok, "1 of 3 rights are granted to this identity"),
+                (Verdict::Error, "missing: patch nodes"),
+                (Verdict::Note, "1 rights could not be asked about"),
+            ]
+        );
+    }
+}
