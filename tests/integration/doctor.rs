@@ -141,10 +141,11 @@ fn patch_node(world: &World, name: &str, change: &Value) {
     world.testbed.cluster.patch("Node", "", name, change).unwrap();
 }
 
-fn with_class(world: &World, class: &str) {
-    let spec = json!({"type": "LoadBalancer", "loadBalancerClass": class, "selector": {"app": "net"},
+/// Makes a Service with a class.
+pub(crate) fn with_class(world: &World, name: &str, class: &str) {
+    let spec = json!({"type": "LoadBalancer", "loadBalancerClass": class, "selector": {"app": name},
         "ports": [{"port": 80, "protocol": "TCP"}]});
-    let metadata = json!({"name": "net", "namespace": "default"});
+    let metadata = json!({"name": name, "namespace": "default"});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
     world.testbed.cluster.create(service).unwrap();
 }
@@ -432,14 +433,14 @@ async fn of_broken_clusters_the_cause_is_named_first() {
         .repaired(|world| add_node(world, 1, &format!("{REGION}.{}", instance(1)), "10.98.1.0/24")),
         broken(
             "a Service with a class whose controller is off",
-            |world| with_class(world, "alibabacloud.com/nlb"),
+            |world| with_class(world, "net", "alibabacloud.com/nlb"),
             "services: no controller handles default/net",
             2,
         )
         .repaired(|world| world.rewrite(|text| text.replace("\"service\"]", "\"service\", \"nlb\"]"))),
         broken(
             "a Service with a class that is not known",
-            |world| with_class(world, "alibabacloud.com/unknown"),
+            |world| with_class(world, "net", "alibabacloud.com/unknown"),
             "services: no controller handles default/net",
             2,
         )

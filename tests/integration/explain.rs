@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sim::cluster::NodeSpec;
 
+use crate::doctor::with_class;
 use crate::harness::{ALL, HASTE, World, address};
 use crate::service_features::key;
 
@@ -47,16 +48,7 @@ async fn what_nobody_manages_is_never_nothing_to_do() {
     first_line_says(&world, "default/web", "spec.loadBalancerClass is \"example.com/other\"", 3).await;
 
     // The advice works.
-    world.testbed.expose("net", &[80], &["node-1"], &[]);
-    world.testbed.cluster.delete("Service", "default", "net").unwrap();
-    let spec = json!({"type": "LoadBalancer", "loadBalancerClass": "alibabacloud.com/nlb",
-        "selector": {"app": "net"}, "ports": [{"port": 80, "protocol": "TCP"}]});
-    let metadata = json!({"name": "net", "namespace": "default"});
-    world
-        .testbed
-        .cluster
-        .create(json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}))
-        .unwrap();
+    with_class(&world, "net", "alibabacloud.com/nlb");
     first_line_says(&world, "default/net", "list \"nlb\" in controllers", 3).await;
     world.rewrite(|text| text.replace("\"service\"]", "\"service\", \"nlb\"]"));
     first_line_says(&world, "default/net", "no replica leads", 2).await;
@@ -135,4 +127,36 @@ async fn beside_the_running_program_the_page_has_what_is_wanted_what_is_there_an
     let json = world.run(&["explain", "default/web", "--output", "json"]).await;
     let said: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&said["object"], &said["managed_by"]), (&"Service default/web".into(), &json!(["service"])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_asks_for_a_load_balancer_and_has_no_controller_gets_one_event() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.join(1);
+    with_class(&world, "theirs", "example.com/other");
+    with_class(&world, "net", "alibabacloud.com/nlb");
+    with_class(&world, "odd", "alibabacloud.com/odd");
+    let ccm = world.start();
+    let said = world.until_event("Service", "net", "ServiceNotHandled").await;
+    assert!(said.contains("the controller nlb does not run: list \"nlb\" in controllers"), "{said}");
+    let said = world.until_event("Service", "odd", "ServiceNotHandled").await;
+    assert!(said.contains("spec.loadBalancerClass is \"alibabacloud.com/odd\", which is not known"), "{said}");
+
+    // Another look does not repeat it, and a class of another vendor is not ours.
+    change(&world, "net", &json!({"metadata": {"annotations": {"example.com/look": "again"}}}));
+    world.until_quiet(QUIET).await;
+    assert_eq!(world.events("Service", "theirs"), []);
+    let counted =
+        world.testbed.cluster.list("Event").into_iter().filter(|event| event["reason"] == "ServiceNotHandled");
+    assert_eq!(counted.map(|event| event["count"].as_u64().unwrap_or(1)).collect::<Vec<_>>(), [1, 1]);
+
+    // What it advises works.
+    world.edit(|text| text.replace("\"service\"]", "\"service\", \"nlb\"]"));
+    world
+        .until("the Service has a name", |testbed| {
+            let service = testbed.cluster.get("Service", "default", "net").unwrap();
+            crate::network_load_balancers::hostname(&service).is_some()
+        })
+        .await;
+    assert!(ccm.stop().await.success());
 }

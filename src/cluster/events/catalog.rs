@@ -390,6 +390,15 @@ static EVENTS: &[EventEntry] = &[
         ],
     ),
     entry(
+        327,
+        "ServiceNotHandled",
+        [
+            "the Service asks for a load balancer of this program, by a class that is not known, or whose controller does not run",
+            "nothing is made for it",
+            "the message says it: list the controller, or create the Service anew with another class",
+        ],
+    ),
+    entry(
         401,
         "ClusterIdShared",
         [

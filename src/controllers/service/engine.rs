@@ -23,11 +23,12 @@ use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
-use crate::plan::inputs::ObjectKey;
-use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited};
+use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited, unhandled};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{LABEL_HASH, Owner};
+use crate::plan::service::settings::ServiceSettings;
 
 /// After this time, nodes that were there at the start are initialised, and the account can be recognised by them.
 const NODES_COME_UP: Duration = Duration::from_secs(2);
@@ -103,6 +104,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             self.reporter.changed(&service, reason);
         }
         self.tell_of_succession(&service, &settings, &mut state.told.succession);
+        self.tell_of_neglect(&service, &settings, handling, &mut state.told.not_handled);
         let mut case = Case { service, settings, handling, state };
         let result = match handling {
             Handling::Ignore => Self::leave_alone(&mut case),
@@ -170,6 +172,23 @@ impl<P: Product> Engine<P> {
         self.write_back(case, &outcome).await?;
         gates?;
         self.next_look(case, &outcome)
+    }
+
+    /// Says of a Service that asks for a load balancer of this program why no controller handles it. One controller says so: that
+    /// of classic load balancers, where it runs.
+    fn tell_of_neglect(
+        &self,
+        service: &ServiceView,
+        settings: &ServiceSettings,
+        handling: Handling,
+        told: &mut String,
+    ) {
+        let is_first = P::KIND == LoadBalancerKind::Classic || !settings.controllers.contains(&super::NAME);
+        let is_left = handling == Handling::Ignore && P::KIND.handed_over(service, settings).is_none();
+        let text = unhandled(service, settings).filter(|_| is_first && is_left).unwrap_or_default();
+        if is_news(told, &text) {
+            self.reporter.not_handled(service, &text);
+        }
     }
 
     /// Takes off the label by which a Service counts as inherited, once its user has restated what was ignored before.

@@ -410,6 +410,12 @@ impl ServiceReporter {
         self.normal(service, "LoadBalancerHandOver", text);
     }
 
+    /// No controller of this program handles the Service, although it asks for one.
+    pub(super) fn not_handled(&self, service: &ServiceView, why: &str) {
+        warn!("no controller handles the Service: {why}");
+        self.warning(service, "ServiceNotHandled", format!("No controller handles this Service: {why}"));
+    }
+
     /// A load balancer may be left, because it cannot be proven to be ours.
     pub(super) fn left_behind(&self, service: &ServiceView, id: &str) {
         let message = format!(

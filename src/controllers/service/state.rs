@@ -105,6 +105,8 @@ pub(super) struct Told {
     pub(super) notes: String,
     /// About a load balancer that one of the other kind replaces.
     pub(super) succession: String,
+    /// About a Service that no controller handles.
+    pub(super) not_handled: String,
 }
 
 /// Notes in `before` that `text` was told; true if it is news. An empty text clears what was told.
