@@ -1,9 +1,9 @@
 //! A cluster and an Alibaba Cloud on loopback, with the product between them, and a short scenario that shows what it does.
 //!
 //! ```console
-//! cargo run --release --example playground              # the scenario, then the end
-//! cargo run --release --example playground -- --all     # with volumes and names in a private zone as well
-//! cargo run --release --example playground -- --serve   # the scenario, then kubectl until Ctrl-C
+//! cargo run --example playground              # the scenario, then the end
+//! cargo run --example playground -- --all     # with volumes and names in a private zone as well
+//! cargo run --example playground -- --serve   # the scenario, then kubectl until Ctrl-C
 //! ```
 //!
 //! The product runs as a process of its own, this very executable under another role, and talks to both worlds over real
