@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::availability::Availability;
 use crate::end_state::{Foreign, Row, SHARED, difference, marked, state};
-use crate::harness::{Ccm, EVERY, HASTE, World};
+use crate::harness::{Ccm, HASTE, WITHOUT_NAMES, World};
 use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
 use crate::private_zone;
 
@@ -470,7 +470,7 @@ const PLOTS: [Plot; 10] = [
     Plot {
         name: "a node joins",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: |testbed| nodes(testbed, 1),
         change: |testbed| drop(testbed.join(2)),
     },
@@ -478,21 +478,21 @@ const PLOTS: [Plot; 10] = [
     Plot {
         name: "a Service changes in everything",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: web,
         change: change_everything,
     },
     Plot {
         name: "a Service uses a person's load balancer",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: |testbed| nodes(testbed, 2),
         change: reusing,
     },
     Plot {
         name: "a Service leaves a person's load balancer",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: |testbed| {
             nodes(testbed, 2);
             reusing(testbed);
@@ -502,14 +502,14 @@ const PLOTS: [Plot; 10] = [
     Plot {
         name: "a Service is deleted",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: web,
         change: |testbed| testbed.cluster.delete("Service", "default", "web").unwrap(),
     },
     Plot {
         name: "a Service becomes a ClusterIP",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: web,
         change: |testbed| {
             let patch = json!({"spec": {"type": "ClusterIP"}});
@@ -519,7 +519,7 @@ const PLOTS: [Plot; 10] = [
     Plot {
         name: "a node leaves",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: |testbed| {
             nodes(testbed, 3);
             testbed.expose("web", &[80], &["node-1", "node-2"], &[]);
@@ -533,7 +533,7 @@ const PLOTS: [Plot; 10] = [
     Plot {
         name: "volumes are made by hand",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: |testbed| nodes(testbed, 1),
         change: |testbed| {
             testbed.provide("data", "d-1", "cn-hangzhou-i");
@@ -545,7 +545,7 @@ const PLOTS: [Plot; 10] = [
 const MADE: Plot = Plot {
     name: "a Service with two ports",
     replicas: Replicas::One,
-    controllers: EVERY,
+    controllers: WITHOUT_NAMES,
     before: |testbed| nodes(testbed, 2),
     change: two_ports,
 };
@@ -622,35 +622,35 @@ const NETWORK_PLOTS: [Plot; 5] = [
     Plot {
         name: "pods behind both kinds are replaced",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: local,
         change: replace_pods,
     },
     Plot {
         name: "a Service gets a network load balancer",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: network,
         change: net,
     },
     Plot {
         name: "a Service on a network load balancer changes in everything",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: with_net,
         change: change_net,
     },
     Plot {
         name: "a Service on a network load balancer is deleted",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: with_net,
         change: |testbed| testbed.cluster.delete("Service", "default", "net").unwrap(),
     },
     Plot {
         name: "both kinds of Service are made, and another replica takes over",
         replicas: Replicas::Two,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: |testbed| nodes(testbed, 2),
         change: |testbed| {
             two_ports(testbed);
@@ -767,7 +767,7 @@ impl Scenario {
     /// Kills the process while it makes load balancers. Then most nodes are in another zone, and lists are late: the next process
     /// would make them elsewhere. Gives how many there are in the end, of either kind.
     async fn crash_and_move(&self, site: &Site, death: Death) -> (usize, usize) {
-        let host = Inside::of(self.start.fork().await.unwrap(), EVERY, &self.story.replicas.more());
+        let host = Inside::of(self.start.fork().await.unwrap(), WITHOUT_NAMES, &self.story.replicas.more());
         let testbed = host.testbed();
         let mut held = hold(testbed, site, death.moment());
         let process = host.begin();
@@ -802,7 +802,7 @@ async fn killed_while_load_balancers_are_made_there_is_one_each_although_nodes_m
     static STORY: [Plot; 1] = [Plot {
         name: "both kinds of Service are made",
         replicas: Replicas::One,
-        controllers: EVERY,
+        controllers: WITHOUT_NAMES,
         before: |testbed| nodes(testbed, 2),
         change: |testbed| {
             two_ports(testbed);

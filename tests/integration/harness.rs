@@ -25,6 +25,9 @@ pub(crate) const ALL: &[&str] = &["node", "route", "service"];
 /// Every controller.
 pub(crate) const EVERY: &[&str] = &["node", "route", "service", "nlb", "volume-labels", "pvtz"];
 
+/// Every controller but `pvtz`, for tests beside which names in a private zone have their own.
+pub(crate) const WITHOUT_NAMES: &[&str] = &["node", "route", "service", "nlb", "volume-labels"];
+
 /// A testbed, and a folder with the configuration for it.
 #[derive(Debug)]
 pub(crate) struct World {

@@ -8,7 +8,7 @@ use sim::cluster::Version;
 use sim::testbed::{ROUTE_TABLE, Testbed};
 
 use crate::end_state::{Foreign, NETWORK_SHARED, Row, SHARED, marked};
-use crate::harness::{ALL, EVERY, HASTE, World, is_ready};
+use crate::harness::{ALL, HASTE, WITHOUT_NAMES, World, is_ready};
 use crate::kinds::{Kind, annotate};
 
 const ALONE: &str = "[leader_election]\nenabled = false\n";
@@ -20,9 +20,7 @@ const SERVICES: [(Kind, &str); 4] =
 
 /// A cluster among those of others, with Services of its own and some on load balancers of a person.
 async fn among_others() -> (World, Foreign) {
-    // Names in a private zone have tests of their own.
-    let controllers: Vec<&str> = EVERY.iter().copied().filter(|name| *name != "pvtz").collect();
-    let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), &controllers, &format!("{HASTE}{ALONE}"));
+    let world = World::of(Testbed::open(Version::NEWEST).await.unwrap(), WITHOUT_NAMES, &format!("{HASTE}{ALONE}"));
     for number in 1..=3 {
         world.testbed.join(number);
     }

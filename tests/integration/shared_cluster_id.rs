@@ -7,7 +7,7 @@ use sim::cloud::{RouteEntry, Shared};
 use sim::cluster::{NodeSpec, Version};
 use sim::testbed::{REGION, ROUTE_TABLE, Testbed, VPC};
 
-use crate::harness::{EVERY, HASTE, World, is_ready};
+use crate::harness::{HASTE, WITHOUT_NAMES, World, is_ready};
 use crate::kinds::Kind;
 
 const ALONE: &str = "[leader_election]\nenabled = false\n";
@@ -19,12 +19,12 @@ const ADDRESS_TYPE: (&str, &str) = ("service.beta.kubernetes.io/alibaba-cloud-lo
 const OTHER_VPC: (&str, &str) = ("vpc-other", "vsw-other");
 
 async fn first_cluster() -> World {
-    World::of(Testbed::open(Version::NEWEST).await.unwrap(), EVERY, &format!("{HASTE}{ALONE}"))
+    World::of(Testbed::open(Version::NEWEST).await.unwrap(), WITHOUT_NAMES, &format!("{HASTE}{ALONE}"))
 }
 
 /// Another cluster with the same id in the same account and VPC.
 async fn second_cluster(first: &World) -> World {
-    World::of(first.testbed.beside().await.unwrap(), EVERY, &format!("{HASTE}{ALONE}"))
+    World::of(first.testbed.beside().await.unwrap(), WITHOUT_NAMES, &format!("{HASTE}{ALONE}"))
 }
 
 /// The same in a VPC of its own.
