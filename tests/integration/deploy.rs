@@ -15,7 +15,7 @@ use crate::harness::World;
 use crate::permissions::documents;
 
 mod chart;
-mod schemas;
+pub(crate) mod schemas;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")

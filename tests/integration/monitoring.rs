@@ -10,8 +10,11 @@ use alicloud_ccm::telemetry::metrics::{DESCRIPTIONS, Description};
 use expect_test::expect_file;
 use serde_json::{Value, json};
 
+use crate::documents::blocks;
 use crate::harness::{ALL, HASTE, World, is_ready};
 use crate::permissions::documents;
+
+mod dashboard;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
@@ -84,24 +87,37 @@ fn expressions() -> Vec<String> {
     found
 }
 
+/// The metrics of this program in an expression.
+fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
+    expression.match_indices("alicloud_ccm_").map(|(at, _)| name_at(&expression[at..]))
+}
+
+/// What an expression asks for and nothing has: metrics of this program, and labels of those that it names.
+fn unknown_names(expression: &str) -> Vec<String> {
+    // Labels that a scrape adds.
+    let mut labels: BTreeSet<&str> = ["job", "instance", "le"].into();
+    let mut unknown = Vec::new();
+    for name in metrics_in(expression) {
+        match described(name) {
+            Some(metric) => labels.extend(metric.labels),
+            None => unknown.push(format!("{name} does not exist")),
+        }
+    }
+    let grouped = expression.split("by (").skip(1).filter_map(|rest| rest.split_once(')')).map(|(list, _)| list);
+    let matched = expression.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(list, _)| list);
+    let named = grouped.chain(matched).flat_map(|list| list.split(',')).map(|label| name_at(label.trim()));
+    unknown.extend(
+        named.filter(|label| !labels.contains(label)).map(|label| format!("no metric here has the label {label}")),
+    );
+    unknown
+}
+
 #[test]
 fn rules_and_panels_ask_for_metrics_and_labels_that_exist() {
-    // Labels that a scrape adds.
-    let scraped = ["job", "instance", "le"];
     let mut asked = BTreeSet::new();
     for expression in expressions() {
-        let mut labels: BTreeSet<&str> = scraped.into();
-        for (at, _) in expression.match_indices("alicloud_ccm_") {
-            let name = name_at(&expression[at..]);
-            let metric = described(name).unwrap_or_else(|| panic!("{name} does not exist: {expression}"));
-            asked.insert(metric.name);
-            labels.extend(metric.labels);
-        }
-        let grouped = expression.split("by (").skip(1).filter_map(|rest| rest.split_once(')')).map(|(list, _)| list);
-        let matched = expression.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(list, _)| list);
-        for label in grouped.chain(matched).flat_map(|list| list.split(',')).map(|label| name_at(label.trim())) {
-            assert!(labels.contains(label), "no metric here has the label {label:?}: {expression}");
-        }
+        assert_eq!(unknown_names(&expression), Vec::<String>::new(), "{expression}");
+        asked.extend(metrics_in(&expression).filter_map(described).map(|metric| metric.name));
     }
     let unread: Vec<_> = DESCRIPTIONS.iter().map(|metric| metric.name).filter(|name| !asked.contains(name)).collect();
     assert_eq!(unread, Vec::<&str>::new(), "neither a rule nor a panel shows them");
@@ -141,10 +157,33 @@ fn the_rules_of_the_operator_are_the_same() {
     expect_file!["../../deploy/monitoring/prometheusrule.yaml"].assert_eq(&manifest);
 }
 
+/// `alerts.test.yaml` sees each alert fire for its cause, and none while all is well.
+#[test]
+fn every_alert_is_tested_both_ways() {
+    let alerts = &documents(&read("deploy/monitoring/alerts.yaml"))[0]["groups"][0]["rules"];
+    let alerts: BTreeSet<_> = alerts.as_array().unwrap().iter().map(|rule| rule["alert"].as_str().unwrap()).collect();
+    let file = &documents(&read("deploy/monitoring/alerts.test.yaml"))[0];
+    let tests = file["tests"].as_array().unwrap().iter().flat_map(|test| test["alert_rule_test"].as_array().unwrap());
+    let (fires, silent): (Vec<_>, Vec<_>) = tests.partition(|test| test.get("exp_alerts").is_some());
+    for (tests, what) in [(fires, "is seen to fire"), (silent, "is seen not to fire")] {
+        let seen: BTreeSet<_> = tests.into_iter().map(|test| test["alertname"].as_str().unwrap()).collect();
+        assert_eq!(seen, alerts, "each {what}");
+    }
+}
+
 #[test]
 fn promtool_accepts_the_rules_and_their_tests_pass() {
     assert_promtool(&["check", "rules", "--lint-fatal", "alerts.yaml"], "");
     assert_promtool(&["test", "rules", "alerts.test.yaml"], "");
+}
+
+#[test]
+fn promtool_accepts_the_scrape_configuration_of_the_manual() {
+    let found = blocks().into_iter().find(|block| block.text.starts_with("scrape_configs:")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("prometheus.yaml");
+    std::fs::write(&file, found.text).unwrap();
+    assert_promtool(&["check", "config", "--syntax-only", file.to_str().unwrap()], "");
 }
 
 /// The page of a process that has done something, since a metric with labels is there from its first use on.

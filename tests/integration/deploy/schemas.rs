@@ -11,20 +11,20 @@ use crate::documents;
 /// What `.ci/kubernetes-fields` wrote.
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(include_str!("fields.txt")));
 
-struct Table {
+pub(crate) struct Table {
     versions: Vec<&'static str>,
     /// By definition and field, the types with the versions that have them.
     fields: BTreeMap<(&'static str, &'static str), Vec<FieldType>>,
 }
 
-/// The type of a field in some versions; a `!` at its end says that the field is required.
+/// The type of a field in some versions, or the texts that it may have (`a|b`); a `!` at its end says that it is required.
 struct FieldType {
     name: &'static str,
     versions: std::ops::RangeInclusive<usize>,
 }
 
 impl Table {
-    fn read(text: &'static str) -> Self {
+    pub(crate) fn read(text: &'static str) -> Self {
         let mut lines = text.lines().filter(|line| !line.starts_with('#'));
         let versions: Vec<_> = lines.next().unwrap().split(' ').skip(1).collect();
         let index = |version: &str| versions.iter().position(|known| *known == version).unwrap();
@@ -46,7 +46,7 @@ impl Table {
     }
 
     /// What is wrong with an object of this definition: fields that the version does not know, lacks or has with another type.
-    fn judge(&self, version: usize, definition: &str, value: &Value, found: &mut BTreeSet<String>) {
+    pub(crate) fn judge(&self, version: usize, definition: &str, value: &Value, found: &mut BTreeSet<String>) {
         let Some(object) = value.as_object() else {
             found.insert(format!("{definition} is no object"));
             return;
@@ -80,7 +80,8 @@ impl Table {
                 "str" | "datetime" => value.is_string(),
                 "int" => value.is_i64(),
                 "bool" => value.is_boolean(),
-                _ => kind == "object",
+                "object" => true,
+                words => value.as_str().is_some_and(|text| words.split('|').any(|word| word == text)),
             };
             // A field without a value is left out, as the API server does.
             if !fits && !value.is_null() {
