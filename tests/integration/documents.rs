@@ -1,5 +1,6 @@
 //! What a reader of the documentation copies works: files are accepted, manifests are objects, command lines exist.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,6 +9,7 @@ use alicloud_ccm::controllers::registry::CATALOG;
 use clap::CommandFactory as _;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
+use crate::deploy::schemas::Table;
 use crate::permissions::documents;
 
 /// A fenced block: page, line, language, text.
@@ -116,6 +118,66 @@ fn manifests_and_other_files_can_be_read() {
     }
     for Block { place, text, .. } in of_language("json") {
         serde_json::from_str::<serde_json::Value>(&text).unwrap_or_else(|error| panic!("{place}: {error}"));
+    }
+}
+
+/// Of <https://github.com/kubernetes/kubernetes/blob/1329935739c3aa007d23cb9a4dadfee9d59ff79b/cmd/kubeadm/app/apis/kubeadm/v1beta4/types.go>,
+/// as far as the quick start uses it.
+const KUBEADM: &str = "versions v1beta4
+InitConfiguration apiVersion str! v1beta4-v1beta4
+InitConfiguration kind str! v1beta4-v1beta4
+InitConfiguration nodeRegistration NodeRegistration v1beta4-v1beta4
+NodeRegistration kubeletExtraArgs list[Arg] v1beta4-v1beta4
+NodeRegistration name str v1beta4-v1beta4
+Arg name str! v1beta4-v1beta4
+Arg value str! v1beta4-v1beta4
+ClusterConfiguration apiVersion str! v1beta4-v1beta4
+ClusterConfiguration kind str! v1beta4-v1beta4
+ClusterConfiguration controlPlaneEndpoint str v1beta4-v1beta4
+ClusterConfiguration controllerManager ControlPlaneComponent v1beta4-v1beta4
+ClusterConfiguration kubernetesVersion str v1beta4-v1beta4
+ClusterConfiguration networking Networking v1beta4-v1beta4
+ControlPlaneComponent extraArgs list[Arg] v1beta4-v1beta4
+Networking dnsDomain str v1beta4-v1beta4
+Networking podSubnet str v1beta4-v1beta4
+Networking serviceSubnet str v1beta4-v1beta4
+JoinConfiguration apiVersion str! v1beta4-v1beta4
+JoinConfiguration kind str! v1beta4-v1beta4
+JoinConfiguration discovery Discovery! v1beta4-v1beta4
+JoinConfiguration nodeRegistration NodeRegistration v1beta4-v1beta4
+Discovery bootstrapToken BootstrapToken v1beta4-v1beta4
+BootstrapToken apiServerEndpoint str! v1beta4-v1beta4
+BootstrapToken caCertHashes list[str] v1beta4-v1beta4
+BootstrapToken token str! v1beta4-v1beta4
+";
+
+/// Files of k3s and RKE2 by the comment above them, and the keys of the quick start that the program knows: every key is a flag,
+/// and one that is none stops it (<https://github.com/rancher/rke2-docs/issues/142>).
+const RANCHER: [(&str, &[&str]); 4] = [
+    ("# /etc/rancher/k3s/config.yaml of servers", &["disable", "disable-cloud-controller", "kubelet-arg"]),
+    ("# /etc/rancher/k3s/config.yaml of agents", &["server", "token", "kubelet-arg"]),
+    ("# /etc/rancher/rke2/config.yaml of servers", &["cloud-provider-name", "disable-cloud-controller", "kubelet-arg"]),
+    ("# /etc/rancher/rke2/config.yaml of agents", &["server", "token", "cloud-provider-name", "kubelet-arg"]),
+];
+
+#[test]
+fn kubeadm_k3s_and_rke2_know_the_keys_of_the_quick_start() {
+    let table = Table::read(KUBEADM);
+    let (mut wrong, mut judged) = (BTreeSet::new(), 0);
+    let blocks = of_language("yaml").into_iter().filter(|block| block.place.starts_with("docs/kubeadm.md"));
+    let texts: Vec<_> = blocks.map(|block| block.text).collect();
+    for object in texts.iter().flat_map(|text| documents(text)) {
+        if object["apiVersion"].as_str().is_some_and(|version| version.starts_with("kubeadm.k8s.io/")) {
+            table.judge(0, object["kind"].as_str().unwrap(), &object, &mut wrong);
+            judged += 1;
+        }
+    }
+    assert!(judged >= 3 && wrong.is_empty(), "{judged}: {wrong:?}");
+    for (file, known) in RANCHER {
+        let text = texts.iter().find(|text| text.starts_with(file)).unwrap_or_else(|| panic!("{file} is not there"));
+        for key in documents(text)[0].as_object().unwrap().keys() {
+            assert!(known.contains(&key.as_str()), "{file}: {key} is no flag of that program");
+        }
     }
 }
 
