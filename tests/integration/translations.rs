@@ -172,12 +172,18 @@ fn effects_of_changed_keys_are_explained_in_chinese() {
     expect_file![path("docs/zh/configuration.md")].assert_eq(&page);
 }
 
-/// Headings by their level, blocks of code by their lines without comments; each with the line where it is.
+/// What both languages have in common of a page, with the line where it is: headings by their level, paragraphs, items and rows
+/// by the code in them, blocks of code by their lines without comments.
 fn parts(page: &str) -> Vec<(String, usize)> {
     let mut parts: Vec<(String, usize)> = Vec::new();
     let mut is_code = false;
-    for (number, line) in page.lines().map(str::trim).enumerate() {
+    let mut paragraph: Option<(String, usize)> = None;
+    for (number, line) in page.lines().chain([""]).map(str::trim).enumerate() {
         let is_fence = line.starts_with("```");
+        let is_prose = !is_fence && !is_code && !line.is_empty() && !line.starts_with(['#', '|']);
+        if !is_prose || is_item(line) {
+            parts.extend(paragraph.take().map(|(text, number)| (format!("{:?}", code(&text)), number)));
+        }
         if is_fence || is_code {
             let code = line.split(" #").next().unwrap_or_default().trim_end();
             if !code.is_empty() && !code.starts_with('#') {
@@ -186,20 +192,37 @@ fn parts(page: &str) -> Vec<(String, usize)> {
             is_code ^= is_fence;
         } else if line.starts_with('#') {
             parts.push((line.split(' ').next().unwrap_or_default().to_owned(), number + 1));
+        } else if line.starts_with('|') {
+            parts.push((format!("|{:?}", code(line)), number + 1));
+        } else if is_prose {
+            let (text, _) = paragraph.get_or_insert((String::new(), number + 1));
+            text.push_str(line);
+            text.push(' ');
         }
     }
     parts
 }
 
+/// Whether a line begins an item of a list.
+fn is_item(line: &str) -> bool {
+    line.starts_with("- ") || line.split_once(". ").is_some_and(|(number, _)| number.parse::<u8>().is_ok())
+}
+
 #[test]
-fn pages_translated_by_hand_have_the_parts_of_the_english_ones() {
+fn chinese_pages_follow_the_english_ones_paragraph_by_paragraph() {
     let mut differing = Vec::new();
-    for page in ["kubeadm.md", "running.md", "openshift.md", "migration.md", "configuration.md", "troubleshooting.md"] {
-        let (english, chinese) = (parts(&read(&format!("docs/{page}"))), parts(&read(&format!("docs/zh/{page}"))));
-        let place = (0..english.len().max(chinese.len()))
-            .find(|index| english.get(*index).map(|part| &part.0) != chinese.get(*index).map(|part| &part.0));
+    let pages = ["kubeadm.md", "running.md", "openshift.md", "migration.md", "configuration.md", "troubleshooting.md"];
+    let pages = pages.map(|page| (format!("docs/{page}"), format!("docs/zh/{page}")));
+    for (english, chinese) in pages.into_iter().chain([("README.md".to_owned(), "docs/zh/README.md".to_owned())]) {
+        // The reference has a Chinese copy; the README ends with other lists of pages.
+        let text = read(&english).replace("`config/alicloud-ccm.reference.toml`", "`alicloud-ccm.reference.toml`");
+        let ours = parts(text.split("\n## Development\n").next().unwrap());
+        let theirs = read(&chinese);
+        let theirs = parts(theirs.split("\n## 中文文档\n").next().unwrap());
+        let place = (0..ours.len().max(theirs.len()))
+            .find(|index| ours.get(*index).map(|part| &part.0) != theirs.get(*index).map(|part| &part.0));
         if let Some(index) = place {
-            differing.push(format!("docs/{page}: {:?}; docs/zh/{page}: {:?}", english.get(index), chinese.get(index)));
+            differing.push(format!("{english}: {:?}; {chinese}: {:?}", ours.get(index), theirs.get(index)));
         }
     }
     assert!(differing.is_empty(), "these differ from here on (text, line):\n{}", differing.join("\n"));
