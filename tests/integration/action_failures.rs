@@ -243,7 +243,7 @@ async fn whatever_action_of_the_cloud_fails_all_that_does_not_need_it_goes_on() 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_action_fails_network_load_balancers_do_what_does_not_need_it() {
     Row {
-        tried: "the same with each action that network load balancers need",
+        tried: "each action that network load balancers need fails in turn for a whole run, forbidden or with an error of the server",
         test: "action_failures::whatever_action_fails_network_load_balancers_do_what_does_not_need_it",
         numbers: whatever_fails(network::STORY).await,
         lost: 0,

@@ -57,7 +57,7 @@ const OPERATIONS: &[Operation] = &[
         ],
     ),
     costs("labelled", "A label of a Service changes", &[]),
-    costs("touched", "An annotation of a Service with one port is edited that is about something else", REREAD),
+    costs("touched", "An annotation of another program is edited on a Service with one port", REREAD),
     costs("cluster-endpoints", "Endpoints change, with `externalTrafficPolicy: Cluster`", &[]),
     costs(
         "local-endpoints",
@@ -399,7 +399,7 @@ fn page() -> String {
     let mut page = String::from(
         "# Cloud calls of common operations
 
-The number of calls to Alibaba Cloud, in a VPC with one route table, with the default configuration apart from shorter times. The
+The number of calls to Alibaba Cloud, in a VPC with one route table, with the default configuration except for shorter intervals. The
 test `call_counts` measures this table between the binary and the simulated cloud.
 
 | Operation | Reads | Writes |
@@ -416,27 +416,30 @@ test `call_counts` measures this table between the binary and the simulated clou
     }
     page.push_str(
         "
-Batches have up to 100 instances or disks, 50 route entries or 40 backends. A disk that the cloud does not show is looked up again
-every five minutes. A new leader reads the route tables; it reads them again every
-`route.period`, two seconds after it created entries, and before it removes or reports anything. Entries are created from the last
-read, unless that is five minutes old or the cloud rejected a call since. A new leader reads each load balancer whole, and once
-more 30 s after a creation whose answer was lost or that a list did not show. An edit of annotations or of the spec reads the
-instance, its listeners and its server groups again, and repairs what was changed in the cloud; changes of endpoints, nodes, labels
-and status read nothing. Every `service.drift_check`, lists confirm all load balancers, with up to 100 of them, or of their
-listeners, in one call; server groups, which no list shows, are read in turn, with up to `service.drift_reads` calls an hour. With a
-drift check, the load balancers with the cluster id are listed every six hours, to notice another cluster with the same id. While
-nothing changes, only the lease is written to the API server.
+A batch has up to 100 instances or disks, 50 route entries or 40 backends. The controller reads:
+
+- route tables, as a new leader, every `route.period`, two seconds after it created entries, and before it removes or reports anything.
+  It creates entries from the last read, unless that is five minutes old or the cloud has rejected a call since;
+- a whole load balancer, as a new leader, and 30 s after a creation whose answer was lost or that a list did not show;
+- the instance, its listeners and its server groups, after an edit of annotations or of the spec, to repair what was changed in the
+  cloud. Changes of endpoints, nodes, labels and status cause no read;
+- all load balancers, every `service.drift_check`, by lists with up to 100 of them, or of their listeners, in one call. No list shows
+  server groups: the controller reads them in turn, with up to `service.drift_reads` calls an hour;
+- the load balancers with the cluster id, every six hours with a drift check, to detect another cluster with the same id;
+- a disk that the cloud does not show, every five minutes.
+
+While nothing changes, the program writes only the lease to the API server.
 
 A new Service with one port on a network load balancer takes 3 reads (2 `ListLoadBalancers`, `ListServerGroups`) and 4 writes
-(`CreateLoadBalancer`, `CreateServerGroup`, `AddServersToServerGroup`, `CreateListener`), beside the status of jobs; one backend more
-takes 1 write for each server group; a deletion 3 writes (`UpdateLoadBalancerProtection`, `DeleteLoadBalancer`,
-`DeleteServerGroup`); what has not changed takes none. The test `network_load_balancers` measures that. All jobs of a Service are
-asked for with one call, after the time that jobs of their kind take. Without two zones in `cloud.vswitches`, `DescribeVSwitches` comes
-before the first write.
+(`CreateLoadBalancer`, `CreateServerGroup`, `AddServersToServerGroup`, `CreateListener`), besides the reads of job status. A further
+backend takes 1 write for each server group. A deletion takes 3 writes (`UpdateLoadBalancerProtection`, `DeleteLoadBalancer`,
+`DeleteServerGroup`). An unchanged Service takes no call. The test `network_load_balancers` measures that. One call reads the status of
+all jobs of a Service, after the time that jobs of their kind usually take. Without two zones in `cloud.vswitches`, `DescribeVSwitches`
+precedes the first write.
 
-An endpoint of a headless Service that moves takes one `DescribeZoneRecords` and one `UpdateZoneRecord`, a pod with a host name as
-many as it has records; a change that concerns no name takes none. A comparison of the whole zone, every `pvtz.period` and with a new leader, takes one call for the zone and one for each
-100 records. The test `private_zone` measures that.
+If an endpoint of a headless Service moves, the controller makes one `DescribeZoneRecords` and one `UpdateZoneRecord`; for a pod with a
+host name, as many as it has records. A change that affects no name takes no call. A comparison of the whole zone, every `pvtz.period` and
+by a new leader, takes one call for the zone and one for each 100 records. The test `private_zone` measures that.
 ",
     );
     page

@@ -18,75 +18,74 @@ pub(super) struct Difference {
 pub(super) const INTRODUCTION: &str = "# Differences from the official controller
 
 Services on classic load balancers get what the official controller (v2.14.0) gives them: the same annotations, names, tags,
-listeners, server groups, weights, status and events, so that a cluster can migrate, and migrate back. The differences are
+listeners, server groups, weights, status and events, so that a cluster can migrate, and migrate back. The differences below are
 intended.
 
 ## Behaviour
 
-- The controller compares load balancers with what the Service asks for whenever something may have changed, and every
-  `service.drift_check`; no label decides whether to compare. Any edit of annotations or of the spec, also of an annotation that
-  is not ours, compares the instance, its listeners and its server groups with the cloud. The label `service.beta.kubernetes.io/hash` is not
-  written; one that is there is removed with the finalizer.
-- `spec.loadBalancerSourceRanges` and `spec.sessionAffinity: ClientIP`, which the official controller ignores, take effect: through
-  an access control list of the Service, and through persistence of TCP listeners. On a Service of the official controller, which
-  its label `service.beta.kubernetes.io/hash` shows, existing listeners stay open and without persistence, so that the migration
-  blocks no client; an event says so. The two take effect when one of them is changed, or when the label is removed:
-  `kubectl label service NAME service.beta.kubernetes.io/hash-`.
-- A problem of a Service stops what it is about and nothing else. The load balancer, a listener or the choice of backends stays
-  as it is in the cloud; everything else is reconciled, and server groups that exist follow the endpoints. The event
-  `SyncLoadBalancerFailed` names all problems. Nothing new is created while its own problem stands.
+- No label decides whether a load balancer is compared with the cloud. The controller compares it whenever something may have
+  changed, and every `service.drift_check`. After any edit of the annotations or the spec, including annotations of other programs, it
+  compares the instance, its listeners and its server groups. It does not write the label `service.beta.kubernetes.io/hash`, and
+  removes an existing one together with the finalizer.
+- `spec.loadBalancerSourceRanges` and `spec.sessionAffinity: ClientIP` take effect; the official controller ignores both. The ranges
+  become an access control list of the Service, the affinity becomes session persistence of its TCP listeners. On a Service that the
+  official controller has reconciled, which its label `service.beta.kubernetes.io/hash` shows, existing listeners stay open and
+  without persistence, so that the migration blocks no client; an event reports this. Both settings take effect when one of them is
+  edited, or when the label is removed: `kubectl label service NAME service.beta.kubernetes.io/hash-`.
+- A problem of a Service affects only what it is about: the load balancer, a listener or the choice of backends stays unchanged in
+  the cloud. The controller reconciles everything else, and server groups that exist follow the endpoints. The event
+  `SyncLoadBalancerFailed` names all problems. Nothing that has a problem is created.
 - `acl-status: on` takes precedence over `spec.loadBalancerSourceRanges`; a warning says that the ranges have no effect.
 - A TLS policy that this program does not know is sent to the cloud with a warning.
-- A load balancer that was deleted outside of the cluster is created again once two reads, ten seconds apart, have proven that it
-  is gone; the address can change, and an event says so. Without that proof, nothing is created.
-- Where `external-ip-type: eip` asks for an elastic address and that cannot be looked up, a published address stays, and a new
-  Service gets its label but no address until a retry finds the elastic one; an event says when that is. The official controller
-  publishes the private address instead.
-- When more than half of the backends of a server group become unready within a minute for no other reason than their nodes'
-  readiness, each is removed only if its node is still unready 30 s later, and an event says so; while no node is ready, none is
-  removed. The official controller removes them at once. Nodes that are deleted, excluded, stopped or, where that counts,
-  cordoned, and pods that move, leave at once here, too.
-- Where a listener of a user still uses a server group that the Service no longer needs, the group stays and an event names the
-  listener.
-- The controller waits for a change of the charge type, which takes effect at midnight, and does not request it again.
-- The status says for each port of an address whether it is served, where the API server knows `ports`.
-- A load balancer of another cluster, and a listener, a server group or a backend that is not provably of the Service, is never
-  changed. With `force-override-listeners`, a listener of a user on a wanted port of the load balancer that `id` names is
-  overridden, as with the official controller, and an event names it; one that carries the mark of another Service or cluster, or
-  leads to a server group that does, is a problem of the Service.
+- If a load balancer was deleted outside of the cluster, the controller creates it again after two reads, ten seconds apart, have
+  proven that it is gone. The address can change; an event reports this. Without that proof, nothing is created.
+- With `external-ip-type: eip`, the status has the elastic IP address. While that address cannot be read, a published address stays,
+  and a new Service gets its label but no address until a retry succeeds; an event reports this. The official controller publishes
+  the private address instead.
+- If more than half of the backends of a server group become unready within a minute, for no other reason than the readiness of
+  their nodes, the controller removes each one only if its node is still unready 30 s later; an event reports this. While no node is
+  ready, it removes none. The official controller removes them at once. Nodes that are deleted, excluded or stopped, nodes that are
+  cordoned where cordoning matters, and pods that move leave at once here, too.
+- If a user's listener still uses a server group that the Service no longer needs, the group stays. An event names the listener.
+- A change of the charge type takes effect at midnight. The controller waits for it and does not request it again.
+- If the API server supports `ports`, the status reports for each port of an address whether it is served.
+- The controller never changes a load balancer of another cluster, nor a listener, a server group or a backend without proof that it
+  belongs to the Service. With `force-override-listeners`, it overrides a user's listener on a desired port of the load balancer that
+  `id` names, as the official controller does; an event names the listener. A listener that carries the mark of another Service or
+  cluster, or forwards to a server group that does, is a problem of the Service.
 - A load balancer that this program makes also gets the tag `alicloud-ccm.cluster-uid`, which tells clusters with the same cluster
-  id apart; see [safety.md](safety.md#two-clusters-with-one-id). The official controller does not look at it, and removes it where
-  it keeps the tags of `additional-resource-tags`.
+  id apart; see [safety.md](safety.md#two-clusters-with-one-id). The official controller ignores this tag, and removes it where it
+  reconciles the tags of `additional-resource-tags`.
 - Values that the API would reject are not sent.
-- Deleting a Service depends only on what must be removed: it works on IPv6 load balancers of users, with
+- The deletion of a Service depends only on what must be removed. It works on IPv6 load balancers of users, with
   `service.disable_public`, and with invalid annotations.
-- A load balancer kept by `preserve-lb-on-delete` keeps its listeners and server groups, and keeps serving.
+- A load balancer that `preserve-lb-on-delete` keeps also keeps its listeners and server groups, and continues to serve.
 - Certificates of `domain-extensions` can be changed, and removed by an empty value.
-- When the class or type annotation gives a Service to a controller that is not `service` or `nlb`, its load balancer is kept until
-  the Service is deleted or given back, and an event says so.
-- While a Service names a load balancer by `id` that it cannot have, or no longer names the one of a user that serves it, an event
-  says what to do, and backends follow the endpoints on the one that serves it. The same holds on a public load balancer of a user
-  after `service.disable_public` was set.
-- `PayBySpec` can become `PayByCLCU`; the other way, which the API rejects, is a problem.
-- An instance charged by `PayByCLCU` cannot change its charge type; the event comes without a call.
+- If the class or type annotation gives a Service to a controller other than `service` and `nlb`, its load balancer stays until the
+  Service is deleted or given back. An event reports this.
+- If `id` names a load balancer that the Service cannot use, or no longer names the user's load balancer that serves the Service, the
+  backends follow the endpoints on the load balancer that serves it, and an event says what to do. The same holds for a public load
+  balancer of a user after `service.disable_public` was set.
+- `PayBySpec` can become `PayByCLCU`; the other direction, which the API rejects, is a problem.
+- An instance with the charge type `PayByCLCU` cannot change its charge type. The event reports this without a call to the cloud.
 
 ## Nodes and routes
 
-- A node whose instance is released is removed after two observations, `node.removal_interval` apart, that prove the absence,
-  while its kubelet has been silent for `node.removal_grace`, and never more than `node.removal_limit` within
-  `node.removal_window`. An empty answer, a missing permission and the account of another cluster remove nothing.
-- Labels and taints of other programs stay as they are. A taint or address is written only to the version of the node that
-  was planned.
-- Route entries carry a mark: cluster id, cluster uid and node in their description. An entry with the mark whose node is gone is
-  removed, also after a restart, once the API server has reported the deletion of the node or the cloud proves that the
-  instance is gone. The official controller forgets such entries when it restarts.
+- A Node is removed only if two reads, `node.removal_interval` apart, prove that its instance was released, and if its kubelet has not
+  reported for `node.removal_grace`; at most `node.removal_limit` Nodes are removed within `node.removal_window`. An empty answer, a
+  missing permission or the account of another cluster removes no Node.
+- Labels and taints of other programs stay unchanged. A taint or an address is written only if the Node has not changed since the
+  plan.
+- Route entries carry a mark in their description: cluster id, cluster uid and node. The controller removes an entry with its mark
+  once the API server has reported the deletion of the node, or the cloud proves that the instance is gone; also if that happened
+  before a restart. The official controller forgets such entries when it restarts.
 - An entry without a mark that has the pod CIDR of a node, inside `route.cluster_cidrs`, is replaced if it leads to another
-  node of this cluster or to an instance that no longer exists, after two observations ten seconds apart; the event is
-  `ReplacedRoute`. Where the account does not show the instance of every ready node, as in a VPC that several accounts share, it
-  is not known whether an instance exists. One that leads to an instance which exists elsewhere stays, as do all where no cluster CIDRs are stated: the
-  node gets the event `CreateRouteFailed`, which names the entry to remove. The official controller removes all of them.
+  node of this cluster, or to an instance that no longer exists, in two reads ten seconds apart. The event is `ReplacedRoute`. The
+  controller knows whether an instance exists only if the account shows the instance of every ready node, which is not so in some
+  VPCs that several accounts share. Every other such entry stays, also if no cluster CIDRs are configured: the event
+  `CreateRouteFailed` on the node names the entry to remove. The official controller removes all of them.
 - An entry for a part of a node's pod CIDR stays, and the node gets an event. The official controller removes it.
-- Every address family of `spec.podCIDRs` is routed that `route.cluster_cidrs` names. The first reconcile starts at once.
+- Each address family of `spec.podCIDRs` that `route.cluster_cidrs` contains gets a route. The first reconcile starts at once.
 - A node gets the condition `NetworkUnavailable=False` once its routes exist in all tables, are not changing, and
   lead to its instance. Where routes are switched off, conditions that a route controller set to `True` are cleared.
 
@@ -95,75 +94,79 @@ intended.
 The controller `nlb` runs where `controllers` lists it, or with `*`. Services on network load balancers get what the official
 controller gives them, with these differences:
 
-- Without `zone-maps`, two zones are proposed: the first of `cloud.vswitches`, then those with the most nodes. Zones that the
-  annotation no longer lists are given up.
-- `delete-protection` and `modification-protection` are honoured, and protections and marks of load balancers of ours are restored.
-- Listeners, server groups, backends, security groups and rules that are not provably of the Service stay. Server groups with
-  backends of others are kept.
-- A listener is made, or pointed at another server group, only after the cloud has added the backends to it.
-- `loadBalancerSourceRanges` are in force before the first listener is made: the security group gets its rules before it is joined.
-  IPv6 ranges are enforced on dual-stack load balancers. If that fails, an event says so and no listener is created.
-- Asynchronous jobs of the cloud do not block other Services. If a job fails, an event names its request id and the controller
-  retries it, in halves if it adds several backends, so that one holds up no other; pods become ready only once the job that adds
-  them is done.
-- A load balancer kept by `preserve-lb-on-delete` keeps its listeners and server groups. On a Service that lives, the annotation
-  changes nothing.
-- A Service of another class is left to its controller, also if it has the annotation `...-loadbalancer-type: nlb`.
-- A Service that moves between classic and network load balancers by its type annotation gets the new load balancer first, and the
-  backends of the old one follow meanwhile. The status changes when the new one serves; `service.hand_over_grace` later the
-  controller removes the old one. One that `id` names, or `preserve-lb-on-delete` keeps, stays without what was made for the
-  Service. The event `LoadBalancerHandOver` reports this and names the controller that must run. The official controller forgets the old one.
-- `service.disable_public` holds for network load balancers, too.
-- A server group behind a TLS listener has the protocol TCP and does not preserve client addresses, as the API asks. A setting
+- Without `zone-maps`, the controller chooses two zones: the first of `cloud.vswitches`, then those with the most nodes. A zone that
+  the annotation no longer lists is removed from the load balancer.
+- `delete-protection` and `modification-protection` take effect. The controller restores protections and marks of the load balancers
+  that it made.
+- Listeners, server groups, backends, security groups and rules without proof that they belong to the Service stay. So does a server
+  group that has backends of others.
+- A listener is created, or changed to another server group, only after the cloud has added the backends to that group.
+- `loadBalancerSourceRanges` take effect before the first listener is created: the security group gets its rules before the load
+  balancer joins it. IPv6 ranges are enforced on dual-stack load balancers. If a step fails, an event reports it and no listener is
+  created.
+- Asynchronous jobs of the cloud do not block other Services. If a job fails, an event names its request id, and the controller
+  retries it. A job that adds several backends is retried in halves, so that one backend does not block the others. The readiness gate of a pod
+  passes only after the job that adds the pod is done.
+- A load balancer that `preserve-lb-on-delete` keeps also keeps its listeners and server groups. The annotation has no effect until
+  the Service is deleted.
+- A Service of another class is left to its controller, even with the annotation `...-loadbalancer-type: nlb`.
+- A Service that its type annotation moves between classic and network load balancers gets the new load balancer first; meanwhile the
+  backends of the old one follow the endpoints. The status changes when the new one serves. After `service.hand_over_grace`, the
+  controller removes the old one. A load balancer that `id` names, or that `preserve-lb-on-delete` keeps, stays; only what was made
+  for the Service on it is removed. The event `LoadBalancerHandOver` reports the move and names the controller that must run. The
+  official controller leaves the old load balancer behind.
+- `service.disable_public` also applies to network load balancers.
+- A server group behind a TLS listener has the protocol TCP and does not preserve client addresses, as the API requires. A setting
   that has no effect is reported once.
-- An event reports an invalid value. What the value is about stays unchanged, or is not created; the controller syncs the rest.
-- A load balancer that was deleted outside of the cluster is made again, with another DNS name; a listener that was changed there
-  is repaired. The port of health checks goes back to that of the backends when its annotation goes.
-- Pods outside of the VPC are left out and reported; the other backends of their group are added.
-- No listener is made before the security groups that the Service asks for are joined.
-- `PreservedOnDelete` is sent when a load balancer is kept, not before.
-- If the `id` annotation changes to another load balancer, an event asks to recreate the Service; until then, the former one serves,
-  and its backends follow the endpoints. Backends are not added to server groups of the other one. When the Service is deleted, its
-  listeners on the former load balancer go with its server groups, also if `id` or `force-override-listeners` was removed; the load
-  balancer stays. An event names a user's listener there that still uses such a group.
+- An event reports an invalid value. What the value is about stays unchanged, or is not created; the controller reconciles the rest.
+- A load balancer that was deleted outside of the cluster is created again, with another DNS name. A listener that was changed there
+  is repaired. Without its annotation, the port of health checks is again that of the backends.
+- Pods outside of the VPC are left out, and an event reports them; the other backends of their group are added.
+- No listener is created before the load balancer has joined the security groups that the Service asks for.
+- The event `PreservedOnDelete` is written when a load balancer is kept, not before.
+- If the annotation `id` changes to another load balancer, an event asks to create the Service again. Until then the former load
+  balancer serves, its backends follow the endpoints, and server groups of the other one get no backends. When the Service is deleted,
+  its listeners and server groups on the former load balancer are deleted, even if `id` or `force-override-listeners` was removed; the
+  load balancer stays. An event names a user's listener there that still uses such a group.
 
 ## Names in PrivateZone
 
 The controller `pvtz` runs where `controllers` lists it, and with `*` where `[pvtz]` states a zone. Names are those of the official
 controller, relative to the zone, with these differences:
 
-- The zone is compared as a whole every `pvtz.period`, records whose TTL differs are updated, and records of Services that were
-  deleted while no controller ran are removed. The zone must be bound to the VPC of the cluster.
-- A value that changes is one `UpdateZoneRecord`, so that the name always leads somewhere. `AAAA` records follow as `A` records do.
+- Every `pvtz.period` the controller compares the whole zone. It updates records whose TTL differs, and removes records of Services
+  that were deleted while no controller ran. The zone must be bound to the VPC of the cluster.
+- A changed value is written with one `UpdateZoneRecord`, so that the name always resolves. `AAAA` records behave like `A` records.
 - The remark of a record names the cluster: the beginning of `cloud.cluster_id`, and a hash of it and of the uid of the namespace
   `kube-system`. Only a record with exactly this remark is changed. The official controller shares one remark between all clusters.
-- Records that the official controller wrote stay. One that says what is wanted serves on; one that says something else is a
-  conflict that an event names, until a user deletes it. Delete them once this controller runs, a few at a time: each is
-  written again, with the remark of the cluster, at the latest after `pvtz.period`.
+- Records that the official controller wrote stay. A record with the desired value continues to serve. One with another value is a
+  conflict, which an event names until a user deletes the record. Delete these records once this controller runs, a few at a time: each is
+  written again, with the remark of the cluster, after `pvtz.period` at the latest.
 - An `SRV` record has the port on which the address of the name listens: that of the Service, or, for a headless Service, that
-  of its endpoints. Its target is a whole name, with the zone. The official controller writes the target port for every Service, and
+  of its endpoints. Its target is a full name, with the zone. The official controller writes the target port for every Service, and
   a target without the zone.
 - A host name in the status of a Service of type LoadBalancer, as with a network load balancer, gets a `CNAME` record.
 - A pod of a headless Service that has a host name has records of its own, as Kubernetes' DNS specification says, and is the target
   of `SRV` records. With `pvtz.nodes = true`, nodes have `A` and `AAAA` records. The official controller has neither.
 - `PTR` records are in the same zone, as those of the official controller, for every address that a Service or a named pod has; the
-  official controller writes one for each Service. IPv6 addresses are written out.
-- Services whose endpoints are not known keep their records. Switching the controller off, or to another zone, removes none.
+  official controller writes one for each Service. IPv6 addresses are written in full.
+- Services whose endpoints are not known keep their records. No record is removed when the controller is switched off, or when it
+  gets another zone.
 
 ## Results
 
 The complete list of differences in the results of a set of Services that both controllers reconciled. Steps are counted from 1.
 ";
 
-const PROBLEM_SCOPE: &str = "An invalid value stops what it is about and nothing else: the load balancer is created, and only the \
-     listener waits until the value is corrected.";
+const PROBLEM_SCOPE: &str = "An invalid value affects only what it is about: the load balancer is created; the listener is created \
+     once the value is corrected.";
 const SETTINGS: &str = "A warning reports, once, a setting that has no effect, alone or in combination.";
 const ENSURED: &str = "EnsuredLoadBalancer";
 const ENSURED_TOLD: &str = "EnsuredLoadBalancer, LoadBalancerSettings";
 const CHANGED: &str = "AnnotationChanged, EnsuredLoadBalancer";
 const CHANGED_TOLD: &str = "AnnotationChanged, EnsuredLoadBalancer, LoadBalancerSettings";
-const LEFT_ALONE: &str = "A load balancer that was refused stays untouched when the Service is deleted; the official controller puts \
-     its tag on another cluster's load balancer while leaving.";
+const LEFT_ALONE: &str = "A load balancer that the Service could not use stays unchanged when the Service is deleted; the official \
+     controller tags another cluster's load balancer then.";
 
 const fn differs(
     case: &'static str,
