@@ -5,6 +5,7 @@ pub mod batch;
 mod instances;
 pub mod node;
 mod node_patch;
+pub mod orphan;
 pub mod pvtz;
 pub mod registry;
 mod reporter;

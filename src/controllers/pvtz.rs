@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use self::observe::{ZoneReader, ZoneState, ZoneTrouble};
+pub use self::orphans::orphans;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::reporter::Reporter;
 use super::{Clients, Context};
@@ -20,12 +21,12 @@ use crate::config::Config;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::pvtz::desire::WantedRecords;
 use crate::plan::pvtz::diff::{CONFIRM, RecordPlan, RecordRules, RecordStep, Sightings, diff};
-use crate::plan::pvtz::orphans::{OrphanedRecord, orphaned};
 use crate::plan::pvtz::{ZoneRecord, mark};
 use crate::plan::{LineKind, PlanLine};
 use crate::telemetry::alarms::named;
 
 mod observe;
+mod orphans;
 
 /// Its name in the configuration, in logs and in metrics.
 pub const NAME: &str = "pvtz";
@@ -86,24 +87,6 @@ pub fn declines(config: &Config, service: &ServiceView) -> Option<String> {
     let namespaces = &config.pvtz.namespaces;
     let is_chosen = namespaces.is_empty() || namespaces.contains(&service.key.namespace);
     (!is_chosen).then(|| "pvtz.namespaces does not list its namespace".to_owned())
-}
-
-/// Records of this cluster whose Service or node does not exist, if the file lists the controller.
-///
-/// # Errors
-/// As [`plan`].
-pub async fn orphans(clients: &Clients, config: &Config) -> Result<Vec<OrphanedRecord>, String> {
-    if !config.controllers.contains(NAME) {
-        return Ok(Vec::new());
-    }
-    let watches = Watches::open(&clients.cluster);
-    let (rules, _, records) = read(clients, config, &watches).await.map_err(|trouble| trouble.to_string())?;
-    let Watches { services, nodes, .. } = &watches;
-    let exists = |owner: &ObjectKey| match owner.namespace.as_str() {
-        "" => nodes.store.is_empty() || nodes.store.get(owner).is_some(),
-        _ => services.store.get(owner).is_some(),
-    };
-    Ok(orphaned(&records, &rules, exists))
 }
 
 async fn read(

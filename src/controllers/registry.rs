@@ -1,4 +1,4 @@
-//! One row per controller. The supervisor, `plan`, `rbac`, `ram-policy`, the names that the configuration accepts and what a
+//! One row per controller. The supervisor, `plan`, `gc`, `rbac`, `ram-policy`, the names that the configuration accepts and what a
 //! change of its section does all follow from it.
 //!
 //! A new controller takes its own modules, which `controllers.rs` and `plan.rs` declare, its row in [`CONTROLLERS`], and at
@@ -10,8 +10,7 @@
 //! 3. its actions in `alibaba/actions.rs`, where it calls new ones.
 //!
 //! What is not a matter of a controller comes first: a kind of object that none watches yet, a product of the cloud that none
-//! calls yet, see `CONTRIBUTING.md`. One that leaves things in the cloud when it is switched off also tells `commands/gc.rs` how
-//! to find and delete them, as `gc` judges them when no controller runs.
+//! calls yet, see `CONTRIBUTING.md`.
 //!
 //! `tests/integration/invariants.rs` holds this list. The tests below fail when a row is incomplete;
 //! `tests/integration/permissions.rs` runs each controller with exactly what its row grants, so a call or a request that the
@@ -24,6 +23,7 @@ pub use self::access::{CloudAccess, EVERY_VERSION, IsNeeded, KubernetesAccess, M
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use super::orphan::Orphans;
 use super::{Clients, Context, node, pvtz, route, service, volume};
 use crate::alibaba::actions;
 use crate::alibaba::endpoints::CloudProduct;
@@ -39,6 +39,9 @@ pub type Run = fn(Context) -> BoxFuture<'static, ()>;
 /// What a reconcile would do now, for all objects or for one; the error is for people.
 pub type Preview =
     for<'a> fn(&'a Clients, &'a Config, Option<&'a ObjectKey>) -> BoxFuture<'a, Result<Vec<PlanLine>, String>>;
+
+/// What carries the marks of this cluster in the cloud and has no owner; what is proven, and what is not.
+pub type FindOrphans = for<'a> fn(&'a Clients, &'a Config) -> BoxFuture<'a, Orphans>;
 
 /// A controller.
 #[derive(Debug)]
@@ -57,6 +60,8 @@ pub struct Controller {
     pub when_off: Option<Fallback>,
     /// Its plan; writes nothing.
     pub preview: Preview,
+    /// What it left in the cloud, also while it is switched off. `None` if nothing stays there without its object.
+    pub orphans: Option<FindOrphans>,
     /// Why an object of its kind is not for it; `None` if it is.
     pub declines: fn(&Config, &Subject) -> Option<String>,
     /// The kinds of objects that it watches.
@@ -121,6 +126,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         preview: |clients, config, _| {
             async move { node::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
         },
+        orphans: None,
         declines: |_, subject| excluded(subject),
         watches: &[WatchedKind::Nodes],
         kubernetes: &[
@@ -159,6 +165,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         preview: |clients, config, _| {
             async move { route::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
         },
+        orphans: Some(|clients, config| route::orphans(clients, config).boxed()),
         declines: |_, subject| excluded(subject),
         watches: &[WatchedKind::Nodes],
         kubernetes: &[
@@ -203,6 +210,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         preview: |clients, config, only| {
             async move { service::plan(clients, config, only).await.map_err(|fault| fault.to_string()) }.boxed()
         },
+        orphans: Some(|clients, config| service::orphans(clients, config).boxed()),
         declines: |config, subject| for_other(LoadBalancerKind::Classic, config, subject),
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: SERVICES,
@@ -234,6 +242,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         preview: |clients, config, only| {
             async move { service::plan_nlb(clients, config, only).await.map_err(|fault| fault.to_string()) }.boxed()
         },
+        orphans: Some(|clients, config| service::nlb_orphans(clients, config).boxed()),
         declines: |config, subject| for_other(LoadBalancerKind::Network, config, subject),
         watches: &[WatchedKind::Nodes, WatchedKind::Services, WatchedKind::Endpoints],
         kubernetes: SERVICES,
@@ -274,6 +283,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         preview: |clients, config, _| {
             async move { volume::plan(clients, config).await.map_err(|fault| fault.to_string()) }.boxed()
         },
+        orphans: None,
         declines: |_, subject| matches!(subject, Subject::Volume(None)).then(|| "it is on no cloud disk".to_owned()),
         // Nodes, for the keys of their labels.
         watches: &[WatchedKind::Nodes, WatchedKind::Volumes],
@@ -295,6 +305,7 @@ pub static CONTROLLERS: [Controller; 6] = [
         run: |context| pvtz::run(context).boxed(),
         when_off: None,
         preview: |clients, config, only| pvtz::plan(clients, config, only).boxed(),
+        orphans: Some(|clients, config| pvtz::orphans(clients, config).boxed()),
         declines: |config, subject| match subject {
             Subject::Service(service) => pvtz::declines(config, service),
             Subject::Node(_) | Subject::Volume(_) => None,

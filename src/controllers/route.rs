@@ -11,7 +11,8 @@ use tracing::{error, info, warn};
 use self::execute::ItemFate;
 pub use self::networks::{NetworkFindings, look};
 pub use self::off::run_off;
-pub use self::tables::TablesFault;
+pub use self::orphans::orphans;
+pub use self::tables::{TablesFault, all_tables};
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::instances::presence;
 use super::node_patch::{self, NodePatcher, PatchTarget};
@@ -37,6 +38,7 @@ use crate::telemetry::alarms::named;
 mod execute;
 mod networks;
 mod off;
+mod orphans;
 mod tables;
 
 /// Its name in the configuration, in logs and in metrics.

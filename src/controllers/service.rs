@@ -36,17 +36,20 @@ use tracing::info;
 
 use self::account_check::AccountCheck;
 use self::clb::ClassicProduct;
+use self::clb::orphans::ClassicOrphan;
 use self::drift::DriftSchedule;
 use self::dry_run::ServicePlan;
 use self::engine::Engine;
 pub use self::explain::{ServiceDetails, declines, unhandled};
 pub use self::lint::{Linted, lint};
 use self::nlb::NetworkProduct;
+use self::nlb::orphans::NetworkOrphan;
 use self::orphans::Vanished;
 use self::prepare::{Locks, Preparer};
 use self::product::{Facts, Product};
 use self::references::Resolver;
 use self::state::States;
+use super::orphan::Orphans;
 use super::workqueue;
 use super::{Clients, Context};
 use crate::alibaba::{CloudClient, Fault};
@@ -57,7 +60,7 @@ use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::provenance::Unclaimed;
 use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::orphans::{OrphanedGroup, OrphanedInstance};
+use crate::plan::service::orphans::OrphanedInstance;
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::Alarms;
@@ -198,44 +201,63 @@ async fn plan_product<P: Product>(
     }
 }
 
-/// Load balancers that carry the id of this cluster and that none of the Services claims; waits until the cluster is identified.
-///
-/// # Errors
-/// The cloud did not answer.
-pub async fn unclaimed(
-    clients: &Clients,
-    config: &Config,
-    services: &[Arc<ServiceView>],
-) -> Result<Vec<Unclaimed<OrphanedInstance>>, Fault> {
-    let Clients { cluster, cloud, location } = clients;
-    cluster.identify().await;
-    let location = Arc::new(location.clone());
-    let settings = settings_of::<ClassicProduct>(config, cluster.uid(), &location);
-    let mut found = find::owned(&ClassicProduct::new(cloud, location.clone()), services, &settings).await?.unclaimed;
-    if config.controllers.contains(NLB) {
-        found.extend(find::owned(&NetworkProduct::new(cloud, location), services, &settings).await?.unclaimed);
+/// Classic load balancers that carry the id of this cluster and that no Service claims.
+pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
+    let mut orphans = Orphans::default();
+    let product = ClassicProduct::new(&clients.cloud, Arc::new(clients.location.clone()));
+    match unclaimed(clients, config, &product).await {
+        Ok(left) => orphans.add(left.instances.into_iter().map(|one| one.map(ClassicOrphan))),
+        Err(why) => orphans.problems.push(why),
     }
-    Ok(found)
+    orphans
 }
 
-/// Server groups and security groups with the marks of this cluster whose network load balancer is gone, like their Service;
-/// `instances` as [`unclaimed`] gives them.
-///
-/// # Errors
-/// The cloud did not answer.
-pub async fn unclaimed_groups(
-    clients: &Clients,
-    config: &Config,
-    services: &[Arc<ServiceView>],
-    instances: &[Unclaimed<OrphanedInstance>],
-) -> Result<Vec<Unclaimed<OrphanedGroup>>, Fault> {
+/// The same of network load balancers, and their server groups and security groups that outlived them, if the file lists the
+/// controller.
+pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
+    let mut orphans = Orphans::default();
     if !config.controllers.contains(NLB) {
-        return Ok(Vec::new());
+        return orphans;
     }
-    let Clients { cluster, cloud, location } = clients;
-    let location = Arc::new(location.clone());
-    let settings = settings_of::<NetworkProduct>(config, cluster.uid(), &location);
-    NetworkProduct::new(cloud, location).unclaimed_groups(services, instances, &settings).await
+    let product = NetworkProduct::new(&clients.cloud, Arc::new(clients.location.clone()));
+    match unclaimed(clients, config, &product).await {
+        Ok(Left { services, settings, instances }) => {
+            let groups = product.unclaimed_groups(&services, &instances, &settings).await;
+            orphans.add(instances.into_iter().map(|one| one.map(NetworkOrphan)));
+            match groups {
+                Ok(groups) => orphans.add(groups),
+                Err(fault) => orphans.problems.push(format!("server groups could not be listed: {fault}")),
+            }
+        }
+        Err(why) => orphans.problems.push(why),
+    }
+    orphans
+}
+
+/// Load balancers that no Service claims, and by what that was judged.
+struct Left {
+    services: Arc<[Arc<ServiceView>]>,
+    settings: ServiceSettings,
+    instances: Vec<Unclaimed<OrphanedInstance>>,
+}
+
+async fn unclaimed<P: Product>(clients: &Clients, config: &Config, product: &P) -> Result<Left, String> {
+    let Clients { cluster, location, .. } = clients;
+    let services = cluster.services();
+    tokio::join!(services.store.synced(), cluster.identify());
+    let services = services.store.all();
+    // Every cluster has at least the Service of its own API server: a list without any is a broken list.
+    if services.is_empty() && !cluster.lists_any_service().await {
+        return Err(format!(
+            "the API server shows no Service at all; nothing of the controller {} is judged",
+            P::CONTROLLER
+        ));
+    }
+    let settings = settings_of::<P>(config, cluster.uid(), location);
+    let listed = find::owned(product, &services, &settings).await;
+    let failed = |fault| format!("load balancers of the controller {} could not be listed: {fault}", P::CONTROLLER);
+    let instances = listed.map_err(failed)?.unclaimed;
+    Ok(Left { services, settings, instances })
 }
 
 /// What planning needs to know of the configuration, of the cluster and of where this process runs.

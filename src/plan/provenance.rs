@@ -42,6 +42,13 @@ pub struct Unclaimed<T> {
     pub provenance: Provenance,
 }
 
+impl<T> Unclaimed<T> {
+    /// The same of another type.
+    pub fn map<U>(self, of: impl FnOnce(T) -> U) -> Unclaimed<U> {
+        Unclaimed { what: of(self.what), provenance: self.provenance }
+    }
+}
+
 /// What users are told when another cluster has the id of this one.
 pub mod shared_id {
     /// Reason of the alarm and of its event.

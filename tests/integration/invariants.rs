@@ -221,8 +221,7 @@ const MIGRATION: &str = "src/commands/migrate/table.rs";
 #[test]
 fn a_controller_takes_no_more_places_than_the_registry_says() {
     let volumes = (&["volume_labels", "VolumeLabels", "volume-labels"][..], "volume", [MIGRATION].to_vec());
-    // Its records stay in the cloud when it is switched off.
-    let beyond = [&PRODUCT_PLACES[..], &[MIGRATION, "src/commands/gc.rs"]].concat();
+    let beyond = [&PRODUCT_PLACES[..], &[MIGRATION]].concat();
     let names = (&["pvtz", "Pvtz", "PrivateZone"][..], "pvtz", beyond);
     let source = sources("src");
     for (words, own, beyond) in [volumes, names] {

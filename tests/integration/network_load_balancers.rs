@@ -310,7 +310,7 @@ async fn what_a_killed_gc_left_of_a_load_balancer_the_next_one_finds_and_deletes
     };
     tokio::join!(
         of("DeleteLoadBalancer", Moment::Before, &["load balancer"]),
-        of("DeleteServerGroup", Moment::Before, &["security group", "server group"]),
+        of("DeleteServerGroup", Moment::Before, &["server group", "security group"]),
     );
 }
 

@@ -16,7 +16,6 @@ use crate::alibaba::probe::{Caller, Permission, reach};
 use crate::alibaba::transport::Transport;
 use crate::alibaba::vpc::{VSwitch, VpcAttributes};
 use crate::alibaba::{CloudClient, Fault, FaultKind, location};
-use crate::commands::gc;
 use crate::config::Config;
 use crate::config::checked::Credentials;
 use crate::controllers::service::{self, NLB};
@@ -151,8 +150,8 @@ async fn inside(config: &Config, cloud: &CloudClient, place: &CloudLocation) -> 
         if !config.controllers.contains(route::NAME) {
             return Ok(BTreeMap::new());
         }
-        let tables = gc::routes(cloud, place, config).await?;
-        Ok(tables.into_iter().map(|(id, entries)| (id, entries.len())).collect())
+        let tables = route::all_tables(cloud, place, config).await?;
+        Ok(tables.into_iter().map(|table| (table.id, table.entries.len())).collect())
     };
     let (vpc, vswitches) = (cloud.vpc.describe_vpc(&place.vpc_id), cloud.vpc.describe_vswitches(&place.vpc_id));
     let (permissions, vpc, vswitches, entries) = tokio::join!(permissions, vpc, vswitches, entries);

@@ -174,7 +174,7 @@ fn planned(plan: &ControllerPlan) -> Vec<CheckResult> {
 /// Other clusters with the same id, and what has no owner.
 fn ownership(found: &gc::Findings, cluster_id: &str) -> Vec<CheckResult> {
     let mut findings = Vec::new();
-    if let Some(first) = found.other_clusters.iter().next() {
+    if let Some(first) = found.other_clusters.first() {
         let things = named(found.other_clusters.iter().map(|doubtful| doubtful.what.id()));
         findings.push(
             Requirement::Identity.error(shared_id::text(cluster_id, &things, &first.why)).repair(

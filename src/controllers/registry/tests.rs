@@ -68,10 +68,17 @@ fn every_action_is_called_by_a_controller_or_for_credentials() {
     let configs = ["zone_name", "zone_id"].map(|zone| with_zone(&names(), zone));
     let called: BTreeSet<_> = configs.iter().flat_map(cloud_actions).map(Action::permission).collect();
     let rest: Vec<_> = actions::ALL.iter().filter(|action| !called.contains(&action.permission())).copied().collect();
-    // Those of network load balancers, with their security groups, have no controller yet.
-    let is_network = |action: &&Action| action.product == CloudProduct::Nlb || action.name.contains("Security");
-    let rest: Vec<_> = rest.into_iter().filter(|action| !is_network(action)).collect();
     assert_eq!(rest, [actions::ASSUME_ROLE.0, actions::ASSUME_ROLE_WITH_OIDC.0, actions::GET_CALLER_IDENTITY.0]);
+}
+
+#[test]
+fn gc_asks_every_controller_that_makes_things_in_the_cloud() {
+    let configs = ["zone_name", "zone_id"].map(|zone| with_zone(&names(), zone));
+    for row in &CONTROLLERS {
+        let mut actions = configs.iter().flat_map(|config| row.cloud.iter().flat_map(|access| access.actions(config)));
+        let makes = actions.any(|action| action.name.starts_with("Create") || action.name.starts_with("Add"));
+        assert_eq!(row.orphans.is_some(), makes, "{}", row.name());
+    }
 }
 
 #[test]

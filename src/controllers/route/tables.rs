@@ -45,6 +45,22 @@ pub(super) async fn ids(
     }
 }
 
+/// Every table that may hold routes of the cluster, with its entries.
+///
+/// # Errors
+/// The cloud did not answer.
+pub async fn all_tables(
+    cloud: &CloudClient,
+    location: &CloudLocation,
+    config: &Config,
+) -> Result<Vec<TableEntries>, Fault> {
+    let ids = match config.route.table_ids.as_slice() {
+        [] => cloud.vpc.describe_route_tables(&location.vpc_id).await?.into_iter().map(|table| table.id).collect(),
+        stated => stated.to_vec(),
+    };
+    read(cloud, &ids).await
+}
+
 /// These tables with their entries.
 pub(super) async fn read(cloud: &CloudClient, ids: &[String]) -> Result<Vec<TableEntries>, Fault> {
     let mut tables = Vec::new();

@@ -2,6 +2,7 @@
 
 mod access_lists;
 mod interner;
+pub(super) mod orphans;
 mod pages;
 mod perform;
 mod placements;

@@ -2,6 +2,7 @@
 
 mod groups;
 mod jobs;
+pub(super) mod orphans;
 mod perform;
 mod placement;
 mod reads;

@@ -1,13 +1,12 @@
 //! Route entries of ours whose node is not there and that no other node needs, and those of another cluster with the same id.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::entry::RouteEntry;
+use super::TableEntries;
 use super::mark::{self, MarkedNode, RouteCluster, RouteMark};
 use crate::plan::inputs::NodeView;
 use crate::plan::provenance::{Provenance, Unclaimed};
@@ -39,11 +38,11 @@ impl fmt::Display for OrphanedRoute {
 /// with the same id.
 #[must_use]
 pub fn unclaimed_routes(
-    tables: &BTreeMap<String, Vec<RouteEntry>>,
+    tables: &[TableEntries],
     nodes: &[Arc<NodeView>],
     cluster: &RouteCluster,
 ) -> Vec<Unclaimed<OrphanedRoute>> {
-    let entries = tables.iter().flat_map(|(table, entries)| entries.iter().map(move |entry| (table, entry)));
+    let entries = tables.iter().flat_map(|table| table.entries.iter().map(move |entry| (&table.id, entry)));
     entries
         .filter_map(|(table, entry)| {
             let RouteMark { uid, node } = mark::parse(&cluster.id, &entry.description)?;
@@ -74,6 +73,7 @@ fn needed(nodes: &[Arc<NodeView>], destination: IpNet, instance: &str, created_f
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::route::entry::RouteEntry;
 
     fn entry(destination: &str, instance: &str, description: String) -> RouteEntry {
         RouteEntry {
@@ -119,7 +119,7 @@ mod tests {
             entry("10.0.11.0/24", "i-1", made("c1", "", "gone")),
             entry("10.0.12.0/24", "i-12", made("c1", "u2", "node-1")),
         ];
-        let tables = [("vtb-1".to_owned(), entries)].into();
+        let tables = [TableEntries { id: "vtb-1".to_owned(), entries }];
         let found = unclaimed_routes(&tables, &nodes, &cluster("c1", "u1"));
         let found: Vec<_> = found.iter().map(|one| (one.what.to_string(), &one.provenance)).collect();
         let text = |destination: &str, instance: &str, node: &str| {

@@ -1,11 +1,17 @@
 //! Deleting a network load balancer without an owner, with what was made for the same Service: its server groups and its
 //! security group, which are no part of it.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
-use super::permit;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
 use crate::alibaba::nlb::{GroupFilter, JobState, ListedGroup};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
+use crate::controllers::orphan::{Orphan, permit};
 use crate::fence::Fence;
 use crate::plan::nlb::observed::Answer;
 use crate::plan::service::orphans::{OrphanedGroup, OrphanedInstance};
@@ -16,8 +22,54 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// How often the deletion is checked; what still exists then is reported.
 const LOOKS: usize = 100;
 
+/// A network load balancer whose Service does not exist.
+#[derive(Debug)]
+pub(in crate::controllers::service) struct NetworkOrphan(pub(in crate::controllers::service) OrphanedInstance);
+
+impl fmt::Display for NetworkOrphan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Orphan for NetworkOrphan {
+    fn kind(&self) -> &'static str {
+        "load_balancer"
+    }
+
+    fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    fn fields(&self) -> Value {
+        json!(self.0)
+    }
+
+    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
+        delete(cloud, fence, &self.0).map(|done| done.map_err(|fault| fault.to_string())).boxed()
+    }
+}
+
+impl Orphan for OrphanedGroup {
+    fn kind(&self) -> &'static str {
+        "group"
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn fields(&self) -> Value {
+        json!(self)
+    }
+
+    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
+        delete_group(cloud, fence, self).map(|done| done.map_err(|fault| fault.to_string())).boxed()
+    }
+}
+
 /// Deletes the load balancer, waits until it is gone, and deletes what carries the same mark.
-pub(super) async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &OrphanedInstance) -> Result<(), Fault> {
+async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &OrphanedInstance) -> Result<(), Fault> {
     let OrphanedInstance { id, mark, .. } = orphan;
     let instance = cloud.nlb.describe_instance(id).await?;
     cloud.nlb.set_protection(&permit(fence)?, id, Some(false), None).await?;
@@ -29,8 +81,7 @@ pub(super) async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &Orphaned
         Ok(_) => return Err(Fault::new("load balancer", FaultKind::Busy, "the load balancer is still there")),
     }
     // The same mark, of the same cluster.
-    let of_same =
-        |tags: &std::collections::BTreeMap<String, String>| tags.iter().all(|it| instance.tags.get(it.0) == Some(it.1));
+    let of_same = |tags: &BTreeMap<String, String>| tags.iter().all(|it| instance.tags.get(it.0) == Some(it.1));
     for group in cloud.nlb.list_groups(GroupFilter::Tag(MARK_TAG, mark)).await? {
         if of_same(&group.details.tags) && is_ours_alone(cloud, &group).await? {
             finished(cloud, &cloud.nlb.delete_group(&permit(fence)?, &group.id).await?).await?;
@@ -43,7 +94,7 @@ pub(super) async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &Orphaned
 }
 
 /// Deletes a server group or security group whose load balancer is gone.
-pub(super) async fn delete_group(cloud: &CloudClient, fence: &Fence, orphan: &OrphanedGroup) -> Result<(), Fault> {
+async fn delete_group(cloud: &CloudClient, fence: &Fence, orphan: &OrphanedGroup) -> Result<(), Fault> {
     let OrphanedGroup { id, mark, .. } = orphan;
     if !id.starts_with("sgp-") {
         return delete_security_group(cloud, fence, id).await;

@@ -1,0 +1,52 @@
+//! What controllers leave in the cloud, as `gc` finds and deletes it, also while they are switched off.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::alibaba::{CloudClient, Fault, FaultKind};
+use crate::fence::{Fence, Permit};
+use crate::plan::provenance::Unclaimed;
+
+/// The longest time that one write may take.
+const LONGEST_WRITE: Duration = Duration::from_secs(30);
+
+/// Something with the marks of a cluster and without an owner. Its text is one line for people.
+pub trait Orphan: fmt::Debug + fmt::Display + Send + Sync {
+    /// What it is, for scripts.
+    fn kind(&self) -> &'static str;
+
+    /// The cloud's id of it, by which a person can name it.
+    fn id(&self) -> &str;
+
+    /// All that is known of it, as an object.
+    fn fields(&self) -> Value;
+
+    /// Deletes it, with what belongs to it alone. Ends when it is gone; the error is for people.
+    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>>;
+}
+
+/// What one controller left.
+#[derive(Debug, Default)]
+pub struct Orphans {
+    /// What was found.
+    pub found: Vec<Unclaimed<Arc<dyn Orphan>>>,
+    /// What could not be judged, and why, for people.
+    pub problems: Vec<String>,
+}
+
+impl Orphans {
+    pub(super) fn add<T: Orphan + 'static>(&mut self, found: impl IntoIterator<Item = Unclaimed<T>>) {
+        let found = found.into_iter();
+        self.found.extend(found.map(|one| one.map(|what| Arc::new(what) as Arc<dyn Orphan>)));
+    }
+}
+
+/// A permit for one write: a deletion can consist of several, with minutes between them.
+pub(super) fn permit(fence: &Fence) -> Result<Permit, Fault> {
+    let not_leading = |_| Fault::new("gc", FaultKind::NotLeading, "this process may no longer write");
+    fence.permit(LONGEST_WRITE).map_err(not_leading)
+}

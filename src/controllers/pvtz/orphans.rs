@@ -1,0 +1,60 @@
+//! Records of this cluster whose Service or node does not exist, for `gc`.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::{NAME, Watches, read};
+use crate::alibaba::{CloudClient, Fault};
+use crate::config::Config;
+use crate::controllers::Clients;
+use crate::controllers::orphan::{Orphan, Orphans, permit};
+use crate::fence::Fence;
+use crate::plan::inputs::ObjectKey;
+use crate::plan::provenance::{Provenance, Unclaimed};
+use crate::plan::pvtz::orphans::{OrphanedRecord, orphaned};
+
+/// If the file lists the controller; without it no zone is known.
+pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
+    let mut orphans = Orphans::default();
+    if !config.controllers.contains(NAME) {
+        return orphans;
+    }
+    let watches = Watches::open(&clients.cluster);
+    match read(clients, config, &watches).await {
+        Ok((rules, _, records)) => {
+            let Watches { services, nodes, .. } = &watches;
+            let exists = |owner: &ObjectKey| match owner.namespace.as_str() {
+                "" => nodes.store.is_empty() || nodes.store.get(owner).is_some(),
+                _ => services.store.get(owner).is_some(),
+            };
+            // The remark is made of the uid.
+            let ours = |what| Unclaimed { what, provenance: Provenance::ThisCluster };
+            orphans.add(orphaned(&records, &rules, exists).into_iter().map(ours));
+        }
+        Err(why) => orphans.problems.push(format!("no record of the private zone is judged: {why}")),
+    }
+    orphans
+}
+
+impl Orphan for OrphanedRecord {
+    fn kind(&self) -> &'static str {
+        "record"
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn fields(&self) -> Value {
+        json!(self)
+    }
+
+    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
+        async move {
+            let text = |fault: Fault| fault.to_string();
+            cloud.pvtz.delete_record(&permit(fence).map_err(text)?, &self.id).await.map_err(text)
+        }
+        .boxed()
+    }
+}

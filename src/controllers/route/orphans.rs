@@ -1,0 +1,68 @@
+//! Route entries whose node does not exist, for `gc`.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use super::tables;
+use crate::alibaba::{CloudClient, Fault};
+use crate::config::Config;
+use crate::controllers::Clients;
+use crate::controllers::orphan::{Orphan, Orphans, permit};
+use crate::fence::Fence;
+use crate::plan::route::entry::RouteItem;
+use crate::plan::route::mark::RouteCluster;
+use crate::plan::route::orphans::{OrphanedRoute, unclaimed_routes};
+
+/// Entries that carry the marks of this cluster, and that no node needs.
+pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
+    let Clients { cluster, cloud, location } = clients;
+    let nodes = cluster.nodes();
+    tokio::join!(nodes.store.synced(), cluster.identify());
+    let nodes = nodes.store.all();
+    let mut orphans = Orphans::default();
+    if nodes.is_empty() {
+        // Every cluster has a node: a list without any is a broken list.
+        orphans.problems.push("the API server shows no node at all; no route is judged".to_owned());
+        return orphans;
+    }
+    match tables::all_tables(cloud, location, config).await {
+        Ok(tables) => {
+            let cluster = RouteCluster { id: config.cloud.cluster_id.clone(), uid: cluster.uid().to_owned() };
+            orphans.add(unclaimed_routes(&tables, &nodes, &cluster));
+        }
+        Err(fault) => orphans.problems.push(format!("routes could not be listed: {fault}")),
+    }
+    orphans
+}
+
+impl Orphan for OrphanedRoute {
+    fn kind(&self) -> &'static str {
+        "route"
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn fields(&self) -> Value {
+        json!(self)
+    }
+
+    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
+        let item = RouteItem {
+            table_id: self.table.clone(),
+            destination: self.destination,
+            instance_id: self.instance.clone(),
+            name: String::new(),
+            description: String::new(),
+        };
+        async move {
+            let text = |fault: Fault| fault.to_string();
+            let permit = permit(fence).map_err(text)?;
+            let failed = cloud.vpc.delete_route_entries(&permit, &[item]).await.map_err(text)?;
+            failed.first().map_or(Ok(()), |item| Err(format!("{} [{}]", item.message, item.code)))
+        }
+        .boxed()
+    }
+}

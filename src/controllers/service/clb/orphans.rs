@@ -1,0 +1,45 @@
+//! Deleting a classic load balancer without an owner.
+
+use std::fmt;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+
+use crate::alibaba::{CloudClient, Fault};
+use crate::controllers::orphan::{Orphan, permit};
+use crate::fence::Fence;
+use crate::plan::service::orphans::OrphanedInstance;
+
+/// A classic load balancer whose Service does not exist.
+#[derive(Debug)]
+pub(in crate::controllers::service) struct ClassicOrphan(pub(in crate::controllers::service) OrphanedInstance);
+
+impl fmt::Display for ClassicOrphan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Orphan for ClassicOrphan {
+    fn kind(&self) -> &'static str {
+        "load_balancer"
+    }
+
+    fn id(&self) -> &str {
+        &self.0.id
+    }
+
+    fn fields(&self) -> Value {
+        json!(self.0)
+    }
+
+    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
+        delete(cloud, fence, &self.0.id).map(|done| done.map_err(|fault| fault.to_string())).boxed()
+    }
+}
+
+async fn delete(cloud: &CloudClient, fence: &Fence, id: &str) -> Result<(), Fault> {
+    cloud.slb.set_delete_protection(&permit(fence)?, id, false).await?;
+    cloud.slb.delete_instance(&permit(fence)?, id).await
+}
