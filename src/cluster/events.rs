@@ -19,8 +19,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
-pub use catalog::events_page;
 pub(super) use catalog::remedy;
+pub use catalog::{advice, events_page};
 
 use super::faults::{RequestFault, truncate};
 use super::requests::{Exchange, Requests, backoff, segment};

@@ -19,7 +19,7 @@ use crate::config::{Config, ConfigReport, Loaded};
 use crate::controllers::Clients;
 
 /// The pages of a running process that a bug report has.
-const PAGES: [&str; 3] = ["/readyz", "/configz", "/metrics"];
+const PAGES: [&str; 4] = ["/readyz", "/configz", "/metrics", "/debug/objects"];
 
 pub(super) fn run(loaded: Result<Loaded, ConfigReport>, output: OutputFormat, bundle: Option<&Path>) -> CommandResult {
     let (diagnosis, pages) = match &loaded {

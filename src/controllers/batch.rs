@@ -88,6 +88,9 @@ pub trait BatchReconciler: Send {
     /// Whether a change of this object needs a reconcile. Called once per change.
     fn is_relevant(&mut self, key: &ObjectKey) -> bool;
 
+    /// Objects that failed or wait are reconciled again then.
+    fn scheduled(&mut self, _later: &BTreeMap<ObjectKey, Instant>) {}
+
     /// The controller stops, or this process has lost the lease: alarms are now the next leader's to raise.
     fn lease_lost(&mut self) {}
 
@@ -170,6 +173,7 @@ async fn drive_as_leader<R: BatchReconciler, C>(
                 let scope = schedule.take(Instant::now(), reconciler.timing());
                 let result = reconcile(reconciler, scope.clone()).instrument(reconcile_span(R::NAME, None)).await;
                 schedule.end(&scope, result, Instant::now());
+                reconciler.scheduled(&schedule.later);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::warn;
 
 use self::execute::NodeExecutor;
@@ -12,14 +13,15 @@ use self::observe::{NodeObservations, NodeObserver, policy};
 use self::removal::NodeRemover;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::node_patch::{self, NodePatcher};
-use super::reporter::{OutOfSync, Reporter};
+use super::reporter::{OutOfSync, Reporter, trouble, trouble_of};
 use super::{Clients, Context, for_each_limited};
 use crate::alibaba::Fault;
 use crate::cluster::Store;
 use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
-use crate::plan::node::{self, CheckMemory, NodeClass, NodePlan, is_uninitialized};
+use crate::plan::node::{self, CheckMemory, NodeClass, NodePlan, NodeProblem, is_uninitialized};
+use crate::telemetry::alarms::ObjectTrouble;
 
 mod execute;
 mod observe;
@@ -119,7 +121,7 @@ impl BatchReconciler for NodeReconciler {
         let mut result = BatchResult::default();
         let out_of_sync = self.apply(&config, &mut observed, &mut result).await;
         self.reporter
-            .out_of_sync("nodes", &scope, &out_of_sync, |name| self.nodes.get(&ObjectKey::cluster(name)).is_some());
+            .out_of_sync("nodes", &scope, out_of_sync, |name| self.nodes.get(&ObjectKey::cluster(name)).is_some());
         self.remover.remove(&self.context, &self.reporter, &observed, &mut result).await;
         for view in all.iter().filter(|view| in_scope(view) && is_unready_instance(view)) {
             let key = ObjectKey::cluster(&view.name);
@@ -136,6 +138,10 @@ impl BatchReconciler for NodeReconciler {
         self.behind.retain(|name| !scope.contains(&ObjectKey::cluster(name)));
         self.behind.extend(behind);
         result
+    }
+
+    fn scheduled(&mut self, later: &BTreeMap<ObjectKey, Instant>) {
+        self.reporter.scheduled(later);
     }
 
     fn lease_lost(&mut self) {
@@ -184,7 +190,7 @@ impl NodeReconciler {
         let mut out_of_sync = OutOfSync::new();
         for (view, fault) in &observed.faults {
             warn!(node = %view.name, %fault, "the instance could not be looked up; the controller retries it");
-            out_of_sync.insert(view.name.clone(), fault.cause());
+            out_of_sync.insert(view.name.clone(), trouble_of("SyncNodeFailed", fault));
             result.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
             if is_uninitialized(view) {
                 let message = format!("The instance could not be looked up; the controller retries it: {fault}");
@@ -199,29 +205,33 @@ impl NodeReconciler {
         let limit = (plans.len() / 16).clamp(LEAST_CONCURRENCY, MOST_CONCURRENCY);
         let apply = |(view, plan)| self.apply_one(executor, view, plan);
         for (now, in_sync) in for_each_limited(limit, plans, apply).await {
-            if let Err(cause) = in_sync {
+            if let Err(trouble) = in_sync {
                 result.failed.insert(ObjectKey::cluster(&now.name), None);
-                out_of_sync.insert(now.name.clone(), cause);
+                out_of_sync.insert(now.name.clone(), *trouble);
             }
             self.settled.insert(now.name.clone(), now);
         }
         out_of_sync
     }
 
-    /// The node as it is then, and whether it is in sync; if not, the cause as far as other nodes can share it.
+    /// The node as it is then, and whether it is in sync; if not, why.
     async fn apply_one(
         &self,
         executor: NodeExecutor<'_>,
         view: Arc<NodeView>,
         plan: NodePlan,
-    ) -> (Arc<NodeView>, Result<(), Option<String>>) {
+    ) -> (Arc<NodeView>, Result<(), Box<ObjectTrouble>>) {
         for problem in &plan.problems {
             warn!(node = %view.name, %problem, "out of sync");
             self.reporter.warning(&view, "SyncNodeFailed", problem.to_string());
         }
         let (applied, now) = executor.apply(&view, &plan).await;
         let blocked = plan.problems.iter().find(|problem| problem.blocks());
-        (now, applied.and(blocked.map_or(Ok(()), |problem| Err(problem.cause()))))
+        let trouble = |problem: &NodeProblem| {
+            let trouble = trouble("SyncNodeFailed", problem.to_string());
+            Box::new(ObjectTrouble { cause: problem.cause(), ..trouble })
+        };
+        (now, applied.and(blocked.map_or(Ok(()), |problem| Err(trouble(problem)))))
     }
 }
 

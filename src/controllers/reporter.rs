@@ -2,16 +2,35 @@
 
 use std::collections::BTreeMap;
 
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::Context;
 use super::batch::BatchScope;
-use crate::cluster::{Events, Regarding};
+use crate::alibaba::Fault;
+use crate::cluster::{Events, Regarding, advice};
 use crate::plan::inputs::{NodeView, ObjectKey, ServiceView};
-use crate::telemetry::alarms::{Alarms, shared_cause};
+use crate::telemetry::alarms::{Alarms, EventAdvice, FailedCall, ObjectTrouble, shared_cause};
 
-/// Objects that are out of sync, by name, and the cause of each that others may share.
-pub(super) type OutOfSync = BTreeMap<String, Option<String>>;
+/// Objects that are out of sync, by name, and why.
+pub(super) type OutOfSync = BTreeMap<String, ObjectTrouble>;
+
+/// What is wrong with an object, as the event of this `reason` says it.
+pub(super) fn trouble(reason: &'static str, message: impl Into<String>) -> ObjectTrouble {
+    let advice = advice(reason).map(|(code, remedy)| EventAdvice { code, remedy });
+    ObjectTrouble { reason, advice, message: message.into(), ..ObjectTrouble::default() }
+}
+
+/// The same of an object for which a call failed.
+pub(super) fn trouble_of(reason: &'static str, fault: &Fault) -> ObjectTrouble {
+    ObjectTrouble { cause: fault.cause(), call: Some(failed_call(fault)), ..trouble(reason, fault.to_string()) }
+}
+
+/// A call that failed, as it is shown.
+pub(super) fn failed_call(fault: &Fault) -> FailedCall {
+    let Fault { kind, action, code, request_id, .. } = fault;
+    FailedCall { action, kind: kind.as_str(), code: code.clone(), request_id: request_id.clone() }
+}
 
 /// Where one controller reports.
 #[derive(Clone, Debug)]
@@ -64,12 +83,19 @@ impl Reporter {
 
     /// Notes which objects are out of sync after a reconcile of this scope. Those in it, and those that do not exist, are no
     /// longer, unless they are among them. A cause that many share is told once. `what` are the objects, such as `nodes`.
-    pub(super) fn out_of_sync(&self, what: &str, scope: &BatchScope, now: &OutOfSync, exists: impl Fn(&str) -> bool) {
+    pub(super) fn out_of_sync(&self, what: &str, scope: &BatchScope, now: OutOfSync, exists: impl Fn(&str) -> bool) {
         let is_covered = |name: &str| scope.contains(&ObjectKey::cluster(name)) || !exists(name);
         for cause in self.alarms.all_out_of_sync(self.controller, now, is_covered) {
             let message = shared_cause(what, &cause);
             warn!("{message}");
             self.controller_warning("ManyObjectsOutOfSync", message);
+        }
+    }
+
+    /// Notes when objects that failed are reconciled again.
+    pub(super) fn scheduled(&self, later: &BTreeMap<ObjectKey, Instant>) {
+        for (key, at) in later {
+            self.alarms.next_attempt(self.controller, key, Some(at.saturating_duration_since(Instant::now())));
         }
     }
 

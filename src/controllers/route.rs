@@ -16,7 +16,7 @@ pub use self::tables::{TablesFault, all_tables};
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::instances::presence;
 use super::node_patch::{self, NodePatcher, PatchTarget};
-use super::reporter::{OutOfSync, Reporter};
+use super::reporter::{OutOfSync, Reporter, trouble};
 use super::{Clients, Context, for_each_limited};
 use crate::alibaba::{CloudClient, FaultKind};
 use crate::cluster::{Cluster, Store, WriteFault};
@@ -33,7 +33,7 @@ use crate::plan::route::{
     self, CONFIRM, OwnerEvidence, RouteMemory, RouteNode, RoutePlan, RouteRules, RouteStep, TableEntries,
     WithheldOrphan,
 };
-use crate::telemetry::alarms::named;
+use crate::telemetry::alarms::{ObjectTrouble, named};
 
 mod execute;
 mod networks;
@@ -194,13 +194,18 @@ impl BatchReconciler for RouteReconciler {
         let uncertain = self.delete(&plan, &mut run).await;
         self.create(&plan, &uncertain, &mut run).await;
         self.write_conditions(&plan, &mut run).await;
-        self.reporter.out_of_sync("nodes", &scope, &run.out_of_sync, |node| run.view(node).is_some());
+        self.reporter
+            .out_of_sync("nodes", &scope, std::mem::take(&mut run.out_of_sync), |node| run.view(node).is_some());
         if !std::mem::replace(&mut self.has_looked, true) {
             networks::report(&self.context.cluster, &self.reporter).await;
         }
         let withheld = !plan.over_limit.is_empty() || !plan.withheld.is_empty();
         run.result.resync_after = withheld.then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
         run.result
+    }
+
+    fn scheduled(&mut self, later: &BTreeMap<ObjectKey, Instant>) {
+        self.reporter.scheduled(later);
     }
 
     fn lease_lost(&mut self) {
@@ -240,9 +245,9 @@ impl RouteRun<'_> {
         self.result.requeue.insert(ObjectKey::cluster(node), after);
     }
 
-    fn failed(&mut self, node: &str, cause: Option<String>, retry_after: Option<Duration>) {
+    fn failed(&mut self, node: &str, trouble: ObjectTrouble, retry_after: Option<Duration>) {
         self.result.failed.insert(ObjectKey::cluster(node), retry_after);
-        self.out_of_sync.insert(node.to_owned(), cause);
+        self.out_of_sync.insert(node.to_owned(), trouble);
     }
 }
 
@@ -315,7 +320,8 @@ impl RouteReconciler {
 
     fn report_plan(&mut self, plan: &RoutePlan, scope: &BatchScope, run: &mut RouteRun<'_>) {
         for (node, problem) in plan.problems.iter().filter(|(_, problem)| problem.blocks()) {
-            run.out_of_sync.insert(node.clone(), problem.cause());
+            let told = trouble("CreateRouteFailed", problem.to_string());
+            run.out_of_sync.insert(node.clone(), ObjectTrouble { cause: problem.cause(), ..told });
         }
         for (node, problem) in plan.problems.iter().filter(|(node, _)| scope.contains(&ObjectKey::cluster(node))) {
             warn!(node, %problem, "out of sync");
@@ -373,7 +379,7 @@ impl RouteReconciler {
         let Context { cloud, fence, .. } = &self.context;
         let written = execute::delete(&cloud.vpc, fence, &items, run.config.route.batch_size).await;
         let mut uncertain = BTreeSet::new();
-        let (unknown, retry_after) = (written.cause(), written.retry_after());
+        let (unknown, retry_after) = (written.trouble("DeleteRouteFailed"), written.retry_after());
         for (step, fate) in steps.into_iter().zip(written.fates) {
             let node = step.node();
             match fate {
@@ -391,7 +397,7 @@ impl RouteReconciler {
                 ItemFate::Refused { cause, message, .. } => {
                     warn!(node, %step, fault = %message, "failed; the controller retries it");
                     self.warn_node(run, node, "DeleteRouteFailed", format!("Could not {step}: {message}"));
-                    run.failed(node, cause, None);
+                    run.failed(node, ObjectTrouble { cause, ..trouble("DeleteRouteFailed", message) }, None);
                 }
                 ItemFate::Unknown => {
                     // What may have been removed counts as removed.
@@ -416,7 +422,7 @@ impl RouteReconciler {
         if !written.fates.iter().all(|fate| matches!(fate, ItemFate::Done)) {
             self.cache.invalidate();
         }
-        let (unknown, retry_after) = (written.cause(), written.retry_after());
+        let (unknown, retry_after) = (written.trouble("CreateRouteFailed"), written.retry_after());
         for ((step, item), fate) in steps.into_iter().zip(&items).zip(written.fates) {
             let node = step.node();
             match fate {
@@ -432,7 +438,7 @@ impl RouteReconciler {
                     run.requeue(node, RECHECK_AFTER);
                 }
                 ItemFate::Refused { kind, cause, message } => {
-                    run.failed(node, cause, None);
+                    run.failed(node, ObjectTrouble { cause, ..trouble("CreateRouteFailed", &*message) }, None);
                     self.not_created(step, kind, &message, run);
                 }
                 ItemFate::Unknown => run.failed(node, unknown.clone(), retry_after),
@@ -456,7 +462,9 @@ impl RouteReconciler {
             && let Some(table) = run.tables.iter().find(|table| table.id == *table_id)
         {
             self.memory.table_is_full(table, self.started.elapsed());
-            run.out_of_sync.insert(node.to_owned(), Some(route::full(table_id)));
+            if let Some(trouble) = run.out_of_sync.get_mut(node) {
+                trouble.cause = Some(route::full(table_id));
+            }
         }
         if kind != FaultKind::Exists {
             run.conditions.insert(node.to_owned(), false);
@@ -486,7 +494,8 @@ impl RouteReconciler {
                 Ok(None) | Err(WriteFault::Gone) => {}
                 Err(fault) => {
                     warn!(node, %fault, "the condition NetworkUnavailable could not be written; the controller retries it");
-                    run.failed(&node, fault.cause("nodes"), None);
+                    let told = trouble("", format!("the condition NetworkUnavailable could not be written: {fault}"));
+                    run.failed(&node, ObjectTrouble { cause: fault.cause("nodes"), ..told }, None);
                 }
             }
         }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
-use super::reporter::{OutOfSync, Reporter};
+use super::reporter::{OutOfSync, Reporter, trouble, trouble_of};
 use super::{Clients, Context, for_each_limited, instances};
 use crate::alibaba::Fault;
 use crate::alibaba::ecs::Ecs;
@@ -18,6 +19,7 @@ use crate::config::Config;
 use crate::plan::inputs::{NodeView, ObjectKey, VolumeView};
 use crate::plan::volume::{self, CloudDisk, VolumePlan, VolumeProblem, VolumeRules};
 use crate::plan::{LineKind, PlanLine};
+use crate::telemetry::alarms::ObjectTrouble;
 
 /// Its name in the configuration, in logs and in metrics.
 pub const NAME: &str = "volume-labels";
@@ -85,8 +87,8 @@ enum Finding {
 enum NotWritten {
     /// The API server refuses it until somebody changes something.
     Problem(VolumeProblem),
-    /// It is retried; with the cause as far as other volumes can share it.
-    Retried(Option<String>),
+    /// It is retried.
+    Retried(Box<ObjectTrouble>),
 }
 
 fn rules(cluster: &Cluster, nodes: &Watched<NodeView>, config: &Config) -> VolumeRules {
@@ -180,7 +182,7 @@ impl BatchReconciler for VolumeReconciler {
                 Finding::Problem(problem) => problems.push((view, problem)),
                 Finding::Fault(fault) => {
                     result.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
-                    out_of_sync.insert(view.name.clone(), fault.cause());
+                    out_of_sync.insert(view.name.clone(), trouble_of("VolumeLabelsFailed", &fault));
                     unanswered = Some(fault);
                 }
             }
@@ -196,17 +198,22 @@ impl BatchReconciler for VolumeReconciler {
             match ended {
                 Ok(()) => {}
                 Err(NotWritten::Problem(problem)) => problems.push((view, problem)),
-                Err(NotWritten::Retried(cause)) => {
+                Err(NotWritten::Retried(trouble)) => {
                     result.failed.insert(ObjectKey::cluster(&view.name), None);
-                    out_of_sync.insert(view.name.clone(), cause);
+                    out_of_sync.insert(view.name.clone(), *trouble);
                 }
             }
         }
-        out_of_sync.extend(problems.iter().map(|(view, _)| (view.name.clone(), None)));
+        let told = |problem: &VolumeProblem| trouble("VolumeLabelsFailed", problem.to_string());
+        out_of_sync.extend(problems.iter().map(|(view, problem)| (view.name.clone(), told(problem))));
         let exists = |name: &str| self.volumes.get(&ObjectKey::cluster(name)).is_some();
-        self.reporter.out_of_sync("PersistentVolumes", &scope, &out_of_sync, exists);
+        self.reporter.out_of_sync("PersistentVolumes", &scope, out_of_sync, exists);
         self.tell(&scope, problems, &mut result);
         result
+    }
+
+    fn scheduled(&mut self, later: &BTreeMap<ObjectKey, Instant>) {
+        self.reporter.scheduled(later);
     }
 
     fn lease_lost(&mut self) {
@@ -247,13 +254,17 @@ impl VolumeReconciler {
             Err(WriteFault::Rejected(reason)) => Err(NotWritten::Problem(refused(&plan, reason))),
             Err(fault @ (WriteFault::Conflict(_) | WriteFault::NotLeading)) => {
                 debug!(volume = %view.name, %fault, "the volume is looked at again");
-                Err(NotWritten::Retried(None))
+                Err(NotWritten::Retried(Box::new(trouble("VolumeLabelsFailed", fault.to_string()))))
             }
             Err(fault) => {
                 warn!(volume = %view.name, step, %fault, "failed; the controller retries it");
                 let message = format!("Could not {step}; the controller retries it: {fault}");
                 self.context.cluster.events().warning(COMPONENT, &regarding(view), "VolumeLabelsFailed", message);
-                Err(NotWritten::Retried(fault.cause("PersistentVolumes")))
+                let cause = fault.cause("PersistentVolumes");
+                Err(NotWritten::Retried(Box::new(ObjectTrouble {
+                    cause,
+                    ..trouble("VolumeLabelsFailed", fault.to_string())
+                })))
             }
         }
     }

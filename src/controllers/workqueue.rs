@@ -77,6 +77,9 @@ pub trait ObjectReconciler: Send + Sync + 'static {
     /// Whether an object that waits overtakes others. Every fourth start is not urgent nevertheless.
     fn is_urgent(&self, key: &ObjectKey) -> bool;
 
+    /// An object that was reconciled is reconciled again after this time; `None` if nothing but a change makes it due.
+    fn scheduled(&self, _key: &ObjectKey, _after: Option<Duration>) {}
+
     /// Observes, plans, executes, reports.
     fn reconcile(&self, key: &ObjectKey) -> impl Future<Output = ReconcileResult> + Send;
 }
@@ -101,7 +104,10 @@ pub async fn drive<R: ObjectReconciler>(
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(Ok((key, result))) = running.join_next() => queue.end(key, result, &urgent),
+            Some(Ok((key, result))) = running.join_next() => {
+                let after = queue.end(key.clone(), result, &urgent);
+                reconciler.scheduled(&key, after);
+            }
             key = queue.due() => queue.enqueue(key, &urgent),
             batch = keys.recv() => match batch {
                 Some(batch) => batch.into_iter().for_each(|key| queue.add(key, &urgent)),
@@ -197,7 +203,13 @@ impl Queue {
         Some(key)
     }
 
-    fn end(&mut self, key: ObjectKey, result: ReconcileResult, urgent: &impl Fn(&ObjectKey) -> bool) {
+    /// Gives when the key is due again, if it is.
+    fn end(
+        &mut self,
+        key: ObjectKey,
+        result: ReconcileResult,
+        urgent: &impl Fn(&ObjectKey) -> bool,
+    ) -> Option<Duration> {
         let changed = self.active.remove(&key).unwrap_or(false);
         let delay = if let ReconcileResult::Failed(backoff) = result {
             let (before, failures) = self.failures.entry(key.clone()).or_insert((backoff, 0));
@@ -211,9 +223,12 @@ impl Queue {
         };
         if changed {
             self.add(key, urgent);
-        } else if let Some(delay) = delay {
+            return Some(Duration::ZERO);
+        }
+        if let Some(delay) = delay {
             self.start_timer(key, Instant::now() + delay);
         }
+        delay
     }
 
     fn waiting(&self) -> usize {

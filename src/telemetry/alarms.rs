@@ -7,84 +7,47 @@
 //!
 //! A cause that many objects share is one thing to repair, so it is shown once, by name, besides the event on each object.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+mod objects;
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
+use serde::Serialize;
 
+pub use self::objects::{EventAdvice, FailedCall, ObjectReport, ObjectTrouble, SyncState};
+use self::objects::{MANY, ObjectStates};
 use super::metrics;
 
 /// Names of objects in one text; further ones are only counted.
 const NAMED: usize = 5;
-/// From so many objects on, a cause is shared by many.
-const MANY: usize = 5;
 
 /// The alarms of this process. Cheap to clone; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Alarms {
     standing: Arc<RwLock<BTreeMap<(&'static str, &'static str), Alarm>>>,
-    failures: Arc<RwLock<SharedCauses>>,
-}
-
-/// By controller: the objects that are out of sync, the cause of each that others may share, and the objects of each cause.
-#[derive(Debug, Default)]
-struct SharedCauses {
-    failing: BTreeSet<(&'static str, String)>,
-    causes: BTreeMap<(&'static str, String), String>,
-    objects: BTreeMap<(&'static str, String), BTreeSet<String>>,
-}
-
-impl SharedCauses {
-    /// An object went out of sync, or is in sync again.
-    fn mark(&mut self, controller: &'static str, object: &str, fails: bool) {
-        let key = (controller, object.to_owned());
-        let changed = if fails { self.failing.insert(key) } else { self.failing.remove(&key) };
-        if changed {
-            metrics::out_of_sync(controller, self.failing.iter().filter(|(of, _)| *of == controller).count());
-        }
-    }
-
-    /// Moves an object from its cause to another one, or to none; gives how many now share that.
-    fn put(&mut self, controller: &'static str, object: &str, cause: Option<&str>) -> usize {
-        let key = (controller, object.to_owned());
-        let before = match cause {
-            Some(cause) => self.causes.insert(key, cause.to_owned()),
-            None => self.causes.remove(&key),
-        };
-        if before.as_deref() == cause {
-            return 0;
-        }
-        if let Some(before) = before {
-            let key = (controller, before);
-            let left = self.objects.get_mut(&key).map_or(0, |objects| {
-                objects.remove(object);
-                objects.len()
-            });
-            metrics::shared_cause(controller, &key.1, if left < MANY { 0 } else { left });
-            if left == 0 {
-                self.objects.remove(&key);
-            }
-        }
-        let Some(cause) = cause else { return 0 };
-        let objects = self.objects.entry((controller, cause.to_owned())).or_default();
-        objects.insert(object.to_owned());
-        if objects.len() >= MANY {
-            metrics::shared_cause(controller, cause, objects.len());
-        }
-        objects.len()
-    }
-
-    fn shared(&self) -> impl Iterator<Item = (&'static str, &str, &BTreeSet<String>)> {
-        let all = self.objects.iter().filter(|(_, objects)| objects.len() >= MANY);
-        all.map(|((controller, cause), objects)| (*controller, cause.as_str(), objects))
-    }
+    objects: Arc<RwLock<ObjectStates>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Alarm {
     count: usize,
     text: String,
+}
+
+/// What a controller withholds, as people and programs are shown it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WithheldReport {
+    /// The controller.
+    pub controller: &'static str,
+    /// Reason of the event about it.
+    pub reason: &'static str,
+    /// How many steps.
+    pub count: usize,
+    /// Which, why, and the way to allow them.
+    pub text: String,
 }
 
 impl Alarms {
@@ -110,49 +73,66 @@ impl Alarms {
         self.standing.read().contains_key(&(controller, reason))
     }
 
-    /// Notes whether `object` is out of sync, and the cause if others may share it. True if many objects share it now, and did
-    /// not before.
-    pub fn out_of_sync(&self, controller: &'static str, object: &str, fails: bool, cause: Option<&str>) -> bool {
-        let mut failures = self.failures.write();
-        failures.mark(controller, object, fails);
-        failures.put(controller, object, cause) == MANY
+    /// Notes why `object` is not in sync, or that it is. True if many objects share the cause now, and did not before.
+    pub fn out_of_sync(&self, controller: &'static str, object: &str, trouble: Option<ObjectTrouble>) -> bool {
+        let mut objects = self.objects.write();
+        match trouble {
+            Some(trouble) => objects.note(controller, object, trouble) == MANY,
+            None => {
+                objects.clear(controller, object);
+                false
+            }
+        }
     }
 
-    /// Notes all objects that are `failing` now, each with the cause that others may share. Others that `is_covered` says are in
-    /// sync, or gone. Gives the causes that many objects share now, and did not before.
+    /// Notes why all objects that are `failing` now are not in sync. Others that `is_covered` says are in sync, or gone. Gives
+    /// the causes that many objects share now, and did not before.
     pub fn all_out_of_sync(
         &self,
         controller: &'static str,
-        failing: &BTreeMap<String, Option<String>>,
+        failing: BTreeMap<String, ObjectTrouble>,
         is_covered: impl Fn(&str) -> bool,
     ) -> Vec<String> {
-        let mut failures = self.failures.write();
-        let known = failures.failing.iter().filter(|(of, _)| *of == controller).map(|(_, object)| object);
-        let ended: Vec<String> = known.filter(|it| !failing.contains_key(*it) && is_covered(it)).cloned().collect();
-        for object in ended {
-            failures.mark(controller, &object, false);
-            failures.put(controller, &object, None);
-        }
+        let mut objects = self.objects.write();
+        let ended = |object: &&String| !failing.contains_key(*object) && is_covered(object);
+        let ended: Vec<String> = objects.of(controller).filter(ended).cloned().collect();
+        ended.iter().for_each(|object| objects.clear(controller, object));
         let mut news = Vec::new();
-        for (object, cause) in failing {
-            failures.mark(controller, object, true);
-            if failures.put(controller, object, cause.as_deref()) == MANY {
-                news.extend(cause.clone());
+        for (object, trouble) in failing {
+            let cause = trouble.cause.clone();
+            if objects.note(controller, &object, trouble) == MANY {
+                news.extend(cause);
             }
         }
         news
     }
 
+    /// Notes when `object` is reconciled again, if it is not in sync.
+    pub fn next_attempt(&self, controller: &'static str, object: &dyn Display, after: Option<Duration>) {
+        self.objects.write().schedule(controller, object, after);
+    }
+
+    /// The objects that are not in sync; what failed first.
+    #[must_use]
+    pub fn objects(&self) -> Vec<ObjectReport> {
+        self.objects.read().report()
+    }
+
+    /// What is withheld.
+    #[must_use]
+    pub fn withheld(&self) -> Vec<WithheldReport> {
+        let report = |((controller, reason), Alarm { count, text }): (&(&'static str, &'static str), &Alarm)| {
+            WithheldReport { controller, reason, count: *count, text: text.clone() }
+        };
+        self.standing.read().iter().map(report).collect()
+    }
+
     /// The controller stopped, so it withholds nothing, and keeps nothing in sync.
     pub fn clear(&self, controller: &'static str) {
-        let mut failures = self.failures.write();
-        let of = failures.failing.iter().chain(failures.causes.keys()).filter(|(of, _)| *of == controller);
-        let objects: BTreeSet<String> = of.map(|(_, object)| object.clone()).collect();
-        for object in objects {
-            failures.mark(controller, &object, false);
-            failures.put(controller, &object, None);
-        }
-        drop(failures);
+        let mut objects = self.objects.write();
+        let all: Vec<String> = objects.of(controller).cloned().collect();
+        all.iter().for_each(|object| objects.clear(controller, object));
+        drop(objects);
         let mut standing = self.standing.write();
         standing.retain(|(of, _), _| *of != controller);
         publish(&standing, controller);
@@ -165,7 +145,7 @@ impl Alarms {
         for ((controller, reason), Alarm { count, text: what }) in self.standing.read().iter() {
             let _ = writeln!(text, "[!]{controller} withholds {count} ({reason}): {what}");
         }
-        for (controller, cause, objects) in self.failures.read().shared() {
+        for (controller, cause, objects) in self.objects.read().shared() {
             let (count, names) = (objects.len(), named(objects.iter().map(String::as_str)));
             let _ = writeln!(text, "[!]{controller} has {count} objects out of sync for one cause ({cause}): {names}");
         }
@@ -179,7 +159,7 @@ impl Alarms {
         for (controller, reason) in self.standing.read().keys() {
             let _ = writeln!(text, "[!]{controller} withholds something ({reason})");
         }
-        for (controller, cause, _) in self.failures.read().shared() {
+        for (controller, cause, _) in self.objects.read().shared() {
             let _ = writeln!(text, "[!]{controller} has many objects out of sync for one cause ({cause})");
         }
         text
@@ -193,8 +173,8 @@ impl Alarms {
             .iter()
             .map(|((controller, reason), alarm)| format!("{controller} withholds {} ({reason})", alarm.count))
             .collect();
-        let failures = self.failures.read();
-        parts.extend(failures.shared().map(|(controller, cause, objects)| {
+        let shared = self.objects.read();
+        parts.extend(shared.shared().map(|(controller, cause, objects)| {
             format!("{controller} has {} objects out of sync ({cause})", objects.len())
         }));
         (!parts.is_empty()).then(|| parts.join("; "))
@@ -245,15 +225,19 @@ mod tests {
         assert!(metrics::render().contains(r#"alicloud_ccm_held_back{controller="test-a"} 0"#));
     }
 
+    fn of(cause: &str) -> Option<ObjectTrouble> {
+        Some(ObjectTrouble { cause: Some(cause.to_owned()), ..ObjectTrouble::default() })
+    }
+
     #[test]
     fn a_cause_that_many_objects_share_is_shown_once() {
         let alarms = Alarms::default();
         let names = ["a/1", "a/2", "a/3", "a/4", "a/5", "a/6"];
-        let news = names.map(|name| alarms.out_of_sync("test-b", name, true, Some("CreateX: denied [No]")));
+        let news = names.map(|name| alarms.out_of_sync("test-b", name, of("CreateX: denied [No]")));
         assert_eq!(news, [false, false, false, false, true, false]);
-        assert!(!alarms.out_of_sync("test-b", "a/6", true, Some("CreateX: denied [No]")), "it fails again");
-        assert!(!alarms.out_of_sync("test-b", "a/7", true, Some("CreateY: transient")));
-        assert!(!alarms.out_of_sync("test-b", "a/8", true, None), "for a reason of its own");
+        assert!(!alarms.out_of_sync("test-b", "a/6", of("CreateX: denied [No]")), "it fails again");
+        assert!(!alarms.out_of_sync("test-b", "a/7", of("CreateY: transient")));
+        assert!(!alarms.out_of_sync("test-b", "a/8", Some(ObjectTrouble::default())), "for a reason of its own");
         let out_of_sync = |count: usize| {
             let line = format!("alicloud_ccm_out_of_sync_objects{{controller=\"test-b\"}} {count}\n");
             assert!(metrics::render().contains(&line), "{line}{}", metrics::render());
@@ -264,12 +248,12 @@ mod tests {
         let metric = r#"alicloud_ccm_shared_cause_objects{cause="CreateX: denied [No]",controller="test-b"} 6"#;
         assert!(metrics::render().contains(metric), "{}", metrics::render());
         for name in &names[..2] {
-            alarms.out_of_sync("test-b", name, false, None);
+            alarms.out_of_sync("test-b", name, None);
         }
         assert_eq!((alarms.report().as_str(), alarms.summary()), ("", None));
         assert!(!metrics::render().contains("CreateX"));
         out_of_sync(6);
-        assert!(alarms.out_of_sync("test-b", "a/1", true, Some("CreateX: denied [No]")), "it came back");
+        assert!(alarms.out_of_sync("test-b", "a/1", of("CreateX: denied [No]")), "it came back");
         alarms.clear("test-b");
         out_of_sync(0);
         assert_eq!(alarms.report(), "");
@@ -278,22 +262,62 @@ mod tests {
     #[test]
     fn objects_that_are_covered_and_do_not_fail_are_in_sync() {
         let alarms = Alarms::default();
-        let failing = |names: &[&str], cause: Option<&str>| -> BTreeMap<String, Option<String>> {
-            names.iter().map(|name| ((*name).to_owned(), cause.map(str::to_owned))).collect()
+        let failing = |names: &[&str], cause: Option<&str>| -> BTreeMap<String, ObjectTrouble> {
+            let trouble = ObjectTrouble { cause: cause.map(str::to_owned), ..ObjectTrouble::default() };
+            names.iter().map(|name| ((*name).to_owned(), trouble.clone())).collect()
         };
         let all = ["a", "b", "c", "d", "e", "f"];
         let cause = "CreateX: denied [No]";
-        assert_eq!(alarms.all_out_of_sync("test-c", &failing(&all, Some(cause)), |_| true), [cause]);
-        assert_eq!(alarms.all_out_of_sync("test-c", &failing(&all, Some(cause)), |_| true), Vec::<String>::new());
+        assert_eq!(alarms.all_out_of_sync("test-c", failing(&all, Some(cause)), |_| true), [cause]);
+        assert_eq!(alarms.all_out_of_sync("test-c", failing(&all, Some(cause)), |_| true), Vec::<String>::new());
         assert!(alarms.report().contains("6 objects out of sync for one cause (CreateX: denied [No]): a, b"));
-        let none = failing(&[], None);
-        assert_eq!(alarms.all_out_of_sync("test-c", &none, |name| name == "f"), Vec::<String>::new());
+        let none = || failing(&[], None);
+        assert_eq!(alarms.all_out_of_sync("test-c", none(), |name| name == "f"), Vec::<String>::new());
         assert!(alarms.report().contains("5 objects"), "others were not looked at: {}", alarms.report());
-        assert_eq!(alarms.all_out_of_sync("test-c", &failing(&["a"], None), |_| false), Vec::<String>::new());
+        assert_eq!(alarms.all_out_of_sync("test-c", failing(&["a"], None), |_| false), Vec::<String>::new());
         assert_eq!(alarms.report(), "", "one has a trouble of its own now");
         assert!(metrics::render().contains("alicloud_ccm_out_of_sync_objects{controller=\"test-c\"} 5\n"));
-        assert_eq!(alarms.all_out_of_sync("test-c", &none, |_| true), Vec::<String>::new());
+        assert_eq!(alarms.all_out_of_sync("test-c", none(), |_| true), Vec::<String>::new());
         assert!(metrics::render().contains("alicloud_ccm_out_of_sync_objects{controller=\"test-c\"} 0\n"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_is_not_in_sync_says_since_when_why_and_what_is_next() {
+        let alarms = Alarms::default();
+        let trouble = |state, message: &str| {
+            let call =
+                FailedCall { action: "CreateX", kind: "denied", code: "No".to_owned(), request_id: "R-1".to_owned() };
+            let advice = Some(EventAdvice { code: 302, remedy: "allow it" });
+            let (message, call) = (message.to_owned(), Some(call));
+            Some(ObjectTrouble { state, reason: "Failed", advice, message, cause: None, call })
+        };
+        alarms.out_of_sync("test-d", "a/2", trouble(SyncState::Retrying, "limit"));
+        alarms.out_of_sync("test-d", "a/1", trouble(SyncState::OutOfSync, "first"));
+        let began = alarms.objects()[0].since;
+        tokio::time::advance(Duration::from_secs(60)).await;
+        alarms.out_of_sync("test-d", "a/1", trouble(SyncState::OutOfSync, "second"));
+        alarms.next_attempt("test-d", &"a/1", Some(Duration::from_secs(30)));
+        alarms.next_attempt("test-d", &"in sync", Some(Duration::from_secs(30)));
+        let [failing, retrying] = <[ObjectReport; 2]>::try_from(alarms.objects()).unwrap();
+        assert_eq!((failing.object.as_str(), retrying.object.as_str()), ("a/1", "a/2"), "what failed comes first");
+        assert_eq!((failing.since, failing.message.as_str()), (began, "second"));
+        let later = |from: jiff::Timestamp, to: jiff::Timestamp| to.duration_since(from).as_secs();
+        assert!((59..=61).contains(&later(failing.since, failing.last_attempt)), "{failing:?}");
+        assert!((29..=31).contains(&later(failing.last_attempt, failing.next_attempt.unwrap())), "{failing:?}");
+        let json = serde_json::to_value(&failing).unwrap();
+        assert_eq!((&json["code"], &json["remedy"]), (&"ACCM0302".into(), &"allow it".into()));
+        assert_eq!((&json["state"], &json["failed_call"]["request_id"]), (&"out_of_sync".into(), &"R-1".into()));
+
+        // A rate limit neither hides what failed nor counts as such.
+        alarms.out_of_sync("test-d", "a/1", trouble(SyncState::Retrying, "limit"));
+        assert_eq!((alarms.objects()[0].message.as_str(), alarms.objects()[0].next_attempt), ("second", None));
+        assert!(metrics::render().contains("alicloud_ccm_out_of_sync_objects{controller=\"test-d\"} 1\n"));
+        alarms.out_of_sync("test-d", "a/2", trouble(SyncState::InProgress, "carried out"));
+        assert!(metrics::render().contains("alicloud_ccm_out_of_sync_objects{controller=\"test-d\"} 2\n"));
+        alarms.out_of_sync("test-d", "a/1", None);
+        alarms.clear("test-d");
+        assert_eq!(alarms.objects(), []);
+        assert!(metrics::render().contains("alicloud_ccm_out_of_sync_objects{controller=\"test-d\"} 0\n"));
     }
 
     #[test]

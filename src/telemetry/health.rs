@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use serde_json::json;
 
 use super::alarms::Alarms;
 use super::tasks::Tasks;
@@ -99,6 +100,21 @@ impl Health {
         let ready = !checks.is_empty() && checks.values().all(|check| matches!(check, Readiness::Ready(_)));
         text.push_str(if ready { "readyz check passed\n" } else { "readyz check failed\n" });
         (ready, text)
+    }
+
+    /// What `/debug/objects` serves: whether this process leads, the objects that are not in sync, and what is withheld. JSON.
+    #[must_use]
+    pub fn objects(&self) -> String {
+        let leader = match self.checks.read().get("leader") {
+            Some(Readiness::Ready(remark)) => remark.clone(),
+            Some(Readiness::NotReady(_)) | None => String::new(),
+        };
+        let page = json!({
+            "leader": leader,
+            "objects": self.alarms.objects(),
+            "withheld": self.alarms.withheld(),
+        });
+        format!("{page:#}\n")
     }
 
     /// The state of this process in one line: what it waits for, or the remarks of the checks.

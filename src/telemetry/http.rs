@@ -162,10 +162,11 @@ async fn respond<B: Body>(pages: &StatusPages, authorization: bool, request: &Re
     match path {
         "/metrics" => answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::render()),
         "/configz" => answer(StatusCode::OK, "application/json", pages.configz.read().clone()),
+        "/debug/objects" => answer(StatusCode::OK, "application/json", pages.health.objects()),
         _ => answer(
             StatusCode::NOT_FOUND,
             "text/plain",
-            "served here: /healthz /livez /readyz /metrics /configz\n".to_owned(),
+            "served here: /healthz /livez /readyz /metrics /configz /debug/objects\n".to_owned(),
         ),
     }
 }
@@ -296,7 +297,7 @@ mod tests {
         for path in ["/livez", "/healthz", "/readyz", "/readyz?verbose"] {
             assert_eq!(get(path).await, StatusCode::OK, "{path}");
         }
-        for path in ["/metrics", "/configz", "/debug/pprof", "/"] {
+        for path in ["/metrics", "/configz", "/debug/objects", "/debug/pprof", "/"] {
             assert_eq!(get(path).await, StatusCode::UNAUTHORIZED, "{path}");
         }
         let body = ask("/readyz").await.into_body().collect().await.unwrap().to_bytes();

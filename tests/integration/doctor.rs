@@ -222,8 +222,16 @@ async fn beside_the_running_program_it_sees_what_the_program_sees() {
         assert!(!text.is_empty() && !text.contains(ACCESS_KEY.1), "{name}: {text}");
         names.insert(name);
     }
-    let expected =
-        ["about.json", "config.json", "configz.txt", "doctor.json", "doctor.txt", "metrics.txt", "readyz.txt"];
+    let expected = [
+        "about.json",
+        "config.json",
+        "configz.txt",
+        "doctor.json",
+        "doctor.txt",
+        "metrics.txt",
+        "objects.txt",
+        "readyz.txt",
+    ];
     assert_eq!(names, expected.map(str::to_owned).into());
     assert!(ccm.stop().await.success());
 }

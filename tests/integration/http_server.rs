@@ -93,7 +93,9 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
         status_of_metrics == 200 && metrics.contains("expiry_timestamp_seconds{of=\"server certificate\"}"),
         "{metrics}"
     );
-    assert_eq!((status("/configz", TOKEN).await, status("/configz", "").await), (403, 401));
+    for path in ["/configz", "/debug/objects"] {
+        assert_eq!((status(path, TOKEN).await, status(path, "").await), (403, 401), "{path}");
+    }
     assert!(!matches!(plainly(port, "/livez", "").await, Some((200, _))), "plain HTTP is not spoken");
     assert!(over_tls(&connector_of(RootCertStore::empty()), port, "/livez", "").await.is_none(), "and is verifiable");
     for token in ["", STRANGER, TOKEN] {

@@ -76,7 +76,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("jitter", &[]),
     ("fence", &["clock"]),
     ("telemetry::metrics", &[]),
-    ("telemetry::alarms", &["telemetry::metrics"]),
+    ("telemetry::alarms", &["clock", "telemetry::metrics"]),
     ("telemetry::tasks", &["clock", "telemetry::metrics"]),
     ("config", &["plan"]),
     ("telemetry", &["config", "telemetry"]),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sim::cloud::{Fault, RouteEntry};
 use sim::cluster::{Effect, Endpoint, Failure, Match, Version};
 use sim::testbed::{ACCESS_KEY, ROUTE_TABLE, Testbed, instance};
@@ -67,6 +67,68 @@ async fn a_cause_that_many_services_share_is_told_once() {
     world.until("all are served", |_| all_served()).await;
     ccm.until_page("/readyz", |_, text| !text.contains("out of sync") && text.contains("[+]cloud ok\n")).await;
     ccm.until_page("/metrics", |_, text| !text.contains("alicloud_ccm_shared_cause_objects{")).await;
+    assert!(ccm.stop().await.success());
+}
+
+/// What `/debug/objects` says of an object of a controller.
+fn object(page: &str, controller: &str, name: &str) -> Option<Value> {
+    let page: Value = serde_json::from_str(page).ok()?;
+    let is_it = |object: &&Value| object["controller"] == controller && object["object"] == name;
+    page["objects"].as_array()?.iter().find(is_it).cloned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_object_out_of_sync_is_shown_with_the_failed_call_its_remedy_and_the_next_attempt() {
+    let world = World::new(ALL, HASTE).await;
+    let denied = || Fault::Refuse(403, "Forbidden.RAM".to_owned(), "User not authorized".to_owned());
+    for action in ["CreateLoadBalancer", "ModifyNetworkInterfaceAttribute"] {
+        world.testbed.cloud.faults().always(action, denied());
+    }
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    let ccm = world.start_serving();
+    let all = [("service", "default/web"), ("node", "node-1")];
+    let failing = |page: &str| {
+        let is_due = |object: Value| object["state"] == "out_of_sync" && object["next_attempt"].is_string();
+        all.iter().all(|(controller, name)| object(page, controller, name).is_some_and(is_due))
+    };
+    let page = ccm.until_page("/debug/objects", |status, text| status == 200 && failing(text)).await;
+    let said = |controller, name| object(&page, controller, name).unwrap();
+    let (web, node) = (said("service", "default/web"), said("node", "node-1"));
+    for (object, action, reason, code) in [
+        (&web, "CreateLoadBalancer", "SyncLoadBalancerFailed", "ACCM0307"),
+        (&node, "ModifyNetworkInterfaceAttribute", "SyncNodeFailed", "ACCM0102"),
+    ] {
+        let call = &object["failed_call"];
+        assert_eq!((&call["action"], &call["code"]), (&action.into(), &"Forbidden.RAM".into()), "{object}");
+        assert!(call["kind"] == "denied" && call["request_id"].as_str().is_some_and(|id| id.len() > 8), "{object}");
+        assert_eq!((&object["reason"], &object["code"]), (&reason.into(), &code.into()), "{object}");
+        assert!(object["remedy"].as_str().is_some_and(|remedy| remedy.len() > 8), "{object}");
+        let times = ["since", "last_attempt", "next_attempt"].map(|field| object[field].as_str().unwrap().to_owned());
+        assert!(times.is_sorted(), "since, then the last attempt, then the next: {object}");
+    }
+    let event = world.events("Service", "web").into_iter().find(|(_, reason, _)| reason == "SyncLoadBalancerFailed");
+    let (said, told) = (web["message"].as_str().unwrap(), event.unwrap().2);
+    let before = |text: &str| text.split(", request ").next().unwrap_or_default().to_owned();
+    assert_eq!(before(said), before(&told), "in the words of the event");
+
+    // A setting that makes no sense is no failed call, and what is in sync again is not shown.
+    world.testbed.cloud.faults().clear();
+    let odd = json!({"metadata": {"annotations": {key("scheduler"): "nonsense"}}});
+    world.testbed.cluster.patch("Service", "default", "web", &odd).unwrap();
+    let is_nonsense = |page: &str| {
+        object(page, "service", "default/web")
+            .is_some_and(|web| web["failed_call"].is_null() && web["message"].as_str().unwrap().contains("nonsense"))
+    };
+    ccm.until_page("/debug/objects", |_, text| is_nonsense(text)).await;
+    edit(&world, "web");
+    let now = json!({"metadata": {"labels": {"look": "again"}}});
+    world.testbed.cluster.patch("Node", "", "node-1", &now).unwrap();
+    let is_over = |page: &str| {
+        let page: Value = serde_json::from_str(page).unwrap();
+        page["leader"] == "this replica leads" && page["objects"] == json!([])
+    };
+    ccm.until_page("/debug/objects", |_, text| is_over(text)).await;
     assert!(ccm.stop().await.success());
 }
 

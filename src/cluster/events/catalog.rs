@@ -44,6 +44,12 @@ pub(super) fn find(reason: &str) -> Option<&'static EventEntry> {
     EVENTS.iter().find(|entry| entry.reason == reason)
 }
 
+/// Code and remedy of the events with this reason; `None` if this program writes none.
+#[must_use]
+pub fn advice(reason: &str) -> Option<(u16, &'static str)> {
+    find(reason).map(|entry| (entry.code, entry.remedy))
+}
+
 /// What to do about an event with this reason; `None` for a reason of another program, or if there is nothing to do.
 pub(in crate::cluster) fn remedy(reason: &str) -> Option<&'static str> {
     find(reason).map(|entry| entry.remedy).filter(|remedy| *remedy != NOTHING)

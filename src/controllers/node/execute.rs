@@ -10,12 +10,13 @@ use tracing::{info, warn};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cluster::{Store, WriteFault};
 use crate::controllers::node_patch::{self, NodePatcher, PatchTarget};
-use crate::controllers::reporter::Reporter;
+use crate::controllers::reporter::{Reporter, trouble, trouble_of};
 use crate::fence::NotLeading;
 use crate::plan::inputs::{NodeView, Taint};
 use crate::plan::node::{
     NodeChange, NodePlan, NodePolicy, NodeStep, NodeWrite, OtherInstance, UNINITIALIZED, WriteTarget,
 };
+use crate::telemetry::alarms::ObjectTrouble;
 
 /// Longest time that one call is planned for; the client cancels it when its permit ends.
 const LONGEST_CLOUD_WRITE: Duration = Duration::from_secs(5);
@@ -38,13 +39,15 @@ enum NodeWriteError {
 }
 
 impl NodeWriteError {
-    /// What other nodes can fail for in the same way; `None` if it is about this one alone.
-    fn cause(&self) -> Option<String> {
-        match self {
-            Self::Cluster(fault) => fault.cause("nodes"),
-            Self::Cloud(fault) => fault.cause(),
-            Self::OtherInstance(_) | Self::NotLeading(_) => None,
-        }
+    /// What is then wrong with the node.
+    fn trouble(&self) -> Box<ObjectTrouble> {
+        Box::new(match self {
+            Self::Cluster(fault) => {
+                ObjectTrouble { cause: fault.cause("nodes"), ..trouble("SyncNodeFailed", fault.to_string()) }
+            }
+            Self::Cloud(fault) => trouble_of("SyncNodeFailed", fault),
+            Self::OtherInstance(_) | Self::NotLeading(_) => trouble("SyncNodeFailed", self.to_string()),
+        })
     }
 
     fn ends_the_plan(&self) -> bool {
@@ -67,13 +70,12 @@ pub(super) struct NodeExecutor<'a> {
 }
 
 impl NodeExecutor<'_> {
-    /// Executes a plan; gives whether nothing is left to do, otherwise the cause as far as other nodes can share it, and the
-    /// node as it then is. A write that fails withholds only the end of initialisation.
+    /// Executes a plan; gives whether nothing is left to do, otherwise what is wrong, and the node as it then is. A write that fails withholds only the end of initialisation.
     pub(super) async fn apply(
         &self,
         view: &Arc<NodeView>,
         plan: &NodePlan,
-    ) -> (Result<(), Option<String>>, Arc<NodeView>) {
+    ) -> (Result<(), Box<ObjectTrouble>>, Arc<NodeView>) {
         let mut complete = Ok(());
         // As the last answer showed it: no write has to read what the one before has just written.
         let mut now = view.clone();
@@ -85,7 +87,7 @@ impl NodeExecutor<'_> {
                     write.steps.iter().for_each(|step| self.report_done(view, step));
                 }
                 Err(NodeWriteError::Cluster(WriteFault::Gone)) => return (Ok(()), now),
-                Err(error) if error.ends_the_plan() => return (Err(None), now),
+                Err(error) if error.ends_the_plan() => return (Err(error.trouble()), now),
                 Err(error) => complete = complete.and(self.report_failed(view, write, &error)),
             }
         }
@@ -140,13 +142,13 @@ impl NodeExecutor<'_> {
         view: &NodeView,
         write: NodeWrite<'_>,
         error: &NodeWriteError,
-    ) -> Result<(), Option<String>> {
+    ) -> Result<(), Box<ObjectTrouble>> {
         let denied = matches!(error, NodeWriteError::Cloud(fault) if fault.kind == FaultKind::Denied);
         let tolerated = denied && write.target == WriteTarget::Interface && !self.policy.routes;
         let next = if tolerated { "the node is initialised nevertheless" } else { "the controller retries it" };
         warn!(node = %view.name, step = %write, fault = %error, next, "failed");
         self.reporter.warning(view, "SyncNodeFailed", format!("Could not {write}; {next}: {error}"));
-        if tolerated { Ok(()) } else { Err(error.cause()) }
+        if tolerated { Ok(()) } else { Err(error.trouble()) }
     }
 }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use crate::alibaba::vpc::{ItemFault, Vpc};
 use crate::alibaba::{Fault, FaultKind};
+use crate::controllers::reporter::trouble_of;
 use crate::fence::Fence;
 use crate::plan::route::entry::RouteItem;
+use crate::telemetry::alarms::ObjectTrouble;
 
 /// Longest time that one call is planned for; the client cancels it when its permit ends.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -49,9 +51,9 @@ impl WriteResult {
         self.fault.as_ref().and_then(|fault| fault.retry_after)
     }
 
-    /// Why items are [`ItemFate::Unknown`], as far as other nodes can share it.
-    pub(super) fn cause(&self) -> Option<String> {
-        self.fault.as_ref().and_then(Fault::cause)
+    /// What is wrong with the nodes of items that are [`ItemFate::Unknown`].
+    pub(super) fn trouble(&self, reason: &'static str) -> ObjectTrouble {
+        self.fault.as_ref().map_or_else(ObjectTrouble::default, |fault| trouble_of(reason, fault))
     }
 }
 

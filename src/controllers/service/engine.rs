@@ -85,6 +85,10 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         self.preparer.states.knows(key)
     }
 
+    fn scheduled(&self, key: &ObjectKey, after: Option<Duration>) {
+        self.preparer.states.scheduled(key, after);
+    }
+
     async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
         let states = &self.preparer.states;
         let settings = Arc::new(settings_of::<P>(
@@ -479,11 +483,10 @@ impl<P: Product> Engine<P> {
     ) -> ReconcileResult {
         let doubt = result.as_ref().err().filter(|error| error.is_doubt()).map(ToString::to_string);
         case.state.withhold(LOAD_BALANCER_WITHHELD, doubt.as_deref());
-        if !result.as_ref().is_err_and(ReconcileError::passes) {
-            let cause = result.as_ref().err().and_then(ReconcileError::shared_cause);
-            if self.preparer.states.out_of_sync(&case.service.key, result.is_err(), cause.as_deref()) {
-                self.reporter.shared(&cause.unwrap_or_default());
-            }
+        let trouble = result.as_ref().err().map(|error| error.trouble(case.handling));
+        let cause = trouble.as_ref().and_then(|trouble| trouble.cause.clone());
+        if self.preparer.states.out_of_sync(&case.service.key, trouble) {
+            self.reporter.shared(&cause.unwrap_or_default());
         }
         match result {
             Ok(result) => {

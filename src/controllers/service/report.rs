@@ -14,12 +14,13 @@ use super::status::FailedWrite;
 use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::{Events, Regarding, WriteFault};
 use crate::controllers::Backoff;
+use crate::controllers::reporter::{failed_call, trouble};
 use crate::controllers::workqueue::ReconcileResult;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::PREFIX;
 use crate::plan::service::handling::Handling;
 use crate::plan::service::problem::ServiceProblem;
-use crate::telemetry::alarms::{named, shared_cause};
+use crate::telemetry::alarms::{ObjectTrouble, SyncState, named, shared_cause};
 
 /// The watch tells when endpoints have been read; this only makes sure.
 const UNREAD: Duration = Duration::from_secs(5);
@@ -190,9 +191,44 @@ impl ReconcileError {
         matches!(self, Self::Unfindable(_) | Self::Doubt(_))
     }
 
+    /// What is then wrong with the Service, in the words of the event.
+    pub(super) fn trouble(&self, handling: Handling) -> ObjectTrouble {
+        let (reason, message) = self.event(handling);
+        let state = match self {
+            Self::UnderWay(_) => SyncState::InProgress,
+            _ if self.passes() => SyncState::Retrying,
+            _ => SyncState::OutOfSync,
+        };
+        let cause = self.shared_cause().filter(|_| state == SyncState::OutOfSync);
+        ObjectTrouble { state, cause, call: self.fault().map(failed_call), ..trouble(reason, message) }
+    }
+
+    /// Reason and message of the event about it.
+    fn event(&self, handling: Handling) -> (&'static str, String) {
+        let leaving = handling.removes();
+        let reason = match self {
+            Self::Write(write) => write.reason,
+            Self::Unresolved(_) => SKIPPED_BACKENDS,
+            _ if self.is_doubt() => LOAD_BALANCER_WITHHELD,
+            _ if leaving => "CleanLoadBalancerFailed",
+            _ => "SyncLoadBalancerFailed",
+        };
+        let what = if leaving { "The load balancer could not be removed" } else { "The load balancer is out of sync" };
+        (reason, format!("{what}: {self}"))
+    }
+
+    /// The call of the cloud that failed: of several, the one that the retry waits for.
+    fn fault(&self) -> Option<&Fault> {
+        match self {
+            Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) | Self::ElasticUnknown(fault) => Some(fault),
+            Self::Execution(failures) => failures.soonest(),
+            _ => None,
+        }
+    }
+
     /// What other Services can fail for in the same way, without what differs between them; `None` if it is about the Service
     /// alone.
-    pub(super) fn shared_cause(&self) -> Option<String> {
+    fn shared_cause(&self) -> Option<String> {
         match self {
             Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) | Self::ElasticUnknown(fault) => fault.cause(),
             Self::Execution(failures) => {
@@ -324,16 +360,8 @@ impl ServiceReporter {
         if error.passes() || !is_news(&text) {
             return;
         }
-        let leaving = handling.removes();
-        let reason = match error {
-            ReconcileError::Write(write) => write.reason,
-            ReconcileError::Unresolved(_) => SKIPPED_BACKENDS,
-            _ if error.is_doubt() => LOAD_BALANCER_WITHHELD,
-            _ if leaving => "CleanLoadBalancerFailed",
-            _ => "SyncLoadBalancerFailed",
-        };
-        let what = if leaving { "The load balancer could not be removed" } else { "The load balancer is out of sync" };
-        self.events.warning(self.component, &regarding(service), reason, format!("{what}: {text}"));
+        let (reason, message) = error.event(handling);
+        self.events.warning(self.component, &regarding(service), reason, message);
     }
 
     /// Many Services are out of sync for the same cause.

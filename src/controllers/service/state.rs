@@ -16,7 +16,7 @@ use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::unready::UnreadyNodes;
-use crate::telemetry::alarms::{Alarms, named};
+use crate::telemetry::alarms::{Alarms, ObjectTrouble, named};
 
 /// Reason of the event and alarm about backends that are withheld from removal.
 pub(super) const BACKENDS_WITHHELD: &str = "BackendsHeldBack";
@@ -284,7 +284,7 @@ impl<O: Clone> States<O> {
 
     /// The Service is gone. Returns it as it was seen last.
     pub(super) fn drop(&self, key: &ObjectKey) -> Option<Arc<ServiceView>> {
-        self.out_of_sync(key, false, None);
+        self.out_of_sync(key, None);
         let state = self.change(key, None)?;
         if state.needed() {
             self.vanished.notify_one();
@@ -292,9 +292,14 @@ impl<O: Clone> States<O> {
         state.seen.map(|(service, _)| service)
     }
 
-    /// Notes whether the Service is out of sync, and why; true if many Services share the cause now, and did not before.
-    pub(super) fn out_of_sync(&self, key: &ObjectKey, fails: bool, cause: Option<&str>) -> bool {
-        self.alarms.out_of_sync(self.controller, &key.to_string(), fails, cause)
+    /// Notes why the Service is not in sync, or that it is; true if many Services share the cause now, and did not before.
+    pub(super) fn out_of_sync(&self, key: &ObjectKey, trouble: Option<ObjectTrouble>) -> bool {
+        self.alarms.out_of_sync(self.controller, &key.to_string(), trouble)
+    }
+
+    /// Notes when a Service that is not in sync is reconciled again.
+    pub(super) fn scheduled(&self, key: &ObjectKey, after: Option<Duration>) {
+        self.alarms.next_attempt(self.controller, key, after);
     }
 
     fn change(&self, key: &ObjectKey, state: Option<ServiceState<O>>) -> Option<ServiceState<O>> {

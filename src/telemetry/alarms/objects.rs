@@ -1,0 +1,230 @@
+//! Single objects that are out of sync, or that a controller is not done with: what it came to last, since when, and when it is
+//! looked at again.
+//!
+//! Objects in sync are not here, so that a large cluster costs no memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use crate::clock;
+use crate::telemetry::metrics;
+
+/// From so many objects on, a cause is shared by many.
+pub(super) const MANY: usize = 5;
+
+/// How far an object is from being in sync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncState {
+    /// Something failed, or the user has to change something.
+    #[default]
+    OutOfSync,
+    /// Nothing failed, and the cloud still carries something out.
+    InProgress,
+    /// Something failed that passes by itself, such as a rate limit.
+    Retrying,
+}
+
+/// Why an object is not in sync, as its controller reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectTrouble {
+    /// How far it is from that.
+    pub state: SyncState,
+    /// Reason of the event about it; empty if there is none.
+    pub reason: &'static str,
+    /// What the manual of events says about that reason.
+    pub advice: Option<EventAdvice>,
+    /// What is wrong, in the words of the event.
+    pub message: String,
+    /// What other objects can be out of sync for in the same way.
+    pub cause: Option<String>,
+    /// The call that failed, if one did.
+    pub call: Option<FailedCall>,
+}
+
+/// What the manual of events says about a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct EventAdvice {
+    /// Such as `ACCM0302`.
+    #[serde(serialize_with = "as_code")]
+    pub code: u16,
+    /// What to do.
+    pub remedy: &'static str,
+}
+
+fn as_code<S: Serializer>(code: &u16, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("ACCM{code:04}"))
+}
+
+/// A call of the cloud that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailedCall {
+    /// The vendor's name of the action, or what was tried where no call was sent.
+    pub action: &'static str,
+    /// How the program reacts, such as `denied`.
+    pub kind: &'static str,
+    /// The vendor's code; empty if there was no answer.
+    pub code: String,
+    /// The vendor's request id; empty if there was no answer.
+    pub request_id: String,
+}
+
+/// One object, as people and programs are shown it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ObjectReport {
+    /// The controller.
+    pub controller: &'static str,
+    /// Its name, with its namespace if it has one.
+    pub object: String,
+    /// How far it is from being in sync.
+    pub state: SyncState,
+    /// Since when it has been in this state.
+    pub since: Timestamp,
+    /// When it was reconciled last.
+    pub last_attempt: Timestamp,
+    /// When it is reconciled again; `None` if that follows from a change, or with the next look at all objects.
+    pub next_attempt: Option<Timestamp>,
+    /// Reason of the event about it; empty if there is none.
+    pub reason: &'static str,
+    /// What the manual of events says about that reason.
+    #[serde(flatten)]
+    pub advice: Option<EventAdvice>,
+    /// What is wrong.
+    pub message: String,
+    /// The call that failed, if one did.
+    pub failed_call: Option<FailedCall>,
+}
+
+/// What is kept of one object.
+#[derive(Debug)]
+struct KeptObject {
+    trouble: ObjectTrouble,
+    since: Timestamp,
+    last: Timestamp,
+    next: Option<Timestamp>,
+}
+
+/// A controller and the name of one of its objects.
+type ObjectName = (&'static str, String);
+
+/// All that are not in sync, and the objects of each cause that others may share.
+#[derive(Debug, Default)]
+pub(super) struct ObjectStates {
+    kept: BTreeMap<ObjectName, KeptObject>,
+    sharing: BTreeMap<(&'static str, String), BTreeSet<String>>,
+}
+
+impl ObjectStates {
+    /// Notes why an object is not in sync; gives how many share its cause now, if that is news. What passes by itself does not
+    /// make up for what failed before.
+    pub(super) fn note(&mut self, controller: &'static str, object: &str, trouble: ObjectTrouble) -> usize {
+        let now = clock::now();
+        let name = (controller, object.to_owned());
+        let before = self.kept.get_mut(&name);
+        if let Some(kept) = before
+            && trouble.state == SyncState::Retrying
+            && kept.trouble.state != SyncState::Retrying
+        {
+            (kept.last, kept.next) = (now, None);
+            return 0;
+        }
+        let (state, cause) = (trouble.state, trouble.cause.clone());
+        let before = self.kept.remove(&name);
+        let since = before.as_ref().filter(|kept| kept.trouble.state == state).map_or(now, |kept| kept.since);
+        self.kept.insert(name, KeptObject { trouble, since, last: now, next: None });
+        let was = before.map(|kept| kept.trouble);
+        if was.as_ref().map(|was| was.state != SyncState::Retrying) != Some(state != SyncState::Retrying) {
+            self.count(controller);
+        }
+        self.share(controller, object, (was.and_then(|was| was.cause).as_deref(), cause.as_deref()))
+    }
+
+    /// An object is in sync, or gone.
+    pub(super) fn clear(&mut self, controller: &'static str, object: &str) {
+        let Some(KeptObject { trouble, .. }) = self.kept.remove(&(controller, object.to_owned())) else { return };
+        if trouble.state != SyncState::Retrying {
+            self.count(controller);
+        }
+        self.share(controller, object, (trouble.cause.as_deref(), None));
+    }
+
+    /// Notes when an object that is not in sync is reconciled again.
+    pub(super) fn schedule(&mut self, controller: &'static str, object: &dyn Display, after: Option<Duration>) {
+        if self.kept.is_empty() {
+            return;
+        }
+        if let Some(kept) = self.kept.get_mut(&(controller, object.to_string())) {
+            kept.next = after.and_then(|after| clock::now().checked_add(after).ok());
+        }
+    }
+
+    fn count(&self, controller: &'static str) {
+        let counts = |(name, kept): &(&ObjectName, &KeptObject)| {
+            name.0 == controller && kept.trouble.state != SyncState::Retrying
+        };
+        metrics::out_of_sync(controller, self.kept.iter().filter(counts).count());
+    }
+
+    /// Moves an object from its cause to another one, or to none; gives how many now share that, if it is news.
+    fn share(&mut self, controller: &'static str, object: &str, (before, now): (Option<&str>, Option<&str>)) -> usize {
+        if before == now {
+            return 0;
+        }
+        if let Some(before) = before {
+            let key = (controller, before.to_owned());
+            let left = self.sharing.get_mut(&key).map_or(0, |objects| {
+                objects.remove(object);
+                objects.len()
+            });
+            metrics::shared_cause(controller, before, if left < MANY { 0 } else { left });
+            if left == 0 {
+                self.sharing.remove(&key);
+            }
+        }
+        let Some(cause) = now else { return 0 };
+        let objects = self.sharing.entry((controller, cause.to_owned())).or_default();
+        objects.insert(object.to_owned());
+        if objects.len() >= MANY {
+            metrics::shared_cause(controller, cause, objects.len());
+        }
+        objects.len()
+    }
+
+    /// Causes that many objects share, and these objects.
+    pub(super) fn shared(&self) -> impl Iterator<Item = (&'static str, &str, &BTreeSet<String>)> {
+        let all = self.sharing.iter().filter(|(_, objects)| objects.len() >= MANY);
+        all.map(|((controller, cause), objects)| (*controller, cause.as_str(), objects))
+    }
+
+    /// Names of the objects of a controller that are not in sync.
+    pub(super) fn of(&self, controller: &'static str) -> impl Iterator<Item = &String> {
+        self.kept.keys().filter(move |(of, _)| *of == controller).map(|(_, object)| object)
+    }
+
+    /// What failed first, then what is under way, each in the order of names.
+    pub(super) fn report(&self) -> Vec<ObjectReport> {
+        let report = |((controller, object), kept): (&ObjectName, &KeptObject)| {
+            let KeptObject { trouble, since, last, next } = kept;
+            let ObjectTrouble { state, reason, advice, message, call, .. } = trouble.clone();
+            ObjectReport {
+                controller,
+                object: object.clone(),
+                state,
+                since: *since,
+                last_attempt: *last,
+                next_attempt: *next,
+                reason,
+                advice,
+                message,
+                failed_call: call,
+            }
+        };
+        let mut reports: Vec<ObjectReport> = self.kept.iter().map(report).collect();
+        reports.sort_by_key(|report| report.state);
+        reports
+    }
+}
