@@ -101,7 +101,7 @@ impl CloudClient {
         self.signing.credential_state()
     }
 
-    /// What the last calls came to, for readiness.
+    /// The outcome of the last calls, for readiness.
     #[must_use]
     pub fn call_state(&self) -> CallState {
         self.signing.call_state()

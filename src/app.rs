@@ -1,4 +1,4 @@
-//! Starts the parts of the process in order, and ends them in order.
+//! Starts and stops the parts of the process in order.
 //!
 //! Start: log, signals, health server, service manager, then the session (`session`) and the watch of the configuration.
 //! Health is served from the first moment; everything later waits for what it needs, and `/readyz` says for what.
@@ -41,11 +41,12 @@ use crate::telemetry::metrics;
 use crate::telemetry::notify::ServiceManager;
 use crate::telemetry::tasks::{self, Tasks};
 
-/// Time between tries to listen where the health server should be.
+/// Time between attempts to listen on the address of the health server.
 const RETRY: Duration = Duration::from_secs(1);
 /// Results of reloads that wait for an API server to be written as events.
 const QUEUED_EVENTS: usize = 16;
-/// How long the controllers and the election may take to end. What takes longer hangs, and the process ends without it.
+/// How long the controllers and the election may take to end. What takes longer hangs, and the process ends without waiting for
+/// it.
 const LONGEST_END: Duration = Duration::from_secs(25);
 
 /// Runs until SIGTERM or SIGINT.

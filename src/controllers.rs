@@ -42,8 +42,8 @@ pub struct Clients {
     pub location: CloudLocation,
 }
 
-/// What a controller is given. Each runs as `async fn run(context: Context)` until `stop` is cancelled, and then ends
-/// within a second, leaving nothing half-remembered: all it knows can be observed again.
+/// The input of a controller. Each runs as `async fn run(context: Context)` until `stop` is cancelled, and then ends within a
+/// second. It needs no state of an earlier run: everything it knows can be observed again.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The API server: watches, patches, events.
@@ -58,7 +58,7 @@ pub struct Context {
     pub config: watch::Receiver<Arc<Config>>,
     /// Raised while something is withheld.
     pub alarms: Alarms,
-    /// Cancelled when the controller must end.
+    /// Cancelled when the controller has to end.
     pub stop: CancellationToken,
 }
 

@@ -1,7 +1,7 @@
 //! Leadership as a value with a deadline.
 //!
-//! A write to the cloud or to Kubernetes takes a [`Permit`], and only a [`Fence`] gives one out. So there is no way to
-//! write without having asked, and a permit tells how long a write may last before another replica could lead.
+//! A write to the cloud or to Kubernetes takes a [`Permit`], which only a [`Fence`] issues. So no write is possible without
+//! leadership, and a permit says how long a write may last before another replica can lead.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::clock::suspended;
 struct Deadline {
     /// If the machine stays awake; `None` without an election.
     until: Option<Instant>,
-    /// How long the machine had been suspended when the deadline was set. A later suspension brings the end nearer, since
-    /// instants do not count it and other replicas are awake.
+    /// How long the machine had been suspended when the deadline was set. A later suspension shortens the time that is left,
+    /// since instants do not count it and other replicas are awake.
     suspended: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Deadline {
     }
 }
 
-/// Made once per process: the keeper extends and withdraws, the fence gives out permits.
+/// Created once per process: the keeper extends and withdraws leadership, the fence issues permits.
 #[must_use]
 pub fn fence() -> (Keeper, Fence) {
     let (sender, receiver) = watch::channel(None);
@@ -54,7 +54,7 @@ impl Keeper {
         self.sender.send_replace(Some(Deadline { until: None, suspended: suspended() }));
     }
 
-    /// This process no longer leads; no new permit is given from now on.
+    /// This process no longer leads; no new permit is issued from now on.
     pub fn withdraw(&self) {
         self.sender.send_replace(None);
     }
@@ -66,7 +66,7 @@ impl Drop for Keeper {
     }
 }
 
-/// Gives out permits to write. Cheap to clone.
+/// Issues permits to write. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Fence {
     receiver: watch::Receiver<Option<Deadline>>,

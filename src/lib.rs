@@ -1,7 +1,7 @@
 //! A cloud controller manager for Kubernetes and OpenShift clusters on Alibaba Cloud.
 //!
-//! One process keeps two outside worlds in agreement: a Kubernetes API server and Alibaba Cloud. Every controller takes the
-//! same five steps in this order:
+//! One process keeps two systems in agreement: a Kubernetes API server and Alibaba Cloud. Every controller takes the same five
+//! steps in this order:
 //!
 //! ```text
 //! observe (reads) -> desire (pure) -> plan (pure) -> execute (writes, fenced) -> report (events, metrics, logs)
@@ -16,8 +16,8 @@
 //!    (Services).
 //!    [`controllers::service`] is the engine that all load balancer products share.
 //! 3. [`fence`]: which process may write, and until when.
-//! 4. [`alibaba`] and [`cluster`]: the clients of the two worlds.
-//! 5. [`config`] and [`reload`]: what the user may configure, and what a change of it does.
+//! 4. [`alibaba`] and [`cluster`]: the clients of the two systems.
+//! 5. [`config`] and [`reload`]: what users can configure, and what a change of it causes.
 //! 6. [`app`] and [`supervisor`]: how the process starts and ends, and which controllers run.
 //! 7. [`cli`] and [`commands`]: the arguments, and one file for each subcommand.
 //! 8. [`telemetry`]: logs, metrics, health, notifications to the service manager. [`telemetry::tasks`] runs every long-lived
@@ -28,19 +28,18 @@
 //! The compiler or `tests/integration/invariants.rs` checks these:
 //!
 //! - [`plan`] does no I/O: no client, no runtime, no clock, no log.
-//! - Modules name each other in one direction: [`commands`] and [`app`], then [`controllers`], then [`alibaba`] and
-//!   [`cluster`], then [`plan`]. All but [`plan`] may read [`config`], which reads only [`plan`], and the leaves: [`clock`],
-//!   [`jitter`], [`fence`], [`telemetry::metrics`], [`telemetry::alarms`] and [`telemetry::tasks`]. No circle closes, in no
-//!   folder either.
+//! - Imports point one way: [`commands`] and [`app`], then [`controllers`], then [`alibaba`] and [`cluster`], then [`plan`].
+//!   All but [`plan`] may read [`config`], which reads only [`plan`], and the leaves: [`clock`], [`jitter`], [`fence`],
+//!   [`telemetry::metrics`], [`telemetry::alarms`] and [`telemetry::tasks`]. There is no cycle, within folders either.
 //! - Only [`alibaba`] names the actions of the vendor's API; only [`cluster`] uses the Kubernetes client.
-//! - Every write takes a [`fence::Permit`], which only [`fence::Fence`] gives out.
+//! - Every write takes a [`fence::Permit`], which only [`fence::Fence`] issues.
 //! - Only [`clock`] reads the wall clock, and only [`jitter`] is random: it varies when something is retried, never what is
 //!   done.
-//! - What the process remembers only saves reads: it can be lost at any time.
+//! - State in memory only saves reads: it can be lost at any time.
 //!
-//! Absent on purpose: a hash of the last applied state (it hides drift), waiting inside a reconcile (it makes stopping
-//! slow), a dry-run twin of the executor (it would differ), finding our own objects by a remembered id alone (an id does not
-//! prove ownership).
+//! Absent on purpose: a hash of the last applied state (it hides drift), waiting inside a reconcile (it would delay the
+//! shutdown), a second executor for dry runs (it would behave differently), finding our own objects by a remembered id alone
+//! (an id does not prove ownership).
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! Decisions, pure: what is wanted and what is there in, steps out. No Kubernetes client, no HTTP, no clock, no log.
+//! Pure decisions: from desired and observed state to steps. No Kubernetes client, no HTTP, no clock, no log.
 
 use std::fmt;
 
@@ -16,16 +16,16 @@ pub mod route;
 pub mod service;
 pub mod volume;
 
-/// One line of what a controller would do, as people read it.
+/// One line of a plan, as users read it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlanLine {
     /// `node`, `route`, `service`, ...
     pub controller: &'static str,
     /// The object that it is about, such as a node's name.
     pub object: String,
-    /// What would be done, or what is in the way. Stable, one line.
+    /// What the controller would do, or what prevents it. A stable text of one line.
     pub text: String,
-    /// Whether something is taken away that existed before.
+    /// Whether the step removes something that exists.
     pub destroys: bool,
     /// What the line is about.
     pub kind: LineKind,

@@ -1,6 +1,6 @@
-//! What a changed configuration means for what runs: which keys differ, and how each takes effect.
+//! The effect of a changed configuration: which keys differ, and how each takes effect.
 //!
-//! One table says it for every key of the file; the manual is made from it, and so is the decision.
+//! One table has it for every key of the file; the documentation and the decision both follow from it.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -14,12 +14,11 @@ use crate::supervisor::{JobName, Transitions, wanted};
 /// How a changed key takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Takes {
-    /// Its users see it from then on; nothing is restarted.
+    /// The running parts use the new value; nothing is restarted.
     InPlace,
-    /// Controllers that are new in the list start, those that are gone from it end; no other one notices.
+    /// Controllers that were added to the list start, those that were removed from it end; others are not affected.
     StartsAndStops,
-    /// The connections to the API server and to the cloud are made anew, and with them every controller, in the same
-    /// process.
+    /// The connections to the API server and to the cloud, and with them every controller, start again in the same process.
     Reconnects,
 }
 
@@ -30,7 +29,7 @@ pub struct Effect {
     pub key: &'static str,
     /// How.
     pub takes: Takes,
-    /// From when on, as the manual states it.
+    /// From when on, as the documentation states it.
     pub when: &'static str,
 }
 

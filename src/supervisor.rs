@@ -1,7 +1,7 @@
-//! Which controllers run: decided by a pure function, carried out here.
+//! Which controllers run: a pure function decides, this module executes.
 //!
 //! A changed configuration starts and stops exactly the difference; a job that ends by itself starts again, as every long-lived
-//! task does. That loses nothing: a controller can observe all that it knows once more.
+//! task does. That loses nothing: a controller can observe everything that it knows again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::controllers::registry::{self, Run};
 use crate::telemetry::metrics;
 use crate::telemetry::tasks::Tasks;
 
-/// How long a job may take to end; one that takes longer hangs, and is cut off.
+/// How long a job may take to end; one that takes longer hangs, and is cancelled.
 const LONGEST_END: Duration = Duration::from_secs(12);
 
 /// The name of a loop that runs for as long as the configuration asks for it: a controller, or the fallback of one that is
@@ -31,7 +31,7 @@ pub fn wanted(config: &Config) -> BTreeMap<JobName, Run> {
     controllers.chain(registry::fallbacks(config).map(|fallback| (fallback.name, fallback.run))).collect()
 }
 
-/// What has to change so that the wanted jobs run.
+/// The changes after which the desired jobs run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transitions {
     /// Stopped first, so that a controller and its fallback never run together.
@@ -50,7 +50,7 @@ impl Transitions {
     }
 }
 
-/// Runs jobs. Dropping it cuts them off; [`Supervisor::stop`] ends them in order.
+/// Runs jobs. Dropping it cancels them; [`Supervisor::stop`] ends them in order.
 #[derive(Debug)]
 pub struct Supervisor {
     context: Context,

@@ -1,9 +1,9 @@
 //! The driver for controllers that compare a whole set with the cloud: nodes, routes, volumes, records of names.
 //!
-//! Changes are collected for a while and handed to one reconcile, so that calls to the cloud go in batches. One reconcile
-//! runs at a time. All objects are reconciled when leadership begins, once per period, when the configuration changes, and
-//! as long as something is out of sync; keys that failed are retried, each with its own backoff. Reconciles run only while
-//! this process leads, and are cancelled when it stops or loses the lease: the next one finds what was left undone.
+//! Changes are collected for a while and handed to one reconcile, so that calls to the cloud go in batches. One reconcile runs
+//! at a time. All objects are reconciled when leadership begins, once per period, when the configuration changes, and as long
+//! as something is out of sync; keys that failed are retried, each with its own backoff. Reconciles run only while this process
+//! leads, and are cancelled when it stops or loses the lease: the next one finds what is left to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -53,7 +53,7 @@ impl BatchScope {
     }
 }
 
-/// What a reconcile of several objects came to.
+/// The outcome of the reconcile of several objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BatchResult {
     /// Objects that failed, and the least delay of the retry if the cloud named one.

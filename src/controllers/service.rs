@@ -1,7 +1,7 @@
 //! The service engine: a load balancer for each Service of type LoadBalancer.
 //!
-//! [`run`] says when a Service is reconciled, `engine` reconciles it, `prepare` finds out what is to be done, `dry_run` only
-//! prints that and `explain` says it of one Service. A `product` says what is particular to one kind of load balancer: `clb` and `nlb`.
+//! [`run`] decides when a Service is reconciled, `engine` reconciles it, `prepare` makes the plan, `dry_run` prints the plan,
+//! and `explain` explains one Service. A `product` has what is specific to one kind of load balancer: `clb` and `nlb`.
 
 mod account_check;
 mod clb;
@@ -70,7 +70,7 @@ pub const NAME: &str = "service";
 /// That of the controller of network load balancers.
 pub const NLB: &str = "nlb";
 
-/// How long node changes are gathered before the Services that use nodes are looked at.
+/// How long node changes are collected before the Services that use nodes are reconciled.
 const NODE_AGGREGATION: Duration = Duration::from_millis(200);
 
 /// Keeps load balancers until `context.stop`.
@@ -83,7 +83,7 @@ pub async fn run_nlb(context: Context) {
     run_product(context, |context| NetworkProduct::new(&context.cloud, context.location.clone())).await;
 }
 
-/// Runs one product's controller: a term of leadership after the other.
+/// Runs the controller of one product, one leadership term after the other.
 async fn run_product<P: Product>(context: Context, product: impl Fn(&Context) -> P) {
     let stop = context.stop.clone();
     let mut fence = context.fence.clone();
@@ -136,7 +136,7 @@ async fn run_term<P: Product>(context: &Context, views: &Views, product: P) {
     }
 }
 
-/// What is to be done for all Services, or for one; waits until the watches are filled.
+/// The plan for all Services, or for one; waits until the watches are filled.
 ///
 /// # Errors
 /// The cloud did not answer.
@@ -152,7 +152,7 @@ pub async fn plan_nlb(clients: &Clients, config: &Config, only: Option<&ObjectKe
     plan_product(network(clients), clients, config, only).await.map(|plan| plan.lines)
 }
 
-/// What is to be done for one Service, with what is wanted and what there is.
+/// The plan for one Service, with its desired and observed state.
 ///
 /// # Errors
 /// The cloud did not answer.
@@ -345,7 +345,7 @@ impl Views {
     }
 }
 
-/// Sends the keys of Services that have to be looked at, for ever.
+/// Sends the keys of Services that have to be reconciled. Never returns.
 async fn trigger<P: Product>(context: &Context, views: &Views, keys: &mpsc::UnboundedSender<Vec<ObjectKey>>) {
     let send = |batch: Vec<ObjectKey>| {
         // The driver ends only together with this function.

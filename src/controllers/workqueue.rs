@@ -33,7 +33,7 @@ const MOST_OVERTAKING: usize = 3;
 /// How long reconciles that run may take to end after a stop.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// What a reconcile of one object came to.
+/// The outcome of the reconcile of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
     /// The object is in sync.

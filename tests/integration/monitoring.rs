@@ -145,6 +145,19 @@ fn every_alert_says_what_to_do() {
 }
 
 #[test]
+fn every_outcome_of_a_call_to_the_cloud_is_explained() {
+    let calls = described("alicloud_ccm_cloud_calls_total").unwrap();
+    let (_, listed) = calls.help.split_once("outcome: ").unwrap();
+    let word = |text: &'static str| text.split([' ', '.']).next().unwrap();
+    let listed: Vec<_> = listed.split(", ").map(word).collect();
+    let page = read("docs/troubleshooting.md");
+    let (_, table) = page.split_once("| Outcome | Meaning |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let explained: Vec<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    assert_eq!(explained, listed);
+}
+
+#[test]
 fn the_rules_of_the_operator_are_the_same() {
     let rules = read("deploy/monitoring/alerts.yaml");
     let groups = rules.lines().skip_while(|line| !line.starts_with("groups:"));

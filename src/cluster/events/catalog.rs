@@ -144,7 +144,7 @@ static EVENTS: &[EventEntry] = &[
         [
             "a node's pod CIDR led to another instance",
             "the entry leads to the node now",
-            "if that happens again: something else writes the same routes; see `docs/routes.md`",
+            "if it happens again, another program writes the same routes; see `docs/routes.md`",
         ],
     ),
     entry(
@@ -152,15 +152,15 @@ static EVENTS: &[EventEntry] = &[
         "CreateRouteFailed",
         [
             "the entry of a node could not be created, or conflicts with one that is not ours",
-            "pods of the node are not reached from other nodes; `NetworkUnavailable` stays",
-            "the message names the entry in the way, or the quota or permission",
+            "other nodes cannot reach the pods of the node; `NetworkUnavailable` stays",
+            "the message names the conflicting entry, the quota or the permission",
         ],
     ),
     entry(
         204,
         "DeleteRouteFailed",
         [
-            "an entry of a node that left could not be deleted",
+            "the route entry of a removed node could not be deleted",
             "the entry stays; the controller retries",
             "the message has the code of the cloud",
         ],
@@ -180,7 +180,7 @@ static EVENTS: &[EventEntry] = &[
         [
             "more routes are to be removed than the limit allows at once",
             "the rest stays",
-            "if they are to go: raise `route.removal_limit`",
+            "to remove them, raise `route.removal_limit`",
         ],
     ),
     entry(
@@ -204,7 +204,7 @@ static EVENTS: &[EventEntry] = &[
     entry(
         301,
         "EnsuredLoadBalancer",
-        ["the load balancer was made or changed", "it is in sync; the message lists the steps", NOTHING],
+        ["the load balancer was created or changed", "it is in sync; the message lists the steps", NOTHING],
     ),
     entry(
         302,
@@ -218,13 +218,17 @@ static EVENTS: &[EventEntry] = &[
         "ServiceSpecChanged",
         ["the specification of the Service changed", "the load balancer follows", NOTHING],
     ),
-    entry(306, "DeleteTimestampChanged", ["the Service is being deleted", "the load balancer goes first", NOTHING]),
+    entry(
+        306,
+        "DeleteTimestampChanged",
+        ["the Service is being deleted", "the load balancer is deleted before the Service", NOTHING],
+    ),
     entry(
         307,
         "SyncLoadBalancerFailed",
         [
             "annotations are wrong, or the cloud refused a step",
-            "what the message is about stays as it is; everything else, and all backends, are kept in sync",
+            "what the message is about stays unchanged; everything else is reconciled, and backends follow the endpoints",
             "correct what the message lists; `alicloud-ccm plan NAMESPACE/NAME` shows the steps that are left",
         ],
     ),
@@ -242,7 +246,7 @@ static EVENTS: &[EventEntry] = &[
         "ManyServicesOutOfSync",
         [
             "five or more Services are out of sync for one cause",
-            "none of them follows until it is gone",
+            "none of them gets in sync until the cause is removed",
             "repair the cause that the message names; `/readyz` lists the Services",
         ],
     ),
@@ -301,7 +305,7 @@ static EVENTS: &[EventEntry] = &[
         "LoadBalancerRecreated",
         [
             "the load balancer was deleted outside of the cluster",
-            "a new one is made; its address may be another one",
+            "a new one is created; its address may differ",
             "update DNS records",
         ],
     ),
@@ -310,7 +314,7 @@ static EVENTS: &[EventEntry] = &[
         "LoadBalancerLeft",
         [
             "the load balancer no longer carries the mark of the Service",
-            "it is left as it is",
+            "it stays unchanged",
             "delete it manually if it is not used",
         ],
     ),
@@ -328,7 +332,7 @@ static EVENTS: &[EventEntry] = &[
         "FailedAddFinalizer",
         [
             "the API server refused the finalizer",
-            "nothing is made in the cloud before it is there",
+            "nothing is created in the cloud before the finalizer is set",
             "the message has the answer; a permission, or an admission webhook",
         ],
     ),
@@ -363,7 +367,7 @@ static EVENTS: &[EventEntry] = &[
         323,
         "LoadBalancerHeldBack",
         [
-            "the load balancer is missing, and so is what proves that the account is the right one",
+            "the load balancer is missing, and nothing proves that the account is the right one",
             "none is created, and no finalizer removed",
             "correct `cloud.credentials`; see `docs/safety.md`",
         ],
@@ -373,7 +377,7 @@ static EVENTS: &[EventEntry] = &[
         "ServerGroupsHeldBack",
         [
             "a list of server groups lacks one that exists",
-            "the group stays in use and is not made again",
+            "the group stays in use and is not created again",
             "none; it ends with a later list",
         ],
     ),
@@ -391,7 +395,7 @@ static EVENTS: &[EventEntry] = &[
         "LoadBalancerHandOver",
         [
             "the Service changed between a classic and a network load balancer",
-            "the old one serves until the new one does, and goes `service.hand_over_grace` later",
+            "the old one serves until the new one does; it is removed `service.hand_over_grace` later",
             "usually nothing; list the controller that the message names, if it does not run",
         ],
     ),
@@ -399,9 +403,9 @@ static EVENTS: &[EventEntry] = &[
         327,
         "ServiceNotHandled",
         [
-            "the Service asks for a load balancer of this program, by a class that is not known, or whose controller does not run",
-            "nothing is made for it",
-            "the message says it: list the controller, or create the Service anew with another class",
+            "the class or type of the Service asks for a load balancer of this program, and the class is not known or its controller does not run",
+            "nothing is created for it",
+            "the message says what to do: list the controller, or create the Service again with another class",
         ],
     ),
     entry(
@@ -409,7 +413,7 @@ static EVENTS: &[EventEntry] = &[
         "ClusterIdShared",
         [
             "load balancers or routes carry this cluster's id and the uid of another cluster",
-            "they are not touched",
+            "they are not changed",
             "give new clusters an id of their own",
         ],
     ),
@@ -418,7 +422,7 @@ static EVENTS: &[EventEntry] = &[
         "ManyObjectsOutOfSync",
         [
             "five or more nodes, routes of nodes or PersistentVolumes are out of sync for one cause",
-            "none of them follows until it is gone",
+            "none of them gets in sync until the cause is removed",
             "repair the cause that the message names; `/readyz` lists the objects",
         ],
     ),
@@ -432,7 +436,7 @@ static EVENTS: &[EventEntry] = &[
         "VolumeLabelsFailed",
         [
             "the disk of a PersistentVolume is not shown, differs from its labels, or the write was refused",
-            "the volume stays as it is; others go on",
+            "the volume stays unchanged; the controller continues with the others",
             "[volumes.md](volumes.md#problems)",
         ],
     ),
@@ -450,7 +454,7 @@ static EVENTS: &[EventEntry] = &[
         "SyncPrivateZoneFailed",
         [
             "the zone could not be read, or the cloud refused a record",
-            "what could not be written stays as it is; the controller retries",
+            "what could not be written stays unchanged; the controller retries",
             "the message has the code of the cloud; often a permission",
         ],
     ),
@@ -485,8 +489,8 @@ static EVENTS: &[EventEntry] = &[
         605,
         "PrivateZoneRemovalHeldBack",
         [
-            "many records of the zone are not wanted any more at once",
-            "they are removed if they are still not wanted 30 s later",
+            "many records of the zone became obsolete at once",
+            "they are removed if they are still obsolete 30 s later",
             "nothing to do; or restore the Services",
         ],
     ),

@@ -1,7 +1,7 @@
 //! Reconciles one Service of any load balancer product.
 //!
-//! [`Engine::reconcile`] reads as the table of contents: what is wanted (reads), the plan (reads), its execution (writes to the
-//! cloud), what is written back to the Service, events.
+//! [`Engine::reconcile`] reads as the table of contents: desired state (reads), plan (reads), execution (writes to the cloud),
+//! write-back to the Service, events.
 
 mod serve_on;
 
@@ -30,10 +30,10 @@ use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{LABEL_HASH, Owner};
 use crate::plan::service::settings::ServiceSettings;
 
-/// After this time, nodes that were there at the start are initialised, and the account can be recognised by them.
+/// After this time, the nodes that existed at the start are initialised, and identify the account.
 const NODES_COME_UP: Duration = Duration::from_secs(2);
 
-/// What all reconciles of one term of leadership share.
+/// What all reconciles of one leadership term share.
 #[derive(Debug)]
 pub(super) struct Engine<P: Product> {
     context: Context,
@@ -42,26 +42,26 @@ pub(super) struct Engine<P: Product> {
     reporter: ServiceReporter,
 }
 
-/// What came of a plan.
+/// The outcome of a plan.
 struct Outcome<P: Product> {
     prepared: Prepared<P>,
     execution: Execution<P::Operation>,
-    /// What was left out waits this long, because a call with a lost answer may have made it.
+    /// Steps that were left out wait this long, because a call whose answer was lost may have created their objects.
     waits: Option<Duration>,
 }
 
 impl<P: Product> Outcome<P> {
-    /// Whether everything that was wanted was done.
+    /// Whether the desired state was reached.
     fn is_complete(&self) -> bool {
         self.execution.failures.is_empty() && self.waits.is_none() && self.look_again().is_none()
     }
 
-    /// When to look what became of what the cloud still carries out.
+    /// When to read the status of pending jobs of the cloud.
     fn look_again(&self) -> Option<Duration> {
         P::look_again(&self.prepared.sighting.observed)
     }
 
-    /// Ends a run in which nothing failed while the cloud still carries something out.
+    /// Ends a reconcile without failures while jobs of the cloud are pending.
     fn wait(&self, case: &mut Case<P::Observed>) -> Result<(), ReconcileError> {
         match self.look_again() {
             Some(again) if self.execution.failures.is_empty() => {
@@ -80,7 +80,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         P::options(&self.context.config.borrow()).concurrency
     }
 
-    /// A change of a Service whose load balancer is known is likely one of its backends.
+    /// If the load balancer of a Service is known, a change is probably one of its backends.
     fn is_urgent(&self, key: &ObjectKey) -> bool {
         self.preparer.states.knows(key)
     }
@@ -134,11 +134,11 @@ impl<P: Product> Engine<P> {
         Self { context, preparer, writer, reporter }
     }
 
-    /// Reads once what many Services need, and recognises the account, so that no Service has to wait for it.
+    /// Reads what many Services need, and identifies the account, so that no Service has to wait for that.
     pub(super) async fn warm(&self) {
         self.preparer.product.warm().await;
         let nodes = || self.preparer.views.nodes.store.all();
-        // What needs it tries again, and reports the fault.
+        // Each Service that needs it retries, and reports the fault.
         if !self.preparer.account.recognises(&nodes()).await {
             tokio::time::sleep(NODES_COME_UP).await;
             let _ = self.preparer.account.recognises(&nodes()).await;
@@ -178,8 +178,8 @@ impl<P: Product> Engine<P> {
         self.next_look(case, &outcome)
     }
 
-    /// Says of a Service that asks for a load balancer of this program why no controller handles it. One controller says so: that
-    /// of classic load balancers, where it runs.
+    /// Reports why no controller handles a Service that asks for a load balancer of this program. One controller reports it:
+    /// that of classic load balancers, where it runs.
     fn tell_of_neglect(
         &self,
         service: &ServiceView,
@@ -195,7 +195,8 @@ impl<P: Product> Engine<P> {
         }
     }
 
-    /// Takes off the label by which a Service counts as inherited, once its user has restated what was ignored before.
+    /// Removes the label that marks a Service as inherited, once its user has edited one of the settings that were ignored
+    /// before.
     async fn take_over_restated(&self, case: &mut Case<P::Observed>) -> Result<(), ReconcileError> {
         if case.state.restated && is_inherited(&case.service) {
             self.writer.remove_label(&case.service, LABEL_HASH).await?;
@@ -205,7 +206,7 @@ impl<P: Product> Engine<P> {
         Ok(())
     }
 
-    /// One that should be there and is not counts as absent only after two sightings that prove it.
+    /// A missing load balancer counts as deleted only after two reads that prove it.
     fn see_again_before_recreating(
         &self,
         case: &mut Case<P::Observed>,
@@ -216,7 +217,7 @@ impl<P: Product> Engine<P> {
         if is_gone {
             let again = case.until_second_sighting();
             if !again.is_zero() {
-                // What is remembered of it would be believed at the second sighting.
+                // The second read must not use the cached state.
                 case.state.known = None;
                 return Err(ReconcileError::Missing { id, again });
             }
@@ -226,7 +227,7 @@ impl<P: Product> Engine<P> {
         Ok(())
     }
 
-    /// Carries the plan out, and remembers what came of it.
+    /// Executes the plan, and stores the outcome.
     async fn execute(&self, case: &mut Case<P::Observed>, mut prepared: Prepared<P>) -> Outcome<P> {
         let mut steps = std::mem::take(&mut prepared.plan.steps);
         let waits = case.state.creations.first_to_wait(&steps).map(|(first, wait)| {
@@ -238,7 +239,7 @@ impl<P: Product> Engine<P> {
         let unread = std::mem::take(&mut sighting.unread);
         case.state.known = None;
         if !steps.is_empty() {
-            // Until the outcome is known, nothing is: the run can be cut off.
+            // Until the outcome is certain, no observed state is stored: the reconcile can be cancelled.
             self.preparer.states.replace(&case.service.key, case.state.clone());
             let executor = Executor {
                 product: &self.preparer.product,
@@ -254,7 +255,7 @@ impl<P: Product> Engine<P> {
             case.state.creations.note(&before, &after, &execution.uncertain);
         }
         execution.done.splice(0..0, std::mem::take(&mut case.state.started));
-        // What was refused, or not read, leaves something unknown; a job that failed does not.
+        // After a refused step or a failed read, the state is uncertain; after a failed job it is not.
         let is_certain =
             execution.failures.leave_certainty() && unread.is_empty() && execution.refused_backends.is_empty();
         execution.failures.refused.append(&mut prepared.failed_jobs);
@@ -262,7 +263,7 @@ impl<P: Product> Engine<P> {
         execution.failures.refused.extend(unread.into_iter().map(read));
         case.state.refusals.note(std::mem::take(&mut execution.refused_backends));
         let (groups, observed) = (P::facts(&prepared.goal).groups, &prepared.sighting.observed);
-        // What is being added is not there yet.
+        // Backends of a pending job are not in the group yet.
         let is_under_way = P::look_again(observed).is_some();
         case.state.refusals.retain(|key| {
             let is_there = |group: &ObservedGroup| group.members().iter().any(|backend| backend.key == *key);
@@ -290,8 +291,9 @@ impl<P: Product> Engine<P> {
         }
     }
 
-    /// The cloud can answer a creation with a load balancer that is gone, see [`super::state::Replacement::suspect`]. It refuses
-    /// one with other parameters than an earlier one, whose load balancer then either shows itself, or is gone as well.
+    /// The cloud can answer a creation with a load balancer that was deleted, see [`super::state::Replacement::suspect`]. It
+    /// refuses a creation whose parameters differ from an earlier one with the same token; the load balancer of that one then
+    /// appears in a list, or was deleted as well.
     fn suspect_what_was_made(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
         let sighting = &outcome.prepared.sighting;
         match (&outcome.execution.failures.stopped, sighting.observed.id()) {
@@ -308,7 +310,7 @@ impl<P: Product> Engine<P> {
         }
     }
 
-    /// Tells the user what is worth knowing although nothing failed.
+    /// Reports what users should know although nothing failed.
     fn tell(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) {
         let Outcome { prepared, execution, .. } = outcome;
         if let Some(id) = prepared.sighting.observed.id().filter(|_| prepared.is_drift)
@@ -334,11 +336,11 @@ impl<P: Product> Engine<P> {
         self.reporter.notes(&case.service, &notes, &mut case.state.told.notes);
     }
 
-    /// Tells pods that wait for it that the load balancer knows them.
+    /// Sets the readiness gates of pods that the load balancer knows.
     async fn write_gates(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
         let Some(references) = &outcome.prepared.references else { return Ok(()) };
         if outcome.look_again().is_some() {
-            // What is under way can fail.
+            // A pending job can fail.
             return Ok(());
         }
         let facts = P::facts(&outcome.prepared.goal);
@@ -348,7 +350,7 @@ impl<P: Product> Engine<P> {
         written.map_err(|fault| FailedWrite::gates(fault).into())
     }
 
-    /// Writes the outcome back to the Service and tells its user.
+    /// Writes the outcome back to the Service, and reports it.
     async fn write_back(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
         let Outcome { prepared, execution, waits } = outcome;
         if let (true, Some(again)) = (execution.failures.is_empty(), waits) {
@@ -357,10 +359,10 @@ impl<P: Product> Engine<P> {
         let (goal, observed, service) = (&prepared.goal, &*prepared.sighting.observed, &case.service);
         let facts = P::facts(goal);
         let is_incomplete = !execution.failures.is_empty() || !prepared.plan.problems.is_empty();
-        // What is published is the other load balancer, which serves until this one does.
+        // The status has the other load balancer, which serves until this one does.
         let takes_over = P::KIND.takes_over(service);
         if is_incomplete {
-            // An address that is published already says which of its ports are served; an elastic one can change.
+            // The status of a published address also says which ports are served; an elastic address can change.
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &[]);
             let is_current = service.ingress == published.ingress || facts.publishes_elastic;
             if execution.failures.stopped.is_some() || service.ingress.is_empty() || !is_current || takes_over {
@@ -370,7 +372,8 @@ impl<P: Product> Engine<P> {
         let Some(id) = observed.id() else { return Ok(()) };
         let asked = case.state.unanswered;
         let is_look_due = asked || prepared.sighting.is_thorough || service.ingress.is_empty() || takes_over;
-        // The label does not depend on the elastic address; but that it is there says of the other one that it can go.
+        // The label does not depend on the elastic address. During a hand-over it comes last, because the other load balancer
+        // is removed once it is set.
         let mut changed = false;
         if !takes_over {
             changed |= self.writer.set_labels(service, P::KIND.labels(service, id)).await?;
@@ -404,7 +407,7 @@ impl<P: Product> Engine<P> {
         Ok(())
     }
 
-    /// When the Service is looked at again although nothing changes.
+    /// When the Service is reconciled again although nothing changes.
     fn next_look(&self, case: &Case<P::Observed>, outcome: &Outcome<P>) -> Result<ReconcileResult, ReconcileError> {
         let facts = P::facts(&outcome.prepared.goal);
         if !facts.unresolved.is_empty() {
@@ -424,7 +427,7 @@ impl<P: Product> Engine<P> {
         Ok(soonest.map_or(ReconcileResult::Done, ReconcileResult::RequeueAfter))
     }
 
-    /// Removes what was made for the Service, then releases the Service.
+    /// Removes what was created for the Service, then the finalizer.
     async fn remove(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
         if case.state.released {
             return Ok(ReconcileResult::Done);
@@ -442,7 +445,7 @@ impl<P: Product> Engine<P> {
         }
         let facts = P::facts(&prepared.goal);
         if let Some(wait) = case.state.creations.settles_in().filter(|wait| facts.named.is_some() && !wait.is_zero()) {
-            // Something of ours may still show up on a load balancer that stays.
+            // A recent creation may still appear on a load balancer that stays.
             return Ok(ReconcileResult::RequeueAfter(wait));
         }
         self.writer.release(&case.service, case.handling).await?;
@@ -455,8 +458,8 @@ impl<P: Product> Engine<P> {
         Ok(ReconcileResult::Done)
     }
 
-    /// How long to wait before a Service is released whose load balancer was not found: a call whose answer was lost may have
-    /// made it a moment ago, or the list may be empty because a permission is missing.
+    /// How long to wait before the finalizer of a Service without a load balancer is removed: a call whose answer was lost may
+    /// just have created it, or the list may be empty because a permission is missing.
     fn see_again_before_releasing(&self, case: &mut Case<P::Observed>, prepared: &Prepared<P>) -> Option<Duration> {
         match &prepared.sighting.presence {
             Presence::Absent { proven: false } => {
@@ -475,7 +478,7 @@ impl<P: Product> Engine<P> {
         None
     }
 
-    /// Tells the user what failed, once, and decides when to try again.
+    /// Reports a failure once, and decides when to retry.
     fn conclude(
         &self,
         case: &mut Case<P::Observed>,
@@ -504,7 +507,7 @@ impl<P: Product> Engine<P> {
 }
 
 impl<O> Case<O> {
-    /// Notes that the load balancer was not found. Time until that counts.
+    /// Notes that the load balancer was not found. Returns the time until that counts as deleted.
     fn until_second_sighting(&mut self) -> Duration {
         let since = self.state.missing_since.get_or_insert_with(Instant::now);
         SECOND_SIGHTING.saturating_sub(since.elapsed())
@@ -532,7 +535,7 @@ fn creation_token<O>(case: &Case<O>, kind: LoadBalancerKind, is_absent: bool) ->
     }
 }
 
-/// Tells a Service from others where quotas are shared.
+/// A number that distinguishes Services that share a quota.
 fn number_of(uid: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     uid.hash(&mut hasher);

@@ -24,7 +24,7 @@ use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::{Operation, Plan};
 
-/// One look at one Service: the Service, and what is remembered of it.
+/// One reconcile of one Service: the Service, and its cached state.
 #[derive(Debug)]
 pub(super) struct Case<O> {
     pub(super) service: Arc<ServiceView>,
@@ -33,49 +33,49 @@ pub(super) struct Case<O> {
     pub(super) state: ServiceState<O>,
 }
 
-/// What a Service asks for, and what had to be looked up to say so.
+/// The desired state of a Service, and what was read for it.
 pub(super) struct Wanted<P: Product> {
     pub(super) goal: P::Goal,
-    /// `None` for a Service that leaves.
+    /// `None` for a Service that is deleted or no longer managed.
     pub(super) references: Option<References>,
     depth: Depth,
 }
 
-/// How closely the cloud is looked at.
+/// How much is read from the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
-    /// What is remembered counts; what the plan would change is read again.
+    /// Nothing, except what the plan would change: the cached state counts.
     Memory,
-    /// The user changed something: all that is remembered is read again.
+    /// Everything that is cached, after an edit by the user.
     Edited,
-    /// What is remembered is confirmed by list pages, and by reading the server groups if it is their turn.
+    /// List pages confirm the cached state; server groups are read if it is their turn.
     Lists { groups: bool },
     /// Everything is read.
     Whole,
 }
 
-/// What was seen of a load balancer.
+/// The observed state of a load balancer.
 #[derive(Debug)]
 pub(super) struct Sighting<O> {
-    /// Shared with the state as long as it is as remembered.
+    /// Shared with the cached state as long as both are equal.
     pub(super) observed: Arc<O>,
     /// When it was compared with the cloud.
     pub(super) read_at: Instant,
     /// When its server groups were read.
     pub(super) groups_read_at: Instant,
     pub(super) presence: Presence,
-    /// Whether it was looked at closely enough to look at its elastic addresses, too.
+    /// Whether so much was read that the elastic addresses are read, too.
     pub(super) is_thorough: bool,
-    /// Reads that failed, with what they would have shown unknown.
+    /// Reads that failed: what they would have shown is unknown.
     pub(super) unread: Vec<Fault>,
 }
 
-/// What the search for the load balancer came to.
+/// The result of the search for the load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     /// It is there.
     Present,
-    /// There is none; `proven` if the cloud said so of the very load balancer that the Service had.
+    /// There is none; `proven` if the cloud reported that the load balancer of this Service does not exist.
     Absent {
         /// Whether absence is certain.
         proven: bool,
@@ -84,15 +84,16 @@ pub(super) enum Presence {
     Unmarked(String),
 }
 
-/// Everything that is to be done for a Service now. While it lives, nothing else is prepared for the same load balancer.
+/// Everything that a reconcile of a Service will do. It holds the lock of the load balancer, so that Services which share one
+/// are prepared one after the other.
 pub(super) struct Prepared<P: Product> {
     pub(super) goal: P::Goal,
     pub(super) references: Option<References>,
     pub(super) sighting: Sighting<P::Observed>,
     pub(super) plan: Plan<P::Operation>,
-    /// Whether what differs now did not when it was compared before: it was changed outside.
+    /// Whether the difference is drift: the last comparison showed none.
     pub(super) is_drift: bool,
-    /// What the cloud began to carry out in an earlier run, and failed to.
+    /// Jobs of an earlier reconcile that failed.
     pub(super) failed_jobs: Vec<(String, Fault)>,
     _locks: Vec<OwnedMutexGuard<()>>,
 }
@@ -112,7 +113,7 @@ pub(super) struct Preparer<P: Product> {
 }
 
 impl<P: Product> Preparer<P> {
-    /// What the Service asks for.
+    /// The desired state of the Service.
     pub(super) async fn wanted(&self, case: &mut Case<P::Observed>) -> Result<Wanted<P>, ReconcileError> {
         let depth = self.depth(case);
         let (service, settings) = (&case.service, &case.settings);
@@ -147,7 +148,7 @@ impl<P: Product> Preparer<P> {
         }
     }
 
-    /// What there is, and the steps from there to what is wanted.
+    /// The observed state, and the steps from it to the desired state.
     pub(super) async fn prepare(
         &self,
         case: &mut Case<P::Observed>,
@@ -158,10 +159,10 @@ impl<P: Product> Preparer<P> {
         self.product.resolve(&mut goal).await?;
         let is_continued = case.state.known.as_ref().is_some_and(Known::is_recent) && self.is_under_way(case);
         let failed_jobs = self.settle(case).await?;
-        // An edit that came meanwhile is answered as soon as nothing is under way any more.
+        // An edit during a job is compared with the cloud once no job is pending.
         let is_edit_due = case.state.edited && !self.is_under_way(case);
         let depth = if is_continued && case.handling.serves() && !is_edit_due { Depth::Memory } else { depth };
-        // A Service that now names another load balancer is read anew.
+        // A Service that now names another load balancer is read again.
         let known = case.state.known.clone().filter(|known| is_about::<P>(&goal, &known.observed));
         let seen = match (depth, &known) {
             (Depth::Memory, Some(known)) => Some(self.recall(case, &goal, known, is_continued).await?),
@@ -182,7 +183,7 @@ impl<P: Product> Preparer<P> {
         Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, _locks: locks })
     }
 
-    /// The steps that lie between, without backends that are left out because the cloud refused them.
+    /// The steps between the two, without backends that the cloud refused.
     fn diff(&self, case: &mut Case<P::Observed>, goal: &P::Goal, observed: &P::Observed) -> Plan<P::Operation> {
         let mut plan = match case.handling {
             Handling::ServeOn => P::follow(goal, observed),
@@ -196,13 +197,13 @@ impl<P: Product> Preparer<P> {
         plan
     }
 
-    /// Whether an earlier run ended while the cloud still carried something out.
+    /// Whether an earlier reconcile ended with a pending job.
     fn is_under_way(&self, case: &Case<P::Observed>) -> bool {
         case.state.known.as_ref().is_some_and(|known| P::look_again(&known.observed).is_some())
     }
 
-    /// Looks what became of what the cloud carried out since the last run. Returns what failed. What is remembered then holds
-    /// no more, and neither does it where the cloud does not tell.
+    /// Reads the status of pending jobs. Returns those that failed. The cached state is dropped then, and also where the cloud
+    /// does not report a status.
     async fn settle(&self, case: &mut Case<P::Observed>) -> Result<Vec<(String, Fault)>, ReconcileError> {
         if !self.is_under_way(case) {
             return Ok(Vec::new());
@@ -219,15 +220,15 @@ impl<P: Product> Preparer<P> {
         let holds = settled.failed.is_empty() && !settled.is_unknown;
         case.state.known = holds.then_some(known);
         match under_way {
-            // Everything is read before anything is deleted, and that is worth it only once there is something to do.
+            // A deletion reads everything first, which makes sense only after the jobs.
             Some(again) if holds && case.handling.removes() => Err(ReconcileError::UnderWay(again)),
             _ => Ok(settled.failed),
         }
     }
 
-    /// Relies on what is remembered. A plan that only moves backends within groups that are known can be carried out without
-    /// reading again, because each such write names exactly what it changes; what another plan would change is read again,
-    /// unless it is the rest of the plan of an earlier run that had to wait.
+    /// Uses the cached state. A plan that only changes backends of known groups needs no read, because each such write names
+    /// exactly what it changes. What any other plan would change is read again, unless the plan continues an earlier one that
+    /// had to wait.
     async fn recall(
         &self,
         case: &mut Case<P::Observed>,
@@ -240,7 +241,7 @@ impl<P: Product> Preparer<P> {
         if !is_continued && !plan.steps.iter().all(|step| step.operation.backends_of().is_some()) {
             let search = case.search(P::KIND, None);
             if let Err(fault) = self.product.refresh(goal, Arc::make_mut(&mut observed), &plan, &search).await {
-                // Perhaps because what was remembered is not so; the next look reads everything.
+                // The cached state may be wrong; the next reconcile reads everything.
                 case.state.known = None;
                 return Err(fault.into());
             }
@@ -250,7 +251,7 @@ impl<P: Product> Preparer<P> {
         Ok((Sighting { observed, ..Sighting::remembered(known) }, plan))
     }
 
-    /// Reads all that is remembered again. `None` if it takes a search.
+    /// Reads everything that is cached again. `None` if that needs a search.
     async fn reread(
         &self,
         case: &mut Case<P::Observed>,
@@ -269,8 +270,8 @@ impl<P: Product> Preparer<P> {
         Ok(Some((sighting, plan)))
     }
 
-    /// Confirms what is remembered by list pages. `None` if they do not: lists can be stale, so that it takes a closer look
-    /// to say that anything differs.
+    /// Confirms the cached state by list pages. `None` if they show a difference: lists can be stale, so that only a full read
+    /// proves one.
     async fn confirm(
         &self,
         case: &mut Case<P::Observed>,
@@ -322,7 +323,7 @@ impl<P: Product> Preparer<P> {
         };
         let (mut observed, presence) = self.find(case, goal, due).await?;
         if let Presence::Unmarked(id) = &presence {
-            // Other Services can use it, too.
+            // Other Services may use it, too.
             locks.push(self.locks.lock(id).await);
         }
         let Completed { shows_all_made, unread } =

@@ -1,8 +1,8 @@
 //! The seam between the engine and a load balancer product.
 //!
-//! A product says what a Service asks for, what the cloud has, and which steps lie between; and it carries out one step.
-//! Everything else is the engine's: when a Service is reconciled, what is remembered, in which order steps run, what a refusal
-//! means for the rest, what is written back, and which events users get.
+//! A product defines the desired state of a Service, the observed state in the cloud and the steps between them; and it
+//! executes one step. Everything else is the engine's: when a Service is reconciled, what is cached, in which order steps run,
+//! what the refusal of a step means for the others, what is written back, and which events users get.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -28,9 +28,9 @@ use crate::plan::service::unready::UnreadyNodes;
 
 /// One load balancer product. Functions without `self` are pure.
 pub(crate) trait Product: Debug + Send + Sync + 'static {
-    /// What a Service asks for: a load balancer, or that nothing of it is left.
+    /// The desired state of a Service: a load balancer, or that nothing of it remains.
     type Goal: Send + Sync;
-    /// What the cloud has.
+    /// The observed state in the cloud.
     type Observed: ObservedModel + Send + Sync;
     /// One write.
     type Operation: Operation + Clone + Send + Sync;
@@ -41,10 +41,10 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     const CONTROLLER: &'static str;
     /// The component that its events name.
     const COMPONENT: &'static str;
-    /// Which Services it is about.
+    /// Which Services it handles.
     const KIND: LoadBalancerKind;
 
-    /// What the configuration says of this product.
+    /// The part of the configuration for this product.
     fn options(config: &Config) -> ServiceOptions {
         config.service.clone()
     }
@@ -57,39 +57,38 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         settings: &ServiceSettings,
     ) -> BTreeSet<IpAddr>;
 
-    /// What a managed Service asks for. What is wrong with it comes out of the diff, which leaves what a problem is about as it
-    /// is.
+    /// The desired state of a managed Service. Its problems are in the diff, which does not change what a problem is about.
     fn desire(inputs: &Inputs<'_>) -> Self::Goal;
 
-    /// What a Service that leaves asks for: that nothing of it is left.
+    /// The desired state of a Service that is deleted or no longer managed: nothing of it remains.
     fn removal(service: &ServiceView, settings: &ServiceSettings) -> Self::Goal;
 
     /// What the engine needs to know of a goal.
     fn facts(goal: &Self::Goal) -> Facts<'_>;
 
-    /// What is left of a Service that leaves; `None` for one that is managed.
+    /// What remains of a Service that is deleted or no longer managed; `None` for a managed one.
     fn departure(goal: &mut Self::Goal) -> Option<&mut Departure>;
 
-    /// The steps from what was observed to the goal.
+    /// The steps from the observed state to the goal.
     fn diff(goal: &Self::Goal, observed: &Self::Observed) -> Plan<Self::Operation>;
 
-    /// Those of them that only keep the backends of server groups that exist in sync.
+    /// Those of the steps that only keep the backends of existing server groups in sync.
     fn follow(goal: &Self::Goal, observed: &Self::Observed) -> Plan<Self::Operation>;
 
-    /// Moves what was observed forward, as the cloud does when the operation succeeds.
+    /// Applies an operation that succeeded to the observed state.
     fn apply(observed: &mut Self::Observed, operation: &Self::Operation, answer: &Self::Answer);
 
-    /// Whether a step has to wait for what the cloud still carries out.
+    /// Whether a step has to wait for a pending job of the cloud.
     fn must_wait(_observed: &Self::Observed, _step: &Step<Self::Operation>) -> bool {
         false
     }
 
-    /// In what time it is worth a look what became of what the cloud still carries out; `None` if nothing is under way.
+    /// After what time to read the status of pending jobs of the cloud; `None` if there is none.
     fn look_again(_observed: &Self::Observed) -> Option<Duration> {
         None
     }
 
-    /// What else a label of the Service should say, `None` if the label should not be there.
+    /// A further label of the Service and its value; `None` as value if the label must be absent.
     fn further_label(_observed: &Self::Observed) -> Option<(&'static str, Option<&str>)> {
         None
     }
@@ -98,7 +97,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// asked for.
     fn ingress(goal: &Self::Goal, observed: &Self::Observed, elastic: &[String]) -> Vec<Ingress>;
 
-    /// What newer API servers hold of each entry of `ingress` besides; `ip_mode` if they know that field.
+    /// What newer API servers store with each entry of `ingress`; `ip_mode` if they know that field.
     fn ingress_details(
         service: &ServiceView,
         goal: &Self::Goal,
@@ -107,15 +106,15 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         ip_mode: bool,
     ) -> Vec<IngressDetails>;
 
-    /// Shares between load balancers what they have in common, before what was observed is remembered.
+    /// Shares equal parts between load balancers, before the observed state is cached.
     fn compact(&self, _observed: &mut Arc<Self::Observed>) {}
 
-    /// Reads once what many Services need, so that none has to wait for it.
+    /// Reads what many Services need, so that none has to wait for it.
     fn warm(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// Looks up what the goal itself depends on besides the cluster.
+    /// Reads what the goal depends on outside of the cluster.
     fn resolve(&self, goal: &mut Self::Goal) -> impl Future<Output = Result<(), Fault>> + Send;
 
     /// Reads one load balancer, without its parts. A list page may answer where several are `due`; a
@@ -126,7 +125,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// Lists load balancers, without their parts.
     fn list(&self, by: ListedBy<'_>) -> impl Future<Output = Result<Vec<Self::Observed>, Fault>> + Send;
 
-    /// Reads what a diff needs and was not read yet. One read that fails by itself does not spoil the others.
+    /// Reads what a diff needs and was not read yet. A failed read does not affect the others.
     fn complete(
         &self,
         goal: &Self::Goal,
@@ -134,8 +133,8 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         search: &Search<'_>,
     ) -> impl Future<Output = Result<Completed, Fault>> + Send;
 
-    /// Reads what list pages show of a known load balancer, and its server groups if `groups`; they are as they were known
-    /// otherwise. `None` if they do not show it. Without list pages, there is nothing to save.
+    /// Reads what list pages show of a known load balancer, and its server groups if `groups`; otherwise these are taken from
+    /// the cache. `None` if the pages do not show it. A product without list pages saves nothing here.
     fn confirm(
         &self,
         _goal: &Self::Goal,
@@ -146,13 +145,13 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         async { Ok(None) }
     }
 
-    /// Looks what became of what the cloud still carried out.
+    /// Reads the status of pending jobs of the cloud.
     fn settle(&self, _observed: &mut Self::Observed) -> impl Future<Output = Result<Settled, Fault>> + Send {
         async { Ok(Settled::default()) }
     }
 
-    /// Reads a known load balancer again, by the ids of its parts: with fewer calls than a search takes. `None` if that is not
-    /// possible, as some part is gone.
+    /// Reads a known load balancer again, by the ids of its parts: with fewer calls than a search. `None` if that is not
+    /// possible, because some part is gone.
     fn reread(
         &self,
         _goal: &Self::Goal,
@@ -162,7 +161,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         async { Ok(None) }
     }
 
-    /// Reads those parts again that a plan made from memory would change.
+    /// Reads the parts again that a plan from cached state would change.
     fn refresh(
         &self,
         goal: &Self::Goal,
@@ -171,10 +170,10 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         search: &Search<'_>,
     ) -> impl Future<Output = Result<(), Fault>> + Send;
 
-    /// Chooses where a load balancer that is to be made goes, where the Service does not say it.
+    /// Chooses the zone and vSwitch of a new load balancer, where the Service does not state them.
     fn place(&self, goal: &mut Self::Goal, nodes: &[Arc<NodeView>]) -> impl Future<Output = ()> + Send;
 
-    /// The Service is gone, with all that it had.
+    /// The Service and everything that was created for it are gone.
     fn forget(&self, _owner: &Owner) -> impl Future<Output = ()> + Send {
         async {}
     }
@@ -182,7 +181,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// The elastic addresses bound to the load balancer.
     fn elastic_addresses(&self, id: &str) -> impl Future<Output = Result<Vec<String>, Fault>> + Send;
 
-    /// Makes exactly one write.
+    /// Executes exactly one write.
     fn perform(
         &self,
         write: &Write<'_>,
@@ -205,13 +204,13 @@ pub(crate) enum ListedBy<'a> {
 pub(crate) struct Facts<'a> {
     /// Whose load balancer it is.
     pub(crate) owner: &'a Owner,
-    /// The load balancer of a user that the Service names.
+    /// The user's load balancer that the Service names.
     pub(crate) named: Option<&'a str>,
-    /// Whether a load balancer of ours is kept when the Service leaves.
+    /// Whether a load balancer of ours is kept when the Service is deleted.
     pub(crate) is_kept: bool,
     /// Server groups.
     pub(crate) groups: &'a BTreeMap<String, DesiredGroup>,
-    /// What the Service says without an effect.
+    /// Settings of the Service without an effect.
     pub(crate) warnings: &'a [ServiceProblem],
     /// Ports without a single backend.
     pub(crate) empty_ports: Vec<String>,
@@ -244,7 +243,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Of a Service that leaves.
+    /// Of a Service that is deleted or no longer managed.
     pub(crate) fn leaving(owner: &'a Owner, departure: &'a Departure) -> Self {
         let is_kept = departure.preserve && departure.reuse.is_none();
         Self { is_kept, ..Self::of(owner, departure.reuse.as_deref()) }
@@ -264,7 +263,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// What makes the creation of one load balancer the same creation however often it is tried, by whichever replica.
+/// Identifies the creation of one load balancer, so that retries by any replica create it once.
 #[derive(Clone, Debug)]
 pub(crate) struct CreationToken {
     pub(crate) cluster_id: String,
@@ -274,8 +273,8 @@ pub(crate) struct CreationToken {
 }
 
 impl CreationToken {
-    /// The client token. It says nothing of parameters, which can change between two tries of the same creation: those after
-    /// one that made something give that, or are refused until a list shows it.
+    /// The client token. It does not depend on parameters, which can change between two attempts: after a successful one,
+    /// further attempts return that load balancer, or are refused until a list shows it.
     pub(crate) fn text(&self) -> String {
         use sha1::{Digest, Sha1};
         let mut hash = Sha1::new();
@@ -292,12 +291,12 @@ impl CreationToken {
 pub(crate) struct Write<'a> {
     pub(crate) permit: &'a Permit,
     pub(crate) token: &'a CreationToken,
-    /// Changes of backends that serve pass before everything else where quotas are short.
+    /// Where a quota is short, changes of backends that serve come first.
     pub(crate) priority: Priority,
 }
 
-/// How many load balancers are due at about this time, so that list pages are worth it; asked only where a list would have to
-/// be made. `None` if a list is no proof: what is read follows a write of our own.
+/// How many load balancers are due at about this time, which decides whether list pages save calls; called only where a list
+/// would have to be read. `None` if a list is no proof, because the read follows a write of our own.
 pub(crate) type Due<'a> = Option<&'a (dyn Fn() -> usize + Send + Sync)>;
 
 /// What helps to find things of one Service.
@@ -305,7 +304,7 @@ pub(crate) type Due<'a> = Option<&'a (dyn Fn() -> usize + Send + Sync)>;
 pub(crate) struct Search<'a> {
     /// The id in the Service's label; empty if it has none.
     pub(crate) label: &'a str,
-    /// What was made a short while ago: no list may show it yet.
+    /// What was created recently: lists may not show it yet.
     pub(crate) made: Made,
     pub(crate) due: Due<'a>,
 }
@@ -317,25 +316,25 @@ impl Search<'_> {
     }
 }
 
-/// What became of what the cloud still carried out.
+/// The outcome of jobs of the cloud.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     /// What failed, as the plan prints it.
     pub(crate) failed: Vec<(String, Fault)>,
-    /// Backends that were to be added by what failed.
+    /// Backends that failed jobs were to add.
     pub(crate) not_added: Vec<RefusedCall>,
-    /// The load balancer that was to be made and is not there.
+    /// The load balancer that a job was to create, and that does not exist.
     pub(crate) made_and_gone: Option<String>,
-    /// Whether what is there must be read to know it.
+    /// Whether the state must be read to know it.
     pub(crate) is_unknown: bool,
 }
 
-/// What it came to to read a load balancer whole.
+/// The outcome of reading a whole load balancer.
 #[derive(Debug)]
 pub(crate) struct Completed {
     /// Whether the lists showed everything that was made a short while ago.
     pub(crate) shows_all_made: bool,
-    /// Reads that failed: what they would have shown is unknown, and the diff leaves it as it is.
+    /// Reads that failed: what they would have shown is unknown, and the diff does not change it.
     pub(crate) unread: Vec<Fault>,
 }
 

@@ -22,16 +22,16 @@ use crate::plan::service::handling::Handling;
 use crate::plan::service::problem::ServiceProblem;
 use crate::telemetry::alarms::{ObjectTrouble, SyncState, named, shared_cause};
 
-/// The watch tells when endpoints have been read; this only makes sure.
+/// The watch reports that endpoints were read; this is the fallback.
 const UNREAD: Duration = Duration::from_secs(5);
 
 /// Why a Service is out of sync.
 #[derive(Debug, Error)]
 pub(super) enum ReconcileError {
-    /// The Service asks for something that cannot be.
+    /// The Service has problems.
     #[error("{}", list(.0))]
     Problems(Vec<ServiceProblem>),
-    /// The load balancer could not be found, or not told apart.
+    /// The load balancer was not found, or several match.
     #[error(transparent)]
     Find(#[from] FindError),
     /// A read from the cloud failed.
@@ -62,41 +62,41 @@ pub(super) enum ReconcileError {
         /// When to look again.
         again: Duration,
     },
-    /// The load balancer seems to be gone; looked at once more before it is made again.
-    #[error("load balancer {id} does not exist any more; it is looked for once more and then made again")]
+    /// The load balancer seems to be deleted; a second read comes before it is created again.
+    #[error("load balancer {id} does not exist any more; the controller checks that once more, then creates it again")]
     Missing {
         /// The one that is gone.
         id: String,
         /// When to look again.
         again: Duration,
     },
-    /// What a lost call may have made is looked for before it is made again, for this long.
+    /// How long to look for what a call with a lost answer may have created, before it is created again.
     #[error(
-        "a call may have made what is missing, although its answer was lost; it is looked for before it is made again"
+        "a call whose answer was lost may have created what is missing; the controller looks for it before it creates it again"
     )]
     Unsettled(Duration),
-    /// The cloud still carries something out; nothing is wrong.
-    #[error("the cloud still carries out what was asked of it")]
+    /// Jobs of the cloud are pending; nothing is wrong.
+    #[error("jobs of the cloud are pending")]
     UnderWay(Duration),
     /// The load balancer cannot be found, and its absence cannot be proven.
     #[error(
         "no load balancer carries the mark of this Service although its status shows an address{}; it may have been \
-         deleted, or the permission to list it is missing. Nothing is made anew: check the permissions, or empty \
-         status.loadBalancer to have a new one made",
+         deleted, or the permission to list it is missing. Nothing is created: check the permissions, or empty \
+         status.loadBalancer to have a new one created",
         known(.0)
     )]
     Unfindable(String),
-    /// The account behind the credentials may be another one.
+    /// The credentials may belong to another account.
     #[error("{0}")]
     Doubt(String),
     /// The Service is served by a load balancer that it no longer names, and that is not ours.
     #[error(
         "load balancer {0} serves this Service, but does not carry its mark, and no annotation names it: put the annotation \
-         {PREFIX}id back, or delete the Service and make it again; when it is deleted, its listeners, server groups and \
+         {PREFIX}id back, or delete the Service and create it again; when it is deleted, its listeners, server groups and \
          backends are removed there and the load balancer is kept"
     )]
     Detached(String),
-    /// The Service became ours a moment ago, and its endpoints are on their way.
+    /// The Service is managed only since a moment ago, and its endpoints are not read yet.
     #[error("the endpoints of the Service are being read")]
     EndpointsUnread,
     /// Pods that are attached directly have no interface yet.
@@ -132,7 +132,7 @@ pub(super) fn unlisted(groups: &BTreeSet<String>) -> Option<String> {
     (!ids.is_empty()).then(|| {
         format!(
             "The cloud's list of server groups lacks {ids}, which listeners of the Service use and which exist when they \
-             are asked for by id. They stay in use and are not made again"
+             are read by id. They stay in use and are not created again"
         )
     })
 }

@@ -1,7 +1,7 @@
-//! What is remembered of each Service between two reconciles: one value per Service, in one map.
+//! The cached state of each Service between two reconciles: one value per Service, in one map.
 //!
-//! It only saves reads and repeated events. Dropping it at any moment costs calls, never correctness; every term of
-//! leadership starts without it.
+//! It only saves reads and repeated events. Dropping it at any moment costs calls, never correctness; every leadership term
+//! starts without it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -20,57 +20,58 @@ use crate::telemetry::alarms::{Alarms, ObjectTrouble, named};
 
 /// Reason of the event and alarm about backends that are withheld from removal.
 pub(super) const BACKENDS_WITHHELD: &str = "BackendsHeldBack";
-/// Reason of the event and alarm about a load balancer that is neither made nor given up while the account is in doubt.
+/// Reason of the event and alarm about a load balancer that is neither created nor given up while the account may be the wrong
+/// one.
 pub(super) const LOAD_BALANCER_WITHHELD: &str = "LoadBalancerHeldBack";
 
-/// Reason of the event and alarm about server groups that exist although a list lacks them, and are not made again.
+/// Reason of the event and alarm about server groups that exist although a list lacks them, and are not created again.
 pub(super) const GROUPS_WITHHELD: &str = "ServerGroupsHeldBack";
 
-/// Time between the two sightings after which a load balancer that is gone is made again, and after which a Service is released
-/// whose load balancer was perhaps just being made.
+/// Time between the two reads after which a missing load balancer is created again, and after which the finalizer of a Service
+/// without a load balancer is removed, since one may just have been created.
 pub(super) const SECOND_SIGHTING: Duration = Duration::from_secs(10);
 
 /// Network interfaces of directly attached pods: by address, the pod that had it when it was looked up, and the interface.
 pub(super) type Interfaces = BTreeMap<IpAddr, (Option<String>, String)>;
 
-/// What is remembered of one Service. `O` is what its product observes.
+/// The cached state of one Service. `O` is the observed state of its product.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceState<O> {
-    /// Another object of the same name is another Service.
+    /// An object of the same name with another uid is another Service.
     uid: String,
     /// The Service as it was at the last reconcile, and whether it needed a load balancer.
     seen: Option<(Arc<ServiceView>, bool)>,
-    /// The load balancer, as of the last run whose outcome is certain.
+    /// The load balancer, as of the last reconcile whose outcome is certain.
     pub(super) known: Option<Known<O>>,
     /// Recent creations, some of them with an uncertain outcome.
     pub(super) creations: Creations,
     /// Backends that the cloud refused.
     pub(super) refusals: Refusals,
-    /// Whether the load balancer was looked for in this term.
+    /// Whether the load balancer was searched for in this leadership term.
     pub(super) looked_for: bool,
-    /// When the load balancer was first seen to be missing.
+    /// When a read first showed that the load balancer is missing.
     pub(super) missing_since: Option<Instant>,
     /// Since when a load balancer of the other kind serves the Service.
     pub(super) superseded_since: Option<Instant>,
     /// Which load balancer a new one replaces.
     pub(super) replacement: Replacement,
-    /// Whether everything of the Service was removed: the watch may still show it as it was.
+    /// Whether everything of the Service was removed: the watch may still show an older version of it.
     pub(super) released: bool,
-    /// Whether the user has changed the Service and not been told yet that the load balancer follows.
+    /// Whether the user has changed the Service, and no event has reported yet that the load balancer is in sync.
     pub(super) unanswered: bool,
-    /// Whether the user has changed the Service since it was compared with the cloud.
+    /// Whether the user has changed the Service since the last comparison with the cloud.
     pub(super) edited: bool,
-    /// Whether the user restated what the official controller ignored, and the label does not show it yet.
+    /// Whether the user edited a setting that the official controller ignored, and the label is still there.
     pub(super) restated: bool,
-    /// Steps of runs that ended while the cloud still carried something out; the user is told of them once it is done.
+    /// Steps of reconciles that ended with a pending job; an event reports them after the job.
     pub(super) started: Vec<String>,
-    /// What the user was told last.
+    /// The texts of the last events.
     pub(super) told: Told,
     /// Why something is withheld, by the reason of its event.
     pub(super) withheld: BTreeMap<&'static str, String>,
     /// Pods that are not ready and have no readiness gate: gates never change, so they are read once.
     pub(super) ungated: BTreeSet<String>,
-    /// Nodes that may serve and were unready when they were looked at last, on the clock that began with this value.
+    /// Nodes that may serve and were unready at the last reconcile, on the clock that began with this value.
     pub(super) unready: UnreadyNodes,
     began: Instant,
 }
@@ -88,11 +89,11 @@ pub(super) struct Known<O> {
     pub(super) interfaces: Arc<Interfaces>,
 }
 
-/// How long a run that waits for the cloud is one run: from then on, what it relies on is read again.
+/// How long a plan that waits for jobs is continued: after that, its state is read again.
 const ONE_RUN: Duration = Duration::from_secs(180);
 
 impl<O> Known<O> {
-    /// Whether it was compared with the cloud so lately that a run which waited since can go on from it.
+    /// Whether it was compared with the cloud so recently that a plan which waited since can continue from it.
     pub(super) fn is_recent(&self) -> bool {
         self.read_at.elapsed() < ONE_RUN
     }
@@ -109,7 +110,7 @@ pub(super) struct Told {
     pub(super) not_handled: String,
 }
 
-/// Notes in `before` that `text` was told; true if it is news. An empty text clears what was told.
+/// Stores `text` as the last one that was reported; true if it differs. An empty text clears it.
 pub(super) fn is_news(before: &mut String, text: &str) -> bool {
     let news = !text.is_empty() && before != text;
     text.clone_into(before);
@@ -119,16 +120,16 @@ pub(super) fn is_news(before: &mut String, text: &str) -> bool {
 /// Which of the load balancers that a Service has had is to be replaced.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Replacement {
-    /// Known to be gone.
+    /// Deleted for certain.
     pub(super) replaced: Option<String>,
-    /// Seems to be gone, since this time.
+    /// Perhaps deleted, since this time.
     suspect: Option<(String, Instant)>,
 }
 
 impl Replacement {
-    /// The cloud answered a creation with a load balancer that is gone: it remembers the client token of an earlier one,
-    /// which was deleted when the Service gave it up. If it is so again after `wait`, in which a new one would have shown
-    /// itself, the next creation replaces it and is not taken for the old one. Returns when to try again.
+    /// The cloud answered a creation with a load balancer that was deleted: it still knows the client token of that one. If the
+    /// answer is the same after `wait`, in which lists would have shown a new one, the next creation uses another token.
+    /// Returns when to retry.
     pub(super) fn suspect(&mut self, id: &str, wait: Duration) -> Duration {
         match &self.suspect {
             Some((suspect, since)) if suspect == id => {
@@ -176,7 +177,7 @@ impl<O> ServiceState<O> {
         self.began.elapsed()
     }
 
-    /// In what time backends that wait for their second sighting are looked at again, if any do.
+    /// After what time unready backends are checked for the second time, if there are any.
     pub(super) fn second_sighting(&self) -> Option<Duration> {
         let waits = self.withheld.contains_key(BACKENDS_WITHHELD);
         self.unready.next_sighting(self.now()).filter(|_| waits)
@@ -187,7 +188,7 @@ impl<O> ServiceState<O> {
         *self = Self { released: true, ..Self::new(&self.uid) };
     }
 
-    /// Notes the Service as it is now. Returns the reason of the event about what its user changed, if anything.
+    /// Stores the current Service. Returns the reason of the event about what its user changed, if anything.
     pub(super) fn see(&mut self, service: &Arc<ServiceView>, needed: bool) -> Option<&'static str> {
         let (before, was_needed) = self.seen.replace((service.clone(), needed))?;
         self.restated |=
@@ -195,13 +196,13 @@ impl<O> ServiceState<O> {
         let reason = if was_needed || needed { user_change(&before, service) } else { None };
         if reason.is_some() {
             (self.unanswered, self.edited) = (true, true);
-            // Another try is what was asked for.
+            // An edit asks for a retry.
             self.refusals = Refusals::default();
         }
         reason
     }
 
-    /// Withholds something for this `reason`, or no longer.
+    /// Withholds something for this `reason`, or ends that.
     pub(super) fn withhold(&mut self, reason: &'static str, why: Option<&str>) {
         match why {
             Some(why) => drop(self.withheld.insert(reason, why.to_owned())),
@@ -214,8 +215,8 @@ impl<O> ServiceState<O> {
     }
 }
 
-/// The reason of the event about a change by the user, in the order of the official controller; `None` if nothing changed
-/// that decides anything.
+/// The reason of the event about a change by the user, in the order of the official controller; `None` if nothing relevant
+/// changed.
 fn user_change(before: &ServiceView, now: &ServiceView) -> Option<&'static str> {
     if before.service_type != now.service_type {
         Some("TypeChanged")
@@ -228,7 +229,7 @@ fn user_change(before: &ServiceView, now: &ServiceView) -> Option<&'static str> 
     }
 }
 
-/// Compares everything but what is compared elsewhere, and what controllers write.
+/// Compares everything except what is compared elsewhere, and what controllers write.
 fn same_spec(before: &ServiceView, now: &ServiceView) -> bool {
     let spec = |service: &ServiceView| ServiceView {
         key: now.key.clone(),
@@ -257,13 +258,13 @@ pub(super) struct States<O> {
 }
 
 impl<O: Clone> States<O> {
-    /// Knows nothing. Raises `alarms` for what is withheld, and wakes `vanished` when a Service is gone that still had a
+    /// Starts empty. Raises `alarms` for what is withheld, and notifies `vanished` when a Service disappears that still had a
     /// load balancer.
     pub(super) fn new(controller: &'static str, alarms: Alarms, vanished: Vanished) -> Self {
         Self { controller, services: Mutex::default(), alarms, vanished, budget: RefusalBudget::default() }
     }
 
-    /// What is remembered of the Service with this UID.
+    /// The cached state of the Service with this UID.
     pub(super) fn read(&self, key: &ObjectKey, uid: &str) -> ServiceState<O> {
         let remembered = self.services.lock().get(key).cloned();
         match remembered {
@@ -277,12 +278,12 @@ impl<O: Clone> States<O> {
         }
     }
 
-    /// Remembers this of the Service, and nothing else.
+    /// Replaces the cached state of the Service.
     pub(super) fn replace(&self, key: &ObjectKey, state: ServiceState<O>) {
         self.change(key, Some(state));
     }
 
-    /// The Service is gone. Returns it as it was seen last.
+    /// The Service is gone. Returns its last version.
     pub(super) fn drop(&self, key: &ObjectKey) -> Option<Arc<ServiceView>> {
         self.out_of_sync(key, None);
         let state = self.change(key, None)?;

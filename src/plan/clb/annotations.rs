@@ -47,18 +47,18 @@ annotation_table! {
         Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.";
 
     AddressType: suffix("address-type"), OneOf(&["internet", "intranet"]), "internet", Applies::Instance, Immutable,
-        "a different value is a problem: delete the Service and make it again", "Whether the address is public or private.";
+        "a different value is a problem: delete the Service and create it again", "Whether the address is public or private.";
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
-        "Uses this load balancer, made by a user, instead of making one. It is never deleted.";
+        "Uses this load balancer, which a user created, instead of creating one. It is never deleted.";
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
         "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. A listener \
-        on a wanted port is overridden, unless it belongs to another Service or cluster.";
+        on a port of the Service is overridden, unless it belongs to another Service or cluster.";
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
-        "takes effect at once", "What is kept as the Service says, each including the next: the attributes of the load balancer \
+        "takes effect at once", "What the controller keeps in sync, each value including those after it: the attributes of the load balancer \
         (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
-        never changed; a load balancer that does not exist is made in any case.";
+        never changed; a load balancer that does not exist is created in any case.";
     LbName: suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
-        "changed in place when set and different", "Visible name of the load balancer. It is never looked up by it.";
+        "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.";
     ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
         "a different value is a problem", "Resource group of a new load balancer.";
     AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
@@ -69,7 +69,7 @@ annotation_table! {
         "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
         "Protection against changes in the console.";
     VswitchId: suffix("vswitch-id"), Text, "`cloud.vswitches`", Applies::Instance, Creation,
-        "no effect, with a warning: delete the Service and make it again",
+        "no effect, with a warning: delete the Service and create it again",
         "vSwitch of a new intranet load balancer.";
     NetworkType: suffix("network-type"), OneOf(&["classic", "vpc"]), "", Applies::Instance, Immutable,
         "a different value is a problem", "`classic` makes an intranet load balancer without a vSwitch.";
@@ -90,22 +90,22 @@ annotation_table! {
     Spec: suffix("spec"), Text, "`slb.s1.small` with `PayBySpec`", Applies::Instance, Always,
         "changed in place with `PayBySpec`", "Specification, such as `slb.s2.small`. Without effect with `PayByCLCU`.";
     PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, AnyValue, "off", Applies::Instance, Always,
-        "decides when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service goes.";
+        "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.";
     ExternalIpType: suffix("external-ip-type"), OneOf(&["eip"]), "", Applies::Instance, Always, "changes the status",
         "`eip` publishes the elastic addresses bound to the load balancer.";
     Hostname: suffix("hostname"), HostName, "", Applies::Instance, Always, "changes the status",
         "Published in the status instead of an address.";
 
     ProtocolPort: suffix("protocol-port"), ProtocolPorts(&["tcp", "udp", "http", "https"]), "the port's protocol", Applies::Listeners, Listener,
-        "the listener is deleted and made again", "Protocols of listeners: `https:443,http:80`.";
+        "the listener is deleted and created again", "Protocols of listeners: `https:443,http:80`.";
     ForwardPort: suffix("forward-port"), ForwardPorts, "", Applies::Listeners, Listener,
-        "the listener is deleted and made again", "HTTP ports that redirect to HTTPS ports: `80:443`.";
+        "the listener is deleted and created again", "HTTP ports that redirect to HTTPS ports: `80:443`.";
     DomainExtensions: suffix("domain-extensions"), DomainExtensions, "", Applies::Listeners, Listener,
-        "certificates are added, changed and removed; an empty value removes all, no annotation leaves them",
+        "certificates are added, changed and removed; an empty value removes all, without the annotation they stay",
         "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.";
     Scheduler: suffix("scheduler"), OneOf(&["rr", "wrr", "wlc", "sch", "tch", "qch"]), "rr", Applies::Field(Field::Scheduler),
-        Listener, "changed in place; to `sch`, `tch` and `qch` by deleting and making the listener again",
-        "How connections are spread. Weights count with `wrr` and `wlc`, so `externalTrafficPolicy: Local` is best with one of them. `sch` and `tch` need TCP or UDP, `qch` needs UDP.";
+        Listener, "changed in place; to `sch`, `tch` and `qch` by deleting the listener and creating it again",
+        "How connections are distributed. Weights count with `wrr` and `wlc`, so `externalTrafficPolicy: Local` is best with one of them. `sch` and `tch` need TCP or UDP, `qch` needs UDP.";
     PersistenceTimeout: suffix("persistence-timeout"), number_or_zero(3600), "", Applies::Field(Field::PersistenceTimeout),
         Listener, "changed in place when set and different", "Seconds for which a source address keeps its backend; 0 switches it off.";
     EstablishedTimeout: suffix("established-timeout"), number(10, 900), "", Applies::Field(Field::EstablishedTimeout), Listener,
@@ -133,7 +133,7 @@ annotation_table! {
     ConnectionDrain: suffix("connection-drain"), OneOf(ON_OFF), "", Applies::Field(Field::ConnectionDrain), Listener,
         "changed in place when set and different", "Lets connections of removed backends end. `on` needs `connection-drain-timeout`.";
     ConnectionDrainTimeout: suffix("connection-drain-timeout"), number(10, 900), "", Applies::Field(Field::ConnectionDrainTimeout),
-        Listener, "changed in place while `connection-drain` is `on`", "Seconds.";
+        Listener, "changed in place while `connection-drain` is `on`", "Time to drain in seconds.";
     StickySession: suffix("sticky-session"), OneOf(ON_OFF), "off", Applies::Field(Field::StickySession), Listener,
         "changed in place when set and different", "Session persistence by cookie. `on` needs `sticky-session-type`.";
     StickySessionType: suffix("sticky-session-type"), OneOf(&["insert", "server"]), "", Applies::Field(Field::StickySessionType),
@@ -156,7 +156,7 @@ annotation_table! {
     HealthCheckType: suffix("health-check-type"), OneOf(&["tcp", "http"]), "", Applies::Field(Field::HealthCheckType), Listener,
         "changed in place when set and different", "How TCP listeners check.";
     HealthCheckUri: suffix("health-check-uri"), HealthPath, "", Applies::Field(Field::HealthCheckUri), Listener,
-        "changed in place while checks are by HTTP", "Path of HTTP checks.";
+        "changed in place with HTTP checks", "Path of HTTP checks.";
     HealthCheckConnectPort: suffix("health-check-connect-port"), Integer { min: 1, max: 65_535, zero: ZeroMeans::BackendPort }, "",
         Applies::Field(Field::HealthCheckConnectPort), Listener, "changed in place when set and different",
         "Port of checks; -520 is the backend's own.";
@@ -172,9 +172,9 @@ annotation_table! {
     HealthCheckTimeout: suffix("health-check-timeout"), number(1, 300), "", Applies::Field(Field::HealthCheckTimeout), Listener,
         "changed in place when set and different", "Timeout of checks of HTTP and HTTPS listeners in seconds.";
     HealthCheckDomain: suffix("health-check-domain"), HealthDomain("$_ip"), "", Applies::Field(Field::HealthCheckDomain), Listener,
-        "changed in place while checks are by HTTP", "Host header of HTTP checks; `$_ip` is the backend's address.";
+        "changed in place with HTTP checks", "Host header of HTTP checks; `$_ip` is the backend's address.";
     HealthCheckHttpCode: suffix("health-check-httpcode"), HttpCodes, "", Applies::Field(Field::HealthCheckHttpCode), Listener,
-        "changed in place while checks are by HTTP", "Answers that count as healthy: `http_2xx,http_3xx`.";
+        "changed in place with HTTP checks", "Answers that count as healthy: `http_2xx,http_3xx`.";
     HealthCheckMethod: suffix("health-check-method"), OneOf(&["get", "head"]), "", Applies::Field(Field::HealthCheckMethod), Listener,
         "changed in place while checks are on", "Method of HTTP checks.";
 
@@ -191,7 +191,7 @@ annotation_table! {
     DefaultWeight: suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
         "Weight of each backend, except with `externalTrafficPolicy: Local`.";
     IgnoreWeightUpdate: suffix("ignore-weight-update"), AnyCase(&["on", "off"]), "off", Applies::Backends, Backend,
-        "weights are left as they are", "`on` leaves the weights of existing backends as they are.";
+        "weights stay unchanged", "With `on`, the weights of existing backends stay unchanged.";
     GracefulShutdown: suffix("graceful-shutdown"), Exactly("true"), "off", Applies::Backends, Backend,
         "takes effect with the next termination",
         "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.";

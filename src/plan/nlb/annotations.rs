@@ -82,15 +82,15 @@ annotation_table! {
     IpVersion: suffix("ip-version"), AnyCase(&["ipv4", "DualStack"]), "ipv4", Applies::Instance, Immutable,
         "a different value is a problem", "`DualStack` gives an IPv6 address, too.";
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
-        "Uses this load balancer, made by a user, instead of making one. It is never deleted.";
+        "Uses this load balancer, which a user created, instead of creating one. It is never deleted.";
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
-        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never touched.";
+        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never changed.";
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
-        "takes effect at once", "What is kept as the Service says, each including the next: the attributes of the load balancer \
+        "takes effect at once", "What the controller keeps in sync, each value including those after it: the attributes of the load balancer \
         (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
-        never changed; a load balancer that does not exist is made in any case.";
+        never changed; a load balancer that does not exist is created in any case.";
     LbName: suffix("name"), NetworkLoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
-        "changed in place when set and different", "Visible name of the load balancer. It is never looked up by it.";
+        "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.";
     ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
         "a different value is a problem", "Resource group of a new load balancer, its server groups and its security group.";
     AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
@@ -101,18 +101,18 @@ annotation_table! {
         "`nlb.defaults.modification_protection`", Applies::Instance, Always, "changed in place",
         "Protection against changes in the console.";
     BandwidthPackageId: suffix("bandwidth-package-id"), Ids { most: 1, empties: true }, "", Applies::Instance, Always,
-        "changed in place; an empty value detaches, no annotation leaves it", "Bandwidth package of a public load balancer.";
+        "changed in place; an empty value detaches, without the annotation it stays", "Bandwidth package of a public load balancer.";
     CrossZoneEnabled: suffix("cross-zone-enabled"), OnOff, "", Applies::Instance, Always, "changed in place when set and different",
         "Whether backends in other zones get traffic, too.";
     SecurityGroupIds: suffix("security-group-ids"), Ids { most: 4, empties: true }, "", Applies::Instance, Always,
-        "joined, then left; an empty value leaves all, no annotation leaves them as they are", "Security groups of the load balancer.";
+        "joined, then left; an empty value leaves all, without the annotation they stay unchanged", "Security groups of the load balancer.";
     PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, AnyValue, "off", Applies::Instance, Always,
-        "decides when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service goes.";
+        "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.";
 
     ProtocolPort: suffix("protocol-port"), AnyCaseProtocolPorts(&["tcp", "udp", "tcpssl"]), "the port's protocol", Applies::Listeners,
-        Listener, "the listener is deleted and made again", "Protocols of listeners: `tcpssl:443,tcp:80`.";
+        Listener, "the listener is deleted and created again", "Protocols of listeners: `tcpssl:443,tcp:80`.";
     ListenerPortRange: suffix("listener-port-range"), PortRanges, "", Applies::Listeners, Listener,
-        "the listener is deleted and made again", "Listeners on ranges of ports: `80-400:80`; needs `backend-type` `eni`.";
+        "the listener is deleted and created again", "Listeners on ranges of ports: `80-400:80`; needs `backend-type` `eni`.";
     IdleTimeout: suffix("idle-timeout"), number(10, 900), "", listener(ListenerField::IdleTimeout), Listener,
         "changed in place when set and different", "Idle timeout in seconds; at most 20 with UDP.";
     Cps: suffix("cps"), number_or_zero(1_000_000), "", listener(ListenerField::Cps), Listener,
@@ -128,7 +128,7 @@ annotation_table! {
     CertId: suffix("cert-id"), ids(1), "", listener(ListenerField::Certificate), Listener,
         "changed in place; removing the annotation keeps the certificate", "Server certificate. Needed for new TCPSSL listeners.";
     AdditionalCertIds: suffix("additional-cert-ids"), Ids { most: 25, empties: true }, "", Applies::Listeners, Listener,
-        "certificates are added, then removed; an empty value removes all, no annotation leaves them",
+        "certificates are added, then removed; an empty value removes all, without the annotation they stay",
         "Additional certificates of TCPSSL listeners.";
     Cacert: suffix("cacert"), OnOff, "", listener(ListenerField::CaEnabled), Listener, "changed in place when set and different",
         "Whether clients need a certificate. `on` needs `cacert-id`.";
@@ -145,11 +145,11 @@ annotation_table! {
     ServerGroupType: suffix("server-group-type"), AnyCase(&["Instance", "Ip"]), "Instance", group(GroupField::Type), Backend,
         "server groups are replaced", "`ip` attaches nodes and pods by their addresses alone.";
     Scheduler: suffix("scheduler"), AnyCase(&["Wrr", "Wlc", "rr", "sch", "tch", "qch"]), "", group(GroupField::Scheduler), Backend,
-        "changed in place when set and different", "How connections are spread. `qch` needs UDP.";
+        "changed in place when set and different", "How connections are distributed. `qch` needs UDP.";
     ConnectionDrain: suffix("connection-drain"), OnOff, "", group(GroupField::Drain), Backend,
         "changed in place when set and different", "Lets connections of removed backends end.";
     ConnectionDrainTimeout: suffix("connection-drain-timeout"), number(10, 900), "10", group(GroupField::DrainTimeout), Backend,
-        "changed in place when set and different", "Seconds.";
+        "changed in place when set and different", "Time to drain in seconds.";
     PreserveClientIp: suffix("preserve-client-ip"), OnOff, "", group(GroupField::PreserveClientIp), Backend,
         "changed in place when set and different", "Whether backends see the client's address; always off with TCPSSL.";
     HealthCheckFlag: suffix("health-check-flag"), OnOff, "", group(GroupField::HealthCheck), Backend,
@@ -190,7 +190,7 @@ annotation_table! {
     DefaultWeight: suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
         "Weight of each backend, except with `externalTrafficPolicy: Local`.";
     IgnoreWeightUpdate: suffix("ignore-weight-update"), AnyCase(ON_OFF), "off", Applies::Backends, Backend,
-        "weights are left as they are", "`on` leaves the weights of existing backends as they are.";
+        "weights stay unchanged", "With `on`, the weights of existing backends stay unchanged.";
     GracefulShutdown: suffix("graceful-shutdown"), Exactly("true"), "off", Applies::Backends, Backend,
         "takes effect with the next termination",
         "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.";

@@ -120,7 +120,7 @@ fn fixed(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
                 wanted,
                 format!(
                     "{found:?}, as it was made: this cannot be changed; set the annotation back, or delete the \
-                         Service and make it again"
+                         Service and create it again"
                 ),
             );
         }
@@ -172,8 +172,9 @@ pub(super) fn ineffective(desired: &Desired, instance: Option<&ObservedInstance>
         && instance.vswitch_id != *wanted
     {
         let there = &instance.vswitch_id;
-        let why =
-            format!("no effect: the load balancer is in {there} and stays there; delete the Service and make it again");
+        let why = format!(
+            "no effect: the load balancer is in {there} and stays there; delete the Service and create it again"
+        );
         plan.warning(Name::VswitchId.key(), wanted, why);
     }
     ineffective_charge(desired, instance, plan);

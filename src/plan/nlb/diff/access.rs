@@ -54,7 +54,8 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
         }
         match found {
             Some(group) if group.vpc_id != instance.vpc_id && !group.vpc_id.is_empty() => {
-                let allowed = format!("a security group in {}: delete this one to have it made there", instance.vpc_id);
+                let allowed =
+                    format!("a security group in {}: delete this one to have it created there", instance.vpc_id);
                 plan.problem(SOURCE_RANGES, &group.id, allowed);
                 return Protection::Missing;
             }

@@ -30,7 +30,7 @@ pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Servi
         Some(instance) if desired.reuse.is_none() && instance.status == "CreateFailed" => Err(problem(
             format!("load balancer {}", instance.id),
             instance.status.as_str(),
-            "one that the cloud could make; delete this one to have it made again",
+            "one that the cloud could make; delete this one to have it created again",
         )),
         _ => Ok(()),
     }
@@ -73,7 +73,7 @@ fn fixed(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     for (name, wanted, found) in table {
         let Some(wanted) = wanted.as_ref().filter(|wanted| !wanted.eq_ignore_ascii_case(found)) else { continue };
         let allowed = format!(
-            "{found:?}, as it was made: this cannot be changed; set the annotation back, or delete the Service and make \
+            "{found:?}, as it was made: this cannot be changed; set the annotation back, or delete the Service and create \
              it again"
         );
         plan.problem(name.key(), wanted, allowed);
