@@ -85,7 +85,7 @@ pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
     drop(reporting);
     manager.stopping();
     if tokio::time::timeout(LONGEST_END, sessions).await.is_err() {
-        error!("the controllers did not end in time");
+        error!(code = "ACCM0703", "the controllers did not end in time");
     }
     // One that hangs holds up nothing.
     let _ = tokio::time::timeout(RETRY, main.server.stop()).await;
@@ -108,7 +108,7 @@ fn on_signals(tasks: &Tasks, stop: CancellationToken) -> io::Result<AbortOnDropH
                     _ = interrupt.recv() => {}
                 }
                 if stop.is_cancelled() {
-                    warn!("a second signal: ending at once");
+                    warn!(code = "ACCM0705", "a second signal: ending at once");
                     std::process::exit(1);
                 }
                 stop.cancel();
@@ -168,7 +168,10 @@ impl MainLoop {
                 ReloadOutcome::Unchanged
             }
             Reload::Rejected { report, hash } => {
-                error!("the changed configuration has problems, so the previous one stays in use:\n{report}");
+                error!(
+                    code = "ACCM0004",
+                    "the changed configuration has problems, so the previous one stays in use:\n{report}"
+                );
                 self.page.reject(hash);
                 ReloadOutcome::Rejected(report)
             }

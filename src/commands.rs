@@ -33,7 +33,7 @@ use crate::config::{self, Config, ConfigReport, ConfigSource, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
 use crate::plan::service::annotations::reference::{introduction, tables};
 use crate::plan::{clb, nlb};
-use crate::telemetry::panics;
+use crate::telemetry::{logs, panics};
 
 /// How a command ended.
 enum Ended {
@@ -131,9 +131,14 @@ fn execute(cli: Cli) -> CommandResult {
         Command::Schema => print(&config::schema(&CATALOG)),
         Command::Reference => print(&config::reference(&CATALOG).map_err(CommandError::new)?),
         Command::Annotations => print(&annotations_page()),
-        Command::Events => print(&cluster::events_page()),
+        Command::Events => print(&events_page()),
         Command::Version => print(&version(option_env!("ALICLOUD_CCM_COMMIT"), option_env!("ALICLOUD_CCM_BUILD_DATE"))),
     }
+}
+
+/// The codes of events and of the log.
+fn events_page() -> String {
+    cluster::events_page() + &logs::catalog()
 }
 
 /// Version and target, and the commit and build date as far as the build was given them, which releases and images are.
@@ -220,6 +225,11 @@ mod tests {
         assert!(version.contains("\ncommit: 0123abc\nbuild date: 2026-11-23\ntarget: "), "{version}");
         let unrecorded = super::version(Some(""), None);
         assert!(unrecorded.contains("\ncommit: unknown\nbuild date: unknown\ntarget: "), "{unrecorded}");
+    }
+
+    #[test]
+    fn the_committed_page_of_events_is_current() {
+        expect_file!["../docs/events.md"].assert_eq(&super::events_page());
     }
 
     #[test]

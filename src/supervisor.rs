@@ -93,7 +93,7 @@ impl Supervisor {
         }
         let all = join_all(ending.into_iter().map(|job| job.task));
         if tokio::time::timeout(LONGEST_END, all).await.is_err() {
-            error!(jobs = ?names, "not all jobs ended in time; they are cut off");
+            error!(code = "ACCM0703", jobs = ?names, "not all jobs ended in time; they are cut off");
         }
     }
 

@@ -272,7 +272,7 @@ impl CredentialProvider {
                 None
             }
             Err(error) => {
-                tracing::warn!(%error, "no new credentials");
+                tracing::warn!(code = "ACCM0741", %error, "no new credentials");
                 state.failed = Some((Instant::now(), error.clone()));
                 Some(error)
             }

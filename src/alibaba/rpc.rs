@@ -138,7 +138,11 @@ impl RpcClient {
                 let Some(server_time) = server_time else { return Err(*fault) };
                 let offset = server_time.duration_since(crate::clock::now()).as_secs();
                 span.in_scope(|| {
-                    tracing::warn!(seconds = offset, "the clock of this machine is wrong; calls use the cloud's time");
+                    tracing::warn!(
+                        code = "ACCM0742",
+                        seconds = offset,
+                        "the clock of this machine is wrong; calls use the cloud's time"
+                    );
                 });
                 self.clock_offset.store(offset, Ordering::Relaxed);
                 clock_corrected = true;

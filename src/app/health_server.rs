@@ -40,7 +40,7 @@ impl HealthServer {
         match listen(settings, pages).await {
             Ok(listening) => Ok(Self { listening, moving: None }),
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-                warn!("{error}; retried until the machine has this address");
+                warn!(code = "ACCM0708", "{error}; retried until the machine has this address");
                 Ok(Self { listening: None, moving: Some(settings.clone()) })
             }
             Err(error) => Err(error),
@@ -51,7 +51,7 @@ impl HealthServer {
     pub(super) async fn change(&mut self, settings: &checked::Server, pages: &StatusPages) {
         self.moving = Some(settings.clone());
         if let Err(error) = self.try_to_move(pages).await {
-            error!("{error}; health stays at the previous address until this one is free");
+            error!(code = "ACCM0708", "{error}; health stays at the previous address until this one is free");
         }
     }
 
@@ -125,7 +125,7 @@ async fn listen(settings: &checked::Server, pages: &StatusPages) -> io::Result<O
             let _end = end.clone().drop_guard();
             let served = spawn_blocking(move || serve(listener?, pages, settings, end)).await;
             if let Ok(Err(error)) = served {
-                error!("health cannot be served: {error}");
+                error!(code = "ACCM0708", "health cannot be served: {error}");
             }
         }
     });

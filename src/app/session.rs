@@ -64,7 +64,7 @@ impl Sessions {
                 "connected"
             );
             if !self.session(clients, first).await {
-                error!("the session ended abnormally; a new one starts");
+                error!(code = "ACCM0702", "the session ended abnormally; a new one starts");
                 self.pages.health.not_ready("leader", "the session ended abnormally");
                 return;
             }
@@ -249,7 +249,7 @@ async fn retry<T, E: fmt::Display, F: Future<Output = Result<T, E>>>(
         match attempt().await {
             Ok(value) => return value,
             Err(error) => {
-                warn!("{name}: {error}; retried in {} s", pause.as_secs());
+                warn!(code = "ACCM0743", "{name}: {error}; retried in {} s", pause.as_secs());
                 health.not_ready(name, error.to_string());
             }
         }

@@ -271,7 +271,9 @@ async fn keep_fresh(source: ConnectionSource, mut fingerprint: Option<u64>, conf
                 requests.replace_client(client);
                 fingerprint = current;
             }
-            Err(error) => warn!(%error, "credentials have changed but cannot be used; the old ones stay"),
+            Err(error) => {
+                warn!(code = "ACCM0722", %error, "credentials have changed but cannot be used; the old ones stay")
+            }
         }
     }
 }
@@ -298,7 +300,7 @@ pub(super) async fn wait_ready(requests: &Requests) -> String {
             Err(fault) => fault,
         };
         if logged.is_none_or(|logged| logged.elapsed() >= REMINDER) {
-            warn!(reason = %fault, "waiting for the API server");
+            warn!(code = "ACCM0721", reason = %fault, "waiting for the API server");
             logged = Some(Instant::now());
         }
         sleep(delays.next().unwrap_or(LONGEST_DELAY)).await;
@@ -318,6 +320,7 @@ pub(super) async fn cluster_uid(requests: &Requests) -> String {
         let Some(delay) = delay else {
             let why = fault.explain("get", "namespaces");
             warn!(
+                code = "ACCM0723",
                 reason = why,
                 "the uid of the namespace kube-system is not known, so clusters with the same cloud.cluster_id \
                                  cannot be told apart; it is read again after a restart"

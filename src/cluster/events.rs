@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 pub(super) use catalog::remedy;
-pub use catalog::{advice, events_page};
+pub use catalog::{advice, event_code, events_page};
 
 use super::faults::{RequestFault, truncate};
 use super::requests::{Exchange, Requests, backoff, segment};
@@ -130,7 +130,7 @@ impl Events {
         if timeout(limit, unfinished.wait_for(|unfinished| *unfinished == 0)).await.is_err() {
             let count = *unfinished.borrow();
             metrics::events_dropped("stop", count);
-            warn!(events = count, "stopping; these events are dropped");
+            warn!(code = "ACCM0728", events = count, "stopping; these events are dropped");
         }
     }
 
@@ -231,7 +231,7 @@ impl EventWriter {
         let error = fault.explain("create and patch", "events");
         if self.warned.is_none_or(|warned| warned.elapsed() >= REMINDER) {
             self.warned = Some(Instant::now());
-            warn!(kind, %object, reason, error, "an event could not be written; the next failures are logged at debug level");
+            warn!(code = "ACCM0728", kind, %object, reason, error, "an event could not be written; the next failures are logged at debug level");
         } else {
             debug!(kind, %object, reason, error, "an event could not be written");
         }

@@ -357,11 +357,11 @@ impl Reflector for EndpointsReflector {
 fn key_of(object: &Value) -> Option<ObjectKey> {
     let key = decode::key(object);
     if key.is_none() {
-        warn!("an object without a name arrived and is ignored");
+        warn!(code = "ACCM0727", "an object without a name arrived and is ignored");
     }
     key
 }
 
 fn warn_unreadable(key: &ObjectKey, error: &serde_json::Error) {
-    warn!(%key, %error, "an object cannot be read; its previous state stays");
+    warn!(code = "ACCM0727", %key, %error, "an object cannot be read; its previous state stays");
 }

@@ -106,7 +106,7 @@ impl ListWatch {
                     }
                 }
                 Err(reason) => {
-                    warn!(kind = self.kind, reason, "the list failed; retrying");
+                    warn!(code = "ACCM0724", kind = self.kind, reason, "the list failed; retrying");
                     health.watch_interrupted(self.kind, &reason);
                 }
             }
@@ -123,7 +123,12 @@ impl ListWatch {
                 Ok(version) => {
                     let candidate = &self.candidates[index];
                     if let Some(reason) = refusal {
-                        warn!(reason, instead = candidate.path, "reading an older kind of object instead");
+                        warn!(
+                            code = "ACCM0725",
+                            reason,
+                            instead = candidate.path,
+                            "reading an older kind of object instead"
+                        );
                     }
                     let newer = Position { chosen: index, version };
                     let position = self.older_if_ahead(&newer, before).await?.unwrap_or(newer);
@@ -232,7 +237,7 @@ impl ListWatch {
             "the API server's resourceVersion regressed from {} to {newest}, as after a restore from a backup",
             position.version
         );
-        warn!(path, "{reason}");
+        warn!(code = "ACCM0726", path, "{reason}");
         Err(Interruption::ListAgain(reason))
     }
 

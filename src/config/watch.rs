@@ -239,7 +239,7 @@ impl Folders {
             }
         });
         if let Err(error) = &watcher {
-            warn!(%error, "changes of the configuration cannot be watched and are found with a delay");
+            warn!(code = "ACCM0707", %error, "changes of the configuration cannot be watched and are found with a delay");
         }
         Self { watcher: watcher.ok(), watched: BTreeSet::new(), files }
     }

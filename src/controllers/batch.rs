@@ -186,7 +186,7 @@ async fn reconcile<R: BatchReconciler>(reconciler: &mut R, scope: BatchScope) ->
         Ok(result) if result.aborted || !result.failed.is_empty() => (result, "failed"),
         Ok(result) => (result, "ok"),
         Err(_) => {
-            error!("the reconcile panicked; the controller retries it");
+            error!(code = "ACCM0704", "the reconcile panicked; the controller retries it");
             (BatchResult { aborted: true, ..BatchResult::default() }, "panicked")
         }
     };

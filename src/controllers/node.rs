@@ -189,7 +189,7 @@ impl NodeReconciler {
     async fn apply(&mut self, config: &Config, observed: &mut NodeObservations, result: &mut BatchResult) -> OutOfSync {
         let mut out_of_sync = OutOfSync::new();
         for (view, fault) in &observed.faults {
-            warn!(node = %view.name, %fault, "the instance could not be looked up; the controller retries it");
+            warn!(code = "ACCM0102", node = %view.name, %fault, "the instance could not be looked up; the controller retries it");
             out_of_sync.insert(view.name.clone(), trouble_of("SyncNodeFailed", fault));
             result.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
             if is_uninitialized(view) {
@@ -222,7 +222,7 @@ impl NodeReconciler {
         plan: NodePlan,
     ) -> (Arc<NodeView>, Result<(), Box<ObjectTrouble>>) {
         for problem in &plan.problems {
-            warn!(node = %view.name, %problem, "out of sync");
+            warn!(code = "ACCM0102", node = %view.name, %problem, "out of sync");
             self.reporter.warning(&view, "SyncNodeFailed", problem.to_string());
         }
         let (applied, now) = executor.apply(&view, &plan).await;

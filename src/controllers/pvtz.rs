@@ -16,7 +16,7 @@ use super::reporter::Reporter;
 use super::{Clients, Context};
 use crate::alibaba::pvtz::PrivateZone;
 use crate::alibaba::{Fault, FaultKind};
-use crate::cluster::Watched;
+use crate::cluster::{Watched, event_code};
 use crate::config::Config;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::pvtz::desire::WantedRecords;
@@ -219,7 +219,7 @@ impl PvtzReconciler {
     fn aborted(&self, trouble: &ZoneTrouble) -> BatchResult {
         let retry_after = match trouble {
             ZoneTrouble::Cloud(fault) => {
-                error!(%fault, "the zone cannot be read; no record is changed");
+                error!(code = "ACCM0601", %fault, "the zone cannot be read; no record is changed");
                 let text = format!("all names: the zone cannot be read, so no record is changed: {fault}");
                 self.reporter.controller_warning("SyncPrivateZoneFailed", text.clone());
                 self.reporter.silent_alarm("SyncPrivateZoneFailed", 1, &text);
@@ -241,7 +241,7 @@ impl PvtzReconciler {
         for (owner, reason, text) in problems.chain(conflicts) {
             told.insert(owner.clone(), text.clone());
             if self.told.get(owner) != Some(text) {
-                warn!(%owner, reason, "{text}");
+                warn!(code = event_code(reason), %owner, reason, "{text}");
                 self.warn_owner(owner, reason, text.clone());
             }
         }
@@ -277,7 +277,7 @@ impl PvtzReconciler {
                 Ok(()) => info!(owner = %step.owner(), %step, "done"),
                 Err(fault) => {
                     failed = true;
-                    warn!(owner = %step.owner(), %step, %fault, "failed; the controller retries it");
+                    warn!(code = "ACCM0601", owner = %step.owner(), %step, %fault, "failed; the controller retries it");
                     if !concerns_one(fault.kind) {
                         stopped.insert(action);
                     }

@@ -8,7 +8,7 @@ use tracing::warn;
 use super::Context;
 use super::batch::BatchScope;
 use crate::alibaba::Fault;
-use crate::cluster::{Events, Regarding, advice};
+use crate::cluster::{Events, Regarding, advice, event_code};
 use crate::plan::inputs::{NodeView, ObjectKey, ServiceView};
 use crate::telemetry::alarms::{Alarms, EventAdvice, FailedCall, ObjectTrouble, shared_cause};
 
@@ -71,7 +71,7 @@ impl Reporter {
     /// Sets the alarm for `count` things that are withheld; with none, it ends. The event is written when it is new.
     pub(super) fn alarm(&self, reason: &'static str, count: usize, text: String) {
         if self.alarms.set(self.controller, reason, count, &text) {
-            warn!(reason, "{text}");
+            warn!(code = event_code(reason), reason, "{text}");
             self.controller_warning(reason, text);
         }
     }
@@ -87,7 +87,7 @@ impl Reporter {
         let is_covered = |name: &str| scope.contains(&ObjectKey::cluster(name)) || !exists(name);
         for cause in self.alarms.all_out_of_sync(self.controller, now, is_covered) {
             let message = shared_cause(what, &cause);
-            warn!("{message}");
+            warn!(code = "ACCM0402", "{message}");
             self.controller_warning("ManyObjectsOutOfSync", message);
         }
     }

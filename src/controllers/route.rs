@@ -291,7 +291,7 @@ impl RouteReconciler {
     }
 
     fn aborted(&self, fault: &TablesFault) -> BatchResult {
-        error!(%fault, "the route tables cannot be read; no route is changed");
+        error!(code = "ACCM0205", %fault, "the route tables cannot be read; no route is changed");
         self.reporter.controller_warning("SyncRouteFailed", format!("Reconciling route error: {fault}"));
         let text = format!("all routes: the route tables cannot be read, so no route is changed: {fault}");
         self.reporter.silent_alarm("SyncRouteFailed", 1, &text);
@@ -324,7 +324,7 @@ impl RouteReconciler {
             run.out_of_sync.insert(node.clone(), ObjectTrouble { cause: problem.cause(), ..told });
         }
         for (node, problem) in plan.problems.iter().filter(|(node, _)| scope.contains(&ObjectKey::cluster(node))) {
-            warn!(node, %problem, "out of sync");
+            warn!(code = "ACCM0203", node, %problem, "out of sync");
             self.warn_node(run, node, "CreateRouteFailed", problem.to_string());
         }
         self.pending.retain(|node, _| plan.pending.contains(node));
@@ -339,7 +339,7 @@ impl RouteReconciler {
             run.requeue(step.node(), CONFIRM);
         }
         for step in &plan.over_limit {
-            warn!(%step, "withheld");
+            warn!(code = "ACCM0206", %step, "withheld");
         }
         let text = format!(
             "{} route entries are due to be removed, more than route.removal_limit allows within route.period; the \
@@ -395,7 +395,7 @@ impl RouteReconciler {
                     run.requeue(node, RECHECK_AFTER);
                 }
                 ItemFate::Refused { cause, message, .. } => {
-                    warn!(node, %step, fault = %message, "failed; the controller retries it");
+                    warn!(code = "ACCM0204", node, %step, fault = %message, "failed; the controller retries it");
                     self.warn_node(run, node, "DeleteRouteFailed", format!("Could not {step}: {message}"));
                     run.failed(node, ObjectTrouble { cause, ..trouble("DeleteRouteFailed", message) }, None);
                 }
@@ -448,7 +448,7 @@ impl RouteReconciler {
 
     fn not_created(&mut self, step: &RouteStep, kind: FaultKind, fault: &str, run: &mut RouteRun<'_>) {
         let node = step.node();
-        warn!(node, %step, fault, "the route was not created; the controller retries it");
+        warn!(code = "ACCM0203", node, %step, fault, "the route was not created; the controller retries it");
         let Some(RouteItem { table_id, destination, .. }) = step.item() else { return };
         let explained = match kind {
             // Passes by itself; the next reconcile reads what is there.
@@ -493,7 +493,7 @@ impl RouteReconciler {
                 }
                 Ok(None) | Err(WriteFault::Gone) => {}
                 Err(fault) => {
-                    warn!(node, %fault, "the condition NetworkUnavailable could not be written; the controller retries it");
+                    warn!(code = "ACCM0761", node, %fault, "the condition NetworkUnavailable could not be written; the controller retries it");
                     let told = trouble("", format!("the condition NetworkUnavailable could not be written: {fault}"));
                     run.failed(&node, ObjectTrouble { cause: fault.cause("nodes"), ..told }, None);
                 }

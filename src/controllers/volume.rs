@@ -188,7 +188,7 @@ impl BatchReconciler for VolumeReconciler {
             }
         }
         if let Some(fault) = unanswered {
-            warn!(volumes = result.failed.len(), %fault, "disks could not be looked up; the controller retries it");
+            warn!(code = "ACCM0502", volumes = result.failed.len(), %fault, "disks could not be looked up; the controller retries it");
             let message = format!("Disks could not be looked up; the controller retries it: {fault}");
             self.reporter.controller_warning("VolumeLabelsFailed", message);
         }
@@ -257,7 +257,7 @@ impl VolumeReconciler {
                 Err(NotWritten::Retried(Box::new(trouble("VolumeLabelsFailed", fault.to_string()))))
             }
             Err(fault) => {
-                warn!(volume = %view.name, step, %fault, "failed; the controller retries it");
+                warn!(code = "ACCM0502", volume = %view.name, step, %fault, "failed; the controller retries it");
                 let message = format!("Could not {step}; the controller retries it: {fault}");
                 self.context.cluster.events().warning(COMPONENT, &regarding(view), "VolumeLabelsFailed", message);
                 let cause = fault.cause("PersistentVolumes");
@@ -288,7 +288,7 @@ impl VolumeReconciler {
             let (key, told) = (ObjectKey::cluster(&view.name), (view.uid.clone(), problem));
             if ended.get(&key) != Some(&told) {
                 let problem = &told.1;
-                warn!(volume = %view.name, %problem, "out of sync");
+                warn!(code = "ACCM0502", volume = %view.name, %problem, "out of sync");
                 let events = self.context.cluster.events();
                 events.warning(COMPONENT, &regarding(&view), "VolumeLabelsFailed", problem.to_string());
             }

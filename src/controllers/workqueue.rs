@@ -120,8 +120,10 @@ pub async fn drive<R: ObjectReconciler>(
     if ended.is_err() {
         let count = running.len();
         warn!(
+            code = "ACCM0703",
             controller = R::NAME,
-            count, "reconciles that did not end in time are cancelled; the next run repairs them"
+            count,
+            "reconciles that did not end in time are cancelled; the next run repairs them"
         );
         running.abort_all();
     }
@@ -131,7 +133,7 @@ pub async fn drive<R: ObjectReconciler>(
 async fn reconcile<R: ObjectReconciler>(reconciler: Arc<R>, key: ObjectKey) -> (ObjectKey, ReconcileResult) {
     let started = Instant::now();
     let result = AssertUnwindSafe(reconciler.reconcile(&key)).catch_unwind().await.unwrap_or_else(|_| {
-        error!("the reconcile panicked; the controller retries the object");
+        error!(code = "ACCM0704", "the reconcile panicked; the controller retries the object");
         ReconcileResult::Failed(Backoff::LONG)
     });
     metrics::reconcile(R::NAME, result.label(), started.elapsed());

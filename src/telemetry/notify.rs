@@ -45,7 +45,7 @@ impl ServiceManager {
         match connect(&name) {
             Ok(socket) => Self { socket: Some(Arc::new(socket)), watchdog },
             Err(error) => {
-                warn!(socket = ?name, %error, "NOTIFY_SOCKET cannot be used; the service manager is not notified");
+                warn!(code = "ACCM0706", socket = ?name, %error, "NOTIFY_SOCKET cannot be used; the service manager is not notified");
                 Self::default()
             }
         }

@@ -19,7 +19,7 @@ pub fn report() {
         let trace = Backtrace::capture();
         let trace = if trace.status() == BacktraceStatus::Captured { format!("\n{trace}") } else { String::new() };
         if tracing::dispatcher::has_been_set() {
-            error!("{text}{trace}");
+            error!(code = "ACCM0701", "{text}{trace}");
         } else {
             // Without standard error, there is no place left to report to.
             let _ = writeln!(std::io::stderr(), "{text}{trace}");

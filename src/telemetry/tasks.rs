@@ -162,7 +162,12 @@ impl TaskEntry {
                 return;
             }
             let pause = self.ended();
-            error!(task = self.name, seconds = pause.as_secs(), "the task ended abnormally; it starts again");
+            error!(
+                code = "ACCM0702",
+                task = self.name,
+                seconds = pause.as_secs(),
+                "the task ended abnormally; it starts again"
+            );
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = sleep(pause) => self.change(|task| task.is_paused = false),

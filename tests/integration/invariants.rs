@@ -290,6 +290,31 @@ fn the_wall_clock_is_read_in_one_place() {
     assert_eq!(offences(source.iter().filter(|(path, _)| path.ends_with("clock.rs")), &clocks).len(), 1);
 }
 
+/// Users look a line up by its code: that of the event beside it, or one of its own.
+#[test]
+fn every_warning_and_error_in_the_log_has_a_code_that_is_explained() {
+    let page = std::fs::read_to_string(root().join("docs/events.md")).unwrap();
+    let (_, lines) = page.split_once("\n## Lines of the log\n").unwrap();
+    let is_explained = |code: &str| page.contains(&format!("| {code} |"));
+    let macros =
+        regex::Regex::new(r#"\b(?:warn|error)!\(\s*(?:code = (?:"(ACCM\d{4})"|(event_code\(reason\))),)?"#).unwrap();
+    let (mut wrong, mut used) = (Vec::new(), BTreeSet::new());
+    for (path, text) in sources("src").iter().filter(|(path, _)| !path.iter().any(|part| part == "tests")) {
+        let product = text.split("#[cfg(test)]").next().unwrap();
+        for found in macros.captures_iter(product) {
+            match (found.get(1), found.get(2)) {
+                (Some(code), _) if is_explained(code.as_str()) => drop(used.insert(code.as_str().to_owned())),
+                (None, Some(_)) => {}
+                _ => wrong.push(format!("{}: {}", path.display(), found[0].trim())),
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new(), "without a code that docs/events.md explains");
+    let own = lines.lines().filter_map(|line| line.strip_prefix("| ACCM")).map(|row| format!("ACCM{}", &row[..4]));
+    let unused: Vec<_> = own.filter(|code| !used.contains(code)).collect();
+    assert_eq!(unused, Vec::<String>::new(), "no line of the log has these any more");
+}
+
 #[test]
 fn the_entry_point_is_short_and_no_module_is_a_drawer() {
     let source = sources("src");

@@ -1,4 +1,4 @@
-//! The log of the running program: every line of a cloud call says which call it was.
+//! The log of the running program: every line of a cloud call says which call it was, and every warning has a code.
 
 use serde_json::Value;
 
@@ -63,4 +63,25 @@ async fn a_line_of_a_cloud_call_has_its_action_and_request_id_in_text() {
         })
         .collect();
     assert_answered(&world, &logged);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warning_has_the_code_of_the_event_beside_it() {
+    let world = World::new(ALL, HASTE).await;
+    world.testbed.join(1);
+    let bandwidth = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-bandwidth";
+    world.testbed.expose("web", &[80], &["node-1"], &[(bandwidth, "much")]);
+    let ccm = world.start_with(&["--set", "log.format=json"], &[]);
+    let message = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+    let (_, code) = message.trim_end_matches(')').rsplit_once(" (").unwrap();
+    let log = ccm.log();
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let warnings: Vec<_> = lines.filter(|line| ["WARN", "ERROR"].iter().any(|level| line["level"] == *level)).collect();
+    let about = |line: &&Value| line["message"].as_str().is_some_and(|text| text.contains("\"much\""));
+    assert_eq!(warnings.iter().find(about).unwrap()["code"], code, "{message}: {warnings:?}");
+    assert!(
+        warnings.iter().all(|line| line["code"].as_str().is_some_and(|code| code.starts_with("ACCM"))),
+        "{warnings:?}"
+    );
+    assert!(ccm.stop().await.success());
 }

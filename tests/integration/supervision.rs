@@ -106,7 +106,7 @@ async fn every_task_that_ends_starts_again_and_the_service_goes_on() {
         inject(&world, "panic", task).await;
         let counted = format!("alicloud_ccm_task_ends_total{{task=\"{task}\"}} 1");
         ccm.until_page("/metrics", |_, text| text.contains(&counted)).await;
-        assert!(ccm.log().contains(&format!("it starts again task=\"{task}\"")), "{}", ccm.log());
+        assert!(ccm.log().contains(&format!("it starts again code=\"ACCM0702\" task=\"{task}\"")), "{}", ccm.log());
         goes_on(&world, node).await;
         until_it_leads(&ccm).await;
         assert_eq!(ccm.page("/livez").await, Some((200, "ok".to_owned())));

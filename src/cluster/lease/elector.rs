@@ -240,7 +240,7 @@ impl Elector<'_> {
         self.keeper.withdraw();
         self.progress.renewed = None;
         metrics::leader(false);
-        warn!(identity = self.identity, reason, "no longer leading; standing by");
+        warn!(code = "ACCM0001", identity = self.identity, reason, "no longer leading; standing by");
         self.report(format!("{} stopped leading: {reason}", self.identity));
     }
 
@@ -267,7 +267,10 @@ impl Elector<'_> {
             }
             Ok(()) => {}
             Err(reason) => {
-                warn!(reason, "the lease could not be released; another replica has to wait until it expires")
+                warn!(
+                    code = "ACCM0730",
+                    reason, "the lease could not be released; another replica has to wait until it expires"
+                )
             }
         }
     }
@@ -365,6 +368,7 @@ impl Elector<'_> {
         let is_recent = |(text, at): &(String, Instant)| *text == reason && at.elapsed() < REMINDER;
         if !self.progress.logged.as_ref().is_some_and(is_recent) {
             warn!(
+                code = "ACCM0729",
                 reason,
                 leading = self.progress.renewed.is_some(),
                 "the lease could not be read or renewed; retrying"

@@ -146,7 +146,7 @@ impl NodeExecutor<'_> {
         let denied = matches!(error, NodeWriteError::Cloud(fault) if fault.kind == FaultKind::Denied);
         let tolerated = denied && write.target == WriteTarget::Interface && !self.policy.routes;
         let next = if tolerated { "the node is initialised nevertheless" } else { "the controller retries it" };
-        warn!(node = %view.name, step = %write, fault = %error, next, "failed");
+        warn!(code = "ACCM0102", node = %view.name, step = %write, fault = %error, next, "failed");
         self.reporter.warning(view, "SyncNodeFailed", format!("Could not {write}; {next}: {error}"));
         if tolerated { Ok(()) } else { Err(error.trouble()) }
     }

@@ -105,7 +105,7 @@ impl NodeRemover {
                     result.requeue.insert(key, delay);
                 }
                 RemovalDecision::Withheld { reason, again } => {
-                    warn!(node = %node.name, instance = %id, %reason, "the removal of the node is withheld");
+                    warn!(code = "ACCM0105", node = %node.name, instance = %id, %reason, "the removal of the node is withheld");
                     let message = format!("The cloud does not show instance {id}, but the node is kept: {reason}");
                     reporter.warning(node, "NodeRemovalHeldBack", message);
                     seen.withheld = Some(reason.to_string());
@@ -164,7 +164,7 @@ async fn remove_one(context: &Context, reporter: &Reporter, missing: &MissingIns
         }
         Ok(false) | Err(WriteFault::Gone) => true,
         Err(fault) => {
-            warn!(node = %node.name, instance = %id, %fault, "the node could not be removed; the controller retries it");
+            warn!(code = "ACCM0104", node = %node.name, instance = %id, %fault, "the node could not be removed; the controller retries it");
             reporter.warning(node, "DeleteNodeFailed", format!("Error deleting node: {fault}"));
             false
         }

@@ -81,7 +81,7 @@ pub(super) async fn report(cluster: &Cluster, reporter: &Reporter) {
             "routes are on, and the pod network seems not to need them: {}; if so, leave route out of controllers",
             objections.join("; ")
         );
-        warn!("{message}");
+        warn!(code = "ACCM0208", "{message}");
         reporter.controller_warning("RoutesNotNeeded", message);
     }
 }

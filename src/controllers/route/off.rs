@@ -52,7 +52,7 @@ async fn clear_conditions(context: &Context, nodes: &[Arc<NodeView>]) -> bool {
             Err(WriteFault::Gone) => {}
             Err(WriteFault::NotLeading) => return false,
             Err(fault) => {
-                warn!(node = %view.name, %fault, "the condition NetworkUnavailable could not be cleared; it is retried");
+                warn!(code = "ACCM0761", node = %view.name, %fault, "the condition NetworkUnavailable could not be cleared; it is retried");
                 return false;
             }
         }

@@ -329,7 +329,9 @@ impl Product for ClassicProduct {
                     vswitch_ids.retain(|here| !near.contains(here));
                     vswitch_ids.splice(0..0, near);
                 }
-                Err(fault) => warn!(%fault, "vSwitches could not be listed; the one of this instance is used"),
+                Err(fault) => {
+                    warn!(code = "ACCM0764", %fault, "vSwitches could not be listed; the one of this instance is used")
+                }
             }
         }
         self.placements.choose(&uid, stated, desired.instance.create.clone());

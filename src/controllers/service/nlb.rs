@@ -288,7 +288,7 @@ impl Product for NetworkProduct {
         let found = match placement.is_certain() {
             true => Vec::new(),
             false => self.vpc.describe_vswitches(&self.location.vpc_id).await.unwrap_or_else(|fault| {
-                warn!(%fault, "vSwitches could not be listed; only zones that cloud.vswitches states are proposed");
+                warn!(code = "ACCM0764", %fault, "vSwitches could not be listed; only zones that cloud.vswitches states are proposed");
                 Vec::new()
             }),
         };

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::find::{Owned, owned};
 use super::product::Product;
 use super::{Context, Views, settings_of};
-use crate::cluster::Regarding;
+use crate::cluster::{Regarding, event_code};
 use crate::plan::provenance::{Provenance, Unclaimed, shared_id};
 use crate::plan::service::orphans::OrphanedInstance;
 use crate::telemetry::alarms::named;
@@ -60,7 +60,7 @@ pub(super) async fn watch<P: Product>(context: &Context, product: &P, views: &Vi
                 pause
             }
             Err(fault) => {
-                warn!(controller = P::CONTROLLER, %fault, "load balancers could not be listed to see whether all have a Service");
+                warn!(code = "ACCM0763", controller = P::CONTROLLER, %fault, "load balancers could not be listed to see whether all have a Service");
                 Some(AGAIN)
             }
         };
@@ -114,7 +114,7 @@ fn report<P: Product>(context: &Context, cluster_id: &str, unclaimed: &Unclaimed
 
 fn alarm<P: Product>(context: &Context, reason: &'static str, count: usize, text: String) {
     if context.alarms.set(P::CONTROLLER, reason, count, &text) {
-        warn!(controller = P::CONTROLLER, "{text}");
+        warn!(code = event_code(reason), controller = P::CONTROLLER, "{text}");
         context.cluster.events().warning(P::COMPONENT, &Regarding::component(P::COMPONENT), reason, text);
     }
 }

@@ -66,7 +66,7 @@ pub(super) async fn write(
         match writer.cluster.patch(&permit, change).await {
             Ok(()) => info!(pod = condition.pod, reason = condition.reason(), "readiness gate written"),
             Err(fault @ (WriteFault::Gone | WriteFault::Conflict(_))) => {
-                warn!(pod = condition.pod, %fault, "readiness gate skipped");
+                warn!(code = "ACCM0321", pod = condition.pod, %fault, "readiness gate skipped");
             }
             Err(fault) => return Err(fault),
         }

@@ -203,7 +203,7 @@ impl Resolver {
         match found {
             Ok(pods) => Ok(pods.into_iter().flatten().map(|pod| (pod.key.name.clone(), pod)).collect()),
             Err(fault @ WriteFault::Denied(_)) => {
-                warn!(%fault, "readiness gates are not served");
+                warn!(code = "ACCM0762", %fault, "readiness gates are not served");
                 Ok(BTreeMap::new())
             }
             Err(fault) => Err(fault.into()),

@@ -12,7 +12,7 @@ use super::find::FindError;
 use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, LOAD_BALANCER_WITHHELD, is_news};
 use super::status::FailedWrite;
 use crate::alibaba::{Fault, FaultKind};
-use crate::cluster::{Events, Regarding, WriteFault};
+use crate::cluster::{Events, Regarding, WriteFault, event_code};
 use crate::controllers::Backoff;
 use crate::controllers::reporter::{failed_call, trouble};
 use crate::controllers::workqueue::ReconcileResult;
@@ -323,7 +323,7 @@ impl ServiceReporter {
     }
 
     fn warning(&self, service: &ServiceView, reason: &'static str, message: String) {
-        warn!("{message}");
+        warn!(code = event_code(reason), "{message}");
         self.events.warning(self.component, &regarding(service), reason, message);
     }
 
@@ -356,18 +356,18 @@ impl ServiceReporter {
         is_news: impl FnOnce(&str) -> bool,
     ) {
         let text = error.to_string();
-        warn!("{text}");
+        let (reason, message) = error.event(handling);
+        warn!(code = event_code(reason), "{text}");
         if error.passes() || !is_news(&text) {
             return;
         }
-        let (reason, message) = error.event(handling);
         self.events.warning(self.component, &regarding(service), reason, message);
     }
 
     /// Many Services are out of sync for the same cause.
     pub(super) fn shared(&self, cause: &str) {
         let message = shared_cause("Services", cause);
-        warn!("{message}");
+        warn!(code = "ACCM0309", "{message}");
         self.events.warning(self.component, &Regarding::component(self.component), "ManyServicesOutOfSync", message);
     }
 
@@ -440,7 +440,6 @@ impl ServiceReporter {
 
     /// No controller of this program handles the Service, although it asks for one.
     pub(super) fn not_handled(&self, service: &ServiceView, why: &str) {
-        warn!("no controller handles the Service: {why}");
         self.warning(service, "ServiceNotHandled", format!("No controller handles this Service: {why}"));
     }
 

@@ -49,7 +49,7 @@ impl AccessLists {
                     names.listed = true;
                 }
                 Err(fault) => {
-                    warn!(%fault, "access control lists are only looked for where they are wanted");
+                    warn!(code = "ACCM0765", %fault, "access control lists are only looked for where they are wanted");
                     // Without the permission, another try would meet the same.
                     names.listed = matches!(fault.kind, FaultKind::Denied | FaultKind::Rejected);
                     names.failed_at = Some(Instant::now());

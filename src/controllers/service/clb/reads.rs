@@ -116,7 +116,12 @@ impl ClassicProduct {
             }
             match self.slb.describe_group(&id).await {
                 Ok(group) => {
-                    warn!(group = id, name = group.name, "a server group exists, but is not in the list");
+                    warn!(
+                        code = "ACCM0324",
+                        group = id,
+                        name = group.name,
+                        "a server group exists, but is not in the list"
+                    );
                     if !made.groups.iter().any(|recent| recent.id == id) {
                         observed.unlisted.insert(id.clone());
                     }

@@ -73,7 +73,12 @@ impl NetworkProduct {
             // A list of groups with our tags does not show others.
             if owner.owns_tagged(&group.details.tags) {
                 all_listed = false;
-                warn!(group = group.id, name = group.name, "a server group exists, but is not in the list");
+                warn!(
+                    code = "ACCM0324",
+                    group = group.id,
+                    name = group.name,
+                    "a server group exists, but is not in the list"
+                );
                 if !made.groups.iter().any(|recent| recent.id == group.id) {
                     observed.unlisted.insert(group.id.clone());
                 }
@@ -93,7 +98,7 @@ impl NetworkProduct {
             }
             match self.api.describe_servers(id).await {
                 Ok(found) => {
-                    warn!(group = id, name, "a server group exists, but no list shows it yet");
+                    warn!(code = "ACCM0324", group = id, name, "a server group exists, but no list shows it yet");
                     let backends = Some(Arc::new(found.backends));
                     observed.groups.insert(id.clone(), ObservedGroup { name: name.clone(), backends });
                     none = false;
