@@ -14,7 +14,7 @@ use crate::permissions::documents;
 
 /// A fenced block: page, line, language, text.
 pub(crate) struct Block {
-    place: String,
+    pub(crate) place: String,
     pub(crate) language: String,
     pub(crate) text: String,
 }
@@ -282,6 +282,29 @@ fn the_comparison_has_sources_and_is_true_of_this_program() {
     assert!(
         own.contains("1.8 and newer") && include_str!("../../docs/versions.md").contains("Kubernetes 1.8 and newer")
     );
+}
+
+/// What users of the official controller have asked again and again has a section of its own, in both languages.
+#[test]
+fn frequent_questions_have_sections() {
+    for (page, heading, answer) in [
+        ("troubleshooting.md", "`REGION.ID`", "--hostname-override"),
+        ("troubleshooting.md", "`uninitialized`", "node.cloudprovider.kubernetes.io/uninitialized"),
+        ("troubleshooting.md", "`NetworkUnavailable`", "NoRouteCreated"),
+        ("openshift.md", "`--provider-id`", "openshift/origin/issues/22337"),
+        ("troubleshooting.md", "CPU", "perf record"),
+        ("troubleshooting.md", "zone|可用区", "volume-labels"),
+        ("troubleshooting.md", "autoscaler", "ToBeDeletedByClusterAutoscaler"),
+    ] {
+        for folder in ["docs", "docs/zh"] {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(page);
+            let text = std::fs::read_to_string(&path).unwrap();
+            let named =
+                |title: &str| heading.split('|').any(|word| title.to_lowercase().contains(&word.to_lowercase()));
+            let mut sections = text.split("\n## ").skip(1).filter(|section| named(section.lines().next().unwrap()));
+            assert!(sections.any(|section| section.contains(answer)), "{}: {heading}: {answer}", path.display());
+        }
+    }
 }
 
 /// The book shows what its summary lists, and the pages there in the order in which they are read.

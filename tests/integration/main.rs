@@ -52,6 +52,7 @@ mod outages;
 mod ownership;
 mod permissions;
 mod private_zone;
+mod quick_start;
 mod random_faults;
 mod real_cluster;
 mod refused_backends;

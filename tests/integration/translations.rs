@@ -172,8 +172,16 @@ fn effects_of_changed_keys_are_explained_in_chinese() {
     expect_file![path("docs/zh/configuration.md")].assert_eq(&page);
 }
 
+/// The pages that a text links to, without their folders and without headings, which each language has of its own.
+fn linked(text: &str) -> Vec<&str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let mut pages: Vec<_> = targets.filter_map(|target| target.split('#').next()?.rsplit('/').next()).collect();
+    pages.sort_unstable();
+    pages
+}
+
 /// What both languages have in common of a page, with the line where it is: headings by their level, paragraphs, items and rows
-/// by the code in them, blocks of code by their lines without comments.
+/// by the code and the links in them, blocks of code by their lines without comments.
 fn parts(page: &str) -> Vec<(String, usize)> {
     let mut parts: Vec<(String, usize)> = Vec::new();
     let mut is_code = false;
@@ -182,7 +190,9 @@ fn parts(page: &str) -> Vec<(String, usize)> {
         let is_fence = line.starts_with("```");
         let is_prose = !is_fence && !is_code && !line.is_empty() && !line.starts_with(['#', '|']);
         if !is_prose || is_item(line) {
-            parts.extend(paragraph.take().map(|(text, number)| (format!("{:?}", code(&text)), number)));
+            parts.extend(
+                paragraph.take().map(|(text, number)| (format!("{:?} {:?}", code(&text), linked(&text)), number)),
+            );
         }
         if is_fence || is_code {
             let code = line.split(" #").next().unwrap_or_default().trim_end();
@@ -193,7 +203,7 @@ fn parts(page: &str) -> Vec<(String, usize)> {
         } else if line.starts_with('#') {
             parts.push((line.split(' ').next().unwrap_or_default().to_owned(), number + 1));
         } else if line.starts_with('|') {
-            parts.push((format!("|{:?}", code(line)), number + 1));
+            parts.push((format!("|{:?} {:?}", code(line), linked(line)), number + 1));
         } else if is_prose {
             let (text, _) = paragraph.get_or_insert((String::new(), number + 1));
             text.push_str(line);
