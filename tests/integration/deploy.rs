@@ -15,6 +15,7 @@ use crate::harness::World;
 use crate::permissions::documents;
 
 mod chart;
+mod renamed;
 pub(crate) mod schemas;
 
 fn root() -> PathBuf {

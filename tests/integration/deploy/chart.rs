@@ -183,6 +183,50 @@ fn probes_and_volumes_follow_the_server() {
 }
 
 #[test]
+fn each_value_of_the_pods_has_its_place() {
+    let values = json!({
+        "kind": "Deployment", "replicas": 3, "fullnameOverride": "own", "credentialsSecret": "own-keys",
+        "image": { "repository": "mirror.example.com/ccm", "tag": "9", "pullPolicy": "Always" },
+        "serviceAccount": { "name": "own-account" },
+        "podAnnotations": { "example.com/a": "1" }, "podLabels": { "example.com/b": "2" },
+        "priorityClassName": "low", "terminationGracePeriodSeconds": 45, "nodeSelector": { "disk": "ssd" },
+        "tolerations": [{ "key": "own", "operator": "Exists" }],
+        "affinity": { "nodeAffinity": null, "podAffinity": { "own": [] } },
+        "resources": { "limits": { "memory": "1Gi" } },
+        "extraArgs": ["--set=log.format=json"], "extraEnv": [{ "name": "TZ", "value": "UTC" }],
+        "extraVolumes": [{ "name": "own", "emptyDir": {} }],
+        "extraVolumeMounts": [{ "name": "own", "mountPath": "/own" }],
+        "leaderElection": { "name": "own-lock" },
+    });
+    let Some(made) = template(&values, "net") else { return };
+    let made = made.unwrap();
+    let workload = &made["Deployment/own"];
+    let pod = &workload["spec"]["template"];
+    let (spec, container) = (&pod["spec"], &pod["spec"]["containers"][0]);
+    assert_eq!((&workload["spec"]["replicas"], &container["image"]), (&json!(3), &json!("mirror.example.com/ccm:9")));
+    assert_eq!(
+        (&container["imagePullPolicy"], &container["resources"]["limits"]["memory"]),
+        (&json!("Always"), &json!("1Gi"))
+    );
+    assert_eq!(pod["metadata"]["annotations"], values["podAnnotations"]);
+    assert_eq!(pod["metadata"]["labels"]["example.com/b"], "2");
+    for field in ["priorityClassName", "terminationGracePeriodSeconds", "nodeSelector", "tolerations"] {
+        assert_eq!(spec[field], values[field], "{field}");
+    }
+    assert_eq!(spec["affinity"]["podAffinity"], values["affinity"]["podAffinity"]);
+    assert!(spec["affinity"]["nodeAffinity"].is_null(), "{spec}");
+    assert_eq!(spec["serviceAccountName"], "own-account");
+    assert!(made.contains_key("ServiceAccount/own-account"));
+    let last = |list: &Value| list.as_array().unwrap().last().cloned();
+    assert_eq!(last(&container["args"]), last(&values["extraArgs"]));
+    assert_eq!(last(&container["env"]), last(&values["extraEnv"]));
+    assert_eq!(last(&container["volumeMounts"]), last(&values["extraVolumeMounts"]));
+    assert_eq!(last(&spec["volumes"]), last(&values["extraVolumes"]));
+    assert_eq!(by_volume(spec)["keys"]["secret"]["secretName"], "own-keys");
+    assert!(texts(&container["args"]).contains(&"--set=leader_election.name=own-lock"), "{container}");
+}
+
+#[test]
 fn nothing_stays_outside_of_the_namespace_but_the_lock() {
     let Some(made) = template(&json!({ "metrics": { "enabled": true } }), "net") else { return };
     let elsewhere = |object: &&Value| object["metadata"].get("namespace").is_some_and(|namespace| namespace != "net");
