@@ -15,7 +15,7 @@ use crate::harness::World;
 use crate::permissions::documents;
 
 mod chart;
-mod renamed;
+mod customized;
 pub(crate) mod schemas;
 
 fn root() -> PathBuf {

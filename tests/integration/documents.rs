@@ -66,7 +66,7 @@ fn binary(arguments: &[&str]) -> Result<(), String> {
 }
 
 /// The folders that files name, with what is in them.
-fn furnish(folder: &Path) {
+pub(crate) fn furnish(folder: &Path) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     for (name, text) in [
         ("tls.crt", cert.pem()),
