@@ -42,7 +42,7 @@ use client::SigningClient;
 pub use credentials::CredentialState;
 pub use failing::CallState;
 pub use fault::{Fault, FaultKind};
-pub use rate_limit::Priority;
+pub use rate_limit::{Priority, RateUse};
 
 use crate::config::checked;
 
@@ -105,5 +105,11 @@ impl CloudClient {
     #[must_use]
     pub fn call_state(&self) -> CallState {
         self.signing.call_state()
+    }
+
+    /// How much of the rate limits is used, of actions that are called, wait or are throttled.
+    #[must_use]
+    pub fn rates_in_use(&self) -> Vec<RateUse> {
+        self.signing.rates_in_use()
     }
 }

@@ -13,6 +13,7 @@
 
 mod config_page;
 mod health_server;
+mod page;
 mod session;
 
 use std::io;
@@ -30,6 +31,7 @@ use tracing::{error, info, warn};
 
 use self::config_page::ConfigPage;
 use self::health_server::HealthServer;
+use self::page::StatusPage;
 use self::session::Sessions;
 use crate::config::watch::{Reload, Trigger, Watch, WatchPace};
 use crate::config::{Config, Loaded, Origin};
@@ -56,7 +58,8 @@ const LONGEST_END: Duration = Duration::from_secs(25);
 pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
     let logs = Logs::start(&loaded.config.log);
     let stop = CancellationToken::new();
-    let pages = StatusPages::default();
+    let mut pages = StatusPages::default();
+    let shown = StatusPage::serve(&mut pages);
     let tasks = pages.health.tasks().clone();
     let _signals = on_signals(&tasks, stop.clone())?;
     let hangup = signal(SignalKind::hangup())?;
@@ -74,7 +77,7 @@ pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
     let (sender, config) = watch::channel(Arc::new(loaded.config.clone()));
     let (events, reloads) = mpsc::channel(QUEUED_EVENTS);
     let reloads = Arc::new(Mutex::new(reloads));
-    let all = Sessions { config, pages: pages.clone(), reloads, stop: stop.clone() };
+    let all = Sessions { config, pages: pages.clone(), shown, reloads, stop: stop.clone() };
     let sessions = tasks.supervise("sessions", &stop, move || all.clone().run());
     let page = ConfigPage::new(loaded, &pages);
     let mut main = MainLoop { logs, pages, server, manager: manager.clone(), config: sender, events, page };

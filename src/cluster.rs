@@ -25,7 +25,7 @@ pub use faults::WriteFault;
 pub use history::{Leader, PastEvent};
 pub use objects::{ObjectKind, ObjectPath, Patch, PatchFormat};
 pub use reviews::Right;
-pub use status::{ClusterStatus, WatchStatus};
+pub use status::{ClusterStatus, ElectionStatus, WatchStatus};
 pub use store::{DirtyKeys, Store, StoreEntry, StoredView};
 pub use watched::Watched;
 

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{Span, error_span, field};
+use tracing::{Instrument, Span, error_span, field};
 
 pub use self::backoff::Backoff;
 use crate::alibaba::CloudClient;
@@ -29,6 +29,7 @@ use crate::config::Config;
 use crate::fence::Fence;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::location::CloudLocation;
+use crate::telemetry::activity;
 use crate::telemetry::alarms::Alarms;
 
 /// What the plan of a controller reads.
@@ -68,6 +69,17 @@ fn reconcile_span(controller: &'static str, object: Option<&ObjectKey>) -> Span 
     static RECONCILES: AtomicU64 = AtomicU64::new(1);
     let reconcile_id = RECONCILES.fetch_add(1, Ordering::Relaxed);
     error_span!("reconcile", controller, object = object.map(field::display), reconcile_id)
+}
+
+/// Runs a reconcile of one object, or of the objects that `objects` describes: its log lines carry the span, and it is shown as
+/// running.
+async fn reconciling<F: Future>(
+    controller: &'static str,
+    object: Option<&ObjectKey>,
+    objects: &str,
+    reconcile: F,
+) -> F::Output {
+    activity::reconciling(controller, objects, reconcile).instrument(reconcile_span(controller, object)).await
 }
 
 /// Runs `run` for each item, at most `limit` at a time, and gives the results in the order in which they came.

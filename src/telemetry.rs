@@ -1,5 +1,6 @@
 //! What operators see of the running process: metrics, logs, health.
 
+pub mod activity;
 pub mod alarms;
 pub mod auth;
 pub mod health;

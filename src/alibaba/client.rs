@@ -13,7 +13,7 @@ use super::errors;
 use super::failing::{CallState, FailingActions};
 use super::fault::{Fault, FaultKind};
 use super::metadata::Metadata;
-use super::rate_limit::{Priority, QuotaShare};
+use super::rate_limit::{Priority, QuotaShare, RateUse};
 use super::rpc::{CallSettings, RpcAnswer, RpcCall, RpcClient};
 use super::signing::Params;
 use super::transport::Transport;
@@ -118,6 +118,10 @@ impl SigningClient {
 
     pub(super) fn call_state(&self) -> CallState {
         self.shared.failing.state()
+    }
+
+    pub(super) fn rates_in_use(&self) -> Vec<RateUse> {
+        self.shared.rpc.rates_in_use(&self.settings().calls.quota)
     }
 
     /// The region that calls go to if they name no other.

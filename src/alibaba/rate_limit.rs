@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::actions::Action;
+use super::actions::{ALL, Action};
 use super::endpoints::CloudProduct;
 use crate::jitter;
 
@@ -94,6 +94,25 @@ pub(super) enum Limited {
     OwnShare(Duration),
     /// The cloud throttles the action.
     ByCloud(Duration),
+}
+
+/// How much of the limit of one action is used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateUse {
+    /// The action.
+    pub action: &'static str,
+    /// Calls within the window before now.
+    pub sent: usize,
+    /// Calls that the own share allows within the window.
+    pub allowed: usize,
+    /// Over which calls count.
+    pub window: Duration,
+    /// Calls that wait for their turn.
+    pub waiting: usize,
+    /// The cloud throttled the action: it pauses for so long, or its rate is lowered to so many calls a second.
+    pub paused: Option<Duration>,
+    /// Calls in a second, while the cloud throttles the action.
+    pub slowed_to: Option<f64>,
 }
 
 /// The limits of all actions.
@@ -233,6 +252,34 @@ impl RateLimiter {
         let mut state = limiter.state.lock();
         state.throttled /= 2;
         state.rate = (state.rate + RATE_STEP).min(FULL_RATE);
+    }
+
+    /// Actions that were called within their window, wait, or are throttled, by name.
+    pub(super) fn in_use(&self, quota: &QuotaShare) -> Vec<RateUse> {
+        let limiters = self.0.lock().clone();
+        let now = Instant::now();
+        let limiters = limiters.into_iter().filter_map(|((product, name), limiter)| {
+            let action = ALL.iter().copied().find(|action| action.product == product && action.name == name)?;
+            let (allowed, window) = quota.of(action);
+            let state = limiter.state.lock();
+            let sent = state.sent.iter().filter(|(at, _)| *at + window > now).count();
+            let paused =
+                state.paused_until.and_then(|until| until.checked_duration_since(now)).filter(|left| !left.is_zero());
+            let slowed_to = (state.rate < FULL_RATE).then_some(state.rate);
+            let is_used = sent > 0 || !state.queue.is_empty() || paused.is_some() || slowed_to.is_some();
+            is_used.then(|| RateUse {
+                action: name,
+                sent,
+                allowed,
+                window,
+                waiting: state.queue.len(),
+                paused,
+                slowed_to,
+            })
+        });
+        let mut all: Vec<RateUse> = limiters.collect();
+        all.sort_by_key(|used| used.action);
+        all
     }
 
     fn of(&self, action: &'static Action) -> Arc<ActionLimiter> {

@@ -21,11 +21,11 @@ use super::actions::Action;
 use super::answer::{Fields, Mismatch};
 use super::errors::{self, DRY_RUN_PASSED};
 use super::fault::{Fault, FaultKind};
-use super::rate_limit::{Limited, Priority, QuotaShare, RateLimiter};
+use super::rate_limit::{Limited, Priority, QuotaShare, RateLimiter, RateUse};
 use super::signing::{KeyPair, Params};
 use super::transport::{Transport, TransportError};
 use crate::fence::Permit;
-use crate::telemetry::metrics;
+use crate::telemetry::{activity, metrics};
 
 const CLOCK_IS_WRONG: &str = "InvalidTimeStamp.Expired";
 const NONCE_IS_TAKEN: &str = "SignatureNonceUsed";
@@ -107,6 +107,11 @@ impl RpcClient {
         Self { transport, rate_limiter: RateLimiter::default(), clock_offset: AtomicI64::new(0) }
     }
 
+    /// How much of the limits is used.
+    pub(super) fn rates_in_use(&self, quota: &QuotaShare) -> Vec<RateUse> {
+        self.rate_limiter.in_use(quota)
+    }
+
     /// The time as the server sees it, as far as it is known.
     pub(super) fn now(&self) -> Timestamp {
         let offset = SignedDuration::from_secs(self.clock_offset.load(Ordering::Relaxed));
@@ -174,6 +179,11 @@ impl RpcClient {
             Err(failure) => (failure.fault.kind.as_str(), failure.fault.request_id.as_str()),
         };
         metrics::cloud_call(action.name, outcome, took);
+        if action.writes {
+            let code = result.as_ref().err().map(|failure| failure.fault.code.as_str()).filter(|code| !code.is_empty());
+            let shown = code.map_or_else(|| outcome.to_owned(), |code| format!("{outcome} [{code}]"));
+            activity::wrote(action.name, &shown, request_id, took);
+        }
         Span::current().record("request_id", request_id);
         tracing::debug!(outcome, milliseconds = took.as_millis(), "cloud call");
         match &result {

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use super::page::LiveSession;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::alibaba::{CallState, CloudClient, CredentialState, location};
@@ -42,6 +43,8 @@ const COMPONENT: &str = "alicloud-ccm";
 pub(super) struct Sessions {
     pub(super) config: watch::Receiver<Arc<Config>>,
     pub(super) pages: StatusPages,
+    /// What the page at `/` shows.
+    pub(super) shown: LiveSession,
     /// Results of reloads, each of which becomes an event.
     pub(super) reloads: Arc<Mutex<mpsc::Receiver<ReloadOutcome>>>,
     pub(super) stop: CancellationToken,
@@ -97,6 +100,7 @@ impl Sessions {
             alarms: health.alarms().clone(),
             stop: end.clone(),
         };
+        *self.shown.write() = Some(context.clone());
         let checked = (health.clone(), cluster.clone(), cloud, fence);
         let checks = tasks.supervise("readiness checks", &end, move || {
             let (health, cluster, cloud, fence) = checked.clone();
@@ -120,6 +124,7 @@ impl Sessions {
         drop((checks, reports));
         supervisor.stop().await;
         self.pages.authorizer.connect(None);
+        *self.shown.write() = None;
         cluster.flush_events(FLUSH).await;
         election_end.cancel();
         let _ = election.await;

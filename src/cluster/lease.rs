@@ -52,6 +52,7 @@ pub(super) async fn elect(
             }
         } else {
             keeper.lead_unbounded();
+            requests.health().elects(None);
             metrics::leader(true);
             info!("leader election is switched off; this must be the only replica");
             over.await;

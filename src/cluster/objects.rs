@@ -6,12 +6,13 @@ use http::Method;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::faults::{RequestFault, WriteFault};
 use super::requests::{Exchange, Requests, segment};
 use crate::fence::Permit;
 use crate::plan::inputs::ObjectKey;
-use crate::telemetry::metrics;
+use crate::telemetry::{activity, metrics};
 
 /// Objects in one page of a list: nodes and pods are large, and a page is in memory as a whole.
 const PAGE: u32 = 100;
@@ -123,7 +124,15 @@ async fn write(
     if timeout.is_zero() {
         return None;
     }
-    Some(requests.send(Exchange { method, path, body: Some(body), timeout, rate_limited: true }).await)
+    let (call, started) = (format!("{method} {path}"), Instant::now());
+    let sent = requests.send(Exchange { method, path, body: Some(body), timeout, rate_limited: true }).await;
+    let outcome = match sent.as_ref().map_err(RequestFault::code) {
+        Ok(_) => "ok".to_owned(),
+        Err(Some(code)) => format!("HTTP {code}"),
+        Err(None) => "unanswered".to_owned(),
+    };
+    activity::wrote(&call, &outcome, "", started.elapsed());
+    Some(sent)
 }
 
 fn counted(

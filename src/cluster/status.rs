@@ -18,6 +18,19 @@ pub struct ClusterStatus {
     pub watches: BTreeMap<&'static str, WatchStatus>,
     /// The last error of any request or watch, and when it was seen. Stays after recovery.
     pub last_error: Option<(Timestamp, String)>,
+    /// The election that this replica takes part in.
+    pub election: Option<ElectionStatus>,
+}
+
+/// An election, as this replica sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ElectionStatus {
+    /// Namespace and name of the lock.
+    pub lock: String,
+    /// Who this replica is.
+    pub identity: String,
+    /// Who leads, as far as is known.
+    pub holder: Option<String>,
 }
 
 impl ClusterStatus {
@@ -79,6 +92,18 @@ impl ConnectionHealth {
             && !matches!(fault.code(), Some(404 | 409))
         {
             status.last_error = Some((crate::clock::now(), fault.to_string()));
+        }
+    }
+
+    /// This replica takes part in an election, or in none.
+    pub(super) fn elects(&self, election: Option<ElectionStatus>) {
+        self.status.lock().election = election;
+    }
+
+    /// This replica leads, or none is known to.
+    pub(super) fn led_by(&self, holder: Option<&str>) {
+        if let Some(election) = &mut self.status.lock().election {
+            election.holder = holder.map(str::to_owned);
         }
     }
 

@@ -6,6 +6,7 @@
 //! leads, and are cancelled when it stops or loses the lease: the next one finds what is left to do.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -15,13 +16,14 @@ use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, error};
+use tracing::{debug, error};
 
 use super::backoff::Backoff;
-use super::{Context, reconcile_span};
+use super::{Context, reconciling};
 use crate::cluster::{DirtyKeys, Store, Watched};
 use crate::fence::Fence;
 use crate::plan::inputs::ObjectKey;
+use crate::telemetry::alarms::named;
 use crate::telemetry::metrics;
 
 /// Time between reconciles of all objects while something is out of sync, whatever the period.
@@ -49,6 +51,18 @@ impl BatchScope {
     fn add(&mut self, more: impl IntoIterator<Item = ObjectKey>) {
         if let Self::Keys(keys) = self {
             keys.extend(more);
+        }
+    }
+}
+
+impl fmt::Display for BatchScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all objects"),
+            Self::Keys(keys) => {
+                let keys: Vec<String> = keys.iter().map(ToString::to_string).collect();
+                f.write_str(&named(keys.iter().map(String::as_str)))
+            }
         }
     }
 }
@@ -171,7 +185,8 @@ async fn drive_as_leader<R: BatchReconciler, C>(
             }
             () = due => {
                 let scope = schedule.take(Instant::now(), reconciler.timing());
-                let result = reconcile(reconciler, scope.clone()).instrument(reconcile_span(R::NAME, None)).await;
+                let objects = scope.to_string();
+                let result = reconciling(R::NAME, None, &objects, reconcile(reconciler, scope.clone())).await;
                 schedule.end(&scope, result, Instant::now());
                 reconciler.scheduled(&schedule.later);
             }

@@ -23,6 +23,7 @@ use crate::plan::pvtz::desire::WantedRecords;
 use crate::plan::pvtz::diff::{CONFIRM, RecordPlan, RecordRules, RecordStep, Sightings, diff};
 use crate::plan::pvtz::{ZoneRecord, mark};
 use crate::plan::{LineKind, PlanLine};
+use crate::telemetry::activity;
 use crate::telemetry::alarms::named;
 
 mod observe;
@@ -273,7 +274,7 @@ impl PvtzReconciler {
                 result.failed.entry(step.owner()).or_insert(None);
                 continue;
             }
-            match self.write(step, rules).await {
+            match activity::step(&step.to_string(), self.write(step, rules)).await {
                 Ok(()) => info!(owner = %step.owner(), %step, "done"),
                 Err(fault) => {
                     failed = true;

@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::plan::inputs::{NodeView, ObjectKey, VolumeView};
 use crate::plan::volume::{self, CloudDisk, VolumePlan, VolumeProblem, VolumeRules};
 use crate::plan::{LineKind, PlanLine};
+use crate::telemetry::activity;
 use crate::telemetry::alarms::ObjectTrouble;
 
 /// Its name in the configuration, in logs and in metrics.
@@ -274,7 +275,8 @@ impl VolumeReconciler {
         let (key, body) = (ObjectKey::cluster(&view.name), body(view, plan));
         let (kind, format) = (ObjectKind::PersistentVolume, PatchFormat::Merge);
         let permit = fence.permit(LONGEST)?;
-        cluster.patch(&permit, Patch { kind, key: &key, subresource: None, format, body: &body }).await
+        let patch = Patch { kind, key: &key, subresource: None, format, body: &body };
+        activity::step(&format!("{}: {}", view.name, plan.text()), cluster.patch(&permit, patch)).await
     }
 
     /// Tells of each problem once, and of what waits. All of them are looked at again, since no watch shows what ends them.

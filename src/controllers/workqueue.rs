@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::time::{DelayQueue, delay_queue};
-use tracing::{Instrument, error, warn};
+use tracing::{error, warn};
 
 use super::backoff::Backoff;
-use super::reconcile_span;
+use super::reconciling;
 use crate::plan::inputs::ObjectKey;
 use crate::telemetry::metrics;
 
@@ -96,8 +96,11 @@ pub async fn drive<R: ObjectReconciler>(
     loop {
         while running.len() < reconciler.concurrency().max(1) {
             let Some(key) = queue.start() else { break };
-            let span = reconcile_span(R::NAME, Some(&key));
-            running.spawn(reconcile(reconciler.clone(), key).instrument(span));
+            let reconciler = reconciler.clone();
+            running.spawn(async move {
+                let name = key.to_string();
+                reconciling(R::NAME, Some(&key), &name, reconcile(reconciler, key.clone())).await
+            });
         }
         metrics::queue_length(R::NAME, queue.waiting());
         // The order starves none: what ends is bounded by what runs, what is due by what ended.

@@ -8,6 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
@@ -94,11 +96,11 @@ impl Authorizer {
     /// # Errors
     /// [`Denial`], with what to answer.
     pub async fn admit(&self, authorization: Option<&str>, path: &str) -> Result<(), Denial> {
-        let token = authorization.and_then(|header| header.strip_prefix("Bearer ")).map(str::trim).unwrap_or_default();
+        let token = authorization.and_then(token_of).unwrap_or_default();
         if token.is_empty() || token.len() > LONGEST_TOKEN {
             return Err(Denial::Unauthorized);
         }
-        let key = (token.to_owned(), path.to_owned());
+        let key = (token, path.to_owned());
         let access = match self.cached(&key)? {
             Some(access) => access,
             None => self.review(&key).await?,
@@ -144,6 +146,16 @@ impl Authorizer {
     }
 }
 
+/// The token in a header. A browser cannot send a bearer token by itself: it asks for a name, which does not matter, and a
+/// password, which is the token.
+fn token_of(header: &str) -> Option<String> {
+    if let Some(token) = header.strip_prefix("Bearer ") {
+        return Some(token.trim().to_owned());
+    }
+    let pair = String::from_utf8(STANDARD.decode(header.strip_prefix("Basic ")?.trim()).ok()?).ok()?;
+    Some(pair.split_once(':')?.1.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -178,7 +190,19 @@ mod tests {
         }
         assert_eq!(reviewer.asked.load(Ordering::Relaxed), 1);
         assert_eq!(authorizer.admit(Some("Bearer good"), "/configz").await, Err(Denial::Forbidden("anna".into())));
-        for header in [None, Some(""), Some("Bearer "), Some("Basic good"), Some("Bearer bad")] {
+        let basic = |pair: &str| format!("Basic {}", STANDARD.encode(pair));
+        assert_eq!(authorizer.admit(Some(&basic("anna:good")), "/metrics").await, Ok(()), "as a browser sends it");
+        let [bad, empty, half] = [basic("good:bad"), basic("good:"), basic("good")];
+        for header in [
+            None,
+            Some(""),
+            Some("Bearer "),
+            Some("Basic good"),
+            Some("Bearer bad"),
+            Some(&bad),
+            Some(&empty),
+            Some(&half),
+        ] {
             assert_eq!(authorizer.admit(header, "/metrics").await, Err(Denial::Unauthorized), "{header:?}");
         }
         let asked = reviewer.asked.load(Ordering::Relaxed);

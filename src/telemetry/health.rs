@@ -19,6 +19,17 @@ enum Readiness {
     NotReady(String),
 }
 
+/// One check, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// What readiness depends on.
+    pub name: String,
+    /// Whether it is ready.
+    pub is_ready: bool,
+    /// A remark, or why it is not ready.
+    pub text: String,
+}
+
 /// The checks of this process. Cheap to clone; clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
@@ -71,6 +82,16 @@ impl Health {
             (name, readiness)
         }));
         checks
+    }
+
+    /// Every check, in the order of their names.
+    #[must_use]
+    pub fn checks(&self) -> Vec<HealthCheck> {
+        let all = self.current().into_iter().map(|(name, check)| match check {
+            Readiness::Ready(text) => HealthCheck { name, is_ready: true, text },
+            Readiness::NotReady(text) => HealthCheck { name, is_ready: false, text },
+        });
+        all.collect()
     }
 
     /// Whether all checks are ready, and a line for each in the style of the Kubernetes components, with remarks and reasons.

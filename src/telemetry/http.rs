@@ -1,4 +1,4 @@
-//! Health, metrics and the running configuration over HTTP.
+//! Health, metrics, the running configuration and a page for people over HTTP.
 //!
 //! Nothing that is served here is secret, but it describes the cluster: the server listens on loopback by default, and can
 //! require TLS and authorization.
@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +49,23 @@ pub struct StatusPages {
     pub configz: Arc<RwLock<String>>,
     /// Authorizes requests for more than the states of `/readyz`, where that is configured.
     pub authorizer: Authorizer,
+    /// `/`, if there is one.
+    pub home: Option<Arc<dyn HomePage>>,
+}
+
+/// Renders the page at `/`.
+pub trait HomePage: fmt::Debug + Send + Sync {
+    /// As it is now, from memory: no request is sent for it.
+    fn render(&self) -> RenderedPage;
+}
+
+/// A page, and the policy to serve it with.
+#[derive(Clone, Debug)]
+pub struct RenderedPage {
+    /// Its HTML.
+    pub html: String,
+    /// The value of `Content-Security-Policy`.
+    pub policy: String,
 }
 
 /// How the server answers.
@@ -159,6 +177,11 @@ async fn respond<B: Body>(pages: &StatusPages, authorization: bool, request: &Re
     if authorization && let Err(refusal) = admitted(pages, request).await {
         return refused(&refusal, path);
     }
+    if path == "/"
+        && let Some(home) = &pages.home
+    {
+        return rendered(home.render());
+    }
     match path {
         "/metrics" => answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::render()),
         "/configz" => answer(StatusCode::OK, "application/json", pages.configz.read().clone()),
@@ -166,9 +189,17 @@ async fn respond<B: Body>(pages: &StatusPages, authorization: bool, request: &Re
         _ => answer(
             StatusCode::NOT_FOUND,
             "text/plain",
-            "served here: /healthz /livez /readyz /metrics /configz /debug/objects\n".to_owned(),
+            "served here: / /healthz /livez /readyz /metrics /configz /debug/objects\n".to_owned(),
         ),
     }
+}
+
+fn rendered(RenderedPage { html, policy }: RenderedPage) -> Response<Full<Bytes>> {
+    let mut response = answer(StatusCode::OK, "text/html; charset=utf-8", html);
+    if let Ok(policy) = header::HeaderValue::try_from(policy) {
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
+    }
+    response
 }
 
 /// Whether the request has a token whose owner may get the page.
@@ -195,6 +226,11 @@ fn refused(refusal: &Denial, path: &str) -> Response<Full<Bytes>> {
     let mut response = answer(status, "text/plain; charset=utf-8", text + "\n");
     if *refusal == Denial::Unauthorized {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        if path == "/" {
+            // A browser asks its user then.
+            let basic = header::HeaderValue::from_static("Basic realm=\"alicloud-ccm: the password is a token\"");
+            response.headers_mut().append(header::WWW_AUTHENTICATE, basic);
+        }
     }
     response
 }

@@ -1,11 +1,14 @@
 //! Prometheus metrics, all in one table.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder};
+
+use super::activity;
 
 /// What the manual says about a metric.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +143,7 @@ impl Described for IntGauge {
 pub fn cloud_call(action: &str, outcome: &str, took: Duration) {
     METRICS.cloud_calls.with_label_values(&[action, outcome]).inc();
     METRICS.cloud_seconds.with_label_values(&[action]).observe(took.as_secs_f64());
+    activity::count_call(outcome != "ok");
 }
 
 /// A write to the API server ended.
@@ -151,6 +155,7 @@ pub fn kubernetes_write(kind: &str, outcome: &str) {
 pub fn reconcile(controller: &str, outcome: &str, took: Duration) {
     METRICS.reconciles.with_label_values(&[controller, outcome]).inc();
     METRICS.reconcile_seconds.with_label_values(&[controller]).observe(took.as_secs_f64());
+    activity::count_reconcile(matches!(outcome, "failed" | "panicked"));
 }
 
 /// This many objects wait for a reconcile.
@@ -222,6 +227,46 @@ pub fn expiry(of: &str, at: Option<i64>) {
         // It is an error to remove what is not there.
         None => drop(METRICS.expiry.remove_label_values(&[of])),
     }
+}
+
+/// The gauges of one controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControllerGauges {
+    /// Whether it runs.
+    pub is_running: bool,
+    /// Objects that wait for a reconcile.
+    pub queue: i64,
+    /// Objects that are out of sync.
+    pub out_of_sync: i64,
+    /// Steps that are withheld.
+    pub withheld: i64,
+}
+
+/// The gauges of every controller that ran, by its name.
+#[must_use]
+pub fn controllers() -> BTreeMap<String, ControllerGauges> {
+    let mut all: BTreeMap<String, ControllerGauges> = BTreeMap::new();
+    let mut read = |gauge: &IntGaugeVec, set: fn(&mut ControllerGauges, i64)| {
+        for (controller, value) in by_label(gauge) {
+            set(all.entry(controller).or_default(), value);
+        }
+    };
+    read(&METRICS.controllers, |gauges, value| gauges.is_running = value > 0);
+    read(&METRICS.queue, |gauges, value| gauges.queue = value);
+    read(&METRICS.out_of_sync, |gauges, value| gauges.out_of_sync = value);
+    read(&METRICS.withheld, |gauges, value| gauges.withheld = value);
+    all
+}
+
+/// The values of a gauge with one label.
+#[allow(clippy::cast_possible_truncation)]
+fn by_label(gauge: &IntGaugeVec) -> Vec<(String, i64)> {
+    let families = gauge.collect();
+    let metrics = families.iter().flat_map(|family| family.get_metric());
+    let pairs = metrics.filter_map(|metric| {
+        Some((metric.get_label().first()?.value().to_owned(), metric.get_gauge().get_value() as i64))
+    });
+    pairs.collect()
 }
 
 /// All metrics in the text format of Prometheus.

@@ -21,6 +21,8 @@ const ALONE: &str = "[leader_election]\nenabled = false\n";
 const TOKEN: &str = "Canary7Tz4QxOfAScraper";
 /// Whose owner may read why the process is not ready.
 const DOCTOR: &str = "Canary7Tz4QxOfADoctor";
+/// Whose owner may read the page for people, and nothing else.
+const VIEWER: &str = "Canary7Tz4QxOfAViewer";
 const STRANGER: &str = "token-of-nobody-in-particular";
 
 fn private(path: &Path, text: &str) {
@@ -70,6 +72,7 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     let world = World::new(ALL, &format!("{HASTE}{ALONE}")).await;
     world.testbed.cluster.let_read(TOKEN, "scraper", &["/metrics"]);
     world.testbed.cluster.let_read(DOCTOR, "doctor", &["/readyz"]);
+    world.testbed.cluster.let_read(VIEWER, "viewer", &["/"]);
     let connector_of = |roots| connector(roots);
     let first = connector_of(certify(&world));
     let port = free_port();
@@ -96,6 +99,11 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     for path in ["/configz", "/debug/objects"] {
         assert_eq!((status(path, TOKEN).await, status(path, "").await), (403, 401), "{path}");
     }
+    assert_eq!([status("/", "").await, status("/", STRANGER).await, status("/", TOKEN).await], [401, 401, 403]);
+    let (status_of_page, page) = over_tls(&first, port, "/", VIEWER).await.unwrap();
+    assert!(status_of_page == 200 && page.contains("<h1>alicloud-ccm</h1>"), "{page}");
+    let (_, refusal) = over_tls(&first, port, "/", "").await.unwrap();
+    assert!(refusal.to_lowercase().contains("www-authenticate: basic"), "a browser asks its user: {refusal}");
     assert!(!matches!(plainly(port, "/livez", "").await, Some((200, _))), "plain HTTP is not spoken");
     assert!(over_tls(&connector_of(RootCertStore::empty()), port, "/livez", "").await.is_none(), "and is verifiable");
     for token in ["", STRANGER, TOKEN] {
@@ -107,7 +115,7 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     let (status, page) = over_tls(&first, port, "/readyz", DOCTOR).await.unwrap();
     assert!(status == 200 && page.contains("[+]leader ok: this replica leads"), "and what they are about: {page}");
     let reviews = world.testbed.cluster.count("create", "tokenreviews");
-    assert!((1..=8).contains(&reviews), "{reviews} questions");
+    assert!((1..=11).contains(&reviews), "{reviews} questions");
 
     // The key of another certificate is refused, and the previous one stays in use; a new pair is served at once.
     let before = std::fs::read_to_string(world.folder().join("tls.crt")).unwrap();
@@ -121,7 +129,7 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     let log = ccm.log();
     assert!(log.contains("TRACE") || log.contains("DEBUG"), "everything is logged");
     assert!(
-        ![TOKEN, DOCTOR].iter().any(|token| log.contains(token)) && !log.contains("PRIVATE KEY"),
+        ![TOKEN, DOCTOR, VIEWER].iter().any(|token| log.contains(token)) && !log.contains("PRIVATE KEY"),
         "a token or a key is in the log"
     );
     let configz = format!("{:?}", world.testbed.cluster.list("Event"));
@@ -130,7 +138,7 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     Row {
         tried: "the HTTP server opened: pages with and without token, with and without TLS, another certificate",
         test: "http_server::opened_to_others_it_speaks_tls_and_asks_who_they_are",
-        numbers: vec![("pages", 6), ("pages served to clients without the right to read them", 0)],
+        numbers: vec![("pages", 7), ("pages served to clients without the right to read them", 0)],
         lost: 0,
     }
     .write();

@@ -68,23 +68,34 @@ const NONE: [&str; 0] = [];
 /// row, and a row that fits nothing has to go.
 ///
 /// `commands` and `app` wire everything; `controllers` stand on `alibaba` and `cluster`, these on `plan`. `config` is for all
-/// but `plan`. The leaves, for all but `plan`, are `clock`, `jitter`, `fence`, `telemetry::metrics`, `telemetry::alarms` and
-/// `telemetry::tasks`.
+/// but `plan`. The leaves, for all but `plan`, are `clock`, `jitter`, `fence`, `telemetry::activity`, `telemetry::metrics`,
+/// `telemetry::alarms` and `telemetry::tasks`.
 const ARROWS: &[(&str, &[&str])] = &[
     ("plan", &[]),
     ("clock", &[]),
     ("jitter", &[]),
     ("fence", &["clock"]),
-    ("telemetry::metrics", &[]),
+    ("telemetry::activity", &[]),
+    ("telemetry::metrics", &["telemetry::activity"]),
     ("telemetry::alarms", &["clock", "telemetry::metrics"]),
     ("telemetry::tasks", &["clock", "telemetry::metrics"]),
     ("config", &["plan"]),
     ("telemetry", &["config", "telemetry"]),
-    ("alibaba", &["plan", "config", "clock", "jitter", "fence", "telemetry::metrics"]),
+    ("alibaba", &["plan", "config", "clock", "jitter", "fence", "telemetry::activity", "telemetry::metrics"]),
     // The cluster decides who may read what telemetry serves.
     (
         "cluster",
-        &["plan", "config", "clock", "jitter", "fence", "telemetry::metrics", "telemetry::tasks", "telemetry::auth"],
+        &[
+            "plan",
+            "config",
+            "clock",
+            "jitter",
+            "fence",
+            "telemetry::activity",
+            "telemetry::metrics",
+            "telemetry::tasks",
+            "telemetry::auth",
+        ],
     ),
     (
         "controllers",
@@ -96,6 +107,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "clock",
             "jitter",
             "fence",
+            "telemetry::activity",
             "telemetry::metrics",
             "telemetry::alarms",
         ],

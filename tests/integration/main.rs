@@ -50,6 +50,7 @@ mod official_controller_defects;
 mod official_controller_pitfalls;
 mod outages;
 mod ownership;
+mod page;
 mod permissions;
 mod private_zone;
 mod quick_start;

@@ -159,7 +159,7 @@ async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
     world.testbed.cluster.delete("Service", "default", "web").unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut seen = vec![("log".to_owned(), String::new())];
-    for path in ["/metrics", "/configz", "/readyz", "/readyz?verbose", "/livez"] {
+    for path in ["/", "/metrics", "/configz", "/readyz", "/readyz?verbose", "/livez"] {
         seen.push((path.to_owned(), page(port, path).await));
     }
     for command in ["plan", "check", "gc"] {

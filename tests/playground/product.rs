@@ -1,5 +1,6 @@
 //! The product as a process of its own.
 
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,6 +11,8 @@ pub(crate) const ROLE: &str = "PLAYGROUND_IS_THE_PRODUCT";
 /// The running product; killed when dropped.
 pub(crate) struct Product {
     child: Child,
+    /// Where its HTTP server listens.
+    pub(crate) port: u16,
 }
 
 impl Drop for Product {
@@ -31,8 +34,11 @@ impl Product {
     /// Starts the controllers; their log goes to `log`.
     pub(crate) fn start(config: &Path, log: &Path) -> Result<Self, String> {
         let log = std::fs::File::create(log).map_err(super::anything)?;
-        let child = command(config, &["run"])?.stdout(Stdio::null()).stderr(log).spawn().map_err(super::anything)?;
-        Ok(Self { child })
+        let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+        let port = free.map_err(super::anything)?.port();
+        let mut command = command(config, &["run", "--set", &format!("server.port={port}")])?;
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().map_err(super::anything)?;
+        Ok(Self { child, port })
     }
 
     /// Memory that is in use right now, in MiB, as the kernel counts it.

@@ -135,7 +135,7 @@ pub(crate) async fn run(testbed: &Testbed, folder: &Path, Extent { all, serve }:
     let last = if all { 10 } else { 8 };
 
     if serve {
-        serve_until_interrupted(testbed, folder).await?;
+        serve_until_interrupted(testbed, folder, product.port).await?;
         forget(testbed);
     }
 
@@ -283,7 +283,7 @@ fn network_reason(testbed: &Testbed, node: &str) -> String {
     found.and_then(|it| it["reason"].as_str()).unwrap_or_default().to_owned()
 }
 
-async fn serve_until_interrupted(testbed: &Testbed, folder: &Path) -> Result<(), String> {
+async fn serve_until_interrupted(testbed: &Testbed, folder: &Path, port: u16) -> Result<(), String> {
     let kubeconfig = folder.join("kubeconfig");
     say("\nIt keeps running. In another terminal:\n");
     indented(&format!(
@@ -293,6 +293,7 @@ async fn serve_until_interrupted(testbed: &Testbed, folder: &Path) -> Result<(),
         kubeconfig.display(),
         folder.join("alicloud-ccm.toml").display()
     ));
+    say(&format!("\nIts status page, for a browser: http://127.0.0.1:{port}/"));
     say("\nThe kubeconfig:\n");
     indented(&testbed.cluster.kubeconfig());
     say("\nCtrl-C runs the end of the scenario.");

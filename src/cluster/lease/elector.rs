@@ -10,6 +10,7 @@ use tracing::{debug, info, warn};
 use super::super::events::{Events, Regarding};
 use super::super::faults::RequestFault;
 use super::super::requests::{Exchange, Requests, segment};
+use super::super::status::ElectionStatus;
 use super::record::{LeaderRecord, LockAction, LockKind, ObservedRecord, decide};
 use crate::config::checked::LeaderElection;
 use crate::config::file::ResourceLock;
@@ -88,11 +89,10 @@ impl Elector<'_> {
     /// Takes part until `over` completes.
     pub(super) async fn run(&mut self, over: impl Future<Output = ()>) {
         metrics::leader(false);
-        info!(
-            identity = self.identity,
-            lock = format!("{}/{}", self.section.namespace, self.section.name),
-            "waiting to lead"
-        );
+        let lock = format!("{}/{}", self.section.namespace, self.section.name);
+        info!(identity = self.identity, lock, "waiting to lead");
+        let health = self.requests.health().clone();
+        health.elects(Some(ElectionStatus { lock, identity: self.identity.clone(), holder: None }));
         let mut over = std::pin::pin!(over);
         loop {
             let pause = tokio::select! {
@@ -226,6 +226,7 @@ impl Elector<'_> {
         if is_new {
             info!(identity = self.identity, "leading");
             metrics::leader(true);
+            self.requests.health().led_by(Some(&self.identity));
             self.report(format!("{} became leader", self.identity));
         }
     }
@@ -234,12 +235,14 @@ impl Elector<'_> {
         if self.progress.renewed.is_some() {
             self.lose(&format!("{holder} holds it now"));
         }
+        self.requests.health().led_by(Some(holder));
     }
 
     fn lose(&mut self, reason: &str) {
         self.keeper.withdraw();
         self.progress.renewed = None;
         metrics::leader(false);
+        self.requests.health().led_by(None);
         warn!(code = "ACCM0001", identity = self.identity, reason, "no longer leading; standing by");
         self.report(format!("{} stopped leading: {reason}", self.identity));
     }

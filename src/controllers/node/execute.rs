@@ -16,6 +16,7 @@ use crate::plan::inputs::{NodeView, Taint};
 use crate::plan::node::{
     NodeChange, NodePlan, NodePolicy, NodeStep, NodeWrite, OtherInstance, UNINITIALIZED, WriteTarget,
 };
+use crate::telemetry::activity;
 use crate::telemetry::alarms::ObjectTrouble;
 
 /// Longest time that one call is planned for; the client cancels it when its permit ends.
@@ -81,7 +82,8 @@ impl NodeExecutor<'_> {
         let mut now = view.clone();
         for write in plan.writes() {
             let Some(write) = (if complete.is_ok() { Some(write) } else { write.without_the_end() }) else { continue };
-            match self.write(&now, write).await {
+            let what = format!("{}: {write}", view.name);
+            match activity::step(&what, self.write(&now, write)).await {
                 Ok(answered) => {
                     now = answered.filter(|answered| answered.uid == view.uid).map_or(now, Arc::new);
                     write.steps.iter().for_each(|step| self.report_done(view, step));

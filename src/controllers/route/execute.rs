@@ -9,7 +9,8 @@ use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::reporter::trouble_of;
 use crate::fence::Fence;
 use crate::plan::route::entry::RouteItem;
-use crate::telemetry::alarms::ObjectTrouble;
+use crate::telemetry::activity;
+use crate::telemetry::alarms::{ObjectTrouble, named};
 
 /// Longest time that one call is planned for; the client cancels it when its permit ends.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ impl WriteResult {
 pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> WriteResult {
     batched(items, batch_size, |batch| async move {
         let permit = fence.permit(LONGEST).map_err(|_| not_leading())?;
-        vpc.create_route_entries(&permit, &batch).await
+        activity::step(&described("create", &batch), vpc.create_route_entries(&permit, &batch)).await
     })
     .await
 }
@@ -70,9 +71,17 @@ pub(super) async fn create(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_
 pub(super) async fn delete(vpc: &Vpc, fence: &Fence, items: &[RouteItem], batch_size: usize) -> WriteResult {
     batched(items, batch_size, |batch| async move {
         let permit = fence.permit(LONGEST).map_err(|_| not_leading())?;
-        vpc.delete_route_entries(&permit, &batch).await
+        activity::step(&described("delete", &batch), vpc.delete_route_entries(&permit, &batch)).await
     })
     .await
+}
+
+/// Such as `create route entry 10.0.1.0/24 -> i-1`.
+fn described(verb: &str, items: &[RouteItem]) -> String {
+    let entries: Vec<String> =
+        items.iter().map(|item| format!("{} -> {}", item.destination, item.instance_id)).collect();
+    let noun = if items.len() == 1 { "entry" } else { "entries" };
+    format!("{verb} route {noun} {}", named(entries.iter().map(String::as_str)))
 }
 
 fn not_leading() -> Fault {

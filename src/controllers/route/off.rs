@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::{CONCURRENCY, body};
+use super::{CONCURRENCY, NAME, body};
 use crate::cluster::WriteFault;
 use crate::controllers::node_patch::{NodePatcher, PatchTarget};
 use crate::controllers::{Context, for_each_limited};
 use crate::plan::inputs::NodeView;
 use crate::plan::route::condition;
+use crate::telemetry::activity;
 
 /// Delay after a failure.
 const RETRY: Duration = Duration::from_secs(5);
@@ -47,7 +48,9 @@ async fn clear_conditions(context: &Context, nodes: &[Arc<NodeView>]) -> bool {
     let due: Vec<_> = nodes.iter().filter(is_due).cloned().collect();
     let clear = |view: Arc<NodeView>| async move {
         let change = |fresh: &NodeView| condition::clear(fresh.network_unavailable.as_ref()).map(body);
-        match patcher.patch_fresh(&view, PatchTarget::Conditions, change).await {
+        let patch = patcher.patch_fresh(&view, PatchTarget::Conditions, change);
+        let step = activity::step("clear NetworkUnavailable: routes are unmanaged", patch);
+        match activity::reconciling(NAME, &view.name, step).await {
             Ok(_) => info!(node = %view.name, "routes are unmanaged: the condition NetworkUnavailable was cleared"),
             Err(WriteFault::Gone) => {}
             Err(WriteFault::NotLeading) => return false,

@@ -16,6 +16,7 @@ use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::fence::Fence;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation, RefusedBackends, Room, Step, Target};
+use crate::telemetry::activity;
 
 /// A write must be able to last this long before the lease could be lost, or it does not start.
 pub(crate) const SHORTEST_WRITE: Duration = Duration::from_secs(5);
@@ -113,7 +114,7 @@ impl<P: Product> Executor<'_, P> {
                 continue;
             }
             let line = format!("{} ({})", step.operation, step.reason);
-            match self.perform(&step.operation, observed).await {
+            match activity::step(&line, self.perform(&step.operation, observed)).await {
                 Ok(answer) => {
                     info!(step = %line, "done");
                     execution.remarks.extend(step.operation.remark(None));
