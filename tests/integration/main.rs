@@ -16,6 +16,7 @@ mod checklist;
 mod commands;
 mod config_reload;
 mod config_reload_keys;
+mod conformance;
 mod crashes;
 mod deploy;
 mod doctor;

@@ -25,6 +25,7 @@ mod restore;
 mod server;
 mod slb;
 mod sts;
+pub mod trace;
 mod vpc;
 
 #[cfg(test)]
