@@ -69,6 +69,7 @@ impl Controller {
                 command.env("ACCESS_KEY_ID", ACCESS_KEY.0).env("ACCESS_KEY_SECRET", ACCESS_KEY.1);
                 command.env("ALIBABA_CLOUD_ACCESS_KEY_ID", ACCESS_KEY.0);
                 command.env("ALIBABA_CLOUD_ACCESS_KEY_SECRET", ACCESS_KEY.1);
+                command.env("ALICLOUD_CLIENT_SCHEME", "HTTP");
                 command.env("REGION", REGION).env("VPC_ID", VPC);
                 let (kubeconfig, folder) =
                     (folder.join("kubeconfig").display().to_string(), folder.display().to_string());

@@ -1,4 +1,5 @@
-//! Protobuf bodies, which newer kubectl sends for `kubectl create namespace` and its like. Answers are always JSON.
+//! Protobuf bodies, which newer kubectl sends for `kubectl create namespace` and its like, and recorders of client-go for events.
+//! Answers are always JSON.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -21,6 +22,8 @@ enum Kind {
     BytesMap,
     /// A number or a text: `IntOrString`.
     Either,
+    /// `Time` or `MicroTime`.
+    Time,
     Message(&'static [Field]),
     Messages(&'static [Field]),
 }
@@ -70,9 +73,37 @@ const SERVICE: &[Field] = &[
     (22, "internalTrafficPolicy", Kind::Text),
 ];
 
+const REFERENCE: &[Field] = &[
+    (1, "kind", Kind::Text),
+    (2, "namespace", Kind::Text),
+    (3, "name", Kind::Text),
+    (4, "uid", Kind::Text),
+    (5, "apiVersion", Kind::Text),
+    (6, "resourceVersion", Kind::Text),
+    (7, "fieldPath", Kind::Text),
+];
+
+const EVENT: &[Field] = &[
+    META,
+    (2, "involvedObject", Kind::Message(REFERENCE)),
+    (3, "reason", Kind::Text),
+    (4, "message", Kind::Text),
+    (5, "source", Kind::Message(&[(1, "component", Kind::Text), (2, "host", Kind::Text)])),
+    (6, "firstTimestamp", Kind::Time),
+    (7, "lastTimestamp", Kind::Time),
+    (8, "count", Kind::Number),
+    (9, "type", Kind::Text),
+    (10, "eventTime", Kind::Time),
+    (12, "action", Kind::Text),
+    (13, "related", Kind::Message(REFERENCE)),
+    (14, "reportingComponent", Kind::Text),
+    (15, "reportingInstance", Kind::Text),
+];
+
 /// The kinds that can be sent as protobuf.
 const OBJECTS: &[(&str, &[Field])] = &[
     ("ConfigMap", &[META, (2, "data", Kind::TextMap), (3, "binaryData", Kind::BytesMap), (4, "immutable", Kind::Flag)]),
+    ("Event", EVENT),
     ("Namespace", &[META]),
     (
         "Secret",
@@ -168,6 +199,15 @@ fn message(fields: &[Field], bytes: &[u8]) -> Option<Value> {
             (Kind::Message(inner), Part::Bytes(bytes)) => {
                 object.insert((*name).to_owned(), message(inner, bytes)?);
             }
+            // A time that is not set is an empty message.
+            (Kind::Time, Part::Bytes([])) => {}
+            (Kind::Time, Part::Bytes(bytes)) => {
+                let parts = message(&[(1, "seconds", Kind::Number), (2, "nanos", Kind::Number)], bytes)?;
+                let seconds = parts.get("seconds").and_then(Value::as_i64).unwrap_or_default();
+                let nanos = parts.get("nanos").and_then(Value::as_i64).unwrap_or_default();
+                let time = jiff::Timestamp::new(seconds, nanos.try_into().ok()?).ok()?;
+                object.insert((*name).to_owned(), time.to_string().into());
+            }
             (Kind::Either, Part::Bytes(bytes)) => {
                 let either =
                     message(&[(1, "is_text", Kind::Flag), (2, "n", Kind::Number), (3, "t", Kind::Text)], bytes)?;
@@ -235,6 +275,37 @@ mod tests {
                     "selector": { "app": "web" },
                     "ports": [{ "protocol": "TCP", "port": 400, "targetPort": "http" }],
                 },
+            }))
+        );
+    }
+
+    #[test]
+    fn an_event_of_client_go() {
+        let about = [bytes(1, b"Service"), bytes(2, b"shop"), bytes(3, b"web"), bytes(6, b"")].concat();
+        let metadata = [bytes(1, b"web.1"), bytes(3, b"shop")].concat();
+        let first = [0x08, 0x80, 0x84, 0x8e, 0xd8, 0x06];
+        let raw = [
+            bytes(1, &metadata),
+            bytes(2, &about),
+            bytes(3, b"SyncLoadBalancerFailed"),
+            bytes(5, &bytes(1, b"service-controller")),
+            bytes(6, &first),
+            vec![0x40, 1],
+            bytes(9, b"Warning"),
+            bytes(10, b""),
+        ];
+        assert_eq!(
+            decode(&body("Event", &raw.concat())),
+            Some(json!({
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": { "name": "web.1", "namespace": "shop" },
+                "involvedObject": { "kind": "Service", "namespace": "shop", "name": "web" },
+                "reason": "SyncLoadBalancerFailed",
+                "source": { "component": "service-controller" },
+                "firstTimestamp": "2026-11-23T00:00:00Z",
+                "count": 1,
+                "type": "Warning",
             }))
         );
     }
