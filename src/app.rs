@@ -196,8 +196,8 @@ impl MainLoop {
         if before.server != loaded.config.server {
             self.server.change(&loaded.config.server, &self.pages).await;
         }
-        info!(hash = %loaded.hash, "the changed configuration is in use; {change}");
         self.config.send_replace(Arc::new(loaded.config.clone()));
+        info!(hash = %loaded.hash, "the changed configuration is in use; {change}");
         self.page.apply(loaded);
         change
     }

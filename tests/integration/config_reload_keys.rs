@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 use alicloud_ccm::config::keys;
 use alicloud_ccm::reload::{Takes, effect_of};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use sim::cluster::Version;
 use sim::testbed::{Testbed, instance};
 
-use crate::harness::{ALL, Ccm, Gate, HASTE, World, address, free_port, get_from};
+use crate::harness::{ALL, Ccm, Gate, HASTE, PATIENCE, World, address, free_port, get_from};
 
 /// What is seen of a change from outside.
 #[derive(Clone, Debug)]
@@ -270,6 +271,9 @@ fn row_of(key: &str, live: &Live) -> Row {
     }
 }
 
+/// How long what happens may go unnoticed before it happens once more.
+const AGAIN: Duration = Duration::from_secs(5);
+
 /// Another access key of the account.
 const SECOND: (&str, &str) = ("LTAIsecond", "second-secret");
 
@@ -458,26 +462,33 @@ impl Live {
         }
     }
 
+    /// Waits until this is so of the names of what has happened. It happens again after a while: a reconcile that has begun when
+    /// the file is taken over ends with the former settings.
+    async fn until_after(&self, what: &str, after: After, is_so: impl Fn(&[String]) -> bool) {
+        let began = Instant::now();
+        let mut names = vec![];
+        while (names.is_empty() || !is_so(&names)) && began.elapsed() < PATIENCE {
+            names.push(self.happen(after).await);
+            let happened = Instant::now();
+            self.world.until(what, |_| is_so(&names) || happened.elapsed() > AGAIN).await;
+        }
+        self.world.until(what, |_| is_so(&names)).await;
+    }
+
     async fn see(&self, key: &str, seen: Seen, before: Before) {
         let Before { logged, passed, looks } = before;
         let (world, what) = (&self.world, format!("{key}: {seen:?}"));
         match seen {
             Seen::Call(after, text) => {
-                self.happen(after).await;
-                let called =
-                    |testbed: &Testbed| testbed.cloud.calls().iter().any(|call| format!("{call:?}").contains(text));
-                world.until(&what, called).await;
+                let called = || world.testbed.cloud.calls().iter().any(|call| format!("{call:?}").contains(text));
+                self.until_after(&what, after, |_| called()).await;
             }
-            Seen::Gate(after) => {
-                self.happen(after).await;
-                world.until(&what, |_| self.passed() > passed).await;
-            }
+            Seen::Gate(after) => self.until_after(&what, after, |_| self.passed() > passed).await,
             Seen::Log(text) => {
                 // Whoever calls the cloud now finds out.
-                if CREDENTIALS(key) || key == "cloud.endpoints.scheme" {
-                    self.happen(After::Node).await;
-                }
-                world.until(&what, |_| self.ccm.log()[logged..].contains(text)).await;
+                let calls = CREDENTIALS(key) || key == "cloud.endpoints.scheme";
+                let after = if calls { After::Node } else { After::Nothing };
+                self.until_after(&what, after, |_| self.ccm.log()[logged..].contains(text)).await;
             }
             Seen::Lease(namespace, name, text) | Seen::Endpoints(namespace, name, text) => {
                 let kind = if matches!(seen, Seen::Lease(..)) { "Lease" } else { "Endpoints" };
@@ -486,9 +497,8 @@ impl Live {
                 world.until(&what, |testbed| lock(testbed).contains(text)).await;
             }
             Seen::Event(text) => {
-                let name = self.happen(After::Service).await;
-                let reported = || world.events("Service", &name).iter().any(|event| event.2.contains(text));
-                world.until(&what, |_| reported()).await;
+                let reported = |name: &String| world.events("Service", name).iter().any(|event| event.2.contains(text));
+                self.until_after(&what, After::Service, |names| names.iter().any(reported)).await;
             }
             Seen::Node(text) => world.until(&what, |_| world.node("node-2").to_string().contains(text)).await,
             Seen::Answers(path, status) => {
