@@ -41,7 +41,7 @@ use std::sync::Arc;
 use client::SigningClient;
 pub use credentials::CredentialState;
 pub use failing::CallState;
-pub use fault::{Fault, FaultKind};
+pub use fault::{Fault, FaultKind, outcomes};
 pub use rate_limit::{Priority, RateUse};
 
 use crate::config::checked;

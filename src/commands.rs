@@ -26,6 +26,7 @@ use clap::Parser;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::alibaba;
 use crate::app;
 use crate::cli::{Cli, Command, DEFAULT_CONFIG, OutputFormat, SourceArgs};
 use crate::cluster;
@@ -136,9 +137,9 @@ fn execute(cli: Cli) -> CommandResult {
     }
 }
 
-/// The codes of events and of the log.
+/// The codes of events and of the log, and the outcomes of calls to the cloud.
 fn events_page() -> String {
-    cluster::events_page() + &logs::catalog()
+    cluster::events_page() + &logs::catalog() + &alibaba::outcomes()
 }
 
 /// Version and target, and the commit and build date as far as the build was given them, which releases and images are.

@@ -54,7 +54,7 @@ static EFFECTS: &[Effect] = &[
     row("kubernetes.context", Takes::Reconnects, "at once"),
     row("kubernetes.server", Takes::Reconnects, "at once"),
     row("kubernetes", Takes::InPlace, "with the next request"),
-    row("leader_election", Takes::InPlace, "at once; the election starts anew, the controllers pause until it is won"),
+    row("leader_election", Takes::InPlace, "at once; the election starts again, the controllers pause until it is won"),
     row("server", Takes::InPlace, "at once; the old address is served until the new one is"),
     row("log", Takes::InPlace, "with the next line"),
     row("node.disable_source_dest_check", Takes::InPlace, "for nodes that are initialised from then on"),

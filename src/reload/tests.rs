@@ -226,7 +226,7 @@ fn page() -> String {
         let takes = match row.takes {
             Takes::InPlace => "in place",
             Takes::StartsAndStops => "starts and stops the named controllers only",
-            Takes::Reconnects => "reconnects: all controllers start anew, the process stays",
+            Takes::Reconnects => "reconnects: all controllers start again, the process stays",
         };
         let _ = writeln!(page, "| `{key}` | {takes} | {} |", row.when);
     }

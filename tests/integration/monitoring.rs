@@ -150,7 +150,7 @@ fn every_outcome_of_a_call_to_the_cloud_is_explained() {
     let (_, listed) = calls.help.split_once("outcome: ").unwrap();
     let word = |text: &'static str| text.split([' ', '.']).next().unwrap();
     let listed: Vec<_> = listed.split(", ").map(word).collect();
-    let page = read("docs/troubleshooting.md");
+    let page = read("docs/events.md");
     let (_, table) = page.split_once("| Outcome | Meaning |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     let explained: Vec<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();

@@ -153,7 +153,7 @@ async fn service(world: &World) {
 async fn the_quick_start_leads_to_a_service_with_an_address_and_back() {
     let world = World::new(&["node", "service"], "").await;
     let tables = printed("kubectl get nodes");
-    let [tainted, initialised, joined] = tables.as_slice() else { panic!("{tables:?}") };
+    let [tainted, initialised, joined, ..] = tables.as_slice() else { panic!("{tables:?}") };
     rights(&world).await;
     control_plane(&world, tainted).await;
 
