@@ -190,6 +190,31 @@ impl<'a> Request<'a> {
         }
         Err(endless(self.action))
     }
+
+    /// The same with pages of `size` entries; `None` if there are more than `most_pages` of them.
+    pub(super) async fn by_token_within<T>(
+        self,
+        list: &str,
+        size: u32,
+        item: Decoder<T>,
+        most_pages: usize,
+    ) -> Result<Option<Vec<T>>, Fault> {
+        let most = i64::from(size).saturating_mul(i64::try_from(most_pages).unwrap_or(i64::MAX));
+        let (mut all, mut token) = (Vec::new(), String::new());
+        let request = self.with("MaxResults", size);
+        for _ in 0..most_pages {
+            let answer = request.clone().with("NextToken", &token).send().await?;
+            if answer.decode(|body| body.number("TotalCount"))? > most {
+                return Ok(None);
+            }
+            all.extend(answer.decode(|body| body.list(list, item))?);
+            token = answer.decode(|body| body.text("NextToken"))?;
+            if token.is_empty() {
+                return Ok(Some(all));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// How many entries the whole list has, 0 if the answer does not say. Products differ in how they call it.

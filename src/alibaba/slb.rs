@@ -11,8 +11,6 @@ mod listener;
 #[cfg(test)]
 mod tests;
 
-pub use instance::PAGE as LISTED_INSTANCES;
-
 use super::client::SigningClient;
 use super::rate_limit::Priority;
 use crate::plan::clb::model::{ListenerFields, ListenerKey};

@@ -391,7 +391,7 @@ section! {
         drift_check: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(10 * 60));
         /// How many calls an hour comparisons may take for what no list shows: server groups and their members. Few load
         /// balancers are compared whole at each check, of many some in turn. A load balancer takes one call, and one more for
-        /// each server group.
+        /// each server group. Classic and network load balancers have so many calls each.
         #[schemars(range(min = 1, max = 100_000))]
         drift_reads: u32 = 60;
         /// Whether pods are attached directly where no annotation says otherwise. Needs a pod network on elastic network
@@ -462,7 +462,8 @@ section! {
         #[schemars(range(min = 1, max = 64))]
         concurrency: usize = 20;
         /// Time between comparisons of all network load balancers with the cloud, which undo changes made by others; `0s`
-        /// switches them off. A comparison takes three calls for each load balancer, and one more for each server group.
+        /// switches them off. Backends, additional certificates and rules of security groups, which no list shows, are read in
+        /// turn: `service.drift_reads` says how often.
         #[schemars(extend("format" = "timespan-or-zero"))]
         #[schemars(extend("formatMinimum" = "1m", "formatMaximum" = "24h"))]
         drift_check: Option<Duration> as "time_span_or_never" = Some(Duration::from_secs(10 * 60));

@@ -15,6 +15,7 @@ mod find;
 mod lint;
 mod nlb;
 mod orphans;
+mod pages;
 mod prepare;
 mod product;
 mod readiness;

@@ -437,6 +437,14 @@ backend takes 1 write for each server group. A deletion takes 3 writes (`UpdateL
 all jobs of a Service, after the time that jobs of their kind usually take. Without two zones in `cloud.vswitches`, `DescribeVSwitches`
 precedes the first write.
 
+A restart with one such Service takes 4 reads (`GetLoadBalancerAttribute`, `ListListeners`, `ListServerGroups`,
+`ListServerGroupServers`), besides `ListLoadBalancers` to find load balancers without a Service. A restart with 100 such Services takes
+107 reads: 100 `ListServerGroupServers`, 3 `ListLoadBalancers`, 2 `ListListeners` and 2 `ListServerGroups`. Every `nlb.drift_check` takes
+one list of each kind, which also shows the number of servers in each group. The controller reads the servers, additional certificates
+and rules of security groups in turn, as it does server groups of classic load balancers. A list answers for at most ten seconds, once
+for each load balancer, and never for one that the controller changed after the list began. The test `call_counts_at_scale` measures
+that.
+
 If an endpoint of a headless Service moves, the controller makes one `DescribeZoneRecords` and one `UpdateZoneRecord`; for a pod with a
 host name, as many as it has records. A change that affects no name takes no call. A comparison of the whole zone, every `pvtz.period` and
 by a new leader, takes one call for the zone and one for each 100 records. The test `private_zone` measures that.

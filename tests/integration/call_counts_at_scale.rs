@@ -10,10 +10,12 @@ use sim::testbed::{Testbed, instance};
 
 use crate::harness::{ALL, World, address, is_ready};
 use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::network_load_balancers::hostname;
 
 /// The periodic comparisons are for other tests.
 const NO_DRIFT_CHECK: &str = "[service]\ndrift_check = \"0s\"\n";
 const QUIET: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
 const NODES: u8 = 6;
 const SERVICES: u8 = 12;
 /// What a node and its route cost, where others have joined before.
@@ -256,7 +258,6 @@ async fn a_new_leader_reads_each_server_group_once_and_writes_only_what_differs(
 fn an_idle_hour_costs_a_few_lists_with_hourly_comparisons_and_nothing_without() {
     const NODES: usize = 1000;
     const SERVICES: usize = 500;
-    const HOUR: Duration = Duration::from_secs(3600);
     // The reads of a comparison can fall into two of them.
     const HOURS: u32 = 4;
     let ((with, without), log) = on_a_clock_of_its_own(0, async {
@@ -294,4 +295,109 @@ fn an_idle_hour_costs_a_few_lists_with_hourly_comparisons_and_nothing_without() 
     assert!(calls.keys().all(|action| action.starts_with("Describe")), "{calls:?}");
     assert_eq!(writes, 0);
     assert_eq!(without, (BTreeMap::new(), 0));
+}
+
+/// A world with a node and so many Services that ask for a network load balancer.
+async fn exposed_network(services: usize) -> Testbed {
+    let testbed = Testbed::with(Version::NEWEST, population::account(services)).await.unwrap();
+    population::rent(&testbed, 0);
+    population::stand(&testbed, 0).unwrap();
+    for number in 0..services {
+        population::expose_network(&testbed, &format!("web-{number}")).unwrap();
+    }
+    testbed
+}
+
+fn start_nlb(testbed: &Testbed) -> Product {
+    Product::start_with(testbed, &["nlb"], "", &["nlb.drift_check=1h"])
+}
+
+/// Calls about network load balancers by action since the last look.
+fn network_calls(testbed: &Testbed) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for call in testbed.cloud.take_calls().into_iter().filter(|call| call.product == "nlb") {
+        assert_eq!(call.outcome, "OK", "{call:?}");
+        *counts.entry(call.action).or_default() += 1;
+    }
+    counts
+}
+
+/// What a restart reads, then what happens after all servers were taken out of their groups, then what an hour takes.
+async fn restarted(services: usize) -> (BTreeMap<String, usize>, usize, BTreeMap<String, usize>) {
+    let testbed = exposed_network(services).await;
+    let product = start_nlb(&testbed);
+    tokio::time::sleep(HOUR / 2).await;
+    let named = testbed.cluster.list("Service").iter().filter(|service| hostname(service).is_some()).count();
+    assert_eq!(named, services);
+    drop(product);
+    forget(&testbed);
+    let product = start_nlb(&testbed);
+    tokio::time::sleep(HOUR / 2).await;
+    let restart = network_calls(&testbed);
+    testbed.cloud.edit(|cloud| cloud.nlb.groups.values_mut().for_each(|group| group.servers.clear()));
+    tokio::time::sleep(HOUR).await;
+    let servers = testbed.cloud.look(|cloud| cloud.nlb.groups.values().map(|group| group.servers.len()).sum());
+    forget(&testbed);
+    tokio::time::sleep(HOUR).await;
+    drop(product);
+    (restart, servers, network_calls(&testbed))
+}
+
+#[test]
+fn a_hundred_network_load_balancers_are_read_by_lists_after_a_restart_and_at_drift_checks() {
+    const SERVICES: usize = 100;
+    let ((restart, servers, mut check), log) = on_a_clock_of_its_own(0, restarted(SERVICES));
+    // A list answers for ten seconds, which are not enough to read a hundred server groups with half of the quota. The third
+    // list of load balancers looks for those without a Service.
+    let expected = counted(&[
+        ("ListListeners", 2),
+        ("ListLoadBalancers", 3),
+        ("ListServerGroupServers", SERVICES),
+        ("ListServerGroups", 2),
+    ]);
+    assert_eq!(restart, expected, "{log}");
+    // What is taken out of a group is missing in the number of its servers, which a list shows.
+    assert_eq!(servers, SERVICES, "{log}");
+    let in_turn = check.remove("ListServerGroupServers").unwrap_or_default();
+    assert!((1..SERVICES / 2).contains(&in_turn), "{in_turn} server groups were read in an hour\n{log}");
+    assert_eq!(check, counted(&[("ListListeners", 1), ("ListLoadBalancers", 1), ("ListServerGroups", 1)]), "{log}");
+}
+
+#[test]
+fn a_restart_with_one_network_load_balancer_reads_its_four_parts() {
+    let ((restart, servers, _), log) = on_a_clock_of_its_own(0, restarted(1));
+    let expected = counted(&[
+        ("GetLoadBalancerAttribute", 1),
+        ("ListListeners", 1),
+        ("ListLoadBalancers", 1),
+        ("ListServerGroupServers", 1),
+        ("ListServerGroups", 1),
+    ]);
+    assert_eq!((restart, servers), (expected, 1), "{log}");
+}
+
+/// Lists answer for ten seconds, in which the cloud has long deleted what they show.
+#[test]
+fn network_load_balancers_that_go_one_after_another_are_not_taken_from_lists_older_than_their_deletion() {
+    const SERVICES: usize = 8;
+    let ((writes, left), log) = on_a_clock_of_its_own(0, async {
+        let testbed = exposed_network(SERVICES).await;
+        let product = start_nlb(&testbed);
+        tokio::time::sleep(HOUR / 2).await;
+        forget(&testbed);
+        for number in 0..SERVICES {
+            testbed.cluster.delete("Service", "default", &format!("web-{number}")).unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        tokio::time::sleep(HOUR / 2).await;
+        drop(product);
+        let mut writes = BTreeMap::<(String, String), usize>::new();
+        for call in testbed.cloud.take_calls().into_iter().filter(|call| call.write) {
+            *writes.entry((call.action, call.outcome)).or_default() += 1;
+        }
+        (writes, testbed.cluster.list("Service").iter().filter(|service| hostname(service).is_some()).count())
+    });
+    let each = ["DeleteLoadBalancer", "DeleteServerGroup", "UpdateLoadBalancerProtection"];
+    let expected = each.map(|action| ((action.to_owned(), "OK".to_owned()), SERVICES));
+    assert_eq!((writes, left), (expected.into(), 0), "{log}");
 }

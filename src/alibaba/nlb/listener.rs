@@ -19,6 +19,9 @@ use crate::plan::nlb::observed::{Answer, ObservedListener};
 /// Certificates in one page.
 const CERTIFICATES: u32 = 50;
 
+/// Listeners by the id of their load balancer.
+type ListenersByInstance = HashMap<String, BTreeMap<ListenerKey, ObservedListener>>;
+
 /// A new listener.
 #[derive(Clone, Copy, Debug)]
 pub struct NewListener<'a> {
@@ -53,11 +56,8 @@ impl Nlb {
     ///
     /// # Errors
     /// As any call.
-    pub async fn describe_listeners(
-        &self,
-        ids: &[&str],
-    ) -> Result<HashMap<String, BTreeMap<ListenerKey, ObservedListener>>, Fault> {
-        let mut found: HashMap<String, BTreeMap<_, _>> = HashMap::new();
+    pub async fn describe_listeners(&self, ids: &[&str]) -> Result<ListenersByInstance, Fault> {
+        let mut found = ListenersByInstance::new();
         for chunk in ids.chunks(CHUNK) {
             let request = self.0.read(LIST_NETWORK_LISTENERS).list("LoadBalancerIds", chunk).with("MaxResults", PAGE);
             for (owner, listener) in request.by_token("Listeners", listed).await? {
@@ -67,6 +67,21 @@ impl Nlb {
         // A server that ignores the filter must not lend us foreign ones.
         found.retain(|owner, _| ids.contains(&owner.as_str()));
         Ok(found)
+    }
+
+    /// The listeners of all load balancers of the account in this region, those of others included. `None` if that takes more
+    /// than `most_pages` calls.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn list_listeners(&self, most_pages: usize) -> Result<Option<ListenersByInstance>, Fault> {
+        let request = self.0.read(LIST_NETWORK_LISTENERS);
+        let Some(listed) = request.by_token_within("Listeners", PAGE, listed, most_pages).await? else {
+            return Ok(None);
+        };
+        let mut found = ListenersByInstance::new();
+        listed.into_iter().for_each(|(owner, listener)| found.entry(owner).or_default().extend(listener));
+        Ok(Some(found))
     }
 
     /// Creates a listener, which starts by itself.

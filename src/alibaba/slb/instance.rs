@@ -18,7 +18,7 @@ use crate::plan::clb::observed::{ObservedInstance, PendingCharge};
 use crate::plan::clb::operation::CreateInstance;
 
 /// Instances in one page.
-pub const PAGE: usize = 100;
+const PAGE: usize = 100;
 
 /// Tags in one call.
 const TAGS: usize = 20;

@@ -57,22 +57,13 @@ impl Slb {
     /// # Errors
     /// As any call; a [`FaultKind::Bug`] also if the answer does not say whose listeners it shows.
     pub async fn list_listeners(&self, most_pages: usize) -> Result<Option<ListenersByInstance>, Fault> {
-        let most = i64::from(PAGE).saturating_mul(i64::try_from(most_pages).unwrap_or(i64::MAX));
+        let request = self.0.read(DESCRIBE_LISTENERS);
+        let Some(listed) = request.by_token_within("Listeners", PAGE, listed, most_pages).await? else {
+            return Ok(None);
+        };
         let mut found = ListenersByInstance::new();
-        let mut token = String::new();
-        for _ in 0..most_pages {
-            let request = self.0.read(DESCRIBE_LISTENERS).with("MaxResults", PAGE).with("NextToken", token);
-            let answer = request.send().await?;
-            if answer.decode(|body| body.number("TotalCount"))? > most {
-                return Ok(None);
-            }
-            sort_in(&mut found, answer.decode(|body| body.list("Listeners", listed))?)?;
-            token = answer.decode(|body| body.text("NextToken"))?;
-            if token.is_empty() {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
+        sort_in(&mut found, listed)?;
+        Ok(Some(found))
     }
 
     /// Makes a listener; it is stopped at first.

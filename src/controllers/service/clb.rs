@@ -3,13 +3,12 @@
 mod access_lists;
 mod interner;
 pub(super) mod orphans;
-mod pages;
 mod perform;
 mod placements;
 mod reads;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -17,10 +16,10 @@ use tracing::warn;
 
 use self::access_lists::AccessLists;
 use self::interner::Interner;
-use self::pages::Pages;
 use self::placements::Placements;
 use super::execute::has_unknown_outcome;
-use super::product::{Completed, Confirmed, Due, Facts, ListedBy, Product, Search, Write};
+use super::pages::Pages;
+use super::product::{Completed, Due, Facts, ListedBy, Product, Search, Write};
 use super::tolerance::{fails_alone, tolerate};
 use crate::alibaba::slb::Slb;
 use crate::alibaba::vpc::{VSwitch, Vpc};
@@ -29,8 +28,9 @@ use crate::plan::clb::apply::CreationAnswer;
 use crate::plan::clb::desire;
 use crate::plan::clb::desired::Desired;
 use crate::plan::clb::diff::diff;
+use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::needs::MissingReads;
-use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance};
+use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance, ObservedListener};
 use crate::plan::clb::operation::{Operation, ResourceKind};
 use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
@@ -39,7 +39,6 @@ use crate::plan::location::CloudLocation;
 use crate::plan::service::group_diff;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::Inputs;
-use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::Plan;
@@ -51,7 +50,8 @@ pub(crate) struct ClassicProduct {
     slb: Slb,
     vpc: Vpc,
     location: Arc<CloudLocation>,
-    pages: Pages,
+    instances: Pages<Vec<ObservedInstance>>,
+    listeners: Pages<BTreeMap<ListenerKey, ObservedListener>>,
     access_lists: AccessLists,
     placements: Placements,
     interner: Interner,
@@ -61,7 +61,8 @@ impl ClassicProduct {
     pub(super) fn new(cloud: &CloudClient, location: Arc<CloudLocation>) -> Self {
         let slb = cloud.slb.clone();
         Self {
-            pages: Pages::new(slb.clone()),
+            instances: Pages::default(),
+            listeners: Pages::default(),
             access_lists: AccessLists::new(slb.clone()),
             placements: Placements::default(),
             interner: Interner::default(),
@@ -148,16 +149,7 @@ impl Product for ClassicProduct {
     fn facts(goal: &Goal) -> Facts<'_> {
         match goal {
             Goal::Remove(removal) => Facts::leaving(&removal.owner, &removal.departure),
-            Goal::Ensure { desired, .. } => Facts {
-                groups: &desired.groups,
-                warnings: &desired.warnings,
-                empty_ports: desired.empty_ports.iter().map(ToString::to_string).collect(),
-                unready: &desired.unready,
-                unresolved: &desired.unresolved,
-                outside: &desired.outside,
-                publishes_elastic: desired.extra.eip,
-                ..Facts::of(&desired.owner, desired.reuse.as_deref())
-            },
+            Goal::Ensure { desired, .. } => Facts { publishes_elastic: desired.extra.eip, ..Facts::wanting(desired) },
         }
     }
 
@@ -226,7 +218,7 @@ impl Product for ClassicProduct {
     }
 
     async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
-        self.pages.instance(owner, id, due).await.map(alone)
+        self.read_instance(owner, id, due).await.map(alone)
     }
 
     async fn list(&self, by: ListedBy<'_>) -> Result<Vec<Observed>, Fault> {
@@ -237,16 +229,26 @@ impl Product for ClassicProduct {
         Ok(listed.into_iter().map(alone).collect())
     }
 
-    async fn complete(&self, goal: &Goal, observed: &mut Observed, search: &Search<'_>) -> Result<Completed, Fault> {
+    async fn complete(
+        &self,
+        goal: &Goal,
+        observed: &mut Observed,
+        known: Option<&Observed>,
+        search: &Search<'_>,
+    ) -> Result<Completed, Fault> {
         let (mut shows_all_made, mut unread) = (true, Vec::new());
         let is_whole_removed = matches!(goal, Goal::Remove(removal) if removal.departure.reuse.is_none());
-        if !is_whole_removed {
+        let lists_groups = known.is_none() && !is_whole_removed;
+        if lists_groups {
             let all_listed = tolerate(&mut unread, self.list_groups(observed, &search.made).await)?;
             observed.groups_unread = all_listed.is_none();
             shows_all_made = all_listed.unwrap_or_default();
+        } else if let Some(known) = known {
+            observed.groups.clone_from(&known.groups);
+            observed.unlisted.clone_from(&known.unlisted);
         }
         unread.extend(self.read_needs(goal, observed, search.due).await?);
-        if !is_whole_removed {
+        if lists_groups {
             let named = tolerate(&mut unread, self.read_named_by_listeners(goal, observed, &search.made).await)?;
             shows_all_made &= named.unwrap_or_default();
             if observed.groups_unread {
@@ -262,21 +264,6 @@ impl Product for ClassicProduct {
             }
         }
         Ok(Completed { shows_all_made, unread })
-    }
-
-    async fn confirm(
-        &self,
-        goal: &Goal,
-        known: &Observed,
-        groups: bool,
-        search: &Search<'_>,
-    ) -> Result<Option<Confirmed<Observed>>, Fault> {
-        let Some(id) = known.id() else { return Ok(None) };
-        match self.confirm_by_lists(goal, id, (known, groups), search).await {
-            // A whole look leaves out what cannot be read.
-            Err(fault) if fault.kind == FaultKind::Gone || fails_alone(&fault) => Ok(None),
-            confirmed => confirmed.map(Some),
-        }
     }
 
     async fn reread(&self, goal: &Goal, known: &Observed, search: &Search<'_>) -> Result<Option<Observed>, Fault> {

@@ -240,6 +240,7 @@ impl<P: Product> Engine<P> {
         case.state.known = None;
         if !steps.is_empty() {
             // Until the outcome is certain, no observed state is stored: the reconcile can be cancelled.
+            case.state.changed_at = Some(Instant::now());
             self.preparer.states.replace(&case.service.key, case.state.clone());
             let executor = Executor {
                 product: &self.preparer.product,
@@ -251,6 +252,7 @@ impl<P: Product> Engine<P> {
             };
             let before = Inventory::of(&*sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
+            case.state.changed_at = Some(Instant::now());
             let after = Inventory::of(&*sighting.observed);
             case.state.creations.note(&before, &after, &execution.uncertain);
         }

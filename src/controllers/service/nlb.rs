@@ -7,7 +7,7 @@ mod perform;
 mod placement;
 mod reads;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,11 @@ use std::time::Duration;
 use tracing::warn;
 
 use self::placement::Placement;
+use super::pages::Pages;
 use super::product::{Completed, Due, Facts, ListedBy, Product, Search, Settled, Write};
 use super::tolerance::tolerate;
 use crate::alibaba::ecs::Ecs;
-use crate::alibaba::nlb::Nlb as Api;
+use crate::alibaba::nlb::{ListedGroup, Nlb as Api};
 use crate::alibaba::vpc::Vpc;
 use crate::alibaba::{CloudClient, Fault};
 use crate::config::Config;
@@ -27,8 +28,9 @@ use crate::plan::location::CloudLocation;
 use crate::plan::nlb::desire;
 use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::diff::diff;
+use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::needs::MissingReads;
-use crate::plan::nlb::observed::{Answer, Observed, ObservedInstance};
+use crate::plan::nlb::observed::{Answer, Observed, ObservedInstance, ObservedListener};
 use crate::plan::nlb::operation::{Operation, ResourceKind, Step};
 use crate::plan::nlb::status::{expected_details, expected_ingress};
 use crate::plan::nlb::teardown::{teardown, teardown_needs};
@@ -47,11 +49,23 @@ pub(crate) struct NetworkProduct {
     ecs: Ecs,
     vpc: Vpc,
     location: Arc<CloudLocation>,
+    instances: Pages<Vec<ObservedInstance>>,
+    listeners: Pages<BTreeMap<ListenerKey, ObservedListener>>,
+    /// By the mark that they have from their Service.
+    groups: Pages<Vec<ListedGroup>>,
 }
 
 impl NetworkProduct {
     pub(super) fn new(cloud: &CloudClient, location: Arc<CloudLocation>) -> Self {
-        Self { api: cloud.nlb.clone(), ecs: cloud.ecs.clone(), vpc: cloud.vpc.clone(), location }
+        Self {
+            api: cloud.nlb.clone(),
+            ecs: cloud.ecs.clone(),
+            vpc: cloud.vpc.clone(),
+            location,
+            instances: Pages::default(),
+            listeners: Pages::default(),
+            groups: Pages::default(),
+        }
     }
 }
 
@@ -138,15 +152,7 @@ impl Product for NetworkProduct {
     fn facts(goal: &Goal) -> Facts<'_> {
         match goal {
             Goal::Remove(owner, departure) => Facts::leaving(owner, departure),
-            Goal::Ensure(desired, _) => Facts {
-                groups: &desired.groups,
-                warnings: &desired.warnings,
-                empty_ports: desired.empty_ports.iter().map(ToString::to_string).collect(),
-                unready: &desired.unready,
-                unresolved: &desired.unresolved,
-                outside: &desired.outside,
-                ..Facts::of(&desired.owner, desired.reuse.as_deref())
-            },
+            Goal::Ensure(desired, _) => Facts::wanting(desired),
         }
     }
 
@@ -212,8 +218,8 @@ impl Product for NetworkProduct {
         Ok(())
     }
 
-    async fn read(&self, _owner: &Owner, id: &str, _due: Due<'_>) -> Result<Observed, Fault> {
-        self.api.describe_instance(id).await.map(alone)
+    async fn read(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<Observed, Fault> {
+        self.read_instance(owner, id, due).await.map(alone)
     }
 
     async fn list(&self, by: ListedBy<'_>) -> Result<Vec<Observed>, Fault> {
@@ -224,11 +230,23 @@ impl Product for NetworkProduct {
         Ok(listed.into_iter().map(alone).collect())
     }
 
-    async fn complete(&self, goal: &Goal, observed: &mut Observed, search: &Search<'_>) -> Result<Completed, Fault> {
-        let mut unread = Vec::new();
-        let listed = tolerate(&mut unread, self.list_groups(goal.owner(), observed, &search.made).await)?;
+    async fn complete(
+        &self,
+        goal: &Goal,
+        observed: &mut Observed,
+        known: Option<&Observed>,
+        search: &Search<'_>,
+    ) -> Result<Completed, Fault> {
+        let (mut unread, due) = (Vec::new(), search.due);
+        let listed = tolerate(&mut unread, self.list_groups(goal.owner(), observed, search).await)?;
         observed.groups_unread = listed.is_none();
-        unread.extend(self.read_needs(goal, observed).await?);
+        if let Some(known) = known {
+            if known.listeners.is_some() {
+                observed.listeners = tolerate(&mut unread, self.read_listeners(observed, due).await)?;
+            }
+            observed.remember(known);
+        }
+        unread.extend(self.read_needs(goal, observed, due).await?);
         let named = self.read_named_by_listeners(goal.owner(), observed, &search.made).await;
         let named = tolerate(&mut unread, named)?;
         if observed.groups_unread {
@@ -243,7 +261,7 @@ impl Product for NetworkProduct {
         }
         if unread.is_empty() {
             // Groups that only listeners name have backends.
-            unread = self.read_needs(goal, observed).await?;
+            unread = self.read_needs(goal, observed, due).await?;
         }
         observed.note_what_is_busy();
         Ok(Completed { shows_all_made, unread })
@@ -267,7 +285,7 @@ impl Product for NetworkProduct {
             *instance = self.api.describe_instance(&instance.id).await?;
         }
         if touches(ResourceKind::Groups) {
-            self.list_groups(goal.owner(), observed, &search.made).await?;
+            self.list_groups(goal.owner(), observed, search).await?;
         }
         if touches(ResourceKind::Listeners) {
             observed.listeners = None;
@@ -275,7 +293,7 @@ impl Product for NetworkProduct {
         if touches(ResourceKind::SecurityGroup) {
             observed.security_groups = None;
         }
-        let unread = self.read_needs(goal, observed).await?;
+        let unread = self.read_needs(goal, observed, None).await?;
         observed.note_what_is_busy();
         unread.into_iter().next().map_or(Ok(()), Err)
     }

@@ -12,12 +12,13 @@ use super::account_check::AccountCheck;
 use super::creations::Inventory;
 use super::drift::DriftSchedule;
 use super::find::{FindError, Found, find, is_about};
-use super::product::{Completed, Due, Product, Search};
+use super::product::{Completed, Due, DueTogether, Product, Search};
 use super::references::{References, Resolver};
 use super::refusals::stocked;
 use super::report::ReconcileError;
 use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
-use crate::alibaba::Fault;
+use super::tolerance::fails_alone;
+use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::{NodeView, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::observed::ObservedModel;
@@ -210,6 +211,7 @@ impl<P: Product> Preparer<P> {
         }
         let Some(mut known) = case.state.known.clone() else { return Ok(Vec::new()) };
         let settled = self.product.settle(Arc::make_mut(&mut known.observed)).await?;
+        case.state.changed_at = Some(Instant::now());
         case.state.refusals.note_failed(settled.not_added);
         if let Some(id) = settled.made_and_gone {
             case.state.known = None;
@@ -280,20 +282,31 @@ impl<P: Product> Preparer<P> {
         groups: bool,
     ) -> Result<Option<Seen<P>>, ReconcileError> {
         let read_at = Instant::now();
-        let due = || self.states.known().0;
-        let search = case.search(P::KIND, Some(&due));
-        let Some(confirmed) = self.product.confirm(goal, &known.observed, groups, &search).await? else {
-            return Ok(None);
+        let all_known = || self.states.known().0;
+        let (facts, id) = (P::facts(goal), known.observed.id().unwrap_or_default());
+        // The load balancer of a user is in no list by our tag.
+        let due = if facts.named.is_none() { case.due_with(&all_known) } else { None };
+        let search = case.search(P::KIND, due);
+        let remembered = (!groups).then_some(&*known.observed);
+        let looked = async {
+            let mut observed = self.product.read(facts.owner, id, due).await?;
+            let completed = self.product.complete(goal, &mut observed, remembered, &search).await?;
+            Ok::<_, Fault>((observed, completed))
         };
-        let plan = self.diff(case, goal, &confirmed.observed);
-        if !is_about::<P>(goal, &confirmed.observed) || !plan.steps.is_empty() {
+        let (observed, completed) = match looked.await {
+            // A whole look leaves out what cannot be read.
+            Err(fault) if fault.kind == FaultKind::Gone || fails_alone(&fault) => return Ok(None),
+            looked => looked?,
+        };
+        let plan = self.diff(case, goal, &observed);
+        if !completed.unread.is_empty() || !is_about::<P>(goal, &observed) || !plan.steps.is_empty() {
             return Ok(None);
         }
         if groups {
-            case.state.creations.read_whole(&Inventory::of(&confirmed.observed), confirmed.shows_all_made);
+            case.state.creations.read_whole(&Inventory::of(&observed), completed.shows_all_made);
         }
         let groups_read_at = if groups { read_at } else { known.groups_read_at };
-        let observed = Arc::new(confirmed.observed);
+        let observed = Arc::new(observed);
         let (presence, unread) = (Presence::Present, Vec::new());
         let sighting = Sighting { observed, read_at, groups_read_at, presence, is_thorough: groups, unread };
         Ok(Some((sighting, plan)))
@@ -317,8 +330,8 @@ impl<P: Product> Preparer<P> {
         let first_looks = || self.views.services.store.len().saturating_sub(self.states.len());
         let leaving = || self.views.keys_of(|service| P::KIND.handling(service, &settings).removes()).len();
         let due: Due<'_> = match (leaves, is_first, &case.state.known) {
-            (true, _, Some(_)) => Some(&leaving),
-            (false, true, _) => Some(&first_looks),
+            (true, _, Some(_)) => case.due_with(&leaving),
+            (false, true, _) => case.due_with(&first_looks),
             _ => None,
         };
         let (mut observed, presence) = self.find(case, goal, due).await?;
@@ -327,7 +340,7 @@ impl<P: Product> Preparer<P> {
             locks.push(self.locks.lock(id).await);
         }
         let Completed { shows_all_made, unread } =
-            self.product.complete(goal, &mut observed, &case.search(P::KIND, due)).await?;
+            self.product.complete(goal, &mut observed, None, &case.search(P::KIND, due)).await?;
         if presence == Presence::Present {
             case.state.creations.read_whole(&Inventory::of(&observed), shows_all_made);
         } else if case.handling == Handling::Ensure {
@@ -409,6 +422,11 @@ impl<O> Sighting<O> {
 }
 
 impl<O> Case<O> {
+    /// The load balancer is due with so many others.
+    fn due_with<'a>(&self, count: &'a (dyn Fn() -> usize + Send + Sync)) -> Due<'a> {
+        Some(DueTogether { count, changed_at: self.state.changed_at })
+    }
+
     fn search<'a>(&'a self, kind: LoadBalancerKind, due: Due<'a>) -> Search<'a> {
         Search { label: kind.label(&self.service), made: self.state.creations.made(), due }
     }

@@ -10,12 +10,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::creations::Made;
 use super::refusals::RefusedCall;
 use crate::alibaba::{Fault, Priority};
 use crate::config::Config;
 use crate::fence::Permit;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::service::desired::{Desired, ProductModel};
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::{DesiredGroup, Inputs};
 use crate::plan::service::observed::ObservedModel;
@@ -125,25 +128,15 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// Lists load balancers, without their parts.
     fn list(&self, by: ListedBy<'_>) -> impl Future<Output = Result<Vec<Self::Observed>, Fault>> + Send;
 
-    /// Reads what a diff needs and was not read yet. A failed read does not affect the others.
+    /// Reads what a diff needs and was not read yet; what no list shows is taken from `known`, if that is given. A failed read
+    /// does not affect the others.
     fn complete(
         &self,
         goal: &Self::Goal,
         observed: &mut Self::Observed,
+        known: Option<&Self::Observed>,
         search: &Search<'_>,
     ) -> impl Future<Output = Result<Completed, Fault>> + Send;
-
-    /// Reads what list pages show of a known load balancer, and its server groups if `groups`; otherwise these are taken from
-    /// the cache. `None` if the pages do not show it. A product without list pages saves nothing here.
-    fn confirm(
-        &self,
-        _goal: &Self::Goal,
-        _known: &Self::Observed,
-        _groups: bool,
-        _search: &Search<'_>,
-    ) -> impl Future<Output = Result<Option<Confirmed<Self::Observed>>, Fault>> + Send {
-        async { Ok(None) }
-    }
 
     /// Reads the status of pending jobs of the cloud.
     fn settle(&self, _observed: &mut Self::Observed) -> impl Future<Output = Result<Settled, Fault>> + Send {
@@ -243,6 +236,19 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Of a Service that wants a load balancer.
+    pub(crate) fn wanting<M: ProductModel>(desired: &'a Desired<M>) -> Self {
+        Self {
+            groups: &desired.groups,
+            warnings: &desired.warnings,
+            empty_ports: desired.empty_ports.iter().map(ToString::to_string).collect(),
+            unready: &desired.unready,
+            unresolved: &desired.unresolved,
+            outside: &desired.outside,
+            ..Self::of(&desired.owner, desired.reuse.as_deref())
+        }
+    }
+
     /// Of a Service that is deleted or no longer managed.
     pub(crate) fn leaving(owner: &'a Owner, departure: &'a Departure) -> Self {
         let is_kept = departure.preserve && departure.reuse.is_none();
@@ -295,9 +301,17 @@ pub(crate) struct Write<'a> {
     pub(crate) priority: Priority,
 }
 
-/// How many load balancers are due at about this time, which decides whether list pages save calls; called only where a list
-/// would have to be read. `None` if a list is no proof, because the read follows a write of our own.
-pub(crate) type Due<'a> = Option<&'a (dyn Fn() -> usize + Send + Sync)>;
+/// When a list may answer for one load balancer; `None` if only its own read is proof.
+pub(crate) type Due<'a> = Option<DueTogether<'a>>;
+
+/// Several load balancers are due at about this time.
+#[derive(Clone, Copy)]
+pub(crate) struct DueTogether<'a> {
+    /// How many, which decides whether list pages save calls; called only where a list would have to be read.
+    pub(crate) count: &'a (dyn Fn() -> usize + Send + Sync),
+    /// When this process last changed this one, or saw it change: an older list is no proof.
+    pub(crate) changed_at: Option<Instant>,
+}
 
 /// What helps to find things of one Service.
 #[derive(Clone)]
@@ -336,12 +350,4 @@ pub(crate) struct Completed {
     pub(crate) shows_all_made: bool,
     /// Reads that failed: what they would have shown is unknown, and the diff does not change it.
     pub(crate) unread: Vec<Fault>,
-}
-
-/// What list pages showed of a load balancer.
-#[derive(Debug)]
-pub(crate) struct Confirmed<O> {
-    pub(crate) observed: O,
-    /// Whether the list of server groups showed everything that was made a short while ago, if it was read.
-    pub(crate) shows_all_made: bool,
 }

@@ -47,6 +47,8 @@ pub(super) struct ServiceState<O> {
     pub(super) creations: Creations,
     /// Backends that the cloud refused.
     pub(super) refusals: Refusals,
+    /// When the load balancer was last written to, or the status of its jobs was last read: an older list is no proof.
+    pub(super) changed_at: Option<Instant>,
     /// Whether the load balancer was searched for in this leadership term.
     pub(super) looked_for: bool,
     /// When a read first showed that the load balancer is missing.
@@ -155,6 +157,7 @@ impl<O> ServiceState<O> {
             known: None,
             creations: Creations::default(),
             refusals: Refusals::default(),
+            changed_at: None,
             looked_for: false,
             missing_since: None,
             superseded_since: None,
@@ -185,7 +188,7 @@ impl<O> ServiceState<O> {
 
     /// Everything of the Service was removed, and so was its finalizer.
     pub(super) fn release(&mut self) {
-        *self = Self { released: true, ..Self::new(&self.uid) };
+        *self = Self { released: true, changed_at: self.changed_at, ..Self::new(&self.uid) };
     }
 
     /// Stores the current Service. Returns the reason of the event about what its user changed, if anything.

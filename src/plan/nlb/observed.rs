@@ -73,6 +73,23 @@ impl ObservedModel for Observed {
     }
 }
 
+impl Observed {
+    /// Takes over what no list shows, but not the backends of server groups that have another number of them now.
+    pub fn remember(&mut self, known: &Self) {
+        self.made.clone_from(&known.made);
+        self.security_groups.clone_from(&known.security_groups);
+        for (id, group) in &mut self.groups {
+            let count = self.group_details.get(id).map(|details| details.server_count);
+            let backends = known.groups.get(id).and_then(|group| group.backends.clone());
+            group.backends = backends.filter(|backends| count == Some(backends.len()));
+        }
+        for (key, listener) in self.listeners.iter_mut().flatten() {
+            let found = known.listeners.as_ref().and_then(|all| all.get(key));
+            listener.additional_certificates = found.and_then(|found| found.additional_certificates.clone());
+        }
+    }
+}
+
 /// Something that the cloud carries out after it has answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {

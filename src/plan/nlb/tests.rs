@@ -206,6 +206,20 @@ fn while_security_groups_cannot_be_listed_none_is_made_and_no_listener_either() 
 }
 
 #[test]
+fn where_lists_confirm_a_load_balancer_servers_are_read_only_if_their_number_is_another_one() {
+    let world = world(&[]);
+    let known = served(&world).observed;
+    let unread = |servers: usize| {
+        let mut listed = known.clone();
+        listed.groups.values_mut().for_each(|group| group.backends = None);
+        listed.group_details.values_mut().for_each(|details| details.server_count = servers);
+        listed.remember(&known);
+        desired(&world).needs(&listed).group_backends.len()
+    };
+    assert_eq!([unread(2), unread(1), unread(3)], [0, 1, 1]);
+}
+
+#[test]
 fn every_annotation_is_documented_once_and_its_name_is_its_row() {
     use super::annotations::Name;
     use crate::plan::service::annotations::AnnotationName;

@@ -5,6 +5,7 @@ use std::fmt::{Debug, Display};
 
 use super::model::{GroupRef, ObservedGroup};
 use super::orphans::TaggedInstance;
+use super::ownership::Owner;
 
 /// What was observed of one load balancer; the default is: there is none.
 pub trait ObservedModel: Clone + Debug + Default {
@@ -42,6 +43,12 @@ pub trait ObservedModel: Clone + Debug + Default {
     fn serves(&self, group: &GroupRef) -> bool {
         let Some(id) = self.group_id(group) else { return false };
         self.listeners().into_iter().flatten().any(|(_, listener)| listener.group_id == id)
+    }
+
+    /// Ids of the server groups that listeners of this owner name.
+    fn groups_of_listeners(&self, owner: &Owner) -> BTreeSet<String> {
+        let ours = self.listeners().into_iter().flatten().filter(|(_, it)| owner.owns_listener(it.description));
+        ours.map(|(_, listener)| listener.group_id.to_owned()).filter(|id| !id.is_empty()).collect()
     }
 
     /// What can be made twice when an answer is lost, besides listeners: ids with names.

@@ -1,6 +1,6 @@
 //! Reads of a load balancer and its parts: whole, by list pages, or by their ids.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tracing::warn;
@@ -8,37 +8,35 @@ use tracing::warn;
 use super::{ClassicProduct, Goal};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::creations::Made;
-use crate::controllers::service::product::{Confirmed, Due, Product, Search};
+use crate::controllers::service::product::{Due, Product, Search};
 use crate::controllers::service::tolerance::tolerate;
+use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::needs::MissingReads;
-use crate::plan::clb::observed::{AccessList, CertificateState, Observed, PendingCharge};
+use crate::plan::clb::observed::{
+    AccessList, CertificateState, Observed, ObservedInstance, ObservedListener, PendingCharge,
+};
 use crate::plan::clb::operation::{ResourceKind, Step};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::ownership::Owner;
 
 impl ClassicProduct {
-    pub(super) async fn confirm_by_lists(
-        &self,
-        goal: &Goal,
-        id: &str,
-        (known, groups): (&Observed, bool),
-        search: &Search<'_>,
-    ) -> Result<Confirmed<Observed>, Fault> {
-        // The load balancer of a user is in no list by our tag.
-        let due = if Self::facts(goal).named.is_some() { None } else { search.due };
-        let instance = Some(self.pages.instance(goal.owner(), id, due).await?);
-        let listeners = Some(self.pages.listeners(id, due).await?);
-        let mut observed = Observed { instance, listeners, ..Observed::default() };
-        let mut shows_all_made = true;
-        if groups {
-            shows_all_made = self.list_groups(&mut observed, &search.made).await?;
-        } else {
-            observed.groups.clone_from(&known.groups);
-            observed.unlisted.clone_from(&known.unlisted);
+    /// The load balancer with this id, as a list shows it or else as it is read by itself: only that proves that there is
+    /// none. Without `due`, it is read by itself.
+    pub(super) async fn read_instance(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<ObservedInstance, Fault> {
+        let list = || self.slb.shown_by_tag(&owner.cluster_tag, &owner.cluster_id);
+        let listed = self.instances.of_ours(id, due, list, |instance| instance.id.clone()).await;
+        match listed.and_then(|mut listed| listed.pop()) {
+            Some(listed) => Ok(listed),
+            None => self.slb.describe_instance(id).await,
         }
-        match self.read_needs(goal, &mut observed, due).await?.pop() {
-            Some(fault) => Err(fault),
-            None => Ok(Confirmed { observed, shows_all_made }),
+    }
+
+    /// All listeners of a load balancer, as a list of all listeners shows them or else as they are read by themselves.
+    async fn read_listeners(&self, id: &str, due: Due<'_>) -> Result<BTreeMap<ListenerKey, ObservedListener>, Fault> {
+        match self.listeners.of_all(id, due, |pages| self.slb.list_listeners(pages)).await {
+            Some(listed) => Ok(listed),
+            None => self.slb.describe_listeners(id).await,
         }
     }
 
@@ -96,9 +94,7 @@ impl ClassicProduct {
         made: &Made,
     ) -> Result<bool, Fault> {
         let owner = goal.owner();
-        let listeners = observed.listeners.iter().flatten().map(|(_, listener)| listener);
-        let ours = listeners.filter(|listener| owner.owns_listener(&listener.description));
-        let named = ours.map(|listener| listener.group_id.clone()).filter(|id| !id.is_empty()).collect();
+        let named = observed.groups_of_listeners(owner);
         self.read_unlisted(observed, named, made).await
     }
 
@@ -165,7 +161,7 @@ impl ClassicProduct {
                 }
             }
             if needs.listeners {
-                observed.listeners = tolerate(&mut unread, self.pages.listeners(&id, due).await)?;
+                observed.listeners = tolerate(&mut unread, self.read_listeners(&id, due).await)?;
                 skipped.listeners = observed.listeners.is_none();
             }
             for key in &needs.domain_extensions {

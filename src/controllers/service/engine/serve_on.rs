@@ -73,6 +73,7 @@ impl<P: Product> Engine<P> {
         let followed = self.follow(&mut former).await;
         // What else was learned is about another load balancer than the next run looks at.
         (case.state.unready, case.state.refusals) = (former.state.unready, former.state.refusals);
+        case.state.changed_at = former.state.changed_at;
         match followed {
             Err(error @ (ReconcileError::Execution(_) | ReconcileError::UnderWay(_))) => error,
             _ => refusal,

@@ -1,6 +1,6 @@
 //! Reads of a load balancer and its parts.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tracing::warn;
@@ -9,19 +9,69 @@ use super::{Goal, NetworkProduct};
 use crate::alibaba::nlb::{GroupFilter, ListedGroup};
 use crate::alibaba::{Fault, FaultKind};
 use crate::controllers::service::creations::{Made, MadeGroup};
+use crate::controllers::service::product::{Due, Search};
 use crate::controllers::service::tolerance::tolerate;
+use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::needs::MissingReads;
-use crate::plan::nlb::observed::Observed;
+use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedListener};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{MARK_TAG, Owner, is_mark};
 
 impl NetworkProduct {
-    /// Lists the server groups of the Service anew, without their backends. Those that were known before, or `made` a short
-    /// while ago, and are not listed are asked for by their ids: a list can be stale. True if none of them is there.
-    pub(super) async fn list_groups(&self, owner: &Owner, observed: &mut Observed, made: &Made) -> Result<bool, Fault> {
+    /// The load balancer with this id, as a list shows it or else as it is read by itself: only that proves that there is
+    /// none. Without `due`, it is read by itself.
+    pub(super) async fn read_instance(&self, owner: &Owner, id: &str, due: Due<'_>) -> Result<ObservedInstance, Fault> {
+        let list = || self.api.find_by_tag(&owner.cluster_tag, &owner.cluster_id);
+        // One that the list shows without its tags is read by itself.
+        let key_of = |it: &ObservedInstance| if it.tags.is_empty() { String::new() } else { it.id.clone() };
+        let listed = self.instances.of_ours(id, due, list, key_of).await;
+        match listed.and_then(|mut listed| listed.pop()) {
+            Some(listed) => Ok(listed),
+            None => self.api.describe_instance(id).await,
+        }
+    }
+
+    /// All listeners of the load balancer, as a list of all listeners shows them or else as they are read by themselves.
+    pub(super) async fn read_listeners(
+        &self,
+        observed: &Observed,
+        due: Due<'_>,
+    ) -> Result<BTreeMap<ListenerKey, ObservedListener>, Fault> {
+        let id = observed.id().unwrap_or_default();
+        match self.listeners.of_all(id, due, |pages| self.api.list_listeners(pages)).await {
+            Some(listed) => Ok(listed),
+            None => Ok(self.api.describe_listeners(&[id]).await?.remove(id).unwrap_or_default()),
+        }
+    }
+
+    /// The server groups with the mark of a Service, as a list of all of ours shows them or else one of these alone.
+    async fn marked_groups(&self, owner: &Owner, due: Due<'_>) -> Result<Vec<ListedGroup>, Fault> {
+        let mark_of = |group: &ListedGroup| group.details.tags.get(MARK_TAG).cloned();
+        let list = || async {
+            let mut found = self.api.list_groups(GroupFilter::Tag(&owner.cluster_tag, &owner.cluster_id)).await?;
+            if found.iter().any(|group| shows_tags_in_part(group) && mark_of(group).is_none()) {
+                // Whose that one is, it does not show: it can be missing for every Service.
+                found.clear();
+            }
+            Ok(found)
+        };
         let name = owner.default_name();
-        let listed = self.api.list_groups(GroupFilter::Tag(MARK_TAG, &name)).await?;
+        match self.groups.of_ours(&name, due, list, |group| mark_of(group).unwrap_or_default()).await {
+            Some(listed) => Ok(listed),
+            None => self.api.list_groups(GroupFilter::Tag(MARK_TAG, &name)).await,
+        }
+    }
+
+    /// Lists the server groups of the Service anew, without their backends. Those that were known before, or made a short
+    /// while ago, and are not listed are asked for by their ids: a list can be stale. True if none of them is there.
+    pub(super) async fn list_groups(
+        &self,
+        owner: &Owner,
+        observed: &mut Observed,
+        Search { made, due, .. }: &Search<'_>,
+    ) -> Result<bool, Fault> {
+        let listed = self.marked_groups(owner, *due).await?;
         let known = std::mem::take(&mut observed.groups);
         observed.group_details.clear();
         observed.unlisted.clear();
@@ -39,9 +89,7 @@ impl NetworkProduct {
         observed: &mut Observed,
         made: &Made,
     ) -> Result<bool, Fault> {
-        let listeners = observed.listeners.iter().flatten().map(|(_, listener)| listener);
-        let ours = listeners.filter(|listener| owner.owns_listener(&listener.description));
-        let named = ours.map(|listener| listener.group_id.clone()).filter(|id| !id.is_empty()).collect();
+        let named = observed.groups_of_listeners(owner);
         self.read_unlisted(owner, observed, named, made).await
     }
 
@@ -111,12 +159,21 @@ impl NetworkProduct {
     }
 
     /// Reads what the goal finds missing; what is read can show that more is needed. Gives the reads that failed.
-    pub(super) async fn read_needs(&self, goal: &Goal, observed: &mut Observed) -> Result<Vec<Fault>, Fault> {
+    pub(super) async fn read_needs(
+        &self,
+        goal: &Goal,
+        observed: &mut Observed,
+        due: Due<'_>,
+    ) -> Result<Vec<Fault>, Fault> {
         let (mut unread, mut skipped) = (Vec::new(), MissingReads::default());
         let mut needs = goal.needs(observed);
         while !needs.is_empty() {
             self.read_groups(&needs, observed, (&mut unread, &mut skipped)).await?;
-            self.read_listeners(&needs, observed, (&mut unread, &mut skipped)).await?;
+            if needs.listeners {
+                observed.listeners = tolerate(&mut unread, self.read_listeners(observed, due).await)?;
+                skipped.listeners = observed.listeners.is_none();
+            }
+            self.read_about_listeners(&needs, observed, (&mut unread, &mut skipped)).await?;
             self.read_security_groups(goal.owner(), &needs, observed, (&mut unread, &mut skipped)).await?;
             let before = std::mem::replace(&mut needs, goal.needs(observed).without(&skipped));
             if needs == before {
@@ -150,18 +207,12 @@ impl NetworkProduct {
         Ok(())
     }
 
-    async fn read_listeners(
+    async fn read_about_listeners(
         &self,
         needs: &MissingReads,
         observed: &mut Observed,
         (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
     ) -> Result<(), Fault> {
-        if needs.listeners {
-            let id = observed.id().unwrap_or_default().to_owned();
-            let found = tolerate(unread, self.api.describe_listeners(&[&id]).await)?;
-            skipped.listeners = found.is_none();
-            observed.listeners = found.map(|mut found| found.remove(&id).unwrap_or_default());
-        }
         if !needs.former.is_empty() {
             self.read_former(&needs.former, observed).await?;
         }
@@ -230,10 +281,14 @@ impl NetworkProduct {
     }
 }
 
-/// Adds a group if it carries our tags; a list shows ten tags of each at most.
+/// Whether the group can have more tags than the list shows, which are ten at most.
+fn shows_tags_in_part(group: &ListedGroup) -> bool {
+    group.details.tags.len() >= 10
+}
+
+/// Adds a group if it carries our tags.
 fn add(observed: &mut Observed, owner: &Owner, group: ListedGroup) {
-    const LISTED_TAGS: usize = 10;
-    if owner.owns_tagged(&group.details.tags) || group.details.tags.len() >= LISTED_TAGS {
+    if owner.owns_tagged(&group.details.tags) || shows_tags_in_part(&group) {
         insert(observed, group);
     }
 }

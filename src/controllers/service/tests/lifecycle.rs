@@ -158,7 +158,7 @@ impl Side {
             Found::Unmarked { id, .. } => panic!("{id} has lost its mark"),
             Found::Absent { .. } => Observed::default(),
         };
-        clb.complete(goal, &mut observed, &search).await.unwrap();
+        clb.complete(goal, &mut observed, None, &search).await.unwrap();
         (clb, observed)
     }
 

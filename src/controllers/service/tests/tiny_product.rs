@@ -220,7 +220,7 @@ impl Product for Tiny {
         Ok(listed.map(seen).collect())
     }
 
-    async fn complete(&self, _: &Goal, _: &mut Seen, _: &Search<'_>) -> Result<Completed, Fault> {
+    async fn complete(&self, _: &Goal, _: &mut Seen, _: Option<&Seen>, _: &Search<'_>) -> Result<Completed, Fault> {
         Ok(Completed { shows_all_made: true, unread: Vec::new() })
     }
 

@@ -1,0 +1,130 @@
+//! List pages before single reads, where many load balancers are due at once: after a start, at a drift check, when a
+//! namespace is deleted.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::product::{Due, DueTogether};
+use crate::alibaba::Fault;
+
+/// How old a list may be that answers for a Service.
+const RECENT: Duration = Duration::from_secs(10);
+/// Entries in a page of every list.
+const PAGE: usize = 100;
+/// A list that also shows what belongs to others is worth one page for so many load balancers that are due.
+const DUE_PER_PAGE: usize = 10;
+
+/// The latest list of one kind of thing, by what it is asked for. It is never older than the last change of what it answers
+/// for, as far as this process knows, and answers once: the next read follows writes of our own. What it does not show is read
+/// by itself; if nothing can be listed, everything is, and the fault shows there.
+#[derive(Debug)]
+pub(super) struct Pages<T>(
+    /// Locked while a list is made, so that all that need it wait for one.
+    Mutex<Latest<T>>,
+);
+
+#[derive(Debug)]
+struct Latest<T> {
+    began: Option<Instant>,
+    /// How many calls it took.
+    pages: usize,
+    unused: HashMap<String, T>,
+}
+
+impl<T> Latest<T> {
+    fn none(pages: usize) -> Self {
+        Self { began: None, pages, unused: HashMap::new() }
+    }
+
+    /// Whether the list can still answer; one that is used up cannot.
+    fn is_recent(&self) -> bool {
+        self.began.is_some_and(|began| began.elapsed() < RECENT)
+    }
+
+    /// What it shows for this key, unless that has changed since.
+    fn take(&mut self, key: &str, changed_at: Option<Instant>) -> Option<T> {
+        let (taken, began) = (self.unused.remove(key), self.began);
+        if taken.is_some() && self.unused.is_empty() {
+            *self = Self::none(self.pages);
+        }
+        taken.filter(|_| began > changed_at)
+    }
+}
+
+impl<T> Default for Pages<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Latest::none(0)))
+    }
+}
+
+impl<T> Pages<Vec<T>> {
+    /// What a list of what is ours shows for this key, which is one of those that `key_of` gives.
+    pub(super) async fn of_ours<F>(
+        &self,
+        key: &str,
+        due: Due<'_>,
+        list: impl FnOnce() -> F,
+        key_of: impl Fn(&T) -> String,
+    ) -> Option<Vec<T>>
+    where
+        F: Future<Output = Result<Vec<T>, Fault>>,
+    {
+        let DueTogether { count, changed_at } = due?;
+        let mut latest = self.0.lock().await;
+        if !latest.is_recent() {
+            if count() <= latest.pages.max(1) {
+                return None;
+            }
+            let began = Some(Instant::now());
+            let found = list().await.ok()?;
+            *latest = Latest { began, ..Latest::none(found.len().div_ceil(PAGE)) };
+            found.into_iter().for_each(|item| latest.unused.entry(key_of(&item)).or_default().push(item));
+        }
+        latest.take(key, changed_at)
+    }
+}
+
+impl<T> Pages<T> {
+    /// What a list shows for this key that also shows what belongs to others. `list` gets the number of pages that it may take,
+    /// and gives `None` if it takes more; then nothing is listed until it is worth another try.
+    pub(super) async fn of_all<F>(&self, key: &str, due: Due<'_>, list: impl FnOnce(usize) -> F) -> Option<T>
+    where
+        F: Future<Output = Result<Option<HashMap<String, T>>, Fault>>,
+    {
+        let DueTogether { count, changed_at } = due?;
+        let mut latest = self.0.lock().await;
+        if !latest.is_recent() {
+            let pages = count() / DUE_PER_PAGE;
+            let began = Some(Instant::now());
+            let found = if pages == 0 { None } else { list(pages).await.ok().flatten() };
+            *latest = Latest { began, pages, unused: found.unwrap_or_default() };
+        }
+        latest.take(key, changed_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_answers_for_ten_seconds_once_and_never_for_what_has_changed_since() {
+        let pages: Pages<Vec<String>> = Pages::default();
+        let list = || async { Ok(["a", "b", "c"].map(str::to_owned).to_vec()) };
+        let shown = async |key: &str, due: usize, changed_at| {
+            let due = Some(DueTogether { count: &move || due, changed_at });
+            pages.of_ours(key, due, list, String::clone).await.is_some()
+        };
+        assert!(!shown("a", 1, None).await, "one is read by itself");
+        assert!(shown("a", 3, None).await);
+        assert!(!shown("a", 3, None).await, "it may have been written to");
+        let changed_at = Some(Instant::now());
+        assert!(!shown("b", 3, changed_at).await, "it changed after the list began");
+        tokio::time::advance(RECENT).await;
+        assert!(shown("b", 3, changed_at).await, "this list is newer");
+        assert!(!shown("d", 3, None).await, "it is not in the list");
+    }
+}
