@@ -116,6 +116,35 @@ async fn backends_follow_on_a_users_load_balancer_that_the_service_no_longer_nam
     tokio::join!(of(Kind::Classic, "lb-users"), of(Kind::Network, "nlb-users"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_ours_on_the_users_load_balancer_that_serves_goes_with_a_service_that_names_another_one() {
+    let of = async |kind: Kind, users: [&str; 2]| {
+        let world = World::new(EVERY, HASTE).await;
+        world.testbed.join(1);
+        users.into_iter().for_each(|id| kind.of_user(&world.testbed, id));
+        world.testbed.cloud.edit(|account| {
+            // Two load balancers have two addresses.
+            account.load_balancers.get_mut("lb-two").into_iter().for_each(|it| it.address = "47.98.9.10".into());
+        });
+        kind.expose(&world.testbed, "web", &[80, 443], &[1]);
+        annotate(&world.testbed, "web", "id", users[0]);
+        annotate(&world.testbed, "web", "force-override-listeners", "true");
+        let ccm = world.start();
+        world.until("it is served", |_| kind.published(&world.service("web")).is_some()).await;
+        assert_eq!((kind.listeners(&world.testbed), kind.groups(&world.testbed).len()), (vec![80, 443], 2));
+        annotate(&world.testbed, "web", "id", users[1]);
+        let told = world.until_event("Service", "web", "SyncLoadBalancerFailed").await;
+        assert!(told.contains("delete it and make it again"), "{told}");
+        world.testbed.cluster.delete("Service", "default", "web").unwrap();
+        world.until("it is gone", |_| world.service("web").is_null()).await;
+        assert_eq!((kind.listeners(&world.testbed), kind.groups(&world.testbed).len()), (vec![], 0));
+        assert_eq!(kind.count(&world.testbed), 2, "both are the user's");
+        assert!(ccm.stop().await.success());
+        assert_eq!(world.testbed.cloud.complaints(), Vec::<String>::new());
+    };
+    tokio::join!(of(Kind::Classic, ["lb-one", "lb-two"]), of(Kind::Network, ["nlb-one", "nlb-two"]));
+}
+
 /// Two of ten Services, one of each kind of load balancer, have a wrong annotation, each another one with every move.
 #[test]
 fn no_ready_endpoint_is_missing_while_a_fifth_of_the_services_is_wrong_and_endpoints_move() {

@@ -69,7 +69,8 @@ pub(crate) struct MadeGroup {
 pub(super) struct Creations {
     load_balancer: Option<(String, Instant)>,
     groups: Vec<(MadeGroup, Instant)>,
-    listeners: BTreeMap<String, Instant>,
+    /// With the ids of their load balancers.
+    listeners: BTreeMap<(String, String), Instant>,
     /// Names of what a call with a lost answer may have made.
     uncertain: BTreeMap<String, Instant>,
     /// When the work of another replica was taken over, which may have been killed a moment before.
@@ -123,7 +124,10 @@ impl Creations {
     /// Some lists were read anew. One that lacks what was made is stale, and may lack more.
     pub(super) fn listed(&mut self, shown: &Inventory) {
         let Some(listeners) = &shown.listeners else { return };
-        if self.listeners.iter().any(|(listener, at)| is_recent(*at) && !listeners.contains(listener)) {
+        let lacks = |((id, listener), at): (&(String, String), &Instant)| {
+            *id == shown.load_balancer && is_recent(*at) && !listeners.contains(listener)
+        };
+        if self.listeners.iter().any(lacks) {
             self.in_doubt = Doubt::new();
         }
     }
@@ -151,7 +155,8 @@ impl Creations {
         let listeners = |inventory: &Inventory| inventory.listeners.clone().unwrap_or_default();
         let (listeners_before, listeners) = (listeners(before), listeners(after));
         self.load_balancer.take_if(|(_, at)| !is_recent(*at));
-        self.listeners.retain(|listener, at| is_recent(*at) && listeners.contains(listener));
+        self.listeners
+            .retain(|(id, listener), at| is_recent(*at) && *id == after.load_balancer && listeners.contains(listener));
         self.groups.retain(|(group, at)| {
             is_recent(*at) && group.load_balancer == after.load_balancer && after.groups.contains_key(&group.id)
         });
@@ -159,10 +164,10 @@ impl Creations {
             self.load_balancer = Some((after.load_balancer.clone(), now));
         }
         let inherited = self.inherited.is_some_and(|at| at.elapsed() < SETTLED);
-        let new_listeners: Vec<_> = listeners.difference(&listeners_before).map(|it| (it.clone(), now)).collect();
+        let new_listeners: Vec<_> = listeners.difference(&listeners_before).collect();
         // What a killed replica made a moment ago may be missing from every list that this run read.
         let mut in_doubt = uncertain.iter().any(Operation::creates) || (inherited && !new_listeners.is_empty());
-        self.listeners.extend(new_listeners);
+        self.listeners.extend(new_listeners.into_iter().map(|it| ((after.load_balancer.clone(), it.clone()), now)));
         for (id, name) in after.groups.iter().filter(|(id, _)| !before.groups.contains_key(*id)) {
             in_doubt |= inherited || self.uncertain.contains_key(name);
             let load_balancer = after.load_balancer.clone();
@@ -300,7 +305,8 @@ mod tests {
         let (without, with) = (with(&[]), with(&["443/tcp"]));
         creations.note(&without, &with, CERTAIN);
         creations.listed(&with);
-        assert_eq!(creations.read_again_in(), None);
+        creations.listed(&Inventory { load_balancer: "lb-2".to_owned(), ..without.clone() });
+        assert_eq!(creations.read_again_in(), None, "it is not expected on another load balancer");
         creations.listed(&without);
         assert_eq!(creations.read_again_in(), Some(SETTLED));
         creations.note(&without, &without, CERTAIN);

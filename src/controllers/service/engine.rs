@@ -434,6 +434,7 @@ impl<P: Product> Engine<P> {
         if case.state.released {
             return Ok(ReconcileResult::Done);
         }
+        self.leave_former(case).await?;
         let wanted = self.preparer.wanted(case).await?;
         let prepared = self.preparer.prepare(case, wanted).await?;
         if let Some(wait) = self.see_again_before_releasing(case, &prepared) {

@@ -64,7 +64,8 @@ intended.
 - If the class or type annotation gives a Service to a controller other than `service` and `nlb`, its load balancer stays until the
   Service is deleted or given back. An event reports this.
 - If `id` names a load balancer that the Service cannot use, or no longer names the user's load balancer that serves the Service, the
-  backends follow the endpoints on the load balancer that serves it, and an event says what to do. The same holds for a public load
+  backends follow the endpoints on the load balancer that serves it, and an event says what to do. If the Service is deleted in that
+  state, its listeners and server groups on the user's load balancer that serves it go, too. Backends also follow on a public load
   balancer of a user after `service.disable_public` was set.
 - `PayBySpec` can become `PayByCLCU`; the other direction, which the API rejects, is a problem.
 - An instance with the charge type `PayByCLCU` cannot change its charge type. The event reports this without a call to the cloud.

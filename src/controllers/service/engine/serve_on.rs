@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Case, Engine, ReconcileError, failure};
+use super::{Case, Engine, Outcome, ReconcileError, failure};
 use crate::controllers::service::prepare::Presence;
 use crate::controllers::service::product::Product;
 use crate::controllers::service::state::is_news;
@@ -16,6 +16,7 @@ use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::ID;
 use crate::plan::service::handling::Handling;
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::settings::ServiceSettings;
 
 impl<P: Product> Engine<P> {
@@ -65,11 +66,7 @@ impl<P: Product> Engine<P> {
             (_, Some(id)) => id.to_owned(),
             (_, None) => return refusal,
         };
-        let mut service = ServiceView::clone(&case.service);
-        service.annotations.insert(ID.full(), id);
-        let (service, settings, state) = (Arc::new(service), case.settings.clone(), case.state.clone());
-        let mut former = Case { service, settings, handling: Handling::ServeOn, state };
-        former.state.known = None;
+        let mut former = case.naming(id, Handling::ServeOn);
         let followed = self.follow(&mut former).await;
         // What else was learned is about another load balancer than the next run looks at.
         (case.state.unready, case.state.refusals) = (former.state.unready, former.state.refusals);
@@ -77,6 +74,32 @@ impl<P: Product> Engine<P> {
         match followed {
             Err(error @ (ReconcileError::Execution(_) | ReconcileError::UnderWay(_))) => error,
             _ => refusal,
+        }
+    }
+
+    /// A Service that leaves can name another load balancer than it has: what is ours on the one that it has goes first. One that
+    /// was made for it stays as it is, as the annotation asks.
+    pub(super) async fn leave_former(&self, case: &mut Case<P::Observed>) -> Result<(), ReconcileError> {
+        let Some(id) = P::KIND.former(&case.service).map(str::to_owned) else { return Ok(()) };
+        let mut former = case.naming(id, case.handling);
+        let mut wanted = self.preparer.wanted(&mut former).await?;
+        if let Some(departure) = P::departure(&mut wanted.goal) {
+            departure.override_listeners = true;
+        }
+        let prepared = self.preparer.prepare(&mut former, wanted).await?;
+        let owner = P::facts(&prepared.goal).owner;
+        let is_users =
+            |it: TaggedInstance<'_>| !owner.owns_load_balancer(it.name, it.tags) && !owner.is_of_other_service(it.tags);
+        if !prepared.sighting.observed.tagged().is_some_and(is_users) {
+            return Ok(());
+        }
+        let outcome = self.execute(&mut former, prepared).await;
+        case.state.changed_at = former.state.changed_at;
+        outcome.wait(&mut former)?;
+        let Outcome { prepared, execution, .. } = outcome;
+        match execution.failures.is_empty() && prepared.plan.problems.is_empty() {
+            true => Ok(()),
+            false => Err(failure(&execution, &prepared.plan.problems)),
         }
     }
 
@@ -97,5 +120,16 @@ impl<P: Product> Engine<P> {
             return Err(failure(&outcome.execution, &[]));
         }
         self.next_look(case, &outcome)
+    }
+}
+
+impl<O: Clone> Case<O> {
+    /// The same Service as it is to the load balancer with this id, of which nothing is remembered.
+    fn naming(&self, id: String, handling: Handling) -> Self {
+        let mut service = ServiceView::clone(&self.service);
+        service.annotations.insert(ID.full(), id);
+        let mut state = self.state.clone();
+        state.known = None;
+        Self { service: Arc::new(service), settings: self.settings.clone(), handling, state }
     }
 }
