@@ -61,7 +61,7 @@ use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::provenance::Unclaimed;
 use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::orphans::OrphanedInstance;
+use crate::plan::service::orphans::{OrphanedInstance, UnclaimedGroups};
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::Alarms;
@@ -213,8 +213,8 @@ pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
     orphans
 }
 
-/// The same of network load balancers, and their server groups and security groups that outlived them, if the file lists the
-/// controller.
+/// The same of network load balancers, with their server groups and security groups and those that outlived theirs, if the file
+/// lists the controller.
 pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
     let mut orphans = Orphans::default();
     if !config.controllers.contains(NLB) {
@@ -224,11 +224,17 @@ pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
     match unclaimed(clients, config, &product).await {
         Ok(Left { services, settings, instances }) => {
             let groups = product.unclaimed_groups(&services, &instances, &settings).await;
-            orphans.add(instances.into_iter().map(|one| one.map(NetworkOrphan)));
-            match groups {
-                Ok(groups) => orphans.add(groups),
-                Err(fault) => orphans.problems.push(format!("server groups could not be listed: {fault}")),
-            }
+            let UnclaimedGroups { mut of_instances, alone } = groups.unwrap_or_else(|fault| {
+                orphans.problems.push(format!("server groups could not be listed: {fault}"));
+                UnclaimedGroups::default()
+            });
+            orphans.add(instances.into_iter().map(|one| {
+                one.map(|instance| {
+                    let groups = of_instances.remove(&instance.id).unwrap_or_default();
+                    NetworkOrphan { instance, groups }
+                })
+            }));
+            orphans.add(alone);
         }
         Err(why) => orphans.problems.push(why),
     }

@@ -288,6 +288,36 @@ async fn what_a_vanished_service_left_is_reported_and_deleted_by_gc_with_its_gro
     assert_eq!(left(&world.testbed), (1, 1, 0), "{deleted:?}");
 }
 
+/// Whether its listeners use them or not.
+#[tokio::test]
+async fn gc_names_the_groups_that_go_with_an_orphaned_load_balancer_and_no_group_that_another_one_uses() {
+    let world = with_a_vanished_service().await;
+    let gone = world.testbed.cloud.look(|account| {
+        let (id, orphan) = account.nlb.balancers.iter().find(|(_, it)| !it.security_groups.is_empty()).unwrap();
+        [id.clone(), orphan.listeners.values().next().unwrap().group.clone(), orphan.security_groups[0].clone()]
+    });
+    let names_all = |lines: &[String]| lines.len() == 1 && gone.iter().all(|id| lines[0].contains(id.as_str()));
+    let (listed, code) = gc(&world, &[]).await;
+    assert!(names_all(&listed) && listed[0].starts_with("without owner: load balancer nlb-"), "{listed:?}");
+    assert_eq!(code, Some(2));
+    world.testbed.cloud.edit(|account| {
+        let orphan = account.nlb.balancers.get_mut(&gone[0]).unwrap();
+        orphan.listeners.clear();
+        orphan.security_groups.clear();
+    });
+    let (listed, _) = gc(&world, &[]).await;
+    assert!(names_all(&listed), "{listed:?}");
+    // The other load balancer uses the security group now.
+    world.testbed.cloud.edit(|account| {
+        let other = account.nlb.balancers.iter_mut().find(|(id, _)| **id != gone[0]).unwrap().1;
+        other.security_groups.push(gone[2].clone());
+    });
+    let (deleted, code) = gc(&world, &["--delete", "--after", "1"]).await;
+    assert!(deleted.len() == 1 && deleted[0].starts_with("deleted: load balancer nlb-"), "{deleted:?}");
+    assert!(!deleted[0].contains(gone[2].as_str()), "{deleted:?}");
+    assert_eq!((left(&world.testbed), code), ((1, 1, 1), Some(0)));
+}
+
 #[tokio::test]
 async fn what_a_killed_gc_left_of_a_load_balancer_the_next_one_finds_and_deletes() {
     let of = async |action: &str, moment: Moment, remains: &[&str]| {

@@ -36,7 +36,7 @@ impl fmt::Display for OrphanedInstance {
     }
 }
 
-/// A server group or security group of a network load balancer that is not there any more, and neither is its Service.
+/// A server group or security group of a network load balancer whose Service is not there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct OrphanedGroup {
     /// `sgp-...` or `sg-...`
@@ -50,27 +50,50 @@ pub struct OrphanedGroup {
 impl fmt::Display for OrphanedGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, name, mark } = self;
-        let kind = if id.starts_with("sgp-") { "server group" } else { "security group" };
-        write!(f, "{kind} {id} ({name}): no load balancer and no Service with the mark {mark}")
+        write!(f, "{} {id} ({name}): no load balancer and no Service with the mark {mark}", self.kind_name())
     }
 }
 
-/// Server groups and security groups that no load balancer uses, and that neither a Service nor one of these `instances` needs:
-/// with an instance, its groups go.
-pub fn unclaimed_groups<'a>(
-    groups: impl IntoIterator<Item = TaggedInstance<'a>>,
+impl OrphanedGroup {
+    /// For people.
+    pub fn kind_name(&self) -> &'static str {
+        if self.id.starts_with("sgp-") { "server group" } else { "security group" }
+    }
+}
+
+/// Server groups and security groups whose Service is not there.
+#[derive(Debug, Default)]
+pub struct UnclaimedGroups {
+    /// Those of load balancers that are not claimed either, by their ids.
+    pub of_instances: BTreeMap<String, Vec<OrphanedGroup>>,
+    /// Those that outlived theirs.
+    pub alone: Vec<Unclaimed<OrphanedGroup>>,
+}
+
+/// Judges groups with the ids of the load balancers that use them. With one of the unclaimed `instances` goes what has its mark
+/// and is of no use to others; what another load balancer uses is needed.
+pub fn unclaimed_groups(
+    groups: &[(TaggedInstance<'_>, Vec<&str>)],
     services: &[Arc<ServiceView>],
     instances: &[Unclaimed<OrphanedInstance>],
     settings: &ServiceSettings,
-) -> Vec<Unclaimed<OrphanedGroup>> {
-    let found = unclaimed(groups, services, settings).into_iter();
-    let alone = found.filter(|group| instances.iter().all(|instance| instance.what.mark != group.what.mark));
-    alone
-        .map(|Unclaimed { what: OrphanedInstance { id, name, mark, .. }, provenance }| Unclaimed {
-            what: OrphanedGroup { id, name, mark },
-            provenance,
-        })
-        .collect()
+) -> UnclaimedGroups {
+    let mut found = UnclaimedGroups::default();
+    for (group, used_by) in groups {
+        let Some(Unclaimed { what, provenance }) = unclaimed([*group], services, settings).pop() else { continue };
+        let OrphanedInstance { id, name, mark, .. } = what;
+        let has_it = |one: &&Unclaimed<OrphanedInstance>| {
+            (&one.what.mark, &one.provenance) == (&mark, &provenance) && used_by.iter().all(|id| *id == one.what.id)
+        };
+        let instance = instances.iter().find(has_it);
+        let what = OrphanedGroup { id, name, mark };
+        match instance {
+            Some(one) => found.of_instances.entry(one.what.id.clone()).or_default().push(what),
+            None if used_by.is_empty() => found.alone.push(Unclaimed { what, provenance }),
+            None => {}
+        }
+    }
+    found
 }
 
 /// A load balancer of whatever product, or a group of one, reduced to what tells whose it is.

@@ -1,4 +1,4 @@
-//! Server groups and security groups that outlived their load balancer and their Service.
+//! Server groups and security groups whose Service is not there.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::alibaba::Fault;
 use crate::alibaba::nlb::GroupFilter;
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::Unclaimed;
-use crate::plan::service::orphans::{OrphanedGroup, OrphanedInstance, TaggedInstance, unclaimed_groups};
+use crate::plan::service::orphans::{OrphanedInstance, TaggedInstance, UnclaimedGroups, unclaimed_groups};
 use crate::plan::service::settings::ServiceSettings;
 
 impl NetworkProduct {
@@ -16,27 +16,24 @@ impl NetworkProduct {
         services: &[Arc<ServiceView>],
         instances: &[Unclaimed<OrphanedInstance>],
         settings: &ServiceSettings,
-    ) -> Result<Vec<Unclaimed<OrphanedGroup>>, Fault> {
+    ) -> Result<UnclaimedGroups, Fault> {
         let (key, value) = (settings.cluster_tag.as_str(), settings.cluster_id.as_str());
         let groups = self.api.list_groups(GroupFilter::Tag(key, value)).await?;
-        let unused = groups.iter().filter(|group| group.details.load_balancers.is_empty());
-        let unused = unused.map(|group| {
+        let groups = groups.iter().map(|group| {
             let (vpc_id, tags) = (group.details.vpc_id.as_str(), &group.details.tags);
-            TaggedInstance { id: &group.id, name: &group.name, address: "", vpc_id, tags }
+            let used_by = group.details.load_balancers.iter().map(String::as_str).collect();
+            (TaggedInstance { id: &group.id, name: &group.name, address: "", vpc_id, tags }, used_by)
         });
-        let mut found = unclaimed_groups(unused, services, instances, settings);
-        let groups = self.ecs.find_security_groups(key, value).await?;
-        let all = groups.iter().map(|group| {
+        let security_groups = self.ecs.find_security_groups(key, value).await?;
+        // One that preserve-lb-on-delete keeps stays with its load balancer.
+        let balancers = if security_groups.is_empty() { Vec::new() } else { self.api.find_all().await? };
+        let security_groups = security_groups.iter().map(|group| {
             let (vpc_id, tags) = (group.vpc_id.as_str(), &group.tags);
-            TaggedInstance { id: &group.id, name: &group.name, address: "", vpc_id, tags }
+            let used_by = balancers.iter().filter(|it| it.security_group_ids.contains(&group.id));
+            let used_by = used_by.map(|it| it.id.as_str()).collect();
+            (TaggedInstance { id: &group.id, name: &group.name, address: "", vpc_id, tags }, used_by)
         });
-        let mut security_groups = unclaimed_groups(all, services, instances, settings);
-        if !security_groups.is_empty() {
-            // One that preserve-lb-on-delete keeps stays with its load balancer.
-            let balancers = self.api.find_all().await?;
-            security_groups.retain(|group| !balancers.iter().any(|it| it.security_group_ids.contains(&group.what.id)));
-        }
-        found.append(&mut security_groups);
-        Ok(found)
+        let all: Vec<_> = groups.chain(security_groups).collect();
+        Ok(unclaimed_groups(&all, services, instances, settings))
     }
 }

@@ -1,12 +1,12 @@
 //! Deleting a network load balancer without an owner, with what was made for the same Service: its server groups and its
 //! security group, which are no part of it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::alibaba::nlb::{GroupFilter, JobState, ListedGroup};
@@ -23,12 +23,18 @@ const PAUSE: Duration = Duration::from_secs(3);
 const LOOKS: usize = 100;
 
 /// A network load balancer whose Service does not exist.
-#[derive(Debug)]
-pub(in crate::controllers::service) struct NetworkOrphan(pub(in crate::controllers::service) OrphanedInstance);
+#[derive(Debug, Serialize)]
+pub(in crate::controllers::service) struct NetworkOrphan {
+    #[serde(flatten)]
+    pub(in crate::controllers::service) instance: OrphanedInstance,
+    /// Deleted after it.
+    pub(in crate::controllers::service) groups: Vec<OrphanedGroup>,
+}
 
 impl fmt::Display for NetworkOrphan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.instance.fmt(f)?;
+        self.groups.iter().try_for_each(|group| write!(f, "; with {} {} ({})", group.kind_name(), group.id, group.name))
     }
 }
 
@@ -38,15 +44,15 @@ impl Orphan for NetworkOrphan {
     }
 
     fn id(&self) -> &str {
-        &self.0.id
+        &self.instance.id
     }
 
     fn fields(&self) -> Value {
-        json!(self.0)
+        json!(self)
     }
 
     fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
-        delete(cloud, fence, &self.0).map(|done| done.map_err(|fault| fault.to_string())).boxed()
+        delete(cloud, fence, self).map(|done| done.map_err(|fault| fault.to_string())).boxed()
     }
 }
 
@@ -68,10 +74,9 @@ impl Orphan for OrphanedGroup {
     }
 }
 
-/// Deletes the load balancer, waits until it is gone, and deletes what carries the same mark.
-async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &OrphanedInstance) -> Result<(), Fault> {
-    let OrphanedInstance { id, mark, .. } = orphan;
-    let instance = cloud.nlb.describe_instance(id).await?;
+/// Deletes the load balancer, waits until it is gone, and deletes its groups.
+async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &NetworkOrphan) -> Result<(), Fault> {
+    let id = &orphan.instance.id;
     cloud.nlb.set_protection(&permit(fence)?, id, Some(false), None).await?;
     let started = cloud.nlb.delete_instance(&permit(fence)?, id).await?;
     finished(cloud, &started).await?;
@@ -80,24 +85,20 @@ async fn delete(cloud: &CloudClient, fence: &Fence, orphan: &OrphanedInstance) -
         Err(fault) => return Err(fault),
         Ok(_) => return Err(Fault::new("load balancer", FaultKind::Busy, "the load balancer is still there")),
     }
-    // The same mark, of the same cluster.
-    let of_same = |tags: &BTreeMap<String, String>| tags.iter().all(|it| instance.tags.get(it.0) == Some(it.1));
-    for group in cloud.nlb.list_groups(GroupFilter::Tag(MARK_TAG, mark)).await? {
-        if of_same(&group.details.tags) && is_ours_alone(cloud, &group).await? {
-            finished(cloud, &cloud.nlb.delete_group(&permit(fence)?, &group.id).await?).await?;
-        }
-    }
-    for group in cloud.ecs.find_security_groups(MARK_TAG, mark).await?.iter().filter(|group| of_same(&group.tags)) {
-        delete_security_group(cloud, fence, &group.id).await?;
+    for group in &orphan.groups {
+        delete_group(cloud, fence, group).await?;
     }
     Ok(())
 }
 
-/// Deletes a server group or security group whose load balancer is gone.
-async fn delete_group(cloud: &CloudClient, fence: &Fence, orphan: &OrphanedGroup) -> Result<(), Fault> {
-    let OrphanedGroup { id, mark, .. } = orphan;
-    if !id.starts_with("sgp-") {
-        return delete_security_group(cloud, fence, id).await;
+/// Deletes a server group or security group that still has its mark.
+async fn delete_group(
+    cloud: &CloudClient,
+    fence: &Fence,
+    OrphanedGroup { id, mark, .. }: &OrphanedGroup,
+) -> Result<(), Fault> {
+    for group in cloud.ecs.find_security_groups(MARK_TAG, mark).await?.iter().filter(|it| it.id == *id) {
+        delete_security_group(cloud, fence, &group.id).await?;
     }
     for group in cloud.nlb.list_groups(GroupFilter::Tag(MARK_TAG, mark)).await?.iter().filter(|it| it.id == *id) {
         if !is_ours_alone(cloud, group).await? {
