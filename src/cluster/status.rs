@@ -29,7 +29,7 @@ pub struct ElectionStatus {
     pub lock: String,
     /// Who this replica is.
     pub identity: String,
-    /// Who leads, as far as is known.
+    /// The other replica that leads, as far as is known.
     pub holder: Option<String>,
 }
 
@@ -100,7 +100,7 @@ impl ConnectionHealth {
         self.status.lock().election = election;
     }
 
-    /// This replica leads, or none is known to.
+    /// Another replica leads, or none is known to.
     pub(super) fn led_by(&self, holder: Option<&str>) {
         if let Some(election) = &mut self.status.lock().election {
             election.holder = holder.map(str::to_owned);

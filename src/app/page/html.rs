@@ -229,8 +229,8 @@ fn leader(session: Option<&SessionFacts>) -> Markup {
             Some((leads, Some(election))) => dl {
                 dt { "Leader" }
                 dd {
-                    (election.holder.as_deref().unwrap_or("not known"))
-                    @if leads { " (this replica)" }
+                    @if leads { (election.identity) " (this replica)" }
+                    @else { (election.holder.as_deref().unwrap_or("not known")) }
                 }
                 dt { "This replica" } dd { (election.identity) }
                 dt { "Lock" } dd { (election.lock) }

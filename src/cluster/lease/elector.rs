@@ -226,7 +226,6 @@ impl Elector<'_> {
         if is_new {
             info!(identity = self.identity, "leading");
             metrics::leader(true);
-            self.requests.health().led_by(Some(&self.identity));
             self.report(format!("{} became leader", self.identity));
         }
     }
