@@ -12,8 +12,9 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::plan::inputs::{
-    Condition, ConditionStatus, DiskDriver, Endpoint, EndpointsView, Ingress, IngressDetails, NodeAddress, NodeView,
-    ObjectKey, PodView, PortStatus, ServicePort, ServiceType, ServiceView, Taint, TargetPort, VolumeView,
+    Condition, ConditionStatus, DiskDriver, Endpoint, EndpointsView, Ingress, IngressDetails, LOAD_BALANCER_READY,
+    NodeAddress, NodeView, ObjectKey, PodView, PortStatus, ReadyCondition, ServicePort, ServiceType, ServiceView,
+    SyncCondition, Taint, TargetPort, VolumeView,
 };
 use crate::plan::volume;
 
@@ -117,7 +118,8 @@ pub(super) fn pod(object: Value) -> Result<PodView, serde_json::Error> {
 }
 
 /// A Service, of whatever type.
-pub(super) fn service(object: Value) -> Result<ServiceView, serde_json::Error> {
+pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Error> {
+    let ready = ready_condition(&mut object);
     let core::Service { metadata, spec, status } = serde_json::from_value(object)?;
     let spec = spec.unwrap_or_default();
     let ingress = status.and_then(|status| status.load_balancer).and_then(|balancer| balancer.ingress);
@@ -163,7 +165,19 @@ pub(super) fn service(object: Value) -> Result<ServiceView, serde_json::Error> {
             .into_iter()
             .map(|entry| Ingress { ip: entry.ip.unwrap_or_default(), hostname: entry.hostname.unwrap_or_default() })
             .collect(),
+        ready,
     })
+}
+
+/// Takes the conditions out: those of other programs need not have every field, and nothing is decided by them.
+fn ready_condition(service: &mut Value) -> ReadyCondition {
+    let conditions = service.pointer_mut("/status/conditions").map(Value::take);
+    let conditions = conditions.as_ref().and_then(Value::as_array).into_iter().flatten();
+    let found = conditions.into_iter().find(|condition| condition["type"] == LOAD_BALANCER_READY);
+    ReadyCondition(found.map(|found| {
+        let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        SyncCondition { is_true: found["status"] == "True", reason: text("reason"), message: text("message") }
+    }))
 }
 
 fn concerns_load_balancers(annotation: &str) -> bool {

@@ -5,6 +5,7 @@
 
 mod account_check;
 mod clb;
+mod condition;
 mod creations;
 mod drift;
 mod dry_run;

@@ -69,6 +69,33 @@ pub struct Condition {
     pub since: Option<Timestamp>,
 }
 
+/// Type of the condition of a Service that says whether its load balancer is in sync.
+pub const LOAD_BALANCER_READY: &str = "LoadBalancerReady";
+
+/// The condition [`LOAD_BALANCER_READY`] as the API server has it; `None` if it has none. Only this program writes it, and nothing
+/// is decided by it: all are equal, so that writing it makes no Service due, and no retry comes before its time.
+#[derive(Clone, Debug, Default)]
+pub struct ReadyCondition(pub Option<SyncCondition>);
+
+impl PartialEq for ReadyCondition {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for ReadyCondition {}
+
+/// What a condition says of an object that this program keeps in sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncCondition {
+    /// `True`, or anything else.
+    pub is_true: bool,
+    /// The machine-readable reason.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+}
+
 /// A taint of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taint {
@@ -255,6 +282,8 @@ pub struct ServiceView {
     pub ingress: Vec<Ingress>,
     /// What newer API servers hold of the same entries besides, in the same order.
     pub ingress_details: Vec<IngressDetails>,
+    /// The condition `LoadBalancerReady` of `status.conditions`.
+    pub ready: ReadyCondition,
 }
 
 impl ServiceView {

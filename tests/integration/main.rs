@@ -14,6 +14,7 @@ mod call_counts_at_scale;
 mod certificate_rotation;
 mod checklist;
 mod commands;
+mod conditions;
 mod config_reload;
 mod config_reload_keys;
 mod conformance;

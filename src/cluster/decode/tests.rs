@@ -100,7 +100,10 @@ fn a_service_is_reduced_to_what_decides() {
         "status": { "loadBalancer": { "ingress": [
             { "ip": "1.2.3.4", "ipMode": "VIP", "ports": [{ "port": 80, "protocol": "TCP", "error": "PortTaken" }] },
             { "hostname": "lb.example" }
-        ] } }
+        ] }, "conditions": [
+            { "type": "example.com/Other", "status": "True", "reason": "Other", "message": "", "lastTransitionTime": null },
+            { "type": "LoadBalancerReady", "status": "False", "reason": "Why", "message": "because" }
+        ] }
     }))
     .unwrap();
     let expected = ServiceView {
@@ -161,8 +164,11 @@ fn a_service_is_reduced_to_what_decides() {
             },
             IngressDetails::default(),
         ],
+        ready: ReadyCondition::default(),
     };
-    assert_eq!(view, expected);
+    assert_eq!(view, expected, "the condition makes no difference: no Service is due because of it");
+    let condition = SyncCondition { is_true: false, reason: "Why".into(), message: "because".into() };
+    assert_eq!(view.ready.0, Some(condition));
 }
 
 #[test]

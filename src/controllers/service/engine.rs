@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::condition::{ConditionChange, WRITE_AGAIN};
 use super::creations::{Inventory, LISTS_CATCH_UP};
 use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
@@ -29,6 +30,7 @@ use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::{LABEL_HASH, Owner};
 use crate::plan::service::settings::ServiceSettings;
+use crate::telemetry::alarms::ObjectTrouble;
 
 /// After this time, the nodes that existed at the start are initialised, and identify the account.
 const NODES_COME_UP: Duration = Duration::from_secs(2);
@@ -120,7 +122,13 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             Handling::Retire => self.retire(&mut case).await,
             Handling::Delete => self.remove(&mut case).await,
         };
-        let result = self.conclude(&mut case, result);
+        let trouble = result.as_ref().err().map(|error| error.trouble(handling));
+        let again = self.write_condition(&mut case, trouble.as_ref()).await;
+        let result = self.conclude(&mut case, result, trouble);
+        let result = match (again, result) {
+            (None, _) | (_, ReconcileResult::Failed(_)) => result,
+            (Some(wait), _) => result.within(wait),
+        };
         let result = case.state.second_sighting().map_or(result, |wait| result.within(wait));
         states.replace(key, case.state);
         result
@@ -481,15 +489,42 @@ impl<P: Product> Engine<P> {
         None
     }
 
+    /// Says in the Service's condition what became of the reconcile; gives when to write it again if it could not be written.
+    async fn write_condition(&self, case: &mut Case<P::Observed>, trouble: Option<&ObjectTrouble>) -> Option<Duration> {
+        let told = case.state.told.condition.take();
+        let before = told.as_ref().or(case.service.ready.0.as_ref());
+        let is_left = case.handling == Handling::Delete && case.state.released && !case.service.deleting;
+        let change = match ConditionChange::after(case.handling, trouble, before.is_some_and(|before| before.is_true)) {
+            ConditionChange::Keep if is_left => ConditionChange::Remove,
+            change => change,
+        };
+        let wanted = match change {
+            ConditionChange::Keep => {
+                // What another controller of this program keeps meanwhile is not known here.
+                case.state.told.condition = told.filter(|_| case.handling == Handling::Ensure);
+                return None;
+            }
+            ConditionChange::Set(wanted) => Some(wanted),
+            ConditionChange::Remove => None,
+        };
+        let again = self.writer.set_condition(&case.service, before, wanted.as_ref()).await;
+        if again {
+            case.state.told.condition = told;
+            return Some(WRITE_AGAIN);
+        }
+        case.state.told.condition = wanted;
+        None
+    }
+
     /// Reports a failure once, and decides when to retry.
     fn conclude(
         &self,
         case: &mut Case<P::Observed>,
         result: Result<ReconcileResult, ReconcileError>,
+        trouble: Option<ObjectTrouble>,
     ) -> ReconcileResult {
         let doubt = result.as_ref().err().filter(|error| error.is_doubt()).map(ToString::to_string);
         case.state.withhold(LOAD_BALANCER_WITHHELD, doubt.as_deref());
-        let trouble = result.as_ref().err().map(|error| error.trouble(case.handling));
         let cause = trouble.as_ref().and_then(|trouble| trouble.cause.clone());
         if self.preparer.states.out_of_sync(&case.service.key, trouble) {
             self.reporter.shared(&cause.unwrap_or_default());

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::creations::Creations;
 use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
-use crate::plan::inputs::{ObjectKey, ServiceView};
+use crate::plan::inputs::{ObjectKey, ServiceView, SyncCondition};
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::{Alarms, ObjectTrouble, named};
 
@@ -110,6 +110,8 @@ pub(super) struct Told {
     pub(super) succession: String,
     /// About a Service that no controller handles.
     pub(super) not_handled: String,
+    /// In the condition of the Service. What the API server shows can be older, and an old one may not keep it.
+    pub(super) condition: Option<SyncCondition>,
 }
 
 /// Stores `text` as the last one that was reported; true if it differs. An empty text clears it.

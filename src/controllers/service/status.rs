@@ -172,10 +172,13 @@ impl ServiceWriter {
         subresource: Option<&'static str>,
         body: &Value,
     ) -> Result<(), WriteFault> {
+        self.send(Patch { kind: ObjectKind::Service, key: &service.key, subresource, format: PatchFormat::Merge, body })
+            .await
+    }
+
+    pub(super) async fn send(&self, patch: Patch<'_>) -> Result<(), WriteFault> {
         let permit = self.fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
-        let change =
-            Patch { kind: ObjectKind::Service, key: &service.key, subresource, format: PatchFormat::Merge, body };
-        self.cluster.patch(&permit, change).await
+        self.cluster.patch(&permit, patch).await
     }
 }
 

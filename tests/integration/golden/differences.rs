@@ -49,6 +49,8 @@ intended.
 - If a user's listener still uses a server group that the Service no longer needs, the group stays. An event names the listener.
 - A change of the charge type takes effect at midnight. The controller waits for it and does not request it again.
 - If the API server supports `ports`, the status reports for each port of an address whether it is served.
+- From Kubernetes 1.24 on, the condition `LoadBalancerReady` of a Service says whether its load balancer is in sync; see
+  [troubleshooting.md](troubleshooting.md#wait-until-a-service-or-a-route-is-ready).
 - The controller never changes a load balancer of another cluster, nor a listener, a server group or a backend without proof that it
   belongs to the Service. With `force-override-listeners`, it overrides a user's listener on a desired port of the load balancer that
   `id` names, as the official controller does; an event names the listener. A listener that carries the mark of another Service or

@@ -388,6 +388,11 @@ fn node_ports(
 /// `ipMode` of a load balancer's addresses, which newer servers default.
 pub(super) fn fill_service_status(rules: Rules, service: &mut Value) {
     let balancer = object::text(service, "/spec/type") == "LoadBalancer";
+    if !rules.version.has(Feature::ServiceConditions)
+        && let Some(status) = service.get_mut("status").and_then(Value::as_object_mut)
+    {
+        status.remove("conditions");
+    }
     let ingress = service.pointer_mut("/status/loadBalancer/ingress").and_then(Value::as_array_mut);
     for address in ingress.into_iter().flatten() {
         let has_ip = !object::text(address, "/ip").is_empty();

@@ -47,6 +47,8 @@ pub enum Feature {
     InitialEvents,
     /// A Service that is no load balancer cannot have a load balancer status.
     StatusNeedsLoadBalancer,
+    /// `status.conditions` of Services: known from 1.20 on, and dropped until the gate `MixedProtocolLBService` was on by default.
+    ServiceConditions,
     /// `status.loadBalancer.ingress[].ipMode` of Services.
     IpMode,
 }
@@ -63,7 +65,7 @@ impl Feature {
             Feature::ClusterIps => 20,
             Feature::IpFamilies => 21,
             Feature::InternalTrafficPolicy | Feature::AllocateNodePorts | Feature::TerminatingEndpoints => 22,
-            Feature::OpenApiV3 => 24,
+            Feature::OpenApiV3 | Feature::ServiceConditions => 24,
             Feature::InitialEventsKnown => 27,
             Feature::StatusNeedsLoadBalancer => 29,
             Feature::IpMode => 30,

@@ -1,0 +1,147 @@
+//! The condition `LoadBalancerReady` of a Service, for `kubectl wait` and for scripts.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::status::ServiceWriter;
+use crate::clock;
+use crate::cluster::{ObjectKind, Patch, PatchFormat, WriteFault};
+use crate::plan::inputs::{LOAD_BALANCER_READY, ServiceView, SyncCondition};
+use crate::plan::service::handling::Handling;
+use crate::telemetry::alarms::{ObjectTrouble, SyncState};
+
+/// From 1.24 on, API servers keep conditions of Services: before, the field is unknown, or its feature gate
+/// (`MixedProtocolLBService`) is off.
+const KNOWS_CONDITIONS: u32 = 24;
+/// After this time, a condition that could not be written is written again.
+pub(super) const WRITE_AGAIN: Duration = Duration::from_secs(30);
+
+/// What becomes of the condition after a reconcile.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ConditionChange {
+    /// It stays as it is.
+    Keep,
+    /// It says this.
+    Set(SyncCondition),
+    /// No controller of this program keeps it any more.
+    Remove,
+}
+
+impl ConditionChange {
+    /// After a reconcile that ended with this trouble, or with none. What passes by itself changes nothing, and what the cloud
+    /// still carries out nothing once the Service was ready.
+    pub(super) fn after(handling: Handling, trouble: Option<&ObjectTrouble>, was_ready: bool) -> Self {
+        let set =
+            |is_true, reason: &str, message| Self::Set(SyncCondition { is_true, reason: reason.to_owned(), message });
+        match (handling, trouble) {
+            (Handling::Ensure, None) => set(true, "InSync", "The load balancer is in sync".to_owned()),
+            (Handling::Ensure | Handling::Delete, Some(trouble)) => match trouble.state {
+                SyncState::OutOfSync => set(false, trouble.reason, without_request_ids(&trouble.message)),
+                SyncState::InProgress if !was_ready => {
+                    set(false, "InProgress", "The cloud still carries out what was asked of it".to_owned())
+                }
+                SyncState::InProgress | SyncState::Retrying => Self::Keep,
+            },
+            _ => Self::Keep,
+        }
+    }
+}
+
+/// A text that stays the same when the same call fails again.
+fn without_request_ids(text: &str) -> String {
+    let mut parts = text.split("request ");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match (kept.ends_with(", ") || kept.ends_with(" ["), part.split_once(']')) {
+            (true, Some((_, rest))) => {
+                let ends_list = kept.ends_with(", ");
+                kept.truncate(kept.len() - 2);
+                kept.extend(ends_list.then_some(']'));
+                kept.push_str(rest);
+            }
+            _ => {
+                kept.push_str("request ");
+                kept.push_str(part);
+            }
+        }
+    }
+    kept
+}
+
+impl ServiceWriter {
+    /// Writes the condition, or takes it off, unless it was so `before`. True if that is to be tried again later; the Service does
+    /// not fail for it.
+    pub(super) async fn set_condition(
+        &self,
+        service: &ServiceView,
+        before: Option<&SyncCondition>,
+        wanted: Option<&SyncCondition>,
+    ) -> bool {
+        if before == wanted || !self.cluster.is_at_least(KNOWS_CONDITIONS) {
+            return false;
+        }
+        let body = json!({
+            "metadata": { "uid": service.uid },
+            "status": { "conditions": [entry(before, wanted)] },
+        });
+        let (kind, format) = (ObjectKind::Service, PatchFormat::Strategic);
+        let patch = Patch { kind, key: &service.key, subresource: Some("status"), format, body: &body };
+        match self.send(patch).await {
+            Ok(()) | Err(WriteFault::Gone | WriteFault::NotLeading) => false,
+            Err(fault) => {
+                warn!(code = "ACCM0320", %fault, "the condition {LOAD_BALANCER_READY} could not be written");
+                !matches!(fault, WriteFault::Rejected(_))
+            }
+        }
+    }
+}
+
+/// The element of a strategic merge patch.
+fn entry(before: Option<&SyncCondition>, wanted: Option<&SyncCondition>) -> Value {
+    let Some(SyncCondition { is_true, reason, message }) = wanted else {
+        return json!({ "type": LOAD_BALANCER_READY, "$patch": "delete" });
+    };
+    let status = if *is_true { "True" } else { "False" };
+    let mut entry = json!({ "type": LOAD_BALANCER_READY, "status": status, "reason": reason, "message": message });
+    if before.is_none_or(|before| before.is_true != *is_true) {
+        entry["lastTransitionTime"] = json!(clock::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_says_the_same_when_the_same_call_fails_again() {
+        for (text, expected) in [
+            ("CreateX: no [No, request 1-2]", "CreateX: no [No]"),
+            ("CreateX: no [request 1-2]; CreateY: no [No, request 3]: x", "CreateX: no; CreateY: no [No]: x"),
+            ("the request [of a user]", "the request [of a user]"),
+            ("one, request without end", "one, request without end"),
+        ] {
+            assert_eq!(without_request_ids(text), expected);
+        }
+    }
+
+    #[test]
+    fn what_passes_by_itself_does_not_change_the_condition() {
+        let trouble = |state| ObjectTrouble { state, reason: "Why", ..ObjectTrouble::default() };
+        let after = |handling, state, was_ready| ConditionChange::after(handling, Some(&trouble(state)), was_ready);
+        let (ensure, remove) = (Handling::Ensure, Handling::Delete);
+        for handling in [ensure, remove] {
+            assert_eq!(after(handling, SyncState::Retrying, false), ConditionChange::Keep);
+            assert_eq!(after(handling, SyncState::InProgress, true), ConditionChange::Keep);
+            let ConditionChange::Set(said) = after(handling, SyncState::OutOfSync, true) else {
+                panic!("{handling:?}")
+            };
+            assert_eq!((said.is_true, &*said.reason), (false, "Why"));
+        }
+        assert!(matches!(after(ensure, SyncState::InProgress, false), ConditionChange::Set(_)));
+        assert_eq!(after(Handling::Ignore, SyncState::OutOfSync, true), ConditionChange::Keep, "it is another's");
+        assert_eq!(ConditionChange::after(Handling::Ignore, None, true), ConditionChange::Keep);
+    }
+}
