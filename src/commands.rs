@@ -11,9 +11,11 @@ mod kubelet_args;
 mod lint;
 mod manifest;
 mod migrate;
+mod pages;
 mod plan;
 mod ram_policy;
 mod rbac;
+mod settings;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -114,14 +116,14 @@ fn execute(cli: Cli) -> CommandResult {
         }
         Command::Check { cluster } => check::run(&load(source)?, cluster),
         Command::Plan { object, output } => plan::run(&load(source)?.config, object.as_ref(), output),
-        Command::Explain { object, output } => explain::run(&load(source)?.config, &object, output),
+        Command::Explain { object, output } => explain::run(&load(source)?.config, &origin(source), &object, output),
         Command::Doctor { output, bundle } => doctor::run(load(source), output, bundle.as_deref()),
         Command::Gc { delete, ids, after, output } => {
             let deletion =
                 delete.then(|| gc::Deletion { ids: ids.into_iter().collect(), pause: Duration::from_secs(after) });
             gc::run(&load(source)?.config, deletion.as_ref(), output)
         }
-        Command::Lint(arguments) => lint::run(&arguments, &optional_config(source)?),
+        Command::Lint(arguments) => lint::run(&arguments, &optional_config(source)?, &origin(source)),
         Command::Migrate(arguments) => migrate::run(&arguments, &optional_config(source)?),
         Command::Rbac(arguments) if arguments.kubeconfig => {
             print(&rbac::kubeconfig(&load(source)?.config, arguments).map_err(CommandError::new)?)

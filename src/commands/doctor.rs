@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::finding::{CheckResult, Diagnosis, Requirement};
+use super::pages::page;
 use super::{CommandError, CommandResult, print_findings, runtime};
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::cli::OutputFormat;
@@ -50,7 +51,7 @@ async fn diagnose(loaded: &Loaded) -> Result<(Diagnosis, Vec<(&'static str, Stri
     let pages = async {
         let mut pages = Vec::new();
         for path in PAGES {
-            pages.push((path, objects::page(&config.server, &*transport, path).await));
+            pages.push((path, page(&config.server, &*transport, path).await));
         }
         pages
     };

@@ -2,16 +2,20 @@
 //!
 //! What cannot be answered is said, and the rest is answered all the same.
 
+mod process;
+
 use std::fmt::Write;
 
 use ipnet::IpNet;
 use serde::Serialize;
 
+use self::process::ProcessReport;
 use super::connect::{connect_cloud, connect_cluster};
+use super::settings::SettingLine;
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
 use crate::cli::{ExplainArg, ObjectArg, OutputFormat};
 use crate::cluster::{Cluster, Leader, ObjectKind, PastEvent, WriteFault};
-use crate::config::Config;
+use crate::config::{Config, Origin};
 use crate::controllers::registry::{CONTROLLERS, Controller, PlannedKind, Subject};
 use crate::controllers::{Clients, service};
 use crate::plan::inputs::{NodeView, ObjectKey};
@@ -46,6 +50,10 @@ struct Explanation {
     wanted: Vec<String>,
     /// What there is in the cloud.
     found: Vec<String>,
+    /// Where each setting of the load balancer comes from.
+    settings: Vec<SettingLine>,
+    /// What the process on this machine says of the object; `None` if none could be asked.
+    process: Option<ProcessReport>,
     /// The newest first.
     events: Vec<PastEvent>,
     /// What could not be found out of the object itself, and why.
@@ -61,8 +69,8 @@ struct Declined {
     reason: String,
 }
 
-pub(super) fn run(config: &Config, object: &ExplainArg, output: OutputFormat) -> CommandResult {
-    let explanation = runtime()?.block_on(explain(config, object));
+pub(super) fn run(config: &Config, origin: &Origin, object: &ExplainArg, output: OutputFormat) -> CommandResult {
+    let explanation = runtime()?.block_on(explain(config, origin, object));
     print_findings(output, &explanation.to_text(), &explanation)?;
     Ok(explanation.ended())
 }
@@ -78,7 +86,7 @@ pub(super) async fn unmanaged(
     Ok(explanation.managed_by.is_empty().then(|| explanation.summarise()))
 }
 
-async fn explain(config: &Config, object: &ExplainArg) -> Explanation {
+async fn explain(config: &Config, origin: &Origin, object: &ExplainArg) -> Explanation {
     let is_elected = config.leader_election.enabled;
     let mut it = Explanation { object: object.to_string(), is_elected, ..Explanation::default() };
     match connect_cluster(config).await {
@@ -92,7 +100,7 @@ async fn explain(config: &Config, object: &ExplainArg) -> Explanation {
                 return it;
             };
             it.object = object.to_string();
-            it.ask(config, &object, cluster).await;
+            it.ask((config, origin), &object, cluster).await;
         }
         Err(CommandError(error)) => it.unknown.push(format!("everything in the cluster: {error}")),
     }
@@ -112,7 +120,7 @@ async fn node_with(cluster: &Cluster, cidr: &IpNet) -> Option<ObjectArg> {
 }
 
 impl Explanation {
-    async fn ask(&mut self, config: &Config, object: &ObjectArg, cluster: Cluster) {
+    async fn ask(&mut self, (config, origin): (&Config, &Origin), object: &ObjectArg, cluster: Cluster) {
         let subject = read(&cluster, object).await;
         match &subject {
             Ok(subject) => self.judge(config, object.kind, subject.as_ref()),
@@ -128,8 +136,11 @@ impl Explanation {
         if self.managed_by.is_empty() {
             return;
         }
+        self.process = process::ask(&config.server, &object.key, &self.managed_by).await;
         match connect_cloud(config).await {
-            Ok((cloud, location)) => self.plan(&Clients { cluster, cloud, location }, config, &object.key).await,
+            Ok((cloud, location)) => {
+                self.plan(&Clients { cluster, cloud, location }, (config, origin), &object.key).await;
+            }
             Err(CommandError(error)) => self.unknown.push(format!("everything in the cloud: {error}")),
         }
     }
@@ -160,11 +171,11 @@ impl Explanation {
         }
     }
 
-    async fn plan(&mut self, clients: &Clients, config: &Config, key: &ObjectKey) {
+    async fn plan(&mut self, clients: &Clients, from: (&Config, &Origin), key: &ObjectKey) {
         let name = key.to_string();
         let managed_by = self.managed_by.clone();
         for row in CONTROLLERS.iter().filter(|row| managed_by.contains(&row.name())) {
-            match self.plan_of(row, clients, config, key).await {
+            match self.plan_of(row, clients, from, key).await {
                 Ok(lines) => self.plan.extend(lines.into_iter().filter(|line| line.object == name)),
                 Err(error) => self.unknown.push(format!("what {} would do: {error}", row.name())),
             }
@@ -175,7 +186,7 @@ impl Explanation {
         &mut self,
         row: &Controller,
         clients: &Clients,
-        config: &Config,
+        (config, origin): (&Config, &Origin),
         key: &ObjectKey,
     ) -> Result<Vec<PlanLine>, String> {
         let kind = match row.name() {
@@ -186,6 +197,7 @@ impl Explanation {
         let (lines, details) = service::explain(kind, clients, config, key).await.map_err(|fault| fault.to_string())?;
         self.wanted.extend(details.wanted);
         self.found.extend(details.found);
+        self.settings.extend(details.settings.into_iter().map(|setting| SettingLine::of(setting, origin)));
         Ok(lines)
     }
 
@@ -207,11 +219,12 @@ impl Explanation {
                 format!("is out of sync, and no replica leads: {steps} steps wait until the program runs")
             }
             (.., Some(problem)) => format!("cannot be brought in sync: {}", problem.text),
-            _ if steps > 0 => match warning {
-                Some(PastEvent { reason, message, .. }) => {
+            _ if steps > 0 => match (warning, self.process.as_ref().and_then(ProcessReport::trouble)) {
+                (_, Some(trouble)) => format!("is out of sync, {steps} steps are missing; {trouble}"),
+                (Some(PastEvent { reason, message, .. }), None) => {
                     format!("is out of sync, {steps} steps are missing; last event {reason}: {message}")
                 }
-                None => format!("is out of sync, {steps} steps are missing"),
+                (None, None) => format!("is out of sync, {steps} steps are missing"),
             },
             _ => match (self.lines(LineKind::Note).next(), self.unknown.first()) {
                 (Some(note), _) => format!("is in sync; {}", note.text),
@@ -267,6 +280,8 @@ impl Explanation {
         );
         section(&mut text, "Wanted, as it would be made from nothing", &self.wanted);
         section(&mut text, "Found", &self.found);
+        section(&mut text, "Settings, and where they come from", &self.settings);
+        section(&mut text, "Process on this machine", self.process.iter().flat_map(ProcessReport::lines));
         section(&mut text, "Events", self.events.iter().map(event_lines));
         section(&mut text, "Not known", self.unknown.iter().chain(&self.unread));
         text

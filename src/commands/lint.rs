@@ -1,20 +1,22 @@
 //! `lint`: judges manifests of Services by themselves, without a cluster and without a cloud.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use serde::Serialize;
 use serde_json::{Value, json};
 use serde_saphyr::{Location, Spanned};
 
 use super::manifest::{ManifestNode, documents, place};
+use super::settings::SettingLine;
 use super::{CommandError, CommandResult, Ended, print};
 use crate::cli::{LintArgs, LintFormat};
 use crate::cluster;
-use crate::config::Config;
+use crate::config::{Config, Origin};
 use crate::controllers::service::{self, Linted};
 use crate::plan::service::handling::LoadBalancerKind;
 use crate::plan::service::problem::ServiceProblem;
@@ -47,6 +49,8 @@ struct LintFinding {
     field: String,
     /// What is wrong, what was given, what is allowed.
     message: String,
+    /// What the annotation does; empty if it is about none that is known.
+    help: String,
     #[serde(skip)]
     excerpt: String,
 }
@@ -58,6 +62,8 @@ struct LintedService {
     /// `classic` or `network`; absent if this program makes no load balancer for it.
     kind: Option<&'static str>,
     steps: Vec<String>,
+    /// What is set, where it comes from, and what it does.
+    settings: Vec<SettingLine>,
 }
 
 /// Everything that was found.
@@ -69,11 +75,11 @@ struct LintReport {
     unreadable: bool,
 }
 
-pub(super) fn run(arguments: &LintArgs, config: &Config) -> CommandResult {
+pub(super) fn run(arguments: &LintArgs, config: &Config, origin: &Origin) -> CommandResult {
     let mut found = LintReport::default();
     for path in &arguments.files {
         match read(path) {
-            Ok(text) => found.judge(path, &text, config),
+            Ok(text) => found.judge((path, &text), config, origin),
             Err(error) => found.unreadable(path, Location::UNKNOWN, &error.to_string(), ""),
         }
     }
@@ -100,7 +106,8 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 impl LintReport {
-    fn judge(&mut self, path: &Path, text: &str, config: &Config) {
+    fn judge(&mut self, source: (&Path, &str), config: &Config, origin: &Origin) {
+        let (path, text) = source;
         let documents = match documents(text) {
             Ok(documents) => documents,
             Err(error) => {
@@ -108,16 +115,21 @@ impl LintReport {
                 return self.unreadable(path, location, &error.without_snippet().to_string(), text);
             }
         };
-        let source = (path, text);
         for object in documents.iter().flat_map(ManifestNode::objects) {
             let node = &object.value;
             if node.text("apiVersion") == "v1" && node.text("kind") == "Service" {
-                self.judge_service(source, object, config);
+                self.judge_service(source, object, config, origin);
             }
         }
     }
 
-    fn judge_service(&mut self, source: (&Path, &str), object: &Spanned<ManifestNode>, config: &Config) {
+    fn judge_service(
+        &mut self,
+        source: (&Path, &str),
+        object: &Spanned<ManifestNode>,
+        config: &Config,
+        origin: &Origin,
+    ) {
         let name = object.value.get("metadata").map_or_else(String::new, |metadata| {
             let text = |key| metadata.value.text(key);
             if text("namespace").is_empty() {
@@ -126,14 +138,15 @@ impl LintReport {
                 format!("{}/{}", text("namespace"), text("name"))
             }
         });
-        let mut add = |severity, problem: &ServiceProblem| {
+        let mut add = |severity, problem: &ServiceProblem, help: Option<String>| {
             let location = place(object, &problem.field);
             let message = problem.to_string();
-            self.findings.push(finding(severity, source, location, &name, (&problem.field, &message)));
+            let found = finding(severity, source, location, &name, (&problem.field, &message));
+            self.findings.push(LintFinding { help: help.unwrap_or_default(), ..found });
         };
         let unquoted = not_texts(object);
         for problem in &unquoted {
-            add(Severity::Error, problem);
+            add(Severity::Error, problem, None);
         }
         if !unquoted.is_empty() {
             // The API server refuses the object as a whole.
@@ -147,14 +160,16 @@ impl LintReport {
                 return self.findings.push(finding(Severity::Error, source, location, &name, ("", &message)));
             }
         };
-        let Linted { kind, errors, warnings, steps } = service::lint(service, config);
-        errors.iter().for_each(|problem| add(Severity::Error, problem));
-        warnings.iter().for_each(|problem| add(Severity::Warning, problem));
+        let Linted { kind, errors, warnings, steps, settings } = service::lint(service, config);
+        let help = |problem: &ServiceProblem| kind.and_then(|kind| service::help(kind, &problem.field));
+        errors.iter().for_each(|problem| add(Severity::Error, problem, help(problem)));
+        warnings.iter().for_each(|problem| add(Severity::Warning, problem, help(problem)));
+        let settings = settings.into_iter().map(|setting| SettingLine::of(setting, origin)).collect();
         let kind = kind.map(|kind| match kind {
             LoadBalancerKind::Classic => "classic",
             LoadBalancerKind::Network => "network",
         });
-        self.services.push(LintedService { object: name, kind, steps });
+        self.services.push(LintedService { object: name, kind, steps, settings });
     }
 
     fn unreadable(&mut self, path: &Path, location: Location, message: &str, text: &str) {
@@ -172,7 +187,7 @@ impl LintReport {
         for finding in &self.findings {
             let _ = writeln!(text, "{}\n", finding.render());
         }
-        for LintedService { object, kind, steps } in self.services.iter().filter(|_| with_plan) {
+        for LintedService { object, kind, steps, settings } in self.services.iter().filter(|_| with_plan) {
             let _ = writeln!(
                 text,
                 "{object}: {}",
@@ -180,6 +195,12 @@ impl LintReport {
             );
             for step in steps {
                 let _ = writeln!(text, "  + {step}");
+            }
+            for setting in settings {
+                let _ = writeln!(text, "  {setting}");
+                if setting.is_stated() {
+                    let _ = writeln!(text, "      {}", setting.help);
+                }
             }
             text.push('\n');
         }
@@ -190,13 +211,20 @@ impl LintReport {
 
     /// The Static Analysis Results Interchange Format 2.1.0, which code hosts show beside the lines.
     fn to_sarif(&self) -> Value {
+        let id = |finding: &LintFinding| match &*finding.field {
+            "" => "manifest".to_owned(),
+            field => field.to_owned(),
+        };
+        let helped = self.findings.iter().filter(|finding| !finding.help.is_empty());
+        let rules: BTreeMap<String, &str> = helped.map(|finding| (id(finding), &*finding.help)).collect();
+        let rules = rules.into_iter().map(|(id, help)| json!({ "id": id, "help": { "text": help } }));
         let results = self.findings.iter().map(|finding| {
             let mut place = json!({ "artifactLocation": { "uri": finding.file } });
             if finding.line > 0 {
                 place["region"] = json!({ "startLine": finding.line, "startColumn": finding.column });
             }
             json!({
-                "ruleId": if finding.field.is_empty() { "manifest" } else { &finding.field },
+                "ruleId": id(finding),
                 "level": finding.severity,
                 "message": { "text": finding.message },
                 "locations": [{ "physicalLocation": place }],
@@ -206,7 +234,8 @@ impl LintReport {
             "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
             "version": "2.1.0",
             "runs": [{
-                "tool": { "driver": { "name": "alicloud-ccm", "version": env!("CARGO_PKG_VERSION") } },
+                "tool": { "driver": { "name": "alicloud-ccm", "version": env!("CARGO_PKG_VERSION"),
+                    "rules": rules.collect::<Vec<_>>() } },
                 "results": results.collect::<Vec<_>>(),
             }],
         })
@@ -230,6 +259,7 @@ fn finding(
         object: object.to_owned(),
         field: field.to_owned(),
         message: message.to_owned(),
+        help: String::new(),
         excerpt: line.checked_sub(1).and_then(|index| text.lines().nth(index)).unwrap_or_default().to_owned(),
     }
 }
@@ -245,13 +275,17 @@ impl LintFinding {
         let group = Group::with_title(level.primary_title(&*title));
         let path = self.file.to_string_lossy();
         let group = match self.excerpt.is_empty() {
-            true => group.element(Origin::path(path)),
+            true => group.element(annotate_snippets::Origin::path(path)),
             false => group.element(
                 Snippet::source(&*self.excerpt)
                     .line_start(self.line)
                     .path(path)
                     .annotation(AnnotationKind::Primary.span(self.mark())),
             ),
+        };
+        let group = match self.help.is_empty() {
+            true => group,
+            false => group.element(Level::HELP.message(&*self.help)),
         };
         Renderer::plain().render(&[group])
     }

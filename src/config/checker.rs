@@ -142,6 +142,18 @@ impl<'a> Checker<'a> {
         }
     }
 
+    /// Where a key is stated, for people; `None` where its default holds.
+    pub(super) fn stated(&self, key: &str) -> Option<String> {
+        let path: KeyPath = key.split('.').map(str::to_owned).collect();
+        self.layers.set_by(&path)?;
+        Some(match self.place(&path, false).0 {
+            ProblemPlace::File { file, line, .. } => format!("{}:{line}", file.display()),
+            ProblemPlace::Whole { file } => file.display().to_string(),
+            ProblemPlace::Variable { variable } => format!("environment variable {variable}"),
+            ProblemPlace::Argument { argument } => format!("argument {argument}"),
+        })
+    }
+
     /// Where the key is written; for what is not written, the section that it is missing from.
     fn place(&self, path: &[String], is_key: bool) -> (ProblemPlace, Option<Excerpt>) {
         let stated = (1..=path.len()).rev().find_map(|length| Some((length, self.layers.set_by(&path[..length])?)));

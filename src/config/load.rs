@@ -13,6 +13,7 @@ use sha1::{Digest, Sha1};
 use super::catalog::Catalog;
 use super::check::{Referenced, check, referenced};
 use super::checked::Config;
+use super::checker::Checker;
 use super::report::ConfigReport;
 use super::secret::Secret;
 use super::source::{ConfigSource, FileFault, KeyFile};
@@ -67,6 +68,16 @@ pub(super) struct Attempt {
 /// Everything that is wrong with it, also if the file cannot be read.
 pub fn load(origin: &Origin, catalog: &Catalog) -> Result<Loaded, ConfigReport> {
     attempt(origin, catalog).outcome
+}
+
+/// Where a key of the configuration is stated, for people: a line of the file, a variable, an argument. `None` where its default
+/// holds, and if the file cannot be read.
+#[must_use]
+pub fn stated(origin: &Origin, catalog: &Catalog, key: &str) -> Option<String> {
+    let Origin { path, environment, overrides } = origin.clone();
+    let (text, _) = read(&path).ok()?;
+    let source = ConfigSource { path, text, environment, overrides, files: BTreeMap::new() };
+    Checker::new(&source, catalog).stated(key)
 }
 
 pub(super) fn attempt(origin: &Origin, catalog: &Catalog) -> Attempt {

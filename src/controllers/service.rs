@@ -43,7 +43,7 @@ use self::drift::DriftSchedule;
 use self::dry_run::ServicePlan;
 use self::engine::Engine;
 pub use self::explain::{ServiceDetails, declines, unhandled};
-pub use self::lint::{Linted, lint};
+pub use self::lint::{Linted, help, lint};
 use self::nlb::NetworkProduct;
 use self::nlb::orphans::NetworkOrphan;
 use self::orphans::Vanished;

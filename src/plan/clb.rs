@@ -14,6 +14,7 @@ pub mod model;
 pub mod needs;
 pub mod observed;
 pub mod operation;
+pub mod origins;
 pub mod status;
 pub mod teardown;
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod model;
 pub mod needs;
 pub mod observed;
 pub mod operation;
+pub mod origins;
 pub mod status;
 pub mod teardown;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use sim::cloud::Fault;
 use sim::cluster::NodeSpec;
 
 use crate::doctor::with_class;
@@ -127,6 +128,62 @@ async fn beside_the_running_program_the_page_has_what_is_wanted_what_is_there_an
     let json = world.run(&["explain", "default/web", "--output", "json"]).await;
     let said: Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!((&said["object"], &said["managed_by"]), (&"Service default/web".into(), &json!(["service"])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_setting_says_where_it_comes_from_and_the_process_what_it_waits_for() {
+    let world = World::new(ALL, &format!("{HASTE}\n[service.defaults]\nscheduler = \"wlc\"\n")).await;
+    let denied = Fault::Refuse(403, "Forbidden.RAM".to_owned(), "User not authorized".to_owned());
+    world.testbed.cloud.faults().always("CreateLoadBalancer", denied);
+    world.testbed.join(1);
+    let legacy = "service.beta.kubernetes.io/alicloud-loadbalancer-delete-protection";
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    change(
+        &world,
+        "web",
+        &json!({"metadata": {"annotations": {legacy: "off"}}, "spec": {"sessionAffinity": "ClientIP"}}),
+    );
+    let ccm = world.start_serving();
+    let parts = ["default/web", "next_attempt\": \"20", "this replica leads"];
+    ccm.until_page("/debug/objects", |_, text| parts.iter().all(|part| text.contains(part))).await;
+    let port = format!("server.port={}", ccm.port());
+    let ask = async |more: &[&str]| {
+        let set = ["explain", "default/web", "--set", &port, "--set", "service.defaults.spec=slb.s2.small"];
+        let output = world.run(&[&set, more].concat()).await;
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let page = ask(&["--set", "service.defaults.instance_charge_type=PayBySpec"]).await;
+    let first = page.lines().next().unwrap();
+    assert!(first.contains("CreateLoadBalancer: ") && first.contains("; next attempt at 20"), "{page}");
+    let file = world.config().display().to_string();
+    for part in [
+        &format!("delete-protection: off  (annotation {legacy})\n"),
+        &format!("scheduler: wlc  (service.defaults.scheduler in {file}:"),
+        "address-type: internet  (default of service.defaults.address_type)\n",
+        "spec: slb.s2.small  (service.defaults.spec in argument --set service.defaults.spec)\n",
+        "protocol-port: tcp:80  (spec.ports)\n",
+        "persistence-timeout: 3600  (spec.sessionAffinity)\n",
+        "master-zoneid: cn-hangzhou-i  (where most nodes are)\n",
+        "failed call: CreateLoadBalancer, code Forbidden.RAM, request ",
+        "Process on this machine\n  this replica leads\n  service: out_of_sync since 20",
+    ] {
+        assert!(page.contains(part), "{part:?} is missing:\n{page}");
+    }
+    let json: Value = serde_json::from_str(&ask(&["--output", "json"]).await).unwrap();
+    let scheduler = json["settings"].as_array().unwrap().iter().find(|it| it["setting"] == "scheduler").unwrap();
+    assert!(scheduler["help"].as_str().unwrap().contains("How connections are distributed"), "{scheduler}");
+    assert_eq!(json["process"]["objects"][0]["failed_call"]["code"], "Forbidden.RAM");
+
+    world.testbed.cloud.faults().clear();
+    change(&world, "web", &json!({"metadata": {"annotations": {"example.com/look": "again"}}}));
+    world.until_event("Service", "web", "EnsuredLoadBalancer").await;
+    let page = ask(&[]).await;
+    let id = &world.service("web")["metadata"]["labels"]["service.k8s.alibaba/loadbalancer-id"];
+    let console = format!("console: https://slb.console.aliyun.com/slb/cn-hangzhou/slbs/{}\n", id.as_str().unwrap());
+    for part in [&*console, "does not report the object as out of sync"] {
+        assert!(page.contains(part), "{part:?} is missing:\n{page}");
+    }
+    assert!(ccm.stop().await.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

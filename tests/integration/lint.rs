@@ -40,7 +40,20 @@ fn code_hosts_get_the_same_findings_as_sarif() {
         assert_eq!(place["region"]["startColumn"], finding["column"]);
         assert_eq!(result["level"], finding["severity"]);
         assert_eq!(result["message"]["text"], finding["message"]);
-        assert!(!result["ruleId"].as_str().unwrap().is_empty());
+        let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
+        let rule = rules.iter().find(|rule| rule["id"] == result["ruleId"]);
+        let help = rule.map_or("", |rule| rule["help"]["text"].as_str().unwrap());
+        assert_eq!(help, finding["help"].as_str().unwrap(), "{result}");
+    }
+    let about = |field: &str| findings.iter().find(|it| it["field"].as_str().unwrap().ends_with(field)).unwrap();
+    let help = about("-scheduler")["help"].as_str().unwrap();
+    assert!(
+        help.starts_with("How connections are distributed.") && help.contains("A change of it: changed in place"),
+        "{help}"
+    );
+    let web = json["services"].as_array().unwrap().iter().find(|it| !it["settings"].as_array().unwrap().is_empty());
+    for setting in web.unwrap()["settings"].as_array().unwrap() {
+        assert!(["setting", "value", "from", "help"].iter().all(|key| !setting[*key].as_str().unwrap().is_empty()));
     }
 }
 

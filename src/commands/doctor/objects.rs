@@ -1,19 +1,13 @@
 //! What needs both the cluster and the cloud: instances of nodes, plans, orphans, other clusters; and what the running process says.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::Request;
-
 use super::finding::{CheckResult, Requirement};
 use crate::alibaba::ecs::InstanceFilter;
-use crate::alibaba::transport::{Direct, Transport};
 use crate::commands::gc;
 use crate::config::Config;
-use crate::config::checked::Server;
 use crate::controllers::Clients;
 use crate::controllers::registry::{self, PlannedKind};
 use crate::plan::inputs::NodeView;
@@ -25,8 +19,6 @@ use crate::telemetry::alarms::named;
 
 /// How long a plan may take, and the search for orphans.
 const LONGEST_PLAN: Duration = Duration::from_secs(60);
-/// How long the running process may take to answer.
-const LONGEST_PAGE: Duration = Duration::from_secs(5);
 /// Problems of one controller that are told one by one.
 const MOST_PROBLEMS: usize = 10;
 
@@ -198,27 +190,6 @@ fn ownership(found: &gc::Findings, cluster_id: &str) -> Vec<CheckResult> {
     let problems = found.problems.iter().map(|problem| Requirement::Orphans.note("not all was judged").seen(problem));
     findings.extend(orphans.chain(unproven).chain(problems));
     findings
-}
-
-/// A page of the process that runs on this machine; `None` if it serves none that can be read from here.
-pub(super) async fn page(server: &Server, transport: &dyn Transport, path: &str) -> Option<Result<String, String>> {
-    if server.port == 0 || server.tls_cert_file.is_some() {
-        return None;
-    }
-    let host = match server.address {
-        address if !address.is_unspecified() => address,
-        IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
-        IpAddr::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
-    };
-    let address = std::net::SocketAddr::new(host, server.port);
-    let request = Request::get(format!("http://{address}{path}")).extension(Direct).body(Bytes::new());
-    Some(match request {
-        Ok(request) => match transport.send(request, LONGEST_PAGE).await {
-            Ok(answer) => Ok(String::from_utf8_lossy(answer.body()).into_owned()),
-            Err(error) => Err(error.to_string()),
-        },
-        Err(error) => Err(error.to_string()),
-    })
 }
 
 /// What `/readyz` says.

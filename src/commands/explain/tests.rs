@@ -9,6 +9,14 @@ fn leader(is_expired: bool) -> Option<Leader> {
     Some(Leader { holder: "ccm-0".to_owned(), lock: text(), renewed: text(), is_expired })
 }
 
+fn process() -> Option<ProcessReport> {
+    let page = serde_json::json!({ "leader": "this replica leads", "objects": [{
+        "controller": "service", "object": "default/web", "state": "out_of_sync", "since": "1 o'clock",
+        "next_attempt": "3 o'clock", "message": "CreateX: no", "later": "more",
+    }] });
+    serde_json::from_value(page).unwrap()
+}
+
 fn managed() -> Explanation {
     let managed_by = vec!["service"];
     Explanation { exists: Some(true), managed_by, is_elected: true, leader: leader(false), ..Explanation::default() }
@@ -39,6 +47,10 @@ fn what_matters_most_is_said_first() {
         (
             Explanation { plan: vec![step.clone(), problem], ..managed() },
             "cannot be brought in sync: problem: scheduler",
+        ),
+        (
+            Explanation { plan: vec![step.clone()], events: vec![warning.clone()], process: process(), ..managed() },
+            "1 steps are missing; CreateX: no; next attempt at 3 o'clock",
         ),
         (Explanation { plan: vec![step], events: vec![warning], ..managed() }, "last event Why: no"),
         (Explanation { plan: vec![line(LineKind::Note, "withheld")], ..managed() }, "is in sync; withheld"),

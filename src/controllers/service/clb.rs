@@ -32,6 +32,7 @@ use crate::plan::clb::model::ListenerKey;
 use crate::plan::clb::needs::MissingReads;
 use crate::plan::clb::observed::{AccessList, Observed, ObservedInstance, ObservedListener};
 use crate::plan::clb::operation::{Operation, ResourceKind};
+use crate::plan::clb::origins;
 use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
@@ -39,6 +40,7 @@ use crate::plan::location::CloudLocation;
 use crate::plan::service::group_diff;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::Inputs;
+use crate::plan::service::origins::SettingOrigin;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::Plan;
@@ -150,6 +152,13 @@ impl Product for ClassicProduct {
         match goal {
             Goal::Remove(removal) => Facts::leaving(&removal.owner, &removal.departure),
             Goal::Ensure { desired, .. } => Facts { publishes_elastic: desired.extra.eip, ..Facts::wanting(desired) },
+        }
+    }
+
+    fn origins(service: &ServiceView, settings: &ServiceSettings, goal: &Goal) -> Vec<SettingOrigin> {
+        match goal {
+            Goal::Ensure { desired, .. } => origins::origins(service, settings, desired),
+            Goal::Remove(_) => Vec::new(),
         }
     }
 

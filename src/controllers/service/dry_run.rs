@@ -97,7 +97,7 @@ async fn plan_one<P: Product>(
     if let Some(fault) = prepared.sighting.unread.pop() {
         return Err(fault.into());
     }
-    *details = ServiceDetails::of::<P>(&prepared);
+    *details = ServiceDetails::of::<P>(&case, &prepared);
     let service = &case.service;
     let mut lines = Vec::new();
     if handling == Handling::Ensure && !P::KIND.is_managed(service) {

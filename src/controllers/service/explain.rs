@@ -1,7 +1,7 @@
 //! What the command `explain` says of one Service beside its plan.
 
 use super::clb::ClassicProduct;
-use super::prepare::Prepared;
+use super::prepare::{Case, Prepared};
 use super::product::Product;
 use super::settings_of;
 use crate::config::Config;
@@ -9,6 +9,7 @@ use crate::plan::inputs::{ServiceType, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::{self, Handling, LoadBalancerKind, NLB_CLASS};
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::origins::SettingOrigin;
 
 /// A Service's load balancer, as it is wanted and as it is.
 #[derive(Debug, Default)]
@@ -17,22 +18,38 @@ pub struct ServiceDetails {
     pub wanted: Vec<String>,
     /// What there is.
     pub found: Vec<String>,
+    /// Where each setting comes from.
+    pub settings: Vec<SettingOrigin>,
 }
 
 impl ServiceDetails {
-    pub(super) fn of<P: Product>(prepared: &Prepared<P>) -> Self {
+    pub(super) fn of<P: Product>(case: &Case<P::Observed>, prepared: &Prepared<P>) -> Self {
         let (goal, observed) = (&prepared.goal, &*prepared.sighting.observed);
         // Where a user's load balancer is named, nothing can be made from nothing.
         let from_nothing = P::facts(goal).named.is_none().then(|| P::diff(goal, &P::Observed::default()));
         let steps = from_nothing.iter().flat_map(|plan| &plan.steps);
-        Self { wanted: steps.map(|step| step.operation.to_string()).collect(), found: found(observed) }
+        Self {
+            wanted: steps.map(|step| step.operation.to_string()).collect(),
+            found: found(P::KIND, &case.settings.region, observed),
+            settings: P::origins(&case.service, &case.settings, goal),
+        }
     }
 }
 
+/// Where the console shows a load balancer.
+fn console(kind: LoadBalancerKind, region: &str, id: &str) -> String {
+    let product = match kind {
+        LoadBalancerKind::Classic => "slb",
+        LoadBalancerKind::Network => "nlb",
+    };
+    format!("https://slb.console.aliyun.com/{product}/{region}/{product}s/{id}")
+}
+
 /// What there is, a line each.
-fn found(observed: &impl ObservedModel) -> Vec<String> {
+fn found(kind: LoadBalancerKind, region: &str, observed: &impl ObservedModel) -> Vec<String> {
     let Some(instance) = observed.tagged() else { return vec!["no load balancer".to_owned()] };
     let mut lines = vec![format!("load balancer {} ({}), {}", instance.id, instance.name, instance.address)];
+    lines.push(format!("console: {}", console(kind, region, instance.id)));
     let group_of = |id: &str| match observed.groups().get(id) {
         Some(group) => format!("server group {id} ({})", group.name),
         None if id.is_empty() => "no server group".to_owned(),

@@ -8,12 +8,14 @@ use super::nlb::NetworkProduct;
 use super::product::Product;
 use super::settings_of;
 use crate::config::Config;
+use crate::plan::clb;
 use crate::plan::inputs::{EndpointsView, ServiceType, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::nlb::annotations::Name;
-use crate::plan::service::annotations::{AnnotationName as _, ID, LEGACY_PREFIX, PREFIX};
+use crate::plan::service::annotations::{self, AnnotationName as _, ID, LEGACY_PREFIX, PREFIX};
 use crate::plan::service::handling::{Departure, Handling, LoadBalancerKind};
 use crate::plan::service::model::Inputs;
+use crate::plan::service::origins::SettingOrigin;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::unready::UnreadyNodes;
@@ -33,6 +35,17 @@ pub struct Linted {
     /// The steps of an account without any load balancer, in order. Empty where the user's own load balancer is named, which is
     /// not looked at.
     pub steps: Vec<String>,
+    /// Where each setting comes from.
+    pub settings: Vec<SettingOrigin>,
+}
+
+/// What an annotation does on a load balancer of this kind; `None` if it is no annotation of it.
+#[must_use]
+pub fn help(kind: LoadBalancerKind, key: &str) -> Option<String> {
+    match kind {
+        LoadBalancerKind::Classic => annotations::help::<clb::annotations::Name>(key),
+        LoadBalancerKind::Network => annotations::help::<Name>(key),
+    }
 }
 
 /// Judges a Service by itself. What nodes, endpoints and the cloud decide is not known here, and not judged.
@@ -53,8 +66,8 @@ pub fn lint(mut service: ServiceView, config: &Config) -> Linted {
     let is_handled = |kind: &LoadBalancerKind| kind.handling(service, &settings) == Handling::Ensure;
     let kind = [LoadBalancerKind::Classic, LoadBalancerKind::Network].into_iter().find(is_handled);
     let mut linted = match kind {
-        Some(LoadBalancerKind::Classic) => of::<ClassicProduct>(service, &settings),
-        Some(LoadBalancerKind::Network) => of::<NetworkProduct>(&in_zones(service, &settings), &settings),
+        Some(LoadBalancerKind::Classic) => of::<ClassicProduct>(service, service, &settings),
+        Some(LoadBalancerKind::Network) => of::<NetworkProduct>(service, &in_zones(service, &settings), &settings),
         None => unhandled(service, &settings),
     };
     linted.warnings.extend(old_keys(service));
@@ -83,7 +96,8 @@ fn allocate_node_ports(service: &mut ServiceView) {
     }
 }
 
-fn of<P: Product>(service: &ServiceView, settings: &ServiceSettings) -> Linted {
+/// `service` is `written` with what nodes decide.
+fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &ServiceSettings) -> Linted {
     let (endpoints, enis) = (EndpointsView::default(), BTreeMap::new());
     let inputs = Inputs {
         service,
@@ -102,6 +116,7 @@ fn of<P: Product>(service: &ServiceView, settings: &ServiceSettings) -> Linted {
     Linted {
         kind: Some(P::KIND),
         // Whether the user's load balancer is there is for the cloud to say.
+        settings: P::origins(written, settings, &goal),
         errors: plan.problems.into_iter().filter(is_judged).collect(),
         warnings: P::facts(&goal).warnings.iter().chain(&plan.warnings).cloned().collect(),
         steps: match is_named {

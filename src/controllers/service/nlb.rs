@@ -32,11 +32,13 @@ use crate::plan::nlb::model::ListenerKey;
 use crate::plan::nlb::needs::MissingReads;
 use crate::plan::nlb::observed::{Answer, Observed, ObservedInstance, ObservedListener};
 use crate::plan::nlb::operation::{Operation, ResourceKind, Step};
+use crate::plan::nlb::origins;
 use crate::plan::nlb::status::{expected_details, expected_ingress};
 use crate::plan::nlb::teardown::{teardown, teardown_needs};
 use crate::plan::service::group_diff;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::Inputs;
+use crate::plan::service::origins::SettingOrigin;
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
 use crate::plan::service::steps::Plan;
@@ -153,6 +155,13 @@ impl Product for NetworkProduct {
         match goal {
             Goal::Remove(owner, departure) => Facts::leaving(owner, departure),
             Goal::Ensure(desired, _) => Facts::wanting(desired),
+        }
+    }
+
+    fn origins(service: &ServiceView, settings: &ServiceSettings, goal: &Goal) -> Vec<SettingOrigin> {
+        match goal {
+            Goal::Ensure(desired, _) => origins::origins(service, settings, desired),
+            Goal::Remove(..) => Vec::new(),
         }
     }
 

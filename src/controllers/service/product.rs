@@ -22,6 +22,7 @@ use crate::plan::service::desired::{Desired, ProductModel};
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
 use crate::plan::service::model::{DesiredGroup, Inputs};
 use crate::plan::service::observed::ObservedModel;
+use crate::plan::service::origins::SettingOrigin;
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
@@ -65,6 +66,11 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
 
     /// The desired state of a Service that is deleted or no longer managed: nothing of it remains.
     fn removal(service: &ServiceView, settings: &ServiceSettings) -> Self::Goal;
+
+    /// Where each setting of the load balancer comes from, for people.
+    fn origins(_service: &ServiceView, _settings: &ServiceSettings, _goal: &Self::Goal) -> Vec<SettingOrigin> {
+        Vec::new()
+    }
 
     /// What the engine needs to know of a goal.
     fn facts(goal: &Self::Goal) -> Facts<'_>;

@@ -338,6 +338,18 @@ pub fn raw(service: &ServiceView, key: AnnotationKey) -> Option<&str> {
     key.find(service).map(|(_, value)| value)
 }
 
+/// What the annotation of this key does, in either spelling; `None` if the product knows no such annotation.
+pub fn help<N: AnnotationName>(key: &str) -> Option<String> {
+    let is_it = |entry: &&Entry<N>| match entry.key {
+        AnnotationKey::Suffix(suffix) => {
+            [PREFIX, LEGACY_PREFIX].iter().any(|prefix| key.strip_prefix(prefix) == Some(suffix))
+        }
+        AnnotationKey::CurrentSuffix(_) | AnnotationKey::Whole(_) => entry.key.full() == key,
+    };
+    let Entry { help, update, .. } = N::TABLE.iter().find(is_it)?;
+    Some(format!("{help} A change of it: {update}."))
+}
+
 /// Reads all annotations, and says everything that is wrong with them.
 pub fn parse<N: AnnotationName>(service: &ServiceView) -> Annotations<N> {
     let (mut values, mut keys, mut problems) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
