@@ -7,6 +7,7 @@ mod cloud;
 mod cluster;
 mod finding;
 mod objects;
+mod quotas;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The command `doctor`: of each broken world it names the true cause first, and what it advises works.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use alicloud_ccm::plan::route::mark::{RouteCluster, description};
 use flate2::read::GzDecoder;
@@ -150,6 +151,10 @@ pub(crate) fn with_class(world: &World, name: &str, class: &str) {
     world.testbed.cluster.create(service).unwrap();
 }
 
+fn ports(count: u16) -> Vec<u16> {
+    (1001..1001 + count).collect()
+}
+
 fn expose(world: &World, annotations: &[(&str, &str)]) {
     world.testbed.expose("web", &[80], &["node-1"], annotations);
 }
@@ -177,6 +182,19 @@ async fn a_healthy_world_has_nothing_wrong_and_is_left_alone() {
     let output = world.run(&["doctor", "--output", "json"]).await;
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&said["worst"], &said["findings"][0]["section"]), (&json!("note"), &json!("configuration")));
+}
+
+/// The files of a bundle.
+pub(crate) fn unpacked(bundle: &Path) -> Vec<(String, String)> {
+    let mut archive = tar::Archive::new(GzDecoder::new(std::fs::File::open(bundle).unwrap()));
+    let read = |entry: std::io::Result<tar::Entry<'_, GzDecoder<std::fs::File>>>| {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut entry, &mut text).unwrap();
+        (name, text)
+    };
+    archive.entries().unwrap().map(read).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,13 +230,8 @@ async fn beside_the_running_program_it_sees_what_the_program_sees() {
     let output = world.run(&["doctor", "--bundle", bundle.to_str().unwrap()]).await;
     let page = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{page}");
-    let mut archive = tar::Archive::new(GzDecoder::new(std::fs::File::open(bundle).unwrap()));
     let mut names = BTreeSet::new();
-    for entry in archive.entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let name = entry.path().unwrap().file_name().unwrap().to_string_lossy().into_owned();
-        let mut text = String::new();
-        std::io::Read::read_to_string(&mut entry, &mut text).unwrap();
+    for (name, text) in unpacked(&bundle) {
         assert!(!text.is_empty() && !text.contains(ACCESS_KEY.1), "{name}: {text}");
         names.insert(name);
     }
@@ -625,6 +638,41 @@ async fn of_broken_accounts_the_cause_is_named_first() {
             2,
         )
         .repaired(|world| world.testbed.cloud.edit(|cloud| cloud.load_balancers.clear())),
+        broken(
+            "a Service with more ports than a load balancer has listeners",
+            |world| world.testbed.expose("web", &ports(50), &["node-1"], &[]),
+            "quotas: listeners of the classic load balancer of default/web: 50 used, 0 left",
+            2,
+        )
+        .repaired(|world| world.testbed.cluster.delete("Service", "default", "web").unwrap()),
+        broken(
+            "more backends than a load balancer has",
+            |world| {
+                for number in 3..=5 {
+                    world.testbed.rent(number);
+                    let id = format!("{REGION}.{}", instance(number));
+                    add_node(world, number, &id, &format!("10.98.{number}.0/24"));
+                }
+                world.testbed.expose("web", &ports(40), &["node-1"], &[]);
+            },
+            "quotas: backends of the classic load balancer of default/web: 200 used, 0 left",
+            2,
+        )
+        .repaired(|world| {
+            let local = json!({"spec": {"externalTrafficPolicy": "Local"}});
+            world.testbed.cluster.patch("Service", "default", "web", &local).unwrap();
+        }),
+        broken(
+            "nodes in more server groups than a server may be in",
+            |world| {
+                for name in ["one", "two"] {
+                    world.testbed.expose(name, &ports(30), &["node-1"], &[]);
+                }
+            },
+            "quotas: server groups of classic load balancers that each node is in: 60 used, 0 left",
+            2,
+        )
+        .repaired(|world| world.testbed.cluster.delete("Service", "default", "two").unwrap()),
         broken(
             "several route tables",
             |world| {

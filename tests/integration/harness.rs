@@ -138,7 +138,13 @@ impl World {
 
     /// Runs another command of the binary to its end.
     pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
+        self.run_with(arguments, &[]).await
+    }
+
+    /// The same with environment variables.
+    pub(crate) async fn run_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
         let mut command = self.command(arguments);
+        command.envs(environment.iter().copied());
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
 

@@ -9,6 +9,7 @@ use sim::cluster::Version;
 use sim::testbed::{ACCESS_KEY, Testbed};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::doctor::unpacked;
 use crate::end_state::Row;
 use crate::harness::{ALL, HASTE, World, address, free_port, is_ready};
 
@@ -159,14 +160,25 @@ async fn leaks(kind: &Kind) -> (usize, Vec<String>) {
     world.testbed.cluster.delete("Service", "default", "web").unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut seen = vec![("log".to_owned(), String::new())];
-    for path in ["/", "/metrics", "/configz", "/readyz", "/readyz?verbose", "/livez"] {
+    for path in ["/", "/metrics", "/configz", "/readyz", "/readyz?verbose", "/livez", "/debug/objects"] {
         seen.push((path.to_owned(), page(port, path).await));
     }
-    for command in ["plan", "check", "gc"] {
-        let output = world.run(&[command]).await;
+    let bundle = world.folder().join("bundle.tar.gz");
+    let commands: [&[&str]; 7] = [
+        &["plan"],
+        &["check"],
+        &["gc"],
+        &["explain", "default/web"],
+        &["doctor"],
+        &["doctor", "--output", "json"],
+        &["doctor", "--bundle", bundle.to_str().unwrap()],
+    ];
+    for command in commands {
+        let output = world.run_with(command, kind.environment).await;
         let text = [output.stdout, output.stderr].concat();
-        seen.push((command.to_owned(), String::from_utf8_lossy(&text).into_owned()));
+        seen.push((command.join(" "), String::from_utf8_lossy(&text).into_owned()));
     }
+    seen.extend(unpacked(&bundle).into_iter().map(|(name, text)| (format!("doctor --bundle, {name}"), text)));
     for kind in ["Event", "Node", "Service", "Lease"] {
         for object in world.testbed.cluster.list(kind) {
             seen.push((kind.to_owned(), object.to_string()));

@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use tokio::time::Instant;
 
 use super::finding::{CheckResult, Requirement};
+use super::quotas;
 use crate::alibaba::actions::Action;
 use crate::alibaba::endpoints::{self, CloudProduct};
 use crate::alibaba::metadata::{Metadata, MetadataError};
@@ -33,7 +34,7 @@ const LONGEST_PROBES: Duration = Duration::from_secs(20);
 const AT_ONCE: usize = 8;
 /// What the vendor grants by default (custom entries in a route table, load balancers of each kind in a region). No API of these
 /// products says what an account really has.
-const ROUTES_IN_TABLE: usize = 200;
+const ROUTES_IN_TABLE: u64 = 200;
 const LOAD_BALANCERS: u64 = 60;
 
 /// What was seen of the cloud.
@@ -174,7 +175,7 @@ pub(super) fn findings(facts: &CloudFacts, config: &Config) -> Vec<CheckResult> 
         Some(inside) => {
             found.extend(vpc(inside, facts));
             found.extend(permissions(&inside.permissions, account.caller.as_ref().ok()));
-            found.extend(quotas(inside));
+            found.extend(region_quotas(inside));
             found.extend(vswitches(&inside.vswitches, config));
         }
         None => found.extend(sections[1..].iter().map(|section| section.unknown("the credentials do not work"))),
@@ -313,30 +314,20 @@ fn permissions(permissions: &[(&'static Action, Permission)], caller: Option<&Ca
     found
 }
 
-fn quotas(inside: &InsideFacts) -> Vec<CheckResult> {
-    let judge = |what: String, used: u64, granted: u64| {
-        let text = format!("{what}: {used} used, the vendor's default is {granted}");
-        match granted.saturating_sub(used) {
-            0 => Requirement::Quotas
-                .warning(text)
-                .seen("the quota of this account may be higher; no API of the product says it")
-                .repair("delete what is not needed, or raise the quota in the console of Quota Center"),
-            _ => Requirement::Quotas.ok(text),
-        }
-    };
+fn region_quotas(inside: &InsideFacts) -> Vec<CheckResult> {
     let mut found = Vec::new();
     for (what, used) in &inside.balancers {
         match used {
-            Ok(used) => found.push(judge(format!("{what} in the region"), *used, LOAD_BALANCERS)),
+            Ok(used) => found.push(quotas::judge(&format!("{what} in the region"), *used, LOAD_BALANCERS)),
             Err(fault) => found.push(Requirement::Quotas.note(format!("{what} could not be counted")).seen(fault)),
         }
     }
     match &inside.entries {
-        Ok(tables) => found.extend(
-            tables
-                .iter()
-                .map(|(id, used)| judge(format!("entries to instances in {id}"), *used as u64, ROUTES_IN_TABLE as u64)),
-        ),
+        Ok(tables) => {
+            found.extend(tables.iter().map(|(id, used)| {
+                quotas::judge(&format!("entries to instances in {id}"), *used as u64, ROUTES_IN_TABLE)
+            }))
+        }
         Err(fault) => found.push(Requirement::Quotas.note("route entries could not be counted").seen(fault)),
     }
     found

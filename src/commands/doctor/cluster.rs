@@ -7,6 +7,7 @@ use futures::future::join_all;
 use ipnet::IpNet;
 
 use super::finding::{CheckResult, Requirement};
+use super::quotas;
 use crate::alibaba::vpc::VpcAttributes;
 use crate::cli::ServerVersion;
 use crate::cluster::{Cluster, Leader, Right};
@@ -109,7 +110,10 @@ pub(super) fn findings(facts: &ClusterFacts, config: &Config, vpc: Option<&VpcAt
         Err(why) => found.push(Requirement::Nodes.unknown(why)),
     }
     match &inside.services {
-        Ok(views) => found.extend(unhandled(views, config)),
+        Ok(views) => {
+            found.extend(unhandled(views, config));
+            found.extend(inside.nodes.iter().flat_map(|nodes| quotas::findings(views, nodes, config)));
+        }
         Err(why) => found.push(Requirement::Services.unknown(why)),
     }
     found
