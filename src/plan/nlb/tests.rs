@@ -17,6 +17,7 @@ use super::teardown::teardown;
 use crate::plan::clb::tests::World;
 use crate::plan::service::handling::Departure;
 use crate::plan::service::model::{Backend, BackendKey, Inputs, ObservedGroup};
+use crate::plan::service::problem::ServiceProblem;
 
 pub(crate) const ZONES: (&str, &str) = ("zone-maps", "z-i:vsw-i,z-j:vsw-j");
 
@@ -226,4 +227,15 @@ fn every_annotation_is_documented_once_and_its_name_is_its_row() {
     let keys: BTreeSet<String> = Name::TABLE.iter().map(|entry| entry.key.full()).collect();
     assert_eq!(keys.len(), Name::TABLE.len());
     assert!(Name::TABLE.iter().all(|entry| entry.name.entry().key == entry.key));
+}
+
+#[test]
+fn annotations_that_only_classic_load_balancers_have_are_one_warning_and_have_no_effect() {
+    let plain = desired(&world(&[]));
+    let others = [("spec", "slb.s1.small"), ("bandwidth", "5"), ("instance-charge-type", "PayBySpec")];
+    let wanted = desired(&world(&others));
+    let told: Vec<&ServiceProblem> = wanted.warnings.iter().filter(|it| !plain.warnings.contains(it)).collect();
+    assert!(told.len() == 1 && others.iter().all(|(key, _)| told[0].field.contains(key)), "{told:?}");
+    assert!(told[0].allowed.contains("only classic load balancers"), "{told:?}");
+    assert_eq!((&wanted.instance, &wanted.listeners), (&plain.instance, &plain.listeners));
 }
