@@ -115,6 +115,13 @@ fn leave_service(world: &World, number: usize, left: &Value) {
     cluster.patch_status("Service", "exam", name, &json!({"loadBalancer": fill(&left["status"])})).unwrap();
 }
 
+/// The Services with the addresses under which they are reached.
+fn published(world: &World) -> Vec<(Value, Value, Value)> {
+    let services = world.testbed.cluster.list("Service");
+    let own = |it: &Value, field: &str| it["metadata"][field].clone();
+    services.iter().map(|it| (own(it, "name"), own(it, "labels"), it["status"]["loadBalancer"].clone())).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_moves_over_with_an_empty_first_plan() {
     let world = World::new(ALL, "").await;
@@ -135,7 +142,7 @@ async fn a_cluster_moves_over_with_an_empty_first_plan() {
     assert_eq!(world.plan().await, ("Nothing to do.\n".to_owned(), Some(0)));
     assert!(world.kubernetes_writes().is_empty() && world.testbed.cloud.writes().is_empty());
 
-    let before = world.testbed.cloud.snapshot();
+    let before = (world.testbed.cloud.snapshot(), published(&world));
     // Listeners are read in bulk; the plan before was one reader, this is the other.
     let reads = world.testbed.cloud.count("DescribeLoadBalancerListeners");
     let ccm = world.start();
@@ -144,10 +151,20 @@ async fn a_cluster_moves_over_with_an_empty_first_plan() {
     world.until_quiet(Duration::from_secs(4)).await;
     let writes: Vec<_> = world.testbed.cloud.writes().into_iter().map(|call| call.action).collect();
     assert_eq!(writes, Vec::<String>::new());
-    assert_eq!(world.testbed.cloud.snapshot(), before);
+    assert_eq!((world.testbed.cloud.snapshot(), published(&world)), before);
+    // Each Service gets the condition that says that it is in sync, which the official controller does not write.
     let mut writes = world.kubernetes_writes();
     writes.retain(|write| !write.starts_with("create events"));
-    assert_eq!(writes, Vec::<String>::new());
+    writes.sort();
+    let mut expected: Vec<_> =
+        left.iter().map(|service| format!("patch services/status {}", service["name"].as_str().unwrap())).collect();
+    expected.sort();
+    assert_eq!(writes, expected);
+    for service in world.testbed.cluster.list("Service").iter().filter(|it| it["metadata"]["namespace"] == "exam") {
+        let conditions = service["status"]["conditions"].as_array().unwrap();
+        assert_eq!(conditions.len(), 1, "{service}");
+        assert_eq!((&conditions[0]["type"], &conditions[0]["status"]), (&json!("LoadBalancerReady"), &json!("True")));
+    }
     // Only what was ignored silently so far is reported.
     let warned = |event: &Value| event["type"] == "Warning";
     let warnings = world.testbed.cluster.list("Event").into_iter().filter(warned);

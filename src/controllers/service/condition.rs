@@ -25,8 +25,6 @@ pub(super) enum ConditionChange {
     Keep,
     /// It says this.
     Set(SyncCondition),
-    /// No controller of this program keeps it any more.
-    Remove,
 }
 
 impl ConditionChange {
@@ -71,15 +69,15 @@ fn without_request_ids(text: &str) -> String {
 }
 
 impl ServiceWriter {
-    /// Writes the condition, or takes it off, unless it was so `before`. True if that is to be tried again later; the Service does
-    /// not fail for it.
+    /// Writes the condition, or takes it off; `before` is what it says, if that is known. True if that is to be tried again later:
+    /// the Service does not fail for it.
     pub(super) async fn set_condition(
         &self,
         service: &ServiceView,
         before: Option<&SyncCondition>,
         wanted: Option<&SyncCondition>,
     ) -> bool {
-        if before == wanted || !self.cluster.is_at_least(KNOWS_CONDITIONS) {
+        if !self.cluster.is_at_least(KNOWS_CONDITIONS) {
             return false;
         }
         let body = json!({

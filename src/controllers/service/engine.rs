@@ -19,7 +19,9 @@ use super::product::{CreationToken, Product};
 use super::readiness;
 use super::refusals::stocked;
 use super::report::{ReconcileError, ServiceReporter};
-use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news};
+use super::state::{
+    BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, WrittenCondition, is_news,
+};
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind};
@@ -459,6 +461,10 @@ impl<P: Product> Engine<P> {
             // A recent creation may still appear on a load balancer that stays.
             return Ok(ReconcileResult::RequeueAfter(wait));
         }
+        // Before the finalizer: no controller looks at the Service afterwards.
+        if self.remove_condition(case).await {
+            return Ok(ReconcileResult::RequeueAfter(WRITE_AGAIN));
+        }
         self.writer.release(&case.service, case.handling).await?;
         case.state.release();
         self.product().forget(facts.owner).await;
@@ -491,29 +497,33 @@ impl<P: Product> Engine<P> {
 
     /// Says in the Service's condition what became of the reconcile; gives when to write it again if it could not be written.
     async fn write_condition(&self, case: &mut Case<P::Observed>, trouble: Option<&ObjectTrouble>) -> Option<Duration> {
-        let told = case.state.told.condition.take();
-        let before = told.as_ref().or(case.service.ready.0.as_ref());
-        let is_left = case.handling == Handling::Delete && case.state.released && !case.service.deleting;
-        let change = match ConditionChange::after(case.handling, trouble, before.is_some_and(|before| before.is_true)) {
-            ConditionChange::Keep if is_left => ConditionChange::Remove,
-            change => change,
+        let shown = case.service.ready.0.as_ref();
+        let before = match &case.state.told.condition {
+            WrittenCondition::Nothing => shown,
+            WrittenCondition::Unknown => None,
+            WrittenCondition::Said(condition) => Some(condition),
         };
-        let wanted = match change {
-            ConditionChange::Keep => {
-                // What another controller of this program keeps meanwhile is not known here.
-                case.state.told.condition = told.filter(|_| case.handling == Handling::Ensure);
-                return None;
+        let was_ready = before.or(shown).is_some_and(|condition| condition.is_true);
+        let ConditionChange::Set(wanted) = ConditionChange::after(case.handling, trouble, was_ready) else {
+            // What another controller of this program keeps meanwhile is not known here.
+            if !matches!(case.handling, Handling::Ensure | Handling::Delete) {
+                case.state.told.condition = WrittenCondition::Nothing;
             }
-            ConditionChange::Set(wanted) => Some(wanted),
-            ConditionChange::Remove => None,
+            return None;
         };
-        let again = self.writer.set_condition(&case.service, before, wanted.as_ref()).await;
-        if again {
-            case.state.told.condition = told;
-            return Some(WRITE_AGAIN);
+        if before == Some(&wanted) {
+            return None;
         }
-        case.state.told.condition = wanted;
-        None
+        let again = self.writer.set_condition(&case.service, before, Some(&wanted)).await;
+        case.state.told.condition = if again { WrittenCondition::Unknown } else { WrittenCondition::Said(wanted) };
+        again.then_some(WRITE_AGAIN)
+    }
+
+    /// Takes the condition off a Service that stays and is no longer managed: true if that is to be tried again.
+    async fn remove_condition(&self, case: &Case<P::Observed>) -> bool {
+        let is_left = case.handling == Handling::Delete && !case.service.deleting;
+        let has_none = case.state.told.condition == WrittenCondition::Nothing && case.service.ready.0.is_none();
+        is_left && !has_none && self.writer.set_condition(&case.service, None, None).await
     }
 
     /// Reports a failure once, and decides when to retry.

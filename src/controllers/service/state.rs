@@ -110,8 +110,20 @@ pub(super) struct Told {
     pub(super) succession: String,
     /// About a Service that no controller handles.
     pub(super) not_handled: String,
-    /// In the condition of the Service. What the API server shows can be older, and an old one may not keep it.
-    pub(super) condition: Option<SyncCondition>,
+    /// In the condition of the Service.
+    pub(super) condition: WrittenCondition,
+}
+
+/// What this process wrote to the condition of a Service. What the API server shows can be older, and an old one may not keep it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum WrittenCondition {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Perhaps something: no answer came.
+    Unknown,
+    /// This.
+    Said(SyncCondition),
 }
 
 /// Stores `text` as the last one that was reported; true if it differs. An empty text clears it.
