@@ -109,9 +109,9 @@ pub struct RateUse {
     pub window: Duration,
     /// Calls that wait for their turn.
     pub waiting: usize,
-    /// The cloud throttled the action: it pauses for so long, or its rate is lowered to so many calls a second.
+    /// How long no call is sent, after the cloud throttled the action.
     pub paused: Option<Duration>,
-    /// Calls in a second, while the cloud throttles the action.
+    /// The lowered rate in calls a second, after the cloud throttled the action.
     pub slowed_to: Option<f64>,
 }
 

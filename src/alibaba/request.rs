@@ -204,11 +204,13 @@ impl<'a> Request<'a> {
         let request = self.with("MaxResults", size);
         for _ in 0..most_pages {
             let answer = request.clone().with("NextToken", &token).send().await?;
-            if answer.decode(|body| body.number("TotalCount"))? > most {
+            let (total, entries, next) = answer
+                .decode(|body| Ok((body.number("TotalCount")?, body.list(list, item)?, body.text("NextToken")?)))?;
+            if total > most {
                 return Ok(None);
             }
-            all.extend(answer.decode(|body| body.list(list, item))?);
-            token = answer.decode(|body| body.text("NextToken"))?;
+            all.extend(entries);
+            token = next;
             if token.is_empty() {
                 return Ok(Some(all));
             }

@@ -198,7 +198,7 @@ impl LintReport {
             }
             for setting in settings {
                 let _ = writeln!(text, "  {setting}");
-                if setting.is_stated() {
+                if setting.is_stated {
                     let _ = writeln!(text, "      {}", setting.help);
                 }
             }

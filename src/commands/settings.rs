@@ -8,9 +8,6 @@ use crate::config::{self, Origin};
 use crate::controllers::registry::CATALOG;
 use crate::plan::service::origins::{SettingOrigin, SettingSource};
 
-/// Before the key of the annotation that decides.
-const ANNOTATION: &str = "annotation ";
-
 /// One setting.
 #[derive(Debug, Serialize)]
 pub(super) struct SettingLine {
@@ -22,13 +19,17 @@ pub(super) struct SettingLine {
     from: String,
     /// What it does.
     pub(super) help: &'static str,
+    /// Whether an annotation states it.
+    #[serde(skip)]
+    pub(super) is_stated: bool,
 }
 
 impl SettingLine {
     pub(super) fn of(found: SettingOrigin, origin: &Origin) -> Self {
         let SettingOrigin { setting, value, source, help } = found;
+        let is_stated = matches!(source, SettingSource::Annotation(_));
         let from = match source {
-            SettingSource::Annotation(key) => format!("{ANNOTATION}{key}"),
+            SettingSource::Annotation(key) => format!("annotation {key}"),
             SettingSource::Spec(field) => field.to_owned(),
             SettingSource::Configuration(key) => match config::stated(origin, &CATALOG, key) {
                 Some(place) => format!("{key} in {place}"),
@@ -37,12 +38,7 @@ impl SettingLine {
             SettingSource::Nodes => "where most nodes are".to_owned(),
             SettingSource::Default => "default".to_owned(),
         };
-        Self { setting, value, from, help }
-    }
-
-    /// Whether an annotation states it.
-    pub(super) fn is_stated(&self) -> bool {
-        self.from.starts_with(ANNOTATION)
+        Self { setting, value, from, help, is_stated }
     }
 }
 

@@ -212,7 +212,7 @@ impl Drop for ShownStep {
     }
 }
 
-/// A write was sent and ended so.
+/// Keeps a write that was sent, with its outcome, the request id of the cloud and the time from sending it to its answer.
 pub fn wrote(call: &str, outcome: &str, request_id: &str, took: Duration) {
     let reconcile = RECONCILE.try_with(|id| *id).ok();
     let what = STEP.try_with(Arc::clone).unwrap_or_default();
@@ -223,13 +223,13 @@ pub fn wrote(call: &str, outcome: &str, request_id: &str, took: Duration) {
     log.keep(PastStep { at: Instant::now(), controller, objects, what, call, outcome, request_id, took });
 }
 
-/// A reconcile ended.
+/// Counts a reconcile that ended.
 pub(super) fn count_reconcile(failed: bool) {
     let minute = minute();
     LOG.lock().reconciles.add(minute, failed);
 }
 
-/// A call to the cloud ended.
+/// Counts a call to the cloud that ended.
 pub(super) fn count_call(failed: bool) {
     let minute = minute();
     LOG.lock().calls.add(minute, failed);

@@ -71,7 +71,8 @@ pub(super) struct NodeExecutor<'a> {
 }
 
 impl NodeExecutor<'_> {
-    /// Executes a plan; gives whether nothing is left to do, otherwise what is wrong, and the node as it then is. A write that fails withholds only the end of initialisation.
+    /// Executes a plan; gives whether nothing is left to do, otherwise what is wrong, and the node as it then is. A write that fails
+    /// withholds only the end of initialisation.
     pub(super) async fn apply(
         &self,
         view: &Arc<NodeView>,

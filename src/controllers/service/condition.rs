@@ -18,32 +18,24 @@ const KNOWS_CONDITIONS: u32 = 24;
 /// After this time, a condition that could not be written is written again.
 pub(super) const WRITE_AGAIN: Duration = Duration::from_secs(30);
 
-/// What becomes of the condition after a reconcile.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum ConditionChange {
-    /// It stays as it is.
-    Keep,
-    /// It says this.
-    Set(SyncCondition),
-}
-
-impl ConditionChange {
-    /// After a reconcile that ended with this trouble, or with none. What passes by itself changes nothing, and what the cloud
-    /// still carries out nothing once the Service was ready.
-    pub(super) fn after(handling: Handling, trouble: Option<&ObjectTrouble>, was_ready: bool) -> Self {
-        let set =
-            |is_true, reason: &str, message| Self::Set(SyncCondition { is_true, reason: reason.to_owned(), message });
-        match (handling, trouble) {
-            (Handling::Ensure, None) => set(true, "InSync", "The load balancer is in sync".to_owned()),
-            (Handling::Ensure | Handling::Delete, Some(trouble)) => match trouble.state {
-                SyncState::OutOfSync => set(false, trouble.reason, without_request_ids(&trouble.message)),
-                SyncState::InProgress if !was_ready => {
-                    set(false, "InProgress", "The cloud still carries out what was asked of it".to_owned())
-                }
-                SyncState::InProgress | SyncState::Retrying => Self::Keep,
-            },
-            _ => Self::Keep,
-        }
+/// What the condition says after a reconcile that ended with this trouble, or with none; `None` if it stays as it is. What passes by
+/// itself changes nothing, and what the cloud still carries out nothing once the Service was ready.
+pub(super) fn said_after(
+    handling: Handling,
+    trouble: Option<&ObjectTrouble>,
+    was_ready: bool,
+) -> Option<SyncCondition> {
+    let say = |is_true, reason: &str, message| Some(SyncCondition { is_true, reason: reason.to_owned(), message });
+    match (handling, trouble) {
+        (Handling::Ensure, None) => say(true, "InSync", "The load balancer is in sync".to_owned()),
+        (Handling::Ensure | Handling::Delete, Some(trouble)) => match trouble.state {
+            SyncState::OutOfSync => say(false, trouble.reason, without_request_ids(&trouble.message)),
+            SyncState::InProgress if !was_ready => {
+                say(false, "InProgress", "The cloud still carries out what was asked of it".to_owned())
+            }
+            SyncState::InProgress | SyncState::Retrying => None,
+        },
+        _ => None,
     }
 }
 
@@ -128,18 +120,16 @@ mod tests {
     #[test]
     fn what_passes_by_itself_does_not_change_the_condition() {
         let trouble = |state| ObjectTrouble { state, reason: "Why", ..ObjectTrouble::default() };
-        let after = |handling, state, was_ready| ConditionChange::after(handling, Some(&trouble(state)), was_ready);
+        let after = |handling, state, was_ready| said_after(handling, Some(&trouble(state)), was_ready);
         let (ensure, remove) = (Handling::Ensure, Handling::Delete);
         for handling in [ensure, remove] {
-            assert_eq!(after(handling, SyncState::Retrying, false), ConditionChange::Keep);
-            assert_eq!(after(handling, SyncState::InProgress, true), ConditionChange::Keep);
-            let ConditionChange::Set(said) = after(handling, SyncState::OutOfSync, true) else {
-                panic!("{handling:?}")
-            };
+            assert_eq!(after(handling, SyncState::Retrying, false), None);
+            assert_eq!(after(handling, SyncState::InProgress, true), None);
+            let said = after(handling, SyncState::OutOfSync, true).expect("it failed");
             assert_eq!((said.is_true, &*said.reason), (false, "Why"));
         }
-        assert!(matches!(after(ensure, SyncState::InProgress, false), ConditionChange::Set(_)));
-        assert_eq!(after(Handling::Ignore, SyncState::OutOfSync, true), ConditionChange::Keep, "it is another's");
-        assert_eq!(ConditionChange::after(Handling::Ignore, None, true), ConditionChange::Keep);
+        assert!(after(ensure, SyncState::InProgress, false).is_some());
+        assert_eq!(after(Handling::Ignore, SyncState::OutOfSync, true), None, "it is another's");
+        assert_eq!(said_after(Handling::Ignore, None, true), None);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::condition::{ConditionChange, WRITE_AGAIN};
+use super::condition::{WRITE_AGAIN, said_after};
 use super::creations::{Inventory, LISTS_CATCH_UP};
 use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
@@ -504,7 +504,7 @@ impl<P: Product> Engine<P> {
             WrittenCondition::Said(condition) => Some(condition),
         };
         let was_ready = before.or(shown).is_some_and(|condition| condition.is_true);
-        let ConditionChange::Set(wanted) = ConditionChange::after(case.handling, trouble, was_ready) else {
+        let Some(wanted) = said_after(case.handling, trouble, was_ready) else {
             // What another controller of this program keeps meanwhile is not known here.
             if !matches!(case.handling, Handling::Ensure | Handling::Delete) {
                 case.state.told.condition = WrittenCondition::Nothing;

@@ -6,7 +6,7 @@ use super::model::ListenerField;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::{AnnotationName, Applies, parse};
 use crate::plan::service::desire::SOURCE_RANGES;
-use crate::plan::service::origins::{self, Otherwise, SettingOrigin, SettingSource, switch};
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, Otherwise, SettingOrigin, SettingSource, switch};
 use crate::plan::service::settings::ServiceSettings;
 
 use SettingSource::{Configuration, Default, Nodes, Spec};
@@ -33,7 +33,8 @@ pub fn origins(service: &ServiceView, settings: &ServiceSettings, desired: &Desi
 fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
     let create = &desired.instance.create;
     let defaults = &settings.service.defaults;
-    let near = |zone: &Option<String>| zone.clone().or_else(|| desired.instance.near_nodes.then(near_nodes));
+    let not_chosen = || NOT_CHOSEN_YET.to_owned();
+    let near = |zone: &Option<String>| zone.clone().or_else(|| desired.instance.near_nodes.then(not_chosen));
     let zones = |stated: &Option<String>, key| if stated.is_some() { Configuration(key) } else { Nodes };
     let vswitches = (!create.vswitch_ids.is_empty()).then(|| create.vswitch_ids.join(","));
     let (stated_vswitches, is_open) = (!settings.place_near_nodes, desired.instance.is_vswitch_open());
@@ -50,7 +51,7 @@ fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name
             Configuration("service.defaults.modification_protection"),
         ),
         (Name::VswitchId, vswitches.filter(|_| stated_vswitches), Configuration("cloud.vswitches")),
-        (Name::VswitchId, is_open.then(near_nodes), Nodes),
+        (Name::VswitchId, is_open.then(not_chosen), Nodes),
         (Name::MasterZoneid, near(&create.master_zone), zones(&defaults.master_zone, "service.defaults.master_zone")),
         (Name::SlaveZoneid, near(&create.slave_zone), zones(&defaults.slave_zone, "service.defaults.slave_zone")),
         (Name::ChargeType, create.internet_charge_type.clone(), Configuration("service.defaults.internet_charge_type")),
@@ -66,10 +67,6 @@ fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name
         ),
         (Name::Spec, create.spec.clone(), Configuration("service.defaults.spec")),
     ]
-}
-
-fn near_nodes() -> String {
-    "chosen when it is made".to_owned()
 }
 
 /// An attribute of a listener that no annotation states.

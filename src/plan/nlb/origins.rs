@@ -4,7 +4,7 @@ use super::annotations::{Annotations, Name};
 use super::desired::Desired;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::parse;
-use crate::plan::service::origins::{self, Otherwise, SettingOrigin, SettingSource, switch};
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, Otherwise, SettingOrigin, SettingSource, switch};
 use crate::plan::service::settings::ServiceSettings;
 
 use SettingSource::{Configuration, Default, Nodes};
@@ -25,7 +25,7 @@ pub fn origins(service: &ServiceView, settings: &ServiceSettings, desired: &Desi
 fn instance(settings: &ServiceSettings, desired: &Desired) -> Vec<Otherwise<Name>> {
     let create = &desired.instance.create;
     let zones: Vec<String> = create.zones.iter().map(|zone| format!("{}:{}", zone.zone, zone.vswitch)).collect();
-    let zones = if zones.is_empty() { "chosen when it is made".to_owned() } else { zones.join(",") };
+    let zones = if zones.is_empty() { NOT_CHOSEN_YET.to_owned() } else { zones.join(",") };
     let place = if settings.place_near_nodes { Nodes } else { Configuration("cloud.vswitches") };
     let tags = settings.nlb.tags.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
     vec![

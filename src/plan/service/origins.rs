@@ -68,6 +68,9 @@ pub(crate) fn common<N: AnnotationName>(settings: &ServiceSettings, ports: &[Str
     ]
 }
 
+/// The value of a place that is not chosen before the load balancer is created.
+pub(crate) const NOT_CHOSEN_YET: &str = "chosen when it is made";
+
 /// `on` or `off`.
 pub(crate) fn switch(on: bool) -> Option<String> {
     Some(if on { "on" } else { "off" }.to_owned())

@@ -55,7 +55,7 @@ impl fmt::Display for OrphanedGroup {
 }
 
 impl OrphanedGroup {
-    /// For people.
+    /// `server group` or `security group`, by its id.
     pub fn kind_name(&self) -> &'static str {
         if self.id.starts_with("sgp-") { "server group" } else { "security group" }
     }
