@@ -1,1 +1,373 @@
-//! Benchmarks; see `micro.rs`.
+//! The work that is done for every object and every call, without a network, as scenarios: `micro.rs` measures their time,
+//! `instructions.rs` counts their instructions.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use alicloud_ccm::alibaba::CloudClient;
+use alicloud_ccm::alibaba::transport::{Transport, TransportError};
+use alicloud_ccm::cluster::Cluster;
+use alicloud_ccm::config::{self, Config, Origin};
+use alicloud_ccm::controllers::registry::CATALOG;
+use alicloud_ccm::controllers::workqueue::{self, ObjectReconciler, ReconcileResult};
+use alicloud_ccm::plan::inputs::{
+    EndpointsView, NodeAddress, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView, TargetPort,
+};
+use alicloud_ccm::plan::route::entry::RouteEntry;
+use alicloud_ccm::plan::route::{RouteMemory, RouteNode, RouteRules, TableEntries};
+use alicloud_ccm::plan::service::backends::Inputs;
+use alicloud_ccm::plan::service::ownership::CLUSTER_TAG;
+use alicloud_ccm::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceSettings};
+use alicloud_ccm::plan::service::unready::UnreadyNodes;
+use alicloud_ccm::plan::{clb, nlb, route};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Nodes, and keys, of a scenario.
+const NODES: usize = 200;
+
+/// Something to measure, over and over.
+pub type Work = Box<dyn FnMut()>;
+
+/// Something to measure, after it is prepared.
+pub struct Scenario {
+    /// What is done; names are unique.
+    pub name: &'static str,
+    /// Prepares it.
+    pub prepare: fn() -> Work,
+}
+
+impl fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// All of them.
+pub const SCENARIOS: [Scenario; 10] = [
+    Scenario { name: "CLB: desired state, 200 nodes", prepare: || classic(|planned| drop(planned.desire())) },
+    Scenario { name: "CLB: diff in sync, 200 backends", prepare: || classic(|planned| drop(planned.diff())) },
+    Scenario { name: "CLB: diff of a new one, 200 backends", prepare: || classic(|planned| drop(planned.create())) },
+    Scenario { name: "NLB: desired state, 200 nodes", prepare: || network(|inputs| drop(nlb::desire::desire(inputs))) },
+    Scenario { name: "NLB: diff of a new one, 200 backends", prepare: || network(create_network) },
+    Scenario { name: "routes: plan in sync, 200 nodes", prepare: routes },
+    Scenario { name: "call: signed, 1 load balancer in the answer", prepare: || call(1) },
+    Scenario { name: "call: signed, 100 load balancers in the answer", prepare: || call(100) },
+    Scenario { name: "list: 200 nodes into the store", prepare: list },
+    Scenario { name: "driver: 200 keys one at a time", prepare: one_at_a_time },
+];
+
+fn config() -> Config {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("alicloud-ccm.toml");
+    let text = r#"
+controllers = ["service"]
+[cloud]
+region = "cn-hangzhou"
+vpc_id = "vpc-1"
+cluster_id = "bench"
+# As fast as it goes.
+budget_share = 1.0
+[cloud.credentials]
+access_key_id = "id"
+access_key_secret_file = "secret"
+"#;
+    std::fs::write(&path, text).unwrap();
+    std::fs::write(folder.path().join("secret"), "secret").unwrap();
+    std::fs::set_permissions(folder.path().join("secret"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .unwrap();
+    let origin = Origin { path, environment: BTreeMap::new(), overrides: Vec::new() };
+    config::load(&origin, &CATALOG).map(|loaded| loaded.config).map_err(|report| report.to_string()).unwrap()
+}
+
+fn settings(config: &Config) -> ServiceSettings {
+    ServiceSettings {
+        cluster_id: "bench".into(),
+        cluster_tag: CLUSTER_TAG.into(),
+        cluster_uid: String::new(),
+        region: "cn-hangzhou".into(),
+        vpc_id: "vpc-1".into(),
+        vswitches: Vec::new(),
+        place_near_nodes: false,
+        resource_group_id: None,
+        controllers: Vec::new(),
+        service: config.service.clone(),
+        nlb: NetworkLoadBalancerDefaults::default(),
+    }
+}
+
+fn nodes() -> Vec<Arc<NodeView>> {
+    let node = |number: usize| NodeView {
+        name: format!("node-{number}"),
+        uid: format!("uid-{number}"),
+        provider_id: format!("cn-hangzhou.i-{number}"),
+        pod_cidrs: vec![format!("10.1.{number}.0/24")],
+        addresses: vec![NodeAddress { kind: "InternalIP".into(), address: format!("10.0.0.{number}") }],
+        ..NodeView::default()
+    };
+    (0..NODES).map(|number| Arc::new(node(number))).collect()
+}
+
+fn service() -> ServiceView {
+    ServiceView {
+        key: ObjectKey::new("default", "web"),
+        uid: "5e4dbfc9-c2ae-4642-b033-5607860aef6a".into(),
+        service_type: ServiceType::LoadBalancer,
+        ports: vec![ServicePort {
+            name: "web".into(),
+            protocol: "TCP".into(),
+            port: 80,
+            target_port: TargetPort::Number(8080),
+            node_port: 30080,
+        }],
+        allocate_node_ports: true,
+        ..ServiceView::default()
+    }
+}
+
+/// What planning reads of a Service with one port, all nodes behind it.
+struct Cluster200 {
+    settings: ServiceSettings,
+    service: ServiceView,
+    nodes: Vec<Arc<NodeView>>,
+    endpoints: EndpointsView,
+}
+
+impl Cluster200 {
+    fn new() -> Self {
+        let (settings, endpoints) = (settings(&config()), EndpointsView::default());
+        Self { settings, service: service(), nodes: nodes(), endpoints }
+    }
+
+    fn with<R>(&self, run: impl FnOnce(&Inputs<'_>) -> R) -> R {
+        run(&Inputs {
+            service: &self.service,
+            nodes: &self.nodes,
+            endpoints: &self.endpoints,
+            enis: &BTreeMap::new(),
+            vpc_cidrs: &[],
+            settings: &self.settings,
+            unready: &UnreadyNodes::default(),
+            now: Duration::ZERO,
+        })
+    }
+}
+
+/// A classic load balancer that is in sync.
+struct Planned {
+    cluster: Cluster200,
+    desired: clb::desired::Desired,
+    observed: clb::observed::Observed,
+}
+
+type ClassicPlan = alicloud_ccm::plan::service::steps::Plan<clb::operation::Operation>;
+
+impl Planned {
+    fn desire(&self) -> clb::desired::Desired {
+        self.cluster.with(|inputs| clb::desire::desire(black_box(inputs)))
+    }
+
+    fn diff(&self) -> ClassicPlan {
+        clb::diff::diff(black_box(&self.desired), black_box(&self.observed))
+    }
+
+    fn create(&self) -> ClassicPlan {
+        clb::diff::diff(black_box(&self.desired), black_box(&clb::observed::Observed::default()))
+    }
+}
+
+fn classic(work: fn(&Planned)) -> Work {
+    let cluster = Cluster200::new();
+    let desired = cluster.with(clb::desire::desire);
+    let mut planned = Planned { cluster, desired, observed: clb::observed::Observed::default() };
+    for step in planned.create().steps {
+        let made = clb::apply::CreationAnswer {
+            id: Some("id-1".into()),
+            vpc_id: Some(String::new()),
+            ..clb::apply::CreationAnswer::default()
+        };
+        planned.observed.apply(&step.operation, &made);
+    }
+    Box::new(move || work(&planned))
+}
+
+fn network(work: fn(&Inputs<'_>)) -> Work {
+    let mut cluster = Cluster200::new();
+    let zones = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-zone-maps";
+    cluster.service.annotations.insert(zones.to_owned(), "cn-hangzhou-a:vsw-1,cn-hangzhou-b:vsw-2".to_owned());
+    Box::new(move || cluster.with(|inputs| work(black_box(inputs))))
+}
+
+fn create_network(inputs: &Inputs<'_>) {
+    drop(nlb::diff::diff(&nlb::desire::desire(inputs), &nlb::observed::Observed::default()));
+}
+
+fn routes() -> Work {
+    let nodes: Vec<RouteNode> = nodes().iter().map(|node| RouteNode::of(node)).collect();
+    let rules = RouteRules {
+        cluster: route::mark::RouteCluster { id: "bench".to_owned(), uid: String::new() },
+        cluster_cidrs: Vec::new(),
+        removals: 10,
+        now: Duration::ZERO,
+        evidence: route::OwnerEvidence::default(),
+    };
+    let entry = |node: &RouteNode| RouteEntry {
+        id: format!("rte-{}", node.name),
+        destination: node.cidrs[0],
+        next_hops: vec![("Instance".to_owned(), node.instance.clone().unwrap())],
+        status: "Available".to_owned(),
+        name: route::mark::name("bench", &node.name),
+        description: route::mark::description(&rules.cluster, &node.name),
+    };
+    let tables = vec![TableEntries { id: "vtb-1".to_owned(), entries: nodes.iter().map(entry).collect() }];
+    let mut memory = RouteMemory::default();
+    Box::new(move || drop(route::plan(black_box(&nodes), &tables, &mut memory, &rules)))
+}
+
+/// Time only moves where nothing else is left to do, so that no work waits.
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+/// A cloud that has the answer ready.
+struct Prepared(Bytes);
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prepared")
+    }
+}
+
+impl Transport for Prepared {
+    fn send(&self, _: Request<Bytes>, _: Duration) -> BoxFuture<'_, Result<Response<Bytes>, TransportError>> {
+        std::future::ready(Ok(Response::new(self.0.clone()))).boxed()
+    }
+}
+
+/// One call: parameters, signature, and the answer made into what planning sees.
+fn call(count: usize) -> Work {
+    let runtime = runtime();
+    let mut config = config();
+    // Every iteration would otherwise spend the quota of a minute.
+    config.cloud.quotas.insert("*".to_owned(), u32::MAX);
+    let balancer = |number: usize| {
+        json!({
+            "LoadBalancerId": format!("lb-{number}"),
+            "LoadBalancerName": format!("web-{number}"),
+            "Address": "1.2.3.4",
+            "AddressType": "internet",
+            "AddressIPVersion": "ipv4",
+            "LoadBalancerStatus": "active",
+            "Tags": {"Tag": [{"TagKey": "k", "TagValue": "v"}]},
+        })
+    };
+    let list: Vec<Value> = (0..count).map(balancer).collect();
+    let body = json!({"RequestId": "r", "TotalCount": count, "LoadBalancers": {"LoadBalancer": list}});
+    let cloud = CloudClient::new(Arc::new(Prepared(body.to_string().into())), &config.cloud, "cn-hangzhou");
+    Box::new(move || drop(runtime.block_on(cloud.slb.find_by_tag("k", "v")).unwrap()))
+}
+
+/// A list of nodes as kubelets write them, from the wire into the store.
+fn list() -> Work {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let node = |number: usize| {
+        let image = |image: usize| json!({"names": [format!("registry/image-{image}@sha256:0"), format!("registry/image-{image}:v1")], "sizeBytes": 1});
+        json!({
+            "metadata": {
+                "name": format!("node-{number}"), "uid": format!("uid-{number}"), "resourceVersion": "1",
+                "labels": {"kubernetes.io/hostname": "a", "kubernetes.io/os": "linux"},
+                "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:status": {"f:conditions": {"f:type": {}}}}}],
+            },
+            "spec": {"providerID": format!("cn-hangzhou.i-{number}"), "podCIDR": "10.1.0.0/24"},
+            "status": {
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2030-01-01T00:00:00Z"}],
+                "images": (0..50).map(image).collect::<Vec<_>>(),
+            },
+        })
+    };
+    let items: Vec<Value> = (0..NODES).map(node).collect();
+    let list =
+        Bytes::from(json!({"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": items}).to_string());
+    let kubernetes = config().kubernetes;
+    Box::new(move || {
+        runtime.block_on(async {
+            let list = list.clone();
+            let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+                let (watch, list) = (request.uri().query().is_some_and(|query| query.contains("watch=")), list.clone());
+                async move {
+                    if watch {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<_, std::io::Error>(Response::new(Full::new(list)))
+                }
+            });
+            let cluster = Cluster::with_client(kube::Client::new(service, "default"), &kubernetes);
+            let nodes = cluster.nodes();
+            nodes.store.synced().await;
+            black_box(nodes.store.len());
+        });
+    })
+}
+
+/// Reconciles nothing, and stops its driver after the last object.
+#[derive(Debug)]
+struct Idle {
+    stop: CancellationToken,
+    left: AtomicUsize,
+}
+
+impl Idle {
+    fn new() -> Self {
+        Self { stop: CancellationToken::new(), left: AtomicUsize::new(NODES) }
+    }
+}
+
+impl ObjectReconciler for Idle {
+    const NAME: &'static str = "service";
+
+    fn concurrency(&self) -> usize {
+        30
+    }
+
+    fn is_urgent(&self, _: &ObjectKey) -> bool {
+        false
+    }
+
+    async fn reconcile(&self, _: &ObjectKey) -> ReconcileResult {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.stop.cancel();
+        }
+        ReconcileResult::Done
+    }
+}
+
+fn keys() -> impl Iterator<Item = ObjectKey> {
+    (0..NODES).map(|number| ObjectKey::new("default", format!("object-{number}")))
+}
+
+/// The driver of single objects, with reconciles that do nothing.
+fn one_at_a_time() -> Work {
+    let runtime = runtime();
+    Box::new(move || {
+        runtime.block_on(async {
+            let idle = Arc::new(Idle::new());
+            let (sender, receiver) = mpsc::unbounded_channel();
+            sender.send(keys().collect()).unwrap();
+            workqueue::drive(idle.clone(), receiver, idle.stop.clone()).await;
+        });
+    })
+}

@@ -15,6 +15,8 @@ mod config_page;
 mod health_server;
 mod page;
 mod session;
+#[cfg(feature = "traces")]
+mod traces;
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -33,6 +35,8 @@ use self::config_page::ConfigPage;
 use self::health_server::HealthServer;
 use self::page::StatusPage;
 use self::session::Sessions;
+#[cfg(feature = "traces")]
+use self::traces::TraceExport;
 use crate::config::watch::{Reload, Trigger, Watch, WatchPace};
 use crate::config::{Config, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
@@ -79,8 +83,20 @@ pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
     let reloads = Arc::new(Mutex::new(reloads));
     let all = Sessions { config, pages: pages.clone(), shown, reloads, stop: stop.clone() };
     let sessions = tasks.supervise("sessions", &stop, move || all.clone().run());
+    #[cfg(feature = "traces")]
+    let traces = TraceExport::start(&tasks, &loaded.config);
     let page = ConfigPage::new(loaded, &pages);
-    let mut main = MainLoop { logs, pages, server, manager: manager.clone(), config: sender, events, page };
+    let mut main = MainLoop {
+        logs,
+        pages,
+        server,
+        manager: manager.clone(),
+        config: sender,
+        events,
+        page,
+        #[cfg(feature = "traces")]
+        traces,
+    };
     let ended = AssertUnwindSafe(main.run(origin, hangup, &stop)).catch_unwind().await;
 
     info!("stopping");
@@ -90,6 +106,8 @@ pub async fn run(origin: Origin, loaded: Loaded) -> io::Result<()> {
     if tokio::time::timeout(LONGEST_END, sessions).await.is_err() {
         error!(code = "ACCM0703", "the controllers did not end in time");
     }
+    #[cfg(feature = "traces")]
+    main.traces.stop().await;
     // One that hangs holds up nothing.
     let _ = tokio::time::timeout(RETRY, main.server.stop()).await;
     info!("stopped");
@@ -145,6 +163,8 @@ struct MainLoop {
     config: watch::Sender<Arc<Config>>,
     events: mpsc::Sender<ReloadOutcome>,
     page: ConfigPage,
+    #[cfg(feature = "traces")]
+    traces: TraceExport,
 }
 
 impl MainLoop {
@@ -196,6 +216,8 @@ impl MainLoop {
         if before.server != loaded.config.server {
             self.server.change(&loaded.config.server, &self.pages).await;
         }
+        #[cfg(feature = "traces")]
+        self.traces.change(&loaded.config);
         self.config.send_replace(Arc::new(loaded.config.clone()));
         info!(hash = %loaded.hash, "the changed configuration is in use; {change}");
         self.page.apply(loaded);

@@ -1,20 +1,24 @@
 //! The one place that reads clocks other than the monotonic one, so that everything else is given its time and stays
 //! testable.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// The current time in UTC. Where the runtime's clock is paused and jumps, as in tests, this one jumps with it.
+/// The current time in UTC. Where the runtime's clock is paused and jumps, as in tests, this one jumps with it. A clock that
+/// is beyond the year 9999 counts as its end.
 #[must_use]
 #[allow(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
 pub fn now() -> Timestamp {
     let (real, runtime) = (std::time::Instant::now(), tokio::time::Instant::now().into_std());
-    Timestamp::now() + runtime.saturating_duration_since(real) - real.saturating_duration_since(runtime)
+    let now = Timestamp::try_from(SystemTime::now());
+    now.and_then(|now| now.checked_add(runtime.saturating_duration_since(real)))
+        .and_then(|now| now.checked_sub(real.saturating_duration_since(runtime)))
+        .unwrap_or(Timestamp::MAX)
 }
 
-/// How long this machine has been suspended since it was started: time that passed for everybody else, and that the
+/// How long this machine has been suspended since it was started: time that passed for everything else, and that the
 /// monotonic clock leaves out.
 #[must_use]
 pub fn suspended() -> Duration {
@@ -25,4 +29,15 @@ pub fn suspended() -> Duration {
     // In this order, what passes between the two reads counts as awake.
     let with_suspension = read(ClockId::Boottime);
     with_suspension.saturating_sub(read(ClockId::Monotonic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_beyond_the_year_9999_is_no_panic() {
+        tokio::time::advance(Duration::from_hours(24 * 366 * 9000)).await;
+        assert_eq!(now(), Timestamp::MAX);
+    }
 }

@@ -11,7 +11,6 @@ mod kubelet_args;
 mod lint;
 mod manifest;
 mod migrate;
-mod pages;
 mod plan;
 mod ram_policy;
 mod rbac;
@@ -50,7 +49,7 @@ enum Ended {
     NotManaged,
 }
 
-/// Why a command did not do what was asked for: text for people. Code 1.
+/// Why a command did not do what was asked for, in words. Code 1.
 #[derive(Debug)]
 struct CommandError(String);
 
@@ -68,7 +67,7 @@ impl From<io::Error> for CommandError {
 
 impl From<ConfigReport> for CommandError {
     fn from(report: ConfigReport) -> Self {
-        Self::new(report)
+        Self(format!("{report} ({})", cluster::event_code("ConfigRejected")))
     }
 }
 
@@ -148,9 +147,10 @@ fn events_page() -> String {
 fn version(commit: Option<&'static str>, date: Option<&'static str>) -> String {
     use std::env::consts::{ARCH, OS};
     let libc = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+    let features = if cfg!(feature = "traces") { "traces" } else { "none" };
     let or_unknown = |value: Option<&'static str>| value.filter(|value| !value.is_empty()).unwrap_or("unknown");
     format!(
-        "alicloud-ccm {}\ncommit: {}\nbuild date: {}\ntarget: {ARCH}-unknown-{OS}-{libc}\n",
+        "alicloud-ccm {}\ncommit: {}\nbuild date: {}\ntarget: {ARCH}-unknown-{OS}-{libc}\nfeatures: {features}\n",
         env!("CARGO_PKG_VERSION"),
         or_unknown(commit),
         or_unknown(date),

@@ -15,7 +15,6 @@ pub mod volume;
 pub mod workqueue;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::{StreamExt, stream};
 use tokio::sync::watch;
@@ -29,7 +28,7 @@ use crate::config::Config;
 use crate::fence::Fence;
 use crate::plan::inputs::ObjectKey;
 use crate::plan::location::CloudLocation;
-use crate::telemetry::activity;
+use crate::telemetry::activity::{self, ReconcileStart};
 use crate::telemetry::alarms::Alarms;
 
 /// What the plan of a controller reads.
@@ -65,21 +64,14 @@ pub struct Context {
 
 /// The span that every log line of a reconcile carries: the controller, the object if it is one, and an id of this
 /// reconcile that is unique in this process. At level ERROR, as what is filtered by level must not lose it.
-fn reconcile_span(controller: &'static str, object: Option<&ObjectKey>) -> Span {
-    static RECONCILES: AtomicU64 = AtomicU64::new(1);
-    let reconcile_id = RECONCILES.fetch_add(1, Ordering::Relaxed);
-    error_span!("reconcile", controller, object = object.map(field::display), reconcile_id)
+fn reconcile_span(start: ReconcileStart<'_>, object: Option<&ObjectKey>) -> Span {
+    let ReconcileStart { controller, id, .. } = start;
+    error_span!("reconcile", controller, object = object.map(field::display), reconcile_id = id)
 }
 
-/// Runs a reconcile of one object, or of the objects that `objects` describes: its log lines carry the span, and it is shown as
-/// running.
-async fn reconciling<F: Future>(
-    controller: &'static str,
-    object: Option<&ObjectKey>,
-    objects: &str,
-    reconcile: F,
-) -> F::Output {
-    activity::reconciling(controller, objects, reconcile).instrument(reconcile_span(controller, object)).await
+/// Runs a reconcile, of one object if it is given: its log lines carry the span, and it is shown as running.
+async fn reconciling<F: Future>(start: ReconcileStart<'_>, object: Option<&ObjectKey>, reconcile: F) -> F::Output {
+    activity::reconciling(start, reconcile).instrument(reconcile_span(start, object)).await
 }
 
 /// Runs `run` for each item, at most `limit` at a time, and gives the results in the order in which they came.
@@ -146,9 +138,9 @@ mod tests {
         let json = tracing_subscriber::fmt::layer().json().flatten_event(true).with_writer(move || json.clone());
         let subscriber = tracing_subscriber::registry().with(LevelFilter::WARN).with(text).with(json);
         tracing::subscriber::with_default(subscriber, || {
-            let one = reconcile_span("service", Some(&ObjectKey::new("shop", "web")));
+            let one = reconcile_span(ReconcileStart::new("service", ""), Some(&ObjectKey::new("shop", "web")));
             one.in_scope(|| tracing::warn!("one"));
-            reconcile_span("node", None).in_scope(|| tracing::warn!("two"));
+            reconcile_span(ReconcileStart::new("node", ""), None).in_scope(|| tracing::warn!("two"));
         });
         let written = String::from_utf8(lines.0.lock().clone()).unwrap();
         let written: Vec<&str> = written.lines().collect();

@@ -30,8 +30,8 @@
 //! - [`plan`] does no I/O: no client, no runtime, no clock, no log.
 //! - Imports point one way: [`commands`] and [`app`], then [`controllers`], then [`alibaba`] and [`cluster`], then [`plan`].
 //!   All but [`plan`] may read [`config`], which reads only [`plan`], and the leaves: [`clock`], [`jitter`], [`fence`],
-//!   [`telemetry::activity`], [`telemetry::metrics`], [`telemetry::alarms`] and [`telemetry::tasks`]. There is no cycle, within
-//!   folders either.
+//!   `telemetry::traces`, [`telemetry::activity`], [`telemetry::metrics`], [`telemetry::alarms`] and [`telemetry::tasks`]. There
+//!   is no cycle, within folders either.
 //! - Only [`alibaba`] names the actions of the vendor's API; only [`cluster`] uses the Kubernetes client.
 //! - Every write takes a [`fence::Permit`], which only [`fence::Fence`] issues.
 //! - Only [`clock`] reads the wall clock, and only [`jitter`] is random: it varies when something is retried, never what is

@@ -14,6 +14,7 @@ pub mod provider_id;
 pub mod pvtz;
 pub mod route;
 pub mod service;
+pub mod setting;
 pub mod volume;
 
 /// One line of a plan, as users read it.

@@ -57,6 +57,7 @@ static EFFECTS: &[Effect] = &[
     row("leader_election", Takes::InPlace, "at once; the election starts again, the controllers pause until it is won"),
     row("server", Takes::InPlace, "at once; the old address is served until the new one is"),
     row("log", Takes::InPlace, "with the next line"),
+    row("traces", Takes::InPlace, "with the next reconcile"),
     row("node.disable_source_dest_check", Takes::InPlace, "for nodes that are initialised from then on"),
 ];
 
@@ -117,6 +118,9 @@ fn changed_keys(before: &Config, after: &Config) -> BTreeSet<String> {
     }
     if before.server.tls_key_file != after.server.tls_key_file {
         keys.insert("server.tls_key_file".to_owned());
+    }
+    if before.traces.headers != after.traces.headers {
+        keys.insert("traces.headers".to_owned());
     }
     // Secrets are all alike here; they were compared above.
     compare("", &json!(before), &json!(after), &mut keys);

@@ -6,7 +6,10 @@ pub mod auth;
 pub mod health;
 pub mod http;
 pub mod logs;
+pub mod machine;
 pub mod metrics;
 pub mod notify;
 pub mod panics;
 pub mod tasks;
+#[cfg(feature = "traces")]
+pub mod traces;

@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 use super::CloudClient;
 use super::actions::*;
 use super::client::proves_valid_keys;
+use super::endpoints::CloudProduct;
 use super::fault::{Fault, FaultKind};
 use super::rpc::server_time;
 use super::transport::Transport;
@@ -47,9 +48,22 @@ const LISTENER: (&str, &str) = ("ListenerId", "lsn-doctor00000000000@80");
 const SERVER_GROUP: (&str, &str) = ("ServerGroupId", "sgp-doctor00000000000");
 const VPC: (&str, &str) = ("VpcId", "vpc-doctor00000000000");
 const TABLE: (&str, &str) = ("RouteTableId", "vtb-doctor00000000000");
+/// Ids of a form that the vendor never gives: writes of classic load balancers know no dry run.
+const NO_LB: (&str, &str) = ("LoadBalancerId", "lb-doctor0-no-such-id");
+const NO_GROUP: (&str, &str) = ("VServerGroupId", "rsp-doctor0-no-such-id");
+const NO_EXTENSION: (&str, &str) = ("DomainExtensionId", "de-doctor0-no-such-id");
+const NO_ACCESS_LIST: (&str, &str) = ("AclId", "acl-doctor0-no-such-id");
+const NO_TAGGED: (&str, &str) = ("ResourceId.1", NO_LB.1);
+const TAGGED: (&str, &str) = ("ResourceType", "instance");
+const PORT: (&str, &str) = ("ListenerPort", "65535");
+const BACKEND_PORT: (&str, &str) = ("BackendServerPort", "65535");
+const BACKENDS: (&str, &str) = ("BackendServers", r#"[{"ServerId":"i-doctor0-no-such-id","Port":"65535"}]"#);
+const CERTIFICATE: (&str, &str) = ("ServerCertificateId", "doctor0-no-such-id");
+const ENTRIES: (&str, &str) = ("AclEntrys", r#"[{"entry":"192.0.2.1/32"}]"#);
 
-/// Calls about things that do not exist, so that they read nothing of anybody. Writes are dry runs on top of that. Lists of ECS are
-/// absent: without the permission they are empty, too.
+/// Calls about things that do not exist, so that they read nothing of a user's. Writes are dry runs on top of that, where the product
+/// knows them. Lists of ECS are absent: without the permission they are empty, too. So are creations that name no object that they
+/// would fail for.
 const PROBES: &[(&Action, &[(&str, &str)])] = &[
     (DESCRIBE_SECURITY_GROUP.0, &[("SecurityGroupId", "sg-doctor0000000000000")]),
     (DESCRIBE_ROUTE_TABLES.0, &[VPC]),
@@ -75,6 +89,50 @@ const PROBES: &[(&Action, &[(&str, &str)])] = &[
     (DESCRIBE_CERTIFICATES.0, &[("ServerCertificateId", "doctor")]),
     (DESCRIBE_ACCESS_LISTS.0, &[("AclName", "alicloud-ccm-doctor")]),
     (DESCRIBE_ACCESS_LIST.0, &[("AclId", "acl-doctor00000000000")]),
+    (DELETE_LOAD_BALANCER.0, &[NO_LB]),
+    (SET_NAME.0, &[NO_LB, ("LoadBalancerName", "doctor")]),
+    (SET_DELETE_PROTECTION.0, &[NO_LB, ("DeleteProtection", "on")]),
+    (SET_MODIFICATION_PROTECTION.0, &[NO_LB, ("ModificationProtectionStatus", "ConsoleProtection")]),
+    (SET_INSTANCE_CHARGE_TYPE.0, &[NO_LB, ("InstanceChargeType", "PayByCLCU")]),
+    (SET_SPEC.0, &[NO_LB, ("LoadBalancerSpec", "slb.s1.small")]),
+    (SET_INTERNET_SPEC.0, &[NO_LB, ("InternetChargeType", "paybytraffic")]),
+    (TAG_RESOURCES.0, &[NO_TAGGED, TAGGED, ("Tag.1.Key", "doctor"), ("Tag.1.Value", "doctor")]),
+    (UNTAG_RESOURCES.0, &[NO_TAGGED, TAGGED, ("TagKey.1", "doctor")]),
+    (CREATE_GROUP.0, &[NO_LB, ("VServerGroupName", "doctor")]),
+    (DELETE_GROUP.0, &[NO_GROUP]),
+    (ADD_BACKENDS.0, &[NO_GROUP, BACKENDS]),
+    (REMOVE_BACKENDS.0, &[NO_GROUP, BACKENDS]),
+    (SET_BACKENDS.0, &[NO_GROUP, ("VServerGroupName", "doctor")]),
+    (CREATE_TCP_LISTENER.0, &[NO_LB, PORT, BACKEND_PORT, ("Bandwidth", "-1")]),
+    (CREATE_UDP_LISTENER.0, &[NO_LB, PORT, BACKEND_PORT, ("Bandwidth", "-1")]),
+    (
+        CREATE_HTTP_LISTENER.0,
+        &[NO_LB, PORT, BACKEND_PORT, ("Bandwidth", "-1"), ("StickySession", "off"), ("HealthCheck", "off")],
+    ),
+    (
+        CREATE_HTTPS_LISTENER.0,
+        &[
+            NO_LB,
+            PORT,
+            BACKEND_PORT,
+            ("Bandwidth", "-1"),
+            ("StickySession", "off"),
+            ("HealthCheck", "off"),
+            CERTIFICATE,
+        ],
+    ),
+    (SET_TCP_LISTENER.0, &[NO_LB, PORT]),
+    (SET_UDP_LISTENER.0, &[NO_LB, PORT]),
+    (SET_HTTP_LISTENER.0, &[NO_LB, PORT]),
+    (SET_HTTPS_LISTENER.0, &[NO_LB, PORT]),
+    (START_LISTENER.0, &[NO_LB, PORT, ("ListenerProtocol", "tcp")]),
+    (DELETE_LISTENER.0, &[NO_LB, PORT, ("ListenerProtocol", "tcp")]),
+    (CREATE_DOMAIN_EXTENSION.0, &[NO_LB, PORT, ("Domain", "doctor.invalid"), CERTIFICATE]),
+    (SET_DOMAIN_EXTENSION.0, &[NO_EXTENSION, CERTIFICATE]),
+    (DELETE_DOMAIN_EXTENSION.0, &[NO_EXTENSION]),
+    (DELETE_ACCESS_LIST.0, &[NO_ACCESS_LIST]),
+    (ADD_ACCESS_ENTRIES.0, &[NO_ACCESS_LIST, ENTRIES]),
+    (REMOVE_ACCESS_ENTRIES.0, &[NO_ACCESS_LIST, ENTRIES]),
     (LIST_NETWORK_LOAD_BALANCERS.0, &[("LoadBalancerIds.1", NLB.1)]),
     (GET_NETWORK_LOAD_BALANCER.0, &[NLB]),
     (DELETE_NETWORK_LOAD_BALANCER.0, &[NLB]),
@@ -126,6 +184,7 @@ impl CloudClient {
                 return Permission::NotProbed;
             };
             let request = match action.writes {
+                true if action.product == CloudProduct::Slb => self.signing.write(permit, WriteAction(action)),
                 true => self.signing.write(permit, WriteAction(action)).with("DryRun", true),
                 false => self.signing.read(ReadAction(action)).within(permit),
             };
@@ -145,7 +204,7 @@ impl CloudClient {
 /// machine's, if it says so.
 ///
 /// # Errors
-/// Why there is no answer, for people.
+/// Why there is no answer, in words.
 pub async fn reach(transport: &dyn Transport, url: &str) -> Result<Option<SignedDuration>, String> {
     let request = Request::get(url).body(Bytes::new()).map_err(|error| error.to_string())?;
     let answer = transport.send(request, LONGEST).await.map_err(|error| error.to_string())?;
@@ -160,12 +219,18 @@ mod tests {
     fn each_probe_is_of_one_action_and_what_it_addresses_cannot_exist() {
         for (index, (action, parameters)) in PROBES.iter().enumerate() {
             assert!(!PROBES[..index].iter().any(|(other, _)| other == action), "{} twice", action.name);
-            // Writes name something that cannot exist, whatever becomes of the dry run.
-            assert!(
-                !action.writes || parameters.iter().any(|(_, value)| value.contains("-doctor0")),
-                "{}",
-                action.name
-            );
+            // Writes name something that cannot exist, whatever becomes of the dry run. Where there is none, it is what the vendor
+            // looks up first, and its id has more than one hyphen, as no id has.
+            let names_nothing = match (action.writes, action.product) {
+                (true, CloudProduct::Slb) => {
+                    let [(name, id), ..] = parameters else { panic!("{} names nothing", action.name) };
+                    ["LoadBalancerId", "VServerGroupId", "DomainExtensionId", "AclId", "ResourceId.1"].contains(name)
+                        && id.ends_with("-doctor0-no-such-id")
+                }
+                (true, _) => parameters.iter().any(|(_, value)| value.contains("-doctor0")),
+                (false, _) => true,
+            };
+            assert!(names_nothing, "{}", action.name);
         }
     }
 }

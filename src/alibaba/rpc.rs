@@ -3,6 +3,7 @@
 //! A call is sent once. It is repeated only where it had no effect and the remedy is known: the clock is corrected by the
 //! server's, a nonce is replaced, or a throttled call waits for a short backoff. Every other fault goes to the caller.
 
+use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderMap, HeaderValue, USER_AGEN
 use http::{Request, Response, StatusCode};
 use jiff::fmt::rfc2822;
 use jiff::{SignedDuration, Timestamp};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 use tracing::{Instrument, Span, field};
@@ -25,11 +27,14 @@ use super::rate_limit::{Limited, Priority, QuotaShare, RateLimiter, RateUse};
 use super::signing::{KeyPair, Params};
 use super::transport::{Transport, TransportError};
 use crate::fence::Permit;
-use crate::telemetry::{activity, metrics};
+use crate::telemetry::activity::{self, EndedCall};
+use crate::telemetry::metrics;
 
 const CLOCK_IS_WRONG: &str = "InvalidTimeStamp.Expired";
 const NONCE_IS_TAKEN: &str = "SignatureNonceUsed";
 
+/// Names the request, in the body of an answer.
+const BODY_REQUEST_ID: &str = "RequestId";
 /// Names the request where the body does not.
 const REQUEST_ID: &str = "x-acs-request-id";
 
@@ -66,17 +71,32 @@ pub(super) struct RpcCall<'a> {
 #[derive(Debug)]
 pub(super) struct RpcAnswer {
     action: &'static Action,
-    body: Map<String, Value>,
+    body: AnswerBody,
     request_id: String,
     /// The call was a dry run and would have succeeded.
     pub(super) dry_run_passed: bool,
 }
 
+#[derive(Debug)]
+enum AnswerBody {
+    Decoded(Map<String, Value>),
+    /// The answer to a write can list everything that is there, such as all backends of a group, and is mostly not needed.
+    Written(Bytes),
+}
+
 impl RpcAnswer {
     /// The answer as the caller needs it.
     pub(super) fn decode<T>(&self, decode: impl FnOnce(Fields<'_>) -> Result<T, Mismatch>) -> Result<T, Fault> {
-        let bug = |mismatch| self.bug(format!("the answer does not have the expected form: {mismatch}"));
-        decode(Fields::from(&self.body)).map_err(bug)
+        let bug = |mismatch: &dyn Display| self.bug(format!("the answer does not have the expected form: {mismatch}"));
+        let written;
+        let fields = match &self.body {
+            AnswerBody::Decoded(fields) => fields,
+            AnswerBody::Written(body) => {
+                written = serde_json::from_slice(body).map_err(|error| bug(&error))?;
+                &written
+            }
+        };
+        decode(Fields::from(fields)).map_err(|mismatch| bug(&mismatch))
     }
 
     /// The request's id, for support tickets.
@@ -87,6 +107,37 @@ impl RpcAnswer {
     /// The answer is well-formed, but not an answer to what was asked.
     pub(super) fn bug(&self, message: impl Into<String>) -> Fault {
         Fault { request_id: self.request_id.clone(), ..Fault::new(self.action.name, FaultKind::Bug, message) }
+    }
+}
+
+/// What is read of the answer to a write that succeeded: the request's id. All else is only checked to be JSON.
+struct WriteReceipt(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for WriteReceipt {
+    fn deserialize<D: Deserializer<'de>>(answer: D) -> Result<Self, D::Error> {
+        answer.deserialize_map(ReceiptVisitor)
+    }
+}
+
+struct ReceiptVisitor;
+
+impl<'de> Visitor<'de> for ReceiptVisitor {
+    type Value = WriteReceipt;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<WriteReceipt, A::Error> {
+        let mut receipt = Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            if name.eq_ignore_ascii_case(BODY_REQUEST_ID) {
+                receipt.insert(name, fields.next_value()?);
+            } else {
+                fields.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(WriteReceipt(receipt))
     }
 }
 
@@ -122,9 +173,11 @@ impl RpcClient {
     /// Makes the call. Every log line of an attempt carries the action, and the request id once there is an answer.
     pub(super) async fn call(&self, call: &RpcCall<'_>) -> Result<RpcAnswer, Fault> {
         let (mut clock_corrected, mut nonce_replaced, mut throttled) = (false, false, None);
+        let mut attempt = 0;
         loop {
+            attempt += 1;
             let span = tracing::error_span!("cloud_call", action = call.action.name, request_id = field::Empty);
-            let Failure { fault, server_time } = match self.attempt(call).instrument(span.clone()).await {
+            let Failure { fault, server_time } = match self.attempt(call, attempt).instrument(span.clone()).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -159,33 +212,21 @@ impl RpcClient {
         }
     }
 
-    async fn attempt(&self, call: &RpcCall<'_>) -> Result<RpcAnswer, Failure> {
-        let action = call.action;
+    async fn attempt(&self, call: &RpcCall<'_>, number: u32) -> Result<RpcAnswer, Failure> {
+        let (action, called) = (call.action, Instant::now());
         let timeout = self.turn(call).await?;
         let request = self.request(call)?;
-        let started = Instant::now();
+        let (started, waited) = (Instant::now(), called.elapsed());
         let sent = tokio::time::timeout(timeout, self.transport.send(request, timeout)).await;
-        let result = match sent {
-            Ok(Ok(response)) => interpret(action, &response),
-            Ok(Err(error)) => Err(without_answer(action, &error).into()),
+        let (result, status) = match sent {
+            Ok(Ok(response)) => (interpret(action, &response), Some(response.status())),
+            Ok(Err(error)) => (Err(without_answer(action, &error).into()), None),
             Err(_) => {
                 let text = format!("the call timed out after {:.1} s", timeout.as_secs_f64());
-                Err(without_answer(action, &TransportError::Lost(text)).into())
+                (Err(without_answer(action, &TransportError::Lost(text)).into()), None)
             }
         };
-        let took = started.elapsed();
-        let (outcome, request_id) = match &result {
-            Ok(answer) => ("ok", answer.request_id.as_str()),
-            Err(failure) => (failure.fault.kind.as_str(), failure.fault.request_id.as_str()),
-        };
-        metrics::cloud_call(action.name, outcome, took);
-        if action.writes {
-            let code = result.as_ref().err().map(|failure| failure.fault.code.as_str()).filter(|code| !code.is_empty());
-            let shown = code.map_or_else(|| outcome.to_owned(), |code| format!("{outcome} [{code}]"));
-            activity::wrote(action.name, &shown, request_id, took);
-        }
-        Span::current().record("request_id", request_id);
-        tracing::debug!(outcome, milliseconds = took.as_millis(), "cloud call");
+        note(call, &result, &EndedAttempt { number, waited, took: started.elapsed(), status });
         match &result {
             Err(Failure { fault, .. }) if fault.kind == FaultKind::Throttled => {
                 let pause = self.rate_limiter.throttled(action, fault.retry_after);
@@ -250,6 +291,44 @@ impl RpcClient {
     }
 }
 
+/// An attempt that was sent.
+struct EndedAttempt {
+    /// From 1.
+    number: u32,
+    /// For the rate limit.
+    waited: Duration,
+    took: Duration,
+    status: Option<StatusCode>,
+}
+
+/// Counts an attempt, logs it, and keeps it among what was done last.
+fn note(call: &RpcCall<'_>, result: &Result<RpcAnswer, Failure>, attempt: &EndedAttempt) {
+    let (action, took) = (call.action, attempt.took);
+    let (outcome, code, request_id) = match result {
+        Ok(answer) => ("ok", "", answer.request_id.as_str()),
+        Err(Failure { fault, .. }) => (fault.kind.as_str(), fault.code.as_str(), fault.request_id.as_str()),
+    };
+    metrics::cloud_call(action.name, outcome, took);
+    let coded = (!code.is_empty()).then(|| format!("{outcome} [{code}]"));
+    let shown = coded.as_deref().unwrap_or(outcome);
+    let ended = EndedCall { call: action.name, writes: action.writes, outcome: shown, request_id, took };
+    activity::ended(ended, || {
+        let waited = u64::try_from(attempt.waited.as_millis()).unwrap_or(u64::MAX);
+        let known = [
+            ("cloud.region", call.params.get("RegionId").unwrap_or_default().into()),
+            ("url.full", call.url.into()),
+            ("alibaba_cloud.attempt", attempt.number.into()),
+            ("alibaba_cloud.outcome", outcome.into()),
+            ("alicloud_ccm.waited_ms", waited.into()),
+        ];
+        let status = attempt.status.map(|status| ("http.response.status_code", status.as_u16().into()));
+        let code = (!code.is_empty()).then(|| ("alibaba_cloud.error_code", code.into()));
+        known.into_iter().chain(status).chain(code).collect()
+    });
+    Span::current().record("request_id", request_id);
+    tracing::debug!(outcome, milliseconds = took.as_millis(), "cloud call");
+}
+
 fn without_answer(action: &Action, error: &TransportError) -> Fault {
     let kind = match error {
         TransportError::Lost(_) if action.writes => FaultKind::Ambiguous,
@@ -260,12 +339,16 @@ fn without_answer(action: &Action, error: &TransportError) -> Fault {
 
 fn interpret(action: &'static Action, response: &Response<Bytes>) -> Result<RpcAnswer, Failure> {
     let status = response.status();
-    let body = serde_json::from_slice::<Map<String, Value>>(response.body()).ok();
+    let is_written = action.writes && status.is_success();
+    let body: Option<Map<String, Value>> = match is_written {
+        true => serde_json::from_slice(response.body()).ok().map(|WriteReceipt(receipt)| receipt),
+        false => serde_json::from_slice(response.body()).ok(),
+    };
     let fields = body.as_ref().map(Fields::from).unwrap_or_default();
     let text = |name: &str| fields.some_text(name);
     // The header is there even when the body cannot be read.
     let header = || Some(response.headers().get(REQUEST_ID)?.to_str().ok()?.to_owned());
-    let request_id = text("RequestId").or_else(header).unwrap_or_default();
+    let request_id = text(BODY_REQUEST_ID).or_else(header).unwrap_or_default();
     let code = text("Code").unwrap_or_default().trim().to_owned();
     let dry_run_passed = !status.is_success() && code.eq_ignore_ascii_case(DRY_RUN_PASSED);
     if status.is_success() || dry_run_passed {
@@ -274,6 +357,10 @@ fn interpret(action: &'static Action, response: &Response<Bytes>) -> Result<RpcA
             let kind = if action.writes { FaultKind::Ambiguous } else { FaultKind::Bug };
             let message = foreign_answer(status, response.body());
             return Err(Fault { request_id, ..Fault::new(action.name, kind, message) }.into());
+        };
+        let body = match is_written {
+            true => AnswerBody::Written(response.body().clone()),
+            false => AnswerBody::Decoded(body),
         };
         return Ok(RpcAnswer { action, body, request_id, dry_run_passed });
     }

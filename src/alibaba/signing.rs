@@ -67,6 +67,11 @@ impl Params {
         }
     }
 
+    /// The first value of a parameter.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
     /// The form body of a POST request with its signature.
     #[must_use]
     pub(super) fn signed_body(&self, secret: &Secret) -> String {

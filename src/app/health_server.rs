@@ -1,8 +1,10 @@
 //! The health server, which can move to another address while the process runs.
 
 use std::io;
+use std::os::unix::net::UnixListener as StdUnixListener;
 
-use tokio::net::TcpListener;
+use futures::future::OptionFuture;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
@@ -10,9 +12,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use crate::config::checked;
-use crate::config::tls::{ends_at, server_config};
+use crate::config::tls::{ends_at, self_signed, server_config};
 use crate::telemetry::http::{self, HttpSettings, StatusPages};
-use crate::telemetry::metrics;
+use crate::telemetry::{machine, metrics};
 
 /// A listener that serves.
 struct Listening {
@@ -108,22 +110,31 @@ async fn listen(settings: &checked::Server, pages: &StatusPages) -> io::Result<O
         );
         io::Error::new(error.kind(), text)
     })?;
+    let machine = machine::listen(settings.port).inspect_err(|error| {
+        warn!(
+            code = "ACCM0710",
+            "commands on this machine cannot ask the process: @alicloud-ccm:{}: {error}", settings.port
+        );
+    });
+    let machine = machine.ok();
     let tls = match (&settings.tls_cert_file, &settings.tls_key_file) {
-        (Some(certificate), Some(key)) => Some(server_config(certificate, key).map_err(io::Error::other)?),
-        _ => None,
+        (Some(certificate), Some(key)) => Some(server_config(certificate, key)),
+        _ => settings.authorization.then(self_signed),
     };
+    let tls = tls.transpose().map_err(io::Error::other)?;
     let ends_at = settings.tls_cert_file.as_ref().and_then(|pem| ends_at(pem.as_bytes()));
     metrics::expiry("server certificate", ends_at.map(|at| at.as_second()));
     let http_settings = HttpSettings { tls, authorization: settings.authorization };
     let stop = CancellationToken::new();
     let (served, ending) = (pages.clone(), stop.clone());
     let task = pages.health.tasks().supervise("health server", &stop, move || {
-        // The socket stays open while the server starts again.
+        // The sockets stay open while the server starts again.
+        let machine = machine.as_ref().and_then(|listener| listener.try_clone().ok());
         let (listener, pages, settings) = (listener.try_clone(), served.clone(), http_settings.clone());
         let end = ending.child_token();
         async move {
             let _end = end.clone().drop_guard();
-            let served = spawn_blocking(move || serve(listener?, pages, settings, end)).await;
+            let served = spawn_blocking(move || serve((listener?, machine), pages, settings, end)).await;
             if let Ok(Err(error)) = served {
                 error!(code = "ACCM0708", "health cannot be served: {error}");
             }
@@ -133,13 +144,16 @@ async fn listen(settings: &checked::Server, pages: &StatusPages) -> io::Result<O
 }
 
 fn serve(
-    listener: std::net::TcpListener,
+    (listener, machine): (std::net::TcpListener, Option<StdUnixListener>),
     pages: StatusPages,
     settings: HttpSettings,
     stop: CancellationToken,
 ) -> io::Result<()> {
     Builder::new_current_thread().enable_all().build()?.block_on(async {
-        http::serve(TcpListener::from_std(listener)?, pages, settings, stop).await;
+        let for_machine = machine.map(UnixListener::from_std).transpose()?;
+        let for_machine = for_machine.map(|listener| http::serve_machine(listener, pages.clone(), stop.clone()));
+        let for_all = http::serve(TcpListener::from_std(listener)?, pages, settings, stop);
+        tokio::join!(for_all, OptionFuture::from(for_machine));
         Ok(())
     })
 }

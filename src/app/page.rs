@@ -1,4 +1,4 @@
-//! The page at `/`: the state of the running process for people, as HTML that needs no JavaScript.
+//! The page at `/`: the state of the running process, as HTML that needs no JavaScript.
 //!
 //! `overview` gathers what it shows, from memory; `html` renders it and `plot` its charts. The page loads nothing else, from no
 //! host: style and script are part of it, and the policy that it is served with allows nothing but these two, by a nonce. Every

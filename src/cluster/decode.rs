@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde::Deserialize as _;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::plan::inputs::{
@@ -38,9 +38,42 @@ pub(super) fn key(object: &Value) -> Option<ObjectKey> {
     Some(ObjectKey::new(namespace, name))
 }
 
+/// A Node without images, volumes and capacity: with them, and the whole of a Pod, the program would be half a megabyte larger.
+#[derive(Deserialize)]
+struct BriefNode {
+    metadata: ObjectMeta,
+    spec: Option<core::NodeSpec>,
+    status: Option<BriefNodeStatus>,
+}
+
+#[derive(Default, Deserialize)]
+struct BriefNodeStatus {
+    addresses: Option<Vec<core::NodeAddress>>,
+    conditions: Option<Vec<core::NodeCondition>>,
+}
+
+/// What readiness gates need of a Pod.
+#[derive(Deserialize)]
+struct BriefPod {
+    metadata: ObjectMeta,
+    spec: Option<BriefPodSpec>,
+    status: Option<BriefPodStatus>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BriefPodSpec {
+    readiness_gates: Option<Vec<core::PodReadinessGate>>,
+}
+
+#[derive(Deserialize)]
+struct BriefPodStatus {
+    conditions: Option<Vec<core::PodCondition>>,
+}
+
 /// A Node.
 pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
-    let core::Node { metadata, spec, status } = serde_json::from_value(object)?;
+    let BriefNode { metadata, spec, status } = serde_json::from_value(object)?;
     let spec = spec.unwrap_or_default();
     let status = status.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
@@ -91,7 +124,7 @@ fn condition_status(text: &str) -> ConditionStatus {
 
 /// A Pod.
 pub(super) fn pod(object: Value) -> Result<PodView, serde_json::Error> {
-    let core::Pod { metadata, spec, status } = serde_json::from_value(object)?;
+    let BriefPod { metadata, spec, status } = serde_json::from_value(object)?;
     let gates = spec.and_then(|spec| spec.readiness_gates).unwrap_or_default().into_iter();
     let gates: BTreeSet<String> = gates.map(|gate| gate.condition_type).collect();
     let all = status.and_then(|status| status.conditions).unwrap_or_default();

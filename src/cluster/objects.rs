@@ -12,7 +12,8 @@ use super::faults::{RequestFault, WriteFault};
 use super::requests::{Exchange, Requests, segment};
 use crate::fence::Permit;
 use crate::plan::inputs::ObjectKey;
-use crate::telemetry::{activity, metrics};
+use crate::telemetry::activity::{self, EndedCall};
+use crate::telemetry::metrics;
 
 /// Objects in one page of a list: nodes and pods are large, and a page is in memory as a whole.
 const PAGE: u32 = 100;
@@ -125,13 +126,20 @@ async fn write(
         return None;
     }
     let (call, started) = (format!("{method} {path}"), Instant::now());
-    let sent = requests.send(Exchange { method, path, body: Some(body), timeout, rate_limited: true }).await;
+    let exchange = Exchange { method: method.clone(), path, body: Some(body), timeout, rate_limited: true };
+    let sent = requests.send(exchange).await;
     let outcome = match sent.as_ref().map_err(RequestFault::code) {
         Ok(_) => "ok".to_owned(),
         Err(Some(code)) => format!("HTTP {code}"),
         Err(None) => "unanswered".to_owned(),
     };
-    activity::wrote(&call, &outcome, "", started.elapsed());
+    let ended = EndedCall { call: &call, writes: true, outcome: &outcome, request_id: "", took: started.elapsed() };
+    activity::ended(ended, || {
+        let status = sent.as_ref().err().and_then(RequestFault::code);
+        let status = status.map(|status| ("http.response.status_code", status.into()));
+        let request = [("http.request.method", method.as_str().into()), ("url.path", path.into())];
+        request.into_iter().chain(status).collect()
+    });
     Some(sent)
 }
 

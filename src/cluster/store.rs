@@ -280,10 +280,15 @@ impl<V: StoredView> Objects<V> {
 }
 
 impl DirtyKeys {
+    /// The keys that changed; empty if none did.
+    pub fn take(&mut self) -> BTreeSet<ObjectKey> {
+        std::mem::take(&mut *self.changed.keys.lock())
+    }
+
     /// Waits until some key changed, then gives all that did. Nothing is lost if the future is dropped.
     pub async fn next(&mut self) -> BTreeSet<ObjectKey> {
         loop {
-            let keys = std::mem::take(&mut *self.changed.keys.lock());
+            let keys = self.take();
             if !keys.is_empty() {
                 return keys;
             }

@@ -1,6 +1,6 @@
 //! The whole of it against a simulated API server over loopback, old and new.
 
-pub(in crate::cluster) mod fake;
+pub(crate) mod fake;
 
 use serde_json::json;
 use sim::cluster::{Cluster as Server, NodeSpec, Version};

@@ -13,14 +13,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::finding::{CheckResult, Diagnosis, Requirement};
-use super::pages::page;
 use super::{CommandError, CommandResult, print_findings, runtime};
 use crate::alibaba::transport::{HttpTransport, Transport};
 use crate::cli::OutputFormat;
 use crate::config::{Config, ConfigReport, Loaded};
 use crate::controllers::Clients;
+use crate::telemetry::machine::page;
 
-/// The pages of a running process that a bug report has.
+/// The pages of a running process that a bug report has; the first one is judged.
 const PAGES: [&str; 4] = ["/readyz", "/configz", "/metrics", "/debug/objects"];
 
 pub(super) fn run(loaded: Result<Loaded, ConfigReport>, output: OutputFormat, bundle: Option<&Path>) -> CommandResult {
@@ -52,12 +52,12 @@ async fn diagnose(loaded: &Loaded) -> Result<(Diagnosis, Vec<(&'static str, Stri
     let pages = async {
         let mut pages = Vec::new();
         for path in PAGES {
-            pages.push((path, page(&config.server, &*transport, path).await));
+            pages.push((path, page(config.server.port, path).await));
         }
         pages
     };
     let ((cloud, client), (cluster, connection), pages) =
-        tokio::join!(cloud::gather(config, transport.clone()), cluster::gather(config), pages);
+        tokio::join!(cloud::gather(config, transport), cluster::gather(config), pages);
     let mut findings = vec![file(loaded)];
     findings.extend(cloud::findings(&cloud, config));
     let inside = cloud.account.as_ref().and_then(|account| account.inside.as_ref());
@@ -77,10 +77,8 @@ async fn diagnose(loaded: &Loaded) -> Result<(Diagnosis, Vec<(&'static str, Stri
             findings.extend(sections.map(|section| section.unknown(format!("{missing} cannot be used, see above"))));
         }
     }
-    findings.extend(objects::process(
-        pages.iter().find_map(|(path, page)| (*path == PAGES[0]).then_some(page.as_ref())).flatten(),
-    ));
-    let pages = pages.into_iter().filter_map(|(path, page)| Some((path, page?.ok()?))).collect();
+    findings.extend(pages.iter().take(1).flat_map(|(_, readyz)| objects::process(readyz)));
+    let pages = pages.into_iter().filter_map(|(path, page)| Some((path, page.ok()?))).collect();
     Ok((Diagnosis::of(findings), pages))
 }
 

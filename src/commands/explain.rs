@@ -4,8 +4,9 @@
 
 mod process;
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
+use futures::TryFutureExt as _;
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -17,9 +18,10 @@ use crate::cli::{ExplainArg, ObjectArg, OutputFormat};
 use crate::cluster::{Cluster, Leader, ObjectKind, PastEvent, WriteFault};
 use crate::config::{Config, Origin};
 use crate::controllers::registry::{CONTROLLERS, Controller, PlannedKind, Subject};
-use crate::controllers::{Clients, service};
+use crate::controllers::{Clients, node, route, service};
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::service::handling::LoadBalancerKind;
+use crate::plan::setting::SettingOrigin;
 use crate::plan::{LineKind, PlanLine};
 
 /// Events on the page; the API server keeps them for an hour or so.
@@ -50,7 +52,7 @@ struct Explanation {
     wanted: Vec<String>,
     /// What there is in the cloud.
     found: Vec<String>,
-    /// Where each setting of the load balancer comes from.
+    /// Where each setting of the load balancer, or each field of the node, comes from.
     settings: Vec<SettingLine>,
     /// What the process on this machine says of the object; `None` if none could be asked.
     process: Option<ProcessReport>,
@@ -136,7 +138,10 @@ impl Explanation {
         if self.managed_by.is_empty() {
             return;
         }
-        self.process = process::ask(&config.server, &object.key, &self.managed_by).await;
+        match process::ask(&config.server, &object.key, &self.managed_by).await {
+            Ok(report) => self.process = report,
+            Err(why) => self.unknown.push(format!("the process on this machine: {why}")),
+        }
         match connect_cloud(config).await {
             Ok((cloud, location)) => {
                 self.plan(&Clients { cluster, cloud, location }, (config, origin), &object.key).await;
@@ -189,12 +194,14 @@ impl Explanation {
         (config, origin): (&Config, &Origin),
         key: &ObjectKey,
     ) -> Result<Vec<PlanLine>, String> {
-        let kind = match row.name() {
-            service::NAME => LoadBalancerKind::Classic,
-            service::NLB => LoadBalancerKind::Network,
+        let balancer = |kind| service::explain(kind, clients, config, key).map_err(|fault| fault.to_string());
+        let (lines, details) = match row.name() {
+            service::NAME => balancer(LoadBalancerKind::Classic).await?,
+            service::NLB => balancer(LoadBalancerKind::Network).await?,
+            node::NAME => settings_alone(node::explain(clients, config, Some(&key.name)).await)?,
+            route::NAME => settings_alone(route::explain(clients, config, Some(&key.name)).await)?,
             _ => return (row.preview)(clients, config, Some(key)).await,
         };
-        let (lines, details) = service::explain(kind, clients, config, key).await.map_err(|fault| fault.to_string())?;
         self.wanted.extend(details.wanted);
         self.found.extend(details.found);
         self.settings.extend(details.settings.into_iter().map(|setting| SettingLine::of(setting, origin)));
@@ -289,6 +296,14 @@ impl Explanation {
 }
 
 /// A heading with lines below; nothing if there are none.
+/// What is explained of an object without a load balancer.
+fn settings_alone<E: Display>(
+    explained: Result<(Vec<PlanLine>, Vec<SettingOrigin>), E>,
+) -> Result<(Vec<PlanLine>, service::ServiceDetails), String> {
+    let (lines, settings) = explained.map_err(|error| error.to_string())?;
+    Ok((lines, service::ServiceDetails { settings, ..service::ServiceDetails::default() }))
+}
+
 fn section(text: &mut String, heading: &str, lines: impl IntoIterator<Item: ToString>) {
     let mut lines = lines.into_iter().peekable();
     if lines.peek().is_some() {

@@ -49,9 +49,12 @@ pub(super) fn run(arguments: &MigrateArgs, config: &Config) -> CommandResult {
     }
     let migration = convert::convert(official, arguments.out.is_some())
         .map_err(|problems| ConfigReport::of_problems(Path::new(TOML), problems))?;
+    // The pods that are shipped ask for tokens, whatever the file says.
+    let mut in_pods = migration.config.clone();
+    in_pods.server.authorization = true;
     let files = [
         (TOML, migration.toml.clone()),
-        ("rbac.yaml", rbac::manifests(&migration.config, rbac_arguments)),
+        ("rbac.yaml", rbac::manifests(&in_pods, rbac_arguments)),
         ("ram-policy.json", format!("{:#}\n", ram_policy::policy(&migration.config))),
     ];
     match &arguments.out {

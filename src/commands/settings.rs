@@ -1,4 +1,4 @@
-//! Where the settings of a load balancer come from, as `explain` and `lint` print it.
+//! Where the settings of an object come from, as `explain` and `lint` print it.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::config::{self, Origin};
 use crate::controllers::registry::CATALOG;
-use crate::plan::service::origins::{SettingOrigin, SettingSource};
+use crate::plan::setting::{SettingOrigin, SettingSource};
 
 /// One setting.
 #[derive(Debug, Serialize)]
 pub(super) struct SettingLine {
-    /// Its annotation without the prefix.
+    /// Its annotation without the prefix, or the field.
     setting: &'static str,
     /// What is wanted, as the annotation would say it.
     value: String,
@@ -36,6 +36,9 @@ impl SettingLine {
                 None => format!("default of {key}"),
             },
             SettingSource::Nodes => "where most nodes are".to_owned(),
+            SettingSource::Kubelet => "the kubelet".to_owned(),
+            SettingSource::Instance => "the instance".to_owned(),
+            SettingSource::OnlyTable => "the only route table of the VPC".to_owned(),
             SettingSource::Default => "default".to_owned(),
         };
         Self { setting, value, from, help, is_stated }

@@ -28,6 +28,8 @@ pub struct Config {
     pub server: Server,
     /// Logs.
     pub log: Log,
+    /// Traces.
+    pub traces: Traces,
     /// The node controller.
     pub node: Node,
     /// The route controller.
@@ -139,12 +141,23 @@ pub struct Server {
     pub address: IpAddr,
     /// Port to listen on; 0 switches the server off.
     pub port: u16,
-    /// Certificates in PEM form; plain HTTP is spoken without them.
+    /// Certificates in PEM form; without them, plain HTTP is spoken, or with `authorization` TLS by a certificate of its own.
     pub tls_cert_file: Option<String>,
     /// Their private key in PEM form; there if and only if the certificates are.
     pub tls_key_file: Option<Secret>,
     /// Whether everything but health asks for a token that the API server accepts.
     pub authorization: bool,
+}
+
+/// Section `[traces]`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Traces {
+    /// Where they are sent, with the path; `None` if there are none.
+    pub endpoint: Option<String>,
+    /// Of each request.
+    pub headers: BTreeMap<String, Secret>,
+    /// Above 0, at most 1.
+    pub sample_ratio: f64,
 }
 
 /// Section `[route]`.

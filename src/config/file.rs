@@ -71,6 +71,8 @@ section! {
         server: ServerSection;
         /// Logs, on standard error.
         log: Log;
+        /// Traces of reconciles and of their calls, for an OpenTelemetry collector.
+        traces: TracesSection;
         /// The node controller: initialises nodes, keeps addresses and labels in sync, removes nodes of released instances.
         node: Node;
         /// The route controller: keeps one VPC route entry for each pod CIDR.
@@ -280,19 +282,20 @@ section! {
     /// Section `[server]`.
     #[derive(Debug)]
     ServerSection {
-        /// Address to listen on. Without the keys below, what is served is neither encrypted nor authenticated.
+        /// Address to listen on. Without `authorization`, every client that reaches it may read what is served.
         #[schemars(extend("pattern" = r"^[0-9a-fA-F:.]+$"))]
         address: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
         /// Port to listen on; 0 switches the server off.
         port: u16 = 10258;
         /// PEM file with the certificate, and those that lead to its issuer. With it and its key, only TLS is spoken. A change
-        /// of the file is seen like one of this file.
+        /// of the file is seen like one of this file. With `authorization` and without these files, the program makes a
+        /// certificate of its own at each start, which encrypts, and which clients cannot verify.
         tls_cert_file: Option<PathBuf> => "tls.crt";
         /// PEM file with the private key of the certificate. Only its owner may have the right to read it.
         tls_key_file: Option<PathBuf> => "tls.key";
         /// Whether everything but `/livez`, `/healthz` and `/readyz` requires a bearer token that the API server knows
-        /// (TokenReview) and whose user may get the path (SubjectAccessReview, a nonResourceURL). Without a token, `/readyz`
-        /// says which checks fail, but not why.
+        /// (TokenReview) and whose user may get the path (SubjectAccessReview, a nonResourceURL). Only TLS is spoken then. Without
+        /// a token, `/readyz` says which checks fail, but not why.
         authorization: bool;
     }
 }
@@ -306,6 +309,28 @@ section! {
         /// `error`, `warn`, `info`, `debug` or `trace`; for parts of the program: `info,alicloud_ccm::alibaba=debug`.
         #[schemars(extend("pattern" = LEVELS))]
         level: String = "info".to_owned();
+    }
+}
+
+section! {
+    /// Section `[traces]`. Has no `Debug`, because it holds secrets.
+    TracesSection {
+        /// Base URL of the collector (OTLP over HTTP, in JSON), without its `/v1/traces`. Nothing is recorded without it. The
+        /// build needs the feature `traces`, as released binaries and images have it.
+        #[schemars(extend("pattern" = r"^https?://[^\s?#]+$"))]
+        endpoint: Option<String> => "http://127.0.0.1:4318";
+        /// Headers of each request, by name, such as `authorization`. Their values are secrets; the environment can state
+        /// them, as `ALICLOUD_CCM__TRACES__HEADERS__authorization`.
+        headers: BTreeMap<String, String>;
+        /// Share of the reconciles that are traced.
+        #[schemars(range(max = 1))]
+        sample_ratio: f64 = 1.0;
+    }
+}
+
+impl std::fmt::Debug for TracesSection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TracesSection").finish_non_exhaustive()
     }
 }
 

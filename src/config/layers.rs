@@ -191,6 +191,9 @@ fn locate(table: &DeTable<'_>, path: &[String]) -> Option<(Range<usize>, Range<u
 
 fn secret_spans(table: &DeTable<'_>) -> Vec<Range<usize>> {
     let spans = table.iter().flat_map(|(key, value)| match value.get_ref() {
+        DeValue::Table(inner) if HIDDEN.contains(&key.get_ref().as_ref()) => {
+            inner.values().map(toml::Spanned::span).collect()
+        }
         _ if HIDDEN.contains(&key.get_ref().as_ref()) => vec![value.span()],
         DeValue::Table(inner) => secret_spans(inner),
         _ => Vec::new(),
@@ -202,6 +205,9 @@ fn note_secrets(dict: &Dict, secrets: &mut Vec<String>) {
     for (name, value) in dict {
         match value {
             Value::String(_, text) if HIDDEN.contains(&name.as_str()) => secrets.push(text.clone()),
+            Value::Dict(_, inner) if HIDDEN.contains(&name.as_str()) => {
+                secrets.extend(inner.values().filter_map(Value::as_str).map(str::to_owned));
+            }
             Value::Dict(_, inner) => note_secrets(inner, secrets),
             _ => {}
         }

@@ -9,7 +9,7 @@ use super::schema;
 use super::values::password_in;
 
 /// Keys whose values are never shown. The id is among them because people paste the secret there.
-pub(super) const HIDDEN: [&str; 3] = ["access_key_id", "access_key_secret", "security_token"];
+pub(super) const HIDDEN: [&str; 4] = ["access_key_id", "access_key_secret", "security_token", "headers"];
 
 /// What stands for hidden text.
 pub(super) const MASK: &str = "<redacted>";
@@ -77,10 +77,17 @@ fn hidden_from(before: &str, line: &str) -> Option<usize> {
         return (!header).then_some(indent);
     }
     if line.contains('=') {
+        if section_above(before) == Some("traces.headers") {
+            let (name, value) = line.split_once('=').unwrap_or_default();
+            return Some(name.len() + 1 + leading_spaces(value));
+        }
         let tags = matches!(section_above(before), Some("service.defaults.tags" | "nlb.defaults.tags"));
         let assignments = line.match_indices('=').enumerate().filter(|(index, (at, _))| {
             let is_tag = tags && *index == 0;
-            !is_tag && !may_show(name_before(&line[..*at]), &line[at + 1..])
+            let name = &line[..*at];
+            // The names of headers are the user's.
+            let is_header = name.rsplit_once('.').is_some_and(|(table, _)| HIDDEN.contains(&name_before(table)));
+            !is_tag && (is_header || !may_show(name_before(name), &line[at + 1..]))
         });
         return assignments.map(|(_, (at, _))| at + 1 + leading_spaces(&line[at + 1..])).next();
     }
@@ -183,6 +190,11 @@ mod tests {
             "access_key_id = \"hunter2\"",
             "# access_key_secret = \"hunter2\"",
             "[cloud.credentials]\nhunter2",
+            "headers = { region = \"hunter2\" }",
+            "[traces.headers]\nregion = \"hunter2\"",
+            "[traces.headers]\nhunter2",
+            "traces.headers.region = \"hunter2\"",
+            "headers.region = 'hunter2'",
             "[cloud] # hunter2",
             "[\"hunter2\"",
             "credentials = \"hunter2\"",

@@ -65,6 +65,7 @@ fn example(catalog: &Catalog) -> Result<FileConfig, toml::ser::Error> {
     }
     tree["controllers"] = json!(catalog.default_controllers());
     tree["cloud"]["quotas"] = json!({ catalog.example_action: 120 });
+    tree["traces"]["headers"] = json!({ "authorization": "..." });
     for section in ["service", "nlb"] {
         tree[section]["defaults"]["tags"] = json!({ "team": "blue" });
     }

@@ -7,14 +7,15 @@ use ipnet::IpNet;
 use tracing_subscriber::filter::Targets;
 
 use super::catalog::ControllerEntry;
-use super::checked::{Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, NlbOptions, Route, Server};
+use super::checked::{Cloud, Config, Endpoints, Kubernetes, LeaderElection, Log, NlbOptions, Route, Server, Traces};
 use super::checker::Checker;
 use super::credentials;
 use super::file::{
     AddressType, CloudSection, FileConfig, InternetChargeType, NlbDefaultsSection, NlbSection, Pvtz, RouteSection,
-    Scheme, ServerSection, ServiceDefaultsSection, ServiceSection,
+    Scheme, ServerSection, ServiceDefaultsSection, ServiceSection, TracesSection,
 };
 use super::formats::{is_id, is_tag_key, is_zone};
+use super::secret::Secret;
 use super::tls;
 use super::values::{TimeSpan, parse_cidr, shown};
 use crate::plan::service::annotations::values::MOST_USER_TAGS;
@@ -36,6 +37,7 @@ pub(super) fn config(c: &mut Checker<'_>, file: FileConfig) -> Config {
         leader_election: file.leader_election,
         server: server(c, &file.server, allow_readable),
         log: file.log,
+        traces: traces(c, file.traces),
         node: file.node,
         route: route(c, file.route),
         service: service(c, file.service),
@@ -176,7 +178,7 @@ fn endpoints(c: &mut Checker<'_>, mut section: Endpoints) -> Endpoints {
     for (product, host) in [("ecs", ecs), ("vpc", vpc), ("slb", slb), ("nlb", nlb), ("pvtz", pvtz), ("sts", sts)] {
         *host = host.take().map(|text| endpoint(c, product, &text, plain_http));
     }
-    section.metadata = base_url(c, "cloud.endpoints.metadata", &section.metadata);
+    section.metadata = base_url(c, "cloud.endpoints.metadata", &section.metadata, "http://100.100.100.200");
     section
 }
 
@@ -207,13 +209,13 @@ fn is_authority(text: &str) -> bool {
     })
 }
 
-fn base_url(c: &mut Checker<'_>, key: &str, text: &str) -> String {
+fn base_url(c: &mut Checker<'_>, key: &str, text: &str, example: &str) -> String {
     let url = text.trim_end_matches('/');
     let url = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")).unwrap_or_default();
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     if !is_authority(host) || url.parse::<http::Uri>().is_err() || path.contains(['?', '#']) {
-        c.bad(key, format!("must be a URL such as \"http://100.100.100.200\", not {}", shown(text)));
+        c.bad(key, format!("must be a URL such as {example:?}, not {}", shown(text)));
     }
     url
 }
@@ -221,22 +223,55 @@ fn base_url(c: &mut Checker<'_>, key: &str, text: &str) -> String {
 fn kubernetes(c: &mut Checker<'_>, mut section: Kubernetes) -> Kubernetes {
     const SERVER: &str = "kubernetes.server";
     section.kubeconfig = section.kubeconfig.map(|path| c.source.resolve(&path));
-    section.server = section.server.map(|text| {
-        if !text.starts_with("https://") && !text.starts_with("http://") {
-            c.bad(SERVER, format!("must be a URL such as \"https://10.0.0.1:6443\", not {}", shown(&text)));
-            return text;
-        }
-        base_url(c, SERVER, &text)
-    });
+    section.server = section.server.map(|text| url(c, SERVER, &text, "https://10.0.0.1:6443"));
     section
+}
+
+/// A base URL whose scheme must be written.
+fn url(c: &mut Checker<'_>, key: &str, text: &str, example: &str) -> String {
+    if !text.starts_with("https://") && !text.starts_with("http://") {
+        c.bad(key, format!("must be a URL such as {example:?}, not {}", shown(text)));
+        return text.to_owned();
+    }
+    base_url(c, key, text, example)
+}
+
+/// What OTLP over HTTP adds to a base URL.
+const TRACES_PATH: &str = "/v1/traces";
+
+fn traces(c: &mut Checker<'_>, section: TracesSection) -> Traces {
+    const ENDPOINT: &str = "traces.endpoint";
+    if section.endpoint.is_some() && !c.catalog.has_traces {
+        let help = "use a released binary or image, or build with `--features traces`";
+        c.bad_with(ENDPOINT, "needs the feature \"traces\", which this build does not have", Some(help));
+    }
+    let endpoint = section.endpoint.map(|text| {
+        let base = url(c, ENDPOINT, &text, "http://127.0.0.1:4318");
+        format!("{}{TRACES_PATH}", base.trim_end_matches(TRACES_PATH))
+    });
+    for (name, value) in &section.headers {
+        header(c, name, value);
+    }
+    let headers = section.headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
+    Traces { endpoint, headers, sample_ratio: section.sample_ratio }
+}
+
+/// Notes what is wrong with a header, never its value.
+fn header(c: &mut Checker<'_>, name: &str, value: &str) {
+    const HEADERS: &str = "traces.headers";
+    const OWN: [&str; 5] = ["content-type", "content-length", "host", "connection", "transfer-encoding"];
+    if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+        c.bad_entry(HEADERS, name, format!("{} cannot be the name of a header", shown(name)));
+    } else if OWN.contains(&name.to_lowercase().as_str()) {
+        c.bad_entry(HEADERS, name, format!("the header {name:?} is set by this program"));
+    }
+    if http::HeaderValue::from_str(value).is_err() {
+        c.bad_entry(HEADERS, name, format!("the value of {} has characters that no header may have", shown(name)));
+    }
 }
 
 fn server(c: &mut Checker<'_>, section: &ServerSection, allow_readable: bool) -> Server {
     let (tls_cert_file, tls_key_file) = tls::files(c, section, allow_readable).unzip();
-    if section.authorization && tls_cert_file.is_none() && !section.address.is_loopback() {
-        let help = "state tls_cert_file and tls_key_file, or listen on a loopback address";
-        c.bad_with("server.authorization", "would have tokens sent in clear text over the network", Some(help));
-    }
     Server {
         address: section.address,
         port: section.port,

@@ -1,7 +1,9 @@
 //! The certificate of the health server.
 
+mod self_signed;
 mod validity;
 
+pub use self_signed::self_signed;
 pub use validity::ends_at;
 
 use std::path::PathBuf;
@@ -62,13 +64,18 @@ pub fn server_config(certificate: &str, key: &Secret) -> Result<Arc<ServerConfig
     // The error could hold a part of the key.
     let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
         .map_err(|_| "comes with a tls_key_file without a private key in PEM form".to_owned())?;
+    serve_with(chain, key).map_err(|error| format!("does not fit tls_key_file: {error}"))
+}
+
+fn serve_with(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("cannot be used: {error}"))?
+        .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(|error| format!("does not fit tls_key_file: {error}"))?;
+        .with_single_cert(chain, key)?;
     Ok(Arc::new(config))
 }
 

@@ -23,6 +23,7 @@ use super::{Context, reconciling};
 use crate::cluster::{DirtyKeys, Store, Watched};
 use crate::fence::Fence;
 use crate::plan::inputs::ObjectKey;
+use crate::telemetry::activity::ReconcileStart;
 use crate::telemetry::alarms::named;
 use crate::telemetry::metrics;
 
@@ -186,7 +187,8 @@ async fn drive_as_leader<R: BatchReconciler, C>(
             () = due => {
                 let scope = schedule.take(Instant::now(), reconciler.timing());
                 let objects = scope.to_string();
-                let result = reconciling(R::NAME, None, &objects, reconcile(reconciler, scope.clone())).await;
+                let start = ReconcileStart::new(R::NAME, &objects);
+                let result = reconciling(start, None, reconcile(reconciler, scope.clone())).await;
                 schedule.end(&scope, result, Instant::now());
                 reconciler.scheduled(&schedule.later);
             }

@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::node::{self, CheckMemory, NodeClass, NodePlan, NodeProblem, is_uninitialized};
+use crate::plan::setting::SettingOrigin;
 use crate::telemetry::alarms::ObjectTrouble;
 
 mod execute;
@@ -56,6 +57,18 @@ pub async fn run(context: Context) {
 /// # Errors
 /// The first fault of the cloud, if it gave no answer about some node.
 pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, Fault> {
+    explain(clients, config, None).await.map(|(lines, _)| lines)
+}
+
+/// The same, and where each field of the node of this name comes from.
+///
+/// # Errors
+/// The cloud did not answer.
+pub async fn explain(
+    clients: &Clients,
+    config: &Config,
+    name: Option<&str>,
+) -> Result<(Vec<PlanLine>, Vec<SettingOrigin>), Fault> {
     let Clients { cluster, cloud, location } = clients;
     let watched = cluster.nodes();
     watched.store.synced().await;
@@ -68,7 +81,8 @@ pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, F
     let mut lines: Vec<PlanLine> = observed.plans.iter().flat_map(|(_, plan)| plan.lines()).collect();
     lines.extend(observed.missing.iter().filter_map(|missing| removal::line(missing, location, config)));
     lines.sort_by(|a, b| a.object.cmp(&b.object));
-    Ok(lines)
+    let this = observed.plans.iter().find(|(view, _)| Some(view.name.as_str()) == name);
+    Ok((lines, this.map(|(view, plan)| node::origins(view, plan)).unwrap_or_default()))
 }
 
 struct NodeReconciler {

@@ -14,7 +14,7 @@ use crate::plan::provenance::Unclaimed;
 /// The longest time that one write may take.
 const LONGEST_WRITE: Duration = Duration::from_secs(30);
 
-/// Something with the marks of a cluster and without an owner. Its text is one line for people.
+/// Something with the marks of a cluster and without an owner. Its text is one line for the user.
 pub trait Orphan: fmt::Debug + fmt::Display + Send + Sync {
     /// What it is, for scripts.
     fn kind(&self) -> &'static str;
@@ -25,7 +25,7 @@ pub trait Orphan: fmt::Debug + fmt::Display + Send + Sync {
     /// All that is known of it, as an object.
     fn fields(&self) -> Value;
 
-    /// Deletes it, with what belongs to it alone. Ends when it is gone; the error is for people.
+    /// Deletes it, with what belongs to it alone. Ends when it is gone; the error is a text for the user.
     fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>>;
 }
 
@@ -34,7 +34,7 @@ pub trait Orphan: fmt::Debug + fmt::Display + Send + Sync {
 pub struct Orphans {
     /// What was found.
     pub found: Vec<Unclaimed<Arc<dyn Orphan>>>,
-    /// What could not be judged, and why, for people.
+    /// What could not be judged, and why, in words.
     pub problems: Vec<String>,
 }
 

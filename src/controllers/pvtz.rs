@@ -61,7 +61,7 @@ pub async fn run(context: Context) {
 /// What [`run`] would do now. Writes nothing.
 ///
 /// # Errors
-/// Why the zone cannot be read, or must not be written, for people.
+/// Why the zone cannot be read, or must not be written, in words.
 pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) -> Result<Vec<PlanLine>, String> {
     let watches = Watches::open(&clients.cluster);
     let (rules, wanted, records) = read(clients, config, &watches).await.map_err(|trouble| trouble.to_string())?;
@@ -81,7 +81,7 @@ pub async fn plan(clients: &Clients, config: &Config, only: Option<&ObjectKey>) 
 /// Why a Service has no names; `None` if it has.
 #[must_use]
 pub fn declines(config: &Config, service: &ServiceView) -> Option<String> {
-    // Names are kept beside whatever serves the Service: nobody misses them who did not ask for them.
+    // Names are kept beside whatever serves the Service; users who did not ask for them do not miss them.
     if !config.controllers.contains(NAME) {
         return Some("it does not run".to_owned());
     }

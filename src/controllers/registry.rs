@@ -36,7 +36,7 @@ use crate::plan::service::handling::LoadBalancerKind;
 /// Runs until `context.stop` is cancelled.
 pub type Run = fn(Context) -> BoxFuture<'static, ()>;
 
-/// What a reconcile would do now, for all objects or for one; the error is for people.
+/// What a reconcile would do now, for all objects or for one; the error is a text for the user.
 pub type Preview =
     for<'a> fn(&'a Clients, &'a Config, Option<&'a ObjectKey>) -> BoxFuture<'a, Result<Vec<PlanLine>, String>>;
 
@@ -329,6 +329,7 @@ pub static CATALOG: Catalog = Catalog {
     absent_controllers: &["ingress"],
     actions: actions::NAMES,
     example_action: actions::CREATE_LOAD_BALANCER.0.name,
+    has_traces: cfg!(feature = "traces"),
 };
 
 static ENTRIES: [ControllerEntry; CONTROLLERS.len()] = {

@@ -33,7 +33,8 @@ use crate::plan::route::{
     self, CONFIRM, OwnerEvidence, RouteMemory, RouteNode, RoutePlan, RouteRules, RouteStep, TableEntries,
     WithheldOrphan,
 };
-use crate::telemetry::alarms::{ObjectTrouble, named};
+use crate::plan::setting::SettingOrigin;
+use crate::telemetry::alarms::{EventAdvice, ObjectTrouble, named};
 
 mod execute;
 mod networks;
@@ -83,6 +84,18 @@ pub async fn run(context: Context) {
 /// # Errors
 /// [`TablesFault`] if the route tables cannot be read.
 pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, TablesFault> {
+    explain(clients, config, None).await.map(|(lines, _)| lines)
+}
+
+/// The same, and where each part of the routes of the node of this name comes from.
+///
+/// # Errors
+/// The cloud did not answer, or which tables are meant is not clear.
+pub async fn explain(
+    clients: &Clients,
+    config: &Config,
+    name: Option<&str>,
+) -> Result<(Vec<PlanLine>, Vec<SettingOrigin>), TablesFault> {
     let Clients { cluster, cloud, location } = clients;
     let watched = cluster.nodes();
     watched.store.synced().await;
@@ -90,8 +103,10 @@ pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, T
     let tables = tables::read(cloud, &tables::ids(cloud, location, config).await?).await?;
     let planner = RoutePlanner { cloud, location, nodes: &watched.store, tables: &tables };
     let rules = rules(config, cluster, 0, Duration::ZERO);
-    let (_, plan) = planner.plan(&mut RouteMemory::default(), rules).await;
-    Ok(plan.lines())
+    let (views, plan) = planner.plan(&mut RouteMemory::default(), rules).await;
+    let this = name.and_then(|name| node_of(&views, name)).map(|view| RouteNode::of(view));
+    let settings = this.map(|node| route::origins(&node, &tables, !config.route.table_ids.is_empty()));
+    Ok((plan.lines(), settings.unwrap_or_default()))
 }
 
 fn body(content: ConditionContent) -> serde_json::Value {
@@ -494,8 +509,14 @@ impl RouteReconciler {
                 Ok(None) | Err(WriteFault::Gone) => {}
                 Err(fault) => {
                     warn!(code = "ACCM0761", node, %fault, "the condition NetworkUnavailable could not be written; the controller retries it");
-                    let told = trouble("", format!("the condition NetworkUnavailable could not be written: {fault}"));
-                    run.failed(&node, ObjectTrouble { cause: fault.cause("nodes"), ..told }, None);
+                    let message = format!("the condition NetworkUnavailable could not be written: {fault}");
+                    // No event says so, and the log does, with this code.
+                    let remedy =
+                        "grant what `alicloud-ccm rbac` prints, or see what keeps the API server from writing it";
+                    let advice = Some(EventAdvice { code: 761, remedy });
+                    let told =
+                        ObjectTrouble { advice, message, cause: fault.cause("nodes"), ..ObjectTrouble::default() };
+                    run.failed(&node, told, None);
                 }
             }
         }

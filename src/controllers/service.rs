@@ -4,6 +4,7 @@
 //! and `explain` explains one Service. A `product` has what is specific to one kind of load balancer: `clb` and `nlb`.
 
 mod account_check;
+mod candidates;
 mod clb;
 mod condition;
 mod creations;
@@ -38,20 +39,18 @@ use tracing::info;
 
 use self::account_check::AccountCheck;
 use self::clb::ClassicProduct;
-use self::clb::orphans::ClassicOrphan;
 use self::drift::DriftSchedule;
 use self::dry_run::ServicePlan;
 use self::engine::Engine;
 pub use self::explain::{ServiceDetails, declines, unhandled};
 pub use self::lint::{Linted, help, lint};
 use self::nlb::NetworkProduct;
-use self::nlb::orphans::NetworkOrphan;
 use self::orphans::Vanished;
+pub use self::orphans::{nlb_orphans, orphans};
 use self::prepare::{Locks, Preparer};
 use self::product::{Facts, Product};
 use self::references::Resolver;
 use self::state::States;
-use super::orphan::Orphans;
 use super::workqueue;
 use super::{Clients, Context};
 use crate::alibaba::{CloudClient, Fault};
@@ -60,9 +59,7 @@ use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
-use crate::plan::provenance::Unclaimed;
 use crate::plan::service::handling::LoadBalancerKind;
-use crate::plan::service::orphans::{OrphanedInstance, UnclaimedGroups};
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::Alarms;
@@ -120,7 +117,7 @@ async fn run_term<P: Product>(context: &Context, views: &Views, product: P) {
     let driver = workqueue::drive(engine.clone(), keys, term.clone());
     let work = async {
         let orphans = orphans::watch(context, engine.product(), views, &vanished);
-        tokio::join!(biased; trigger::<P>(context, views, &sender), engine.warm(), orphans)
+        tokio::join!(biased; trigger(context, views, &engine, &sender), engine.warm(), orphans)
     };
     let end_of_term = async {
         tokio::select! {
@@ -201,71 +198,6 @@ async fn plan_product<P: Product>(
         Some(service) => dry_run::plan_service(&preparer, cluster, &settings, service).await,
         None => Ok(ServicePlan::default()),
     }
-}
-
-/// Classic load balancers that carry the id of this cluster and that no Service claims.
-pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
-    let mut orphans = Orphans::default();
-    let product = ClassicProduct::new(&clients.cloud, Arc::new(clients.location.clone()));
-    match unclaimed(clients, config, &product).await {
-        Ok(left) => orphans.add(left.instances.into_iter().map(|one| one.map(ClassicOrphan))),
-        Err(why) => orphans.problems.push(why),
-    }
-    orphans
-}
-
-/// The same of network load balancers, with their server groups and security groups and those that outlived theirs, if the file
-/// lists the controller.
-pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
-    let mut orphans = Orphans::default();
-    if !config.controllers.contains(NLB) {
-        return orphans;
-    }
-    let product = NetworkProduct::new(&clients.cloud, Arc::new(clients.location.clone()));
-    match unclaimed(clients, config, &product).await {
-        Ok(Left { services, settings, instances }) => {
-            let groups = product.unclaimed_groups(&services, &instances, &settings).await;
-            let UnclaimedGroups { mut of_instances, alone } = groups.unwrap_or_else(|fault| {
-                orphans.problems.push(format!("server groups could not be listed: {fault}"));
-                UnclaimedGroups::default()
-            });
-            orphans.add(instances.into_iter().map(|one| {
-                one.map(|instance| {
-                    let groups = of_instances.remove(&instance.id).unwrap_or_default();
-                    NetworkOrphan { instance, groups }
-                })
-            }));
-            orphans.add(alone);
-        }
-        Err(why) => orphans.problems.push(why),
-    }
-    orphans
-}
-
-/// Load balancers that no Service claims, and by what that was judged.
-struct Left {
-    services: Arc<[Arc<ServiceView>]>,
-    settings: ServiceSettings,
-    instances: Vec<Unclaimed<OrphanedInstance>>,
-}
-
-async fn unclaimed<P: Product>(clients: &Clients, config: &Config, product: &P) -> Result<Left, String> {
-    let Clients { cluster, location, .. } = clients;
-    let services = cluster.services();
-    tokio::join!(services.store.synced(), cluster.identify());
-    let services = services.store.all();
-    // Every cluster has at least the Service of its own API server: a list without any is a broken list.
-    if services.is_empty() && !cluster.lists_any_service().await {
-        return Err(format!(
-            "the API server shows no Service at all; nothing of the controller {} is judged",
-            P::CONTROLLER
-        ));
-    }
-    let settings = settings_of::<P>(config, cluster.uid(), location);
-    let listed = find::owned(product, &services, &settings).await;
-    let failed = |fault| format!("load balancers of the controller {} could not be listed: {fault}", P::CONTROLLER);
-    let instances = listed.map_err(failed)?.unclaimed;
-    Ok(Left { services, settings, instances })
 }
 
 /// What planning needs to know of the configuration, of the cluster and of where this process runs.
@@ -354,7 +286,12 @@ impl Views {
 }
 
 /// Sends the keys of Services that have to be reconciled. Never returns.
-async fn trigger<P: Product>(context: &Context, views: &Views, keys: &mpsc::UnboundedSender<Vec<ObjectKey>>) {
+async fn trigger<P: Product>(
+    context: &Context,
+    views: &Views,
+    engine: &Engine<P>,
+    keys: &mpsc::UnboundedSender<Vec<ObjectKey>>,
+) {
     let send = |batch: Vec<ObjectKey>| {
         // The driver ends only together with this function.
         let _ = keys.send(batch);
@@ -368,8 +305,7 @@ async fn trigger<P: Product>(context: &Context, views: &Views, keys: &mpsc::Unbo
         loop {
             dirty.next().await;
             tokio::time::sleep(NODE_AGGREGATION).await;
-            let settings = settings_of::<P>(&context.config.borrow(), context.cluster.uid(), &context.location);
-            send(views.keys_of(|service| P::KIND.handling(service, &settings).serves()));
+            send(engine.concerned_by_nodes());
         }
     };
     let config = async {

@@ -77,7 +77,7 @@ pub async fn plan(clients: &Clients, config: &Config) -> Result<Vec<PlanLine>, F
 enum Finding {
     /// What it lacks.
     Plan(VolumePlan),
-    /// It stays as it is until somebody changes something.
+    /// It stays as it is until its user changes something.
     Problem(VolumeProblem),
     /// The cloud did not say where its disk is.
     Fault(Fault),
@@ -86,7 +86,7 @@ enum Finding {
 /// Why a volume was not written.
 #[derive(Debug)]
 enum NotWritten {
-    /// The API server refuses it until somebody changes something.
+    /// The API server refuses it until its user changes something.
     Problem(VolumeProblem),
     /// It is retried.
     Retried(Box<ObjectTrouble>),
@@ -310,7 +310,7 @@ fn regarding(view: &VolumeView) -> Regarding {
     Regarding { kind: "PersistentVolume", key: ObjectKey::cluster(&view.name), uid: view.uid.clone() }
 }
 
-/// The patch that writes a plan, only to the volume as it was planned: what somebody set meanwhile stays.
+/// The patch that writes a plan, only to the volume as it was planned: what was set meanwhile stays.
 fn body(view: &VolumeView, plan: &VolumePlan) -> Value {
     let mut body = json!({ "metadata": { "resourceVersion": view.resource_version } });
     if !plan.labels.is_empty() {

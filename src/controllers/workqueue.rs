@@ -22,6 +22,7 @@ use tracing::{error, warn};
 use super::backoff::Backoff;
 use super::reconciling;
 use crate::plan::inputs::ObjectKey;
+use crate::telemetry::activity::ReconcileStart;
 use crate::telemetry::metrics;
 
 /// The least time between two starts for one object, so that many changes share a reconcile.
@@ -95,11 +96,12 @@ pub async fn drive<R: ObjectReconciler>(
     let urgent = |key: &ObjectKey| reconciler.is_urgent(key);
     loop {
         while running.len() < reconciler.concurrency().max(1) {
-            let Some(key) = queue.start() else { break };
+            let Some((key, is_urgent)) = queue.start() else { break };
             let reconciler = reconciler.clone();
             running.spawn(async move {
                 let name = key.to_string();
-                reconciling(R::NAME, Some(&key), &name, reconcile(reconciler, key.clone())).await
+                let start = ReconcileStart { is_urgent, ..ReconcileStart::new(R::NAME, &name) };
+                reconciling(start, Some(&key), reconcile(reconciler, key.clone())).await
             });
         }
         metrics::queue_length(R::NAME, queue.waiting());
@@ -143,6 +145,31 @@ async fn reconcile<R: ObjectReconciler>(reconciler: Arc<R>, key: ObjectKey) -> (
     (key, result)
 }
 
+/// Failures of one key in a row.
+#[derive(Debug)]
+struct FailuresInARow {
+    /// Of the last one.
+    backoff: Backoff,
+    count: u32,
+    /// Until when the last one waits, unless the object changes.
+    until: Instant,
+}
+
+impl FailuresInARow {
+    /// One more than these.
+    fn add(failures: Option<&Self>, backoff: Backoff, now: Instant) -> Self {
+        let count = match failures {
+            None => 1,
+            // What passes by itself is not slowed down by what waits for the user.
+            Some(before) if backoff.longest < before.backoff.longest => 1,
+            // A change began this reconcile: many changes during a short outage must not make the wait after it long.
+            Some(before) if now < before.until => before.count,
+            Some(before) => before.count + 1,
+        };
+        Self { backoff, count, until: now + backoff.delay(count) }
+    }
+}
+
 /// Which keys wait, which are being reconciled, and which wait for their time.
 #[derive(Debug, Default)]
 struct Queue {
@@ -156,8 +183,9 @@ struct Queue {
     active: HashMap<ObjectKey, bool>,
     /// Starts within the last [`INTERVAL`], in order.
     started: VecDeque<(Instant, ObjectKey)>,
-    /// Failures in a row, and the backoff of the last.
-    failures: BTreeMap<ObjectKey, (Backoff, u32)>,
+    /// The last of these for each key.
+    started_at: HashMap<ObjectKey, Instant>,
+    failures: BTreeMap<ObjectKey, FailuresInARow>,
     timers: DelayQueue<ObjectKey>,
     timer_of: HashMap<ObjectKey, delay_queue::Key>,
 }
@@ -171,8 +199,8 @@ impl Queue {
                 self.timers.remove(&timer);
             }
             self.forget_starts();
-            match self.started.iter().rev().find(|(_, started)| *started == key) {
-                Some((started, _)) => self.start_timer(key, *started + INTERVAL),
+            match self.started_at.get(&key).copied() {
+                Some(started) => self.start_timer(key, started + INTERVAL),
                 None => self.enqueue(key, urgent),
             }
         }
@@ -192,20 +220,26 @@ impl Queue {
 
     fn forget_starts(&mut self) {
         let now = Instant::now();
-        while self.started.front().is_some_and(|(started, _)| *started + INTERVAL <= now) {
+        while let Some((started, key)) = self.started.front().filter(|(started, _)| *started + INTERVAL <= now) {
+            if self.started_at.get(key) == Some(started) {
+                self.started_at.remove(key);
+            }
             self.started.pop_front();
         }
     }
 
-    fn start(&mut self) -> Option<ObjectKey> {
+    /// The next key, and whether it is urgent.
+    fn start(&mut self) -> Option<(ObjectKey, bool)> {
         let overtakes = !self.urgent.is_empty() && (self.normal.is_empty() || self.overtaken < MOST_OVERTAKING);
         self.overtaken = if overtakes && !self.normal.is_empty() { self.overtaken + 1 } else { 0 };
         let key = if overtakes { self.urgent.pop_front() } else { self.normal.pop_front() }?;
         self.waiting.remove(&key);
         self.active.insert(key.clone(), false);
         self.forget_starts();
-        self.started.push_back((Instant::now(), key.clone()));
-        Some(key)
+        let now = Instant::now();
+        self.started.push_back((now, key.clone()));
+        self.started_at.insert(key.clone(), now);
+        Some((key, overtakes))
     }
 
     /// Gives when the key is due again, if it is.
@@ -217,11 +251,11 @@ impl Queue {
     ) -> Option<Duration> {
         let changed = self.active.remove(&key).unwrap_or(false);
         let delay = if let ReconcileResult::Failed(backoff) = result {
-            let (before, failures) = self.failures.entry(key.clone()).or_insert((backoff, 0));
-            // What passes by itself is not slowed down by what waits for the user.
-            *failures = if backoff.longest < before.longest { 1 } else { *failures + 1 };
-            *before = backoff;
-            Some(backoff.delay(*failures))
+            let now = Instant::now();
+            let failures = FailuresInARow::add(self.failures.get(&key), backoff, now);
+            let delay = failures.until - now;
+            self.failures.insert(key.clone(), failures);
+            Some(delay)
         } else {
             self.failures.remove(&key);
             if let ReconcileResult::RequeueAfter(delay) = result { Some(delay) } else { None }
@@ -372,6 +406,25 @@ mod tests {
         let times: Vec<_> = log.lock().iter().map(|(_, at)| *at).collect();
         assert_eq!(times.len(), 6);
         assert!(times[5] - times[4] < 2 * SECOND, "{times:?}");
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_during_a_short_outage_do_not_lengthen_the_wait_after_it() {
+        let began = Instant::now();
+        let outage = 10 * SECOND;
+        let (sender, log, stop, task) = start(1, move |_, _| {
+            let is_over = began.elapsed() > outage;
+            (Duration::ZERO, if is_over { ReconcileResult::Done } else { ReconcileResult::Failed(Backoff::SHORT) })
+        });
+        for _ in 0..19 {
+            sender.send(vec![key("a")]).unwrap();
+            tokio::time::sleep(SECOND / 2).await;
+        }
+        tokio::time::sleep(60 * SECOND).await;
+        let times: Vec<_> = log.lock().iter().map(|(_, at)| *at).collect();
+        assert!(*times.last().unwrap() < outage + 3 * SECOND, "the next retry comes soon: {times:?}");
         stop.cancel();
         task.await.unwrap();
     }

@@ -16,6 +16,7 @@ mod class;
 pub mod discovery;
 pub mod instance;
 mod labels;
+mod origins;
 mod problem;
 pub mod removal;
 mod source_dest_check;
@@ -24,6 +25,7 @@ mod view;
 mod write;
 
 pub use class::{Exclusion, NodeClass, classify};
+pub use origins::origins;
 pub use problem::NodeProblem;
 pub use source_dest_check::{CheckMemory, SourceDestCheck};
 pub use step::{NodePlan, NodeStep};

@@ -27,6 +27,7 @@ mod index;
 pub mod mark;
 mod memory;
 pub mod networks;
+mod origins;
 pub mod orphan_proof;
 pub mod orphans;
 mod route_node;
@@ -35,6 +36,7 @@ pub mod table_cache;
 
 pub use index::TableEntries;
 pub use memory::RouteMemory;
+pub use origins::origins;
 pub use orphan_proof::{InstancePresence, MissingProof, OwnerEvidence};
 pub use route_node::RouteNode;
 pub use step::{DeleteReason, RoutePlan, RouteProblem, RouteStep, WithheldOrphan, full};

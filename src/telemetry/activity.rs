@@ -4,13 +4,19 @@
 //! A step is one write to the cloud or to the API server that was sent. Its size is fixed, whatever the cluster: there are as many
 //! reconciles at once as the controllers allow, and texts are cut. Times are of the monotonic clock, which never fails: this is
 //! called between the reconciles, where nothing may panic.
+//!
+//! Where traces are recorded, they get the same reconciles and calls from here.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+#[cfg(feature = "traces")]
+use super::traces;
 
 /// The steps that are kept.
 pub const STEPS: usize = 100;
@@ -103,7 +109,6 @@ impl HourOfCounts {
 #[derive(Debug, Default)]
 struct ActivityLog {
     running: BTreeMap<u64, RunningReconcile>,
-    started: u64,
     /// The newest last.
     steps: VecDeque<PastStep>,
     reconciles: HourOfCounts,
@@ -155,18 +160,48 @@ pub fn recent() -> RecentActivity {
     }
 }
 
-/// Runs a reconcile of these objects; it is shown as running until it ends or is dropped.
-pub async fn reconciling<F: Future>(controller: &'static str, objects: &str, reconcile: F) -> F::Output {
-    let id = {
-        let mut log = LOG.lock();
-        log.started += 1;
-        let id = log.started;
-        let (objects, since) = (cut(objects).into(), Instant::now());
-        log.running.insert(id, RunningReconcile { controller, objects, since, step: None });
-        id
-    };
+/// A reconcile that is about to start.
+#[derive(Clone, Copy, Debug)]
+pub struct ReconcileStart<'a> {
+    /// Unique in this process.
+    pub id: u64,
+    /// Whose it is.
+    pub controller: &'static str,
+    /// What it is about.
+    pub objects: &'a str,
+    /// Whether it overtook others.
+    pub is_urgent: bool,
+}
+
+impl<'a> ReconcileStart<'a> {
+    /// A reconcile of these objects that did not overtake any.
+    #[must_use]
+    pub fn new(controller: &'static str, objects: &'a str) -> Self {
+        static STARTED: AtomicU64 = AtomicU64::new(1);
+        Self { id: STARTED.fetch_add(1, Ordering::Relaxed), controller, objects, is_urgent: false }
+    }
+
+    #[cfg(feature = "traces")]
+    fn attributes(&self) -> traces::Attributes {
+        vec![
+            ("alicloud_ccm.controller", self.controller.into()),
+            ("alicloud_ccm.objects", cut(self.objects).into()),
+            ("alicloud_ccm.urgent", self.is_urgent.into()),
+            ("alicloud_ccm.reconcile_id", self.id.into()),
+        ]
+    }
+}
+
+/// Runs a reconcile; it is shown as running until it ends or is dropped.
+pub async fn reconciling<F: Future>(start: ReconcileStart<'_>, reconcile: F) -> F::Output {
+    let ReconcileStart { id, controller, objects, .. } = start;
+    let (objects, since) = (cut(objects).into(), Instant::now());
+    LOG.lock().running.insert(id, RunningReconcile { controller, objects, since, step: None });
     let _entry = RunningEntry(id);
-    RECONCILE.scope(id, reconcile).await
+    let run = RECONCILE.scope(id, reconcile);
+    #[cfg(feature = "traces")]
+    let run = traces::reconciling(controller, || start.attributes(), run);
+    run.await
 }
 
 /// Shown as running as long as this lives.
@@ -212,8 +247,50 @@ impl Drop for ShownStep {
     }
 }
 
-/// Keeps a write that was sent, with its outcome, the request id of the cloud and the time from sending it to its answer.
-pub fn wrote(call: &str, outcome: &str, request_id: &str, took: Duration) {
+/// A call that was sent, and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedCall<'a> {
+    /// The action of the cloud, or the method and the path of the API server.
+    pub call: &'a str,
+    /// Whether it is a write.
+    pub writes: bool,
+    /// `ok`, or the kind of fault with the code.
+    pub outcome: &'a str,
+    /// The cloud's; empty for the API server, and where there was no answer.
+    pub request_id: &'a str,
+    /// From sending it to its answer.
+    pub took: Duration,
+}
+
+/// More about a call, by names of attributes of a span.
+pub type CallDetails = Vec<(&'static str, serde_json::Value)>;
+
+/// Keeps a call if it is a write, and records its span where traces are recorded; `details` are made only for that.
+pub fn ended(call: EndedCall<'_>, details: impl FnOnce() -> CallDetails) {
+    if call.writes {
+        keep(call);
+    }
+    #[cfg(not(feature = "traces"))]
+    let _ = details;
+    #[cfg(feature = "traces")]
+    trace(call, details);
+}
+
+#[cfg(feature = "traces")]
+fn trace(call: EndedCall<'_>, details: impl FnOnce() -> CallDetails) {
+    // The path of a request names an object, and spans of a kind have one name.
+    let name = call.call.split(' ').next().unwrap_or_default();
+    let failure = Some(call.outcome).filter(|outcome| *outcome != "ok");
+    traces::called(name, failure, call.took, || {
+        let mut details = details();
+        let step = STEP.try_with(Arc::clone).unwrap_or_default();
+        let shown = [("alibaba_cloud.request_id", call.request_id), ("alicloud_ccm.step", &*step)];
+        details.extend(shown.into_iter().filter(|(_, text)| !text.is_empty()).map(|(name, text)| (name, text.into())));
+        details
+    });
+}
+
+fn keep(EndedCall { call, outcome, request_id, took, .. }: EndedCall<'_>) {
     let reconcile = RECONCILE.try_with(|id| *id).ok();
     let what = STEP.try_with(Arc::clone).unwrap_or_default();
     let mut log = LOG.lock();
@@ -223,10 +300,12 @@ pub fn wrote(call: &str, outcome: &str, request_id: &str, took: Duration) {
     log.keep(PastStep { at: Instant::now(), controller, objects, what, call, outcome, request_id, took });
 }
 
-/// Counts a reconcile that ended.
-pub(super) fn count_reconcile(failed: bool) {
+/// Counts a reconcile that ended, by the outcome that the metrics give it.
+pub(super) fn count_reconcile(outcome: &str) {
     let minute = minute();
-    LOG.lock().reconciles.add(minute, failed);
+    LOG.lock().reconciles.add(minute, matches!(outcome, "failed" | "panicked"));
+    #[cfg(feature = "traces")]
+    traces::outcome(outcome);
 }
 
 /// Counts a call to the cloud that ended.
@@ -251,17 +330,21 @@ fn cut(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn wrote(call: &str, outcome: &str, request_id: &str) {
+        ended(EndedCall { call, writes: true, outcome, request_id, took: Duration::ZERO }, Vec::new);
+    }
+
     #[tokio::test]
     async fn a_write_is_kept_with_its_reconcile_and_step() {
         let running = || recent().running.into_iter().find(|it| it.controller == "test-act");
-        reconciling("test-act", "shop/web", async {
+        reconciling(ReconcileStart::new("test-act", "shop/web"), async {
             let work = async {
                 assert_eq!(running().unwrap().step.as_deref(), Some("create listener TCP 80"));
-                wrote("CreateIt", "ok", "R-1", Duration::from_millis(20));
+                wrote("CreateIt", "ok", "R-1");
             };
             step("create listener TCP 80", work).await;
             assert_eq!(running().unwrap().step, None, "it is done");
-            wrote("PATCH /api/v1/services", "transient", "", Duration::ZERO);
+            wrote("PATCH /api/v1/services", "transient", "");
         })
         .await;
         assert_eq!(running(), None);
@@ -273,7 +356,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reconcile_that_is_dropped_is_over() {
-        let never = reconciling("test-dropped", "a", std::future::pending::<()>());
+        let never = reconciling(ReconcileStart::new("test-dropped", "a"), std::future::pending::<()>());
         assert!(tokio::time::timeout(Duration::ZERO, never).await.is_err());
         assert!(recent().running.iter().all(|it| it.controller != "test-dropped"));
     }
@@ -283,10 +366,11 @@ mod tests {
         let write = |name: &'static str| {
             step(name, async move {
                 tokio::task::yield_now().await;
-                wrote(&format!("Call-{name}"), "ok", "", Duration::ZERO);
+                wrote(&format!("Call-{name}"), "ok", "");
             })
         };
-        reconciling("test-beside", "", async { tokio::join!(write("one"), write("two")) }).await;
+        let start = ReconcileStart::new("test-beside", "");
+        reconciling(start, async { tokio::join!(write("one"), write("two")) }).await;
         let steps: Vec<_> = recent().steps.into_iter().filter(|step| step.controller == "test-beside").collect();
         assert!(steps.len() == 2 && steps.iter().all(|step| step.call == format!("Call-{}", step.what)), "{steps:?}");
     }

@@ -251,7 +251,8 @@ mod tests {
             alarms.out_of_sync("test-b", name, None);
         }
         assert_eq!((alarms.report().as_str(), alarms.summary()), ("", None));
-        assert!(!metrics::render().contains("CreateX"));
+        let series = metric.trim_end_matches(" 6");
+        assert!(!metrics::render().contains(series), "{series}");
         out_of_sync(6);
         assert!(alarms.out_of_sync("test-b", "a/1", of("CreateX: denied [No]")), "it came back");
         alarms.clear("test-b");
@@ -318,6 +319,75 @@ mod tests {
         alarms.clear("test-d");
         assert_eq!(alarms.objects(), []);
         assert!(metrics::render().contains("alicloud_ccm_out_of_sync_objects{controller=\"test-d\"} 0\n"));
+    }
+
+    /// The objects of a controller that the metrics name, and the codes.
+    fn named_in_metrics(controller: &str) -> BTreeMap<String, u16> {
+        let start = format!("alicloud_ccm_object_out_of_sync{{controller=\"{controller}\",object=\"");
+        let series = metrics::render();
+        let series = series.lines().filter_map(|line| line.strip_prefix(&start)?.split_once("\"} "));
+        series.map(|(object, code)| (object.to_owned(), code.parse().unwrap())).collect()
+    }
+
+    #[test]
+    fn the_metrics_name_an_object_as_long_as_it_is_out_of_sync() {
+        let alarms = Alarms::default();
+        let trouble = |state, code| {
+            let advice = Some(EventAdvice { code, remedy: "" });
+            Some(ObjectTrouble { state, advice, ..ObjectTrouble::default() })
+        };
+        let expect = |expected: &[(&str, u16)]| {
+            let expected = expected.iter().map(|(object, code)| ((*object).to_owned(), *code)).collect();
+            assert_eq!(named_in_metrics("test-e"), expected);
+        };
+        alarms.out_of_sync("test-e", "a/1", trouble(SyncState::OutOfSync, 307));
+        alarms.out_of_sync("test-e", "a/2", trouble(SyncState::InProgress, 307));
+        alarms.out_of_sync("test-e", "a/3", trouble(SyncState::Retrying, 307));
+        alarms.out_of_sync("test-f", "a/1", trouble(SyncState::OutOfSync, 102));
+        expect(&[("a/1", 307), ("a/2", 0)]);
+        alarms.out_of_sync("test-e", "a/1", trouble(SyncState::OutOfSync, 310));
+        alarms.out_of_sync("test-e", "a/2", trouble(SyncState::Retrying, 307));
+        alarms.out_of_sync("test-e", "a/3", trouble(SyncState::OutOfSync, 307));
+        expect(&[("a/1", 310), ("a/2", 0), ("a/3", 307)]);
+        alarms.out_of_sync("test-e", "a/1", None);
+        let gone = alarms.all_out_of_sync("test-e", BTreeMap::new(), |object| object == "a/2");
+        assert_eq!(gone, Vec::<String>::new());
+        expect(&[("a/3", 307)]);
+        alarms.clear("test-e");
+        expect(&[]);
+        assert_eq!(named_in_metrics("test-f").len(), 1, "it is another controller's");
+        alarms.clear("test-f");
+    }
+
+    #[test]
+    fn of_many_objects_the_metrics_name_those_that_have_been_out_of_sync_for_longest() {
+        let alarms = Alarms::default();
+        // Their names have another order than their times.
+        let name = |number: usize| format!("a/{:03}", 999 - number);
+        for number in 0..120 {
+            alarms.out_of_sync("test-g", &name(number), of("CreateG: denied [No]"));
+        }
+        let expect = |numbers: &mut dyn Iterator<Item = usize>, count: usize| {
+            let mut names: Vec<String> = numbers.map(name).collect();
+            names.sort();
+            assert_eq!(named_in_metrics("test-g").into_keys().collect::<Vec<_>>(), names);
+            let all = format!("alicloud_ccm_out_of_sync_objects{{controller=\"test-g\"}} {count}\n");
+            assert!(metrics::render().contains(&all), "the count is of all");
+        };
+        expect(&mut (0..50), 120);
+        alarms.out_of_sync("test-g", &name(119), of("CreateH: denied [No]"));
+        expect(&mut (0..50), 120);
+        alarms.out_of_sync("test-g", &name(7), None);
+        alarms.out_of_sync("test-g", &name(60), None);
+        expect(&mut (0..7).chain(8..51), 118);
+        alarms.out_of_sync("test-g", &name(7), of("CreateG: denied [No]"));
+        expect(&mut (0..7).chain(8..51), 119);
+        for number in 0..100 {
+            alarms.out_of_sync("test-g", &name(number), None);
+        }
+        expect(&mut (100..120), 20);
+        alarms.clear("test-g");
+        expect(&mut std::iter::empty(), 0);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
+use tracing::warn;
 
 use crate::config::secret::Secret;
 
@@ -75,6 +76,8 @@ struct Authorization {
 struct Cache {
     answers: HashMap<(String, String), (Instant, Access)>,
     reviews: Vec<Instant>,
+    /// Why the last review failed; empty if it did not.
+    failure: String,
 }
 
 impl fmt::Debug for Cache {
@@ -134,8 +137,15 @@ impl Authorizer {
         let (reviewer, runtime) = reviewer.ok_or_else(|| unavailable("there is no connection to the API server"))?;
         let review = reviewer.review(Secret::new(key.0.clone()), key.1.clone());
         let reviewed = runtime.spawn(review).await.map_err(|_| unavailable("the review ended early"))?;
-        let access = reviewed.map_err(Denial::Unavailable)?;
         let mut cache = self.inner.cache.lock();
+        let access = reviewed.map_err(|why| {
+            if cache.failure != why {
+                warn!(code = "ACCM0731", "tokens for the pages of the server cannot be reviewed: {why}");
+                cache.failure.clone_from(&why);
+            }
+            Denial::Unavailable(why)
+        })?;
+        cache.failure.clear();
         if cache.answers.len() >= CACHED {
             cache.answers.retain(|_, (at, _)| at.elapsed() < TIME_TO_LIVE);
         }

@@ -13,13 +13,13 @@ use super::tasks::Tasks;
 /// The state of one named thing that readiness depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Readiness {
-    /// With a remark for people.
+    /// With a remark.
     Ready(String),
     /// With the reason.
     NotReady(String),
 }
 
-/// One check, for people.
+/// One check, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// What readiness depends on.

@@ -1,7 +1,7 @@
-//! Health, metrics, the running configuration and a page for people over HTTP.
+//! Health, metrics, the running configuration and the status page over HTTP.
 //!
 //! Nothing that is served here is secret, but it describes the cluster: the server listens on loopback by default, and can
-//! require TLS and authorization.
+//! require TLS and authorization. Commands on the same machine have a socket of their own ([`super::machine`]).
 //!
 //! No client can stop the work: the server has a thread of its own, a limit on connections and on the time for a request. A
 //! new connection beyond the limit closes the oldest one, so that a probe is answered however many idle clients there are.
@@ -9,8 +9,10 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,14 +24,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 
 use super::auth::{Authorizer, Denial};
 use super::health::Health;
-use super::metrics;
+use super::{machine, metrics};
 
 /// Connections at once.
 const CONNECTIONS: usize = 64;
@@ -77,14 +79,62 @@ pub struct HttpSettings {
     pub authorization: bool,
 }
 
+/// The end of a connection that is cut off, and what frees its place when it ends by itself.
+type Place = (CancellationToken, DropGuard);
+
 /// Serves until `stop`.
 pub async fn serve(listener: TcpListener, pages: StatusPages, settings: HttpSettings, stop: CancellationToken) {
+    let HttpSettings { tls, authorization } = settings;
+    let acceptor = tls.map(TlsAcceptor::from);
+    each_connection(
+        |context| listener.poll_accept(context),
+        stop,
+        |stream, place: Place| {
+            let (pages, acceptor) = (pages.clone(), acceptor.clone());
+            tokio::spawn(async move {
+                let Some(acceptor) = acceptor else {
+                    return answer_requests(stream, pages, authorization, place).await;
+                };
+                let agreed = tokio::select! {
+                    () = place.0.cancelled() => return,
+                    agreed = tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream)) => agreed,
+                };
+                match agreed {
+                    Ok(Ok(stream)) => answer_requests(stream, pages, authorization, place).await,
+                    Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
+                    Err(_) => debug!("TLS handshake timed out"),
+                }
+            });
+        },
+    )
+    .await;
+}
+
+/// Serves commands on this machine until `stop`.
+pub async fn serve_machine(listener: UnixListener, pages: StatusPages, stop: CancellationToken) {
+    each_connection(
+        |context| listener.poll_accept(context),
+        stop,
+        |stream, place| {
+            if machine::is_admitted(&stream) {
+                tokio::spawn(answer_requests(stream, pages.clone(), false, place));
+            }
+        },
+    )
+    .await;
+}
+
+/// Hands over each connection until `stop`, and ends the oldest where there are too many.
+async fn each_connection<S, A>(
+    accept: impl Fn(&mut Context<'_>) -> Poll<io::Result<(S, A)>>,
+    stop: CancellationToken,
+    answer: impl Fn(S, Place),
+) {
     let mut open: VecDeque<CancellationToken> = VecDeque::new();
-    let acceptor = settings.tls.clone().map(TlsAcceptor::from);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
-            accepted = listener.accept() => accepted,
+            accepted = poll_fn(&accept) => accepted,
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -102,22 +152,7 @@ pub async fn serve(listener: TcpListener, pages: StatusPages, settings: HttpSett
         }
         let ending = stop.child_token();
         open.push_back(ending.clone());
-        let (pages, authorization, acceptor) = (pages.clone(), settings.authorization, acceptor.clone());
-        let end = ending.clone().drop_guard();
-        tokio::spawn(async move {
-            let Some(acceptor) = acceptor else {
-                return answer_requests(stream, pages, authorization, (ending, end)).await;
-            };
-            let agreed = tokio::select! {
-                () = ending.cancelled() => return,
-                agreed = tokio::time::timeout(HEADER_TIMEOUT, acceptor.accept(stream)) => agreed,
-            };
-            match agreed {
-                Ok(Ok(stream)) => answer_requests(stream, pages, authorization, (ending, end)).await,
-                Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
-                Err(_) => debug!("TLS handshake timed out"),
-            }
-        });
+        answer(stream, (ending.clone(), ending.drop_guard()));
     }
 }
 
@@ -127,7 +162,7 @@ fn answer_requests<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     pages: StatusPages,
     authorization: bool,
-    (ending, end): (CancellationToken, DropGuard),
+    (ending, end): Place,
 ) -> impl Future<Output = ()> + Send {
     let service = service_fn(move |request| {
         let pages = pages.clone();

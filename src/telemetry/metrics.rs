@@ -25,16 +25,16 @@ pub struct Description {
 
 /// The process-wide metrics, made of the rows `field: type name [labels] help`.
 macro_rules! metrics {
-    ($($field:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+    ($($(#[$attribute:meta])* $field:ident: $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         #[derive(Debug)]
         struct Metrics {
             registry: Registry,
-            $($field: $kind,)*
+            $($(#[$attribute])* $field: $kind,)*
         }
 
         /// Every metric of this program; those of the process (`process_*`) come with the library.
         pub const DESCRIPTIONS: &[Description] = &[
-            $(Description { name: $name, kind: $kind::KIND, labels: &[$($label),*], help: $help },)*
+            $($(#[$attribute])* Description { name: $name, kind: $kind::KIND, labels: &[$($label),*], help: $help },)*
         ];
 
         impl Metrics {
@@ -43,10 +43,12 @@ macro_rules! metrics {
                 let registry = Registry::new();
                 registry.register(Box::new(ProcessCollector::for_self())).expect("registered once");
                 $(
+                    $(#[$attribute])*
                     let $field = $kind::described($name, $help, &[$($label),*]).expect("a valid name");
+                    $(#[$attribute])*
                     registry.register(Box::new($field.clone())).expect("registered once");
                 )*
-                Self { registry, $($field,)* }
+                Self { registry, $($(#[$attribute])* $field,)* }
             }
         }
     };
@@ -85,6 +87,9 @@ metrics! {
          refused (by the API server), stop (at the end of the process).";
     out_of_sync: IntGaugeVec "alicloud_ccm_out_of_sync_objects" ["controller"]
         "Objects that are out of sync: their last reconcile failed, and what it is about stays as it is.";
+    object_out_of_sync: IntGaugeVec "alicloud_ccm_object_out_of_sync" ["controller", "object"]
+        "Each object that is out of sync, as long as it is; of each controller at most 50, those that have been for longest. The value \
+         is the number of the code in events.md, such as 307 for ACCM0307, or 0 while the cloud still carries something out.";
     shared_causes: IntGaugeVec "alicloud_ccm_shared_cause_objects" ["controller", "cause"]
         "Objects that are out of sync for one cause that many of them share; /readyz names the first of them.";
     expiry: IntGaugeVec "alicloud_ccm_expiry_timestamp_seconds" ["of"]
@@ -92,6 +97,10 @@ metrics! {
          certificate (of the kubeconfig), credentials (temporary ones of the cloud, which the leader renews).";
     task_ends: IntCounterVec "alicloud_ccm_task_ends_total" ["task"]
         "Ends of long-lived tasks by themselves, by task. Each is a defect; the task starts again.";
+    #[cfg(feature = "traces")]
+    trace_spans: IntCounterVec "alicloud_ccm_trace_spans_total" ["outcome"]
+        "Spans of traces by outcome: sent, or lost: queue (too many waited), refused (by the collector), stop (at the end of the \
+         process, or of traces).";
 }
 
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
@@ -155,7 +164,7 @@ pub fn kubernetes_write(kind: &str, outcome: &str) {
 pub fn reconcile(controller: &str, outcome: &str, took: Duration) {
     METRICS.reconciles.with_label_values(&[controller, outcome]).inc();
     METRICS.reconcile_seconds.with_label_values(&[controller]).observe(took.as_secs_f64());
-    activity::count_reconcile(matches!(outcome, "failed" | "panicked"));
+    activity::count_reconcile(outcome);
 }
 
 /// This many objects wait for a reconcile.
@@ -205,6 +214,16 @@ pub fn out_of_sync(controller: &str, objects: usize) {
     METRICS.out_of_sync.with_label_values(&[controller]).set(i64::try_from(objects).unwrap_or(i64::MAX));
 }
 
+/// One of these objects, with the number of the code that says why; without one, it is no longer shown.
+pub fn object_out_of_sync(controller: &str, object: &str, code: Option<u16>) {
+    let (gauge, labels) = (&METRICS.object_out_of_sync, [controller, object]);
+    match code {
+        Some(code) => gauge.with_label_values(&labels).set(i64::from(code)),
+        // It is an error to remove what is not there.
+        None => drop(gauge.remove_label_values(&labels)),
+    }
+}
+
 /// So many objects are out of sync for one cause; with none, it is no longer shown.
 pub fn shared_cause(controller: &str, cause: &str, objects: usize) {
     if objects == 0 {
@@ -218,6 +237,12 @@ pub fn shared_cause(controller: &str, cause: &str, objects: usize) {
 /// A long-lived task ended by itself so many times more. One that has not yet is shown too.
 pub fn task_ends(task: &str, more: u64) {
     METRICS.task_ends.with_label_values(&[task]).inc_by(more);
+}
+
+/// This many spans of traces were sent or lost.
+#[cfg(feature = "traces")]
+pub fn trace_spans(outcome: &str, count: usize) {
+    METRICS.trace_spans.with_label_values(&[outcome]).inc_by(u64::try_from(count).unwrap_or(u64::MAX));
 }
 
 /// When something ends, in seconds since 1970; without an end, it is not shown.

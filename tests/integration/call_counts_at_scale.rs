@@ -8,7 +8,7 @@ use sim::cluster::{Endpoint, Version};
 use sim::population;
 use sim::testbed::{Testbed, instance};
 
-use crate::harness::{ALL, World, address, is_ready};
+use crate::harness::{ALL, Ccm, World, address, is_ready};
 use crate::in_process::{Product, on_a_clock_of_its_own};
 use crate::network_load_balancers::hostname;
 
@@ -27,13 +27,13 @@ const ONE_NODE: &[(&str, usize)] = &[
 ];
 
 /// A world in which the first nodes are in service and nothing is left to do; the cloud enforces its quotas.
-async fn settled(nodes: u8) -> (World, crate::harness::Ccm) {
+async fn settled(nodes: u8) -> (World, Ccm) {
     let world = World::new(ALL, NO_DRIFT_CHECK).await;
     world.testbed.cloud.dials(|dials| {
         dials.rate_quotas = true;
         dials.latency = Duration::from_millis(20);
     });
-    let ccm = world.start();
+    let ccm = world.start_serving();
     let names: Vec<String> = (1..=nodes).map(|number| world.testbed.join(number)).collect();
     world.until("nodes are ready", |_| names.iter().all(|name| is_ready(&world.node(name)))).await;
     // When a term begins, it looks once for load balancers without a Service, and whose the account is.
@@ -64,6 +64,14 @@ fn calls(testbed: &Testbed) -> BTreeMap<String, usize> {
 
 fn counted(expected: &[(&str, usize)]) -> BTreeMap<String, usize> {
     expected.iter().map(|(action, count)| ((*action).to_owned(), *count)).collect()
+}
+
+/// Reconciles of Services so far.
+async fn reconciles(ccm: &Ccm) -> u64 {
+    let (_, metrics) = ccm.page("/metrics").await.unwrap();
+    let of_services =
+        metrics.lines().filter(|line| line.starts_with("alicloud_ccm_reconciles_total{controller=\"service\""));
+    of_services.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
 /// Groups that hold this instance.
@@ -170,8 +178,9 @@ async fn many_services_cost_no_more_than_they_must_from_the_first_to_the_last() 
     expected.insert("AddVServerGroupBackendServers".to_owned(), services);
     assert_eq!(calls(testbed), expected);
 
-    // Nothing changes: heartbeats of kubelets cost nothing.
+    // Nothing changes: heartbeats of kubelets cost nothing, and no Service is reconciled.
     testbed.cluster.clear_calls();
+    let before = reconciles(&ccm).await;
     for second in 0..3 {
         let time = format!("2040-01-01T00:00:0{second}Z");
         let heartbeat =
@@ -185,6 +194,23 @@ async fn many_services_cost_no_more_than_they_must_from_the_first_to_the_last() 
     let writes = testbed.cluster.writes();
     let ours: Vec<_> = writes.iter().filter(|call| call.resource != "leases").collect();
     assert!(ours.is_empty(), "{ours:?}");
+    assert_eq!(reconciles(&ccm).await - before, 0);
+
+    // Labels and annotations that no Service looks at make no Service due; the nodes are compared with their instances.
+    for number in 1..=NODES {
+        let unrelated = serde_json::json!({"metadata": {"labels": {"mood": "good"}, "annotations": {"mood": "good"}}});
+        testbed.cluster.patch("Node", "", &format!("node-{number}"), &unrelated).unwrap();
+    }
+    world.until("the nodes are looked at", |testbed| testbed.cloud.count("DescribeInstances") > 0).await;
+    world.until_quiet(QUIET).await;
+    assert_eq!(reconciles(&ccm).await - before, 0);
+    assert!(calls(testbed).keys().all(|action| action == "DescribeInstances"));
+
+    // An endpoint moves: its Service is reconciled, and no other.
+    let endpoint = Endpoint::ready(IpAddr::V4(Ipv4Addr::new(10, 98, 2, 10)), "node-2");
+    testbed.cluster.set_endpoints("default", &name(1), &[endpoint]).unwrap();
+    world.until_quiet(QUIET).await;
+    assert_eq!((reconciles(&ccm).await - before, calls(testbed)), (1, BTreeMap::new()));
 
     // Whoever follows one that was killed reads everything, in bulk what can be had in bulk, and writes nothing.
     assert!(!ccm.kill().await.success());

@@ -1,10 +1,14 @@
-/* Lets the wall clock of one process jump: the file that CLOCK_OFFSET_FILE names holds seconds to add. Loaded with
- * LD_PRELOAD by the tests; other clocks stay as they are. */
+/* Lets the wall clock of one process jump: the file that CLOCK_OFFSET_FILE names holds seconds to add. While there is a file that
+ * RANDOM_FAILS_FILE names, the system has no random numbers for identifiers. Loaded with LD_PRELOAD by the tests; other clocks
+ * stay as they are. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/types.h>
 #include <time.h>
+#include <unistd.h>
 
 static long offset(void) {
     const char *name = getenv("CLOCK_OFFSET_FILE");
@@ -23,4 +27,16 @@ int clock_gettime(clockid_t id, struct timespec *now) {
     int failed = real(id, now);
     if (!failed && id == CLOCK_REALTIME) now->tv_sec += offset();
     return failed;
+}
+
+/* Sixteen bytes without flags are what a UUID asks for; the keys of hash maps have flags. */
+ssize_t getrandom(void *buffer, size_t length, unsigned flags) {
+    static ssize_t (*real)(void *, size_t, unsigned);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "getrandom");
+    const char *name = getenv("RANDOM_FAILS_FILE");
+    if (name && length == 16 && flags == 0 && access(name, F_OK) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return real(buffer, length, flags);
 }

@@ -202,10 +202,11 @@ async fn version_prints_what_the_program_was_built_from_and_for() {
     let text = out(&version);
     let lines: Vec<_> = text.lines().map(|line| line.split_once(": ").unwrap_or(("version", line))).collect();
     let names: Vec<_> = lines.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["version", "commit", "build date", "target"], "{text}");
+    assert_eq!(names, ["version", "commit", "build date", "target", "features"], "{text}");
     assert_eq!(lines[0].1, concat!("alicloud-ccm ", env!("CARGO_PKG_VERSION")));
     let compiler = std::process::Command::new("rustc").args(["--print", "host-tuple"]).output().unwrap();
     assert_eq!(lines[3].1, out(&compiler).trim(), "the target of the tests is the machine that they run on");
+    assert_eq!(lines[4].1, "traces", "tests have every feature");
 }
 
 #[tokio::test]

@@ -26,6 +26,13 @@ fn written(world: &World) -> Vec<Call> {
     writes.filter(|call| call.target() == "services/status" && has_conditions(call)).collect()
 }
 
+/// The status in each write of it.
+fn status_writes(world: &World, service: &str) -> Vec<Value> {
+    let writes = world.testbed.cluster.writes().into_iter();
+    let writes = writes.filter(|call| call.target() == "services/status" && call.name == service);
+    writes.map(|call| call.body.unwrap()["status"].clone()).collect()
+}
+
 async fn world() -> World {
     let world = World::new(&["service"], HASTE).await;
     world.testbed.join(1);
@@ -93,7 +100,9 @@ async fn a_restart_and_a_changed_backend_write_no_condition() {
     let world = world().await;
     let ccm = world.start();
     world.until("it is ready", |_| is(&world.service("web"), "True", "InSync")).await;
-    assert_eq!(written(&world).len(), 1, "{:?}", written(&world));
+    let writes = status_writes(&world, "web");
+    let [write] = &writes[..] else { panic!("the address and the condition are one write: {writes:?}") };
+    assert!(write["loadBalancer"]["ingress"][0]["ip"].is_string(), "{write}");
     assert!(ccm.stop().await.success());
     world.testbed.cluster.clear_calls();
     let ccm = world.start();
@@ -141,5 +150,27 @@ async fn a_condition_that_cannot_be_written_harms_nothing_else() {
     // Whatever makes the controller look again, with the same result.
     annotate("delete-protection", "on");
     world.until("it is written", |_| is(&world.service("web"), "False", "SyncLoadBalancerFailed")).await;
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_does_not_wait_for_a_condition_and_no_lost_answer_leaves_a_wrong_one() {
+    let world = World::new(&["service"], HASTE).await;
+    world.testbed.join(1);
+    let refused = Effect::Refuse(Failure::refused("Service", "refused", "no conditions here"));
+    let all = [("refused", refused), ("answer-lost", Effect::LoseAnswer), ("request-lost", Effect::LoseRequest)];
+    for (name, effect) in &all {
+        world.testbed.expose(name, &[80], &["node-1"], &[]);
+        let status = Match::new("patch", "services/status").named(name);
+        world.testbed.cluster.trouble_times(status, effect.clone(), 1);
+    }
+    let ccm = world.start();
+    for (name, _) in &all {
+        world.until(name, |_| is(&world.service(name), "True", "InSync")).await;
+        assert!(address(&world.service(name)).is_some(), "{name}");
+    }
+    let parts = |write: &Value| (write["loadBalancer"].is_object(), write["conditions"].is_array());
+    let parts: Vec<_> = status_writes(&world, "refused").iter().map(parts).collect();
+    assert_eq!(parts, [(true, true), (true, false), (false, true)], "each alone after both were refused");
     assert!(ccm.stop().await.success());
 }

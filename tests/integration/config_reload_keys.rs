@@ -13,6 +13,7 @@ use sim::cluster::Version;
 use sim::testbed::{Testbed, instance};
 
 use crate::harness::{ALL, Ccm, Gate, HASTE, PATIENCE, World, address, free_port, get_from};
+use crate::http_server::unverified;
 
 /// What is seen of a change from outside.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ enum Seen {
     Node(&'static str),
     /// What this path of the health server answers to a plain request; `None` if that is no answer.
     Answers(&'static str, Option<u16>),
+    /// What it answers over TLS.
+    AnswersOverTls(&'static str, u16),
     /// Every Service is looked at; what is remembered of the cloud may spare the calls.
     Look,
     /// It only bounds how fast or how long something goes, or decides about later changes of the file.
@@ -85,7 +88,7 @@ const SPEC: &str = "service.defaults.instance_charge_type";
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn row_of(key: &str, live: &Live) -> Row {
     use After::{IntranetService, Node, Nothing, Service};
-    use Seen::{Answers, Bound, Call, Endpoints, Event, Gate, Lease, Log, Look};
+    use Seen::{Answers, AnswersOverTls, Bound, Call, Endpoints, Event, Gate, Lease, Log, Look};
     let text = |value: &str| format!("{value:?}");
     let folder = |name: &str| text(live.world.folder().join(name).to_str().unwrap());
     let by_gate = |number: usize| text(&format!("127.0.0.1:{}", live.gates[number].port));
@@ -185,13 +188,19 @@ fn row_of(key: &str, live: &Live) -> Row {
         "leader_election.retry_period" => row(&text("1s"), Log("leader election is configured anew")),
         "server.address" => row(&text("127.0.0.2"), Answers("/livez", Some(200))).back(),
         "server.port" => row(&live.port.to_string(), Answers("/livez", Some(200))),
-        "server.authorization" => row("true", Answers("/configz", Some(401))).back(),
+        "server.authorization" => row("true", AnswersOverTls("/configz", 401)).back(),
         "server.tls_cert_file" => {
             row(&folder("tls.crt"), Answers("/livez", None)).first("server.tls_key_file", &folder("tls.key")).back()
         }
         "server.tls_key_file" => {
             row(&folder("tls.key"), Answers("/livez", None)).first("server.tls_cert_file", &folder("tls.crt")).back()
         }
+        "traces.endpoint" => {
+            row(&text("http://127.0.0.1:9"), Log("traces are sent to http://127.0.0.1:9/v1/traces")).back()
+        }
+        // Seen in `traces`.
+        "traces.headers" => row("{ x-tenant = \"one\" }", Bound),
+        "traces.sample_ratio" => row("0.5", Bound),
         "log.format" => row(&text("json"), Log("\"level\"")).back(),
         "log.level" => row(&text("debug"), Log("DEBUG")).back(),
         "node.batch_size" => row("1", Call(Nothing, "\"[\\\"i-play-1\\\"]\"")).back(),
@@ -505,6 +514,11 @@ impl Live {
                 let (address, port) = &self.serving;
                 let answer = async || get_from(address, *port, path).await.map(|(status, _)| status);
                 world.until_so(&what, || async { answer().await == status }).await;
+            }
+            Seen::AnswersOverTls(path, status) => {
+                let server = (self.serving.0.as_str(), self.serving.1);
+                let answer = async || unverified(server, path, "").await.is_some_and(|(answer, _)| answer == status);
+                world.until_so(&what, answer).await;
             }
             Seen::Look => world.until_so(&what, || async { self.looks().await > looks }).await,
             Seen::Bound => {}

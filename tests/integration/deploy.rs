@@ -155,8 +155,29 @@ fn the_image_is_built_from_all_that_cargo_asks_for() {
     assert_eq!(missing, Vec::<&String>::new(), ".dockerignore keeps these back");
 }
 
+/// The keys of the configuration that a container sets by plain variables.
+fn variables(container: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = container["env"].as_array().into_iter().flatten();
+    let all = all.filter(|variable| variable.get("value").is_some());
+    let all = all.map(|variable| (text(&variable["name"]), text(&variable["value"])));
+    all.filter(|(name, _)| name.starts_with("ALICLOUD_CCM__")).collect()
+}
+
+/// What every shipped pod sets, whatever made it.
+pub(crate) fn variables_of_the_pods() -> Vec<(String, String)> {
+    let pod = yaml("static-pod/alicloud-ccm.yaml").remove(0);
+    variables(&pod["spec"]["containers"][0])
+}
+
 fn binary(arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm")).env_clear().args(arguments).output().unwrap();
+    binary_with(arguments, &[])
+}
+
+fn binary_with(arguments: &[&str], variables: &[(String, String)]) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
+    let variables = variables.iter().map(|(name, value)| (name, value));
+    let output = command.env_clear().args(arguments).envs(variables).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(text).unwrap())
 }
@@ -166,7 +187,13 @@ fn the_roles_are_those_that_the_program_prints() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("all.toml");
     std::fs::write(&path, "cloud.cluster_id = \"c\"\nroute.cluster_cidrs = [\"10.0.0.0/8\"]\n").unwrap();
-    let (_, printed) = binary(&["rbac", "--config", path.to_str().unwrap()]);
+    let pods: Vec<_> = OVERLAYS.map(Path::new).into_iter().map(kustomize).collect();
+    for objects in &pods {
+        let pod = &objects.iter().find(|(name, _)| name.starts_with('D')).unwrap().1["spec"]["template"]["spec"];
+        assert_eq!(variables(&pod["containers"][0]), variables_of_the_pods());
+    }
+    let (_, printed) = binary_with(&["rbac", "--config", path.to_str().unwrap()], &variables_of_the_pods());
+    assert!(printed.contains("tokenreviews") && printed.contains("subjectaccessreviews"), "{printed}");
     expect_file!["../../deploy/base/rbac.yaml"].assert_eq(&printed);
 }
 
@@ -219,6 +246,8 @@ fn judge_pod(spec: &Value, asked: &Value) {
         expected["path"] = path.into();
         assert_eq!(container[probe]["httpGet"], expected);
     }
+    // For Prometheus, and with what the probes follow.
+    assert_eq!(container["ports"], json!([{ "name": "metrics", "containerPort": asked["port"] }]));
     let variables: BTreeSet<_> =
         container["env"].as_array().unwrap().iter().filter_map(|variable| variable["name"].as_str()).collect();
     assert!(variables.contains("POD_NAME") && variables.contains("POD_NAMESPACE"), "events are about the pod");
@@ -232,7 +261,7 @@ fn judge_pod(spec: &Value, asked: &Value) {
 }
 
 fn on_loopback() -> Value {
-    json!({ "host": "127.0.0.1", "port": 10258 })
+    json!({ "host": "127.0.0.1", "port": 10258, "scheme": "HTTPS" })
 }
 
 #[test]

@@ -292,6 +292,20 @@ async fn of_broken_ways_to_the_cloud_the_cause_is_named_first() {
         )
         .repaired(grant),
         broken(
+            "no permission to delete classic load balancers",
+            |world| deny(world, &["slb:DeleteLoadBalancer"]),
+            "permissions: missing: slb:DeleteLoadBalancer",
+            1,
+        )
+        .repaired(grant),
+        broken(
+            "no permission to make listeners of classic load balancers",
+            |world| deny(world, &["slb:CreateLoadBalancerTCPListener"]),
+            "permissions: missing: slb:CreateLoadBalancerTCPListener",
+            1,
+        )
+        .repaired(grant),
+        broken(
             "no permission to list instances",
             |world| deny(world, &["ecs:DescribeInstances"]),
             "permissions: missing: ecs:DescribeInstances",

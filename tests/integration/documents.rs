@@ -181,6 +181,25 @@ fn kubeadm_k3s_and_rke2_know_the_keys_of_the_quick_start() {
     }
 }
 
+/// The file of the collector names what it has: each part of a pipeline is configured, and it takes what the program sends.
+#[test]
+fn the_collector_of_the_manual_takes_traces() {
+    let blocks = of_language("yaml").into_iter().filter(|block| block.text.starts_with("# otel-collector.yaml"));
+    let collectors: Vec<_> = blocks.flat_map(|block| documents(&block.text)).collect();
+    assert!(!collectors.is_empty(), "the file is not there");
+    for collector in collectors {
+        let pipeline = &collector["service"]["pipelines"]["traces"];
+        for part in ["receivers", "processors", "exporters"] {
+            let used = pipeline[part].as_array().unwrap_or_else(|| panic!("{part}: {pipeline}"));
+            let used: BTreeSet<_> = used.iter().filter_map(serde_json::Value::as_str).collect();
+            let configured: BTreeSet<_> = collector[part].as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(used, configured, "{part}");
+        }
+        let endpoint = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"].as_str().unwrap();
+        assert!(endpoint.ends_with(":4318"), "{endpoint}");
+    }
+}
+
 /// The arguments of the program in one line of a shell, up to what the shell does with its output.
 fn command_line(line: &str) -> Option<Vec<&str>> {
     let line = line.trim_start_matches("$ ").split("  #").next().unwrap_or_default();

@@ -93,7 +93,19 @@ async fn beside_the_running_program_the_page_has_what_is_wanted_what_is_there_an
         })
         .await;
     first_line_says(&world, "node/node-1", "is in sync", 0).await;
-    first_line_says(&world, "route/10.98.1.0/24", "Node node-1 is in sync", 0).await;
+    let page = first_line_says(&world, "route/10.98.1.0/24", "Node node-1 is in sync", 0).await;
+    for part in [
+        "\n  spec.providerID: cn-hangzhou.i-",
+        "  (spec.providerID)\n",
+        "\n  status.addresses: InternalIP 192.168.0.1  (the instance)\n",
+        "\n  topology.kubernetes.io/zone: cn-hangzhou-i  (the instance)\n",
+        "\n  route table: vtb-",
+        "  (the only route table of the VPC)\n",
+        "\n  destination: 10.98.1.0/24  (spec.podCIDRs)\n",
+        "\n  next hop: i-",
+    ] {
+        assert!(page.contains(part), "{part:?} is missing:\n{page}");
+    }
 
     // A setting that makes no sense comes first, and then what to do.
     change(&world, "web", &json!({"metadata": {"annotations": {key("scheduler"): "nonsense"}}}));

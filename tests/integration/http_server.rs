@@ -6,13 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use sim::cloud::Fault;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
+use crate::deploy::variables_of_the_pods;
+use crate::doctor::unpacked;
 use crate::end_state::Row;
 use crate::harness::{ALL, HASTE, World, address, free_port, is_ready};
 
@@ -44,6 +49,55 @@ fn connector(roots: RootCertStore) -> TlsConnector {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// As the kubelet, and as Prometheus with `insecure_skip_verify`: takes any certificate whose key the server has.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Over TLS with the certificate that the program makes itself, which nobody can verify.
+pub(crate) async fn unverified(server: (&str, u16), path: &str, token: &str) -> Option<(u16, String)> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().unwrap();
+    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
+    let connector = TlsConnector::from(Arc::new(config.with_no_client_auth()));
+    let stream = TcpStream::connect(server).await.ok()?;
+    ask(connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.ok()?, path, token).await
 }
 
 async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str, token: &str) -> Option<(u16, String)> {
@@ -144,8 +198,91 @@ async fn opened_to_others_it_speaks_tls_and_asks_who_they_are() {
     .write();
 }
 
+/// With the variables of the shipped pods, and nothing else.
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_are_not_asked_for_in_clear_text_and_keys_are_kept() {
+async fn as_installed_it_encrypts_asks_for_tokens_and_answers_commands_beside_it() {
+    let world = World::new(ALL, &format!("{HASTE}{ALONE}")).await;
+    let cluster = &world.testbed.cluster;
+    cluster.let_read(TOKEN, "scraper", &["/metrics"]);
+    let denied = Fault::Refuse(403, "Forbidden.RAM".to_owned(), "User not authorized".to_owned());
+    world.testbed.cloud.faults().always("CreateLoadBalancer", denied);
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    let port = world.serve_health();
+    let variables = variables_of_the_pods();
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let ccm = world.start_with(&[], &variables);
+    let ask = async |path: &str, token: &str| unverified(("127.0.0.1", port), path, token).await;
+    world.until_so("it is ready", async || ask("/readyz", "").await.is_some_and(|(status, _)| status == 200)).await;
+    let (status, metrics) = ask("/metrics", TOKEN).await.unwrap();
+    assert!(status == 200 && metrics.contains("alicloud_ccm_"), "{metrics}");
+    assert!(!metrics.contains("of=\"server certificate\""), "this one never ends: {metrics}");
+    let status = async |path: &str, token: &str| ask(path, token).await.unwrap().0;
+    assert_eq!([status("/metrics", "").await, status("/", "").await, status("/configz", TOKEN).await], [401, 401, 403]);
+    assert!(!matches!(plainly(port, "/livez", "").await, Some((200, _))), "plain HTTP is not spoken");
+
+    // As `kubectl exec` runs them, in the same container.
+    let command = async |words: &[&str]| {
+        let output = world.run_with(words, &variables).await;
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let told = async || command(&["explain", "default/web"]).await.contains("code Forbidden.RAM, request ");
+    world.until_so("explain has what the process reports", told).await;
+    let page = command(&["explain", "default/web"]).await;
+    assert!(page.contains("Process on this machine\n  this replica leads\n  service: out_of_sync since 20"), "{page}");
+    let bundle = world.folder().join("bundle.tar.gz");
+    let judged = async || {
+        let page = command(&["doctor", "--bundle", bundle.to_str().unwrap()]).await;
+        page.contains("error    process: a check of the running process fails")
+    };
+    world.until_so("doctor judges /readyz", judged).await;
+    let pages = unpacked(&bundle);
+    let has = |name: &str, part: &str| pages.iter().any(|(page, text)| page == name && text.contains(part));
+    assert!(has("metrics.txt", "alicloud_ccm_") && has("objects.txt", "default/web"), "{pages:?}");
+    as_another_user(&world, port).await;
+
+    // Without the right to ask for reviews, nobody gets a page; the log and `doctor` say which right it is.
+    cluster.deny("kubernetes-admin", "create", "tokenreviews");
+    let refused = async || ask("/metrics", "another-token").await.is_some_and(|(status, _)| status == 503);
+    world.until_so("tokens cannot be reviewed", refused).await;
+    assert!(refused().await);
+    let log = ccm.log();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("ACCM0731")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("needs the verb create on tokenreviews"), "once: {lines:?}");
+    let page = command(&["doctor"]).await;
+    assert!(page.contains("rbac: ") && page.contains("create tokenreviews.authentication.k8s.io"), "{page}");
+    assert!(ccm.stop().await.success());
+}
+
+/// The socket for commands on the machine answers root and the own user alone. Only root can be somebody else.
+async fn as_another_user(world: &World, port: u16) {
+    use std::os::unix::process::CommandExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("alicloud-ccm.toml");
+    std::fs::write(&config, format!("cloud.cluster_id = \"c\"\nserver.port = {port}\ncontrollers = [\"node\"]\n"))
+        .unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_alicloud-ccm"));
+    command
+        .env_clear()
+        .env("ALICLOUD_CLIENT_SCHEME", "http")
+        .args(["doctor", "--set", "kubernetes.server=http://127.0.0.1:1", "--config"])
+        .arg(&config);
+    let endpoint = format!("http://{}", world.testbed.cloud_address());
+    for product in ["ECS", "VPC", "SLB", "METADATA"] {
+        command.env(format!("{product}_ENDPOINT"), &endpoint);
+    }
+    let ended = tokio::task::spawn_blocking(move || command.uid(65_534).gid(65_534).output()).await.unwrap();
+    let Ok(ended) = ended else { return };
+    let said = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+    assert!(
+        said.contains("process: no process answers") && said.contains("answers root and its own user alone"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_needs_its_key_and_keys_are_kept() {
     let world = World::new(&["node"], ALONE).await;
     certify(&world);
     let check = async |settings: &[&str]| {
@@ -154,12 +291,10 @@ async fn tokens_are_not_asked_for_in_clear_text_and_keys_are_kept() {
         (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
     };
     let tls = ["server.tls_cert_file=tls.crt", "server.tls_key_file=tls.key"];
-    assert_eq!(check(&["server.authorization=true"]).await.0, Some(0), "on loopback, tokens stay on the machine");
-    let (code, text) = check(&["server.authorization=true", "server.address=0.0.0.0"]).await;
-    assert!(code == Some(1) && text.contains("clear text") && text.contains("tls_cert_file"), "{text}");
     assert_eq!(check(&["server.authorization=true", "server.address=0.0.0.0", tls[0], tls[1]]).await.0, Some(0));
     let (code, text) = check(&tls[..1]).await;
     assert!(code == Some(1) && text.contains("server.tls_key_file"), "{text}");
+    assert!(text.ends_with("1 problem in the configuration (ACCM0004)\n"), "with the code of the manual: {text}");
     let key = world.folder().join("tls.key");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let (code, text) = check(&tls).await;

@@ -68,14 +68,15 @@ const NONE: [&str; 0] = [];
 /// row, and a row that fits nothing has to go.
 ///
 /// `commands` and `app` wire everything; `controllers` stand on `alibaba` and `cluster`, these on `plan`. `config` is for all
-/// but `plan`. The leaves, for all but `plan`, are `clock`, `jitter`, `fence`, `telemetry::activity`, `telemetry::metrics`,
-/// `telemetry::alarms` and `telemetry::tasks`.
+/// but `plan`. The leaves, for all but `plan`, are `clock`, `jitter`, `fence`, `telemetry::traces`, `telemetry::activity`,
+/// `telemetry::metrics`, `telemetry::alarms` and `telemetry::tasks`.
 const ARROWS: &[(&str, &[&str])] = &[
     ("plan", &[]),
     ("clock", &[]),
     ("jitter", &[]),
     ("fence", &["clock"]),
-    ("telemetry::activity", &[]),
+    ("telemetry::traces", &[]),
+    ("telemetry::activity", &["telemetry::traces"]),
     ("telemetry::metrics", &["telemetry::activity"]),
     ("telemetry::alarms", &["clock", "telemetry::metrics"]),
     ("telemetry::tasks", &["clock", "telemetry::metrics"]),

@@ -68,6 +68,7 @@ mod start_order;
 mod supervision;
 mod systemd;
 mod throttling;
+mod traces;
 mod translations;
 mod unready_nodes;
 mod untrusted_input;

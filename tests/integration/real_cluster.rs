@@ -21,7 +21,7 @@ use sim::testbed::{REGION, ROUTE_TABLE, Testbed, instance};
 
 use crate::deploy::everything;
 use crate::harness::{ALL, Ccm, HASTE, World, address};
-use crate::http_server::plainly;
+use crate::http_server::unverified;
 use server::{ApiServer, RealServer, collection};
 
 /// Where the process that serves the simulated API server writes its kubeconfig.
@@ -332,8 +332,9 @@ async fn tokens_are_shown_to_a_real_api_server() {
         real.api.post(&collection(&object), &object).await;
     }
     let ccm = world.start_serving();
-    ccm.until_page("/readyz", |status, _| status == 200).await;
-    let status = async |path: &str, token: &str| plainly(ccm.port(), path, token).await.unwrap().0;
+    let ask = async |path: &str, token: &str| unverified(("127.0.0.1", ccm.port()), path, token).await;
+    world.until_so("it is ready", async || ask("/readyz", "").await.is_some_and(|(status, _)| status == 200)).await;
+    let status = async |path: &str, token: &str| ask(path, token).await.unwrap().0;
     assert_eq!((status("/metrics", &scraper).await, status("/configz", &scraper).await), (200, 403));
     assert_eq!((status("/metrics", &stranger).await, status("/metrics", "nonsense").await), (403, 401));
     assert_eq!((status("/metrics", "").await, status("/livez", "").await), (401, 200));

@@ -107,6 +107,12 @@ async fn each_object_out_of_sync_is_shown_with_the_failed_call_its_remedy_and_th
         let times = ["since", "last_attempt", "next_attempt"].map(|field| object[field].as_str().unwrap().to_owned());
         assert!(times.is_sorted(), "since, then the last attempt, then the next: {object}");
     }
+    let metric = "alicloud_ccm_object_out_of_sync{controller=";
+    let named = |text: &str, controller: &str, object: &str, code: &str| {
+        text.contains(&format!("{metric}\"{controller}\",object=\"{object}\"}} {code}\n"))
+    };
+    let both = |text: &str| named(text, "service", "default/web", "307") && named(text, "node", "node-1", "102");
+    ccm.until_page("/metrics", |_, text| both(text)).await;
     let event = world.events("Service", "web").into_iter().find(|(_, reason, _)| reason == "SyncLoadBalancerFailed");
     let (said, told) = (web["message"].as_str().unwrap(), event.unwrap().2);
     let before = |text: &str| text.split(", request ").next().unwrap_or_default().to_owned();
@@ -129,6 +135,14 @@ async fn each_object_out_of_sync_is_shown_with_the_failed_call_its_remedy_and_th
         page["leader"] == "this replica leads" && page["objects"] == json!([])
     };
     ccm.until_page("/debug/objects", |_, text| is_over(text)).await;
+    let metrics = ccm.until_page("/metrics", |status, _| status == 200).await;
+    assert!(!metrics.contains(metric), "{metrics}");
+
+    // Nor is a Service that was deleted.
+    world.testbed.cluster.patch("Service", "default", "web", &odd).unwrap();
+    ccm.until_page("/metrics", |_, text| named(text, "service", "default/web", "307")).await;
+    world.testbed.cluster.delete("Service", "default", "web").unwrap();
+    ccm.until_page("/metrics", |_, text| text.contains("# HELP") && !text.contains(metric)).await;
     assert!(ccm.stop().await.success());
 }
 

@@ -6,6 +6,7 @@
 //! cargo run --release --example scale -- --network 100                     # and 100 Services with network load balancers
 //! cargo run --release --example scale -- --binary target/x86_64-unknown-linux-musl/dist/alicloud-ccm
 //! cargo run --release --example scale -- --size 15 --nodes 5000 --services 2000 --others 8000 --events 100000
+//! cargo run --release --example scale -- --day 30 --nodes 1000 --services 300 --plot docs/memory.svg
 //! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! minimum.
 
 mod controller;
+mod day;
 mod measure;
 mod scenarios;
 mod world;
@@ -58,6 +60,12 @@ struct Options {
     /// With `--size`: how often something changes that leads to no work, such as heartbeats of kubelets.
     #[arg(long, default_value_t = 10_000)]
     events: usize,
+    /// Instead of a life: a day of a cluster that is there already, in so many minutes.
+    #[arg(long, value_name = "MINUTES", conflicts_with_all = ["size", "controller", "network"])]
+    day: Option<f64>,
+    /// With `--day`: writes the memory over the day as a picture (SVG).
+    #[arg(long, value_name = "FILE", requires = "day")]
+    plot: Option<PathBuf>,
     /// How long nothing happens in the scenario `idle`, in seconds.
     #[arg(long, default_value_t = 30)]
     idle: u64,
@@ -120,9 +128,10 @@ async fn run(options: &Options) -> Result<(), String> {
         options.latency_ms,
         if options.quotas { "on" } else { "off" }
     ));
-    let rows = match options.size {
-        None => scenarios::play(options, &path).await?,
-        Some(endpoints) => scenarios::grow(options, endpoints, &path).await?,
+    let rows = match (options.size, options.day) {
+        (Some(endpoints), _) => scenarios::grow(options, endpoints, &path).await?,
+        (None, Some(minutes)) => day::play(options, minutes, &path).await?,
+        (None, None) => scenarios::play(options, &path).await?,
     };
     say(&format!("\n{}", measure::table(&rows)));
     say(&measure::calls_by_action(&rows));

@@ -29,6 +29,21 @@ pub(crate) struct Row {
     pub(crate) cluster_writes: usize,
     pub(crate) cpu: Duration,
     pub(crate) usage: Usage,
+    /// Whether it only says how long some effects of the row before took.
+    pub(crate) is_part: bool,
+}
+
+impl Row {
+    /// How long each of several effects of one kind took.
+    pub(crate) fn of_each(label: &str, each: Vec<Duration>) -> Self {
+        Self {
+            name: format!("  {label} ({})", each.len()),
+            took: each.iter().max().copied(),
+            each,
+            is_part: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// Takes the measure of one scenario.
@@ -184,20 +199,22 @@ pub(crate) fn table(rows: &[Row]) -> String {
         each.sort_unstable();
         let sum =
             |writes: bool| row.calls.iter().filter(|((write, _), _)| *write == writes).map(|(_, n)| n).sum::<usize>();
-        lines.push(vec![
-            row.name.clone(),
-            seconds(row.took),
-            seconds(percentile(&each, 50)),
-            seconds(percentile(&each, 99)),
-            (sum(true) + sum(false)).to_string(),
-            row.floor.to_string(),
-            sum(true).to_string(),
-            row.throttled.to_string(),
-            row.cluster_writes.to_string(),
-            format!("{:.2}", row.cpu.as_secs_f64()),
-            format!("{:.1}", row.usage.resident),
-            format!("{:.1}", row.usage.peak),
-        ]);
+        let mut line =
+            vec![row.name.clone(), seconds(row.took), seconds(percentile(&each, 50)), seconds(percentile(&each, 99))];
+        if !row.is_part {
+            line.extend([
+                (sum(true) + sum(false)).to_string(),
+                row.floor.to_string(),
+                sum(true).to_string(),
+                row.throttled.to_string(),
+                row.cluster_writes.to_string(),
+                format!("{:.2}", row.cpu.as_secs_f64()),
+                format!("{:.1}", row.usage.resident),
+                format!("{:.1}", row.usage.peak),
+            ]);
+        }
+        line.resize(head.len(), String::new());
+        lines.push(line);
     }
     let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
@@ -217,9 +234,56 @@ pub(crate) fn table(rows: &[Row]) -> String {
 /// The calls of each scenario.
 pub(crate) fn calls_by_action(rows: &[Row]) -> String {
     let mut text = String::new();
-    for row in rows {
+    for row in rows.iter().filter(|row| !row.is_part) {
         let actions = row.calls.iter().map(|((_, action), count)| format!("{count} {action}"));
         let _ = writeln!(text, "{}: {}", row.name, actions.collect::<Vec<_>>().join(", "));
     }
+    text
+}
+
+/// Memory in MiB over time, as a picture.
+pub(crate) fn plot(samples: &[(Duration, f64)]) -> String {
+    let (width, height, left, bottom) = (720.0, 240.0, 48.0, 24.0);
+    let end = samples.last().map_or(1.0, |(at, _)| at.as_secs_f64().max(1.0));
+    let most = samples.iter().map(|(_, memory)| *memory).fold(1.0, f64::max);
+    // Lines at round numbers, four at most.
+    let step =
+        [1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0].into_iter().find(|step| most / step <= 4.0).unwrap_or(200.0);
+    let top = (most / step).ceil() * step;
+    let y = |memory: f64| height - bottom - memory / top * (height - 2.0 * bottom);
+    let x = |seconds: f64| left + seconds / end * (width - left - bottom);
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+         <title>Resident memory of the leader in MiB over the minutes of the day</title>\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
+    );
+    for line in 0..=(top / step) as u32 {
+        let memory = f64::from(line) * step;
+        let _ = writeln!(
+            text,
+            "<path d=\"M{left} {at:.1}H{right}\" stroke=\"#ccc\"/><text x=\"{label}\" y=\"{at:.1}\" text-anchor=\"end\" \
+             dominant-baseline=\"middle\">{memory}</text>",
+            at = y(memory),
+            right = width - bottom,
+            label = left - 6.0,
+        );
+    }
+    for fifth in 0..=5 {
+        let seconds = end * f64::from(fifth) / 5.0;
+        let _ = writeln!(
+            text,
+            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{:.1} min</text>",
+            x(seconds),
+            height - 6.0,
+            seconds / 60.0
+        );
+    }
+    let points: Vec<String> =
+        samples.iter().map(|(at, memory)| format!("{:.1},{:.1}", x(at.as_secs_f64()), y(*memory))).collect();
+    let _ = writeln!(
+        text,
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"#06c\" stroke-width=\"1.5\"/>\n</svg>",
+        points.join(" ")
+    );
     text
 }

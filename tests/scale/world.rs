@@ -15,7 +15,7 @@ use super::{Options, anything};
 
 /// Opens a testbed with room for everything, and writes the configuration into `folder`.
 pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Testbed, String> {
-    let mut world = account(options.nodes + options.services + options.network + 100);
+    let mut world = account(2 * options.nodes + 2 * options.services + options.network + 400);
     world.dials.latency = options.latency();
     world.dials.rate_quotas = options.quotas;
     (world.dials.nlb_creation_time, world.dials.nlb_job_time) = (Duration::from_secs(2), Duration::from_millis(300));

@@ -37,34 +37,31 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
-{{- define "alicloud-ccm.tlsSecret" -}}
-{{- default (printf "%s-tls" (include "alicloud-ccm.fullname" .)) .Values.metrics.tlsSecret -}}
-{{- end -}}
-
 {{/* Where the server can be asked on its own host. */}}
 {{- define "alicloud-ccm.probeHost" -}}
-{{- $address := .Values.metrics.address -}}
-{{- if or (not .Values.metrics.enabled) (eq $address "0.0.0.0") -}}127.0.0.1
+{{- $address := .Values.server.address -}}
+{{- if eq $address "0.0.0.0" -}}127.0.0.1
 {{- else if eq $address "::" -}}::1
 {{- else -}}{{ $address }}
 {{- end -}}
 {{- end -}}
 
-{{/* The values that win over the file. */}}
-{{- define "alicloud-ccm.args" -}}
-- --config
-- /etc/alicloud-ccm/alicloud-ccm.toml
-- --set=controllers={{ toJson .Values.controllers }}
-- --set=leader_election.namespace={{ .Values.leaderElection.namespace }}
-- --set=leader_election.name={{ .Values.leaderElection.name }}
-- --set=server.port={{ int .Values.server.port }}
-{{- if .Values.metrics.enabled }}
-- --set=server.address={{ .Values.metrics.address }}
-- --set=server.authorization=true
-- --set=server.tls_cert_file=/etc/alicloud-ccm-tls/tls.crt
-- --set=server.tls_key_file=/etc/alicloud-ccm-tls/tls.key
+{{/* The values that win over the file. Not as arguments, so that commands in the pod know them, too. */}}
+{{- define "alicloud-ccm.env" -}}
+- {name: ALICLOUD_CCM__CONTROLLERS, value: {{ toJson .Values.controllers | quote }}}
+- {name: ALICLOUD_CCM__LEADER_ELECTION__NAMESPACE, value: {{ .Values.leaderElection.namespace | quote }}}
+- {name: ALICLOUD_CCM__LEADER_ELECTION__NAME, value: {{ .Values.leaderElection.name | quote }}}
+- {name: ALICLOUD_CCM__SERVER__ADDRESS, value: {{ .Values.server.address | quote }}}
+- {name: ALICLOUD_CCM__SERVER__PORT, value: {{ int .Values.server.port | quote }}}
+- {name: ALICLOUD_CCM__SERVER__AUTHORIZATION, value: "true"}
+{{- if .Values.server.tlsSecret }}
+- {name: ALICLOUD_CCM__SERVER__TLS_CERT_FILE, value: /etc/alicloud-ccm-tls/tls.crt}
+- {name: ALICLOUD_CCM__SERVER__TLS_KEY_FILE, value: /etc/alicloud-ccm-tls/tls.key}
 # The group of the pod, which the kubelet lets read the key, has no other members.
-- --set=cloud.credentials.allow_readable_files=true
+- {name: ALICLOUD_CCM__CLOUD__CREDENTIALS__ALLOW_READABLE_FILES, value: "true"}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}
 
@@ -72,7 +69,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 # Folders, never single files: only folders follow edits.
 - {name: config, mountPath: /etc/alicloud-ccm, readOnly: true}
 - {name: keys, mountPath: /etc/alicloud-ccm-keys, readOnly: true}
-{{- if .Values.metrics.enabled }}
+{{- if .Values.server.tlsSecret }}
 - {name: tls, mountPath: /etc/alicloud-ccm-tls, readOnly: true}
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
@@ -88,10 +85,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
     secretName: {{ .Values.credentialsSecret }}
     optional: true
     defaultMode: 256 # 0400
-{{- if .Values.metrics.enabled }}
+{{- if .Values.server.tlsSecret }}
 - name: tls
   secret:
-    secretName: {{ include "alicloud-ccm.tlsSecret" . }}
+    secretName: {{ .Values.server.tlsSecret }}
     defaultMode: 256 # 0400
 {{- end }}
 {{- with .Values.extraVolumes }}

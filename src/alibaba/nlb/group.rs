@@ -47,6 +47,14 @@ pub struct ListedServers {
 }
 
 impl Nlb {
+    /// How many server groups the region has, by one small page.
+    ///
+    /// # Errors
+    /// As any call.
+    pub async fn count_groups(&self) -> Result<u64, Fault> {
+        self.0.read(LIST_SERVER_GROUPS).with("MaxResults", 1).count().await
+    }
+
     /// Server groups, every page; any number of ids and names.
     ///
     /// # Errors

@@ -56,6 +56,18 @@ async fn a_write_without_an_answer_has_an_unknown_fate_and_a_read_can_be_repeate
     assert_eq!(script.seen().len(), 6, "nothing is repeated");
 }
 
+#[tokio::test]
+async fn the_answer_to_a_write_counts_once_all_of_it_is_there() {
+    let body = |text: &str| Reply::Answer { status: 200, headers: Vec::new(), body: text.into() };
+    let whole = r#"{"requestID": "R-1", "VServerGroupId": "rsp-1", "BackendServers": {"BackendServer": [{"ServerId": "i-1"}]}}"#;
+    let (half, list) = (&whole[..whole.len() - 9], r#"[{"RequestId": "R-1"}]"#);
+    let (cloud, _) = cloud([body(whole), body(whole), body(half), body(list)]);
+    let write = async || cloud.slb.delete_group(&permit(), "rsp-1").await.map_err(|fault| fault.kind);
+    assert_eq!(cloud.slb.create_group(&permit(), "lb-1", "group", &[]).await.ok().as_deref(), Some("rsp-1"));
+    assert_eq!(write().await, Ok(()));
+    assert_eq!((write().await, write().await), (Err(FaultKind::Ambiguous), Err(FaultKind::Ambiguous)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_ends_with_its_time_or_with_its_permit() {
     let (cloud, script) = cloud([Reply::Never, Reply::Never]);

@@ -11,6 +11,7 @@ use sim::cloud::{Account, Disk, Eip, Fault, KEY_ID, KEY_SECRET};
 
 use super::script::{config, permit};
 use crate::alibaba::ecs::InstanceFilter;
+use crate::alibaba::endpoints::CloudProduct;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::nlb::{GroupFilter, JobState, ListenerChange, NewListener};
 use crate::alibaba::probe::Permission;
@@ -487,6 +488,23 @@ async fn records(cloud: &CloudClient) {
     assert_eq!(pvtz.describe_records(id, None).await.unwrap().len(), 100);
 }
 
+/// Of what nothing is made, without a grant and with all.
+async fn every_permission_for_classic_load_balancers_is_missed(simulated: &sim::cloud::Cloud, cloud: &CloudClient) {
+    let makes_from_nothing = [actions::CREATE_LOAD_BALANCER.0, actions::CREATE_ACCESS_LIST.0];
+    // The simulator looks at the certificate before it looks for the domain extension.
+    let names_two = actions::SET_DOMAIN_EXTENSION.0;
+    let classic = || actions::ALL.iter().copied().filter(|action| action.product == CloudProduct::Slb);
+    for action in classic().filter(|action| !makes_from_nothing.contains(action)) {
+        let may = cloud.probe(&permit(), action).await;
+        assert!(action == names_two || matches!(may, Permission::Granted), "{}: {may:?}", action.name);
+    }
+    simulated.edit(|account| account.permit_only(KEY_ID, &BTreeSet::new()));
+    for action in classic().filter(|action| !makes_from_nothing.contains(action)) {
+        let may = cloud.probe(&permit(), action).await;
+        assert!(matches!(may, Permission::Missing(_)), "{}: {may:?}", action.name);
+    }
+}
+
 #[tokio::test]
 async fn every_action_works_and_the_cloud_has_no_complaint() {
     let simulated = sim::cloud::Cloud::new(account());
@@ -522,12 +540,17 @@ async fn every_action_works_and_the_cloud_has_no_complaint() {
     assert_eq!((caller.account.as_str(), caller.kind.as_str()), ("1234567890123456", "AssumedRoleUser"));
     assert!(by_role.keys_last().is_some_and(|left| left <= Duration::from_secs(900)));
     assert_eq!((cloud.slb.count_instances().await.unwrap(), cloud.nlb.count_instances().await.unwrap()), (0, 0));
+    assert_eq!(cloud.nlb.count_groups().await.unwrap(), 0);
+    let before = simulated.calls().len();
     for action in actions::ALL {
         let may = cloud.probe(&permit, action).await;
         assert!(matches!(may, Permission::Granted | Permission::NotProbed), "{}: {may:?}", action.name);
     }
+    let changes: Vec<_> = simulated.calls().into_iter().skip(before).filter(|call| call.effective).collect();
+    assert!(changes.is_empty(), "{changes:?}");
+    every_permission_for_classic_load_balancers_is_missed(&simulated, &cloud).await;
     assert_eq!(simulated.complaints(), Vec::<String>::new());
-    let calls = simulated.calls().into_iter();
+    let calls = simulated.calls().into_iter().take(before);
     let called: BTreeSet<_> = calls.map(|call| format!("{}:{}", call.product, call.action)).collect();
     let listed = actions::ALL.iter().map(|action| action.permission());
     let missing: Vec<_> = listed.filter(|name| !called.contains(name)).collect();

@@ -162,6 +162,7 @@ fn out_of_sync(objects: &[ObjectReport], now: Timestamp) -> Markup {
 fn sentence(ObjectReport { state, reason, message, .. }: &ObjectReport) -> String {
     let message: String = message.chars().take(LONGEST_MESSAGE).collect();
     match state {
+        SyncState::OutOfSync if reason.is_empty() => format!("is out of sync: {message}"),
         SyncState::OutOfSync => format!("is out of sync; last event {reason}: {message}"),
         SyncState::InProgress => format!("is not in sync yet: {message}"),
         SyncState::Retrying => format!("is retried: {message}"),

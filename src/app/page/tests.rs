@@ -140,6 +140,14 @@ fn what_is_wrong_comes_first() {
 }
 
 #[test]
+fn what_no_event_was_written_about_names_none() {
+    let mut overview = overview("because");
+    overview.objects[0].reason = "";
+    let page = rendered(&overview);
+    assert!(page.contains("is out of sync: because<br>") && !page.contains("last event"), "{page}");
+}
+
+#[test]
 fn tables_have_a_caption_and_name_their_rows_and_columns() {
     let page = rendered(&overview("x"));
     let tables: Vec<&str> = page.split("<table").skip(1).collect();

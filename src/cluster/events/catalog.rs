@@ -84,8 +84,8 @@ static EVENTS: &[EventEntry] = &[
         4,
         "ConfigRejected",
         [
-            "the changed configuration file has problems",
-            "the previous configuration stays in use; a restart would fail",
+            "the configuration has problems",
+            "the running process keeps the previous one; a start or a command ends with an error",
             "correct what the message lists; `alicloud-ccm check` prints it with line and column",
         ],
     ),

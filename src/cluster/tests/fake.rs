@@ -46,7 +46,7 @@ impl Answer {
     }
 }
 
-pub(in crate::cluster) fn config() -> Kubernetes {
+pub(crate) fn config() -> Kubernetes {
     Kubernetes {
         kubeconfig: None,
         context: None,

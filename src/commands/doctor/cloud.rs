@@ -32,10 +32,11 @@ const FEW_ADDRESSES: u64 = 8;
 const LONGEST_PROBES: Duration = Duration::from_secs(20);
 /// Probes at once.
 const AT_ONCE: usize = 8;
-/// What the vendor grants by default (custom entries in a route table, load balancers of each kind in a region). No API of these
-/// products says what an account really has.
+/// What the vendor grants by default (custom entries in a route table; load balancers of each kind, and server groups of network load
+/// balancers, in a region). No API of these products says what an account really has.
 const ROUTES_IN_TABLE: u64 = 200;
 const LOAD_BALANCERS: u64 = 60;
+const NETWORK_SERVER_GROUPS: u64 = 3000;
 
 /// What was seen of the cloud.
 pub(super) struct CloudFacts {
@@ -70,7 +71,8 @@ pub(super) struct InsideFacts {
     pub(super) vswitches: Result<Vec<VSwitch>, Fault>,
     /// Entries in each route table.
     pub(super) entries: Result<BTreeMap<String, usize>, Fault>,
-    pub(super) balancers: Vec<(&'static str, Result<u64, Fault>)>,
+    /// What counts against a quota of the region: used, and granted.
+    pub(super) in_region: Vec<(&'static str, Result<u64, Fault>, u64)>,
 }
 
 /// Reads; gives the client, too, where there is a place for it and the credentials work.
@@ -140,12 +142,14 @@ async fn inside(config: &Config, cloud: &CloudClient, place: &CloudLocation) -> 
         }
     };
     let permissions = stream::iter(actions).map(probe).buffered(AT_ONCE).collect();
-    let mut balancers = Vec::new();
+    let mut in_region = Vec::new();
     if config.controllers.contains(service::NAME) {
-        balancers.push(("classic load balancers", cloud.slb.count_instances().await));
+        in_region.push(("classic load balancers", cloud.slb.count_instances().await, LOAD_BALANCERS));
     }
     if config.controllers.contains(NLB) {
-        balancers.push(("network load balancers", cloud.nlb.count_instances().await));
+        in_region.push(("network load balancers", cloud.nlb.count_instances().await, LOAD_BALANCERS));
+        let groups = cloud.nlb.count_groups().await;
+        in_region.push(("server groups of network load balancers", groups, NETWORK_SERVER_GROUPS));
     }
     let entries = async {
         if !config.controllers.contains(route::NAME) {
@@ -156,7 +160,7 @@ async fn inside(config: &Config, cloud: &CloudClient, place: &CloudLocation) -> 
     };
     let (vpc, vswitches) = (cloud.vpc.describe_vpc(&place.vpc_id), cloud.vpc.describe_vswitches(&place.vpc_id));
     let (permissions, vpc, vswitches, entries) = tokio::join!(permissions, vpc, vswitches, entries);
-    InsideFacts { permissions, vpc, vswitches, entries, balancers }
+    InsideFacts { permissions, vpc, vswitches, entries, in_region }
 }
 
 /// Everything that these facts say.
@@ -316,9 +320,9 @@ fn permissions(permissions: &[(&'static Action, Permission)], caller: Option<&Ca
 
 fn region_quotas(inside: &InsideFacts) -> Vec<CheckResult> {
     let mut found = Vec::new();
-    for (what, used) in &inside.balancers {
+    for (what, used, granted) in &inside.in_region {
         match used {
-            Ok(used) => found.push(quotas::judge(&format!("{what} in the region"), *used, LOAD_BALANCERS)),
+            Ok(used) => found.push(quotas::judge(&format!("{what} in the region"), *used, *granted)),
             Err(fault) => found.push(Requirement::Quotas.note(format!("{what} could not be counted")).seen(fault)),
         }
     }

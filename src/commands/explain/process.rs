@@ -1,11 +1,12 @@
 //! What the process on this machine knows of an object: what failed last, since when, and when it is tried again.
 
+use std::io::ErrorKind;
+
 use serde::{Deserialize, Serialize};
 
-use crate::alibaba::transport::HttpTransport;
-use crate::commands::pages::page;
 use crate::config::checked::Server;
 use crate::plan::inputs::ObjectKey;
+use crate::telemetry::machine::page;
 
 /// The page that the process serves.
 const PAGE: &str = "/debug/objects";
@@ -38,13 +39,21 @@ struct ReportedCall {
     request_id: String,
 }
 
-/// Asks the process; `None` if none answers here, or not to a stranger.
-pub(super) async fn ask(server: &Server, key: &ObjectKey, controllers: &[&'static str]) -> Option<ProcessReport> {
-    let text = page(server, &HttpTransport::new().ok()?, PAGE).await?.ok()?;
-    let mut report: ProcessReport = serde_json::from_str(&text).ok()?;
+/// Asks the process; `None` if there is none here, an error in words if it does not answer.
+pub(super) async fn ask(
+    server: &Server,
+    key: &ObjectKey,
+    controllers: &[&'static str],
+) -> Result<Option<ProcessReport>, String> {
+    let text = match page(server.port, PAGE).await {
+        Ok(text) => text,
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::Unsupported) => return Ok(None),
+        Err(error) => return Err(error.to_string()),
+    };
+    let mut report: ProcessReport = serde_json::from_str(&text).map_err(|error| format!("{PAGE}: {error}"))?;
     let name = key.to_string();
     report.objects.retain(|it| it.object == name && controllers.contains(&&*it.controller));
-    Some(report)
+    Ok(Some(report))
 }
 
 impl ProcessReport {

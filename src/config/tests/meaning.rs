@@ -208,3 +208,39 @@ fn a_controller_runs_by_default_only_if_its_row_says_so() {
     assert_eq!(running("controllers = [\"*\"]"), ["later", "node"]);
     assert_eq!(running("controllers = [\"later\"]"), ["later"]);
 }
+
+#[test]
+fn traces_go_to_the_path_of_the_standard() {
+    let traces = |more: &str| good(&source(&right(more))).traces;
+    assert_eq!(traces("").endpoint, None);
+    for (written, meant) in [
+        ("http://collector:4318", "http://collector:4318/v1/traces"),
+        ("https://collector/", "https://collector/v1/traces"),
+        ("https://collector/otlp", "https://collector/otlp/v1/traces"),
+        ("http://collector:4318/v1/traces", "http://collector:4318/v1/traces"),
+    ] {
+        let section = format!("traces = {{ endpoint = {written:?} }}");
+        assert_eq!(traces(&section).endpoint.as_deref(), Some(meant));
+    }
+    let variable = [("ALICLOUD_CCM__TRACES__HEADERS__authorization", "Bearer one")];
+    let headers = good(&with_environment(&right(""), &variable)).traces.headers;
+    assert_eq!(headers["authorization"].expose(), "Bearer one");
+}
+
+#[test]
+fn a_build_without_traces_says_how_to_get_them() {
+    let catalog = Catalog { has_traces: false, ..CATALOG };
+    let lacks = source(&right("[traces]\nsample_ratio = 0.5\nendpoint = \"http://collector:4318\"\n"));
+    expect![[r#"
+        error: traces.endpoint needs the feature "traces", which this build does not have
+         --> /etc/ccm/ccm.toml:4:12
+          |
+        4 | endpoint = "http://collector:4318"
+          |            ^^^^^^^^^^^^^^^^^^^^^^^
+          |
+          = help: use a released binary or image, or build with `--features traces`
+
+        1 problem in the configuration"#]]
+    .assert_eq(&check(&lacks, &catalog).unwrap_err().to_string());
+    assert!(check(&source(&right("[traces]\nsample_ratio = 0.5\n")), &catalog).is_ok(), "nothing is asked for");
+}

@@ -294,6 +294,10 @@ fn every_rule_has_its_message() {
         r#"kubernetes.context = " ""#,
         r#"kubernetes.qps = -1.0"#,
         r#"kubernetes.burst = 0"#,
+        r#"traces.endpoint = "otel-collector:4318""#,
+        r#"traces.endpoint = "http://me@otel-collector:4318""#,
+        r#"traces.sample_ratio = 0"#,
+        r#"traces.headers = { "a b" = "x", Host = "x", authorization = "hush\nhush", tenant = 5 }"#,
         r#"leader_election.lease_duration = "15500ms""#,
         r#"leader_election.lease_duration = "10s""#,
         r#"leader_election = { renew_deadline = "12s", retry_period = "10s" }"#,
@@ -411,6 +415,21 @@ kubernetes.qps must be a number above 0, at most 10000, not -1
 
 kubernetes.burst = 0
 kubernetes.burst must be a whole number from 1 to 10000, not 0
+
+traces.endpoint = "otel-collector:4318"
+traces.endpoint must be a URL such as "http://127.0.0.1:4318", not "otel-collector:4318"
+
+traces.endpoint = "http://me@otel-collector:4318"
+traces.endpoint must be a URL such as "http://127.0.0.1:4318", not "http://"...
+
+traces.sample_ratio = 0
+traces.sample_ratio must be a number above 0, at most 1, not 0
+
+traces.headers = { "a b" = "x", Host = "x", authorization = "hush\nhush", tenant = 5 }
+traces.headers: "a b" cannot be the name of a header
+traces.headers: the header "Host" is set by this program
+traces.headers: the value of "authorization" has characters that no header may have
+traces.headers.tenant must be text in quotes, not a whole number
 
 leader_election.lease_duration = "15500ms"
 leader_election.lease_duration must be whole seconds, not 15s500ms
@@ -600,6 +619,13 @@ fn a_secret_is_in_no_report() {
         "[kubernetes]\nserver = \"https://me:hunter2hunter2@host\"",
         "[cloud.endpoints]\necs = \"http://me:hunter2hunter2@host\"",
         "[cloud.credentials]\naccess_key_secret: hunter2hunter2",
+        "[traces]\nheaders = { authorization = \"hunter2hunter2\", region = \"a\\nhunter2hunter2\" }",
+        "[traces]\nheaders.region = \"hunter2hunter2\"\nendpoint = \"hunter2hunter2\"",
+        "[traces.headers]\nregion = \"\\nhunter2hunter2\"",
+        "[traces.headers]\n\"region level\" = \"hunter2hunter2\"",
+        "[traces]\nheader = { authorization = \"hunter2hunter2\" }",
+        "[traces]\nheaders = [\"authorization=hunter2hunter2\"]",
+        "[traces]\nheaders = \"authorization=hunter2hunter2\"",
         "[cloud.credentials]\naccess_key_secret = \"\"\"\nhunter2hunter2\n\"\"\"",
         "[cloud.credentials]\naccess_key_secret = \"\"\"\nhunter2hunter2\n\"\" \u{1}",
     ];
@@ -610,7 +636,11 @@ fn a_secret_is_in_no_report() {
     }
     let outside = with_environment(
         "",
-        &[("ALICLOUD_CCM__CLOUD__CREDENTIALS__ACCESS_KEY_SECRET", HUSH), ("ALICLOUD_CCM__CLOUD__REGION", HUSH)],
+        &[
+            ("ALICLOUD_CCM__CLOUD__CREDENTIALS__ACCESS_KEY_SECRET", HUSH),
+            ("ALICLOUD_CCM__CLOUD__REGION", HUSH),
+            ("ALICLOUD_CCM__TRACES__HEADERS__authorization", "\nhunter2hunter2"),
+        ],
     );
     let mut outside =
         ConfigSource { overrides: vec!["cloud.credentials.security_token hunter2hunter2".to_owned()], ..outside };
@@ -622,7 +652,8 @@ fn a_secret_is_in_no_report() {
 #[test]
 fn a_secret_is_not_in_the_configuration_as_it_is_served() {
     let config = good(&source(&right(
-        "cloud.credentials = { access_key_id = \"A\", access_key_secret = \"hush\", security_token = \"hist\" }",
+        "cloud.credentials = { access_key_id = \"A\", access_key_secret = \"hush\", security_token = \"hist\" }\n\
+         traces = { endpoint = \"http://collector\", headers = { authorization = \"hush\" } }",
     )));
     let seen = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
     assert!(!seen.contains("hush") && !seen.contains("hist"), "{seen}");

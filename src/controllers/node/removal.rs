@@ -34,7 +34,7 @@ fn rules(config: &Config, location: &CloudLocation) -> RemovalRules {
     }
 }
 
-/// What becomes of a node whose instance is missing, for people; `None` if it stays.
+/// What becomes of a node whose instance is missing, in words; `None` if it stays.
 pub(super) fn line(missing: &MissingInstance, location: &CloudLocation, config: &Config) -> Option<PlanLine> {
     let now = Moment { wall: clock::now(), elapsed: Duration::ZERO };
     let (kind, text) = match RemovalLedger::default().decide(missing, now, &rules(config, location)) {

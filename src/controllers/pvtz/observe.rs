@@ -23,7 +23,7 @@ const PAGE: usize = 100;
 pub(super) enum ZoneTrouble {
     /// The cloud did not answer as it should.
     Cloud(Fault),
-    /// Somebody must change something; what, for people.
+    /// The user must change something: what.
     Unusable(String),
 }
 

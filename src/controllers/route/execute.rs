@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::alibaba::vpc::{ItemFault, Vpc};
 use crate::alibaba::{Fault, FaultKind};
-use crate::controllers::reporter::trouble_of;
+use crate::controllers::reporter::{trouble, trouble_of};
 use crate::fence::Fence;
 use crate::plan::route::entry::RouteItem;
 use crate::telemetry::activity;
@@ -54,7 +54,8 @@ impl WriteResult {
 
     /// What is wrong with the nodes of items that are [`ItemFate::Unknown`].
     pub(super) fn trouble(&self, reason: &'static str) -> ObjectTrouble {
-        self.fault.as_ref().map_or_else(ObjectTrouble::default, |fault| trouble_of(reason, fault))
+        let untried = || trouble(reason, "the write was not tried");
+        self.fault.as_ref().map_or_else(untried, |fault| trouble_of(reason, fault))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::controllers::node_patch::{NodePatcher, PatchTarget};
 use crate::controllers::{Context, for_each_limited};
 use crate::plan::inputs::NodeView;
 use crate::plan::route::condition;
-use crate::telemetry::activity;
+use crate::telemetry::activity::{self, ReconcileStart};
 
 /// Delay after a failure.
 const RETRY: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ async fn clear_conditions(context: &Context, nodes: &[Arc<NodeView>]) -> bool {
         let change = |fresh: &NodeView| condition::clear(fresh.network_unavailable.as_ref()).map(body);
         let patch = patcher.patch_fresh(&view, PatchTarget::Conditions, change);
         let step = activity::step("clear NetworkUnavailable: routes are unmanaged", patch);
-        match activity::reconciling(NAME, &view.name, step).await {
+        match activity::reconciling(ReconcileStart::new(NAME, &view.name), step).await {
             Ok(_) => info!(node = %view.name, "routes are unmanaged: the condition NetworkUnavailable was cleared"),
             Err(WriteFault::Gone) => {}
             Err(WriteFault::NotLeading) => return false,

@@ -37,14 +37,14 @@ use crate::plan::clb::status::{expected_details, expected_ingress};
 use crate::plan::clb::teardown::{reversible, teardown, teardown_needs};
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
+use crate::plan::service::backends::{Inputs, KnownNodes};
 use crate::plan::service::group_diff;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::Inputs;
-use crate::plan::service::origins::SettingOrigin;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::settings::ServiceSettings;
 use crate::plan::service::steps::Plan;
 use crate::plan::service::zones;
+use crate::plan::setting::SettingOrigin;
 
 /// The API of classic load balancers, and what saves calls to it.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Product for ClassicProduct {
 
     fn attached_pods(
         service: &ServiceView,
-        nodes: &[Arc<NodeView>],
+        nodes: &dyn KnownNodes,
         endpoints: &EndpointsView,
         settings: &ServiceSettings,
     ) -> BTreeSet<IpAddr> {

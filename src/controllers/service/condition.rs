@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::status::ServiceWriter;
+use super::prepare::Case;
+use super::state::WrittenCondition;
+use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use crate::clock;
 use crate::cluster::{ObjectKind, Patch, PatchFormat, WriteFault};
 use crate::plan::inputs::{LOAD_BALANCER_READY, ServiceView, SyncCondition};
@@ -20,11 +22,7 @@ pub(super) const WRITE_AGAIN: Duration = Duration::from_secs(30);
 
 /// What the condition says after a reconcile that ended with this trouble, or with none; `None` if it stays as it is. What passes by
 /// itself changes nothing, and what the cloud still carries out nothing once the Service was ready.
-pub(super) fn said_after(
-    handling: Handling,
-    trouble: Option<&ObjectTrouble>,
-    was_ready: bool,
-) -> Option<SyncCondition> {
+fn said_after(handling: Handling, trouble: Option<&ObjectTrouble>, was_ready: bool) -> Option<SyncCondition> {
     let say = |is_true, reason: &str, message| Some(SyncCondition { is_true, reason: reason.to_owned(), message });
     match (handling, trouble) {
         (Handling::Ensure, None) => say(true, "InSync", "The load balancer is in sync".to_owned()),
@@ -60,10 +58,82 @@ fn without_request_ids(text: &str) -> String {
     kept
 }
 
+impl<O> Case<O> {
+    /// What the condition says, as far as that is known.
+    fn condition(&self) -> Option<&SyncCondition> {
+        match &self.state.told.condition {
+            WrittenCondition::Nothing => self.service.ready.0.as_ref(),
+            WrittenCondition::Unknown => None,
+            WrittenCondition::Said(condition) => Some(condition),
+        }
+    }
+}
+
 impl ServiceWriter {
+    /// Says what became of the reconcile; gives when to write it again if it could not be written.
+    pub(super) async fn write_condition<O>(
+        &self,
+        case: &mut Case<O>,
+        trouble: Option<&ObjectTrouble>,
+    ) -> Option<Duration> {
+        let before = case.condition();
+        let was_ready = before.or(case.service.ready.0.as_ref()).is_some_and(|condition| condition.is_true);
+        let Some(wanted) = said_after(case.handling, trouble, was_ready) else {
+            // What another controller of this program keeps meanwhile is not known here.
+            if !matches!(case.handling, Handling::Ensure | Handling::Delete) {
+                case.state.told.condition = WrittenCondition::Nothing;
+            }
+            return None;
+        };
+        if before == Some(&wanted) {
+            return None;
+        }
+        let again = self.set_condition(&case.service, before, Some(&wanted)).await;
+        case.state.told.condition = if again { WrittenCondition::Unknown } else { WrittenCondition::Said(wanted) };
+        again.then_some(WRITE_AGAIN)
+    }
+
+    /// Takes the condition off a Service that stays and is no longer managed: true if that is to be tried again.
+    pub(super) async fn remove_condition<O>(&self, case: &Case<O>) -> bool {
+        let is_left = case.handling == Handling::Delete && !case.service.deleting;
+        let has_none = case.state.told.condition == WrittenCondition::Nothing && case.service.ready.0.is_none();
+        is_left && !has_none && self.set_condition(&case.service, None, None).await
+    }
+
+    /// Writes the addresses under which the Service is reached, and, if it `is_ready`, the condition in the same write. True if the
+    /// addresses were others.
+    pub(super) async fn publish<O>(
+        &self,
+        case: &mut Case<O>,
+        published: &WriteBack,
+        is_ready: bool,
+    ) -> Result<bool, FailedWrite> {
+        let ready =
+            said_after(case.handling, None, true).filter(|_| is_ready && self.cluster.is_at_least(KNOWS_CONDITIONS));
+        let Some(ready) =
+            ready.filter(|ready| case.condition() != Some(ready) && !published.is_published(&case.service))
+        else {
+            return self.set_ingress(&case.service, published, None).await;
+        };
+        let condition = entry(case.condition(), Some(&ready));
+        case.state.told.condition = WrittenCondition::Unknown;
+        match self.set_ingress(&case.service, published, Some(condition)).await {
+            // The addresses do not wait for a condition that the API server does not take.
+            Err(FailedWrite { fault: WriteFault::Rejected(_), .. }) => {
+                self.set_ingress(&case.service, published, None).await
+            }
+            written => {
+                if written.is_ok() {
+                    case.state.told.condition = WrittenCondition::Said(ready);
+                }
+                written
+            }
+        }
+    }
+
     /// Writes the condition, or takes it off; `before` is what it says, if that is known. True if that is to be tried again later:
     /// the Service does not fail for it.
-    pub(super) async fn set_condition(
+    async fn set_condition(
         &self,
         service: &ServiceView,
         before: Option<&SyncCondition>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::condition::{WRITE_AGAIN, said_after};
+use super::condition::WRITE_AGAIN;
 use super::creations::{Inventory, LISTS_CATCH_UP};
 use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
@@ -19,9 +19,7 @@ use super::product::{CreationToken, Product};
 use super::readiness;
 use super::refusals::stocked;
 use super::report::{ReconcileError, ServiceReporter};
-use super::state::{
-    BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, WrittenCondition, is_news,
-};
+use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news};
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind};
@@ -101,12 +99,16 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             &self.context.location,
         ));
         let Some(service) = self.preparer.views.services.store.get(key) else {
+            self.preparer.resolver.candidates.forget(key);
             if let Some(service) = states.drop(key) {
                 self.product().forget(&Owner::of(&service, &settings)).await;
             }
             return ReconcileResult::Done;
         };
         let handling = P::KIND.handling(&service, &settings);
+        if !handling.serves() {
+            self.preparer.resolver.candidates.forget(key);
+        }
         let mut state = states.read(key, &service.uid);
         if let Some(reason) = state.see(&service, handling.serves()) {
             self.reporter.changed(&service, reason);
@@ -125,7 +127,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             Handling::Delete => self.remove(&mut case).await,
         };
         let trouble = result.as_ref().err().map(|error| error.trouble(handling));
-        let again = self.write_condition(&mut case, trouble.as_ref()).await;
+        let again = self.writer.write_condition(&mut case, trouble.as_ref()).await;
         let result = self.conclude(&mut case, result, trouble);
         let result = match (again, result) {
             (None, _) | (_, ReconcileResult::Failed(_)) => result,
@@ -153,6 +155,11 @@ impl<P: Product> Engine<P> {
             tokio::time::sleep(NODES_COME_UP).await;
             let _ = self.preparer.account.recognises(&nodes()).await;
         }
+    }
+
+    /// Services that are to be reconciled because of what changed on nodes.
+    pub(super) fn concerned_by_nodes(&self) -> Vec<ObjectKey> {
+        self.preparer.resolver.candidates.concerned(|key| self.preparer.states.knows(key))
     }
 
     pub(super) fn product(&self) -> &P {
@@ -183,9 +190,9 @@ impl<P: Product> Engine<P> {
         self.tell(case, &outcome);
         outcome.wait(case)?;
         let gates = self.write_gates(case, &outcome).await;
-        self.write_back(case, &outcome).await?;
-        gates?;
-        self.next_look(case, &outcome)
+        let result = gates.and_then(|()| self.next_look(case, &outcome));
+        self.write_back(case, &outcome, result.is_ok()).await?;
+        result
     }
 
     /// Reports why no controller handles a Service that asks for a load balancer of this program. One controller reports it:
@@ -362,13 +369,18 @@ impl<P: Product> Engine<P> {
         written.map_err(|fault| FailedWrite::gates(fault).into())
     }
 
-    /// Writes the outcome back to the Service, and reports it.
-    async fn write_back(&self, case: &mut Case<P::Observed>, outcome: &Outcome<P>) -> Result<(), ReconcileError> {
+    /// Writes the outcome back to the Service, and reports it. `is_last` says that nothing which could fail comes after it.
+    async fn write_back(
+        &self,
+        case: &mut Case<P::Observed>,
+        outcome: &Outcome<P>,
+        is_last: bool,
+    ) -> Result<(), ReconcileError> {
         let Outcome { prepared, execution, waits } = outcome;
         if let (true, Some(again)) = (execution.failures.is_empty(), waits) {
             return Err(ReconcileError::Unsettled(*again));
         }
-        let (goal, observed, service) = (&prepared.goal, &*prepared.sighting.observed, &case.service);
+        let (goal, observed, service) = (&prepared.goal, &*prepared.sighting.observed, &Arc::clone(&case.service));
         let facts = P::facts(goal);
         let is_incomplete = !execution.failures.is_empty() || !prepared.plan.problems.is_empty();
         // The status has the other load balancer, which serves until this one does.
@@ -403,7 +415,8 @@ impl<P: Product> Engine<P> {
         if !facts.publishes_elastic || elastic.is_some() {
             let elastic = elastic.unwrap_or_default();
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &elastic);
-            changed |= self.writer.set_ingress(service, &published).await?;
+            let is_ready = is_last && !is_incomplete && !takes_over;
+            changed |= self.writer.publish(case, &published, is_ready).await?;
         }
         if takes_over {
             changed |= self.writer.set_labels(service, P::KIND.labels(service, id)).await?;
@@ -462,7 +475,7 @@ impl<P: Product> Engine<P> {
             return Ok(ReconcileResult::RequeueAfter(wait));
         }
         // Before the finalizer: no controller looks at the Service afterwards.
-        if self.remove_condition(case).await {
+        if self.writer.remove_condition(case).await {
             return Ok(ReconcileResult::RequeueAfter(WRITE_AGAIN));
         }
         self.writer.release(&case.service, case.handling).await?;
@@ -493,37 +506,6 @@ impl<P: Product> Engine<P> {
             Presence::Present | Presence::Absent { proven: true } => {}
         }
         None
-    }
-
-    /// Says in the Service's condition what became of the reconcile; gives when to write it again if it could not be written.
-    async fn write_condition(&self, case: &mut Case<P::Observed>, trouble: Option<&ObjectTrouble>) -> Option<Duration> {
-        let shown = case.service.ready.0.as_ref();
-        let before = match &case.state.told.condition {
-            WrittenCondition::Nothing => shown,
-            WrittenCondition::Unknown => None,
-            WrittenCondition::Said(condition) => Some(condition),
-        };
-        let was_ready = before.or(shown).is_some_and(|condition| condition.is_true);
-        let Some(wanted) = said_after(case.handling, trouble, was_ready) else {
-            // What another controller of this program keeps meanwhile is not known here.
-            if !matches!(case.handling, Handling::Ensure | Handling::Delete) {
-                case.state.told.condition = WrittenCondition::Nothing;
-            }
-            return None;
-        };
-        if before == Some(&wanted) {
-            return None;
-        }
-        let again = self.writer.set_condition(&case.service, before, Some(&wanted)).await;
-        case.state.told.condition = if again { WrittenCondition::Unknown } else { WrittenCondition::Said(wanted) };
-        again.then_some(WRITE_AGAIN)
-    }
-
-    /// Takes the condition off a Service that stays and is no longer managed: true if that is to be tried again.
-    async fn remove_condition(&self, case: &Case<P::Observed>) -> bool {
-        let is_left = case.handling == Handling::Delete && !case.service.deleting;
-        let has_none = case.state.told.condition == WrittenCondition::Nothing && case.service.ready.0.is_none();
-        is_left && !has_none && self.writer.set_condition(&case.service, None, None).await
     }
 
     /// Reports a failure once, and decides when to retry.

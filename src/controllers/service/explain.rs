@@ -9,7 +9,7 @@ use crate::plan::inputs::{ServiceType, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::service::handling::{self, Handling, LoadBalancerKind, NLB_CLASS};
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::origins::SettingOrigin;
+use crate::plan::setting::SettingOrigin;
 
 /// A Service's load balancer, as it is wanted and as it is.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! What the manifest of a Service leads to, before there is a cluster or a cloud: what `lint` prints.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::clb::ClassicProduct;
@@ -9,16 +10,16 @@ use super::product::Product;
 use super::settings_of;
 use crate::config::Config;
 use crate::plan::clb;
-use crate::plan::inputs::{EndpointsView, ServiceType, ServiceView};
+use crate::plan::inputs::{EndpointsView, NodeView, ServiceType, ServiceView};
 use crate::plan::location::CloudLocation;
 use crate::plan::nlb::annotations::Name;
 use crate::plan::service::annotations::{self, AnnotationName as _, ID, LEGACY_PREFIX, PREFIX};
+use crate::plan::service::backends::Inputs;
 use crate::plan::service::handling::{Departure, Handling, LoadBalancerKind};
-use crate::plan::service::model::Inputs;
-use crate::plan::service::origins::SettingOrigin;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::unready::UnreadyNodes;
+use crate::plan::setting::SettingOrigin;
 
 /// The first of the range that API servers allocate from.
 const FIRST_NODE_PORT: u16 = 30000;
@@ -98,10 +99,10 @@ fn allocate_node_ports(service: &mut ServiceView) {
 
 /// `service` is `written` with what nodes decide.
 fn of<P: Product>(written: &ServiceView, service: &ServiceView, settings: &ServiceSettings) -> Linted {
-    let (endpoints, enis) = (EndpointsView::default(), BTreeMap::new());
+    let (nodes, endpoints, enis): ([Arc<NodeView>; 0], _, _) = ([], EndpointsView::default(), BTreeMap::new());
     let inputs = Inputs {
         service,
-        nodes: &[],
+        nodes: &nodes,
         endpoints: &endpoints,
         enis: &enis,
         vpc_cidrs: &[],

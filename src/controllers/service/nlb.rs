@@ -35,13 +35,13 @@ use crate::plan::nlb::operation::{Operation, ResourceKind, Step};
 use crate::plan::nlb::origins;
 use crate::plan::nlb::status::{expected_details, expected_ingress};
 use crate::plan::nlb::teardown::{teardown, teardown_needs};
+use crate::plan::service::backends::{Inputs, KnownNodes};
 use crate::plan::service::group_diff;
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::Inputs;
-use crate::plan::service::origins::SettingOrigin;
 use crate::plan::service::ownership::{LABEL_SECURITY_GROUP, Owner};
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
 use crate::plan::service::steps::Plan;
+use crate::plan::setting::SettingOrigin;
 
 /// The API of network load balancers, and of what they use.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Product for NetworkProduct {
 
     fn attached_pods(
         service: &ServiceView,
-        nodes: &[Arc<NodeView>],
+        nodes: &dyn KnownNodes,
         endpoints: &EndpointsView,
         settings: &ServiceSettings,
     ) -> BTreeSet<IpAddr> {

@@ -2,7 +2,8 @@
 //!
 //! A load balancer is only ever deleted because its Service asks for it: by a deletion that waits for our finalizer, or by
 //! another type. So one whose Service vanished without that, as after a restore of the API server from an old backup,
-//! stays. Here it is noticed and reported; removal is suggested only of what is proven to be this cluster's.
+//! stays. The leader notices and reports it ([`watch`]); removal is suggested only of what is proven to be this cluster's.
+//! `gc` lists and removes it ([`orphans`], [`nlb_orphans`]).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,12 +12,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tracing::warn;
 
+use super::clb::orphans::ClassicOrphan;
 use super::find::{Owned, owned};
+use super::nlb::orphans::NetworkOrphan;
 use super::product::Product;
-use super::{Context, Views, settings_of};
+use super::{Clients, Context, NLB, Views, settings_of};
 use crate::cluster::{Regarding, event_code};
+use crate::config::Config;
+use crate::controllers::orphan::Orphans;
+use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::{Provenance, Unclaimed, shared_id};
-use crate::plan::service::orphans::OrphanedInstance;
+use crate::plan::service::orphans::{OrphanedInstance, UnclaimedGroups};
+use crate::plan::service::settings::ServiceSettings;
 use crate::telemetry::alarms::named;
 
 /// The first look leaves the first reconciles of a term alone.
@@ -38,6 +45,71 @@ const REASON: &str = "LoadBalancerOwnerMissing";
 pub(super) type Vanished = Arc<Notify>;
 
 type UnclaimedInstances = BTreeSet<Unclaimed<OrphanedInstance>>;
+
+/// Classic load balancers that carry the id of this cluster and that no Service claims.
+pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
+    let mut orphans = Orphans::default();
+    let product = super::classic(clients);
+    match unclaimed(clients, config, &product).await {
+        Ok(left) => orphans.add(left.instances.into_iter().map(|one| one.map(ClassicOrphan))),
+        Err(why) => orphans.problems.push(why),
+    }
+    orphans
+}
+
+/// The same of network load balancers, with their server groups and security groups and those that outlived theirs, if the file
+/// lists the controller.
+pub async fn nlb_orphans(clients: &Clients, config: &Config) -> Orphans {
+    let mut orphans = Orphans::default();
+    if !config.controllers.contains(NLB) {
+        return orphans;
+    }
+    let product = super::network(clients);
+    match unclaimed(clients, config, &product).await {
+        Ok(Left { services, settings, instances }) => {
+            let groups = product.unclaimed_groups(&services, &instances, &settings).await;
+            let UnclaimedGroups { mut of_instances, alone } = groups.unwrap_or_else(|fault| {
+                orphans.problems.push(format!("server groups could not be listed: {fault}"));
+                UnclaimedGroups::default()
+            });
+            orphans.add(instances.into_iter().map(|one| {
+                one.map(|instance| {
+                    let groups = of_instances.remove(&instance.id).unwrap_or_default();
+                    NetworkOrphan { instance, groups }
+                })
+            }));
+            orphans.add(alone);
+        }
+        Err(why) => orphans.problems.push(why),
+    }
+    orphans
+}
+
+/// Load balancers that no Service claims, and by what that was judged.
+struct Left {
+    services: Arc<[Arc<ServiceView>]>,
+    settings: ServiceSettings,
+    instances: Vec<Unclaimed<OrphanedInstance>>,
+}
+
+async fn unclaimed<P: Product>(clients: &Clients, config: &Config, product: &P) -> Result<Left, String> {
+    let Clients { cluster, location, .. } = clients;
+    let services = cluster.services();
+    tokio::join!(services.store.synced(), cluster.identify());
+    let services = services.store.all();
+    // Every cluster has at least the Service of its own API server: a list without any is a broken list.
+    if services.is_empty() && !cluster.lists_any_service().await {
+        return Err(format!(
+            "the API server shows no Service at all; nothing of the controller {} is judged",
+            P::CONTROLLER
+        ));
+    }
+    let settings = settings_of::<P>(config, cluster.uid(), location);
+    let listed = owned(product, &services, &settings).await;
+    let failed = |fault| format!("load balancers of the controller {} could not be listed: {fault}", P::CONTROLLER);
+    let instances = listed.map_err(failed)?.unclaimed;
+    Ok(Left { services, settings, instances })
+}
 
 /// Looks when a term begins, and whenever `vanished` is woken. Never returns.
 pub(super) async fn watch<P: Product>(context: &Context, product: &P, views: &Views, vanished: &Notify) {

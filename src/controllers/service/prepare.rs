@@ -19,7 +19,7 @@ use super::report::ReconcileError;
 use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
 use super::tolerance::fails_alone;
 use crate::alibaba::{Fault, FaultKind};
-use crate::plan::inputs::{NodeView, ServiceView};
+use crate::plan::inputs::ServiceView;
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::settings::ServiceSettings;
@@ -173,10 +173,7 @@ impl<P: Product> Preparer<P> {
         };
         let (sighting, plan) = match seen {
             Some(seen) => seen,
-            None => {
-                let nodes = references.as_ref().map(|references| &*references.nodes);
-                self.read_whole(case, &mut goal, nodes.unwrap_or_default(), &mut locks).await?
-            }
+            None => self.read_whole(case, &mut goal, &mut locks).await?,
         };
         case.state.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
         let compared = known.filter(|_| matches!(depth, Depth::Edited | Depth::Lists { .. }));
@@ -317,7 +314,6 @@ impl<P: Product> Preparer<P> {
         &self,
         case: &mut Case<P::Observed>,
         goal: &mut P::Goal,
-        nodes: &[Arc<NodeView>],
         locks: &mut Vec<OwnedMutexGuard<()>>,
     ) -> Result<Seen<P>, ReconcileError> {
         let read_at = Instant::now();
@@ -344,7 +340,7 @@ impl<P: Product> Preparer<P> {
         if presence == Presence::Present {
             case.state.creations.read_whole(&Inventory::of(&observed), shows_all_made);
         } else if case.handling == Handling::Ensure {
-            self.product.place(goal, nodes).await;
+            self.product.place(goal, &self.views.nodes.store.all()).await;
         }
         let plan = self.diff(case, goal, &observed);
         let observed = Arc::new(observed);

@@ -18,17 +18,18 @@ use crate::alibaba::{Fault, Priority};
 use crate::config::Config;
 use crate::fence::Permit;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::service::backends::{Inputs, KnownNodes};
 use crate::plan::service::desired::{Desired, ProductModel};
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::{DesiredGroup, Inputs};
+use crate::plan::service::model::DesiredGroup;
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::origins::SettingOrigin;
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{ServiceOptions, ServiceSettings};
 use crate::plan::service::steps::{Operation, Plan, Step};
 use crate::plan::service::unready::UnreadyNodes;
+use crate::plan::setting::SettingOrigin;
 
 /// One load balancer product. Functions without `self` are pure.
 pub(crate) trait Product: Debug + Send + Sync + 'static {
@@ -56,7 +57,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// Addresses of pods that become backends themselves, and whose network interface must be known.
     fn attached_pods(
         service: &ServiceView,
-        nodes: &[Arc<NodeView>],
+        nodes: &dyn KnownNodes,
         endpoints: &EndpointsView,
         settings: &ServiceSettings,
     ) -> BTreeSet<IpAddr>;
@@ -67,7 +68,7 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
     /// The desired state of a Service that is deleted or no longer managed: nothing of it remains.
     fn removal(service: &ServiceView, settings: &ServiceSettings) -> Self::Goal;
 
-    /// Where each setting of the load balancer comes from, for people.
+    /// Where each setting of the load balancer comes from, in words.
     fn origins(_service: &ServiceView, _settings: &ServiceSettings, _goal: &Self::Goal) -> Vec<SettingOrigin> {
         Vec::new()
     }

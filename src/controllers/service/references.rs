@@ -10,15 +10,16 @@ use tokio::sync::OnceCell;
 use tracing::warn;
 
 use super::Views;
+use super::candidates::{CandidatePool, ServiceNodes};
 use super::product::Product;
 use super::report::ReconcileError;
 use super::state::{Interfaces, ServiceState};
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::{Cluster, StoreEntry, WriteFault};
-use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ObjectKey, PodView, ServiceView};
+use crate::plan::inputs::{Endpoint, EndpointsView, ObjectKey, PodView, ServiceView};
 use crate::plan::location::CloudLocation;
+use crate::plan::service::backends::Inputs;
 use crate::plan::service::gates;
-use crate::plan::service::model::Inputs;
 use crate::plan::service::settings::ServiceSettings;
 
 /// From so many pods on, all pods of the Service are listed instead of each being read.
@@ -29,7 +30,7 @@ const PODS_AT_ONCE: usize = 8;
 /// What was looked up for one goal.
 #[derive(Debug)]
 pub(super) struct References {
-    pub(super) nodes: Arc<[Arc<NodeView>]>,
+    nodes: ServiceNodes,
     /// The Service's endpoints; those whose pods wait only for the load balancer count as ready.
     pub(super) endpoints: EndpointsView,
     /// Pods with the Service's gate that were read, by name.
@@ -64,12 +65,14 @@ pub(super) struct Resolver {
     cloud: CloudClient,
     location: Arc<CloudLocation>,
     views: Views,
+    pub(super) candidates: Arc<CandidatePool>,
     vpc_cidrs: OnceCell<Vec<IpNet>>,
 }
 
 impl Resolver {
     pub(super) fn new(cluster: Cluster, cloud: CloudClient, location: Arc<CloudLocation>, views: Views) -> Self {
-        Self { cluster, cloud, location, views, vpc_cidrs: OnceCell::new() }
+        let candidates = Arc::new(CandidatePool::new(views.clone()));
+        Self { cluster, cloud, location, views, candidates, vpc_cidrs: OnceCell::new() }
     }
 
     /// Looks up what the Service's goal depends on. Interfaces that are `known` are not asked for again.
@@ -84,7 +87,7 @@ impl Resolver {
         let gate = gates::gate_of(service);
         let gated_pods = self.gated_pods(service, &endpoints, ungated).await?;
         let (endpoints, waiting_pods) = gates::admitted(&gate, &endpoints, &gated_pods);
-        let nodes = self.views.nodes.store.all();
+        let nodes = self.candidates.for_service(&service.key);
         let attached = P::attached_pods(service, &nodes, &endpoints, settings);
         let mut found = References {
             nodes,

@@ -268,22 +268,76 @@ fn same_spec(before: &ServiceView, now: &ServiceView) -> bool {
 #[derive(Debug)]
 pub(super) struct States<O> {
     controller: &'static str,
-    services: Mutex<HashMap<ObjectKey, ServiceState<O>>>,
+    kept: Mutex<KeptStates<O>>,
     alarms: Alarms,
     vanished: Vanished,
     pub(super) budget: RefusalBudget,
+}
+
+#[derive(Debug)]
+struct KeptStates<O> {
+    by_service: HashMap<ObjectKey, ServiceState<O>>,
+    totals: StateTotals,
+}
+
+/// What the states of all Services amount to. It moves with each of them, so that no reconcile looks at all.
+#[derive(Debug, Default)]
+struct StateTotals {
+    /// How many load balancers are known.
+    known: usize,
+    /// How many calls it takes to read what no list shows of them.
+    unlisted_reads: usize,
+    /// Servers that the cloud refused as backends, with the number of refusals.
+    refused: BTreeMap<Arc<str>, usize>,
+    /// Why something is withheld, by the reason of its event and by Service.
+    withheld: BTreeMap<&'static str, BTreeMap<String, String>>,
+}
+
+impl StateTotals {
+    fn add<O>(&mut self, state: &ServiceState<O>) {
+        self.known += usize::from(state.known.is_some());
+        self.unlisted_reads += state.known.as_ref().map_or(0, |known| known.unlisted_reads);
+        for server in state.refusals.servers() {
+            *self.refused.entry(server.clone()).or_default() += 1;
+        }
+    }
+
+    fn remove<O>(&mut self, state: &ServiceState<O>) {
+        self.known -= usize::from(state.known.is_some());
+        self.unlisted_reads -= state.known.as_ref().map_or(0, |known| known.unlisted_reads);
+        for server in state.refusals.servers() {
+            if let Some(count) = self.refused.get_mut(server) {
+                *count -= 1;
+            }
+        }
+        self.refused.retain(|_, count| *count > 0);
+    }
+
+    /// Notes why something of a Service is withheld, if it is; whether that is a change.
+    fn withhold(&mut self, reason: &'static str, key: &ObjectKey, why: Option<&String>) -> bool {
+        let services = self.withheld.entry(reason).or_default();
+        if services.is_empty() && why.is_none() {
+            return false;
+        }
+        let before = match why {
+            Some(why) => services.insert(key.to_string(), why.clone()),
+            None => services.remove(&key.to_string()),
+        };
+        before.as_ref() != why
+    }
 }
 
 impl<O: Clone> States<O> {
     /// Starts empty. Raises `alarms` for what is withheld, and notifies `vanished` when a Service disappears that still had a
     /// load balancer.
     pub(super) fn new(controller: &'static str, alarms: Alarms, vanished: Vanished) -> Self {
-        Self { controller, services: Mutex::default(), alarms, vanished, budget: RefusalBudget::default() }
+        let kept = Mutex::new(KeptStates { by_service: HashMap::new(), totals: StateTotals::default() });
+        Self { controller, kept, alarms, vanished, budget: RefusalBudget::default() }
     }
 
     /// The cached state of the Service with this UID.
     pub(super) fn read(&self, key: &ObjectKey, uid: &str) -> ServiceState<O> {
-        let remembered = self.services.lock().get(key).cloned();
+        let remembered = self.kept.lock().by_service.get(key).cloned();
         match remembered {
             Some(state) if state.uid == uid => state,
             other => {
@@ -321,57 +375,58 @@ impl<O: Clone> States<O> {
     }
 
     fn change(&self, key: &ObjectKey, state: Option<ServiceState<O>>) -> Option<ServiceState<O>> {
-        let mut services = self.services.lock();
-        let nothing = BTreeMap::new();
-        let now = state.as_ref().map_or(&nothing, |state| &state.withheld).clone();
-        let before = match state {
-            Some(state) => services.insert(key.clone(), state),
-            None => services.remove(key),
-        };
-        let was = before.as_ref().map_or(&nothing, |state| &state.withheld);
+        let mut kept = self.kept.lock();
+        let KeptStates { by_service, totals } = &mut *kept;
+        if let Some(state) = &state {
+            totals.add(state);
+        }
         for reason in [BACKENDS_WITHHELD, GROUPS_WITHHELD, LOAD_BALANCER_WITHHELD] {
-            if was.get(reason) != now.get(reason) {
-                self.raise(reason, &services);
+            if totals.withhold(reason, key, state.as_ref().and_then(|state| state.withheld.get(reason))) {
+                self.raise(reason, &totals.withheld[reason]);
             }
         }
-        before
+        let before = match state {
+            Some(state) => by_service.insert(key.clone(), state),
+            None => by_service.remove(key),
+        };
+        before.inspect(|before| totals.remove(before))
     }
 
-    fn raise(&self, reason: &'static str, services: &HashMap<ObjectKey, ServiceState<O>>) {
-        let withheld: BTreeMap<String, &String> =
-            services.iter().filter_map(|(key, state)| Some((key.to_string(), state.withheld.get(reason)?))).collect();
-        let why = withheld.values().next().map(|why| why.as_str()).unwrap_or_default();
+    fn raise(&self, reason: &'static str, withheld: &BTreeMap<String, String>) {
+        let why = withheld.values().next().map(String::as_str).unwrap_or_default();
         let text = format!("{}: {why}", named(withheld.keys().map(String::as_str)));
         self.alarms.set(self.controller, reason, withheld.len(), text);
     }
 
     /// Whether the load balancer of the Service is known.
     pub(super) fn knows(&self, key: &ObjectKey) -> bool {
-        self.services.lock().get(key).is_some_and(|state| state.known.is_some())
+        self.kept.lock().by_service.get(key).is_some_and(|state| state.known.is_some())
     }
 
     /// Servers that the cloud refused as backends of any Service.
     pub(super) fn refused_servers(&self) -> BTreeSet<Arc<str>> {
-        self.services.lock().values().flat_map(|state| state.refusals.servers().cloned()).collect()
+        self.kept.lock().totals.refused.keys().cloned().collect()
     }
 
     /// How many Services were reconciled in this term.
     pub(super) fn len(&self) -> usize {
-        self.services.lock().len()
+        self.kept.lock().by_service.len()
     }
 
     /// How many load balancers are known, and how many calls it takes to read what no list shows of them.
     pub(super) fn known(&self) -> (usize, usize) {
-        let services = self.services.lock();
-        let known = services.values().filter_map(|state| state.known.as_ref());
-        known.fold((0, 0), |(count, reads), known| (count + 1, reads + known.unlisted_reads))
+        let StateTotals { known, unlisted_reads, .. } = self.kept.lock().totals;
+        (known, unlisted_reads)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::alibaba::{Fault, FaultKind};
+    use crate::controllers::service::refusals::RefusedCall;
     use crate::plan::inputs::{Ingress, ServiceType};
+    use crate::plan::service::model::{Backend, BackendKey};
 
     fn state_after(before: &ServiceView, now: &ServiceView, needed: bool) -> (ServiceState<()>, Option<&'static str>) {
         let mut state = ServiceState::new("uid");
@@ -437,6 +492,36 @@ mod tests {
         state.withhold(BACKENDS_WITHHELD, None);
         states.replace(&key, state);
         assert!(!alarms.stands("service", BACKENDS_WITHHELD));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn totals_move_with_each_service() {
+        let states: States<()> = States::new("service", Alarms::default(), Vanished::default());
+        let (one, other) = (ObjectKey::new("shop", "web"), ObjectKey::new("shop", "api"));
+        let (observed, now) = (Arc::new(()), Instant::now());
+        let known =
+            Known { observed, read_at: now, groups_read_at: now, unlisted_reads: 3, interfaces: Arc::default() };
+        let refused = |server: &str| {
+            let backends = vec![Backend { key: BackendKey::ecs(server, 80), weight: 100, description: "mark".into() }];
+            RefusedCall { backends, fault: Fault::new("AddBackends", FaultKind::Rejected, "no") }
+        };
+        let servers = || states.refused_servers().iter().map(ToString::to_string).collect::<Vec<_>>();
+        for key in [&one, &other] {
+            let mut state = states.read(key, "uid");
+            state.known = Some(known.clone());
+            state.refusals.note(vec![refused("i-1")]);
+            states.replace(key, state);
+        }
+        assert_eq!((states.known(), servers()), ((2, 6), vec!["i-1".to_owned()]));
+        let mut state = states.read(&one, "uid");
+        state.refusals.note(vec![refused("i-2")]);
+        states.replace(&one, state.clone());
+        assert_eq!((states.known(), servers().len()), ((2, 6), 2));
+        (state.known, state.refusals) = (None, Refusals::default());
+        states.replace(&one, state);
+        assert_eq!((states.known(), servers()), ((1, 3), vec!["i-1".to_owned()]));
+        states.drop(&other);
+        assert_eq!((states.known(), states.len(), servers()), ((0, 0), 1, vec![]));
     }
 
     #[tokio::test(start_paused = true)]

@@ -99,7 +99,7 @@ impl ServiceWriter {
         }
         let finalizers: Vec<_> = service.finalizers.iter().map(String::as_str).chain([self.kind.finalizer()]).collect();
         let body = json!({"metadata": {"resourceVersion": service.resource_version, "finalizers": finalizers}});
-        match self.patch(service, None, &body).await {
+        match self.patch(service, &body).await {
             Ok(()) => Ok(true),
             Err(WriteFault::Gone) => Ok(false),
             Err(fault) => Err(FailedWrite::finalizer(fault)),
@@ -118,16 +118,21 @@ impl ServiceWriter {
         if labels.is_empty() {
             return Ok(false);
         }
-        unless_gone(self.patch(service, None, &json!({"metadata": {"labels": labels}})).await).map(|()| true)
+        unless_gone(self.patch(service, &json!({"metadata": {"labels": labels}})).await).map(|()| true)
     }
 
     pub(super) async fn remove_label(&self, service: &ServiceView, label: &str) -> Result<(), WriteFault> {
         let body = json!({"metadata": {"labels": {label: null}}});
-        unless_gone(self.patch(service, None, &body).await)
+        unless_gone(self.patch(service, &body).await)
     }
 
-    /// Writes the addresses under which the Service is reached. True if they were others.
-    pub(super) async fn set_ingress(&self, service: &ServiceView, wanted: &WriteBack) -> Result<bool, FailedWrite> {
+    /// Writes the addresses under which the Service is reached, and in the same write this condition. True if they were others.
+    pub(super) async fn set_ingress(
+        &self,
+        service: &ServiceView,
+        wanted: &WriteBack,
+        condition: Option<Value>,
+    ) -> Result<bool, FailedWrite> {
         if wanted.is_published(service) {
             return Ok(false);
         }
@@ -136,15 +141,23 @@ impl ServiceWriter {
         let entries: Vec<Value> =
             wanted.ingress.iter().zip(details).map(|(entry, details)| entry_json(entry, details)).collect();
         let ingress = if entries.is_empty() { Value::Null } else { entries.into() };
-        let body = json!({"status": {"loadBalancer": {"ingress": ingress}}});
-        unless_gone(self.patch(service, Some("status"), &body).await).map(|()| true).map_err(FailedWrite::status)
+        let mut body = json!({"status": {"loadBalancer": {"ingress": ingress}}});
+        // Conditions of other programs stay only with this kind of patch; it, too, replaces the addresses as a whole.
+        let format = if condition.is_some() { PatchFormat::Strategic } else { PatchFormat::Merge };
+        if let Some(condition) = condition {
+            body["metadata"]["uid"] = json!(service.uid);
+            body["status"]["conditions"] = json!([condition]);
+        }
+        let kind = ObjectKind::Service;
+        let patch = Patch { kind, key: &service.key, subresource: Some("status"), format, body: &body };
+        unless_gone(self.send(patch).await).map(|()| true).map_err(FailedWrite::status)
     }
 
     /// Takes everything off again, the finalizer last: until then a crash is repaired by the next run. The status stays if a
     /// load balancer of the other kind serves the Service.
     pub(super) async fn release(&self, service: &ServiceView, handling: Handling) -> Result<(), WriteFault> {
         if !service.ingress.is_empty() && handling == Handling::Delete {
-            self.set_ingress(service, &WriteBack::default()).await.map_err(|failed| failed.fault)?;
+            self.set_ingress(service, &WriteBack::default(), None).await.map_err(|failed| failed.fault)?;
         }
         // The status write changed the object's version; the finalizers are replaced as a whole and need the current one.
         let Some(current) = self.cluster.read_service(&service.key).await? else { return Ok(()) };
@@ -163,17 +176,12 @@ impl ServiceWriter {
         if metadata.as_object().is_some_and(|fields| fields.len() < 2) {
             return Ok(());
         }
-        unless_gone(self.patch(service, None, &json!({"metadata": metadata})).await)
+        unless_gone(self.patch(service, &json!({"metadata": metadata})).await)
     }
 
-    async fn patch(
-        &self,
-        service: &ServiceView,
-        subresource: Option<&'static str>,
-        body: &Value,
-    ) -> Result<(), WriteFault> {
-        self.send(Patch { kind: ObjectKind::Service, key: &service.key, subresource, format: PatchFormat::Merge, body })
-            .await
+    async fn patch(&self, service: &ServiceView, body: &Value) -> Result<(), WriteFault> {
+        let (kind, format) = (ObjectKind::Service, PatchFormat::Merge);
+        self.send(Patch { kind, key: &service.key, subresource: None, format, body }).await
     }
 
     pub(super) async fn send(&self, patch: Patch<'_>) -> Result<(), WriteFault> {

@@ -10,19 +10,18 @@ mod source_ranges;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use self::listeners::PortReader;
 use super::annotations::{Annotations, Name};
 use super::desired::{ClassicExtra, Desired};
 use super::model::{ListenerKey, Protocol};
-use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
+use crate::plan::inputs::{EndpointsView, ServiceView};
 use crate::plan::service::annotations::{AnnotationName, Applies, parse};
-use crate::plan::service::backends::{self, AddressFamily, BackendRules};
+use crate::plan::service::backends::Inputs;
+use crate::plan::service::backends::{self, AddressFamily, BackendRules, KnownNodes};
 use crate::plan::service::desire;
 use crate::plan::service::desired::Sources;
 use crate::plan::service::handling::is_inherited;
-use crate::plan::service::model::Inputs;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ScopedProblems;
 use crate::plan::service::settings::ServiceSettings;
@@ -71,7 +70,7 @@ fn scope_of(name: Name, wanted: &BTreeSet<ListenerKey>, service: &ServiceView) -
 /// Addresses of pods whose network interfaces must be looked up before [`desire`] can attach them.
 pub fn addresses_to_resolve(
     service: &ServiceView,
-    nodes: &[Arc<NodeView>],
+    nodes: &dyn KnownNodes,
     endpoints: &EndpointsView,
     settings: &ServiceSettings,
 ) -> BTreeSet<IpAddr> {

@@ -6,8 +6,9 @@ use super::model::ListenerField;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::{AnnotationName, Applies, parse};
 use crate::plan::service::desire::SOURCE_RANGES;
-use crate::plan::service::origins::{self, NOT_CHOSEN_YET, Otherwise, SettingOrigin, SettingSource, switch};
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, Otherwise, switch};
 use crate::plan::service::settings::ServiceSettings;
+use crate::plan::setting::{SettingOrigin, SettingSource};
 
 use SettingSource::{Configuration, Default, Nodes, Spec};
 

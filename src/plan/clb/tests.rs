@@ -31,8 +31,9 @@ use crate::plan::inputs::{
     TargetPort,
 };
 use crate::plan::service::annotations;
+use crate::plan::service::backends::Inputs;
 use crate::plan::service::handling::Departure;
-use crate::plan::service::model::{Backend, BackendKey, BackendKind, Inputs, ObservedGroup};
+use crate::plan::service::model::{Backend, BackendKey, BackendKind, ObservedGroup};
 use crate::plan::service::ownership::CLUSTER_TAG;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::{

@@ -10,18 +10,17 @@ mod ports;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use self::ports::PortReader;
 use super::annotations::{Annotations, Field, Name};
 use super::desired::{Desired, NetworkExtra};
 use super::model::Protocol;
-use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
+use crate::plan::inputs::{EndpointsView, ServiceView};
 use crate::plan::service::annotations::{AnnotationName, Applies, parse};
-use crate::plan::service::backends::{self, AddressFamily, BackendRules};
+use crate::plan::service::backends::Inputs;
+use crate::plan::service::backends::{self, AddressFamily, BackendRules, KnownNodes};
 use crate::plan::service::desire;
 use crate::plan::service::desired::Sources;
-use crate::plan::service::model::Inputs;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::problem::ScopedProblems;
 use crate::plan::service::settings::ServiceSettings;
@@ -65,7 +64,7 @@ fn scope_of(name: Name, wanted: &BTreeSet<(u16, Protocol)>, service: &ServiceVie
 /// Addresses of pods whose network interfaces must be looked up before [`desire`] can attach them.
 pub fn addresses_to_resolve(
     service: &ServiceView,
-    nodes: &[Arc<NodeView>],
+    nodes: &dyn KnownNodes,
     endpoints: &EndpointsView,
     settings: &ServiceSettings,
 ) -> BTreeSet<IpAddr> {
@@ -82,6 +81,7 @@ fn backend_rules(service: &ServiceView, annotations: &Annotations, settings: &Se
         Some("dualstack") if ipv6 => AddressFamily::Both,
         _ => AddressFamily::V4,
     };
-    let by_address = is(Name::ServerGroupType, "Ip");
-    BackendRules { by_address, ..desire::backend_rules(service, annotations, settings, family) }
+    let mut rules = desire::backend_rules(service, annotations, settings, family);
+    rules.nodes.by_address = is(Name::ServerGroupType, "Ip");
+    rules
 }

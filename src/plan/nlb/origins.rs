@@ -4,8 +4,9 @@ use super::annotations::{Annotations, Name};
 use super::desired::Desired;
 use crate::plan::inputs::ServiceView;
 use crate::plan::service::annotations::parse;
-use crate::plan::service::origins::{self, NOT_CHOSEN_YET, Otherwise, SettingOrigin, SettingSource, switch};
+use crate::plan::service::origins::{self, NOT_CHOSEN_YET, Otherwise, switch};
 use crate::plan::service::settings::ServiceSettings;
+use crate::plan::setting::{SettingOrigin, SettingSource};
 
 use SettingSource::{Configuration, Default, Nodes};
 

@@ -15,8 +15,9 @@ use super::observed::{Answer, GroupDetails, Observed, ObservedInstance, Observed
 use super::operation::{Operation, Plan};
 use super::teardown::teardown;
 use crate::plan::clb::tests::World;
+use crate::plan::service::backends::Inputs;
 use crate::plan::service::handling::Departure;
-use crate::plan::service::model::{Backend, BackendKey, Inputs, ObservedGroup};
+use crate::plan::service::model::{Backend, BackendKey, ObservedGroup};
 use crate::plan::service::problem::ServiceProblem;
 
 pub(crate) const ZONES: (&str, &str) = ("zone-maps", "z-i:vsw-i,z-j:vsw-j");

@@ -7,7 +7,7 @@ use super::instance::Instance;
 use super::problem::NodeProblem;
 use crate::plan::inputs::{NodeAddress, NodeView};
 
-const HOSTNAME: &str = "Hostname";
+pub(super) const HOSTNAME: &str = "Hostname";
 
 /// The addresses that a node should have, in order.
 ///

@@ -19,6 +19,11 @@ const LABELS: [Source; 5] = [
     (&["node.alibabacloud.com/spot-strategy"], |i| &i.spot_strategy),
 ];
 
+/// The labels that come from every instance.
+pub(super) fn keys() -> impl Iterator<Item = &'static str> {
+    LABELS.iter().flat_map(|(keys, _)| keys.iter().copied())
+}
+
 /// The labels that a node should have. What the cloud leaves empty is not written, and no label is ever removed; what
 /// the API server would refuse is left out and said, so that it cannot hold the others back.
 #[must_use]

@@ -1,5 +1,6 @@
 //! Which nodes and pods receive traffic, and with what weight.
 
+mod candidates;
 mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,11 +8,37 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::nodes::{NodeRole, Unusable, in_other_regions, is_blackout, is_healthy, permits, role};
-use super::model::{BackendKey, Inputs};
+use ipnet::IpNet;
+
+use self::candidates::Candidate;
+pub use self::candidates::{Candidates, ChangedCandidates, KnownNodes};
+use self::nodes::NodeRole;
+use super::model::BackendKey;
 use super::problem::ServiceProblem;
+use super::settings::ServiceSettings;
 use super::unready::{self, UnreadyNodes};
-use crate::plan::inputs::{Endpoint, EndpointsView, NodeView, ServicePort, TargetPort, node_of};
+use crate::plan::inputs::{Endpoint, EndpointsView, ServicePort, ServiceView, TargetPort};
+
+/// Everything that `desire` looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// The Service.
+    pub service: &'a ServiceView,
+    /// All nodes.
+    pub nodes: &'a dyn KnownNodes,
+    /// The Service's endpoints.
+    pub endpoints: &'a EndpointsView,
+    /// Network interfaces by address, for those of [`addresses_to_resolve`] that were found.
+    pub enis: &'a BTreeMap<IpAddr, String>,
+    /// Blocks of the VPC; if empty, every address counts as inside.
+    pub vpc_cidrs: &'a [IpNet],
+    /// From the configuration.
+    pub settings: &'a ServiceSettings,
+    /// Nodes that were unready at the last look.
+    pub unready: &'a UnreadyNodes,
+    /// On the clock of `unready`.
+    pub now: Duration,
+}
 
 /// How backends are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,14 +80,23 @@ pub struct BackendRules {
     pub mode: BackendMode,
     /// Which addresses of pods are attached.
     pub family: AddressFamily,
-    /// Whether nodes and pods are attached by their addresses alone, without looking up what holds these.
-    pub by_address: bool,
     /// Whether terminating pods that still serve stay, without new traffic.
     pub graceful: bool,
     /// Weight that the backends of a group share.
     pub total_weight: Option<u8>,
     /// Weight of each backend where no other rule decides.
     pub default_weight: u8,
+    /// Which nodes they are, or run on.
+    pub nodes: NodeRules,
+}
+
+/// What a Service and the configuration say of nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeRules {
+    /// Whether pods are attached, so that no node is a backend itself.
+    pub pods_only: bool,
+    /// Whether nodes and pods are attached by their addresses alone, without looking up what holds these.
+    pub by_address: bool,
     /// Labels that a node must have.
     pub labels: BTreeMap<String, String>,
     /// Whether nodes with the master label are left out.
@@ -71,22 +107,6 @@ pub struct BackendRules {
     pub region: String,
 }
 
-/// Which nodes are looked at where every node may be a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NodeReach {
-    /// All.
-    All,
-    /// Those that run pods of the Service.
-    Endpoints,
-}
-
-/// A node with its role.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Candidate {
-    role: NodeRole,
-    is_ready: bool,
-}
-
 /// Endpoints with the number of the pod's port.
 type Selected<'a> = Vec<(&'a Endpoint, u16)>;
 
@@ -94,13 +114,11 @@ type Selected<'a> = Vec<(&'a Endpoint, u16)>;
 pub(crate) struct BackendSources<'a> {
     rules: &'a BackendRules,
     endpoints: Vec<&'a Endpoint>,
-    candidates: BTreeMap<&'a str, Candidate>,
-    /// Whether nodes are missing altogether, which no cluster with pods has.
-    no_nodes: bool,
+    candidates: Arc<Candidates>,
+    /// Names of unready nodes that may serve: of all, or of those that run pods of the Service.
+    unready: Vec<Arc<str>>,
     /// Whether nothing is known of endpoints.
     no_endpoints: bool,
-    /// Whether there are nodes that may serve, but not one of them is ready.
-    blackout: bool,
     pub(crate) warnings: Vec<ServiceProblem>,
 }
 
@@ -121,17 +139,16 @@ pub(crate) struct PortBackends {
 
 /// Addresses whose network interfaces must be looked up: of all pods in ENI mode, also of those that are unready with their
 /// node; otherwise of those on virtual nodes.
-/// `nodes` are in the order of their names.
 pub fn addresses_to_resolve(
     rules: &BackendRules,
     ports: &[ServicePort],
-    nodes: &[Arc<NodeView>],
+    nodes: &dyn KnownNodes,
     endpoints: &EndpointsView,
 ) -> BTreeSet<IpAddr> {
-    if rules.by_address {
+    if rules.nodes.by_address {
         return BTreeSet::new();
     }
-    let sources = BackendSources::new(rules, nodes, endpoints, NodeReach::Endpoints);
+    let sources = BackendSources::new(rules, nodes, endpoints);
     ports
         .iter()
         .flat_map(|port| sources.selected(port).into_iter().chain(sources.on_unready_nodes(port)))
@@ -142,66 +159,33 @@ pub fn addresses_to_resolve(
 }
 
 impl<'a> BackendSources<'a> {
-    pub(crate) fn new(
-        rules: &'a BackendRules,
-        nodes: &'a [Arc<NodeView>],
-        endpoints: &'a EndpointsView,
-        reach: NodeReach,
-    ) -> Self {
-        let mut sources = Self {
-            rules,
-            endpoints: endpoints.endpoints.iter().filter(|endpoint| rules.family.has(endpoint.address)).collect(),
-            candidates: BTreeMap::new(),
-            no_nodes: nodes.is_empty(),
-            no_endpoints: endpoints.unknown,
-            blackout: is_blackout(nodes, rules),
-            warnings: Vec::new(),
-        };
-        // Of thousands of nodes, most Services run on few.
-        let concerned: Vec<&'a Arc<NodeView>> = if rules.mode != BackendMode::Cluster || reach == NodeReach::Endpoints {
-            let named: BTreeSet<&str> =
-                sources.endpoints.iter().filter_map(|endpoint| endpoint.node.as_deref()).collect();
-            named.into_iter().filter_map(|name| node_of(nodes, name)).collect()
+    pub(crate) fn new(rules: &'a BackendRules, nodes: &dyn KnownNodes, endpoints: &'a EndpointsView) -> Self {
+        let candidates = nodes.candidates(rules);
+        let all: Vec<&Endpoint> = endpoints.endpoints.iter().filter(|it| rules.family.has(it.address)).collect();
+        let (unready, warnings) = if rules.mode == BackendMode::Cluster {
+            (candidates.unready.clone(), candidates.warnings.clone())
         } else {
-            nodes.iter().collect()
+            // Of thousands of nodes, most Services run on few.
+            let named: BTreeSet<&Arc<str>> = all.iter().filter_map(|endpoint| endpoint.node.as_ref()).collect();
+            let is_unready = |node: &&Arc<str>| candidates.get(node).is_some_and(|it| !it.is_ready);
+            let warnings = candidates.warnings_of(named.iter().map(|node| &***node));
+            (named.iter().copied().filter(is_unready).cloned().collect(), warnings)
         };
-        let mut far = Vec::new();
-        for node in concerned {
-            let is_ready = is_healthy(node);
-            // Pods that are attached directly do not depend on what may be a node's backend.
-            let takes_part = permits(node, rules) || (rules.mode == BackendMode::Eni && !is_ready);
-            if !takes_part || !(is_ready || unready::may_still_serve(node)) {
-                continue;
-            }
-            let role = match role(node, rules) {
-                Ok(role) => role,
-                Err(why) => {
-                    match why {
-                        _ if !is_ready => {}
-                        Unusable::Elsewhere => far.push(node.name.as_str()),
-                        Unusable::Problem(problem) => sources.warnings.push(problem),
-                    }
-                    NodeRole::Excluded
-                }
-            };
-            sources.candidates.insert(&node.name, Candidate { role, is_ready });
-        }
-        sources.warnings.extend(in_other_regions(&far, &rules.region));
-        sources
+        Self { rules, endpoints: all, candidates, unready, no_endpoints: endpoints.unknown, warnings }
     }
 
     /// Which nodes are unready, for the next look.
     pub(crate) fn unready(&self, inputs: &Inputs<'_>) -> UnreadyNodes {
-        if self.blackout {
+        if self.candidates.blackout {
             return UnreadyNodes::All;
         }
-        let unready = self.candidates.iter().filter(|(_, candidate)| !candidate.is_ready);
-        inputs.unready.updated(unready.map(|(name, _)| *name), inputs.now)
+        inputs.unready.updated(self.unready.iter().map(|name| &**name), inputs.now)
     }
 
     /// Backends of a port.
     pub(crate) fn of(&self, port: &ServicePort, inputs: &Inputs<'_>) -> PortBackends {
-        let incomplete = self.no_nodes || self.no_endpoints || self.blackout;
+        let Candidates { no_nodes, blackout, .. } = *self.candidates;
+        let incomplete = no_nodes || blackout || self.no_endpoints;
         let mut found = PortBackends { incomplete, ..PortBackends::default() };
         let selected = self.selected(port);
         match self.rules.mode {
@@ -217,22 +201,21 @@ impl<'a> BackendSources<'a> {
     fn unready_backends(&self, port: &ServicePort, inputs: &Inputs<'_>) -> Vec<(BackendKey, Duration)> {
         let first_seen = |node: &str| inputs.unready.first_seen(node, inputs.now);
         if self.rules.mode == BackendMode::Cluster {
-            let unready = self.candidates.iter().filter(|(_, candidate)| !candidate.is_ready);
-            let backend = |(name, it): (&&str, &Candidate)| Some((it.role.server(port.node_port)?, first_seen(name)));
-            return unready.filter_map(backend).collect();
+            let backend = |name: &Arc<str>| Some((self.server(name, port)?, first_seen(name)));
+            return self.unready.iter().filter_map(backend).collect();
         }
         let backend = |(endpoint, number): (&Endpoint, u16)| {
             let node = endpoint.node.as_deref()?;
             let key = match self.rules.mode {
                 BackendMode::Eni if endpoint.ready == Some(true) => None,
-                BackendMode::Eni if self.rules.by_address => {
+                BackendMode::Eni if self.rules.nodes.by_address => {
                     Some(BackendKey::ip(&endpoint.address.to_string(), number))
                 }
                 BackendMode::Eni => {
                     let interface = inputs.enis.get(&endpoint.address)?;
                     Some(BackendKey::eni(interface, endpoint.address, number))
                 }
-                BackendMode::Local | BackendMode::Cluster => self.candidates[node].role.server(port.node_port),
+                BackendMode::Local | BackendMode::Cluster => self.server(node, port),
             };
             Some((key?, first_seen(node)))
         };
@@ -255,9 +238,8 @@ impl<'a> BackendSources<'a> {
         inputs: &Inputs<'_>,
         found: &mut PortBackends,
     ) {
-        let ready = self.candidates.values().filter(|candidate| candidate.is_ready);
-        let nodes = ready.filter_map(|candidate| candidate.role.server(port.node_port));
-        let mut keys: Vec<_> = nodes.collect();
+        let servers = self.candidates.servers.iter();
+        let mut keys: Vec<_> = servers.filter_map(|role| role.server(port.node_port)).collect();
         let pods = selected.iter().filter(|(endpoint, _)| self.is_virtual(endpoint));
         let pods = pods.filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found));
         keys.extend(pods.map(|(key, _)| key));
@@ -315,7 +297,7 @@ impl<'a> BackendSources<'a> {
     /// Endpoints on unready nodes, which make them unready by and by.
     fn on_unready_nodes(&self, port: &ServicePort) -> Selected<'a> {
         self.endpoints_at(port, |endpoint| {
-            let node = endpoint.node.as_deref().and_then(|node| self.candidates.get(node));
+            let node = self.node_of(endpoint);
             !endpoint.terminating && node.is_some_and(|candidate| !candidate.is_ready)
         })
     }
@@ -347,15 +329,24 @@ impl<'a> BackendSources<'a> {
         inputs: &Inputs<'_>,
         found: &mut PortBackends,
     ) -> Option<(BackendKey, bool)> {
-        let key = match self.rules.by_address {
+        let key = match self.rules.nodes.by_address {
             true => BackendKey::ip(&endpoint.address.to_string(), port),
             false => found.interface(endpoint.address, port, inputs)?,
         };
         Some((key, endpoint.terminating))
     }
 
+    fn node_of(&self, endpoint: &Endpoint) -> Option<&Candidate> {
+        self.candidates.get(endpoint.node.as_deref()?)
+    }
+
+    /// A node as a backend of a port, whether it is ready or not.
+    fn server(&self, node: &str, port: &ServicePort) -> Option<BackendKey> {
+        self.candidates.get(node)?.role.server(port.node_port)
+    }
+
     fn is_virtual(&self, endpoint: &Endpoint) -> bool {
-        let node = endpoint.node.as_deref().and_then(|node| self.candidates.get(node));
+        let node = self.node_of(endpoint);
         node.is_some_and(|candidate| candidate.role == NodeRole::Virtual)
     }
 }

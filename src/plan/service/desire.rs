@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipnet::IpNet;
 
 use super::annotations::{AnnotationName, Annotations};
-use super::backends::{AddressFamily, BackendMode, BackendRules};
+use super::backends::{AddressFamily, BackendMode, BackendRules, NodeRules};
 use super::desired::{Desired, ProductModel};
 use super::ownership::{CLUSTER_UID_TAG, MOST_TAGS, Owner};
 use super::problem::{ScopedProblems, ServiceProblem};
@@ -22,7 +22,7 @@ pub(crate) fn is_reused<N: AnnotationName>(annotations: &Annotations<N>) -> bool
     annotations.get(N::ID).is_some() || annotations.is_wrong(N::ID)
 }
 
-/// What the annotations say of backends. By their address alone they are attached only if `by_address` is set afterwards.
+/// What the annotations say of backends. By their address alone they are attached only if that is set afterwards.
 pub(crate) fn backend_rules<N: AnnotationName>(
     service: &ServiceView,
     annotations: &Annotations<N>,
@@ -40,14 +40,17 @@ pub(crate) fn backend_rules<N: AnnotationName>(
             (false, false) => BackendMode::Cluster,
         },
         family,
-        by_address: false,
         graceful: eni && is(N::GRACEFUL_SHUTDOWN, "true") && !is(N::IGNORE_WEIGHT_UPDATE, "on"),
         total_weight: number(N::WEIGHT).filter(|_| shared),
         default_weight: number(N::DEFAULT_WEIGHT).unwrap_or(100),
-        labels: annotations.pairs(N::BACKEND_LABEL).cloned().unwrap_or_default(),
-        exclude_masters: settings.service.exclude_masters,
-        exclude_cordoned: is(N::REMOVE_UNSCHEDULED_BACKEND, "on"),
-        region: settings.region.clone(),
+        nodes: NodeRules {
+            pods_only: eni,
+            by_address: false,
+            labels: annotations.pairs(N::BACKEND_LABEL).cloned().unwrap_or_default(),
+            exclude_masters: settings.service.exclude_masters,
+            exclude_cordoned: is(N::REMOVE_UNSCHEDULED_BACKEND, "on"),
+            region: settings.region.clone(),
+        },
     }
 }
 

@@ -114,14 +114,19 @@ impl GroupOperation {
         let found = Arc::make_mut(found);
         match self {
             Self::AddBackends { backends, .. } => {
-                found.retain(|old| backends.iter().all(|new| new.key != old.key));
+                let new: BTreeSet<&BackendKey> = backends.iter().map(|backend| &backend.key).collect();
+                found.retain(|old| !new.contains(&old.key));
                 found.extend(backends.iter().cloned());
             }
-            Self::RemoveBackends { backends, .. } => found.retain(|old| !backends.contains(&old.key)),
+            Self::RemoveBackends { backends, .. } => {
+                let gone: BTreeSet<&BackendKey> = backends.iter().collect();
+                found.retain(|old| !gone.contains(&old.key));
+            }
             Self::SetBackends { backends, .. } => {
+                let new: BTreeMap<&BackendKey, &Backend> = backends.iter().map(|new| (&new.key, new)).collect();
                 for old in found {
-                    if let Some(new) = backends.iter().find(|new| new.key == old.key) {
-                        *old = new.clone();
+                    if let Some(new) = new.get(&old.key) {
+                        old.clone_from(new);
                     }
                 }
             }
@@ -217,15 +222,15 @@ impl BackendPlanner<'_> {
     ) {
         let owner = self.owner;
         let target = Target::Group(group.clone());
-        let there: BTreeSet<&BackendKey> = remote.iter().map(|backend| &backend.key).collect();
-        let add: Vec<Backend> =
-            wanted.backends.values().filter(|backend| !there.contains(&backend.key)).cloned().collect();
+        let (counterparts, missing) = pairs(&wanted.backends, remote);
+        let add: Vec<Backend> = missing.into_iter().cloned().collect();
         for operation in self.additions(group, &add) {
             plan.step(operation.into(), target.clone(), [], &wanted.source);
         }
-        let ours = || remote.iter().filter(|backend| owner.owns_backend(&backend.description));
-        let stale: Vec<BackendKey> =
-            ours().filter(|backend| !wanted.backends.contains_key(&backend.key)).map(|b| b.key.clone()).collect();
+        let is_ours = |backend: &Backend| owner.owns_backend(&backend.description);
+        let unwanted =
+            remote.iter().zip(&counterparts).filter(|(backend, wanted)| wanted.is_none() && is_ours(backend));
+        let stale: Vec<BackendKey> = unwanted.map(|(backend, _)| backend.key.clone()).collect();
         if wanted.incomplete {
             if !stale.is_empty() {
                 plan.withholds_backends = true;
@@ -243,17 +248,14 @@ impl BackendPlanner<'_> {
             let reason = format!("{}: no longer a backend", wanted.source);
             plan.step(operation.into(), target.clone(), [target.clone()], reason);
         }
-        let changed: Vec<(Backend, u8)> = ours()
-            .filter_map(|remote| {
-                let mut backend = wanted.backends.get(&remote.key)?.clone();
-                if wanted.ignore_weights {
-                    backend.weight = remote.weight;
-                }
-                let same =
-                    backend.weight == remote.weight && owner.same_mark(&backend.description, &remote.description);
-                (!same).then_some((backend, remote.weight))
-            })
-            .collect();
+        let ignore_weights = wanted.ignore_weights;
+        let differs = |(there, wanted): (&Backend, Option<&Backend>)| {
+            let wanted = wanted?;
+            let weight = if ignore_weights { there.weight } else { wanted.weight };
+            let is_same = weight == there.weight && owner.same_mark(&wanted.description, &there.description);
+            (!is_same && is_ours(there)).then(|| (Backend { weight, ..wanted.clone() }, there.weight))
+        };
+        let changed: Vec<(Backend, u8)> = remote.iter().zip(counterparts).filter_map(differs).collect();
         for batch in changed.chunks(self.batch_size) {
             let reason = format!("{}: {}", wanted.source, found(batch));
             let backends = batch.iter().map(|(backend, _)| backend.clone()).collect();
@@ -312,6 +314,31 @@ impl BackendPlanner<'_> {
             plan.step(operation.into(), target, needs.clone(), "our backends, no longer wanted here");
         }
     }
+}
+
+/// What is wanted beside each backend that is there, and what is missing. Both sides are mostly in the same order, so that each
+/// backend is compared once.
+fn pairs<'a>(
+    wanted: &'a BTreeMap<BackendKey, Backend>,
+    there: &[Backend],
+) -> (Vec<Option<&'a Backend>>, Vec<&'a Backend>) {
+    let mut in_order: Vec<(usize, &BackendKey)> = there.iter().map(|backend| &backend.key).enumerate().collect();
+    in_order.sort_by_key(|(_, key)| *key);
+    let mut in_order = in_order.into_iter().peekable();
+    let (mut found, mut missing) = (vec![None; there.len()], Vec::new());
+    for backend in wanted.values() {
+        let mut is_there = false;
+        while let Some((place, key)) = in_order.next_if(|(_, key)| **key <= backend.key) {
+            if *key == backend.key {
+                found[place] = Some(backend);
+                is_there = true;
+            }
+        }
+        if !is_there {
+            missing.push(backend);
+        }
+    }
+    (found, missing)
 }
 
 /// Deletes a group of ours, unless a listener uses it.

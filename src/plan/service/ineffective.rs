@@ -1,8 +1,7 @@
 //! Settings of a Service that have no effect, as far as they are the same for every product.
 
 use super::annotations::{AnnotationName, Annotations};
-use super::backends::{BackendMode, BackendRules};
-use super::model::Inputs;
+use super::backends::{BackendMode, BackendRules, Inputs};
 use super::problem::ServiceProblem;
 
 /// A setting, whether it has no effect, and why.

@@ -4,33 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
-
-use super::settings::ServiceSettings;
-use super::unready::UnreadyNodes;
-use crate::plan::inputs::{EndpointsView, NodeView, ServiceView};
-use ipnet::IpNet;
-
-/// Everything that `desire` looks at.
-#[derive(Clone, Copy, Debug)]
-pub struct Inputs<'a> {
-    /// The Service.
-    pub service: &'a ServiceView,
-    /// All nodes, in the order of their names.
-    pub nodes: &'a [Arc<NodeView>],
-    /// The Service's endpoints.
-    pub endpoints: &'a EndpointsView,
-    /// Network interfaces by address, for those of [`addresses_to_resolve`](super::backends::addresses_to_resolve) that were found.
-    pub enis: &'a BTreeMap<IpAddr, String>,
-    /// Blocks of the VPC; if empty, every address counts as inside.
-    pub vpc_cidrs: &'a [IpNet],
-    /// From the configuration.
-    pub settings: &'a ServiceSettings,
-    /// Nodes that were unready at the last look.
-    pub unready: &'a UnreadyNodes,
-    /// On the clock of `unready`.
-    pub now: Duration,
-}
 
 /// How a backend is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,37 +1,10 @@
-//! Where each setting of a load balancer comes from, for people: what `explain` and `lint` print.
+//! Where each setting of a load balancer comes from.
 
 use super::annotations::{AnnotationKey, AnnotationName, Annotations, Applies, Entry};
 use super::management::ManagementLevel;
 use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;
-
-/// What decides about a setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SettingSource {
-    /// The annotation of this key.
-    Annotation(String),
-    /// This field of the Service.
-    Spec(&'static str),
-    /// This key of the configuration, or its default.
-    Configuration(&'static str),
-    /// Where the nodes are.
-    Nodes,
-    /// Nothing that a user can set.
-    Default,
-}
-
-/// One setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingOrigin {
-    /// Its annotation without the prefix, also where none is there.
-    pub setting: &'static str,
-    /// What is wanted, as the annotation would say it.
-    pub value: String,
-    /// What decides about it.
-    pub source: SettingSource,
-    /// What it does.
-    pub help: &'static str,
-}
+use crate::plan::setting::{SettingOrigin, SettingSource};
 
 /// What holds where no annotation speaks: of which annotation, what, and what decides.
 pub(crate) type Otherwise<N> = (N, Option<String>, SettingSource);

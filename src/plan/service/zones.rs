@@ -7,11 +7,16 @@ use std::sync::Arc;
 use crate::plan::inputs::NodeView;
 use crate::plan::node::UNINITIALIZED;
 
+/// The zone of a node, as its labels say.
+pub fn of(node: &NodeView) -> Option<&str> {
+    const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+    LABELS.iter().find_map(|label| node.labels.get(*label)).map(String::as_str)
+}
+
 /// Zones with the number of their nodes, those with more nodes first.
 pub fn by_nodes(nodes: &[Arc<NodeView>]) -> Vec<(&str, usize)> {
-    const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for zone in nodes.iter().filter_map(|node| LABELS.iter().find_map(|label| node.labels.get(*label))) {
+    for zone in nodes.iter().filter_map(|node| of(node)) {
         *counts.entry(zone).or_default() += 1;
     }
     let mut zones: Vec<_> = counts.into_iter().collect();

@@ -15,6 +15,8 @@ use crate::telemetry::metrics;
 
 /// From so many objects on, a cause is shared by many.
 pub(super) const MANY: usize = 5;
+/// The metrics name so many objects of a controller: an outage of a large cluster must not flood Prometheus.
+const NAMED_IN_METRICS: usize = 50;
 
 /// How far an object is from being in sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -106,6 +108,8 @@ struct KeptObject {
     since: Timestamp,
     last: Timestamp,
     next: Option<Timestamp>,
+    /// Its place in the order in which objects got out of sync; `None` while what failed passes by itself.
+    place: Option<u64>,
 }
 
 /// A controller and the name of one of its objects.
@@ -115,6 +119,9 @@ type ObjectName = (&'static str, String);
 #[derive(Debug, Default)]
 pub(super) struct ObjectStates {
     kept: BTreeMap<ObjectName, KeptObject>,
+    /// The objects of each controller that are out of sync, those first that have been for longest.
+    order: BTreeMap<&'static str, BTreeMap<u64, String>>,
+    last_place: u64,
     sharing: BTreeMap<(&'static str, String), BTreeSet<String>>,
 }
 
@@ -135,21 +142,21 @@ impl ObjectStates {
         let (state, cause) = (trouble.state, trouble.cause.clone());
         let before = self.kept.remove(&name);
         let since = before.as_ref().filter(|kept| kept.trouble.state == state).map_or(now, |kept| kept.since);
-        self.kept.insert(name, KeptObject { trouble, since, last: now, next: None });
-        let was = before.map(|kept| kept.trouble);
-        if was.as_ref().map(|was| was.state != SyncState::Retrying) != Some(state != SyncState::Retrying) {
-            self.count(controller);
-        }
-        self.share(controller, object, (was.and_then(|was| was.cause).as_deref(), cause.as_deref()))
+        let place = before.as_ref().and_then(|kept| kept.place);
+        let place = place.or_else(|| (state != SyncState::Retrying).then(|| self.enter(controller, object)));
+        self.kept.insert(name, KeptObject { trouble, since, last: now, next: None, place });
+        self.name_in_metrics(controller, object);
+        let was = before.and_then(|kept| kept.trouble.cause);
+        self.share(controller, object, (was.as_deref(), cause.as_deref()))
     }
 
     /// An object is in sync, or gone.
     pub(super) fn clear(&mut self, controller: &'static str, object: &str) {
-        let Some(KeptObject { trouble, .. }) = self.kept.remove(&(controller, object.to_owned())) else { return };
-        if trouble.state != SyncState::Retrying {
-            self.count(controller);
+        let Some(kept) = self.kept.remove(&(controller, object.to_owned())) else { return };
+        if let Some(place) = kept.place {
+            self.leave(controller, object, place);
         }
-        self.share(controller, object, (trouble.cause.as_deref(), None));
+        self.share(controller, object, (kept.trouble.cause.as_deref(), None));
     }
 
     /// Notes when an object that is not in sync is reconciled again.
@@ -162,11 +169,34 @@ impl ObjectStates {
         }
     }
 
-    fn count(&self, controller: &'static str) {
-        let counts = |(name, kept): &(&ObjectName, &KeptObject)| {
-            name.0 == controller && kept.trouble.state != SyncState::Retrying
-        };
-        metrics::out_of_sync(controller, self.kept.iter().filter(counts).count());
+    /// An object is out of sync from now on; gives its place.
+    fn enter(&mut self, controller: &'static str, object: &str) -> u64 {
+        self.last_place += 1;
+        let order = self.order.entry(controller).or_default();
+        order.insert(self.last_place, object.to_owned());
+        metrics::out_of_sync(controller, order.len());
+        self.last_place
+    }
+
+    /// It no longer is, so that the metrics can name another one.
+    fn leave(&mut self, controller: &'static str, object: &str, place: u64) {
+        let order = self.order.entry(controller).or_default();
+        order.remove(&place);
+        metrics::out_of_sync(controller, order.len());
+        metrics::object_out_of_sync(controller, object, None);
+        if let Some(next) = order.values().nth(NAMED_IN_METRICS - 1).cloned() {
+            self.name_in_metrics(controller, &next);
+        }
+    }
+
+    /// Names an object in the metrics if it is one of those that have been out of sync for longest.
+    fn name_in_metrics(&self, controller: &'static str, object: &str) {
+        let Some(kept) = self.kept.get(&(controller, object.to_owned())) else { return };
+        let (Some(place), Some(order)) = (kept.place, self.order.get(controller)) else { return };
+        if order.keys().nth(NAMED_IN_METRICS - 1).is_none_or(|last| place <= *last) {
+            let failed = kept.trouble.advice.filter(|_| kept.trouble.state == SyncState::OutOfSync);
+            metrics::object_out_of_sync(controller, object, Some(failed.map_or(0, |advice| advice.code)));
+        }
     }
 
     /// Moves an object from its cause to another one, or to none; gives how many now share that, if it is news.
@@ -208,7 +238,7 @@ impl ObjectStates {
     /// What failed first, then what is under way, each in the order of names.
     pub(super) fn report(&self) -> Vec<ObjectReport> {
         let report = |((controller, object), kept): (&ObjectName, &KeptObject)| {
-            let KeptObject { trouble, since, last, next } = kept;
+            let KeptObject { trouble, since, last, next, .. } = kept;
             let ObjectTrouble { state, reason, advice, message, call, .. } = trouble.clone();
             ObjectReport {
                 controller,

@@ -85,6 +85,22 @@ static LINES: &[LogEntry] = &[
         ],
     ),
     entry(
+        "ACCM0709",
+        [
+            "the collector of `traces.endpoint` does not answer, or refuses traces",
+            "nothing but traces is affected; spans wait for the collector, and those that it refuses, or beyond 2048, are lost",
+            "the message says what was answered; compare `traces.endpoint` and `traces.headers` with the collector",
+        ],
+    ),
+    entry(
+        "ACCM0710",
+        [
+            "another process has the name of the socket for commands on the same machine",
+            "`explain` and `doctor` cannot ask this process; all else works",
+            "stop the process that `ss -xlp` shows with this name, and restart the program",
+        ],
+    ),
+    entry(
         "ACCM0721",
         [
             "the API server does not answer, or does not accept the program",
@@ -148,6 +164,14 @@ static LINES: &[LogEntry] = &[
     entry(
         "ACCM0730",
         ["the lease could not be released at the stop", "another replica leads once it has expired", "nothing to do"],
+    ),
+    entry(
+        "ACCM0731",
+        [
+            "the API server does not review tokens for the program (`server.authorization`)",
+            "`/metrics` and the other pages answer 503; `/livez`, `/readyz` and the controllers work",
+            "`alicloud-ccm rbac` prints the rights `tokenreviews` and `subjectaccessreviews`; `doctor` says which is missing",
+        ],
     ),
     entry(
         "ACCM0741",

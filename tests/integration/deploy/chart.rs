@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{Objects, binary, by_name, by_volume, judge_pod, kustomize, on_loopback, root, texts};
+use super::{Objects, binary_with, by_name, by_volume, judge_pod, kustomize, on_loopback, root, texts, variables};
+use crate::documents::furnish;
 use crate::permissions::documents;
 
 /// What `helm` says; `None` where there is none.
@@ -33,7 +32,7 @@ pub(super) fn template(values: &Value, namespace: &str) -> Option<Result<Objects
 
 #[test]
 fn helm_has_nothing_to_say_about_it() {
-    for values in [json!({}), json!({ "kind": "Deployment", "metrics": { "enabled": true } })] {
+    for values in [json!({}), json!({ "kind": "Deployment", "server": { "tlsSecret": "mine" } })] {
         let Some(output) = helm(&["lint", "--strict"], &values, "kube-system") else { return };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -52,13 +51,22 @@ fn it_makes_the_pods_of_the_overlays() {
         }
         assert_eq!(theirs["affinity"]["nodeAffinity"], ours["affinity"]["nodeAffinity"]);
         let (ours, theirs) = (&ours["containers"][0], &theirs["containers"][0]);
-        for field in ["image", "resources", "securityContext", "volumeMounts", "terminationMessagePolicy"] {
+        for field in [
+            "image",
+            "livenessProbe",
+            "ports",
+            "readinessProbe",
+            "resources",
+            "securityContext",
+            "volumeMounts",
+            "terminationMessagePolicy",
+        ] {
             assert_eq!(theirs[field], ours[field], "{kind}: {field}");
         }
     }
 }
 
-/// Values that cross: controllers, metrics, kind, namespace.
+/// Values that cross: controllers, server, kind, namespace.
 fn combinations() -> Vec<(Value, &'static str)> {
     let lists = [
         vec!["node", "service"],
@@ -67,20 +75,23 @@ fn combinations() -> Vec<(Value, &'static str)> {
         vec!["pvtz"],
         vec!["route"],
     ];
-    let metrics = [
-        json!({ "enabled": false }),
-        json!({ "enabled": true, "serviceMonitor": { "enabled": true } }),
-        json!({ "enabled": true, "address": "192.168.0.1", "tlsSecret": "mine", "serviceMonitor": { "enabled": true } }),
+    let verified = json!({ "serverName": "alicloud-ccm", "ca": { "secret": { "name": "mine", "key": "ca.crt" } } });
+    let servers = [
+        (json!({}), json!({})),
+        (json!({ "address": "::" }), json!({ "enabled": true })),
+        (json!({ "address": "127.0.0.2", "tlsSecret": "mine" }), json!({ "enabled": true, "tlsConfig": verified })),
     ];
     let mut all = Vec::new();
-    for (number, (controllers, metrics)) in
-        lists.iter().flat_map(|list| metrics.iter().map(move |metrics| (list, metrics))).enumerate()
+    for (number, (controllers, (server, monitor))) in
+        lists.iter().flat_map(|list| servers.iter().map(move |server| (list, server))).enumerate()
     {
+        let mut server = server.clone();
+        server["port"] = json!(10258 + number);
         let values = json!({
             "kind": if number % 2 == 0 { "Deployment" } else { "DaemonSet" },
             "controllers": controllers,
-            "metrics": metrics,
-            "server": { "port": 10258 + number },
+            "server": server,
+            "serviceMonitor": monitor,
             "leaderElection": { "name": if number % 3 == 0 { "ccm" } else { "other" } },
             "config": "[cloud]\ncluster_id = \"one\"\n[pvtz]\nzone_name = \"one.example\"\n",
             "imagePullSecrets": [{ "name": "pull" }],
@@ -98,18 +109,16 @@ fn workload(objects: &Objects) -> &Value {
     objects.iter().find(|(name, _)| name.starts_with("D")).map(|(_, object)| object).unwrap()
 }
 
-/// The arguments of the installed program after `run`, with the files that they name in `folder`.
-fn here(objects: &Objects, folder: &Path) -> Vec<String> {
+/// The arguments and variables of the installed program after `run`, with the files that they name in `folder`.
+fn here(objects: &Objects, folder: &Path) -> (Vec<String>, Vec<(String, String)>) {
     let config = &objects["ConfigMap/alicloud-ccm"]["data"]["alicloud-ccm.toml"];
+    furnish(folder);
     std::fs::write(folder.join("alicloud-ccm.toml"), config.as_str().unwrap()).unwrap();
-    if let Some(secret) = objects.get("Secret/alicloud-ccm-tls") {
-        for (name, data) in secret["data"].as_object().unwrap() {
-            std::fs::write(folder.join(name), STANDARD.decode(data.as_str().unwrap()).unwrap()).unwrap();
-        }
-    }
-    let arguments = texts(&workload(objects)["spec"]["template"]["spec"]["containers"][0]["args"]).into_iter().skip(1);
+    let container = &workload(objects)["spec"]["template"]["spec"]["containers"][0];
     let folder = folder.to_str().unwrap();
-    arguments.map(|text| text.replace("/etc/alicloud-ccm-tls", folder).replace("/etc/alicloud-ccm", folder)).collect()
+    let here = |text: &str| text.replace("/etc/alicloud-ccm-tls", folder).replace("/etc/alicloud-ccm", folder);
+    let arguments = texts(&container["args"]).into_iter().skip(1).map(here).collect();
+    (arguments, variables(container).into_iter().map(|(name, value)| (name, here(&value))).collect())
 }
 
 /// The rules of a role, in any order.
@@ -124,17 +133,13 @@ fn roles_and_arguments_are_what_the_program_asks_for() {
         let Some(made) = template(&values, namespace) else { return };
         let objects = made.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let mut arguments = here(&objects, folder.path());
+        let (mut arguments, variables) = here(&objects, folder.path());
         let run = |command: &str, arguments: &[String]| {
             let words: Vec<_> = [command].into_iter().chain(arguments.iter().map(String::as_str)).collect();
-            let (right, said) = binary(&words);
+            let (right, said) = binary_with(&words, &variables);
             assert!(right, "{command}: {said}\n{values}");
             said
         };
-        // A certificate that the user brings is not here.
-        if values["metrics"].get("tlsSecret").is_some() {
-            arguments.retain(|argument| !argument.contains("server.tls_") && !argument.contains("server.address"));
-        }
         run("check", &arguments);
         arguments.push(format!("--service-account={namespace}/alicloud-ccm"));
         let printed = by_name(documents(&run("rbac", &arguments)));
@@ -158,27 +163,27 @@ fn probes_and_volumes_follow_the_server() {
         assert_eq!(object["metadata"]["namespace"], namespace);
         let labels = &object["spec"]["template"]["metadata"]["labels"];
         assert_eq!(&object["spec"]["selector"]["matchLabels"], labels);
-        let metrics = &values["metrics"];
-        let open = metrics["enabled"] == true;
-        let mut asked = on_loopback();
-        asked["port"] = values["server"]["port"].clone();
-        asked["scheme"] = if open { "HTTPS" } else { "HTTP" }.into();
-        if let Some(address) = metrics.get("address") {
-            asked["host"] = address.clone();
+        let (server, mut asked) = (&values["server"], on_loopback());
+        asked["port"] = server["port"].clone();
+        if let Some(address) = server.get("address") {
+            asked["host"] = if *address == "::" { json!("::1") } else { address.clone() };
         }
         let spec = &object["spec"]["template"]["spec"];
         judge_pod(spec, &asked);
         assert_eq!(spec["imagePullSecrets"][0]["name"], "pull");
         assert_eq!(objects["ServiceAccount/alicloud-ccm"]["metadata"]["annotations"]["example.com/role"], "ccm");
         let volumes = by_volume(spec);
-        assert_eq!(volumes.contains_key("tls"), open);
-        if open {
-            let secret = metrics.get("tlsSecret").unwrap_or(&json!("alicloud-ccm-tls")).clone();
-            assert_eq!(volumes["tls"]["secret"]["secretName"], secret);
-            assert_eq!(objects.contains_key("Secret/alicloud-ccm-tls"), metrics.get("tlsSecret").is_none());
-            assert_eq!(&objects["Service/alicloud-ccm"]["spec"]["selector"], labels);
-            assert_eq!(objects["ServiceMonitor/alicloud-ccm"]["spec"]["selector"]["matchLabels"], *labels);
-        }
+        let secret = volumes.get("tls").map(|volume| volume["secret"]["secretName"].clone());
+        assert_eq!(secret.as_ref(), server.get("tlsSecret"));
+        assert_eq!(&objects["Service/alicloud-ccm"]["spec"]["selector"], labels);
+        assert_eq!(objects["Service/alicloud-ccm"]["spec"]["ports"][0]["port"], server["port"]);
+        let monitor = objects.get("ServiceMonitor/alicloud-ccm");
+        assert_eq!(monitor.is_some(), values["serviceMonitor"].get("enabled").is_some());
+        let Some(monitor) = monitor else { continue };
+        assert_eq!(monitor["spec"]["selector"]["matchLabels"], *labels);
+        let unverified = json!({ "insecureSkipVerify": true });
+        let expected = values["serviceMonitor"].get("tlsConfig").unwrap_or(&unverified);
+        assert_eq!(monitor["spec"]["endpoints"][0]["tlsConfig"], *expected);
     }
 }
 
@@ -223,12 +228,13 @@ fn each_value_of_the_pods_has_its_place() {
     assert_eq!(last(&container["volumeMounts"]), last(&values["extraVolumeMounts"]));
     assert_eq!(last(&spec["volumes"]), last(&values["extraVolumes"]));
     assert_eq!(by_volume(spec)["keys"]["secret"]["secretName"], "own-keys");
-    assert!(texts(&container["args"]).contains(&"--set=leader_election.name=own-lock"), "{container}");
+    let lock = ("ALICLOUD_CCM__LEADER_ELECTION__NAME".to_owned(), "own-lock".to_owned());
+    assert!(variables(container).contains(&lock), "{container}");
 }
 
 #[test]
 fn nothing_stays_outside_of_the_namespace_but_the_lock() {
-    let Some(made) = template(&json!({ "metrics": { "enabled": true } }), "net") else { return };
+    let Some(made) = template(&json!({ "serviceMonitor": { "enabled": true } }), "net") else { return };
     let elsewhere = |object: &&Value| object["metadata"].get("namespace").is_some_and(|namespace| namespace != "net");
     let made = made.unwrap();
     let names: BTreeSet<_> = made.values().filter(elsewhere).map(|object| object["kind"].as_str().unwrap()).collect();
@@ -242,7 +248,8 @@ fn values_that_cannot_be_meant_are_refused_by_name() {
         (json!({ "kind": "Deployment", "replicas": "two" }), "replicas"),
         (json!({ "controllers": ["nod"] }), "controllers"),
         (json!({ "server": { "port": 70000 } }), "port"),
-        (json!({ "server": { "port": 0 }, "metrics": { "enabled": true } }), "port"),
+        (json!({ "server": { "port": 0 }, "serviceMonitor": { "enabled": true } }), "port"),
+        (json!({ "metrics": { "enabled": true } }), "metrics"),
         (json!({ "image": "registry.example.com/alicloud-ccm:1" }), "image"),
         (json!({ "replica": 2 }), "replica"),
         (json!({ "serviceAccount": { "create": false } }), "serviceAccount.name"),

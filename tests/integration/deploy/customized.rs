@@ -1,22 +1,21 @@
 //! Kustomizations of users upon ours, built by kubectl. Where there is none, nothing is judged.
 
-use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{OVERLAYS, Objects, binary, by_name, by_volume, judge_pod, on_loopback, root, texts, yaml};
+use super::{OVERLAYS, Objects, binary_with, by_name, by_volume, judge_pod, on_loopback, root, texts, variables};
 use crate::documents::furnish;
 use crate::permissions::documents;
 
-/// What this kustomization makes of an overlay, which it finds below `deploy`; `None` without kubectl.
-fn built(overlay: &str, mut kustomization: Value) -> Option<Objects> {
+/// What this kustomization makes of what it finds below `deploy`; `None` without kubectl.
+fn built(resources: &[String], mut kustomization: Value) -> Option<Objects> {
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(root().canonicalize().unwrap(), folder.path().join("deploy")).unwrap();
-    kustomization["resources"] = json!([format!("deploy/{overlay}")]);
+    kustomization["resources"] = json!(resources);
     std::fs::write(folder.path().join("kustomization.yaml"), kustomization.to_string()).unwrap();
     let output = Command::new("kubectl").arg("kustomize").arg(folder.path()).output().ok()?;
-    assert!(output.status.success(), "{overlay}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{resources:?}: {}", String::from_utf8_lossy(&output.stderr));
     Some(by_name(documents(&String::from_utf8(output.stdout).unwrap())))
 }
 
@@ -55,7 +54,7 @@ fn other_names_a_namespace_and_an_image_leave_no_reference_behind() {
         "labels": [{ "pairs": { "team": "mine" }, "includeSelectors": true }],
     });
     for overlay in OVERLAYS {
-        let Some(objects) = built(overlay, kustomization.clone()) else { return };
+        let Some(objects) = built(&[format!("deploy/{overlay}")], kustomization.clone()) else { return };
         let references = references(&objects);
         let lost: Vec<_> = references.iter().filter(|name| !objects.contains_key(*name)).collect();
         assert!(references.len() >= 6 && lost.is_empty(), "{overlay}: {lost:?} of {references:?}");
@@ -69,38 +68,36 @@ fn other_names_a_namespace_and_an_image_leave_no_reference_behind() {
 }
 
 #[test]
-fn the_metrics_are_opened_with_tls_and_the_rights_that_this_needs() {
+fn a_certificate_of_the_user_takes_the_place_of_the_one_that_the_program_makes() {
     for overlay in OVERLAYS {
-        let Some(objects) = built(overlay, json!({ "components": ["deploy/components/metrics"] })) else { return };
+        let resources = [format!("deploy/{overlay}"), "deploy/monitoring".to_owned()];
+        let more = json!({ "components": ["deploy/components/certificate"] });
+        let Some(objects) = built(&resources, more) else { return };
         let pod = &workload(&objects)["spec"]["template"]["spec"];
-        let mut asked = on_loopback();
-        asked["scheme"] = "HTTPS".into();
-        judge_pod(pod, &asked);
-        let monitored = yaml("monitoring/service-monitor.yaml").remove(2);
-        let authority = &monitored["spec"]["endpoints"][0]["tlsConfig"]["ca"]["secret"]["name"];
-        assert_eq!(&by_volume(pod)["tls"]["secret"]["secretName"], authority);
+        judge_pod(pod, &on_loopback());
+        let monitored = &objects["ServiceMonitor/alicloud-ccm"]["spec"]["endpoints"][0]["tlsConfig"];
+        let secret = &by_volume(pod)["tls"]["secret"]["secretName"];
+        assert_eq!((&monitored["ca"]["secret"]["name"], &monitored["insecureSkipVerify"]), (secret, &Value::Null));
 
         let folder = tempfile::tempdir().unwrap();
         furnish(folder.path());
         let config = folder.path().join("alicloud-ccm.toml");
-        std::fs::write(config, "cloud.cluster_id = \"c\"\nroute.cluster_cidrs = [\"10.0.0.0/8\"]\n").unwrap();
-        let here = folder.path().to_str().unwrap();
-        let arguments = texts(&pod["containers"][0]["args"]).into_iter().skip(1);
-        let arguments =
-            arguments.map(|text| text.replace("/etc/alicloud-ccm-tls", here).replace("/etc/alicloud-ccm", here));
-        let arguments: Vec<_> = arguments.collect();
+        std::fs::write(&config, "cloud.cluster_id = \"c\"\nroute.cluster_cidrs = [\"10.0.0.0/8\"]\n").unwrap();
+        let here = |(name, value): (String, String)| {
+            (name, value.replace("/etc/alicloud-ccm-tls", folder.path().to_str().unwrap()))
+        };
+        let variables: Vec<_> = variables(&pod["containers"][0]).into_iter().map(here).collect();
         let run = |command: &str| {
-            let words: Vec<_> = [command].into_iter().chain(arguments.iter().map(String::as_str)).collect();
-            let (right, said) = binary(&words);
+            let (right, said) = binary_with(&[command, "--config", config.to_str().unwrap()], &variables);
             assert!(right, "{overlay}: {command}: {said}");
             said
         };
         run("check");
         let printed = by_name(documents(&run("rbac")));
         let role = "ClusterRole/system:alicloud-ccm";
-        let rules = |objects: &Objects| -> BTreeSet<String> {
-            objects[role]["rules"].as_array().unwrap().iter().map(Value::to_string).collect()
-        };
-        assert_eq!(rules(&objects), rules(&printed), "{overlay}");
+        assert_eq!(objects[role]["rules"], printed[role]["rules"], "{overlay}");
+        std::fs::remove_file(folder.path().join("tls.key")).unwrap();
+        let (right, said) = binary_with(&["check", "--config", config.to_str().unwrap()], &variables);
+        assert!(!right && said.contains("tls_key_file"), "the files are used: {said}");
     }
 }

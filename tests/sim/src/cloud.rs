@@ -384,6 +384,7 @@ impl Cloud {
             write: false,
             effective: false,
             fault: None,
+            request_id: request_id.clone(),
         };
         let result = self.call(&params, &host, &mut call).await;
         call.outcome = match &result {

@@ -1,6 +1,11 @@
 //! Holds a request at a chosen point, so that a test can see what the others do meanwhile.
 
+use std::time::Duration;
+
 use tokio::sync::watch;
+
+/// So long a test waits for the request, on the clock of its runtime.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// When a held request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +33,13 @@ pub struct Held {
 
 impl Held {
     /// Waits until a request is being held.
+    ///
+    /// # Panics
+    /// None comes within two minutes.
     pub async fn arrived(&mut self) {
         // The sender lives in the fault until a request took it; a cleared fault ends the wait too.
-        let _ = self.arrived.wait_for(|arrived| *arrived).await;
+        let arrived = tokio::time::timeout(PATIENCE, self.arrived.wait_for(|arrived| *arrived)).await;
+        assert!(arrived.is_ok(), "no request came that was to be held");
     }
 
     /// Whether a request is being held.

@@ -10,7 +10,7 @@ use crate::controllers::service::tolerance::fails_alone;
 use crate::plan::nlb::observed::{Job, Observed};
 use crate::plan::service::steps::Target;
 
-/// How long making and deleting a load balancer takes at least, and whatever somebody else does.
+/// How long making and deleting a load balancer takes at least, and whatever another program does.
 const LONG: Duration = Duration::from_secs(5);
 /// How long changes of a load balancer take.
 const INSTANCE: Duration = Duration::from_secs(3);
@@ -60,7 +60,7 @@ pub(super) async fn settle(api: &Api, observed: &mut Observed) -> Result<Settled
     Ok(settled)
 }
 
-/// A load balancer that is being made is looked at itself. So is one that somebody else changes, who may have changed more.
+/// A load balancer that is being made is looked at itself. So is one that another program changes, which may have changed more.
 async fn see_instance(api: &Api, observed: &mut Observed, settled: &mut Settled) -> Result<(), Fault> {
     let Some(id) = observed.instance.as_ref().map(|instance| instance.id.clone()) else {
         settled.is_unknown = true;

@@ -10,7 +10,7 @@ use crate::plan::nlb::model::ZoneMapping;
 use crate::plan::service::settings::{ServiceSettings, VSwitchChoice};
 use crate::plan::service::zones;
 
-/// Zones of a load balancer that nobody chose them for: the API asks for two where there are two.
+/// Zones of a load balancer for which none are configured: the API asks for two where there are two.
 const ZONES: usize = 2;
 
 /// What the configuration says of vSwitches.

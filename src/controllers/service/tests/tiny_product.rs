@@ -22,8 +22,9 @@ use crate::controllers::{Context, registry, service};
 use crate::fence::fence;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
 use crate::plan::location::CloudLocation;
+use crate::plan::service::backends::{Inputs, KnownNodes};
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::{GroupRef, Inputs, ObservedGroup};
+use crate::plan::service::model::{GroupRef, ObservedGroup};
 use crate::plan::service::observed::{ListenerFacts, ObservedModel};
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
@@ -135,7 +136,7 @@ impl Product for Tiny {
     const COMPONENT: &'static str = "tiny-controller";
     const KIND: LoadBalancerKind = LoadBalancerKind::Classic;
 
-    fn attached_pods(_: &ServiceView, _: &[Arc<NodeView>], _: &EndpointsView, _: &ServiceSettings) -> BTreeSet<IpAddr> {
+    fn attached_pods(_: &ServiceView, _: &dyn KnownNodes, _: &EndpointsView, _: &ServiceSettings) -> BTreeSet<IpAddr> {
         BTreeSet::new()
     }
 

@@ -5,10 +5,10 @@ use crate::plan::clb::desired::Desired;
 use crate::plan::clb::model::{ListenerField as Field, ListenerKey, Protocol, field_counts};
 use crate::plan::inputs::{EndpointsView, ServiceView};
 use crate::plan::service::annotations::{AnnotationName, Applies};
+use crate::plan::service::backends::Inputs;
 use crate::plan::service::backends::{BackendMode, BackendRules};
 use crate::plan::service::desired::Sources;
 use crate::plan::service::ineffective::{self, no_effect, unknown_ports, unmanaged};
-use crate::plan::service::model::Inputs;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
 

@@ -6,8 +6,9 @@ use crate::plan::clb::desired::{Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::inputs::{ServicePort, ServiceView};
 use crate::plan::service::backends::BackendMode;
+use crate::plan::service::backends::Inputs;
 use crate::plan::service::desired::Sources;
-use crate::plan::service::model::{GroupRef, Inputs};
+use crate::plan::service::model::GroupRef;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
 

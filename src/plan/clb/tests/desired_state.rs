@@ -118,7 +118,7 @@ fn pods_on_virtual_nodes_are_attached_by_their_interfaces() {
         assert_eq!(desired.warnings, []);
     }
     assert_eq!(
-        addresses_to_resolve(&world.service, &world.nodes[..1], &world.endpoints, &world.settings),
+        addresses_to_resolve(&world.service, &world.nodes[..1].to_vec(), &world.endpoints, &world.settings),
         BTreeSet::new()
     );
 }

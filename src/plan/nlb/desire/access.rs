@@ -12,10 +12,10 @@ use crate::plan::service::desire::{self, SOURCE_RANGES};
 use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::problem::ServiceProblem;
 
-/// Most rules of a security group that accept; those that drop, and some by hand, have room beside them.
+/// Most rules of a security group that accept; those that drop, and some that are added manually, have room beside them.
 const MOST_RANGES: usize = 190;
 
-/// Adds what the Service asks for. Ranges that let everybody in ask for nothing.
+/// Adds what the Service asks for. Ranges that let every address in ask for nothing.
 pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
     if service.source_ranges.is_empty() {
         return;
@@ -45,12 +45,12 @@ pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &An
         desired.problems.listeners(ports(), annotations.complaint(Name::SecurityGroupIds, allowed));
         return;
     }
-    let everybody = |v6: bool| match v6 {
+    let whole = |v6: bool| match v6 {
         false => IpNet::V4(Ipv4Net::default()),
         true => IpNet::V6(Ipv6Net::default()),
     };
     // Of a family that is let in whole, nothing is dropped.
-    let dropped = [false, true].into_iter().filter(|v6| dual_stack || !v6).map(everybody);
+    let dropped = [false, true].into_iter().filter(|v6| dual_stack || !v6).map(whole);
     let drops = dropped.filter(|block| !ranges.contains(block)).map(|source| SecurityRule { drops: true, source });
     let rules: BTreeSet<SecurityRule> =
         ranges.iter().map(|source| SecurityRule { drops: false, source: *source }).chain(drops).collect();

@@ -128,7 +128,7 @@ impl PortReader<'_> {
         self.check_group_fields(desired, port, key, &mut kept);
         let set = |fields: &mut GroupFields, field, value: &str| drop(fields.insert(field, value.to_owned()));
         let dual_stack = self.sources.rules.family != AddressFamily::V4;
-        set(&mut kept, GroupField::Type, if self.sources.rules.by_address { "Ip" } else { "Instance" });
+        set(&mut kept, GroupField::Type, if self.sources.rules.nodes.by_address { "Ip" } else { "Instance" });
         set(&mut kept, GroupField::Protocol, key.protocol.of_group());
         set(&mut kept, GroupField::IpVersion, if dual_stack { "DualStack" } else { "ipv4" });
         set(&mut kept, GroupField::AnyPort, if key.is_range() { "true" } else { "false" });

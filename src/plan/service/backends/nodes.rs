@@ -3,21 +3,21 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{BackendMode, BackendRules};
+use super::NodeRules;
 use crate::plan::inputs::{Condition, ConditionStatus, NodeView};
 use crate::plan::provider_id::{NotEcs, ProviderId};
-use crate::plan::service::model::BackendKey;
+use crate::plan::service::model::{BackendKey, BackendKind};
 use crate::plan::service::problem::ServiceProblem;
 
 /// A node that may receive traffic.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NodeRole {
     /// Runs pods outside of any ECS instance; its pods are attached by their network interfaces.
     Virtual,
     /// An ECS instance.
-    Ecs(String),
+    Ecs(Arc<str>),
     /// A node that is attached by its address.
-    Address(String),
+    Address(Arc<str>),
     /// Runs pods, but is no backend itself.
     Excluded,
 }
@@ -26,23 +26,26 @@ impl NodeRole {
     /// The node as a backend.
     pub(super) fn server(&self, port: u16) -> Option<BackendKey> {
         match self {
-            Self::Ecs(instance) => Some(BackendKey::ecs(instance, port)),
-            Self::Address(address) => Some(BackendKey::ip(address, port)),
+            Self::Ecs(instance) => {
+                let (kind, server_id, server_ip) = (BackendKind::Ecs, instance.clone(), Box::default());
+                Some(BackendKey { kind, server_id, server_ip, port })
+            }
+            Self::Address(address) => {
+                let (kind, server_id, server_ip) = (BackendKind::Ip, address.clone(), (&**address).into());
+                Some(BackendKey { kind, server_id, server_ip, port })
+            }
             Self::Virtual | Self::Excluded => None,
         }
     }
-}
 
-/// Whether nodes that may serve exist, and none of them is ready.
-pub(super) fn is_blackout(nodes: &[Arc<NodeView>], rules: &BackendRules) -> bool {
-    let mut may_serve = nodes.iter().filter(|node| {
-        // Without conditions a node was never ready.
-        permits(node, rules) && !is_excluded(node) && node.has_conditions
-    });
-    may_serve.clone().next().is_some() && !may_serve.any(|node| is_healthy(node))
+    /// Whether the node is a backend itself.
+    pub(super) const fn is_server(&self) -> bool {
+        matches!(self, Self::Ecs(_) | Self::Address(_))
+    }
 }
 
 /// Why a node cannot be a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
     /// Its instance is in another region.
     Elsewhere,
@@ -51,20 +54,20 @@ pub(super) enum Unusable {
 }
 
 /// What a node is to the load balancer, if it is ready.
-pub(super) fn role(node: &NodeView, rules: &BackendRules) -> Result<NodeRole, Unusable> {
+pub(super) fn role(node: &NodeView, rules: &NodeRules) -> Result<NodeRole, Unusable> {
     if is_virtual(node) {
         return Ok(NodeRole::Virtual);
     }
-    if rules.mode == BackendMode::Eni || is_excluded(node) {
+    if rules.pods_only || is_excluded(node) {
         return Ok(NodeRole::Excluded);
     }
     if rules.by_address {
         let address = internal_address(node).ok_or_else(|| Unusable::Problem(no_address(node)))?;
-        return Ok(NodeRole::Address(address.to_owned()));
+        return Ok(NodeRole::Address(address.into()));
     }
     let id = ProviderId::parse(&node.provider_id).map_err(|why| Unusable::Problem(bad_provider_id(node, &why)))?;
     if rules.region.is_empty() || id.region == rules.region {
-        Ok(NodeRole::Ecs(id.instance))
+        Ok(NodeRole::Ecs(id.instance.into()))
     } else {
         Err(Unusable::Elsewhere)
     }
@@ -75,7 +78,7 @@ pub(super) fn is_healthy(node: &NodeView) -> bool {
 }
 
 /// Whether people and annotations let a node serve.
-pub(super) fn permits(node: &NodeView, rules: &BackendRules) -> bool {
+pub(super) fn permits(node: &NodeView, rules: &NodeRules) -> bool {
     let labelled = rules.labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
     let master = rules.exclude_masters && node.labels.contains_key("node-role.kubernetes.io/master");
     let going = node.taints.iter().any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
@@ -92,7 +95,7 @@ fn is_virtual(node: &NodeView) -> bool {
 }
 
 /// Nodes that are kept out of load balancers, though pods on them may still be attached by themselves.
-fn is_excluded(node: &NodeView) -> bool {
+pub(super) fn is_excluded(node: &NodeView) -> bool {
     const LABELS: [&str; 4] = [
         "node.kubernetes.io/exclude-from-external-load-balancers",
         "alpha.service-controller.kubernetes.io/exclude-balancer",

@@ -150,7 +150,7 @@ impl Faults {
         self.0.lock().scripted.entry(action.into()).or_default().push_back(fault);
     }
 
-    /// Every call of an action (or of any, [`ANY`]) fails so, until [`Self::clear`].
+    /// Every call of an action (or of any, [`ANY`], or of any of a product, `slb:*`) fails so, until [`Self::clear`].
     pub fn always(&self, action: &str, fault: Fault) {
         self.0.lock().standing.insert(action.into(), fault);
     }
@@ -215,7 +215,8 @@ impl Faults {
         let whole = format!("{}:{}", action.product.name(), action.name);
         // Only network load balancers share names of actions with another product.
         let counted = if action.product == Product::Nlb { whole.as_str() } else { action.name };
-        dial.draw(counted, &[&whole, action.name, ANY], action.write)
+        let product = format!("{}:{ANY}", action.product.name());
+        dial.draw(counted, &[&whole, action.name, &product, ANY], action.write)
     }
 
     /// What goes wrong with this read of a path in the metadata service.

@@ -28,6 +28,8 @@ pub struct Call {
     pub effective: bool,
     /// What went wrong on purpose.
     pub fault: Option<super::Fault>,
+    /// Names the call in the answer; empty for the metadata service.
+    pub request_id: String,
 }
 
 impl Call {

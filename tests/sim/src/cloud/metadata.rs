@@ -58,6 +58,7 @@ pub(crate) async fn answer(cloud: &Cloud, request: &Request<Bytes>) -> Result<Re
         write: false,
         effective: false,
         fault: fault.clone(),
+        request_id: String::new(),
     });
     cloud.changed();
     let mut response = Response::new(Bytes::from(body));

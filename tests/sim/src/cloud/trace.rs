@@ -241,18 +241,19 @@ fn replay(exchange: &Exchange, cloud: &Cloud, comparison: &mut Comparison) -> Fi
             if real == simulated { Vec::new() } else { vec![format!("the cloud {real}, the simulator {simulated}")] }
         }
     };
-    let verdict = match (details.is_empty(), exchange.looks) {
-        (false, _) => Verdict::Differs,
-        (true, 0 | 1) => Verdict::Agrees,
-        (true, looks) => {
-            let seconds = exchange.waited_ms / 1000;
-            let meanwhile: Vec<_> = exchange.meanwhile.iter().map(String::as_str).collect();
-            let meanwhile = if meanwhile.is_empty() { "nothing".into() } else { meanwhile.join(", ") };
-            details.push(format!(
-                "the cloud at look {looks}, after {seconds} s ({meanwhile} before), the simulator at once"
-            ));
-            Verdict::Later
-        }
+    let differs = !details.is_empty();
+    details.append(&mut comparison.on_the_way);
+    if exchange.looks > 1 && !differs {
+        let (looks, seconds) = (exchange.looks, exchange.waited_ms / 1000);
+        let meanwhile: Vec<_> = exchange.meanwhile.iter().map(String::as_str).collect();
+        let meanwhile = if meanwhile.is_empty() { "nothing".into() } else { meanwhile.join(", ") };
+        details
+            .push(format!("the cloud at look {looks}, after {seconds} s ({meanwhile} before), the simulator at once"));
+    }
+    let verdict = match (differs, details.is_empty()) {
+        (true, _) => Verdict::Differs,
+        (false, true) => Verdict::Agrees,
+        (false, false) => Verdict::Later,
     };
     let Exchange { step, product, action, .. } = exchange.clone();
     Finding { step, product, action, verdict, details }

@@ -52,6 +52,21 @@ fn a_trace_that_says_something_else_is_found() {
 }
 
 #[test]
+fn what_the_cloud_still_carries_out_comes_later_and_is_no_difference() {
+    let (_, mut nlb) = traces().into_iter().find(|(name, _)| name.ends_with("nlb.json")).unwrap();
+    let mut verdict = |state: &str| {
+        let list = nlb.exchanges.iter_mut().find(|it| it.step == "find it by its tag").unwrap();
+        list.answer["LoadBalancers"][0]["LoadBalancerStatus"] = state.into();
+        let findings = nlb.replay(&Cloud::new(nlb.account()));
+        let list = findings.into_iter().find(|it| it.product == "nlb" && it.step == "find it by its tag").unwrap();
+        (list.verdict, list.details.concat())
+    };
+    let (later, details) = verdict("Provisioning");
+    assert!(later == Verdict::Later && details.contains("the cloud \"Provisioning\""), "{later:?} {details}");
+    assert_eq!(verdict("CreateFailed").0, Verdict::Differs);
+}
+
+#[test]
 fn the_same_token_for_two_things_in_the_cloud_is_no_agreement() {
     let (_, mut clb) = traces().into_iter().find(|(name, _)| name.ends_with("clb.json")).unwrap();
     let again = clb.exchanges.iter_mut().find(|it| it.step == "make it again with the same client token").unwrap();

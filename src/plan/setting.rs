@@ -1,0 +1,35 @@
+//! Settings of an object and where they come from: what `explain` and `lint` print.
+
+/// What decides about a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingSource {
+    /// The annotation of this key.
+    Annotation(String),
+    /// This field of the object.
+    Spec(&'static str),
+    /// This key of the configuration, or its default.
+    Configuration(&'static str),
+    /// Where the nodes are.
+    Nodes,
+    /// What the kubelet reports.
+    Kubelet,
+    /// The instance behind the node.
+    Instance,
+    /// That the VPC has no other route table.
+    OnlyTable,
+    /// Nothing that a user can set.
+    Default,
+}
+
+/// One setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingOrigin {
+    /// Its annotation without the prefix, also where none is there; or the field.
+    pub setting: &'static str,
+    /// What is wanted, as the annotation would say it.
+    pub value: String,
+    /// What decides about it.
+    pub source: SettingSource,
+    /// What it does.
+    pub help: &'static str,
+}
