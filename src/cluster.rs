@@ -26,7 +26,7 @@ pub use history::{Leader, PastEvent};
 pub use objects::{ObjectKind, ObjectPath, Patch, PatchFormat};
 pub use reviews::Right;
 pub use status::{ClusterStatus, ElectionStatus, WatchStatus};
-pub use store::{DirtyKeys, Store, StoreEntry, StoredView};
+pub use store::{DirtyKeys, Store, StoreEntry, StoredView, is_newer_version};
 pub use watched::Watched;
 
 use std::collections::BTreeMap;
@@ -369,6 +369,15 @@ impl Cluster {
     pub async fn patch_node(&self, permit: &Permit, patch: Patch<'_>) -> Result<Option<NodeView>, WriteFault> {
         let node = objects::patch(&self.inner.requests, permit, patch).await?;
         Ok(decode::node(node).ok().filter(|node| node.name == patch.key.name))
+    }
+
+    /// Patches a Service, as [`Self::patch`] does; gives the Service as it is afterwards, `None` if the answer does not say.
+    ///
+    /// # Errors
+    /// [`WriteFault`]; after [`WriteFault::Unavailable`] the patch may have taken effect.
+    pub async fn patch_service(&self, permit: &Permit, patch: Patch<'_>) -> Result<Option<ServiceView>, WriteFault> {
+        let service = objects::patch(&self.inner.requests, permit, patch).await?;
+        Ok(decode::service(service).ok().filter(|service| service.key == *patch.key))
     }
 
     /// Deletes a node, only if it still has this UID.

@@ -297,6 +297,13 @@ impl DirtyKeys {
     }
 }
 
+/// Whether one `resourceVersion` of an object is certainly newer than another one: versions that are no numbers have no order.
+#[must_use]
+pub fn is_newer_version(version: &str, than: &str) -> bool {
+    let number = |version: &str| version.parse::<u64>().ok();
+    number(version).zip(number(than)).is_some_and(|(version, than)| version > than)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Store, WriteFault};
+use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Store, WriteFault, is_newer_version};
 use crate::fence::{Fence, NotLeading};
 use crate::plan::inputs::{NodeView, ObjectKey};
 
@@ -51,8 +51,7 @@ pub(super) fn watched_since(nodes: &Store<NodeView>, known: &NodeView) -> Option
 
 /// Whether a view is of the same node as another one, and certainly newer.
 pub(super) fn is_newer(view: &NodeView, than: &NodeView) -> bool {
-    let version = |view: &NodeView| view.resource_version.parse::<u64>().ok();
-    view.uid == than.uid && version(view).zip(version(than)).is_some_and(|(view, than)| view > than)
+    view.uid == than.uid && is_newer_version(&view.resource_version, &than.resource_version)
 }
 
 /// Writes to nodes, each with a permit of its own.

@@ -18,16 +18,16 @@ use crate::config::checked::Kubernetes;
 
 /// What was asked.
 #[derive(Clone, Debug)]
-pub(in crate::cluster) struct Asked {
-    pub(in crate::cluster) method: Method,
-    pub(in crate::cluster) path: String,
-    pub(in crate::cluster) query: String,
-    pub(in crate::cluster) content_type: String,
-    pub(in crate::cluster) body: Value,
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) content_type: String,
+    pub(crate) body: Value,
 }
 
 /// What is answered.
-pub(in crate::cluster) enum Answer {
+pub(crate) enum Answer {
     Json(u16, Value),
     /// One line each, until the sender is gone.
     Lines(UnboundedReceiver<String>),
@@ -39,7 +39,7 @@ pub(in crate::cluster) enum Answer {
 
 impl Answer {
     /// As the API server writes errors.
-    pub(in crate::cluster) fn error(code: u16, message: &str) -> Self {
+    pub(crate) fn error(code: u16, message: &str) -> Self {
         let status =
             json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code });
         Self::Json(code, status)
@@ -58,7 +58,7 @@ pub(crate) fn config() -> Kubernetes {
 }
 
 /// A cluster whose every request is answered by `answer`.
-pub(in crate::cluster) fn cluster(answer: impl Fn(Asked) -> Answer + Send + Sync + 'static) -> Cluster {
+pub(crate) fn cluster(answer: impl Fn(Asked) -> Answer + Send + Sync + 'static) -> Cluster {
     let answer = Arc::new(answer);
     let service = tower::service_fn(move |request: Request<Body>| {
         let answer = answer.clone();

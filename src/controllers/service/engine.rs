@@ -100,11 +100,13 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         ));
         let Some(service) = self.preparer.views.services.store.get(key) else {
             self.preparer.resolver.candidates.forget(key);
+            self.writer.forget(key);
             if let Some(service) = states.drop(key) {
                 self.product().forget(&Owner::of(&service, &settings)).await;
             }
             return ReconcileResult::Done;
         };
+        let service = self.writer.newest(service);
         let handling = P::KIND.handling(&service, &settings);
         if !handling.serves() {
             self.preparer.resolver.candidates.forget(key);
@@ -141,7 +143,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
 
 impl<P: Product> Engine<P> {
     pub(super) fn new(context: Context, preparer: Preparer<P>) -> Self {
-        let writer = ServiceWriter { kind: P::KIND, cluster: context.cluster.clone(), fence: context.fence.clone() };
+        let writer = ServiceWriter::new(P::KIND, context.cluster.clone(), context.fence.clone());
         let reporter = ServiceReporter { events: context.cluster.events().clone(), component: P::COMPONENT };
         Self { context, preparer, writer, reporter }
     }

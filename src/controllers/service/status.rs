@@ -1,13 +1,17 @@
 //! What is written back to the Service: finalizer, labels, status.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::execute::SHORTEST_WRITE;
 use super::product::Product;
-use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault};
+use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault, is_newer_version};
 use crate::fence::Fence;
-use crate::plan::inputs::{Ingress, IngressDetails, ServiceView};
+use crate::plan::inputs::{Ingress, IngressDetails, ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 
 /// From 1.24 on, API servers keep the ports of an entry without being asked to.
@@ -88,9 +92,31 @@ pub(super) struct ServiceWriter {
     pub(super) kind: LoadBalancerKind,
     pub(super) cluster: Cluster,
     pub(super) fence: Fence,
+    /// Services as they are after the last write to them, until the next reconcile.
+    written: Mutex<HashMap<ObjectKey, Arc<ServiceView>>>,
 }
 
 impl ServiceWriter {
+    pub(super) fn new(kind: LoadBalancerKind, cluster: Cluster, fence: Fence) -> Self {
+        Self { kind, cluster, fence, written: Mutex::default() }
+    }
+
+    /// The Service as the watch shows it, or as it is after the last write if the watch is behind that: else the same is written
+    /// and reported twice. For this it counts once, as an API server that was restored from a backup shows older versions from
+    /// then on.
+    pub(super) fn newest(&self, watched: Arc<ServiceView>) -> Arc<ServiceView> {
+        let written = self.forget(&watched.key).filter(|written| {
+            let is_newer = is_newer_version(&written.resource_version, &watched.resource_version);
+            written.uid == watched.uid && is_newer
+        });
+        written.unwrap_or(watched)
+    }
+
+    /// Drops what is kept of a Service.
+    pub(super) fn forget(&self, key: &ObjectKey) -> Option<Arc<ServiceView>> {
+        self.written.lock().remove(key)
+    }
+
     /// Puts the finalizer on, before anything is made that would have to be cleaned up. False if the Service is gone: what
     /// would be made for it now would have no owner.
     pub(super) async fn add_finalizer(&self, service: &ServiceView) -> Result<bool, FailedWrite> {
@@ -186,7 +212,10 @@ impl ServiceWriter {
 
     pub(super) async fn send(&self, patch: Patch<'_>) -> Result<(), WriteFault> {
         let permit = self.fence.permit(SHORTEST_WRITE).map_err(|_| WriteFault::NotLeading)?;
-        self.cluster.patch(&permit, patch).await
+        if let Some(written) = self.cluster.patch_service(&permit, patch).await? {
+            self.written.lock().insert(patch.key.clone(), Arc::new(written));
+        }
+        Ok(())
     }
 }
 
@@ -216,5 +245,45 @@ fn unless_gone(written: Result<(), WriteFault>) -> Result<(), WriteFault> {
     match written {
         Err(WriteFault::Gone) => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::cluster::tests::fake::{Answer, cluster};
+    use crate::fence::fence;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_watch_does_not_show_yet_is_not_written_again() {
+        let answer = json!({
+            "metadata": {"namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "11"},
+            "spec": {"type": "LoadBalancer"},
+            "status": {"loadBalancer": {"ingress": [{"ip": "47.1.2.3"}]}},
+        });
+        let (keeper, fence) = fence();
+        keeper.lead_until(Instant::now() + Duration::from_secs(60));
+        let kind = LoadBalancerKind::Classic;
+        let writer = ServiceWriter::new(kind, cluster(move |_| Answer::Json(200, answer.clone())), fence);
+        let watched = |uid: &str, version: &str| {
+            let key = ObjectKey::new("shop", "web");
+            let (uid, resource_version) = (uid.to_owned(), version.to_owned());
+            Arc::new(ServiceView { key, uid, resource_version, ..ServiceView::default() })
+        };
+        let wanted =
+            WriteBack { ingress: vec![Ingress { ip: "47.1.2.3".into(), ..Ingress::default() }], details: Vec::new() };
+        let published_then = async |service: Arc<ServiceView>| {
+            assert!(writer.set_ingress(&watched("u", "10"), &wanted, None).await.expect("it is written"));
+            wanted.is_published(&writer.newest(service))
+        };
+        assert!(published_then(watched("u", "10")).await, "the watch is behind");
+        assert!(!wanted.is_published(&writer.newest(watched("u", "10"))), "and may stay so after a restored backup");
+        assert!(!published_then(watched("u", "12")).await, "somebody changed it since");
+        assert!(!published_then(watched("v", "10")).await, "another Service of the same name");
+        assert!(!published_then(watched("u", "")).await, "versions that are no numbers have no order");
     }
 }
