@@ -15,7 +15,7 @@ use sim::cloud::{Account, Fault};
 use sim::cluster::Endpoint;
 
 use self::differences::DIFFERENCES;
-use crate::golden::{NAMESPACE, compare, open_in, rename, spec_allocates};
+use crate::golden::{NAMESPACE, compare, expected_events, is_of_step, open_in, rename, spec_allocates};
 use crate::harness::{Ccm, World};
 
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-";
@@ -47,8 +47,8 @@ struct Case {
     had: BTreeSet<String>,
     /// Addresses that users chose.
     chosen: BTreeSet<String>,
-    /// Versions of the events before the step.
-    seen: BTreeMap<String, String>,
+    /// The events before the step.
+    seen: Vec<Value>,
     /// Whether the process was started anew in the step.
     restarted: bool,
 }
@@ -79,7 +79,7 @@ fn cases() -> Vec<Case> {
             named_groups: BTreeSet::new(),
             had: BTreeSet::new(),
             chosen: (1..=10).map(|number| format!("47.99.1.{number}")).collect(),
-            seen: BTreeMap::new(),
+            seen: Vec::new(),
             restarted: false,
         }
     };
@@ -154,9 +154,7 @@ impl Case {
     fn give(&mut self, world: &World, step: usize) {
         let cluster = &world.testbed.cluster;
         let all = cluster.list("Event");
-        let version = |event: &Value, field: &str| event["metadata"][field].as_str().unwrap().to_owned();
-        self.seen =
-            self.events(&all).map(|event| (version(event, "name"), version(event, "resourceVersion"))).collect();
+        self.seen = self.events(&all).cloned().collect();
         let given = self.steps[step]["given"].clone();
         for act in given["before"].as_array().into_iter().flatten() {
             self.act(world, act);
@@ -281,7 +279,7 @@ impl Case {
             }
         }
         self.had.extend(own_ids);
-        let (service, events) = self.cluster_side(world);
+        let (service, events) = self.cluster_side(world, step);
         let warned = events.iter().any(|(kind, _)| kind == "Warning");
         let mut outcome = json!({"load_balancers": balancers, "server_groups": groups, "security_groups": security_groups,
             "service": service, "events": events, "outcome": if warned { "warned" } else { "fine" }});
@@ -353,12 +351,10 @@ impl Case {
     }
 
     /// The Service, and the kinds and reasons of its new events.
-    fn cluster_side(&self, world: &World) -> (Value, BTreeSet<(String, String)>) {
+    fn cluster_side(&self, world: &World, step: usize) -> (Value, BTreeSet<(String, String)>) {
         let all = world.testbed.cluster.list("Event");
-        let fresh = self.events(&all).filter(|event| {
-            let (name, version) = (&event["metadata"]["name"], &event["metadata"]["resourceVersion"]);
-            self.seen.get(name.as_str().unwrap()).is_none_or(|seen| version != seen.as_str())
-        });
+        let expected = expected_events(&self.steps[step]["then"], &self.meant(step));
+        let fresh = self.events(&all).filter(|event| is_of_step(event, &self.seen, &expected));
         let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
         let events = fresh.map(|event| (text(event, "type"), text(event, "reason"))).collect();
         let service = self.service(world);
