@@ -7,7 +7,7 @@ use sim::cloud::Fault;
 use sim::cluster::{Effect, Match};
 use sim::testbed::Testbed;
 
-use crate::harness::{ALL, Ccm, HASTE, World, address, is_ready};
+use crate::harness::{ALL, Ccm, GRACE, HASTE, World, address, is_ready};
 
 /// An election that is quick enough for a test.
 const QUICK: &str = "\n[leader_election]\nlease_duration = \"8s\"\nrenew_deadline = \"4s\"\nretry_period = \"300ms\"\n";
@@ -61,7 +61,7 @@ async fn two_replicas_take_turns() {
     world
         .until("the other replica leads", |testbed| !holder(testbed).is_empty() && holder(testbed) != first_holder)
         .await;
-    assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(7), "the lease would have run out: {:?}", began.elapsed());
     until_led(&world, &second).await;
     world.testbed.expose("web", &[80], &["node-1"], &[]);
     world.until("the new leader works", |_| address(&world.service("web")).is_some()).await;
@@ -74,7 +74,6 @@ async fn two_replicas_take_turns() {
     assert!(!second.kill().await.success());
     world.until("the third replica leads", |testbed| holder(testbed) != second_holder).await;
     assert!(began.elapsed() > Duration::from_secs(7), "the lease was still good: {:?}", began.elapsed());
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 
     // It finds everything as it should be.
     world.until_quiet(Duration::from_secs(1)).await;
@@ -101,7 +100,7 @@ async fn the_end_comes_within_seconds() {
     world.until("work is under way", |testbed| testbed.cloud.count("CreateVServerGroup") > 2).await;
     let began = Instant::now();
     assert!(ccm.stop().await.success());
-    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+    assert!(began.elapsed() < GRACE, "{:?}", began.elapsed());
     assert_eq!(holder(&world.testbed), "", "the lease is given back");
 
     // The next one finishes without making anything twice.

@@ -1,11 +1,9 @@
 //! The API server, the metadata service and the cloud become available in any order after the start.
 
-use std::time::Duration;
-
 use sim::cluster::NodeSpec;
 use sim::testbed::instance;
 
-use crate::harness::{ALL, Gate, HASTE, World, get, is_ready};
+use crate::harness::{ALL, GRACE, Gate, HASTE, World, get, is_ready};
 
 /// What a start needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +130,7 @@ async fn stopped_while(there: &[Needed]) {
     }
     let began = tokio::time::Instant::now();
     assert!(ccm.stop().await.success(), "{there:?}");
-    assert!(began.elapsed() < Duration::from_secs(10), "{there:?}: it took {:?}", began.elapsed());
+    assert!(began.elapsed() < GRACE, "{there:?}: it took {:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
