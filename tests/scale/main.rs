@@ -5,7 +5,7 @@
 //! cargo run --release --example scale -- --nodes 50 --services 300 --latency-ms 50 --quotas
 //! cargo run --release --example scale -- --network 100                     # and 100 Services with network load balancers
 //! cargo run --release --example scale -- --binary target/x86_64-unknown-linux-musl/dist/alicloud-ccm
-//! cargo run --release --example scale -- --size 15 --nodes 5000 --services 2000 --others 8000 --events 100000
+//! cargo run --release --example scale -- --size 15 --nodes 10000 --services 2500 --network 2500 --others 15000 --events 1000000
 //! cargo run --release --example scale -- --day 30 --nodes 1000 --services 300 --plot docs/memory.svg
 //! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}
 //! ```
@@ -18,6 +18,7 @@ mod controller;
 mod day;
 mod measure;
 mod scenarios;
+mod size;
 mod world;
 
 use std::io::Write as _;
@@ -37,8 +38,8 @@ struct Options {
     /// One-port Services of type LoadBalancer.
     #[arg(long, default_value_t = 100)]
     services: usize,
-    /// Services of class `alibabacloud.com/nlb` besides, each with one port and one backend.
-    #[arg(long, default_value_t = 0, conflicts_with = "size")]
+    /// Services of class `alibabacloud.com/nlb` besides, each with one port and, without `--size`, one backend.
+    #[arg(long, default_value_t = 0)]
     network: usize,
     /// How long the cloud takes for each call.
     #[arg(long, default_value_t = 20)]
@@ -60,6 +61,9 @@ struct Options {
     /// With `--size`: how often something changes that leads to no work, such as heartbeats of kubelets.
     #[arg(long, default_value_t = 10_000)]
     events: usize,
+    /// With `--size`: how many endpoints change alone, one after the other.
+    #[arg(long, default_value_t = 200)]
+    changes: usize,
     /// Instead of a life: a day of a cluster that is there already, in so many minutes.
     #[arg(long, value_name = "MINUTES", conflicts_with_all = ["size", "controller", "network"])]
     day: Option<f64>,
@@ -129,7 +133,7 @@ async fn run(options: &Options) -> Result<(), String> {
         if options.quotas { "on" } else { "off" }
     ));
     let rows = match (options.size, options.day) {
-        (Some(endpoints), _) => scenarios::grow(options, endpoints, &path).await?,
+        (Some(endpoints), _) => size::play(options, endpoints, &path).await?,
         (None, Some(minutes)) => day::play(options, minutes, &path).await?,
         (None, None) => scenarios::play(options, &path).await?,
     };

@@ -103,11 +103,21 @@ impl<'a> Stopwatch<'a> {
 
     /// Waits until it is so.
     pub(crate) async fn until(&mut self, what: &str, is_so: impl Fn(&Testbed) -> bool) -> Result<(), String> {
+        self.until_looked(what, LOOK, is_so).await
+    }
+
+    /// The same, with a look every `period`.
+    pub(crate) async fn until_looked(
+        &mut self,
+        what: &str,
+        period: Duration,
+        is_so: impl Fn(&Testbed) -> bool,
+    ) -> Result<(), String> {
         while !is_so(self.testbed) {
             if self.began.elapsed() > self.patience {
                 return Err(format!("{what}: not within {} s", self.patience.as_secs()));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(period).await;
         }
         self.took = Some(self.began.elapsed());
         Ok(())
@@ -121,10 +131,11 @@ impl<'a> Stopwatch<'a> {
 
     /// Waits until no call was made for `quiet`; tells when the last one was.
     pub(crate) async fn quiet(&self, quiet: Duration) -> Result<Duration, String> {
+        let changes = self.testbed.cloud.changes();
         let mut seen = 0;
         let mut last = Instant::now();
         while last.elapsed() < quiet {
-            let now = self.testbed.cloud.calls().len();
+            let now = *changes.borrow();
             if now != seen {
                 (seen, last) = (now, Instant::now());
             }
@@ -169,7 +180,7 @@ impl<'a> Stopwatch<'a> {
     }
 }
 
-fn percentile(sorted: &[Duration], share: usize) -> Option<Duration> {
+pub(crate) fn percentile(sorted: &[Duration], share: usize) -> Option<Duration> {
     sorted.get((sorted.len() * share / 100).min(sorted.len().saturating_sub(1))).copied()
 }
 

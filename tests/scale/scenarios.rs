@@ -12,7 +12,7 @@ use super::world::{self, addressed, groups_with, initialised, instance, routed};
 use super::{Options, say};
 
 /// After this time without a call, what was to be done is done.
-const QUIET: Duration = Duration::from_secs(3);
+pub(crate) const QUIET: Duration = Duration::from_secs(3);
 /// Backends in one call.
 const BACKENDS: usize = 40;
 /// Services with local endpoints, and how often each moves.
@@ -159,75 +159,16 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
     Ok(rows)
 }
 
-/// Starts in a large cluster that is there already, and sees what it costs to be there.
-pub(crate) async fn grow(options: &Options, endpoints: usize, folder: &Path) -> Result<Vec<Row>, String> {
-    let testbed = &world::open(options, folder).await?;
-    let (nodes, services) = (options.nodes, options.services);
-    let patience = Duration::from_secs(options.patience);
-    for number in 0..nodes {
-        world::rent(testbed, number);
-        world::stand(testbed, number)?;
-    }
-    let backends = |number: usize| (0..endpoints).map(|nth| (number * 7 + nth) % nodes.max(1)).collect::<Vec<_>>();
-    for number in 0..services {
-        world::expose(testbed, &service(number), true)?;
-        world::endpoints(testbed, &service(number), &backends(number))?;
-    }
-    for number in 0..options.others {
-        world::serve(testbed, &other(number))?;
-        world::endpoints(testbed, &other(number), &backends(number))?;
-    }
-    say(&format!("   {} endpoints", (services + options.others) * endpoints));
-    let mut rows = Vec::new();
-
-    let controller = Controller::start(options, folder, &testbed.cloud_address(), "first.log")?;
-    let mut watch = Stopwatch::start(testbed, Some(&controller), patience);
-    watch.until_all("Services have addresses", services, addressed).await?;
-    watch.quiet(QUIET).await?;
-    let floor = 4 * services + 3 * nodes.div_ceil(100) + nodes + 2 * nodes.div_ceil(500) + nodes.div_ceil(50);
-    rows.push(watch.stop("start, everything there", floor, Some(&controller)));
-
-    let mut watch = Stopwatch::start(testbed, Some(&controller), patience);
-    tokio::time::sleep(Duration::from_secs(options.idle)).await;
-    watch.elapsed();
-    rows.push(watch.stop("idle", 0, Some(&controller)));
-
-    for part in 1..=EVENT_PARTS {
-        let mut watch = Stopwatch::start(testbed, Some(&controller), patience);
-        for event in 0..options.events / EVENT_PARTS {
-            if event % 2 == 0 || options.others == 0 {
-                world::heartbeat(testbed, event % nodes.max(1), part * options.events + event)?;
-            } else {
-                let number = event % options.others;
-                world::endpoints(testbed, &other(number), &backends(number + part + event))?;
-            }
-            // As fast as the API server's watches are read.
-            tokio::task::yield_now().await;
-        }
-        watch.quiet(QUIET).await?;
-        watch.elapsed();
-        rows.push(watch.stop(&format!("{} events", options.events / EVENT_PARTS), 0, Some(&controller)));
-    }
-    Ok(rows)
-}
-
-/// Events come in so many parts, so that it shows whether memory grows with them.
-const EVENT_PARTS: usize = 4;
-
-fn other(number: usize) -> String {
-    format!("other-{number}")
-}
-
-fn service(number: usize) -> String {
+pub(crate) fn service(number: usize) -> String {
     format!("web-{number}")
 }
 
 /// A Service with a network load balancer.
-fn network(number: usize) -> String {
+pub(crate) fn network(number: usize) -> String {
     format!("net-{number}")
 }
 
-fn is_network(name: &str) -> bool {
+pub(crate) fn is_network(name: &str) -> bool {
     name.starts_with("net-")
 }
 
