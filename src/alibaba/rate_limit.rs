@@ -4,9 +4,10 @@
 //! A quota counts calls of one action in any 60 seconds, or in any second. The times of the last calls are kept, and a call is sent as soon
 //! as fewer than the own share lie within the window before it: nothing that may be used stays unused.
 //!
-//! Where more is asked for than there is, what serves traffic goes before everything else ([`Priority`]), then who used
-//! less of the window, then who asked first. A write for an object that cannot be sent soon returns when its turn comes
-//! and keeps its place in the queue until then: when it is retried, it carries all that has changed meanwhile.
+//! Where more is asked for than there is, what serves traffic goes before everything else ([`Priority`]), and some calls are
+//! kept for it. Otherwise namespaces take turns, and in each who asked first. A write for an object that cannot be sent soon
+//! returns when its turn comes and keeps its place in the queue until then: when it is retried, it carries all that has
+//! changed meanwhile.
 //!
 //! A throttled answer is often a neighbour's doing, as the quota is the account's. The action then pauses for a short
 //! backoff with jitter, which doubles while answers are throttled, up to the window. Its rate is halved, and each success
@@ -26,11 +27,13 @@ use tokio::time::Instant;
 use super::actions::{ALL, Action};
 use super::endpoints::CloudProduct;
 use crate::jitter;
+use crate::telemetry::metrics;
 
 /// The longest time over which quotas count.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
 
-/// What a call may take longer on its way than another; the cloud counts when calls arrive.
+/// What a call may take longer on its way than another; the cloud counts when calls arrive. Where at most half of a quota is
+/// used, calls of two windows may arrive in one, and the share is used without this pause.
 const SPREAD: Duration = Duration::from_secs(1);
 
 /// While an action is throttled, a call that would have to wait longer returns instead, so that its caller can observe
@@ -49,6 +52,10 @@ const KEPT: Duration = Duration::from_secs(2);
 /// The backoff after the first throttled answer; it doubles with each further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 
+/// Of the calls that change backends, one in so many is kept for groups that serve, so that a pod which fails while many
+/// Services are made does not wait for the next window.
+const KEPT_TO_SERVE: usize = 10;
+
 /// Calls of an action in a second, at and above which they are not spaced.
 const FULL_RATE: f64 = 20.0;
 
@@ -63,8 +70,22 @@ const LOWEST_RATE: f64 = 1.0 / 60.0;
 pub struct Priority {
     /// The object, by any number that tells it from others; 0 for the cluster as a whole.
     pub object: u64,
-    /// Whether traffic that is served now depends on it.
-    pub serving: bool,
+    /// Its namespace, in the same way.
+    pub namespace: u64,
+    /// What the call is for.
+    pub purpose: Purpose,
+}
+
+/// What a call is for, in the order in which calls are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// Backends of a server group that serves traffic now.
+    Serve,
+    /// Backends of one that does not serve yet.
+    Fill,
+    /// Anything else.
+    #[default]
+    Other,
 }
 
 /// How much of the quotas may be used.
@@ -77,13 +98,14 @@ pub(super) struct QuotaShare {
 }
 
 impl QuotaShare {
-    /// Calls in one window, and how long that is.
+    /// Calls in one window, how long that is, and the pause after it.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    fn of(&self, action: &Action) -> (usize, Duration) {
+    fn of(&self, action: &Action) -> (usize, Duration, Duration) {
         let own = self.quotas.get(action.name).or_else(|| self.quotas.get("*"));
         let published = (action.calls, Duration::from_secs(action.seconds.into()));
         let (calls, window) = own.map_or(published, |own| (*own, WINDOW));
-        ((f64::from(calls) * self.share).max(1.0) as usize, window)
+        let allowed = (f64::from(calls) * self.share).max(1.0) as usize;
+        (allowed, window, if 2 * allowed > calls as usize { SPREAD } else { Duration::ZERO })
     }
 }
 
@@ -109,6 +131,8 @@ pub struct RateUse {
     pub window: Duration,
     /// Calls that wait for their turn.
     pub waiting: usize,
+    /// After which time the last of them is sent.
+    pub last_in: Duration,
     /// How long no call is sent, after the cloud throttled the action.
     pub paused: Option<Duration>,
     /// The lowered rate in calls a second, after the cloud throttled the action.
@@ -129,12 +153,14 @@ struct ActionLimiter {
 
 #[derive(Debug)]
 struct LimiterState {
-    /// Over which the quota counts.
+    /// After which time a call does not count any more.
     window: Duration,
-    /// The calls within the window, in order: when, and for which object.
-    sent: VecDeque<(Instant, u64)>,
+    /// The calls within the window, in order.
+    sent: VecDeque<Instant>,
     queue: BTreeMap<QueuePosition, QueueEntry>,
     arrivals: u64,
+    /// The round of the last call that was sent, for each [`Purpose`].
+    rounds: [u64; 3],
     /// How often the cloud throttled, less what successes took back.
     throttled: u32,
     paused_until: Option<Instant>,
@@ -149,6 +175,7 @@ impl Default for LimiterState {
             sent: VecDeque::new(),
             queue: BTreeMap::new(),
             arrivals: 0,
+            rounds: [0; 3],
             throttled: 0,
             paused_until: None,
             rate: FULL_RATE,
@@ -156,11 +183,11 @@ impl Default for LimiterState {
     }
 }
 
-/// A place in the queue: what serves traffic comes first, then who used less, then who came first.
+/// A place in the queue: what serves traffic comes first; in each round one call of each namespace, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct QueuePosition {
-    not_serving: bool,
-    used: usize,
+    purpose: Purpose,
+    round: u64,
     arrival: u64,
 }
 
@@ -168,6 +195,7 @@ struct QueuePosition {
 #[derive(Clone, Copy, Debug)]
 struct QueueEntry {
     object: u64,
+    namespace: u64,
     /// `None` while the call waits here; else until when the place of one that returned is kept.
     kept_until: Option<Instant>,
 }
@@ -185,13 +213,16 @@ impl RateLimiter {
         limit: Duration,
     ) -> Result<(), Limited> {
         let limiter = self.of(action);
-        let (allowed, window) = quota.of(action);
+        let (mut allowed, window, pause) = quota.of(action);
+        if priority.purpose == Purpose::Fill {
+            allowed -= allowed / KEPT_TO_SERVE;
+        }
         let can_return = action.writes && priority.object != 0;
         let longest = if can_return { LONGEST_OBJECT_TURN } else { LONGEST_TURN }.min(limit);
         let latest = Instant::now() + longest;
         let position = {
             let mut state = limiter.state.lock();
-            state.window = window;
+            state.window = window + pause;
             state.arrive(priority)
         };
         let waiting = Waiting { position, limiter: &limiter };
@@ -204,11 +235,13 @@ impl RateLimiter {
                 let turn = own.max(state.throttled_turn(waiting.position, now));
                 if turn <= now {
                     state.take(waiting.position, now);
+                    metrics::waiting_calls(action.name, state.queue.len());
                     return Ok(());
                 }
                 let paused = state.paused_until.is_some_and(|until| until - now > LONGEST_PAUSE);
                 if turn > latest || paused {
                     state.keep(waiting.position, turn + KEPT);
+                    metrics::waiting_calls(action.name, state.queue.len());
                     let wait = turn - now;
                     return Err(if turn > own { Limited::ByCloud(wait) } else { Limited::OwnShare(wait) });
                 }
@@ -260,9 +293,11 @@ impl RateLimiter {
         let now = Instant::now();
         let limiters = limiters.into_iter().filter_map(|((product, name), limiter)| {
             let action = ALL.iter().copied().find(|action| action.product == product && action.name == name)?;
-            let (allowed, window) = quota.of(action);
-            let state = limiter.state.lock();
-            let sent = state.sent.iter().filter(|(at, _)| *at + window > now).count();
+            let (allowed, window, _) = quota.of(action);
+            let mut state = limiter.state.lock();
+            let last = state.queue.last_key_value().map(|(position, _)| *position);
+            let last_in = last.map_or(Duration::ZERO, |last| state.own_turn(last, allowed, now) - now);
+            let sent = state.sent.iter().filter(|at| **at + window > now).count();
             let paused =
                 state.paused_until.and_then(|until| until.checked_duration_since(now)).filter(|left| !left.is_zero());
             let slowed_to = (state.rate < FULL_RATE).then_some(state.rate);
@@ -273,6 +308,7 @@ impl RateLimiter {
                 allowed,
                 window,
                 waiting: state.queue.len(),
+                last_in,
                 paused,
                 slowed_to,
             })
@@ -306,17 +342,21 @@ impl Drop for Waiting<'_> {
 impl LimiterState {
     /// Takes a place in the queue: the one that is kept for the object, or one behind those that come before it.
     fn arrive(&mut self, priority: Priority) -> QueuePosition {
-        let Priority { object, serving } = priority;
+        let Priority { object, namespace, purpose } = priority;
         self.forget(Instant::now());
         let kept = self.queue.iter().find(|(position, entry)| {
-            object != 0 && entry.object == object && entry.kept_until.is_some() && position.not_serving != serving
+            object != 0 && entry.object == object && entry.kept_until.is_some() && position.purpose == purpose
         });
         let position = kept.map(|(position, _)| *position).unwrap_or_else(|| {
             self.arrivals += 1;
-            let used = self.sent.iter().filter(|(_, of)| object != 0 && *of == object).count();
-            QueuePosition { not_serving: !serving, used, arrival: self.arrivals }
+            let is_ours = |(position, entry): &(&QueuePosition, &QueueEntry)| {
+                entry.namespace == namespace && position.purpose == purpose
+            };
+            let last = self.queue.iter().rev().find(is_ours).map_or(0, |(position, _)| position.round + 1);
+            let round = last.max(self.rounds[purpose as usize]);
+            QueuePosition { purpose, round, arrival: self.arrivals }
         });
-        self.queue.insert(position, QueueEntry { object, kept_until: None });
+        self.queue.insert(position, QueueEntry { object, namespace, kept_until: None });
         position
     }
 
@@ -330,9 +370,9 @@ impl LimiterState {
         let since = loop {
             match ahead.map(|number| (number, self.sent.get(number))) {
                 None => break now,
-                Some((_, Some((at, _)))) => break *at + self.window + SPREAD,
+                Some((_, Some(at))) => break *at + self.window,
                 Some((number, None)) => {
-                    turn += self.window + SPREAD;
+                    turn += self.window;
                     ahead = number.checked_sub(allowed);
                 }
             }
@@ -348,7 +388,7 @@ impl LimiterState {
         }
         let gap = Duration::from_secs_f64(1.0 / self.rate);
         let ahead = u32::try_from(self.ahead(position)).unwrap_or(u32::MAX);
-        let last = self.sent.back().map_or(now, |(last, _)| *last + gap);
+        let last = self.sent.back().map_or(now, |last| *last + gap);
         resumed.max(last) + gap.saturating_mul(ahead)
     }
 
@@ -357,8 +397,10 @@ impl LimiterState {
     }
 
     fn take(&mut self, position: QueuePosition, now: Instant) {
-        let object = self.queue.remove(&position).map(|entry| entry.object).unwrap_or_default();
-        self.sent.push_back((now, object));
+        self.queue.remove(&position);
+        let round = &mut self.rounds[position.purpose as usize];
+        *round = position.round.max(*round);
+        self.sent.push_back(now);
     }
 
     /// The place is kept for a retry in time; calls for no object are not retried with the same place.
@@ -369,7 +411,7 @@ impl LimiterState {
     }
 
     fn forget(&mut self, now: Instant) {
-        while self.sent.front().is_some_and(|(at, _)| *at + self.window + SPREAD <= now) {
+        while self.sent.front().is_some_and(|at| *at + self.window <= now) {
             self.sent.pop_front();
         }
         self.queue.retain(|_, entry| entry.kept_until.is_none_or(|until| until > now));

@@ -59,7 +59,8 @@ async fn diagnose(loaded: &Loaded) -> Result<(Diagnosis, Vec<(&'static str, Stri
     let ((cloud, client), (cluster, connection), pages) =
         tokio::join!(cloud::gather(config, transport), cluster::gather(config), pages);
     let mut findings = vec![file(loaded)];
-    findings.extend(cloud::findings(&cloud, config));
+    let services = cluster.inside.as_ref().and_then(|inside| inside.services.as_deref().ok()).unwrap_or_default();
+    findings.extend(cloud::findings(&cloud, services, config));
     let inside = cloud.account.as_ref().and_then(|account| account.inside.as_ref());
     let vpc = inside.and_then(|inside| inside.vpc.as_ref().ok()).and_then(Option::as_ref);
     findings.extend(cluster::findings(&cluster, config, vpc));

@@ -60,6 +60,9 @@ metrics! {
          exists, in_use, quota, capacity, credential, denied, rejected, bug, not_leading.";
     cloud_seconds: HistogramVec "alicloud_ccm_cloud_call_seconds" ["action"]
         "Duration of calls to the cloud.";
+    waiting_calls: IntGaugeVec "alicloud_ccm_waiting_calls" ["action"]
+        "Calls to the cloud that wait for their turn, as the own share of the quota of their action is used up; as of the last call of the \
+         action. The page says when the last of them is sent.";
     kubernetes_reads: IntCounterVec "alicloud_ccm_kubernetes_reads_total" ["verb", "outcome"]
         "Reads from the API server by verb (get also for lists, watch) and outcome.";
     kubernetes_writes: IntCounterVec "alicloud_ccm_kubernetes_writes_total" ["kind", "outcome"]
@@ -153,6 +156,11 @@ pub fn cloud_call(action: &str, outcome: &str, took: Duration) {
     METRICS.cloud_calls.with_label_values(&[action, outcome]).inc();
     METRICS.cloud_seconds.with_label_values(&[action]).observe(took.as_secs_f64());
     activity::count_call(outcome != "ok");
+}
+
+/// This many calls of an action wait for their turn.
+pub fn waiting_calls(action: &str, count: usize) {
+    METRICS.waiting_calls.with_label_values(&[action]).set(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
 /// A write to the API server ended.

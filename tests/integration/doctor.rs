@@ -653,6 +653,21 @@ async fn of_broken_accounts_the_cause_is_named_first() {
         )
         .repaired(|world| world.testbed.cloud.edit(|cloud| cloud.load_balancers.clear())),
         broken(
+            "more Services than load balancers are left",
+            |world| {
+                world.testbed.cloud.edit(|cloud| {
+                    for number in 0..59 {
+                        let other = LoadBalancer::internet(&format!("other-{number}"), &format!("47.1.1.{number}"));
+                        cloud.load_balancers.insert(format!("lb-other-{number}"), other.into());
+                    }
+                });
+                ["one", "two"].iter().for_each(|name| world.testbed.expose(name, &[80], &["node-1"], &[]));
+            },
+            "quotas: classic load balancers in the region: 59 used, 1 left of the vendor's default of 60; Services wait for 2; 1 too few",
+            2,
+        )
+        .repaired(|world| world.testbed.cloud.edit(|cloud| cloud.load_balancers.clear())),
+        broken(
             "a Service with more ports than a load balancer has listeners",
             |world| world.testbed.expose("web", &ports(50), &["node-1"], &[]),
             "quotas: listeners of the classic load balancer of default/web: 50 used, 0 left",

@@ -7,6 +7,8 @@
 //! cargo run --release --example scale -- --binary target/x86_64-unknown-linux-musl/dist/alicloud-ccm
 //! cargo run --release --example scale -- --size 15 --nodes 10000 --services 2500 --network 2500 --others 15000 --events 1000000
 //! cargo run --release --example scale -- --day 30 --nodes 1000 --services 300 --plot docs/memory.svg
+//! cargo run --release --example scale -- --floors --nodes 20               # the published quotas and the floor that they set
+//! cargo run --release --example scale -- --latencies --nodes 20 --services 1000
 //! cargo run --release --example scale -- --controller ./other --argument --kubeconfig={kubeconfig}
 //! ```
 //!
@@ -16,7 +18,9 @@
 
 mod controller;
 mod day;
+mod latencies;
 mod measure;
+mod quotas;
 mod scenarios;
 mod size;
 mod world;
@@ -70,6 +74,18 @@ struct Options {
     /// With `--day`: writes the memory over the day as a picture (SVG).
     #[arg(long, value_name = "FILE", requires = "day")]
     plot: Option<PathBuf>,
+    /// Instead of a life: how close creations, node changes and deletions come to the floor that the published quotas set.
+    #[arg(long, conflicts_with_all = ["size", "day", "controller", "network"])]
+    floors: bool,
+    /// With `--floors`: nodes that are replaced.
+    #[arg(long, default_value_t = 10)]
+    replaced: usize,
+    /// Instead of a life: how soon endpoints that move are in their load balancers while other work waits for its quota.
+    #[arg(long, conflicts_with_all = ["floors", "size", "day", "controller", "network"])]
+    latencies: bool,
+    /// With `--latencies`: endpoints that move under each condition, one every 1.5 s.
+    #[arg(long, default_value_t = 40)]
+    moves: usize,
     /// How long nothing happens in the scenario `idle`, in seconds.
     #[arg(long, default_value_t = 30)]
     idle: u64,
@@ -130,9 +146,11 @@ async fn run(options: &Options) -> Result<(), String> {
         options.nodes,
         options.services,
         options.latency_ms,
-        if options.quotas { "on" } else { "off" }
+        if options.quotas || options.floors || options.latencies { "on" } else { "off" }
     ));
     let rows = match (options.size, options.day) {
+        _ if options.floors => quotas::play(options, &path).await?,
+        _ if options.latencies => latencies::play(options, &path).await?,
         (Some(endpoints), _) => size::play(options, endpoints, &path).await?,
         (None, Some(minutes)) => day::play(options, minutes, &path).await?,
         (None, None) => scenarios::play(options, &path).await?,

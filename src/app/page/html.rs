@@ -244,7 +244,7 @@ fn rate_limits(session: Option<&SessionFacts>) -> Markup {
     let mut limits: Vec<_> = session.iter().flat_map(|session| &session.rate_limits).collect();
     // What is scarcest comes first.
     limits.sort_by_key(|limit| Reverse(limit.sent * 1000 / limit.allowed.max(1)));
-    let rows = limits.into_iter().map(|RateUse { action, sent, allowed, window, waiting, paused, slowed_to }| {
+    let rows = limits.into_iter().map(|RateUse { action, sent, allowed, window, waiting, last_in, paused, slowed_to }| {
         let share = format!("{sent} of {allowed} in {}", seconds(*window));
         let paused = paused.map(|left| format!("paused for {}", seconds(left)));
         let slowed = slowed_to.map(|rate| format!("at most {rate:.1} calls a second"));
@@ -252,7 +252,7 @@ fn rate_limits(session: Option<&SessionFacts>) -> Markup {
         vec![
             html! { (action) },
             html! { meter min="0" max=(allowed) value=(sent) aria-label=(format!("{action}: {share}")) {} " " (share) },
-            html! { (waiting) },
+            html! { (waiting) @if *waiting > 0 { ", the last for " (seconds(*last_in)) } },
             html! { @if throttled.is_empty() { "no" } @else { span.bad { (throttled.join(", ")) } } },
         ]
     });

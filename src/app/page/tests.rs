@@ -42,6 +42,7 @@ fn overview(text: &str) -> Overview {
         allowed: 30,
         window: Duration::from_secs(60),
         waiting: 2,
+        last_in: Duration::from_secs(90),
         paused: Some(Duration::from_secs(2)),
         slowed_to: Some(0.5),
     };

@@ -22,7 +22,9 @@ use crate::config::checked::Credentials;
 use crate::controllers::service::{self, NLB};
 use crate::controllers::{registry, route};
 use crate::fence::fence;
+use crate::plan::inputs::ServiceView;
 use crate::plan::location::CloudLocation;
+use crate::plan::service::handling::LoadBalancerKind::{self, Classic, Network};
 
 /// Clocks further apart than this are reported; the vendor takes 15 minutes.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(60);
@@ -71,8 +73,8 @@ pub(super) struct InsideFacts {
     pub(super) vswitches: Result<Vec<VSwitch>, Fault>,
     /// Entries in each route table.
     pub(super) entries: Result<BTreeMap<String, usize>, Fault>,
-    /// What counts against a quota of the region: used, and granted.
-    pub(super) in_region: Vec<(&'static str, Result<u64, Fault>, u64)>,
+    /// What counts against a quota of the region: used, granted, and the Services that may wait for one.
+    pub(super) in_region: Vec<(&'static str, Result<u64, Fault>, u64, Option<LoadBalancerKind>)>,
 }
 
 /// Reads; gives the client, too, where there is a place for it and the credentials work.
@@ -144,12 +146,12 @@ async fn inside(config: &Config, cloud: &CloudClient, place: &CloudLocation) -> 
     let permissions = stream::iter(actions).map(probe).buffered(AT_ONCE).collect();
     let mut in_region = Vec::new();
     if config.controllers.contains(service::NAME) {
-        in_region.push(("classic load balancers", cloud.slb.count_instances().await, LOAD_BALANCERS));
+        in_region.push(("classic load balancers", cloud.slb.count_instances().await, LOAD_BALANCERS, Some(Classic)));
     }
     if config.controllers.contains(NLB) {
-        in_region.push(("network load balancers", cloud.nlb.count_instances().await, LOAD_BALANCERS));
+        in_region.push(("network load balancers", cloud.nlb.count_instances().await, LOAD_BALANCERS, Some(Network)));
         let groups = cloud.nlb.count_groups().await;
-        in_region.push(("server groups of network load balancers", groups, NETWORK_SERVER_GROUPS));
+        in_region.push(("server groups of network load balancers", groups, NETWORK_SERVER_GROUPS, None));
     }
     let entries = async {
         if !config.controllers.contains(route::NAME) {
@@ -164,7 +166,7 @@ async fn inside(config: &Config, cloud: &CloudClient, place: &CloudLocation) -> 
 }
 
 /// Everything that these facts say.
-pub(super) fn findings(facts: &CloudFacts, config: &Config) -> Vec<CheckResult> {
+pub(super) fn findings(facts: &CloudFacts, services: &[Arc<ServiceView>], config: &Config) -> Vec<CheckResult> {
     let mut found = place(facts);
     let sections = [Requirement::Credentials, Requirement::Permissions, Requirement::Quotas, Requirement::VSwitches];
     let Some(account) = &facts.account else {
@@ -179,7 +181,7 @@ pub(super) fn findings(facts: &CloudFacts, config: &Config) -> Vec<CheckResult> 
         Some(inside) => {
             found.extend(vpc(inside, facts));
             found.extend(permissions(&inside.permissions, account.caller.as_ref().ok()));
-            found.extend(region_quotas(inside));
+            found.extend(region_quotas(inside, services, config));
             found.extend(vswitches(&inside.vswitches, config));
         }
         None => found.extend(sections[1..].iter().map(|section| section.unknown("the credentials do not work"))),
@@ -318,20 +320,19 @@ fn permissions(permissions: &[(&'static Action, Permission)], caller: Option<&Ca
     found
 }
 
-fn region_quotas(inside: &InsideFacts) -> Vec<CheckResult> {
+fn region_quotas(inside: &InsideFacts, services: &[Arc<ServiceView>], config: &Config) -> Vec<CheckResult> {
     let mut found = Vec::new();
-    for (what, used, granted) in &inside.in_region {
+    for (what, used, granted, kind) in &inside.in_region {
+        let awaited = kind.map_or(0, |kind| quotas::awaited(kind, services, config));
         match used {
-            Ok(used) => found.push(quotas::judge(&format!("{what} in the region"), *used, *granted)),
+            Ok(used) => found.push(quotas::judge(&format!("{what} in the region"), *used, awaited, *granted)),
             Err(fault) => found.push(Requirement::Quotas.note(format!("{what} could not be counted")).seen(fault)),
         }
     }
     match &inside.entries {
-        Ok(tables) => {
-            found.extend(tables.iter().map(|(id, used)| {
-                quotas::judge(&format!("entries to instances in {id}"), *used as u64, ROUTES_IN_TABLE)
-            }))
-        }
+        Ok(tables) => found.extend(tables.iter().map(|(id, used)| {
+            quotas::judge(&format!("entries to instances in {id}"), *used as u64, 0, ROUTES_IN_TABLE)
+        })),
         Err(fault) => found.push(Requirement::Quotas.note("route entries could not be counted").seen(fault)),
     }
     found

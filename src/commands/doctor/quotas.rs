@@ -38,17 +38,32 @@ const GRANTED: [Granted; 2] = [
     },
 ];
 
-/// What is used and left of one quota.
-pub(super) fn judge(what: &str, used: u64, granted: u64) -> CheckResult {
+/// What is used and left of one quota, and missing for so many that Services wait for.
+pub(super) fn judge(what: &str, used: u64, awaited: u64, granted: u64) -> CheckResult {
     let left = granted.saturating_sub(used);
-    let text = format!("{what}: {used} used, {left} left of the vendor's default of {granted}");
-    if left > 0 {
+    let mut text = format!("{what}: {used} used, {left} left of the vendor's default of {granted}");
+    let missing = (used + awaited).saturating_sub(granted);
+    if awaited > 0 {
+        text += &format!("; Services wait for {awaited}");
+    }
+    if missing > 0 {
+        text += &format!("; {missing} too few");
+    }
+    if left > 0 && missing == 0 {
         return Requirement::Quotas.ok(text);
     }
     Requirement::Quotas
         .warning(text)
         .seen("the quota of this account may be higher; no API of the product says it")
         .repair("delete what is not needed, or raise the quota in the console of Quota Center")
+}
+
+/// How many Services have no load balancer of this kind yet.
+pub(super) fn awaited(kind: LoadBalancerKind, services: &[Arc<ServiceView>], config: &Config) -> u64 {
+    let is_awaited = |view: &&Arc<ServiceView>| {
+        !view.deleting && view.ingress.is_empty() && service::declines(kind, config, view).is_none()
+    };
+    services.iter().filter(is_awaited).count() as u64
 }
 
 /// Of each quota, every Service that has used it up, or else the one that uses most of it.
@@ -76,7 +91,7 @@ fn of_kind(granted: &Granted, services: &[Arc<ServiceView>], nodes: u64, config:
         *backends,
     ));
     let groups = everywhere().map(|(_, ports, _)| ports).sum();
-    found.push(judge(&format!("server groups of {name}s that each node is in"), groups, *groups_of_server));
+    found.push(judge(&format!("server groups of {name}s that each node is in"), groups, 0, *groups_of_server));
     found
 }
 
@@ -90,5 +105,5 @@ fn most(used: impl Iterator<Item = (String, u64)>, granted: u64) -> Vec<CheckRes
     used.sort_by_key(|(_, used)| std::cmp::Reverse(*used));
     let full = used.iter().take_while(|(_, used)| *used >= granted).count();
     used.truncate(full.max(1));
-    used.iter().map(|(what, used)| judge(what, *used, granted)).collect()
+    used.iter().map(|(what, used)| judge(what, *used, 0, granted)).collect()
 }

@@ -22,7 +22,7 @@ use super::report::{ReconcileError, ServiceReporter};
 use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news};
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
-use crate::alibaba::{Fault, FaultKind};
+use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited, unhandled};
@@ -265,7 +265,11 @@ impl<P: Product> Engine<P> {
                 product: &self.preparer.product,
                 fence: &self.context.fence,
                 token: creation_token(case, P::KIND, sighting.observed.id().is_none()),
-                object: number_of(&case.service.uid),
+                priority: Priority {
+                    object: number_of(&case.service.uid),
+                    namespace: number_of(&case.service.key.namespace),
+                    ..Priority::default()
+                },
                 budget: &self.preparer.states.budget,
                 stocked: stocked(P::facts(&prepared.goal).groups, sighting.observed.groups()),
             };
@@ -567,9 +571,9 @@ fn creation_token<O>(case: &Case<O>, kind: LoadBalancerKind, is_absent: bool) ->
     }
 }
 
-/// A number that distinguishes Services that share a quota.
-fn number_of(uid: &str) -> u64 {
+/// A number that distinguishes Services, or namespaces, that share a quota.
+fn number_of(name: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    uid.hash(&mut hasher);
+    name.hash(&mut hasher);
     hasher.finish().max(1)
 }

@@ -12,7 +12,7 @@ use tracing::info;
 
 use super::product::{CreationToken, Product, Write};
 use super::refusals::{RefusalBudget, RefusedCall};
-use crate::alibaba::{Fault, FaultKind, Priority};
+use crate::alibaba::{Fault, FaultKind, Priority, Purpose};
 use crate::fence::Fence;
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::steps::{Operation, RefusedBackends, Room, Step, Target};
@@ -92,8 +92,8 @@ pub(crate) struct Executor<'a, P: Product> {
     pub(crate) product: &'a P,
     pub(crate) fence: &'a Fence,
     pub(crate) token: CreationToken,
-    /// Tells the Service from others that share quotas with it.
-    pub(crate) object: u64,
+    /// Tells the Service and its namespace from others that share quotas with it.
+    pub(crate) priority: Priority,
     pub(crate) budget: &'a RefusalBudget,
     /// Server groups that may lose what is not wanted although others cannot be added.
     pub(crate) stocked: BTreeSet<Target>,
@@ -152,10 +152,12 @@ impl<P: Product> Executor<'_, P> {
 
     async fn perform(&self, operation: &P::Operation, observed: &P::Observed) -> Result<P::Answer, Fault> {
         let permit = &self.fence.permit(SHORTEST_WRITE).map_err(|_| not_leading())?;
-        let priority = Priority {
-            object: self.object,
-            serving: operation.backends_of().is_some_and(|group| observed.serves(group)),
+        let purpose = match operation.backends_of().map(|group| observed.serves(group)) {
+            Some(true) => Purpose::Serve,
+            Some(false) => Purpose::Fill,
+            None => Purpose::Other,
         };
+        let priority = Priority { purpose, ..self.priority };
         self.product.perform(&Write { permit, token: &self.token, priority }, operation, observed).await
     }
 }

@@ -18,7 +18,7 @@ use sim::cloud::{Account, Acl, Backend, Group, Listener, LoadBalancer, Protocol}
 
 use crate::alibaba::tests::simulated::{REGION, client_by};
 use crate::alibaba::transport::{Transport, TransportError};
-use crate::alibaba::{CloudClient, actions};
+use crate::alibaba::{CloudClient, Priority, actions};
 use crate::controllers::service::clb::{ClassicProduct, Goal};
 use crate::controllers::service::creations::Made;
 use crate::controllers::service::execute::{self, Executor};
@@ -178,9 +178,16 @@ impl Side {
             incarnation: self.label.clone(),
         };
         let budget = RefusalBudget::default();
-        Executor { product: clb, fence: &fence, token, object: 1, budget: &budget, stocked: [].into() }
-            .run(plan.steps, observed)
-            .await
+        Executor {
+            product: clb,
+            fence: &fence,
+            token,
+            priority: Priority::default(),
+            budget: &budget,
+            stocked: [].into(),
+        }
+        .run(plan.steps, observed)
+        .await
     }
 
     /// The Service goes; the process can be killed after so many writes.
