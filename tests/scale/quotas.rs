@@ -57,6 +57,8 @@ struct Quotas<'a> {
     /// Numbers of the nodes.
     nodes: Vec<usize>,
     next_node: usize,
+    /// Numbers of the nodes that left the cluster, whose instances are released later.
+    leaving: Vec<usize>,
 }
 
 /// Plays all scenarios; the rows in their order.
@@ -80,6 +82,7 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
         rows: Vec::new(),
         nodes: (0..options.nodes).collect(),
         next_node: options.nodes,
+        leaving: Vec::new(),
     };
     say("scenario: seconds, floor, ratio (what sets the floor); refused calls");
 
@@ -177,14 +180,14 @@ impl<'a> Quotas<'a> {
         Ok(())
     }
 
-    /// New nodes join, and the oldest go with their instances.
+    /// New nodes join, and the oldest leave.
     fn replace(&mut self, count: usize) -> Result<(), String> {
         self.join(count)?;
         // Endpoints are on the first node, which stays.
         for number in self.nodes.drain(1..=count) {
-            self.testbed.cloud.release_instance(&instance(number));
             let deleted = self.testbed.cluster.delete("Node", "", &node(number));
             deleted.map_err(|failure| format!("node {number} cannot be deleted: {failure:?}"))?;
+            self.leaving.push(number);
         }
         Ok(())
     }
@@ -248,6 +251,7 @@ impl<'a> Quotas<'a> {
             say(&format!("   {action:<34} {} %", used.join(" ")));
         }
         self.rows.push(row);
+        self.leaving.drain(..).for_each(|number| self.testbed.cloud.release_instance(&instance(number)));
         Ok(())
     }
 

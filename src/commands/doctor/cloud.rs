@@ -67,14 +67,16 @@ pub(super) struct AccountFacts {
     pub(super) inside: Option<InsideFacts>,
 }
 
+/// What counts against a quota of the region: used, granted, and the kind of load balancers that Services may wait for.
+type RegionQuota = (&'static str, Result<u64, Fault>, u64, Option<LoadBalancerKind>);
+
 pub(super) struct InsideFacts {
     pub(super) permissions: Vec<(&'static Action, Permission)>,
     pub(super) vpc: Result<Option<VpcAttributes>, Fault>,
     pub(super) vswitches: Result<Vec<VSwitch>, Fault>,
     /// Entries in each route table.
     pub(super) entries: Result<BTreeMap<String, usize>, Fault>,
-    /// What counts against a quota of the region: used, granted, and the Services that may wait for one.
-    pub(super) in_region: Vec<(&'static str, Result<u64, Fault>, u64, Option<LoadBalancerKind>)>,
+    pub(super) in_region: Vec<RegionQuota>,
 }
 
 /// Reads; gives the client, too, where there is a place for it and the credentials work.
