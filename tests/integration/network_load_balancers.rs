@@ -176,6 +176,26 @@ async fn common_operations_take_few_calls() {
 }
 
 #[tokio::test]
+async fn an_instance_that_is_released_before_its_pod_is_gone_brings_no_warning() {
+    let world = world(Duration::from_millis(300)).await;
+    expose(&world.testbed, "web", &[80], &["node-1", "node-2"], &[]);
+    let ccm = world.start();
+    world.until("the Service has its name", |_| hostname(&world.service("web")).is_some()).await;
+    world.testbed.cloud.release_instance(&sim::testbed::instance(2));
+    point_at(&world.testbed, "web", &["node-1", "node-3"]);
+    let refused = |testbed: &Testbed| {
+        let calls = testbed.cloud.calls();
+        calls.iter().any(|call| call.action == "RemoveServersFromServerGroup" && call.outcome.contains("BackendServer"))
+    };
+    world.until("the cloud knows nothing of the server that is removed", refused).await;
+    point_at(&world.testbed, "web", &["node-3"]);
+    world.until("pods are followed", |testbed| served(testbed) == [("80".to_owned(), instances(&[3]))]).await;
+    let warnings: Vec<_> = world.events("Service", "web").into_iter().filter(|(kind, ..)| kind == "Warning").collect();
+    assert_eq!(warnings, vec![]);
+    finish(&world, ccm).await;
+}
+
+#[tokio::test]
 async fn a_job_that_fails_is_told_with_its_request_and_tried_again() {
     let world = world(Duration::from_millis(200)).await;
     world.testbed.cloud.faults().script("nlb:AddServersToServerGroup", Fault::JobFails);

@@ -77,6 +77,8 @@ pub(super) const BY_ACTION: &[(&str, &[&str], FaultKind)] = &[
     ("InvalidParameter.Domain", &["CreateDomainExtension"], Exists),
     ("Forbbiden", &["DeleteRouteEntries"], Rejected),
     ("InnerRateLimiting", &[], Busy),
+    // Servers leave the groups of network load balancers when their instances are released.
+    ("ResourceNotFound.BackendServer", &["RemoveServersFromServerGroup", "UpdateServerGroupServersAttribute"], Busy),
     ("ResourceInUse.IP", &[], Rejected),
 ];
 
