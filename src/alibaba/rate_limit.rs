@@ -284,7 +284,11 @@ impl RateLimiter {
         let limiter = self.of(action);
         let mut state = limiter.state.lock();
         state.throttled /= 2;
-        state.rate = (state.rate + RATE_STEP).min(FULL_RATE);
+        if state.rate < FULL_RATE {
+            state.rate = (state.rate + RATE_STEP).min(FULL_RATE);
+            // Those that wait have planned with the lower rate.
+            limiter.moved.notify_waiters();
+        }
     }
 
     /// Actions that were called within their window, wait, or are throttled, by name.
@@ -389,7 +393,9 @@ impl LimiterState {
         let gap = Duration::from_secs_f64(1.0 / self.rate);
         let ahead = u32::try_from(self.ahead(position)).unwrap_or(u32::MAX);
         let last = self.sent.back().map_or(now, |last| *last + gap);
-        resumed.max(last) + gap.saturating_mul(ahead)
+        // Each success raises the rate: a call behind the first may wait much shorter than the gap, and looks again then.
+        let behind = gap.min(Duration::from_secs_f64(1.0 / RATE_STEP));
+        resumed.max(last) + behind.saturating_mul(ahead)
     }
 
     fn ahead(&self, position: QueuePosition) -> usize {

@@ -282,6 +282,29 @@ async fn the_rate_of_a_throttled_action_is_halved_and_successes_raise_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn calls_that_wait_profit_from_a_rate_that_rises_meanwhile() {
+    let (rate_limiter, all) = (Arc::new(RateLimiter::default()), share(1.0));
+    // A rate of one call in 12.8 seconds.
+    for _ in 0..8 {
+        tokio::time::sleep(rate_limiter.throttled(CREATE_GROUP.0, Some(SECOND))).await;
+    }
+    let start = Instant::now();
+    let calls: Vec<_> = (0..4)
+        .map(|_| {
+            let (rate_limiter, all) = (rate_limiter.clone(), all.clone());
+            tokio::spawn(async move {
+                while let Err(limited) = rate_limiter.wait(CREATE_GROUP.0, &all, CLUSTER_WIDE, 60 * SECOND).await {
+                    tokio::time::sleep(wait(limited)).await;
+                }
+                rate_limiter.passed(CREATE_GROUP.0);
+            })
+        })
+        .collect();
+    futures::future::join_all(calls).await.into_iter().for_each(|it| it.unwrap());
+    assert!(start.elapsed() < 2 * SECOND, "four calls took {:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_serves_traffic_goes_first_after_a_pause_too() {
     let (rate_limiter, half) = (Arc::new(RateLimiter::default()), share(0.5));
     rate_limiter.throttled(ADD_BACKENDS.0, None);

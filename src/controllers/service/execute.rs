@@ -69,9 +69,10 @@ impl Failures {
     }
 
     /// Whether what is then believed of the load balancer can be relied on: no step was cut short or refused, which
-    /// can mean that a read was. A step that was withheld to stay below a quota changed nothing.
+    /// can mean that a read was. A step that was throttled, here or in the cloud, changed nothing.
     pub(crate) fn leave_certainty(&self) -> bool {
-        self.refused.is_empty() && self.stopped.as_ref().is_none_or(|(_, fault)| fault.held_back())
+        let is_throttled = |(_, fault): &(String, Fault)| fault.kind == FaultKind::Throttled;
+        self.refused.is_empty() && self.stopped.as_ref().is_none_or(is_throttled)
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use thiserror::Error;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::execute::Failures;
 use super::find::FindError;
@@ -282,7 +282,8 @@ fn pause(fault: &Fault) -> ReconcileResult {
         FaultKind::Transient | FaultKind::InUse => Backoff { first: Duration::from_secs(3), ..Backoff::SHORT },
         // The rate limiter knows when the action can be called again.
         FaultKind::Throttled => {
-            Backoff { first: fault.retry_after.unwrap_or(Duration::from_secs(10)), longest: Duration::from_secs(120) }
+            let turn = fault.retry_after.unwrap_or(Duration::from_secs(10));
+            Backoff { first: turn, longest: turn }
         }
         FaultKind::Quota
         | FaultKind::Capacity
@@ -356,6 +357,10 @@ impl ServiceReporter {
         is_news: impl FnOnce(&str) -> bool,
     ) {
         let text = error.to_string();
+        if matches!(error, ReconcileError::EndpointsUnread) {
+            debug!("{text}");
+            return;
+        }
         let (reason, message) = error.event(handling);
         warn!(code = event_code(reason), "{text}");
         if error.passes() || !is_news(&text) {
