@@ -329,7 +329,7 @@ async fn exposed_network(services: usize) -> Testbed {
     population::rent(&testbed, 0);
     population::stand(&testbed, 0).unwrap();
     for number in 0..services {
-        population::expose_network(&testbed, &format!("web-{number}")).unwrap();
+        population::expose_network(&testbed, &format!("web-{number}"), true).unwrap();
     }
     testbed
 }

@@ -1,5 +1,6 @@
 //! A day of a large cluster, shortened: nodes are replaced, pods move, Services come and go, leaders change, the cloud
-//! throttles and each of its products fails for a while. In the end everything has to be in sync.
+//! throttles and each of its products fails for a while. In the end everything has to be in sync. Half of the Services
+//! have network load balancers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -7,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use sim::cloud::{Account, Fault};
+use sim::cluster::Chaos;
 use sim::testbed::Testbed;
 
 use super::controller::Controller;
-use super::measure::{Row, Stopwatch, plot};
+use super::measure::{Picture, Row, Stopwatch};
 use super::world::{self, addressed, initialised, instance, node, routed};
 use super::{Options, anything, say};
 
@@ -22,14 +24,19 @@ const SERVICES: f64 = 300.0;
 const REPLACED: f64 = 0.2;
 /// Nodes that are replaced together.
 const WAVE: usize = 20;
-/// The share of calls that the cloud throttles in that hour.
+/// The share of calls that the cloud throttles in that part, which is longer than an hour of the day.
 const THROTTLED: f64 = 0.5;
+/// The share of requests that fail or lose their answers on a hostile day.
+const FAILING: f64 = 0.05;
 /// Time between two looks at both worlds.
 const LOOK: Duration = Duration::from_millis(50);
 /// After this time without a call, what was to be done is done.
 const QUIET: Duration = Duration::from_secs(3);
-/// Backends in one call.
+/// Backends in one call, and servers of a network load balancer.
 const BACKENDS: usize = 40;
+const SERVERS: usize = 200;
+/// Services that were made today and are there at once.
+const TOGETHER: usize = 10;
 
 /// What happens besides pods that move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +51,7 @@ enum Event {
 }
 
 /// Parts of the day, all of one length.
-const DAY: [(&str, Event); 9] = [
+const DAY: [(&str, Event); 10] = [
     ("pods move", Event::Nothing),
     ("nodes are replaced", Event::NodesAreReplaced),
     ("Services come and go", Event::ServicesComeAndGo),
@@ -54,6 +61,7 @@ const DAY: [(&str, Event); 9] = [
     ("ECS is away", Event::Outage("ecs:*")),
     ("VPC is away", Event::Outage("vpc:*")),
     ("CLB is away", Event::Outage("slb:*")),
+    ("NLB is away", Event::Outage("nlb:*")),
 ];
 
 /// What is waited for.
@@ -91,6 +99,8 @@ struct Sight {
     addressed: BTreeSet<String>,
     joined: BTreeSet<String>,
     entries: usize,
+    balancers: usize,
+    groups: usize,
 }
 
 impl Sight {
@@ -98,13 +108,19 @@ impl Sight {
         let mut joined: BTreeSet<String> = routed(testbed).into_iter().collect();
         let initialised: BTreeSet<String> = initialised(testbed).into_iter().collect();
         joined.retain(|name| initialised.contains(name));
-        let (backends, entries) = testbed.cloud.look(|account| (backends(account), entries(account)));
+        let (backends, entries, balancers, groups) = testbed.cloud.look(|account| {
+            let balancers = account.load_balancers.len() + account.nlb.balancers.len();
+            let own = account.load_balancers.values().map(|balancer| balancer.groups.len()).sum::<usize>();
+            (backends(account), entries(account), balancers, own + account.nlb.groups.len())
+        });
         Self {
             backends,
             services: world::names(testbed, "Service", is_balanced).into_iter().collect(),
             addressed: addressed(testbed).into_iter().collect(),
             joined,
             entries,
+            balancers,
+            groups,
         }
     }
 
@@ -133,12 +149,35 @@ fn backends(account: &Account) -> HashMap<String, BTreeSet<String>> {
         let service = group.name.split('/').nth(2).unwrap_or_default();
         found.entry(service.to_owned()).or_default().extend(group.backends.iter().map(|it| it.server_id.clone()));
     }
+    for group in account.nlb.groups.values() {
+        let service = group.name.split('.').nth(3).unwrap_or_default();
+        found.entry(service.to_owned()).or_default().extend(group.servers.iter().map(|it| it.id.clone()));
+    }
     found
 }
 
 fn entries(account: &Account) -> usize {
     let all = account.route_tables.values().flat_map(|table| table.entries.values());
     all.filter(|entry| entry.next_hop_type == "Instance").count()
+}
+
+fn is_network(service: &str) -> bool {
+    service.contains("net-")
+}
+
+/// How many backends one call adds or removes.
+fn at_once(service: &str) -> usize {
+    if is_network(service) { SERVERS } else { BACKENDS }
+}
+
+/// Name of the Service that is made as the nth.
+fn made(number: usize) -> String {
+    format!("new-{}-{number}", if number.is_multiple_of(2) { "web" } else { "net" })
+}
+
+fn expose(testbed: &Testbed, name: &str, is_local: bool) -> Result<(), String> {
+    let expose = if is_network(name) { world::expose_network } else { world::expose };
+    expose(testbed, name, is_local)
 }
 
 /// The cluster, and what was done to it that is not seen yet.
@@ -152,6 +191,8 @@ struct Day<'a> {
     /// Services whose backends are all nodes.
     wide: BTreeSet<String>,
     made: usize,
+    removed: usize,
+    replaced: usize,
     moves: usize,
     waits: BTreeMap<Effect, Instant>,
     took: BTreeMap<&'static str, Vec<Duration>>,
@@ -181,20 +222,45 @@ impl Day<'_> {
         });
     }
 
-    /// Moves the next pod to the next node.
+    /// Waits for everything that was done to be seen.
+    async fn settle(&mut self, patience: Duration) -> Result<(), String> {
+        let ended = Instant::now();
+        while !self.waits.is_empty() {
+            self.look();
+            if ended.elapsed() > patience {
+                let missing: Vec<&Effect> = self.waits.keys().collect();
+                return Err(format!("{missing:?} did not come; out of sync: {}", self.out_of_sync().join(", ")));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// What there was in the day.
+    fn done(&self, nodes: usize, pace: &Pace) -> String {
+        format!(
+            "{} pod moves, {} Services made, {} removed, {} of {nodes} nodes replaced, 2 leader changes; \
+             throttling and outages of ECS, VPC, CLB and NLB: {} s each; 0 objects out of sync",
+            self.moves,
+            self.made,
+            self.removed,
+            self.replaced,
+            pace.length.as_secs(),
+        )
+    }
+
+    /// Moves the next pod to another node.
     fn move_pod(&mut self) -> Result<(), String> {
         let index = self.moves % self.moving.len();
-        self.moves += 1;
-        let to = self.nodes[(self.moves * 7) % self.nodes.len()];
+        let away = |to: &&usize| **to != self.moving[index].1;
+        let to = *self.nodes.iter().cycle().skip(self.moves * 7 % self.nodes.len()).find(away).unwrap_or(&0);
         self.move_to(index, to)
     }
 
     fn move_to(&mut self, index: usize, to: usize) -> Result<(), String> {
         let (name, at) = &mut self.moving[index];
-        if *at == to {
-            return Ok(());
-        }
         *at = to;
+        self.moves += 1;
         world::endpoints(self.testbed, name, &[to])?;
         let effect = Effect::Moved(name.clone(), instance(to));
         self.floor += 2;
@@ -224,33 +290,35 @@ impl Day<'_> {
             deleted.map_err(|failure| format!("node {number} cannot be deleted: {failure:?}"))?;
             self.expect(Effect::Left(instance(*number)));
         }
+        self.replaced += old.len();
         // An add and a removal for each group; instances by the hundred, a switch each, entries by the fifty and their table.
-        self.floor += self.wide.len() * 2 * old.len().div_ceil(BACKENDS);
+        self.floor += self.wide.iter().map(|name| 2 * old.len().div_ceil(at_once(name))).sum::<usize>();
         self.floor += old.len().div_ceil(100) + old.len() + 2 * old.len().div_ceil(50) + 1;
         Ok(())
     }
 
-    /// Makes a Service, and removes the oldest of those that were made today.
+    /// Makes a Service, and removes another.
     fn make(&mut self) -> Result<(), String> {
-        let name = format!("new-{}", self.made);
-        world::expose(self.testbed, &name, false)?;
+        let name = made(self.made);
+        expose(self.testbed, &name, false)?;
+        // With the first of its backends; a network load balancer is looked up three times, see `scenarios`.
+        self.floor += if is_network(&name) { 7 } else { 4 } + self.nodes.len().div_ceil(at_once(&name)) - 1;
         self.wide.insert(name.clone());
         self.expect(Effect::Ready(name));
-        self.floor += 4 + self.nodes.len().div_ceil(BACKENDS) - 1;
         self.made += 1;
-        match self.made.checked_sub(10) {
-            Some(old) => self.remove(format!("new-{old}")),
-            None => Ok(()),
-        }
+        if self.made - self.removed > TOGETHER { self.remove() } else { Ok(()) }
     }
 
-    fn remove(&mut self, name: String) -> Result<(), String> {
+    /// Removes the oldest of those that were made today.
+    fn remove(&mut self) -> Result<(), String> {
+        let name = made(self.removed);
+        self.removed += 1;
         let deleted = self.testbed.cluster.delete("Service", "default", &name);
         deleted.map_err(|failure| format!("{name} cannot be deleted: {failure:?}"))?;
         self.wide.remove(&name);
         self.waits.remove(&Effect::Ready(name.clone()));
+        self.floor += if is_network(&name) { 3 } else { 2 };
         self.expect(Effect::Gone(name));
-        self.floor += 2;
         Ok(())
     }
 
@@ -269,6 +337,10 @@ impl Day<'_> {
             sight.backends.keys().filter(|name| !wanted.contains_key(name)).map(|name| format!("surplus {name}")),
         );
         found.extend(self.nodes.iter().map(|number| node(*number)).filter(|name| !sight.joined.contains(name)));
+        if (sight.balancers, sight.groups) != (wanted.len(), wanted.len()) {
+            let (balancers, groups) = (sight.balancers, sight.groups);
+            found.push(format!("{balancers} load balancers and {groups} server groups for {} Services", wanted.len()));
+        }
         if sight.entries != self.nodes.len() {
             found.push(format!("{} route entries for {} nodes", sight.entries, self.nodes.len()));
         }
@@ -276,72 +348,117 @@ impl Day<'_> {
     }
 }
 
+/// Two replicas.
+struct Replicas<'a> {
+    options: &'a Options,
+    folder: &'a Path,
+    cloud: String,
+    leader: Controller,
+    standby: Controller,
+    started: usize,
+}
+
+impl<'a> Replicas<'a> {
+    /// Another one beside this leader.
+    fn beside(leader: Controller, options: &'a Options, folder: &'a Path, cloud: String) -> Result<Self, String> {
+        let standby = Controller::start(options, folder, &cloud, "1.log")?;
+        Ok(Self { options, folder, cloud, leader, standby, started: 2 })
+    }
+
+    /// The standby's turn comes, and a new one stands by. Gives the leader until now.
+    fn hand_over(&mut self) -> Result<Controller, String> {
+        let next = Controller::start(self.options, self.folder, &self.cloud, &format!("{}.log", self.started))?;
+        self.started += 1;
+        Ok(std::mem::replace(&mut self.leader, std::mem::replace(&mut self.standby, next)))
+    }
+}
+
+/// Misfortune at any time, as a seed decides.
+struct Misfortune(u64);
+
+impl Misfortune {
+    /// Comes true once in so many times.
+    fn strikes(&mut self, once_in: u64) -> bool {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33).is_multiple_of(once_in)
+    }
+
+    /// Some requests fail or lose their answers, in both worlds.
+    fn begin(&self, testbed: &Testbed, event: Event) {
+        if event != Event::Throttling {
+            testbed.cloud.faults().random(self.0, FAILING);
+        }
+        let (latency, rate) = (LOOK, FAILING / 3.0);
+        let chaos =
+            Chaos { seed: self.0, refuse: rate, lose_request: rate, lose_answer: rate, drop_watches: 0.0, latency };
+        testbed.cluster.set_chaos(Some(chaos));
+    }
+
+    /// What can happen within a second.
+    fn second(&mut self, testbed: &Testbed, replicas: &mut Replicas<'_>) -> Result<(), String> {
+        if self.strikes(20) {
+            if self.strikes(2) {
+                std::mem::swap(&mut replicas.leader, &mut replicas.standby);
+            }
+            drop(replicas.hand_over()?);
+        }
+        if self.strikes(10) {
+            testbed.cluster.break_watches();
+        }
+        Ok(())
+    }
+}
+
 /// Plays a day in so many minutes. The rows: each part, and below it how long each kind of effect took.
 pub(crate) async fn play(options: &Options, minutes: f64, folder: &Path) -> Result<Vec<Row>, String> {
     let testbed = &world::open(options, folder).await?;
     let patience = Duration::from_secs(options.patience);
-    let start = |log: &str| Controller::start(options, folder, &testbed.cloud_address(), log);
     let mut day = begin(options, testbed)?;
-    let mut leader = start("0.log")?;
+    let leader = Controller::start(options, folder, &testbed.cloud_address(), "0.log")?;
     let mut watch = Stopwatch::start(testbed, Some(&leader), patience);
     watch.until("everything is in sync at the start", |_| day.out_of_sync().is_empty()).await?;
     watch.quiet(QUIET).await?;
     let mut rows = vec![watch.stop("start, everything there", 0, Some(&leader))];
-    let mut standby = start("1.log")?;
+    let mut replicas = Replicas::beside(leader, options, folder, testbed.cloud_address())?;
+    let mut misfortune = options.hostile.map(Misfortune);
 
-    let share = minutes / MINUTES;
-    let length = Duration::from_secs_f64(minutes * 60.0 / DAY.len() as f64);
-    let each = |whole: f64| (whole * share / DAY.len() as f64).ceil() as usize;
-    let (began, mut samples) = (Instant::now(), Vec::new());
-    for (number, (name, event)) in DAY.into_iter().enumerate() {
-        let pace = Pace {
-            moves: each(MOVES),
-            waves: ((options.nodes as f64 * REPLACED) as usize).div_ceil(WAVE),
-            services: (SERVICES * share).ceil() as usize,
-        };
-        match event {
-            Event::Throttling => testbed.cloud.faults().random_from(1, THROTTLED, vec![Fault::Throttle]),
-            Event::Outage(product) => testbed.cloud.faults().always(product, Fault::Unavailable),
-            Event::LeaderIsKilled => {
-                drop(std::mem::replace(
-                    &mut leader,
-                    std::mem::replace(&mut standby, start(&format!("{}.log", number + 1))?),
-                ));
-            }
-            Event::LeaderStops => {
-                let next = std::mem::replace(&mut standby, start(&format!("{}.log", number + 1))?);
-                std::mem::replace(&mut leader, next).stop().await?;
-            }
-            _ => {}
+    let pace = Pace::of(options, minutes);
+    let (began, mut picture, mut whole) = (Instant::now(), Picture::default(), BTreeMap::new());
+    for (name, event) in DAY {
+        begin_event(event, testbed, &mut replicas).await?;
+        if let Some(misfortune) = &misfortune {
+            misfortune.begin(testbed, event);
         }
         (day.floor, day.took) = (0, BTreeMap::new());
-        let mut watch = Stopwatch::start(testbed, Some(&leader), patience);
-        part(&mut day, event, &pace, length, |at| {
-            if let Some(usage) = leader.usage() {
-                samples.push((at.duration_since(began), usage.resident));
+        picture.parts.push((began.elapsed(), name));
+        let mut watch = Stopwatch::start(testbed, Some(&replicas.leader), patience);
+        part(&mut day, event, &pace, || {
+            if let Some(usage) = replicas.leader.usage() {
+                picture.memory.push((began.elapsed(), usage.resident));
             }
+            misfortune.as_mut().map_or(Ok(()), |it| it.second(testbed, &mut replicas))
         })
         .await?;
         testbed.cloud.calm();
-        let ended = Instant::now();
-        while !day.waits.is_empty() {
-            day.look();
-            if ended.elapsed() > patience {
-                return Err(format!("{name}: {} effects did not come", day.waits.len()));
-            }
-            tokio::time::sleep(LOOK).await;
-        }
+        testbed.cluster.calm();
+        day.settle(patience).await.map_err(|problem| format!("{name}: {problem}"))?;
         watch.elapsed();
-        rows.push(watch.stop(name, day.floor, Some(&leader)));
+        rows.push(watch.stop(name, day.floor, Some(&replicas.leader)));
         say(&format!("   {name}"));
-        rows.extend(std::mem::take(&mut day.took).into_iter().map(|(label, each)| Row::of_each(label, each)));
+        for (label, each) in std::mem::take(&mut day.took) {
+            whole.entry(label).or_insert_with(Vec::new).extend(&each);
+            rows.push(Row::of_each(label, each));
+        }
     }
-    let mut watch = Stopwatch::start(testbed, Some(&leader), patience);
+    let mut watch = Stopwatch::start(testbed, Some(&replicas.leader), patience);
     let outcome = watch.until("everything is in sync in the end", |_| day.out_of_sync().is_empty()).await;
     outcome.map_err(|problem| format!("{problem}: {}", day.out_of_sync().join(", ")))?;
-    rows.push(watch.stop("in sync again", 0, Some(&leader)));
+    rows.push(watch.stop("in sync again", 0, Some(&replicas.leader)));
+    rows.push(Row::of_all("the whole day", began.elapsed(), &rows[1..]));
+    rows.extend(whole.into_iter().map(|(label, each)| Row::of_each(label, each)));
+    say(&day.done(options.nodes, &pace));
     if let Some(file) = &options.plot {
-        std::fs::write(file, plot(&samples)).map_err(anything)?;
+        std::fs::write(file, picture.draw()).map_err(anything)?;
     }
     let complaints = testbed.cloud.complaints();
     if !complaints.is_empty() {
@@ -350,25 +467,48 @@ pub(crate) async fn play(options: &Options, minutes: f64, folder: &Path) -> Resu
     Ok(rows)
 }
 
+async fn begin_event(event: Event, testbed: &Testbed, replicas: &mut Replicas<'_>) -> Result<(), String> {
+    match event {
+        Event::Throttling => testbed.cloud.faults().random_from(1, THROTTLED, vec![Fault::Throttle]),
+        Event::Outage(product) => testbed.cloud.faults().always(product, Fault::Unavailable),
+        Event::LeaderIsKilled => drop(replicas.hand_over()?),
+        Event::LeaderStops => replicas.hand_over()?.stop().await?,
+        Event::Nothing | Event::NodesAreReplaced | Event::ServicesComeAndGo => {}
+    }
+    Ok(())
+}
+
 /// How often things happen in one part of the day.
 struct Pace {
+    length: Duration,
     moves: usize,
     waves: usize,
     services: usize,
 }
 
-/// One part of the day; `sample` is called about once a second.
+impl Pace {
+    fn of(options: &Options, minutes: f64) -> Self {
+        let share = minutes / MINUTES;
+        Self {
+            length: Duration::from_secs_f64(minutes * 60.0 / DAY.len() as f64),
+            moves: (MOVES * share / DAY.len() as f64).ceil() as usize,
+            waves: ((options.nodes as f64 * REPLACED) as usize).div_ceil(WAVE),
+            services: (SERVICES * share).ceil() as usize,
+        }
+    }
+}
+
+/// One part of the day; `each_second` is called about once a second.
 async fn part(
     day: &mut Day<'_>,
     event: Event,
     pace: &Pace,
-    length: Duration,
-    mut sample: impl FnMut(Instant),
+    mut each_second: impl FnMut() -> Result<(), String>,
 ) -> Result<(), String> {
     let (began, mut sampled) = (Instant::now(), None);
     let (mut moves, mut waves, mut services) = (0, 0, 0);
-    while began.elapsed() < length {
-        let share = began.elapsed().as_secs_f64() / length.as_secs_f64();
+    while began.elapsed() < pace.length {
+        let share = began.elapsed().as_secs_f64() / pace.length.as_secs_f64();
         let due = |whole: usize| (whole as f64 * share).ceil() as usize;
         while moves < due(pace.moves) {
             day.move_pod()?;
@@ -386,9 +526,12 @@ async fn part(
         day.look();
         if sampled.is_none_or(|last: Instant| last.elapsed() >= Duration::from_secs(1)) {
             sampled = Some(Instant::now());
-            sample(Instant::now());
+            each_second()?;
         }
         tokio::time::sleep(LOOK).await;
+    }
+    while day.removed < day.made {
+        day.remove()?;
     }
     Ok(())
 }
@@ -401,9 +544,9 @@ fn begin<'a>(options: &Options, testbed: &'a Testbed) -> Result<Day<'a>, String>
     }
     let (mut moving, mut wide) = (Vec::new(), BTreeSet::new());
     for number in 0..options.services.max(4) {
-        let name = format!("web-{number}");
+        let name = format!("{}-{number}", if number / 4 % 2 == 0 { "web" } else { "net" });
         let is_moving = number % 4 == 0;
-        world::expose(testbed, &name, is_moving)?;
+        expose(testbed, &name, is_moving)?;
         match is_moving {
             true => moving.push((name, 0)),
             false => drop(wide.insert(name)),
@@ -416,6 +559,8 @@ fn begin<'a>(options: &Options, testbed: &'a Testbed) -> Result<Day<'a>, String>
         moving,
         wide,
         made: 0,
+        removed: 0,
+        replaced: 0,
         moves: 0,
         waits: BTreeMap::new(),
         took: BTreeMap::new(),

@@ -68,7 +68,8 @@ struct Options {
     /// With `--size`: how many endpoints change alone, one after the other.
     #[arg(long, default_value_t = 200)]
     changes: usize,
-    /// Instead of a life: a day of a cluster that is there already, in so many minutes.
+    /// Instead of a life: a day of a cluster that is there already, in so many minutes. Half of its Services have
+    /// network load balancers.
     #[arg(long, value_name = "MINUTES", conflicts_with_all = ["size", "controller", "network"])]
     day: Option<f64>,
     /// With `--day`: writes the memory over the day as a picture (SVG).
@@ -86,6 +87,10 @@ struct Options {
     /// With `--latencies`: endpoints that move under each condition, one every 1.5 s.
     #[arg(long, default_value_t = 40)]
     moves: usize,
+    /// With `--day`: besides, replicas are killed, watches break, and requests to the cloud and to the API server fail or
+    /// lose their answers at any time, as this seed decides.
+    #[arg(long, value_name = "SEED", requires = "day")]
+    hostile: Option<u64>,
     /// How long nothing happens in the scenario `idle`, in seconds.
     #[arg(long, default_value_t = 30)]
     idle: u64,

@@ -34,6 +34,23 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// The sum of these, in which every call counts once.
+    pub(crate) fn of_all(name: &str, took: Duration, rows: &[Self]) -> Self {
+        let mut all = Self { name: name.to_owned(), took: Some(took), ..Self::default() };
+        for row in rows.iter().filter(|row| !row.is_part) {
+            for (action, count) in &row.calls {
+                *all.calls.entry(action.clone()).or_default() += count;
+            }
+            all.floor += row.floor;
+            all.throttled += row.throttled;
+            all.cluster_writes += row.cluster_writes;
+            all.cpu += row.cpu;
+            all.usage.resident = row.usage.resident;
+            all.usage.peak = all.usage.peak.max(row.usage.peak);
+        }
+        all
+    }
+
     /// How long each of several effects of one kind took.
     pub(crate) fn of_each(label: &str, each: Vec<Duration>) -> Self {
         Self {
@@ -252,49 +269,78 @@ pub(crate) fn calls_by_action(rows: &[Row]) -> String {
     text
 }
 
-/// Memory in MiB over time, as a picture.
-pub(crate) fn plot(samples: &[(Duration, f64)]) -> String {
-    let (width, height, left, bottom) = (720.0, 240.0, 48.0, 24.0);
-    let end = samples.last().map_or(1.0, |(at, _)| at.as_secs_f64().max(1.0));
-    let most = samples.iter().map(|(_, memory)| *memory).fold(1.0, f64::max);
-    // Lines at round numbers, four at most.
-    let step =
-        [1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0].into_iter().find(|step| most / step <= 4.0).unwrap_or(200.0);
-    let top = (most / step).ceil() * step;
-    let y = |memory: f64| height - bottom - memory / top * (height - 2.0 * bottom);
-    let x = |seconds: f64| left + seconds / end * (width - left - bottom);
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <title>Resident memory of the leader in MiB over the minutes of the day</title>\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>\n"
-    );
-    for line in 0..=(top / step) as u32 {
-        let memory = f64::from(line) * step;
-        let _ = writeln!(
-            text,
-            "<path d=\"M{left} {at:.1}H{right}\" stroke=\"#ccc\"/><text x=\"{label}\" y=\"{at:.1}\" text-anchor=\"end\" \
-             dominant-baseline=\"middle\">{memory}</text>",
-            at = y(memory),
-            right = width - bottom,
-            label = left - 6.0,
+/// Memory in MiB over the time of a day, and when its parts begin.
+#[derive(Debug, Default)]
+pub(crate) struct Picture {
+    pub(crate) memory: Vec<(Duration, f64)>,
+    pub(crate) parts: Vec<(Duration, &'static str)>,
+}
+
+/// Of the picture, and its margins.
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 320.0;
+const LEFT: f64 = 56.0;
+const BOTTOM: f64 = 44.0;
+const MARGIN: f64 = 16.0;
+/// A picture has no more points, so that it stays small.
+const POINTS: usize = 400;
+
+impl Picture {
+    /// As SVG, with a background of its own: it is read in light and in dark.
+    pub(crate) fn draw(&self) -> String {
+        let end = self.memory.last().map_or(1.0, |(at, _)| at.as_secs_f64().max(1.0));
+        let most = self.memory.iter().map(|(_, memory)| *memory).fold(1.0, f64::max);
+        // Lines at round numbers, four at most.
+        let step =
+            [1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0, 100.0].into_iter().find(|step| most / step <= 4.0).unwrap_or(200.0);
+        let top = (most / step).ceil() * step;
+        let y = |memory: f64| HEIGHT - BOTTOM - memory / top * (HEIGHT - BOTTOM - MARGIN);
+        let x = |seconds: f64| LEFT + seconds / end * (WIDTH - LEFT - MARGIN);
+        let title = "Resident memory of the leader in MiB over the minutes of the day";
+        let mut text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
+             height=\"{HEIGHT}\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#111\" \
+             aria-labelledby=\"title\">\n<title id=\"title\">{title}</title>\n\
+             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n"
         );
+        let mut draw = |element: std::fmt::Arguments<'_>| {
+            let _ = writeln!(text, "{element}");
+        };
+        for line in 0..=(top / step) as u32 {
+            let memory = f64::from(line) * step;
+            let (at, label, right) = (y(memory), LEFT - 6.0, WIDTH - MARGIN);
+            draw(format_args!("<path d=\"M{LEFT} {at:.1}H{right}\" stroke=\"#ccc\"/>"));
+            draw(format_args!(
+                "<text x=\"{label}\" y=\"{at:.1}\" text-anchor=\"end\" dominant-baseline=\"middle\">{memory}</text>"
+            ));
+        }
+        for (begin, part) in &self.parts {
+            let (at, foot) = (x(begin.as_secs_f64()), HEIGHT - BOTTOM);
+            draw(format_args!("<path d=\"M{at:.1} {MARGIN}V{foot}\" stroke=\"#ccc\" stroke-dasharray=\"3\"/>"));
+            draw(format_args!(
+                "<text transform=\"translate({:.1} {}) rotate(-90)\" fill=\"#666\">{part}</text>",
+                at + 14.0,
+                foot - 6.0
+            ));
+        }
+        for fifth in 0..=5 {
+            let seconds = end * f64::from(fifth) / 5.0;
+            let (at, foot, minutes) = (x(seconds), HEIGHT - BOTTOM + 16.0, seconds / 60.0);
+            draw(format_args!("<text x=\"{at:.1}\" y=\"{foot}\" text-anchor=\"middle\">{minutes:.1}</text>"));
+        }
+        let (middle, centre, foot) = ((LEFT + WIDTH - MARGIN) / 2.0, (HEIGHT - BOTTOM + MARGIN) / 2.0, HEIGHT - 8.0);
+        draw(format_args!("<text x=\"{middle}\" y=\"{foot}\" text-anchor=\"middle\">minutes</text>"));
+        draw(format_args!(
+            "<text transform=\"translate(16 {centre}) rotate(-90)\" text-anchor=\"middle\">resident memory, MiB</text>"
+        ));
+        let highest = |some: &[(Duration, f64)]| some.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
+        let points = self.memory.chunks(self.memory.len().div_ceil(POINTS).max(1)).filter_map(highest);
+        let points: Vec<String> =
+            points.map(|(at, memory)| format!("{:.1},{:.1}", x(at.as_secs_f64()), y(memory))).collect();
+        let points = points.join(" ");
+        draw(format_args!(
+            "<polyline points=\"{points}\" fill=\"none\" stroke=\"#06c\" stroke-width=\"1.5\"/>\n</svg>"
+        ));
+        text
     }
-    for fifth in 0..=5 {
-        let seconds = end * f64::from(fifth) / 5.0;
-        let _ = writeln!(
-            text,
-            "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{:.1} min</text>",
-            x(seconds),
-            height - 6.0,
-            seconds / 60.0
-        );
-    }
-    let points: Vec<String> =
-        samples.iter().map(|(at, memory)| format!("{:.1},{:.1}", x(at.as_secs_f64()), y(*memory))).collect();
-    let _ = writeln!(
-        text,
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"#06c\" stroke-width=\"1.5\"/>\n</svg>",
-        points.join(" ")
-    );
-    text
 }

@@ -71,7 +71,7 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
         let mut watch = begin(&controller);
         for number in 0..options.network {
             watch.born(network(number));
-            world::expose_network(testbed, &network(number))?;
+            world::expose_network(testbed, &network(number), true)?;
         }
         let named = |testbed: &Testbed| addressed(testbed).into_iter().filter(|name| is_network(name)).collect();
         watch.until_all("network Services have names", options.network, named).await?;

@@ -58,7 +58,7 @@ impl Place<'_> {
         for number in 0..self.balanced() {
             match number < options.services {
                 true => world::expose(testbed, &self.name(number), true)?,
-                false => world::expose_network(testbed, &self.name(number))?,
+                false => world::expose_network(testbed, &self.name(number), true)?,
             }
             self.move_to(number, 0)?;
         }

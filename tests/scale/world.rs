@@ -23,7 +23,7 @@ pub(crate) async fn open(options: &Options, folder: &Path) -> Result<Testbed, St
     testbed.cluster.allow_node_ports(20000, 65535);
     let path = testbed.write_config(folder, &["node", "route", "service"], "").map_err(anything)?;
     let quotas = if options.quotas || options.budget { "" } else { "[cloud.quotas]\n\"*\" = 100000\n" };
-    let also = if options.network > 0 { ", \"nlb\"" } else { "" };
+    let also = if options.network > 0 || options.day.is_some() { ", \"nlb\"" } else { "" };
     std::fs::write(path, format!("{}{quotas}", config(&testbed, also))).map_err(anything)?;
     Ok(testbed)
 }

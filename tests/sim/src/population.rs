@@ -23,6 +23,7 @@ pub fn account(most: usize) -> Account {
     account = account.with_key(ACCESS_KEY.0, ACCESS_KEY.1);
     (account.limits.routes_per_table, account.limits.load_balancers, account.limits.backends) = (most, most, most);
     (account.limits.network_load_balancers, account.limits.server_groups) = (most, most);
+    account.limits.servers_per_group = most;
     account.dials.forgetful = true;
     account
 }
@@ -97,12 +98,12 @@ pub fn expose(testbed: &Testbed, name: &str, local: bool) -> Result<(), String> 
     expose_as(testbed, name, (local, None))
 }
 
-/// The same, always local, with a network load balancer.
+/// The same with a network load balancer.
 ///
 /// # Errors
 /// The API server refuses it.
-pub fn expose_network(testbed: &Testbed, name: &str) -> Result<(), String> {
-    expose_as(testbed, name, (true, Some("alibabacloud.com/nlb")))
+pub fn expose_network(testbed: &Testbed, name: &str, local: bool) -> Result<(), String> {
+    expose_as(testbed, name, (local, Some("alibabacloud.com/nlb")))
 }
 
 fn expose_as(testbed: &Testbed, name: &str, (local, class): (bool, Option<&str>)) -> Result<(), String> {
