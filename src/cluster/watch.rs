@@ -48,6 +48,8 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 const LASTING: Duration = Duration::from_secs(10);
 const FIRST_DELAY: Duration = Duration::from_millis(300);
 const LONGEST_DELAY: Duration = Duration::from_secs(15);
+/// The same where nothing answers, so that a restart of the API server delays no change by more: nothing is there to spare.
+const LONGEST_UNREACHED: Duration = Duration::from_millis(500);
 
 /// A collection of objects at the API server, and where they go.
 pub(super) struct WatchedCollection {
@@ -62,6 +64,8 @@ pub(super) struct WatchedCollection {
 enum Interruption {
     /// It can be resumed, after a pause.
     Resume(String),
+    /// The same, and the API server does not answer at all.
+    Unreached(String),
     /// Only a new list helps.
     ListAgain(String),
 }
@@ -200,13 +204,15 @@ impl ListWatch {
             if started.elapsed() >= LASTING {
                 delays = backoff(FIRST_DELAY, LONGEST_DELAY).build();
             }
+            let longest =
+                if matches!(ended, Err(Interruption::Unreached(_))) { LONGEST_UNREACHED } else { Duration::MAX };
             match ended {
                 Ok(()) => {}
                 Err(Interruption::ListAgain(reason)) => return reason,
-                Err(Interruption::Resume(reason)) => {
+                Err(Interruption::Resume(reason) | Interruption::Unreached(reason)) => {
                     debug!(kind = self.kind, reason, "watch interrupted");
                     self.requests.health().watch_interrupted(self.kind, &reason);
-                    sleep(delays.next().unwrap_or(LONGEST_DELAY)).await;
+                    sleep(delays.next().unwrap_or(LONGEST_DELAY).min(longest)).await;
                 }
             }
         }
@@ -219,14 +225,14 @@ impl ListWatch {
             match objects::check_readable(&self.requests, better.path).await {
                 Ok(()) => return Err(Interruption::ListAgain(format!("{} can be read now", better.path))),
                 Err(fault) if matches!(fault.code(), Some(401 | 403 | 404)) => {}
-                Err(fault) => return Err(Interruption::Resume(fault.to_string())),
+                Err(fault) => return Err(interrupted(&fault, fault.to_string())),
             }
         }
         let WatchedCollection { path, plural, .. } = &self.candidates[position.chosen];
         let newest = objects::newest_version(&self.requests, path).await;
         let newest = newest.map_err(|fault| match fault.code() {
             Some(403 | 404) => Interruption::ListAgain(fault.explain("list", plural)),
-            _ => Interruption::Resume(fault.explain("list", plural)),
+            _ => interrupted(&fault, fault.explain("list", plural)),
         })?;
         // Where versions are no numbers, they can be compared for equality only.
         let versions = position.version.parse::<u64>().ok().zip(newest.parse::<u64>().ok());
@@ -325,8 +331,12 @@ fn refused(fault: &RequestFault, plural: &str) -> Interruption {
     match fault.code() {
         // Gone or no longer offered; or the request itself makes no sense to the server, so that it is not repeated as it is.
         Some(400 | 404 | 405 | 410 | 422) => Interruption::ListAgain(reason),
-        _ => Interruption::Resume(reason),
+        _ => interrupted(fault, reason),
     }
+}
+
+fn interrupted(fault: &RequestFault, reason: String) -> Interruption {
+    if fault.code().is_none() { Interruption::Unreached(reason) } else { Interruption::Resume(reason) }
 }
 
 async fn changes(scope: &mut Option<DirtyKeys>) -> BTreeSet<ObjectKey> {

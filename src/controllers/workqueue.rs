@@ -72,7 +72,7 @@ pub trait ObjectReconciler: Send + Sync + 'static {
     /// The controller's name in logs and metrics.
     const NAME: &'static str;
 
-    /// The most reconciles at a time; read before each start.
+    /// The most reconciles at a time, and as many more of urgent objects; read before each start.
     fn concurrency(&self) -> usize;
 
     /// Whether an object that waits overtakes others. Every fourth start is not urgent nevertheless.
@@ -92,16 +92,19 @@ pub async fn drive<R: ObjectReconciler>(
     stop: CancellationToken,
 ) {
     let mut queue = Queue::default();
-    let mut running = JoinSet::new();
+    let (mut running, mut ordinary) = (JoinSet::new(), 0);
     let urgent = |key: &ObjectKey| reconciler.is_urgent(key);
     loop {
-        while running.len() < reconciler.concurrency().max(1) {
-            let Some((key, is_urgent)) = queue.start() else { break };
+        let places = reconciler.concurrency().max(1);
+        // Urgent objects have as many places of their own: those that wait in theirs do not delay them.
+        while running.len() < 2 * places {
+            let Some((key, is_urgent)) = queue.start(ordinary >= places) else { break };
+            ordinary += usize::from(!is_urgent);
             let reconciler = reconciler.clone();
             running.spawn(async move {
                 let name = key.to_string();
                 let start = ReconcileStart { is_urgent, ..ReconcileStart::new(R::NAME, &name) };
-                reconciling(start, Some(&key), reconcile(reconciler, key.clone())).await
+                (is_urgent, reconciling(start, Some(&key), reconcile(reconciler, key.clone())).await)
             });
         }
         metrics::queue_length(R::NAME, queue.waiting());
@@ -109,7 +112,8 @@ pub async fn drive<R: ObjectReconciler>(
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(Ok((key, result))) = running.join_next() => {
+            Some(Ok((is_urgent, (key, result)))) = running.join_next() => {
+                ordinary -= usize::from(!is_urgent);
                 let after = queue.end(key.clone(), result, &urgent);
                 reconciler.scheduled(&key, after);
             }
@@ -228,9 +232,13 @@ impl Queue {
         }
     }
 
-    /// The next key, and whether it is urgent.
-    fn start(&mut self) -> Option<(ObjectKey, bool)> {
-        let overtakes = !self.urgent.is_empty() && (self.normal.is_empty() || self.overtaken < MOST_OVERTAKING);
+    /// The next key, and whether it is urgent; only an urgent one `if_urgent`.
+    fn start(&mut self, if_urgent: bool) -> Option<(ObjectKey, bool)> {
+        let overtakes =
+            !self.urgent.is_empty() && (if_urgent || self.normal.is_empty() || self.overtaken < MOST_OVERTAKING);
+        if if_urgent && !overtakes {
+            return None;
+        }
         self.overtaken = if overtakes && !self.normal.is_empty() { self.overtaken + 1 } else { 0 };
         let key = if overtakes { self.urgent.pop_front() } else { self.normal.pop_front() }?;
         self.waiting.remove(&key);
@@ -474,6 +482,20 @@ mod tests {
         sender.send((0..5).map(|n| key(&format!("urgent-{n}"))).collect()).unwrap();
         tokio::time::sleep(10 * SECOND).await;
         assert_eq!(names(&log), ["0", "urgent-0", "urgent-1", "urgent-2", "1", "urgent-3", "urgent-4", "2"]);
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn urgent_keys_do_not_wait_for_others_that_hang() {
+        let (sender, log, stop, task) = start(2, |key, _| {
+            (if key.name.starts_with("urgent") { SECOND } else { 100 * SECOND }, ReconcileResult::Done)
+        });
+        sender.send((0..6).map(|n| key(&n.to_string())).collect()).unwrap();
+        tokio::time::sleep(SECOND).await;
+        sender.send((0..4).map(|n| key(&format!("urgent-{n}"))).collect()).unwrap();
+        tokio::time::sleep(3 * SECOND).await;
+        assert_eq!(names(&log), ["0", "1", "urgent-0", "urgent-1", "urgent-2", "urgent-3"]);
         stop.cancel();
         task.await.unwrap();
     }

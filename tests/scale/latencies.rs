@@ -59,6 +59,7 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
         world::expose(testbed, &moving(number), true)?;
     }
     let config = folder.join("alicloud-ccm.toml");
+    let configured = std::fs::read_to_string(&config).map_err(super::anything)?;
     let controller = Controller::start(options, folder, &testbed.cloud_address(), "first.log")?;
     let patience = Duration::from_secs(options.patience);
     let mut watch = Stopwatch::start(testbed, Some(&controller), patience);
@@ -70,11 +71,11 @@ pub(crate) async fn play(options: &Options, folder: &Path) -> Result<Vec<Row>, S
         let mut watch = Stopwatch::start(testbed, Some(&controller), patience);
         match beside {
             Beside::DriftCheck => {
-                let text = std::fs::read_to_string(&config).map_err(super::anything)?;
                 let more = "\n[service]\ndrift_check = \"1m\"\ndrift_reads = 3600\n";
-                std::fs::write(&config, format!("{text}{more}")).map_err(super::anything)?;
+                std::fs::write(&config, format!("{configured}{more}")).map_err(super::anything)?;
             }
             Beside::Creations => {
+                std::fs::write(&config, &configured).map_err(super::anything)?;
                 (0..options.services).try_for_each(|number| world::expose(testbed, &format!("web-{number}"), false))?;
             }
             Beside::Throttling => testbed.cloud.faults().random_from(1, THROTTLED, vec![Fault::Throttle]),

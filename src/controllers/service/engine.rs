@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::condition::WRITE_AGAIN;
 use super::creations::{Inventory, LISTS_CATCH_UP};
-use super::execute::{Execution, Executor};
+use super::execute::{Execution, Executor, Failures};
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
@@ -56,6 +56,13 @@ impl<P: Product> Outcome<P> {
     /// Whether the desired state was reached.
     fn is_complete(&self) -> bool {
         self.execution.failures.is_empty() && self.waits.is_none() && self.look_again().is_none()
+    }
+
+    /// Until when the creation of the load balancer waits for its turn, if it does.
+    fn queued(&self) -> Option<(Instant, Failures)> {
+        let (_, fault) = self.execution.failures.stopped.as_ref().filter(|(_, fault)| fault.held_back())?;
+        let wait = fault.retry_after.filter(|_| self.prepared.sighting.observed.id().is_none())?;
+        Some((Instant::now() + wait, self.execution.failures.clone()))
     }
 
     /// When to read the status of pending jobs of the cloud.
@@ -180,6 +187,11 @@ impl<P: Product> Engine<P> {
 
     async fn ensure(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
         (case.state.released, case.state.superseded_since) = (false, None);
+        if let Some((turn, failures)) = &case.state.queued
+            && let Some(left) = turn.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+        {
+            return Err(ReconcileError::Execution(Box::new(failures.clone().retried_after(left))));
+        }
         self.take_over_restated(case).await?;
         let wanted = self.preparer.wanted(case).await?;
         if !self.writer.add_finalizer(&case.service).await? {
@@ -188,6 +200,7 @@ impl<P: Product> Engine<P> {
         let prepared = self.preparer.prepare(case, wanted).await?;
         self.see_again_before_recreating(case, &prepared)?;
         let outcome = self.execute(case, prepared).await;
+        case.state.queued = outcome.queued();
         self.suspect_what_was_made(case, &outcome)?;
         self.tell(case, &outcome);
         outcome.wait(case)?;

@@ -68,6 +68,14 @@ impl Failures {
         self.stopped.as_ref().or(passing).or(self.refused.first()).map(|(_, fault)| fault)
     }
 
+    /// The same, of which the last step is retried after this time.
+    pub(crate) fn retried_after(mut self, wait: Duration) -> Self {
+        if let Some((_, fault)) = &mut self.stopped {
+            fault.retry_after = Some(wait);
+        }
+        self
+    }
+
     /// Whether what is then believed of the load balancer can be relied on: no step was cut short or refused, which
     /// can mean that a read was. A step that was throttled, here or in the cloud, changed nothing.
     pub(crate) fn leave_certainty(&self) -> bool {

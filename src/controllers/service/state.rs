@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::creations::Creations;
+use super::execute::Failures;
 use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
 use crate::plan::inputs::{ObjectKey, ServiceView, SyncCondition};
@@ -65,6 +66,8 @@ pub(super) struct ServiceState<O> {
     pub(super) edited: bool,
     /// Whether the user edited a setting that the official controller ignored, and the label is still there.
     pub(super) restated: bool,
+    /// Until when the creation of the load balancer waits for its turn, and what waits: nothing is looked up before.
+    pub(super) queued: Option<(Instant, Failures)>,
     /// Steps of reconciles that ended with a pending job; an event reports them after the job.
     pub(super) started: Vec<String>,
     /// The texts of the last events.
@@ -180,6 +183,7 @@ impl<O> ServiceState<O> {
             unanswered: false,
             edited: false,
             restated: false,
+            queued: None,
             started: Vec::new(),
             told: Told::default(),
             withheld: BTreeMap::new(),
@@ -214,6 +218,7 @@ impl<O> ServiceState<O> {
         if reason.is_some() {
             (self.unanswered, self.edited) = (true, true);
             // An edit asks for a retry.
+            self.queued = None;
             self.refusals = Refusals::default();
         }
         reason
@@ -398,9 +403,9 @@ impl<O: Clone> States<O> {
         self.alarms.set(self.controller, reason, withheld.len(), text);
     }
 
-    /// Whether the load balancer of the Service is known.
+    /// Whether the load balancer of the Service is known, and not one that waits for its creation.
     pub(super) fn knows(&self, key: &ObjectKey) -> bool {
-        self.kept.lock().by_service.get(key).is_some_and(|state| state.known.is_some())
+        self.kept.lock().by_service.get(key).is_some_and(|state| state.known.is_some() && state.queued.is_none())
     }
 
     /// Servers that the cloud refused as backends of any Service.
