@@ -439,7 +439,7 @@ precedes the first write.
 
 A restart with one such Service takes 4 reads (`GetLoadBalancerAttribute`, `ListListeners`, `ListServerGroups`,
 `ListServerGroupServers`), besides `ListLoadBalancers` to find load balancers without a Service. A restart with 100 such Services takes
-107 reads: 100 `ListServerGroupServers`, 3 `ListLoadBalancers`, 2 `ListListeners` and 2 `ListServerGroups`. Every `nlb.drift_check` takes
+104 reads: 100 `ListServerGroupServers`, 2 `ListLoadBalancers`, 1 `ListListeners` and 1 `ListServerGroups`. Every `nlb.drift_check` takes
 one list of each kind, which also shows the number of servers in each group. The controller reads the servers, additional certificates
 and rules of security groups in turn, as it does server groups of classic load balancers. A list answers for at most ten seconds, once
 for each load balancer, and never for one that the controller changed after the list began. The test `call_counts_at_scale` measures
