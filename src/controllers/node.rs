@@ -250,8 +250,8 @@ impl NodeReconciler {
 }
 
 /// Whether anything changed but the version, which every heartbeat of a kubelet raises, the condition
-/// `NetworkUnavailable`, which is only written here where there is none, and otherwise is for others to change, and taints of
-/// others, which follow conditions.
+/// `NetworkUnavailable`, which is only written here where there is none, and otherwise is for others to change, taints of
+/// others, which follow conditions, and their labels.
 fn differs(before: &NodeView, now: &NodeView) -> bool {
     let NodeView {
         resource_version: _,
@@ -261,7 +261,7 @@ fn differs(before: &NodeView, now: &NodeView) -> bool {
         uid,
         created,
         deleting,
-        labels,
+        labels: _,
         provided_node_ip,
         provider_id,
         unschedulable,
@@ -273,7 +273,8 @@ fn differs(before: &NodeView, now: &NodeView) -> bool {
     let ours = |view: &NodeView| [node::UNINITIALIZED, node::SHUTDOWN].map(|key| node::has_taint(view, key));
     let same = (name, uid, created, deleting) == (&now.name, &now.uid, &now.created, &now.deleting)
         && (provider_id, unschedulable) == (&now.provider_id, &now.unschedulable)
-        && (labels, provided_node_ip, pod_cidrs) == (&now.labels, &now.provided_node_ip, &now.pod_cidrs)
+        && (provided_node_ip, pod_cidrs) == (&now.provided_node_ip, &now.pod_cidrs)
+        && node::has_same_labels(before, now)
         && (addresses, has_conditions, ready) == (&now.addresses, &now.has_conditions, &now.ready)
         && network_unavailable.is_some() == now.network_unavailable.is_some()
         && ours(before) == ours(now);
@@ -284,6 +285,20 @@ fn differs(before: &NodeView, now: &NodeView) -> bool {
 mod tests {
     use super::*;
     use crate::plan::inputs::{Condition, ConditionStatus, Taint};
+
+    #[test]
+    fn labels_are_a_change_only_where_they_decide_something() {
+        let before = NodeView { provider_id: "cn-a.i-1".into(), ..NodeView::default() };
+        let labelled = |key: &str| {
+            let labels = [(key.to_owned(), String::new())].into();
+            differs(&before, &NodeView { labels, ..before.clone() })
+        };
+        assert!(!labelled("mood") && !labelled("node-role.kubernetes.io/worker"));
+        for key in ["topology.kubernetes.io/zone", "node.alibabacloud.com/nodepool-id"] {
+            assert!(labelled(key), "kept in sync: {key}");
+        }
+        assert!(labelled("service.alibabacloud.com/exclude-node"), "the node is left alone");
+    }
 
     #[test]
     fn heartbeats_are_no_change() {

@@ -25,6 +25,7 @@ mod view;
 mod write;
 
 pub use class::{Exclusion, NodeClass, classify};
+pub use labels::has_same_labels;
 pub use origins::origins;
 pub use problem::NodeProblem;
 pub use source_dest_check::{CheckMemory, SourceDestCheck};

@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use super::class::classify;
 use super::instance::Instance;
 use super::problem::NodeProblem;
+use crate::plan::inputs::NodeView;
 
 /// ECS tag that names the node pool.
 const NODEPOOL_TAG: &str = "ack.alibabacloud.com/nodepool-id";
+
+/// The label that names it.
+const NODEPOOL: &str = "node.alibabacloud.com/nodepool-id";
 
 /// Labels, and what of an instance goes into them.
 type Source = (&'static [&'static str], fn(&Instance) -> &str);
@@ -24,6 +29,13 @@ pub(super) fn keys() -> impl Iterator<Item = &'static str> {
     LABELS.iter().flat_map(|(keys, _)| keys.iter().copied())
 }
 
+/// Whether the labels that decide something about a node are the same before and after a change.
+#[must_use]
+pub fn has_same_labels(before: &NodeView, now: &NodeView) -> bool {
+    let is_same = |key| before.labels.get(key) == now.labels.get(key);
+    keys().chain([NODEPOOL]).all(is_same) && classify(before) == classify(now)
+}
+
 /// The labels that a node should have. What the cloud leaves empty is not written, and no label is ever removed; what
 /// the API server would refuse is left out and said, so that it cannot hold the others back.
 #[must_use]
@@ -32,7 +44,7 @@ pub(super) fn wanted(instance: &Instance) -> (BTreeMap<String, String>, Vec<Node
         .iter()
         .flat_map(|(keys, value)| keys.iter().map(|key| (*key, value(instance))))
         .filter(|(_, value)| !value.is_empty());
-    let pool = instance.tags.get(NODEPOOL_TAG).map(|value| ("node.alibabacloud.com/nodepool-id", value.as_str()));
+    let pool = instance.tags.get(NODEPOOL_TAG).map(|value| (NODEPOOL, value.as_str()));
     let mut labels = BTreeMap::new();
     let mut problems = Vec::new();
     for (key, value) in described.chain(pool) {
