@@ -43,7 +43,7 @@ impl Slb {
     pub async fn describe_group(&self, group_id: &str) -> Result<ObservedGroup, Fault> {
         let group = |group: Fields<'_>| Ok((group.text("VServerGroupName")?, group.list("BackendServers", backend)?));
         let (name, backends) = self.0.read(DESCRIBE_GROUP).one("VServerGroupId", group_id, group).await?;
-        Ok(ObservedGroup { name, backends: Some(Arc::new(backends.into_iter().flatten().collect())) })
+        Ok(ObservedGroup { name, backends: Some(Arc::new(backends.into_iter().flatten().collect::<Vec<_>>().into())) })
     }
 
     /// Creates a server group with backends; gives its id.

@@ -269,7 +269,7 @@ impl<P: Product> Engine<P> {
         let mut execution = Execution::default();
         let sighting = &mut prepared.sighting;
         let unread = std::mem::take(&mut sighting.unread);
-        case.state.known = None;
+        let before = case.state.known.take();
         if !steps.is_empty() {
             // Until the outcome is certain, no observed state is stored: the reconcile can be cancelled.
             case.state.changed_at = Some(Instant::now());
@@ -305,20 +305,22 @@ impl<P: Product> Engine<P> {
         let is_under_way = P::look_again(observed).is_some();
         case.state.refusals.retain(|key| {
             let is_there = |group: &ObservedGroup| group.members().iter().any(|backend| backend.key == *key);
-            groups.values().any(|group| group.backends.contains_key(key))
+            groups.values().any(|group| group.backends.contains(key))
                 && (is_under_way || !observed.groups().values().any(is_there))
         });
         let outcome = Outcome { prepared, execution, waits };
         if is_certain {
-            case.state.known = Some(self.known(&outcome.prepared));
+            case.state.known = Some(self.known(&outcome.prepared, before));
         }
         outcome
     }
 
-    fn known(&self, prepared: &Prepared<P>) -> Known<P::Observed> {
+    fn known(&self, prepared: &Prepared<P>, before: Option<Known<P::Observed>>) -> Known<P::Observed> {
         let sighting = &prepared.sighting;
         let mut observed = sighting.observed.clone();
-        self.preparer.product.compact(&mut observed);
+        if !before.is_some_and(|before| Arc::ptr_eq(&before.observed, &observed)) {
+            self.preparer.product.compact(&mut observed);
+        }
         let interfaces = prepared.references.as_ref().map(|references| references.interfaces.clone());
         Known {
             unlisted_reads: 1 + observed.groups().len(),

@@ -32,7 +32,7 @@ const PODS_AT_ONCE: usize = 8;
 pub(super) struct References {
     nodes: ServiceNodes,
     /// The Service's endpoints; those whose pods wait only for the load balancer count as ready.
-    pub(super) endpoints: EndpointsView,
+    pub(super) endpoints: Arc<EndpointsView>,
     /// Pods with the Service's gate that were read, by name.
     pub(super) gated_pods: BTreeMap<String, PodView>,
     /// How many of them wait for their containers.
@@ -86,7 +86,9 @@ impl Resolver {
         let endpoints = self.endpoints(service)?;
         let gate = gates::gate_of(service);
         let gated_pods = self.gated_pods(service, &endpoints, ungated).await?;
-        let (endpoints, waiting_pods) = gates::admitted(&gate, &endpoints, &gated_pods);
+        let admitted = (!gated_pods.is_empty()).then(|| gates::admitted(&gate, &endpoints, &gated_pods));
+        let (endpoints, waiting_pods) =
+            admitted.map_or((endpoints, 0), |(admitted, waiting)| (Arc::new(admitted), waiting));
         let nodes = self.candidates.for_service(&service.key);
         let attached = P::attached_pods(service, &nodes, &endpoints, settings);
         let mut found = References {
@@ -116,8 +118,9 @@ impl Resolver {
     /// Finds the network interfaces of attached pods.
     async fn interfaces(&self, found: &mut References, known: Option<&Interfaces>) -> Result<Interfaces, Fault> {
         let name = |endpoint: &Endpoint| endpoint.pod.as_deref().map(str::to_owned);
+        let attached = found.endpoints.endpoints.iter().filter(|endpoint| found.attached.contains(&endpoint.address));
         let pods: BTreeMap<IpAddr, Option<String>> =
-            found.endpoints.endpoints.iter().map(|endpoint| (endpoint.address, name(endpoint))).collect();
+            attached.map(|endpoint| (endpoint.address, name(endpoint))).collect();
         let pod_at = |ip: &IpAddr| pods.get(ip).cloned().flatten();
         let mut interfaces = Interfaces::new();
         let mut unknown = Vec::new();

@@ -169,7 +169,7 @@ pub(super) fn stocked(
             GroupRef::Id(wanted) => wanted == id,
             GroupRef::Named(name) => *name == group.name,
         };
-        if is_it && group.members().iter().any(|backend| wanted.backends.contains_key(&backend.key)) {
+        if is_it && group.members().iter().any(|backend| wanted.backends.contains(&backend.key)) {
             stocked.extend([wanted.group.clone(), GroupRef::Id(id.clone())].map(Target::Group));
         }
     }

@@ -61,8 +61,10 @@ impl Observed {
         match operation {
             Operation::CreateGroup { name, backends } => {
                 let id = made.id.clone().unwrap_or_else(|| name.clone());
-                self.groups
-                    .insert(id, ObservedGroup { name: name.clone(), backends: Some(Arc::new(backends.clone())) });
+                self.groups.insert(
+                    id,
+                    ObservedGroup { name: name.clone(), backends: Some(Arc::new(backends.clone().into())) },
+                );
             }
             Operation::Group(GroupOperation::DeleteGroup { id, .. }) => drop(self.groups.remove(id)),
             Operation::Group(operation) => {

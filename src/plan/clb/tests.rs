@@ -263,7 +263,7 @@ impl Cloud {
             weight: 100,
             description: "by hand".into(),
         };
-        let group = ObservedGroup { name: "users-group".to_owned(), backends: Some(Arc::new(vec![backend])) };
+        let group = ObservedGroup { name: "users-group".to_owned(), backends: Some(Arc::new(vec![backend].into())) };
         let listener = ObservedListener {
             description: "users-listener".to_owned(),
             status: "running".to_owned(),

@@ -61,7 +61,7 @@ impl Cloud {
     /// A user's load balancer with a listener, a group and a tag.
     pub(crate) fn of_user() -> Self {
         let backend = Backend { key: BackendKey::ecs("i-user", 8080), weight: 100, description: "by hand".into() };
-        let group = ObservedGroup { name: "users-group".to_owned(), backends: Some(Arc::new(vec![backend])) };
+        let group = ObservedGroup { name: "users-group".to_owned(), backends: Some(Arc::new(vec![backend].into())) };
         let listener = ObservedListener {
             description: "users-listener".to_owned(),
             status: "Running".to_owned(),

@@ -127,6 +127,10 @@ pub(crate) struct BackendSources<'a> {
 pub(crate) struct PortBackends {
     /// Identity and weight, in order; possibly the same twice.
     pub(crate) backends: Vec<(BackendKey, u8)>,
+    /// Nodes besides these, at no port, as other Services share them.
+    pub(crate) nodes: Arc<Vec<BackendKey>>,
+    /// Of each of these nodes.
+    pub(crate) weight: u8,
     /// Stay if they are there, until their nodes are seen unready once more.
     pub(crate) withheld: BTreeSet<BackendKey>,
     /// Inside the VPC, but without an interface.
@@ -153,7 +157,7 @@ pub fn addresses_to_resolve(
         .iter()
         .flat_map(|port| sources.selected(port).into_iter().chain(sources.on_unready_nodes(port)))
         .map(|(endpoint, _)| endpoint)
-        .filter(|endpoint| rules.mode == BackendMode::Eni || sources.is_virtual(endpoint))
+        .filter(|endpoint| rules.mode == BackendMode::Eni || sources.candidates.is_virtual(endpoint))
         .map(|endpoint| endpoint.address)
         .collect()
 }
@@ -161,7 +165,10 @@ pub fn addresses_to_resolve(
 impl<'a> BackendSources<'a> {
     pub(crate) fn new(rules: &'a BackendRules, nodes: &dyn KnownNodes, endpoints: &'a EndpointsView) -> Self {
         let candidates = nodes.candidates(rules);
-        let all: Vec<&Endpoint> = endpoints.endpoints.iter().filter(|it| rules.family.has(it.address)).collect();
+        // Nodes lead to all other pods.
+        let is_own = |it: &Endpoint| rules.mode != BackendMode::Cluster || candidates.is_virtual(it);
+        let counts = |it: &&Endpoint| rules.family.has(it.address) && is_own(it);
+        let all: Vec<&Endpoint> = endpoints.endpoints.iter().filter(counts).collect();
         let (unready, warnings) = if rules.mode == BackendMode::Cluster {
             (candidates.unready.clone(), candidates.warnings.clone())
         } else {
@@ -190,10 +197,11 @@ impl<'a> BackendSources<'a> {
         let selected = self.selected(port);
         match self.rules.mode {
             BackendMode::Eni => self.pods(&selected, inputs, &mut found),
-            BackendMode::Cluster => self.all_nodes(port, &selected, inputs, &mut found),
+            BackendMode::Cluster => self.all_nodes(&selected, inputs, &mut found),
             BackendMode::Local => self.nodes_with_pods(port, &selected, inputs, &mut found),
         }
-        found.withheld = unready::withheld(self.unready_backends(port, inputs), found.backends.len(), inputs.now);
+        let ready = found.backends.len() + found.nodes.len();
+        found.withheld = unready::withheld(self.unready_backends(port, inputs), ready, inputs.now);
         found
     }
 
@@ -231,20 +239,13 @@ impl<'a> BackendSources<'a> {
     }
 
     /// All nodes that may serve, and pods on virtual nodes.
-    fn all_nodes(
-        &self,
-        port: &ServicePort,
-        selected: &[(&Endpoint, u16)],
-        inputs: &Inputs<'_>,
-        found: &mut PortBackends,
-    ) {
-        let servers = self.candidates.servers.iter();
-        let mut keys: Vec<_> = servers.filter_map(|role| role.server(port.node_port)).collect();
-        let pods = selected.iter().filter(|(endpoint, _)| self.is_virtual(endpoint));
-        let pods = pods.filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found));
-        keys.extend(pods.map(|(key, _)| key));
-        let weight = self.weight_of_one(keys.len());
-        found.backends = keys.into_iter().map(|key| (key, weight)).collect();
+    fn all_nodes(&self, selected: &[(&Endpoint, u16)], inputs: &Inputs<'_>, found: &mut PortBackends) {
+        let servers = &self.candidates.servers;
+        let pods = selected.iter().filter_map(|(endpoint, number)| self.attach(endpoint, *number, inputs, found));
+        let pods: Vec<_> = pods.map(|(key, _)| key).collect();
+        let weight = self.weight_of_one(servers.len() + pods.len());
+        found.backends = pods.into_iter().map(|key| (key, weight)).collect();
+        (found.nodes, found.weight) = (servers.clone(), weight);
     }
 
     /// Nodes that run pods of the Service, each with their number as its weight, and pods on virtual nodes.
@@ -343,11 +344,6 @@ impl<'a> BackendSources<'a> {
     /// A node as a backend of a port, whether it is ready or not.
     fn server(&self, node: &str, port: &ServicePort) -> Option<BackendKey> {
         self.candidates.get(node)?.role.server(port.node_port)
-    }
-
-    fn is_virtual(&self, endpoint: &Endpoint) -> bool {
-        let node = self.node_of(endpoint);
-        node.is_some_and(|candidate| candidate.role == NodeRole::Virtual)
     }
 }
 

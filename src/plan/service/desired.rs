@@ -9,7 +9,7 @@ use super::annotations::{AnnotationName, Annotations, ID, raw};
 use super::backends::{BackendMode, BackendRules, BackendSources, Inputs};
 use super::groups::GroupOperation;
 use super::management::ManagementLevel;
-use super::model::{Backend, BackendKey, DesiredGroup, GroupRef};
+use super::model::{Backend, BackendKey, DesiredBackends, DesiredGroup, GroupRef, NodeBackends};
 use super::observed::ObservedModel;
 use super::ownership::Owner;
 use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem};
@@ -175,14 +175,14 @@ impl<M: ProductModel> Desired<M> {
         Ok(stated.filter(|_| self.reuse.is_some()).map(|id| GroupRef::Id(id.to_owned())))
     }
 
-    /// Adds the backends of a port to its group, with this mark. `key` gives the backend as the group holds it. Says whether
-    /// there are none.
+    /// Adds the backends of a port to its group, with this mark. `at` gives the port of a backend as the group holds it. Says
+    /// whether there are none.
     pub(crate) fn add_backends(
         &mut self,
         sources: &Sources<'_, M::Name>,
         (source, port): (&str, &ServicePort),
         (group, mark): (&GroupRef, String),
-        key: impl Fn(BackendKey) -> BackendKey,
+        at: impl Fn(u16) -> u16,
     ) -> bool {
         let found = sources.backends.of(port, sources.inputs);
         self.unresolved.extend(&found.unresolved);
@@ -195,21 +195,26 @@ impl<M: ProductModel> Desired<M> {
             source: source.to_owned(),
             ignore_weights: annotations.is(M::Name::IGNORE_WEIGHT_UPDATE, "on")
                 || unsure.into_iter().any(|name| annotations.is_wrong(name)),
-            backends: BTreeMap::new(),
+            backends: DesiredBackends::default(),
             incomplete: false,
             withheld: BTreeSet::new(),
         });
         entry.incomplete |= found.incomplete;
-        entry.withheld.extend(found.withheld.into_iter().map(&key));
-        let is_empty = found.backends.is_empty();
+        let key = |key: BackendKey| BackendKey { port: at(key.port), ..key };
+        let is_empty = found.backends.is_empty() && found.nodes.is_empty();
+        entry.withheld.extend(found.withheld.into_iter().map(key));
         let backends = found.backends.into_iter().map(|(backend, weight)| {
             let (key, description) = (key(backend), mark.clone());
             (key.clone(), Backend { key, weight, description })
         });
         // Of those that are the same, the first counts. A map that is made of all at once is made several times as fast.
-        let mut backends: BTreeMap<BackendKey, Backend> = backends.rev().collect();
-        backends.append(&mut entry.backends);
-        entry.backends = backends;
+        let mut own: BTreeMap<BackendKey, Backend> = backends.rev().collect();
+        own.append(&mut entry.backends.own);
+        entry.backends.own = own;
+        if !found.nodes.is_empty() {
+            let (servers, port, weight, description) = (found.nodes, at(port.node_port), found.weight, mark);
+            entry.backends.nodes.push(NodeBackends { servers, port, weight, description });
+        }
         is_empty
     }
 

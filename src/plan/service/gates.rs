@@ -145,7 +145,7 @@ impl Registration<'_> {
         let address = endpoint.address.to_string();
         let mut found = false;
         for wanted in self.desired.values() {
-            for key in wanted.backends.keys().filter(|key| *key.server_ip == *address) {
+            for key in wanted.backends.own.keys().filter(|key| *key.server_ip == *address) {
                 if !self.holds(&wanted.group, key) {
                     return None;
                 }

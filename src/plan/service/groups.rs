@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use super::model::{Backend, BackendKey, BackendKind, DesiredGroup, GroupRef, ObservedGroup};
+use super::model::{Backend, BackendKey, BackendKind, DesiredGroup, GroupMembers, GroupRef, ObservedGroup};
 use super::ownership::Owner;
 use super::steps::{Operation, Plan, RefusedBackends, Room, Target};
 
@@ -124,7 +124,7 @@ impl GroupOperation {
             }
             Self::SetBackends { backends, .. } => {
                 let new: BTreeMap<&BackendKey, &Backend> = backends.iter().map(|new| (&new.key, new)).collect();
-                for old in found {
+                for old in found.iter_mut() {
                     if let Some(new) = new.get(&old.key) {
                         old.clone_from(new);
                     }
@@ -217,12 +217,20 @@ impl BackendPlanner<'_> {
         self,
         wanted: &DesiredGroup,
         group: &GroupRef,
-        remote: &[Backend],
+        remote: &GroupMembers,
         plan: &mut Plan<O>,
     ) {
+        if remote.are_known_as(&wanted.backends) {
+            return;
+        }
         let owner = self.owner;
         let target = Target::Group(group.clone());
-        let (counterparts, missing) = pairs(&wanted.backends, remote);
+        let backends = wanted.backends.to_vec();
+        let (counterparts, missing) = pairs(&backends, remote);
+        let are_same = remote.iter().zip(&counterparts).all(|(there, wanted)| *wanted == Some(there));
+        if are_same && missing.is_empty() && backends.len() == remote.len() {
+            remote.know_as(&wanted.backends);
+        }
         let add: Vec<Backend> = missing.into_iter().cloned().collect();
         for operation in self.additions(group, &add) {
             plan.step(operation.into(), target.clone(), [], &wanted.source);
@@ -318,15 +326,12 @@ impl BackendPlanner<'_> {
 
 /// What is wanted beside each backend that is there, and what is missing. Both sides are mostly in the same order, so that each
 /// backend is compared once.
-fn pairs<'a>(
-    wanted: &'a BTreeMap<BackendKey, Backend>,
-    there: &[Backend],
-) -> (Vec<Option<&'a Backend>>, Vec<&'a Backend>) {
+fn pairs<'a>(wanted: &'a [Backend], there: &[Backend]) -> (Vec<Option<&'a Backend>>, Vec<&'a Backend>) {
     let mut in_order: Vec<(usize, &BackendKey)> = there.iter().map(|backend| &backend.key).enumerate().collect();
     in_order.sort_by_key(|(_, key)| *key);
     let mut in_order = in_order.into_iter().peekable();
     let (mut found, mut missing) = (vec![None; there.len()], Vec::new());
-    for backend in wanted.values() {
+    for backend in wanted {
         let mut is_there = false;
         while let Some((place, key)) = in_order.next_if(|(_, key)| **key <= backend.key) {
             if *key == backend.key {

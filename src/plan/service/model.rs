@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, OnceLock};
 
 /// How a backend is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,7 +83,7 @@ pub struct DesiredGroup {
     /// Where it comes from, such as `spec.ports[0]`.
     pub source: String,
     /// Its backends, as far as they are ours.
-    pub backends: BTreeMap<BackendKey, Backend>,
+    pub backends: DesiredBackends,
     /// Whether backends may be missing here that should be there, so that none is removed or changed.
     pub incomplete: bool,
     /// Backends that stay if they are there, although they are not wanted: their nodes were seen unready only once.
@@ -98,19 +99,126 @@ impl DesiredGroup {
     }
 }
 
+/// The backends of a desired group. Nodes are shared by reference, so that it costs the same however many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DesiredBackends {
+    /// Nodes at a port each.
+    pub(crate) nodes: Vec<NodeBackends>,
+    /// Those that no other group has, such as pods.
+    pub(crate) own: BTreeMap<BackendKey, Backend>,
+}
+
+/// The same nodes as for other groups, at one port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeBackends {
+    /// In order, at no port; possibly the same twice.
+    pub(crate) servers: Arc<Vec<BackendKey>>,
+    pub(crate) port: u16,
+    pub(crate) weight: u8,
+    pub(crate) description: Arc<str>,
+}
+
+impl DesiredBackends {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.iter().all(|nodes| nodes.servers.is_empty()) && self.own.is_empty()
+    }
+
+    /// Whether this is one of them.
+    #[must_use]
+    pub fn contains(&self, key: &BackendKey) -> bool {
+        let anywhere = BackendKey { port: 0, ..key.clone() };
+        let is_there = |nodes: &NodeBackends| nodes.port == key.port && nodes.servers.binary_search(&anywhere).is_ok();
+        self.nodes.iter().any(is_there) || self.own.contains_key(key)
+    }
+
+    /// All of them, in the order of their keys; of those that are the same, the first counts.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<Backend> {
+        let mut all: Vec<Backend> = self.own.values().cloned().collect();
+        for NodeBackends { servers, port, weight, description } in &self.nodes {
+            all.extend(servers.iter().map(|server| Backend {
+                key: BackendKey { port: *port, ..server.clone() },
+                weight: *weight,
+                description: description.clone(),
+            }));
+        }
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all.dedup_by(|later, first| later.key == first.key);
+        all
+    }
+
+    #[cfg(test)]
+    pub(crate) fn keys(&self) -> impl Iterator<Item = BackendKey> + use<> {
+        self.to_vec().into_iter().map(|backend| backend.key)
+    }
+}
+
+/// The backends of a server group as the cloud holds them.
+#[derive(Clone, Debug, Default)]
+pub struct GroupMembers {
+    list: Vec<Backend>,
+    /// The nodes that they were found to be; void once they change. Pods are few, and not worth the memory.
+    known_as: OnceLock<Vec<NodeBackends>>,
+}
+
+impl GroupMembers {
+    /// Whether they were found to be exactly these, so that nothing has to be compared.
+    pub(crate) fn are_known_as(&self, wanted: &DesiredBackends) -> bool {
+        wanted.own.is_empty() && self.known_as.get() == Some(&wanted.nodes)
+    }
+
+    /// They were found to be exactly these.
+    pub(crate) fn know_as(&self, wanted: &DesiredBackends) {
+        if wanted.own.is_empty() {
+            self.known_as.get_or_init(|| wanted.nodes.clone());
+        }
+    }
+}
+
+impl From<Vec<Backend>> for GroupMembers {
+    fn from(list: Vec<Backend>) -> Self {
+        Self { list, known_as: OnceLock::new() }
+    }
+}
+
+impl Deref for GroupMembers {
+    type Target = Vec<Backend>;
+
+    fn deref(&self) -> &Vec<Backend> {
+        &self.list
+    }
+}
+
+impl DerefMut for GroupMembers {
+    fn deref_mut(&mut self) -> &mut Vec<Backend> {
+        self.known_as = OnceLock::new();
+        &mut self.list
+    }
+}
+
+impl PartialEq for GroupMembers {
+    fn eq(&self, other: &Self) -> bool {
+        self.list == other.list
+    }
+}
+
+impl Eq for GroupMembers {}
+
 /// A server group (VServerGroup).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedGroup {
     /// Its name; ours are `k8s/<port>/<service>/<namespace>/<cluster id>`.
     pub name: String,
     /// `None` if the backends were not read: they decide nothing.
-    pub backends: Option<Arc<Vec<Backend>>>,
+    pub backends: Option<Arc<GroupMembers>>,
 }
 
 impl ObservedGroup {
     /// Its backends; none if they were not read.
     pub fn members(&self) -> &[Backend] {
-        self.backends.as_deref().map_or(&[], Vec::as_slice)
+        self.backends.as_deref().map_or(&[], |members| members.as_slice())
     }
 }
 

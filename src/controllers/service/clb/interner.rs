@@ -32,7 +32,7 @@ impl Texts {
             return;
         }
         for backends in Arc::make_mut(observed).groups.values_mut().filter_map(|group| group.backends.as_mut()) {
-            for backend in Arc::make_mut(backends) {
+            for backend in Arc::make_mut(backends).iter_mut() {
                 self.one(&mut backend.key.server_id);
                 self.one(&mut backend.description);
             }
@@ -66,7 +66,7 @@ mod tests {
         let balancer = |server: String| {
             let key =
                 BackendKey { kind: BackendKind::Ecs, server_id: server.into(), server_ip: Box::default(), port: 1 };
-            let backends = Some(Arc::new(vec![Backend { key, weight: 100, description: "mark".into() }]));
+            let backends = Some(Arc::new(vec![Backend { key, weight: 100, description: "mark".into() }].into()));
             let group = ObservedGroup { name: String::new(), backends };
             Arc::new(Observed { groups: [("rsp".to_owned(), group)].into(), ..Observed::default() })
         };

@@ -151,7 +151,7 @@ impl ClassicProduct {
             for group_id in &needs.group_backends {
                 match tolerate(&mut unread, self.slb.describe_backends(group_id).await)? {
                     Some(backends) => {
-                        observed.groups.entry(group_id.clone()).or_default().backends = Some(Arc::new(backends));
+                        observed.groups.entry(group_id.clone()).or_default().backends = Some(Arc::new(backends.into()));
                     }
                     None => {
                         // The others would meet the same.

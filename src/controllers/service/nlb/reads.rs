@@ -147,7 +147,7 @@ impl NetworkProduct {
             match self.api.describe_servers(id).await {
                 Ok(found) => {
                     warn!(code = "ACCM0324", group = id, name, "a server group exists, but no list shows it yet");
-                    let backends = Some(Arc::new(found.backends));
+                    let backends = Some(Arc::new(found.backends.into()));
                     observed.groups.insert(id.clone(), ObservedGroup { name: name.clone(), backends });
                     none = false;
                 }
@@ -275,7 +275,7 @@ impl NetworkProduct {
             }
         }
         if let Some(group) = observed.groups.get_mut(id) {
-            group.backends = Some(Arc::new(backends));
+            group.backends = Some(Arc::new(backends.into()));
         }
         Ok(())
     }

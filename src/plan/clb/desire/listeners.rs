@@ -43,7 +43,7 @@ impl PortReader<'_> {
         let mark = self.mark(desired, port);
         let named = desired.named_group(self.sources, &source, port)?;
         let group = named.unwrap_or_else(|| GroupRef::Named(mark.clone()));
-        if desired.add_backends(self.sources, (&source, port), (&group, mark), |key| key) {
+        if desired.add_backends(self.sources, (&source, port), (&group, mark), |port| port) {
             desired.empty_ports.push(key);
         }
         if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {

@@ -6,7 +6,7 @@ use crate::plan::clb::observed::Observed;
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::group_diff::{GroupModel, planner};
 use crate::plan::service::groups::{BackendPlanner, GroupReferences};
-use crate::plan::service::model::{Backend, DesiredGroup};
+use crate::plan::service::model::DesiredGroup;
 use crate::plan::service::ownership::Owner;
 use crate::plan::service::steps::Target;
 
@@ -19,7 +19,7 @@ impl GroupModel for ClassicModel {
 
     fn create(desired: &Desired, wanted: &DesiredGroup, plan: &mut Plan) {
         let planner = planner(desired);
-        let backends: Vec<Backend> = wanted.backends.values().cloned().collect();
+        let backends = wanted.backends.to_vec();
         let (first, rest) = backends.split_at(backends.len().min(planner.batch_size));
         let operation = Operation::CreateGroup { name: wanted.group.to_string(), backends: first.to_vec() };
         let target = Target::Group(wanted.group.clone());

@@ -11,7 +11,7 @@ use crate::plan::service::unready::UnreadyNodes;
 /// Backends of all groups: (server, port, weight).
 fn backends(world: &World) -> Vec<(String, u16, u8)> {
     let groups = world.desired().groups;
-    let all = groups.values().flat_map(|group| group.backends.values());
+    let all = groups.values().flat_map(|group| group.backends.to_vec());
     all.map(|it| (it.key.server_id.to_string(), it.key.port, it.weight)).collect()
 }
 

@@ -171,7 +171,7 @@ fn more_tags_than_a_load_balancer_takes_are_a_problem() {
 fn pods_are_attached_by_default_if_the_configuration_says_so() {
     let kinds = |annotations| {
         let desired = with(|it| it.service.eni_backends = true, annotations).desired();
-        desired.groups.into_values().flat_map(|it| it.backends.into_keys().map(|key| key.kind)).collect::<Vec<_>>()
+        desired.groups.into_values().flat_map(|it| it.backends.keys().map(|key| key.kind)).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&[]), [BackendKind::Eni; 3]);
     assert_eq!(kinds(&[("service.beta.kubernetes.io/backend-type", "ecs")]), [BackendKind::Ecs; 2]);

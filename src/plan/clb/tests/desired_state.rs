@@ -17,11 +17,15 @@ use crate::plan::service::ownership::{FINALIZER, Owner};
 
 /// Weights of the only group, in order of its backends.
 fn weights(desired: &Desired) -> Vec<u8> {
-    desired.groups.values().flat_map(|group| group.backends.values().map(|backend| backend.weight)).collect()
+    desired.groups.values().flat_map(|group| group.backends.to_vec()).map(|backend| backend.weight).collect()
 }
 
-fn servers(desired: &Desired) -> BTreeSet<&str> {
-    desired.groups.values().flat_map(|group| group.backends.keys().map(|key| key.server_id.as_ref())).collect()
+fn servers(desired: &Desired) -> BTreeSet<String> {
+    desired.groups.values().flat_map(|group| group.backends.keys()).map(|key| key.server_id.to_string()).collect()
+}
+
+fn named<const N: usize>(servers: [&str; N]) -> BTreeSet<String> {
+    servers.map(str::to_owned).into()
 }
 
 fn ingress(ip: &str) -> Ingress {
@@ -113,7 +117,7 @@ fn pods_on_virtual_nodes_are_attached_by_their_interfaces() {
     for local in [false, true] {
         world.service.local_traffic = local;
         let desired = world.desired();
-        assert_eq!(servers(&desired), BTreeSet::from(["eni-192.168.64.21", "i-1"]), "local: {local}");
+        assert_eq!(servers(&desired), named(["eni-192.168.64.21", "i-1"]), "local: {local}");
         assert_eq!(weights(&desired), if local { [2, 1] } else { [100, 100] });
         assert_eq!(desired.warnings, []);
     }
@@ -140,7 +144,7 @@ fn nodes_that_are_no_backends() {
     ] {
         let mut world = World::new(&[]);
         world.nodes[0] = edited(&world.nodes[0], label(name));
-        assert_eq!(servers(&world.desired()), BTreeSet::from(["i-2"]), "{name}");
+        assert_eq!(servers(&world.desired()), named(["i-2"]), "{name}");
     }
     let edits: [(&str, Edit); 6] = [
         ("no conditions", |node| {
@@ -164,14 +168,14 @@ fn nodes_that_are_no_backends() {
         let mut world = World::new(&[]);
         world.nodes[0] = edited(&world.nodes[0], edit);
         let desired = world.desired();
-        assert_eq!(servers(&desired), BTreeSet::from(["i-2"]), "{name}");
+        assert_eq!(servers(&desired), named(["i-2"]), "{name}");
         assert_eq!(desired.warnings.len(), usize::from(["bad id", "another region"].contains(&name)), "{name}");
     }
     let mut world = World::new(&[]);
     world.nodes[0] = edited(&world.nodes[0], |node| node.ready = None);
     world.nodes[1] = edited(&world.nodes[1], |node| node.unschedulable = true);
     assert_eq!(servers(&world.desired()).len(), 2);
-    assert_eq!(servers(&world.with(&[("remove-unscheduled-backend", "on")]).desired()), BTreeSet::from(["i-1"]));
+    assert_eq!(servers(&world.with(&[("remove-unscheduled-backend", "on")]).desired()), named(["i-1"]));
 }
 
 #[test]
@@ -181,7 +185,7 @@ fn nodes_are_chosen_by_label() {
         node.labels = tags(&[("color", "blue"), ("size", "1")]);
     });
     world.nodes[1] = edited(&world.nodes[1], |node| node.labels = tags(&[("color", "blue")]));
-    assert_eq!(servers(&world.desired()), BTreeSet::from(["i-1"]));
+    assert_eq!(servers(&world.desired()), named(["i-1"]));
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn only_ready_endpoints_take_traffic() {
     let mut world = World::new(&[ENI]);
     world.endpoints.endpoints[0].ready = Some(false);
     world.endpoints.endpoints[1].ready = None;
-    assert_eq!(servers(&world.desired()), BTreeSet::from(["eni-192.168.64.21"]));
+    assert_eq!(servers(&world.desired()), named(["eni-192.168.64.21"]));
     world.endpoints.endpoints[2].terminating = true;
     let desired = world.desired();
     assert_eq!(servers(&desired), BTreeSet::new());
@@ -226,10 +230,10 @@ fn ipv6_backends_need_everything_to_say_so() {
     let mut world = World::new(&all);
     world.endpoints.endpoints = vec![pod("fd00::1", "n1"), pod("192.168.64.11", "n1")];
     world.enis.insert("fd00::1".parse().unwrap(), "eni-six".to_owned());
-    assert_eq!(servers(&world.desired()), BTreeSet::from(["eni-six"]));
-    assert_eq!(servers(&world.clone().with(&all[..2]).desired()), BTreeSet::from(["eni-192.168.64.11"]));
+    assert_eq!(servers(&world.desired()), named(["eni-six"]));
+    assert_eq!(servers(&world.clone().with(&all[..2]).desired()), named(["eni-192.168.64.11"]));
     world.settings.service.ipv6 = false;
-    assert_eq!(servers(&world.desired()), BTreeSet::from(["eni-192.168.64.11"]));
+    assert_eq!(servers(&world.desired()), named(["eni-192.168.64.11"]));
 }
 
 #[test]

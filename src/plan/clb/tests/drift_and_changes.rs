@@ -523,7 +523,7 @@ fn marks_that_are_too_long_still_lead_to_their_group() {
     let group = cloud.observed.groups.values_mut().next().unwrap();
     assert!(group.name.len() <= 80, "{}", group.name);
     group.name.clone_from(&long);
-    for backend in Arc::make_mut(group.backends.as_mut().unwrap()) {
+    for backend in Arc::make_mut(group.backends.as_mut().unwrap()).iter_mut() {
         backend.description = long.as_str().into();
     }
     assert_eq!(world.plan(&cloud), "");

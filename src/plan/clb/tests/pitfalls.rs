@@ -91,7 +91,7 @@ fn pitfall_12_masters_are_left_out_by_the_standard_label_or_by_a_switch() {
         world.nodes[0] = edited(&world.nodes[0], |node| drop(node.labels.insert(label.to_owned(), String::new())));
         let desired = world.desired();
         let group = desired.groups.into_values().next().unwrap();
-        group.backends.into_keys().map(|key| key.server_id.to_string()).collect::<Vec<_>>()
+        group.backends.keys().map(|key| key.server_id.to_string()).collect::<Vec<_>>()
     };
     let exclude = "node.kubernetes.io/exclude-from-external-load-balancers";
     for switch in [true, false] {
@@ -107,7 +107,7 @@ fn pitfall_13_a_node_without_provider_id_is_told_and_the_others_serve() {
     let mut world = World::new(&[]);
     world.nodes[0] = edited(&world.nodes[0], |node| node.provider_id.clear());
     let desired = world.desired();
-    assert_eq!(desired.groups.values().next().unwrap().backends.len(), 1);
+    assert_eq!(desired.groups.values().next().unwrap().backends.to_vec().len(), 1);
     assert!(desired.warnings[0].field.contains("node n1"), "{:?}", desired.warnings);
 }
 
@@ -120,7 +120,7 @@ fn pitfall_14_a_virtual_node_needs_no_label_to_be_left_out() {
     });
     let desired = world.desired();
     let kinds: Vec<_> =
-        desired.groups.into_values().flat_map(|group| group.backends.into_keys().map(|key| key.kind)).collect();
+        desired.groups.into_values().flat_map(|group| group.backends.keys().map(|key| key.kind)).collect();
     assert_eq!(kinds, [BackendKind::Ecs, BackendKind::Eni, BackendKind::Eni], "the other node, and its pods");
     assert_eq!(desired.warnings, []);
 }

@@ -194,7 +194,7 @@ fn check_step(desired: &Desired, before: &Observed, operation: &Operation, after
         }
         let wanted = &desired.groups[&desired.listeners[key].group.to_string()];
         let there = keys(after, &listener.group_id);
-        assert!(wanted.backends.keys().all(|key| there.contains(key)), "{key} got an unfilled group: {operation}");
+        assert!(wanted.backends.keys().all(|key| there.contains(&key)), "{key} got an unfilled group: {operation}");
     }
     for id in after.groups.keys().filter(|id| before.groups.contains_key(*id)) {
         if let Operation::Group(GroupOperation::RemoveBackends { group, .. }) = operation
@@ -202,7 +202,10 @@ fn check_step(desired: &Desired, before: &Observed, operation: &Operation, after
             && before.group_id(group) == Some(id)
         {
             let there = keys(after, id);
-            assert!(wanted.backends.keys().all(|key| there.contains(key)), "drained before it was filled: {operation}");
+            assert!(
+                wanted.backends.keys().all(|key| there.contains(&key)),
+                "drained before it was filled: {operation}"
+            );
         }
     }
 }

@@ -230,7 +230,7 @@ fn groups_that_hold_anything_of_others_stay() {
     for step in teardown(&owner, &leaving(Some("lb-user"), false), &cloud.observed).steps {
         cloud.perform(&step.operation);
     }
-    assert_eq!(cloud.observed.groups[&ours].backends, Some(Arc::new(vec![users])), "only ours left");
+    assert_eq!(cloud.observed.groups[&ours].backends, Some(Arc::new(vec![users].into())), "only ours left");
 }
 
 #[test]
@@ -263,7 +263,8 @@ fn no_group_is_removed_while_it_is_unknown_where_its_backends_are_to_be() {
 fn backends_without_their_mark_get_it_back() {
     let world = World::new(&[]);
     let mut cloud = world.served();
-    for backend in cloud.observed.groups.values_mut().flat_map(|it| Arc::make_mut(it.backends.as_mut().unwrap())) {
+    let members = cloud.observed.groups.values_mut().map(|it| Arc::make_mut(it.backends.as_mut().unwrap()));
+    for backend in members.flat_map(|it| it.iter_mut()) {
         backend.description = "k8s/1/web/default/c1".into();
     }
     assert!(world.plan(&cloud).contains("the mark differs"));

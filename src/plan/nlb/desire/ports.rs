@@ -10,7 +10,7 @@ use crate::plan::nlb::model::{
 use crate::plan::service::annotations::values::port_range;
 use crate::plan::service::backends::{AddressFamily, BackendMode};
 use crate::plan::service::desired::Sources;
-use crate::plan::service::model::{BackendKey, GroupRef};
+use crate::plan::service::model::GroupRef;
 use crate::plan::service::problem::ServiceProblem;
 
 /// Longest idle timeout of a UDP listener, in seconds.
@@ -50,7 +50,7 @@ impl PortReader<'_> {
             }
         };
         // On a range of ports, backends get the port that the client asked for.
-        let at = |backend: BackendKey| if key.is_range() { BackendKey { port: 0, ..backend } } else { backend };
+        let at = |port| if key.is_range() { 0 } else { port };
         if desired.add_backends(self.sources, (&source, port), (&group, mark), at) {
             desired.empty_ports.push(key);
         }

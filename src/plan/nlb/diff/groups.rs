@@ -26,7 +26,7 @@ impl GroupModel for NetworkModel {
         let Some(spec) = desired.extra.group_specs.get(&wanted.group.to_string()) else { return };
         let target = Target::Group(wanted.group.clone());
         plan.step(Operation::CreateGroup(Box::new(spec.create.clone())), target.clone(), [], wanted.source.clone());
-        let backends: Vec<Backend> = wanted.backends.values().cloned().collect();
+        let backends = wanted.backends.to_vec();
         for operation in planner(desired).additions(&wanted.group, &backends) {
             plan.step(operation.into(), target.clone(), [target.clone()], &wanted.source);
         }
@@ -34,8 +34,9 @@ impl GroupModel for NetworkModel {
 
     fn change(desired: &Desired, observed: &Observed, wanted: &DesiredGroup, place: &GroupInPlan, plan: &mut Plan) {
         let Some(id) = &place.id else { return };
-        if let Some(group) = observed.groups.get(id) {
-            clash(desired, wanted, id, group.members(), plan);
+        let members = observed.groups.get(id).and_then(|group| group.backends.as_ref());
+        if let Some(members) = members.filter(|members| !members.are_known_as(&wanted.backends)) {
+            clash(desired, wanted, id, members, plan);
         }
         let spec = desired.extra.group_specs.get(&wanted.group.to_string());
         if let Some(known) = spec.zip(observed.group_details.get(id)) {
@@ -73,7 +74,7 @@ fn attributes(wanted: &DesiredGroup, group: &GroupRef, (spec, details): (&GroupS
 /// A backend of a user that is what we would add stays the user's; that is told.
 fn clash(desired: &Desired, wanted: &DesiredGroup, id: &str, backends: &[Backend], plan: &mut Plan) {
     let foreign = |backend: &&Backend| {
-        !desired.owner.owns_backend(&backend.description) && wanted.backends.contains_key(&backend.key)
+        !desired.owner.owns_backend(&backend.description) && wanted.backends.contains(&backend.key)
     };
     let list: Vec<String> = backends
         .iter()

@@ -259,7 +259,8 @@ fn a_users_backend_on_the_same_node_neither_hides_ours_nor_is_taken() {
     let world = world(&[("id", "nlb-user"), ("vgroup-port", "sgp-user:80")]);
     let mut cloud = Cloud::of_user();
     let foreign = |port| Backend { key: BackendKey::ecs("i-1", port), weight: 7, description: "by hand".into() };
-    let backends = Some(Arc::new(vec![foreign(9000), Backend { key: BackendKey::ecs("i-2", 30080), ..foreign(1) }]));
+    let backends =
+        Some(Arc::new(vec![foreign(9000), Backend { key: BackendKey::ecs("i-2", 30080), ..foreign(1) }].into()));
     cloud.observed.groups.insert("sgp-user".to_owned(), ObservedGroup { name: "users".to_owned(), backends });
     let plan = bring(&world, &mut cloud);
     assert_eq!(lines(&plan), ["add to sgp-user: i-1:30080*100"]);
@@ -278,7 +279,7 @@ fn nodes_attached_by_address_are_there_once_with_the_number_of_their_pods() {
         });
     }
     let desired = desired(&world);
-    let weights: Vec<u8> = desired.groups[GROUP].backends.values().map(|backend| backend.weight).collect();
+    let weights: Vec<u8> = desired.groups[GROUP].backends.to_vec().iter().map(|backend| backend.weight).collect();
     assert_eq!(weights, [2, 1]);
 }
 

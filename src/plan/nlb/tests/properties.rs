@@ -141,7 +141,7 @@ fn check_step(desired: &Desired, before: &Observed, operation: &Operation, after
         }
         let wanted = &desired.groups[&desired.listeners[key].group.to_string()];
         let there = keys(after, &listener.group_id);
-        assert!(wanted.backends.keys().all(|key| there.contains(key)), "{key} got an unfilled group: {operation}");
+        assert!(wanted.backends.keys().all(|key| there.contains(&key)), "{key} got an unfilled group: {operation}");
     }
     if let Operation::CreateListener { .. } = operation
         && desired.access.is_some()

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::nodes::{NodeRole, Unusable, in_other_regions, is_excluded, is_healthy, permits, role};
 use super::{BackendRules, NodeRules, unready};
-use crate::plan::inputs::NodeView;
+use crate::plan::inputs::{Endpoint, NodeView};
+use crate::plan::service::model::BackendKey;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::zones;
 
@@ -62,8 +63,8 @@ impl Candidate {
 pub struct Candidates {
     rules: NodeRules,
     nodes: BTreeMap<Arc<str>, Candidate>,
-    /// Ready ones that are backends, in the order of their ids; possibly the same twice.
-    pub(super) servers: Vec<NodeRole>,
+    /// Ready ones that are backends, in order and at no port; possibly the same twice. The same as before, if none changed.
+    pub(super) servers: Arc<Vec<BackendKey>>,
     /// Unready ones, by name.
     pub(super) unready: Vec<Arc<str>>,
     /// What is said of those that are no backends.
@@ -125,8 +126,11 @@ impl Candidates {
         self.blackout = may_serve.peek().is_some() && !may_serve.any(|it| it.is_ready);
         let (ready, unready): (Vec<_>, Vec<_>) =
             self.nodes.iter().filter(|(_, it)| it.takes_part).partition(|(_, it)| it.is_ready);
-        self.servers = ready.into_iter().map(|(_, it)| it.role.clone()).filter(NodeRole::is_server).collect();
-        self.servers.sort();
+        let mut servers: Vec<_> = ready.into_iter().filter_map(|(_, it)| it.role.server(0)).collect();
+        servers.sort();
+        if servers != *self.servers {
+            self.servers = Arc::new(servers);
+        }
         self.unready = unready.into_iter().map(|(name, _)| name.clone()).collect();
         self.warnings = self.warnings_of(self.nodes.keys().map(|name| &**name));
     }
@@ -143,6 +147,12 @@ impl Candidates {
         }
         warnings.extend(in_other_regions(&far, &self.rules.region));
         warnings
+    }
+
+    /// Whether a pod runs outside of any instance.
+    pub(super) fn is_virtual(&self, endpoint: &Endpoint) -> bool {
+        let node = endpoint.node.as_deref().and_then(|node| self.get(node));
+        node.is_some_and(|candidate| candidate.role == NodeRole::Virtual)
     }
 
     /// A node that takes part.

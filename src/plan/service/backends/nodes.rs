@@ -10,7 +10,7 @@ use crate::plan::service::model::{BackendKey, BackendKind};
 use crate::plan::service::problem::ServiceProblem;
 
 /// A node that may receive traffic.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NodeRole {
     /// Runs pods outside of any ECS instance; its pods are attached by their network interfaces.
     Virtual,
@@ -36,11 +36,6 @@ impl NodeRole {
             }
             Self::Virtual | Self::Excluded => None,
         }
-    }
-
-    /// Whether the node is a backend itself.
-    pub(super) const fn is_server(&self) -> bool {
-        matches!(self, Self::Ecs(_) | Self::Address(_))
     }
 }
 
