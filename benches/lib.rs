@@ -6,22 +6,23 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hint::black_box;
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use alicloud_ccm::alibaba::CloudClient;
 use alicloud_ccm::alibaba::transport::{Transport, TransportError};
-use alicloud_ccm::cluster::Cluster;
+use alicloud_ccm::cluster;
 use alicloud_ccm::config::{self, Config, Origin};
 use alicloud_ccm::controllers::registry::CATALOG;
 use alicloud_ccm::controllers::workqueue::{self, ObjectReconciler, ReconcileResult};
 use alicloud_ccm::plan::inputs::{
-    EndpointsView, NodeAddress, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView, TargetPort,
+    Endpoint, EndpointsView, NodeAddress, NodeView, ObjectKey, ServicePort, ServiceType, ServiceView, TargetPort,
 };
 use alicloud_ccm::plan::route::entry::RouteEntry;
 use alicloud_ccm::plan::route::{RouteMemory, RouteNode, RouteRules, TableEntries};
-use alicloud_ccm::plan::service::backends::Inputs;
+use alicloud_ccm::plan::service::backends::{BackendRules, Candidates, Inputs, KnownNodes};
 use alicloud_ccm::plan::service::ownership::CLUSTER_TAG;
 use alicloud_ccm::plan::service::settings::{NetworkLoadBalancerDefaults, ServiceSettings};
 use alicloud_ccm::plan::service::unready::UnreadyNodes;
@@ -57,12 +58,18 @@ impl fmt::Debug for Scenario {
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 10] = [
+pub const SCENARIOS: [Scenario; 16] = [
     Scenario { name: "CLB: desired state, 200 nodes", prepare: || classic(|planned| drop(planned.desire())) },
     Scenario { name: "CLB: diff in sync, 200 backends", prepare: || classic(|planned| drop(planned.diff())) },
     Scenario { name: "CLB: diff of a new one, 200 backends", prepare: || classic(|planned| drop(planned.create())) },
     Scenario { name: "NLB: desired state, 200 nodes", prepare: || network(|inputs| drop(nlb::desire::desire(inputs))) },
     Scenario { name: "NLB: diff of a new one, 200 backends", prepare: || network(create_network) },
+    Scenario { name: "Service unchanged, 100 nodes", prepare: || unchanged(100) },
+    Scenario { name: "Service unchanged, 1000 nodes", prepare: || unchanged(1000) },
+    Scenario { name: "one endpoint moved, 100 nodes", prepare: || endpoint_moved(100) },
+    Scenario { name: "one endpoint moved, 1000 nodes", prepare: || endpoint_moved(1000) },
+    Scenario { name: "one node more and gone again, 100 nodes", prepare: || node_more(100) },
+    Scenario { name: "one node more and gone again, 1000 nodes", prepare: || node_more(1000) },
     Scenario { name: "routes: plan in sync, 200 nodes", prepare: routes },
     Scenario { name: "call: signed, 1 load balancer in the answer", prepare: || call(1) },
     Scenario { name: "call: signed, 100 load balancers in the answer", prepare: || call(100) },
@@ -109,16 +116,20 @@ fn settings(config: &Config) -> ServiceSettings {
     }
 }
 
-fn nodes() -> Vec<Arc<NodeView>> {
-    let node = |number: usize| NodeView {
+fn node(number: usize) -> Arc<NodeView> {
+    Arc::new(NodeView {
         name: format!("node-{number}"),
         uid: format!("uid-{number}"),
         provider_id: format!("cn-hangzhou.i-{number}"),
         pod_cidrs: vec![format!("10.1.{number}.0/24")],
         addresses: vec![NodeAddress { kind: "InternalIP".into(), address: format!("10.0.0.{number}") }],
+        has_conditions: true,
         ..NodeView::default()
-    };
-    (0..NODES).map(|number| Arc::new(node(number))).collect()
+    })
+}
+
+fn nodes(count: usize) -> Vec<Arc<NodeView>> {
+    (0..count).map(node).collect()
 }
 
 fn service() -> ServiceView {
@@ -138,18 +149,32 @@ fn service() -> ServiceView {
     }
 }
 
+/// Nodes that are classified once, as Services with the same rules share them.
+#[derive(Debug)]
+struct SharedNodes {
+    nodes: Vec<Arc<NodeView>>,
+    candidates: OnceLock<Arc<Candidates>>,
+}
+
+impl KnownNodes for SharedNodes {
+    fn candidates(&self, rules: &BackendRules) -> Arc<Candidates> {
+        self.candidates.get_or_init(|| Arc::new(Candidates::new(rules.nodes.clone(), &self.nodes))).clone()
+    }
+}
+
 /// What planning reads of a Service with one port, all nodes behind it.
-struct Cluster200 {
+struct Cluster {
     settings: ServiceSettings,
     service: ServiceView,
-    nodes: Vec<Arc<NodeView>>,
+    nodes: SharedNodes,
     endpoints: EndpointsView,
 }
 
-impl Cluster200 {
-    fn new() -> Self {
+impl Cluster {
+    fn new(count: usize) -> Self {
         let (settings, endpoints) = (settings(&config()), EndpointsView::default());
-        Self { settings, service: service(), nodes: nodes(), endpoints }
+        let nodes = SharedNodes { nodes: nodes(count), candidates: OnceLock::new() };
+        Self { settings, service: service(), nodes, endpoints }
     }
 
     fn with<R>(&self, run: impl FnOnce(&Inputs<'_>) -> R) -> R {
@@ -168,7 +193,7 @@ impl Cluster200 {
 
 /// A classic load balancer that is in sync.
 struct Planned {
-    cluster: Cluster200,
+    cluster: Cluster,
     desired: clb::desired::Desired,
     observed: clb::observed::Observed,
 }
@@ -176,6 +201,14 @@ struct Planned {
 type ClassicPlan = alicloud_ccm::plan::service::steps::Plan<clb::operation::Operation>;
 
 impl Planned {
+    fn new(cluster: Cluster) -> Self {
+        let desired = cluster.with(clb::desire::desire);
+        let mut planned = Self { cluster, desired, observed: clb::observed::Observed::default() };
+        let plan = planned.create();
+        planned.carry_out(plan);
+        planned
+    }
+
     fn desire(&self) -> clb::desired::Desired {
         self.cluster.with(|inputs| clb::desire::desire(black_box(inputs)))
     }
@@ -187,25 +220,77 @@ impl Planned {
     fn create(&self) -> ClassicPlan {
         clb::diff::diff(black_box(&self.desired), black_box(&clb::observed::Observed::default()))
     }
+
+    fn carry_out(&mut self, plan: ClassicPlan) {
+        for step in plan.steps {
+            let made = clb::apply::CreationAnswer {
+                id: Some("id-1".into()),
+                vpc_id: Some(String::new()),
+                ..clb::apply::CreationAnswer::default()
+            };
+            self.observed.apply(&step.operation, &made);
+        }
+    }
+
+    /// Desired state, diff, and so many steps.
+    fn reconcile(&mut self, steps: usize) {
+        self.desired = self.desire();
+        let plan = self.diff();
+        assert_eq!(plan.steps.len(), steps, "{plan}");
+        self.carry_out(plan);
+    }
 }
 
 fn classic(work: fn(&Planned)) -> Work {
-    let cluster = Cluster200::new();
-    let desired = cluster.with(clb::desire::desire);
-    let mut planned = Planned { cluster, desired, observed: clb::observed::Observed::default() };
-    for step in planned.create().steps {
-        let made = clb::apply::CreationAnswer {
-            id: Some("id-1".into()),
-            vpc_id: Some(String::new()),
-            ..clb::apply::CreationAnswer::default()
-        };
-        planned.observed.apply(&step.operation, &made);
-    }
+    let planned = Planned::new(Cluster::new(NODES));
     Box::new(move || work(&planned))
 }
 
+fn unchanged(nodes: usize) -> Work {
+    let mut planned = Planned::new(Cluster::new(nodes));
+    Box::new(move || planned.reconcile(0))
+}
+
+/// Ten endpoints, of which one is on another node each time; the Service uses only nodes with endpoints.
+fn endpoint_moved(nodes: usize) -> Work {
+    let endpoint = |number: u8, node: u8| Endpoint {
+        address: IpAddr::V4(Ipv4Addr::new(10, 2, 0, number)),
+        node: Some(format!("node-{node}").into()),
+        pod: None,
+        hostname: None,
+        ready: Some(true),
+        serving: Some(true),
+        terminating: false,
+        ports: [("web".to_owned(), 8080)].into(),
+    };
+    let mut cluster = Cluster::new(nodes);
+    cluster.service.local_traffic = true;
+    cluster.endpoints.endpoints = (0..10).map(|number| endpoint(number, number)).collect();
+    let mut planned = Planned::new(cluster);
+    let mut node = 9;
+    Box::new(move || {
+        // From node 9 to node 10, and back.
+        node = 19 - node;
+        planned.cluster.endpoints.endpoints[9] = endpoint(9, node);
+        planned.reconcile(2);
+    })
+}
+
+/// The node is classified, and the load balancer follows; then the same again without the node.
+fn node_more(nodes: usize) -> Work {
+    let mut planned = Planned::new(Cluster::new(nodes));
+    let more = node(nodes);
+    Box::new(move || {
+        for now in [Some(more.clone()), None] {
+            let candidates = planned.cluster.nodes.candidates.get_mut().unwrap();
+            candidates.update(&[(&more.name, now)], false);
+            planned.reconcile(1);
+        }
+    })
+}
+
 fn network(work: fn(&Inputs<'_>)) -> Work {
-    let mut cluster = Cluster200::new();
+    let mut cluster = Cluster::new(NODES);
     let zones = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-zone-maps";
     cluster.service.annotations.insert(zones.to_owned(), "cn-hangzhou-a:vsw-1,cn-hangzhou-b:vsw-2".to_owned());
     Box::new(move || cluster.with(|inputs| work(black_box(inputs))))
@@ -216,7 +301,7 @@ fn create_network(inputs: &Inputs<'_>) {
 }
 
 fn routes() -> Work {
-    let nodes: Vec<RouteNode> = nodes().iter().map(|node| RouteNode::of(node)).collect();
+    let nodes: Vec<RouteNode> = nodes(NODES).iter().map(|node| RouteNode::of(node)).collect();
     let rules = RouteRules {
         cluster: route::mark::RouteCluster { id: "bench".to_owned(), uid: String::new() },
         cluster_cidrs: Vec::new(),
@@ -315,7 +400,7 @@ fn list() -> Work {
                     Ok::<_, std::io::Error>(Response::new(Full::new(list)))
                 }
             });
-            let cluster = Cluster::with_client(kube::Client::new(service, "default"), &kubernetes);
+            let cluster = cluster::Cluster::with_client(kube::Client::new(service, "default"), &kubernetes);
             let nodes = cluster.nodes();
             nodes.store.synced().await;
             black_box(nodes.store.len());
