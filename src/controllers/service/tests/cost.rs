@@ -183,11 +183,12 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 
 const SMALL: Size = Size { nodes: 10, services: 1, endpoints: 1 };
 
-/// The same allocations; only numbers in texts may be a little longer.
+/// The same allocations, but for 1 %: a table may need more room, and numbers in texts may be longer.
 fn assert_same(large: &AllocationInfo, small: &AllocationInfo, size: &str) {
-    assert_eq!(large.count_total, small.count_total, "allocations: {size}");
-    let (most, bytes) = (small.bytes_total + small.bytes_total / 100, large.bytes_total);
-    assert!(bytes <= most, "{bytes} bytes, not {}: {size}", small.bytes_total);
+    let pairs = [(large.count_total, small.count_total), (large.bytes_total, small.bytes_total)];
+    for (large, small) in pairs {
+        assert!(large <= small + small / 100, "{large} allocations or bytes, not {small}: {size}");
+    }
 }
 
 #[tokio::test]
