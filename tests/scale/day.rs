@@ -32,6 +32,8 @@ const FAILING: f64 = 0.05;
 const LOOK: Duration = Duration::from_millis(50);
 /// After this time without a call, what was to be done is done.
 const QUIET: Duration = Duration::from_secs(3);
+/// So many backends tell whether there is exactly one.
+const SMALL: usize = 2;
 /// Backends in one call, and servers of a network load balancer.
 const BACKENDS: usize = 40;
 const SERVERS: usize = 200;
@@ -104,14 +106,20 @@ struct Sight {
 }
 
 impl Sight {
-    fn of(testbed: &Testbed) -> Self {
+    /// Large groups are many backends: `whole` says whether they are looked through, or only seen to be there.
+    fn of(testbed: &Testbed, whole: bool) -> Self {
         let mut joined: BTreeSet<String> = routed(testbed).into_iter().collect();
         let initialised: BTreeSet<String> = initialised(testbed).into_iter().collect();
         joined.retain(|name| initialised.contains(name));
         let (backends, entries, balancers, groups) = testbed.cloud.look(|account| {
             let balancers = account.load_balancers.len() + account.nlb.balancers.len();
             let own = account.load_balancers.values().map(|balancer| balancer.groups.len()).sum::<usize>();
-            (backends(account), entries(account), balancers, own + account.nlb.groups.len())
+            (
+                backends(account, if whole { usize::MAX } else { SMALL }),
+                entries(account),
+                balancers,
+                own + account.nlb.groups.len(),
+            )
         });
         Self {
             backends,
@@ -142,16 +150,19 @@ fn is_balanced(service: &Value) -> bool {
     service["spec"]["type"] == "LoadBalancer"
 }
 
-/// By the name of the Service, which is in the name of each server group.
-fn backends(account: &Account) -> HashMap<String, BTreeSet<String>> {
+/// By the name of the Service, which is in the name of each server group: the first of them, no more than `most`.
+fn backends(account: &Account, most: usize) -> HashMap<String, BTreeSet<String>> {
     let mut found: HashMap<String, BTreeSet<String>> = HashMap::new();
     for group in account.load_balancers.values().flat_map(|balancer| balancer.groups.values()) {
         let service = group.name.split('/').nth(2).unwrap_or_default();
-        found.entry(service.to_owned()).or_default().extend(group.backends.iter().map(|it| it.server_id.clone()));
+        found
+            .entry(service.to_owned())
+            .or_default()
+            .extend(group.backends.iter().take(most).map(|it| it.server_id.clone()));
     }
     for group in account.nlb.groups.values() {
         let service = group.name.split('.').nth(3).unwrap_or_default();
-        found.entry(service.to_owned()).or_default().extend(group.servers.iter().map(|it| it.id.clone()));
+        found.entry(service.to_owned()).or_default().extend(group.servers.iter().take(most).map(|it| it.id.clone()));
     }
     found
 }
@@ -211,7 +222,8 @@ impl Day<'_> {
 
     /// Notes how long it took until what is seen now.
     fn look(&mut self) {
-        let sight = Sight::of(self.testbed);
+        let whole = self.waits.keys().any(|effect| matches!(effect, Effect::Left(_)));
+        let sight = Sight::of(self.testbed, whole);
         let took = &mut self.took;
         self.waits.retain(|effect, since| {
             let is_seen = sight.shows(effect);
@@ -226,12 +238,15 @@ impl Day<'_> {
     async fn settle(&mut self, patience: Duration) -> Result<(), String> {
         let ended = Instant::now();
         while !self.waits.is_empty() {
+            let looking = Instant::now();
             self.look();
+            let looked = looking.elapsed();
             if ended.elapsed() > patience {
                 let missing: Vec<&Effect> = self.waits.keys().collect();
                 return Err(format!("{missing:?} did not come; out of sync: {}", self.out_of_sync().join(", ")));
             }
-            tokio::time::sleep(LOOK).await;
+            // Looks take from the same processors, and hold up both worlds.
+            tokio::time::sleep(LOOK.max(5 * looked)).await;
         }
         Ok(())
     }
@@ -324,7 +339,7 @@ impl Day<'_> {
 
     /// What is not as the cluster wants it.
     fn out_of_sync(&self) -> Vec<String> {
-        let sight = Sight::of(self.testbed);
+        let sight = Sight::of(self.testbed, true);
         let all: BTreeSet<String> = self.nodes.iter().map(|number| instance(*number)).collect();
         let wide = self.wide.iter().map(|name| (name, all.clone()));
         let moving = self.moving.iter().map(|(name, at)| (name, BTreeSet::from([instance(*at)])));
@@ -523,12 +538,14 @@ async fn part(
             day.make()?;
             services += 1;
         }
+        let looking = Instant::now();
         day.look();
+        let looked = looking.elapsed();
         if sampled.is_none_or(|last: Instant| last.elapsed() >= Duration::from_secs(1)) {
             sampled = Some(Instant::now());
             each_second()?;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LOOK.max(5 * looked)).await;
     }
     while day.removed < day.made {
         day.remove()?;
