@@ -53,6 +53,7 @@ pub mod commands;
 pub mod config;
 pub mod controllers;
 pub mod fence;
+pub mod interner;
 pub mod jitter;
 pub mod plan;
 pub mod reload;

@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::interner::Interner;
 use crate::plan::inputs::{
     Condition, ConditionStatus, DiskDriver, Endpoint, EndpointsView, Ingress, IngressDetails, LOAD_BALANCER_READY,
     NodeAddress, NodeView, ObjectKey, PodView, PortStatus, ReadyCondition, ServicePort, ServiceType, ServiceView,
@@ -95,7 +97,7 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
         provided_node_ip: annotations.get("alpha.kubernetes.io/provided-node-ip").cloned(),
         created: metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: metadata.deletion_timestamp.is_some(),
-        labels: metadata.labels.unwrap_or_default(),
+        labels: shared(metadata.labels.unwrap_or_default()),
         name: metadata.name.unwrap_or_default(),
         uid: metadata.uid.unwrap_or_default(),
         resource_version: metadata.resource_version.unwrap_or_default(),
@@ -112,6 +114,13 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
         pod_cidrs: pod_cidrs.unwrap_or_else(|| spec.pod_cidr.into_iter().filter(|cidr| !cidr.is_empty()).collect()),
         addresses: addresses.map(|address| NodeAddress { kind: address.type_, address: address.address }).collect(),
     })
+}
+
+/// Labels of nodes: most have the same keys, and values that others have as well.
+fn shared(labels: BTreeMap<String, String>) -> BTreeMap<Arc<str>, Arc<str>> {
+    static TEXTS: LazyLock<Mutex<Interner>> = LazyLock::new(Mutex::default);
+    let mut texts = TEXTS.lock();
+    labels.into_iter().map(|(key, value)| (texts.one(key), texts.one(value))).collect()
 }
 
 fn condition_status(text: &str) -> ConditionStatus {

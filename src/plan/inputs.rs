@@ -131,8 +131,8 @@ pub struct NodeView {
     pub created: Option<Timestamp>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// All labels.
-    pub labels: BTreeMap<String, String>,
+    /// All labels. There can be very many nodes: equal texts are shared.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
     /// Annotation `alpha.kubernetes.io/provided-node-ip`, verbatim.
     pub provided_node_ip: Option<String>,
     /// `spec.providerID`, empty if unset.
@@ -151,6 +151,14 @@ pub struct NodeView {
     pub ready: Option<Condition>,
     /// The condition `NetworkUnavailable`.
     pub network_unavailable: Option<Condition>,
+}
+
+impl NodeView {
+    /// The value of a label.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(|value| &**value)
+    }
 }
 
 /// The node of this name, out of `nodes` in the order of their names.

@@ -73,7 +73,7 @@ pub fn plan(view: &NodeView, instance: &Instance, check: &SourceDestCheck, polic
         steps.push(NodeStep::DisableCheck { eni: eni.clone(), region: instance.region.clone() });
     }
     let labels: BTreeMap<_, _> =
-        labels.into_iter().filter(|(key, value)| view.labels.get(key) != Some(value)).collect();
+        labels.into_iter().filter(|(key, value)| view.label(key) != Some(value.as_str())).collect();
     let provider_id = view.provider_id.is_empty().then(|| format!("{}.{}", instance.region, instance.id));
     if !labels.is_empty() || provider_id.is_some() {
         steps.push(NodeStep::SetMetadata { labels, provider_id });

@@ -143,6 +143,34 @@ async fn a_leader_that_cannot_renew_stops_writing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_standby_is_ready_to_take_over_without_a_call_to_the_cloud() {
+    let world = World::new(ALL, HASTE).await;
+    let lease = |holder: &str| {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": { "name": "ccm", "namespace": "kube-system" },
+            "spec": { "holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": "2030-01-01T00:00:00.000000Z" },
+        })
+    };
+    world.testbed.cluster.create(lease("another")).unwrap();
+    world.testbed.join(1);
+    world.testbed.expose("web", &[80], &["node-1"], &[]);
+    let ccm = world.start_serving();
+    // Ready: its watches are filled.
+    ccm.until_page("/readyz", |status, text| status == 200 && text.contains("standby")).await;
+    let calls = world.testbed.cloud.calls();
+    let calls: Vec<&str> =
+        calls.iter().filter(|call| call.product != "metadata").map(|call| call.action.as_str()).collect();
+    assert_eq!(calls, [""; 0]);
+
+    // The other one gives it back.
+    world.testbed.cluster.patch("Lease", "kube-system", "ccm", &lease("")).unwrap();
+    world.until("it goes on", |_| address(&world.service("web")).is_some()).await;
+    assert!(ccm.stop().await.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_old_official_controller_and_this_one_never_lead_at_once() {
     let world = World::new(ALL, &format!("{HASTE}{QUICK}")).await;
     let ccm = world.start_serving();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use self::access_lists::AccessLists;
-use self::interner::Interner;
+use self::interner::BackendTexts;
 use self::placements::Placements;
 use super::execute::has_unknown_outcome;
 use super::pages::Pages;
@@ -56,7 +56,7 @@ pub(crate) struct ClassicProduct {
     listeners: Pages<BTreeMap<ListenerKey, ObservedListener>>,
     access_lists: AccessLists,
     placements: Placements,
-    interner: Interner,
+    texts: BackendTexts,
 }
 
 impl ClassicProduct {
@@ -67,7 +67,7 @@ impl ClassicProduct {
             listeners: Pages::default(),
             access_lists: AccessLists::new(slb.clone()),
             placements: Placements::default(),
-            interner: Interner::default(),
+            texts: BackendTexts::default(),
             slb,
             vpc: cloud.vpc.clone(),
             location,
@@ -211,7 +211,7 @@ impl Product for ClassicProduct {
     }
 
     fn compact(&self, observed: &mut Arc<Observed>) {
-        self.interner.share(observed);
+        self.texts.share(observed);
     }
 
     async fn warm(&self) {

@@ -50,10 +50,10 @@ pub fn classify(view: &NodeView) -> NodeClass {
     if let Some(key) = EXCLUDE_LABELS.into_iter().find(|key| view.labels.contains_key(*key)) {
         return NodeClass::Excluded(Exclusion::Label(key));
     }
-    if view.labels.get("type").is_some_and(|kind| kind == "virtual-kubelet") {
+    if view.label("type") == Some("virtual-kubelet") {
         return NodeClass::Excluded(Exclusion::VirtualKubelet);
     }
-    let lingjun = view.labels.get("alibabacloud.com/lingjun-worker").is_some_and(|value| value == "true")
+    let lingjun = view.label("alibabacloud.com/lingjun-worker") == Some("true")
         || view.labels.contains_key("alibabacloud.com/lingjun-nodegroup-id")
         || view.labels.contains_key("alibabacloud.com/lingjun-tianwen-environment");
     match ProviderId::parse(&view.provider_id) {
@@ -71,7 +71,7 @@ mod tests {
     fn node(provider_id: &str, labels: &[(&str, &str)]) -> NodeView {
         NodeView {
             provider_id: provider_id.to_owned(),
-            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            labels: labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
             ..NodeView::default()
         }
     }

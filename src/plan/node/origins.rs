@@ -17,7 +17,7 @@ pub fn origins(view: &NodeView, plan: &NodePlan) -> Vec<SettingOrigin> {
         match step {
             NodeStep::SetAddresses(addresses) => node.addresses.clone_from(addresses),
             NodeStep::SetMetadata { labels, provider_id } => {
-                node.labels.extend(labels.clone());
+                node.labels.extend(labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())));
                 node.provider_id = provider_id.clone().unwrap_or(node.provider_id);
             }
             NodeStep::AddTaint(taint) => node.taints.push(taint.clone()),
@@ -29,13 +29,13 @@ pub fn origins(view: &NodeView, plan: &NodePlan) -> Vec<SettingOrigin> {
         let source = if view.provider_id.is_empty() { Instance } else { Spec("spec.providerID") };
         let help =
             "names the instance; one that the kubelet does not state is found by the address or the name of the node";
-        found.push(SettingOrigin { setting: "spec.providerID", value: node.provider_id, source, help });
+        found.push(SettingOrigin { setting: "spec.providerID", value: node.provider_id.clone(), source, help });
     }
     let provided: Vec<&str> = node.provided_node_ip.iter().flat_map(|ips| ips.split(',')).map(str::trim).collect();
     found.extend(node.addresses.iter().map(|address| of_address(address, &provided)));
     found.extend(labels::keys().filter_map(|key| {
         let help = "describes the instance";
-        Some(SettingOrigin { setting: key, value: node.labels.get(key)?.clone(), source: Instance, help })
+        Some(SettingOrigin { setting: key, value: node.label(key)?.to_owned(), source: Instance, help })
     }));
     for (key, source, help) in [
         (UNINITIALIZED, Kubelet, "keeps pods away until the instance is known"),
@@ -76,7 +76,7 @@ mod tests {
             provided_node_ip: Some("10.0.0.1".to_owned()),
             taints: vec![taint],
             addresses: vec![address("Hostname", "node-1")],
-            labels: [("theirs".to_owned(), "x".to_owned())].into(),
+            labels: [("theirs".into(), "x".into())].into(),
             ..NodeView::default()
         };
         let all =

@@ -48,7 +48,7 @@ fn apply(view: &mut NodeView, step: &NodeStep) {
     match step {
         NodeStep::SetAddresses(addresses) => view.addresses.clone_from(addresses),
         NodeStep::SetMetadata { labels, provider_id } => {
-            view.labels.extend(labels.clone());
+            view.labels.extend(labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())));
             if let Some(id) = provider_id {
                 assert!(view.provider_id.is_empty(), "providerID is written once");
                 view.provider_id.clone_from(id);
@@ -66,7 +66,7 @@ fn apply(view: &mut NodeView, step: &NodeStep) {
 fn apply_together(view: &mut NodeView, write: NodeWrite<'_>) {
     let NodeChange { addresses, awaits_route, labels, provider_id, taints } = write.change(view).unwrap();
     view.addresses = addresses.map_or_else(|| view.addresses.clone(), <[NodeAddress]>::to_vec);
-    view.labels.extend(labels.cloned().unwrap_or_default());
+    view.labels.extend(labels.into_iter().flatten().map(|(key, value)| (key.as_str().into(), value.as_str().into())));
     view.provider_id = provider_id.map_or_else(|| view.provider_id.clone(), str::to_owned);
     view.taints = taints.unwrap_or_else(|| view.taints.clone());
     if awaits_route {
@@ -153,7 +153,7 @@ proptest! {
     ) {
         let mut view = fresh();
         view.ready = ready(status);
-        view.labels = [("mine".to_owned(), "x".to_owned()), ("topology.kubernetes.io/zone".to_owned(), "old".to_owned())].into();
+        view.labels = [("mine".into(), "x".into()), ("topology.kubernetes.io/zone".into(), "old".into())].into();
         view.addresses = addresses.into_iter().map(|(kind, address)| NodeAddress { kind, address }).collect();
         if !tainted { view.taints.remove(0); }
         if identified { view.provider_id = "alicloud://cn-a.i-1".into(); }
@@ -172,7 +172,7 @@ proptest! {
         for step in &second.steps { apply(&mut view, step); }
         prop_assert_eq!(plan(&view, &instance, &SourceDestCheck::Settled, policy).steps, vec![]);
         prop_assert!(!has_taint(&view, UNINITIALIZED) && has_taint(&view, "other"));
-        prop_assert_eq!(&view.labels["mine"], "x");
+        prop_assert_eq!(&*view.labels["mine"], "x");
         let last = first.steps.iter().position(|step| *step == NodeStep::RemoveTaint(UNINITIALIZED));
         prop_assert!(last.is_none_or(|at| at + 1 == first.steps.len()), "the taint goes last");
     }

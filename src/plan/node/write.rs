@@ -83,7 +83,7 @@ impl<'a> NodeWrite<'a> {
                 }
                 NodeStep::AwaitRoute => change.awaits_route = awaits_route(fresh),
                 NodeStep::SetMetadata { labels, provider_id } => {
-                    let there = |(key, value): (&String, &String)| fresh.labels.get(key) == Some(value);
+                    let there = |(key, value): (&String, &String)| fresh.label(key) == Some(value.as_str());
                     change.labels = Some(labels).filter(|labels| !labels.iter().all(there));
                     change.provider_id = match provider_id {
                         Some(id) => first_provider_id(fresh, id)?,
@@ -228,7 +228,7 @@ mod tests {
             }),
             taints: vec![taint("theirs")],
             addresses: vec![NodeAddress { kind: "InternalIP".into(), address: "10.0.0.1".into() }],
-            labels: [("zone".to_owned(), "a".to_owned()), ("theirs".to_owned(), "x".to_owned())].into(),
+            labels: [("zone".into(), "a".into()), ("theirs".into(), "x".into())].into(),
             ..NodeView::default()
         };
         let status = [addresses(), NodeStep::AwaitRoute];

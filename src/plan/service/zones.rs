@@ -10,7 +10,7 @@ use crate::plan::node::UNINITIALIZED;
 /// The zone of a node, as its labels say.
 pub fn of(node: &NodeView) -> Option<&str> {
     const LABELS: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
-    LABELS.iter().find_map(|label| node.labels.get(*label)).map(String::as_str)
+    LABELS.iter().find_map(|label| node.label(label))
 }
 
 /// Zones with the number of their nodes, those with more nodes first.

@@ -18,7 +18,8 @@ fn labels(of: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 fn node(keys: &[TopologyKeys]) -> Arc<NodeView> {
     let pairs: Vec<_> = keys.iter().flat_map(|keys| [(keys.zone, ZONE), (keys.region, "cn-a")]).collect();
-    Arc::new(NodeView { labels: labels(&pairs), ..NodeView::default() })
+    let labels = pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    Arc::new(NodeView { labels, ..NodeView::default() })
 }
 
 fn rules(nodes: &[&[TopologyKeys]], minor: u32) -> VolumeRules {
@@ -152,7 +153,7 @@ proptest! {
         if let Ok(plan) = rules.plan(&before, &disk) {
             prop_assert!(plan.labels.keys().all(|key| !before.topology.contains_key(*key)));
             let usable = |(key, value): &(&str, String)| {
-                nodes.iter().any(|node| node.labels.get(*key) == Some(value))
+                nodes.iter().any(|node| node.label(key) == Some(value.as_str()))
             };
             prop_assert!(plan.affinity.iter().all(usable));
             let mut after = before.clone();

@@ -65,7 +65,7 @@ mod tests {
     }
 
     fn node(zone: &str) -> Arc<NodeView> {
-        let labels = [("topology.kubernetes.io/zone".to_owned(), zone.to_owned())].into();
+        let labels = [("topology.kubernetes.io/zone".into(), zone.into())].into();
         Arc::new(NodeView { labels, ..NodeView::default() })
     }
 

@@ -401,7 +401,7 @@ prop_compose! {
             .map(|n| {
                 edited(&node(&format!("n{n}"), &format!("i-{n}")), |node| {
                     if *n <= blue {
-                        node.labels.insert("color".to_owned(), "blue".to_owned());
+                        node.labels.insert("color".into(), "blue".into());
                     }
                 })
             })

@@ -81,7 +81,7 @@ fn pods_on_excluded_nodes_get_no_traffic_through_or_past_their_node() {
     let mut world = World::new(&[]);
     world.service.local_traffic = true;
     world.nodes[0] = edited(&world.nodes[0], |it| {
-        it.labels.insert("service.alibabacloud.com/exclude-node".to_owned(), String::new());
+        it.labels.insert("service.alibabacloud.com/exclude-node".into(), "".into());
     });
     assert_eq!(servers(&world), BTreeSet::from(["i-2".to_owned()]));
 }
@@ -90,7 +90,7 @@ fn pods_on_excluded_nodes_get_no_traffic_through_or_past_their_node() {
 fn a_virtual_node_needs_no_kubelet_that_says_that_it_is_ready() {
     let mut world = World::new(&[]);
     world.nodes[1] = edited(&world.nodes[1], |it| {
-        it.labels.insert("type".to_owned(), "virtual-kubelet".to_owned());
+        it.labels.insert("type".into(), "virtual-kubelet".into());
         it.has_conditions = false;
         it.ready = None;
     });

@@ -206,10 +206,10 @@ fn nodes_are_checked_at_their_own_port_only_where_that_tells_something() {
 fn zones_are_known_by_the_old_label_too() {
     let mut world = World::new(&[]);
     for (at, label) in [(0, "failure-domain.beta.kubernetes.io/zone"), (1, "topology.kubernetes.io/zone")] {
-        world.nodes[at] = edited(&world.nodes[at], |it| drop(it.labels.insert(label.to_owned(), "z-j".to_owned())));
+        world.nodes[at] = edited(&world.nodes[at], |it| drop(it.labels.insert(label.into(), "z-j".into())));
     }
     world.nodes.push(edited(&node("n3", "i-3"), |it| {
-        it.labels.insert("topology.kubernetes.io/zone".to_owned(), "z-i".to_owned());
+        it.labels.insert("topology.kubernetes.io/zone".into(), "z-i".into());
     }));
     let mut desired = world.desired();
     desired.choose_zones(&world.nodes);

@@ -1,6 +1,6 @@
 //! What Services ask for: who is handled, which backends, with what weight, and what is wrong.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{Cloud, ENI, World, edited, key, leaving, pod, port};
 use crate::plan::clb::desire::addresses_to_resolve;
@@ -30,10 +30,6 @@ fn named<const N: usize>(servers: [&str; N]) -> BTreeSet<String> {
 
 fn ingress(ip: &str) -> Ingress {
     Ingress { ip: ip.to_owned(), hostname: String::new() }
-}
-
-fn tags(list: &[(&str, &str)]) -> BTreeMap<String, String> {
-    list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 const CLASSIC: LoadBalancerKind = LoadBalancerKind::Classic;
@@ -109,7 +105,7 @@ fn weights_of_nodes_follow_their_pods_in_local_mode() {
 fn pods_on_virtual_nodes_are_attached_by_their_interfaces() {
     let mut world = World::new(&[]);
     world.nodes[1] = edited(&world.nodes[1], |node| {
-        node.labels.insert("type".to_owned(), "virtual-kubelet".to_owned());
+        node.labels.insert("type".into(), "virtual-kubelet".into());
         node.provider_id.clear();
     });
     let wanted = addresses_to_resolve(&world.service, &world.nodes, &world.endpoints, &world.settings);
@@ -132,7 +128,7 @@ fn nodes_that_are_no_backends() {
     type Edit = fn(&mut crate::plan::inputs::NodeView);
     let label = |name: &'static str| {
         move |node: &mut crate::plan::inputs::NodeView| {
-            node.labels.insert(name.to_owned(), String::new());
+            node.labels.insert(name.into(), "".into());
         }
     };
     for name in [
@@ -182,9 +178,9 @@ fn nodes_that_are_no_backends() {
 fn nodes_are_chosen_by_label() {
     let mut world = World::new(&[("backend-label", "color=blue,size=1")]);
     world.nodes[0] = edited(&world.nodes[0], |node| {
-        node.labels = tags(&[("color", "blue"), ("size", "1")]);
+        node.labels = [("color".into(), "blue".into()), ("size".into(), "1".into())].into();
     });
-    world.nodes[1] = edited(&world.nodes[1], |node| node.labels = tags(&[("color", "blue")]));
+    world.nodes[1] = edited(&world.nodes[1], |node| node.labels = [("color".into(), "blue".into())].into());
     assert_eq!(servers(&world.desired()), named(["i-1"]));
 }
 

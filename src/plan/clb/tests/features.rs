@@ -151,7 +151,7 @@ fn what_the_official_controller_ignored_comes_into_force_only_when_it_is_restate
     let mut world = ranges(&[], &["10.0.0.0/8"]);
     world.service.client_ip_affinity = Some(600);
     let mut inherited = world.clone();
-    inherited.service.labels.insert(LABEL_HASH.to_owned(), "x".to_owned());
+    inherited.service.labels.insert(LABEL_HASH.into(), "x".into());
     assert!(inherited.desired().needs(&cloud.observed).access_list.is_some());
     cloud.observed.access_list = AccessList::Absent;
     let plan = diff(&inherited.desired(), &cloud.observed);
@@ -272,7 +272,7 @@ fn only_zones_of_the_configuration_can_be_given_up() {
 #[test]
 fn public_load_balancers_are_near_the_nodes_where_nobody_says_otherwise() {
     let zone = |node: &Arc<NodeView>, zone: &str| {
-        edited(node, |node| drop(node.labels.insert("topology.kubernetes.io/zone".to_owned(), zone.to_owned())))
+        edited(node, |node| drop(node.labels.insert("topology.kubernetes.io/zone".into(), zone.into())))
     };
     let mut world = World::new(&[]);
     let of = |world: &World| {

@@ -88,7 +88,7 @@ fn pitfall_12_masters_are_left_out_by_the_standard_label_or_by_a_switch() {
     let servers = |label: &str, switch: bool| {
         let mut world = World::new(&[]);
         world.settings.service.exclude_masters = switch;
-        world.nodes[0] = edited(&world.nodes[0], |node| drop(node.labels.insert(label.to_owned(), String::new())));
+        world.nodes[0] = edited(&world.nodes[0], |node| drop(node.labels.insert(label.into(), "".into())));
         let desired = world.desired();
         let group = desired.groups.into_values().next().unwrap();
         group.backends.keys().map(|key| key.server_id.to_string()).collect::<Vec<_>>()
@@ -115,7 +115,7 @@ fn pitfall_13_a_node_without_provider_id_is_told_and_the_others_serve() {
 fn pitfall_14_a_virtual_node_needs_no_label_to_be_left_out() {
     let mut world = World::new(&[]);
     world.nodes[0] = edited(&world.nodes[0], |node| {
-        node.labels.insert("type".to_owned(), "virtual-kubelet".to_owned());
+        node.labels.insert("type".into(), "virtual-kubelet".into());
         node.provider_id.clear();
     });
     let desired = world.desired();

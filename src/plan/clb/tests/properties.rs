@@ -113,7 +113,7 @@ prop_compose! {
                 edited(&node(&format!("n{n}"), &format!("i-{n}")), |node| {
                     node.unschedulable = *n == cordoned;
                     if *n == virtual_node {
-                        node.labels.insert("type".to_owned(), "virtual-kubelet".to_owned());
+                        node.labels.insert("type".into(), "virtual-kubelet".into());
                     }
                 })
             })

@@ -108,7 +108,7 @@ fn what_leaves_on_purpose_is_not_waited_for() {
         both.world.nodes[index] = edited(&both.world.nodes[index], edit);
     };
     change(&mut both, 1, |it| {
-        it.labels.insert("node.kubernetes.io/exclude-from-external-load-balancers".to_owned(), String::new());
+        it.labels.insert("node.kubernetes.io/exclude-from-external-load-balancers".into(), "".into());
     });
     change(&mut both, 2, |it| it.taints.push(taint("ToBeDeletedByClusterAutoscaler")));
     change(&mut both, 3, |it| it.taints.push(taint(SHUTDOWN)));

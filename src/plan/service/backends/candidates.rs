@@ -62,7 +62,8 @@ impl Candidate {
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
     rules: NodeRules,
-    nodes: BTreeMap<Arc<str>, Candidate>,
+    /// Shared with other versions: one is made with every change, and reconciles that run keep theirs.
+    nodes: BTreeMap<Arc<str>, Arc<Candidate>>,
     /// Ready ones that are backends, in order and at no port; possibly the same twice. The same as before, if none changed.
     pub(super) servers: Arc<Vec<BackendKey>>,
     /// Unready ones, by name.
@@ -88,7 +89,8 @@ impl Candidates {
     /// All nodes under these rules.
     #[must_use]
     pub fn new(rules: NodeRules, nodes: &[Arc<NodeView>]) -> Self {
-        let known = nodes.iter().filter_map(|node| Some((node.name.as_str().into(), Candidate::of(node, &rules)?)));
+        let known =
+            nodes.iter().filter_map(|node| Some((node.name.as_str().into(), Candidate::of(node, &rules)?.into())));
         let mut candidates = Self { nodes: known.collect(), rules, ..Self::default() };
         candidates.sum_up(nodes.is_empty());
         candidates
@@ -96,8 +98,10 @@ impl Candidates {
 
     /// Looks again at nodes that changed, by name; `None` if one is gone. `no_nodes` if none is left.
     pub fn update(self: &mut Arc<Self>, nodes: &[(&str, Option<Arc<NodeView>>)], no_nodes: bool) -> ChangedCandidates {
-        let now = |node: &Option<Arc<NodeView>>| node.as_ref().and_then(|node| Candidate::of(node, &self.rules));
-        let changed: Vec<(&str, Option<Candidate>)> = nodes
+        let now = |node: &Option<Arc<NodeView>>| {
+            node.as_ref().and_then(|node| Candidate::of(node, &self.rules).map(Arc::new))
+        };
+        let changed: Vec<(&str, Option<Arc<Candidate>>)> = nodes
             .iter()
             .map(|(name, node)| (*name, now(node)))
             .filter(|(name, now)| self.nodes.get(*name) != now.as_ref())
@@ -157,7 +161,7 @@ impl Candidates {
 
     /// A node that takes part.
     pub(super) fn get(&self, node: &str) -> Option<&Candidate> {
-        self.nodes.get(node).filter(|it| it.takes_part)
+        self.nodes.get(node).map(|it| &**it).filter(|it| it.takes_part)
     }
 }
 
@@ -192,7 +196,7 @@ mod tests {
         let cordoned = NodeRules { exclude_cordoned: true, ..NodeRules::default() };
         let pods = NodeRules { pods_only: true, ..NodeRules::default() };
         let by_address = NodeRules { by_address: true, ..NodeRules::default() };
-        let color: Edit = |it| drop(it.labels.insert("color".to_owned(), "blue".to_owned()));
+        let color: Edit = |it| drop(it.labels.insert("color".into(), "blue".into()));
         let address: Edit = |it| {
             it.addresses = vec![NodeAddress { kind: "InternalIP".to_owned(), address: "10.9.9.9".to_owned() }];
         };

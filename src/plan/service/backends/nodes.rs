@@ -74,7 +74,7 @@ pub(super) fn is_healthy(node: &NodeView) -> bool {
 
 /// Whether people and annotations let a node serve.
 pub(super) fn permits(node: &NodeView, rules: &NodeRules) -> bool {
-    let labelled = rules.labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+    let labelled = rules.labels.iter().all(|(key, value)| node.label(key) == Some(value.as_str()));
     let master = rules.exclude_masters && node.labels.contains_key("node-role.kubernetes.io/master");
     let going = node.taints.iter().any(|taint| taint.key == "ToBeDeletedByClusterAutoscaler");
     let cordoned = node.unschedulable && rules.exclude_cordoned;
@@ -86,7 +86,7 @@ fn is_true(condition: &Condition) -> bool {
 }
 
 fn is_virtual(node: &NodeView) -> bool {
-    node.labels.get("type").is_some_and(|kind| kind == "virtual-kubelet")
+    node.label("type") == Some("virtual-kubelet")
 }
 
 /// Nodes that are kept out of load balancers, though pods on them may still be attached by themselves.
