@@ -47,7 +47,7 @@ pub struct Config {
 /// Section `[nlb]`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NlbOptions {
-    /// Services worked on at once.
+    /// Services worked on at once, and as many more that have a load balancer.
     pub concurrency: usize,
     /// Time between comparisons with the cloud; `None` for none.
     pub drift_check: Option<Duration>,

@@ -406,7 +406,7 @@ section! {
     /// Section `[service]`.
     #[derive(Debug)]
     ServiceSection {
-        /// Services worked on at once.
+        /// Services worked on at once, and as many more that have a load balancer.
         #[schemars(range(min = 1, max = 64))]
         concurrency: usize = 20;
         /// Time between comparisons of all load balancers with the cloud, which undo changes made by others; `0s`
@@ -483,7 +483,7 @@ section! {
     /// Section `[nlb]`.
     #[derive(Debug)]
     NlbSection {
-        /// Services worked on at once.
+        /// Services worked on at once, and as many more that have a load balancer.
         #[schemars(range(min = 1, max = 64))]
         concurrency: usize = 20;
         /// Time between comparisons of all network load balancers with the cloud, which undo changes made by others; `0s`
