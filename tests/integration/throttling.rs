@@ -85,7 +85,7 @@ fn serves(account: &Account, number: u8) -> bool {
 }
 
 #[test]
-fn pods_are_followed_within_seconds_after_the_cloud_throttled() {
+fn pods_are_followed_within_half_a_minute_after_the_cloud_throttled() {
     let took: Vec<Duration> = (1..=5).map(follow).collect();
-    assert!(took.iter().all(|took| *took < Duration::from_secs(20)), "with the seeds 1 to 5 it took {took:?}");
+    assert!(took.iter().all(|took| *took < Duration::from_secs(30)), "with the seeds 1 to 5 it took {took:?}");
 }
