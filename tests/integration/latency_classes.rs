@@ -79,6 +79,15 @@ async fn a_pod_that_moves_is_followed_before_creations_that_wait_for_their_quota
     assert!(ccm.stop().await.success());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn creations_that_wait_go_on_when_the_file_states_a_larger_quota() {
+    let (world, ccm) = with_creations_that_wait().await;
+    world.edit(|config| config.replace("CreateLoadBalancer = 2", "CreateLoadBalancer = 6000"));
+    let is_served = |number: usize| address(&world.service(&format!("waits-{number}"))).is_some();
+    world.until("all are served, and not one a minute", |_| (0..WAITING).all(is_served)).await;
+    assert!(ccm.stop().await.success());
+}
+
 #[test]
 fn a_pod_that_moves_is_followed_while_a_drift_check_has_not_ended() {
     let ((), _) = on_a_clock_of_its_own(1, async {

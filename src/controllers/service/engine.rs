@@ -13,16 +13,19 @@ use tokio::time::Instant;
 
 use super::condition::WRITE_AGAIN;
 use super::creations::{Inventory, LISTS_CATCH_UP};
-use super::execute::{Execution, Executor, Failures};
+use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
 use super::product::{CreationToken, Product};
 use super::readiness;
 use super::refusals::stocked;
 use super::report::{ReconcileError, ServiceReporter};
-use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, SECOND_SIGHTING, is_news};
+use super::state::{
+    BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, QueuedCreation, SECOND_SIGHTING, is_news,
+};
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind, Priority};
+use crate::config::Config;
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::handling::{Handling, LoadBalancerKind, is_inherited, unhandled};
@@ -58,11 +61,11 @@ impl<P: Product> Outcome<P> {
         self.execution.failures.is_empty() && self.waits.is_none() && self.look_again().is_none()
     }
 
-    /// Until when the creation of the load balancer waits for its turn, if it does.
-    fn queued(&self) -> Option<(Instant, Failures)> {
+    /// The creation of the load balancer, if it waits for its turn.
+    fn queued(&self, config: Arc<Config>) -> Option<QueuedCreation> {
         let (_, fault) = self.execution.failures.stopped.as_ref().filter(|(_, fault)| fault.held_back())?;
         let wait = fault.retry_after.filter(|_| self.prepared.sighting.observed.id().is_none())?;
-        Some((Instant::now() + wait, self.execution.failures.clone()))
+        Some(QueuedCreation { turn: Instant::now() + wait, failures: self.execution.failures.clone(), config })
     }
 
     /// When to read the status of pending jobs of the cloud.
@@ -187,10 +190,9 @@ impl<P: Product> Engine<P> {
 
     async fn ensure(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
         (case.state.released, case.state.superseded_since) = (false, None);
-        if let Some((turn, failures)) = &case.state.queued
-            && let Some(left) = turn.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-        {
-            return Err(ReconcileError::Execution(Box::new(failures.clone().retried_after(left))));
+        let config = self.context.config.borrow().clone();
+        if let Some(failures) = case.state.queued.as_ref().and_then(|queued| queued.failures_until_its_turn(&config)) {
+            return Err(ReconcileError::Execution(Box::new(failures)));
         }
         self.take_over_restated(case).await?;
         let wanted = self.preparer.wanted(case).await?;
@@ -200,7 +202,7 @@ impl<P: Product> Engine<P> {
         let prepared = self.preparer.prepare(case, wanted).await?;
         self.see_again_before_recreating(case, &prepared)?;
         let outcome = self.execute(case, prepared).await;
-        case.state.queued = outcome.queued();
+        case.state.queued = outcome.queued(config);
         self.suspect_what_was_made(case, &outcome)?;
         self.tell(case, &outcome);
         outcome.wait(case)?;

@@ -15,6 +15,7 @@ use super::creations::Creations;
 use super::execute::Failures;
 use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
+use crate::config::Config;
 use crate::plan::inputs::{ObjectKey, ServiceView, SyncCondition};
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::{Alarms, ObjectTrouble, named};
@@ -66,8 +67,8 @@ pub(super) struct ServiceState<O> {
     pub(super) edited: bool,
     /// Whether the user edited a setting that the official controller ignored, and the label is still there.
     pub(super) restated: bool,
-    /// Until when the creation of the load balancer waits for its turn, and what waits: nothing is looked up before.
-    pub(super) queued: Option<(Instant, Failures)>,
+    /// The creation of the load balancer, if it waits for its turn: nothing is looked up before.
+    pub(super) queued: Option<QueuedCreation>,
     /// Steps of reconciles that ended with a pending job; an event reports them after the job.
     pub(super) started: Vec<String>,
     /// The texts of the last events.
@@ -79,6 +80,24 @@ pub(super) struct ServiceState<O> {
     /// Nodes that may serve and were unready at the last reconcile, on the clock that began with this value.
     pub(super) unready: UnreadyNodes,
     began: Instant,
+}
+
+/// A creation that waits for its turn in the rate limit.
+#[derive(Clone, Debug)]
+pub(super) struct QueuedCreation {
+    pub(super) turn: Instant,
+    pub(super) failures: Failures,
+    /// With other quotas, its turn is another one.
+    pub(super) config: Arc<Config>,
+}
+
+impl QueuedCreation {
+    /// What waits and how long, if it still does.
+    pub(super) fn failures_until_its_turn(&self, config: &Arc<Config>) -> Option<Failures> {
+        let left = self.turn.saturating_duration_since(Instant::now());
+        let waits = !left.is_zero() && Arc::ptr_eq(&self.config, config);
+        waits.then(|| self.failures.clone().retried_after(left))
+    }
 }
 
 /// A load balancer as it was observed, moved forward by what was done since.
