@@ -68,12 +68,13 @@ const NONE: [&str; 0] = [];
 /// row, and a row that fits nothing has to go.
 ///
 /// `commands` and `app` wire everything; `controllers` stand on `alibaba` and `cluster`, these on `plan`. `config` is for all
-/// but `plan`. The leaves, for all but `plan`, are `clock`, `jitter`, `fence`, `telemetry::traces`, `telemetry::activity`,
+/// but `plan`. The leaves, for all but `plan`, are `clock`, `jitter`, `interner`, `fence`, `telemetry::traces`, `telemetry::activity`,
 /// `telemetry::metrics`, `telemetry::alarms` and `telemetry::tasks`.
 const ARROWS: &[(&str, &[&str])] = &[
     ("plan", &[]),
     ("clock", &[]),
     ("jitter", &[]),
+    ("interner", &[]),
     ("fence", &["clock"]),
     ("telemetry::traces", &[]),
     ("telemetry::activity", &["telemetry::traces"]),
@@ -91,6 +92,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "config",
             "clock",
             "jitter",
+            "interner",
             "fence",
             "telemetry::activity",
             "telemetry::metrics",
@@ -107,6 +109,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "config",
             "clock",
             "jitter",
+            "interner",
             "fence",
             "telemetry::activity",
             "telemetry::metrics",

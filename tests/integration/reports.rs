@@ -128,8 +128,8 @@ async fn each_object_out_of_sync_is_shown_with_the_failed_call_its_remedy_and_th
     };
     ccm.until_page("/debug/objects", |_, text| is_nonsense(text)).await;
     edit(&world, "web");
-    let now = json!({"metadata": {"labels": {"look": "again"}}});
-    world.testbed.cluster.patch("Node", "", "node-1", &now).unwrap();
+    let cordoned = json!({"spec": {"unschedulable": true}});
+    world.testbed.cluster.patch("Node", "", "node-1", &cordoned).unwrap();
     let is_over = |page: &str| {
         let page: Value = serde_json::from_str(page).unwrap();
         page["leader"] == "this replica leads" && page["objects"] == json!([])
