@@ -282,7 +282,7 @@ mod tests {
         };
         assert!(published_then(watched("u", "10")).await, "the watch is behind");
         assert!(!wanted.is_published(&writer.newest(watched("u", "10"))), "and may stay so after a restored backup");
-        assert!(!published_then(watched("u", "12")).await, "somebody changed it since");
+        assert!(!published_then(watched("u", "12")).await, "another program changed it since");
         assert!(!published_then(watched("v", "10")).await, "another Service of the same name");
         assert!(!published_then(watched("u", "")).await, "versions that are no numbers have no order");
     }
