@@ -15,8 +15,6 @@ use sim::testbed::Testbed;
 
 /// How long anything may take before a test gives up; far more than it needs on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// What Kubernetes gives a pod to end in order, unless its manifest says otherwise.
-pub(crate) const GRACE: Duration = Duration::from_secs(30);
 
 /// Keys of `[node]` that make the waits of the node controller short enough for a test.
 pub(crate) const HASTE: &str = "period = \"10s\"\nremoval_grace = \"10s\"\nremoval_interval = \"5s\"\n";

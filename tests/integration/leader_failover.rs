@@ -15,7 +15,7 @@ use crate::end_state::Row;
 use crate::harness::{Ccm, EVERY, HASTE, World, is_ready};
 use crate::kinds::Kind;
 
-/// `leader_election.lease_duration` where nothing is said.
+/// How long the lease lasts where a test says nothing else.
 const LEASE: Duration = Duration::from_secs(15);
 /// Keys of the replicas, which tell in the cloud's log who called.
 const KEYS: [(&str, &str); 2] = [ACCESS_KEY, ("LTAIsecond", "second-secret")];
@@ -26,6 +26,8 @@ struct Pair {
     kind: Kind,
     world: World,
     links: [Link; 2],
+    /// `leader_election.lease_duration`.
+    lease: &'static str,
 }
 
 /// A way to the API server that can be cut.
@@ -77,7 +79,7 @@ impl Pair {
         std::fs::write(world.folder().join("second-secret"), KEYS[1].1).unwrap();
         let private = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600);
         std::fs::set_permissions(world.folder().join("second-secret"), private).unwrap();
-        Self { kind, world, links }
+        Self { kind, world, links, lease: "15s" }
     }
 
     fn start(&self, number: usize) -> Ccm {
@@ -110,6 +112,7 @@ impl Pair {
             format!("cloud.credentials.access_key_id={}", KEYS[number].0),
             format!("cloud.credentials.access_key_secret_file={file}"),
             format!("leader_election.identity=replica-{number}"),
+            format!("leader_election.lease_duration={}", self.lease),
         ];
         let arguments: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting.as_str()]).collect();
         self.world.start_with(&arguments, environment)
@@ -180,7 +183,8 @@ fn server_of(folder: &Path) -> String {
 
 /// How long no replica led, in milliseconds.
 async fn orderly() -> usize {
-    let pair = Pair::new(Kind::Classic).await;
+    // If the lease had to run out, the other one would not lead while this test lasts.
+    let pair = Pair { lease: "1h", ..Pair::new(Kind::Classic).await };
     let [first, _second] = pair.settled().await;
     pair.expose();
     pair.until_exposed().await;
@@ -189,7 +193,6 @@ async fn orderly() -> usize {
     let taken_over = pair.until_leads(1).await;
     // The time from the end of the one to the lead of the other; the first gives the lease back as its last deed.
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(1), "took {took:?}\n{}", pair.world.logs());
     pair.nothing_outlasts(0, taken_over);
     milliseconds(took)
 }
@@ -206,7 +209,6 @@ async fn killed(kind: Kind) -> usize {
     held.lose();
     pair.until_leads(1).await;
     let took = began.elapsed();
-    assert!(took < LEASE + Duration::from_secs(2), "took {took:?}\n{}", pair.world.logs());
     pair.until_exposed().await;
     milliseconds(took)
 }
@@ -286,8 +288,7 @@ async fn clocks_jump() {
     first.kill().await;
     let began = Instant::now();
     pair.until_leads(1).await;
-    let took = began.elapsed();
-    assert!(took > Duration::from_secs(5) && took < LEASE + Duration::from_secs(2), "{took:?}\n{}", pair.world.logs());
+    assert!(began.elapsed() > LEASE / 3, "{:?}\n{}", began.elapsed(), pair.world.logs());
     pair.jump(1, 0);
     pair.expose();
     pair.until_exposed().await;

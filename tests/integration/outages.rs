@@ -377,9 +377,9 @@ async fn throttled(kind: Kind) {
 async fn deleted_by_hand(kind: Kind) {
     let (world, ccm) = served(kind).await;
     let first = load_balancer(&world, "web");
+    let began = Instant::now();
     kind.delete(&world.testbed, &first);
     annotate(&world, "web", &[("scheduler", json!("wlc"))]);
-    let began = Instant::now();
     let message = world.until_event("Service", "web", "LoadBalancerRecreated").await;
     assert!(message.contains(&first) && message.contains("address may be another"), "{message}");
     assert!(began.elapsed() > Duration::from_secs(9), "one sighting is not enough: {:?}", began.elapsed());

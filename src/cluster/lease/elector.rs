@@ -279,16 +279,21 @@ impl Elector<'_> {
 
     /// Empties a lock if this process holds it.
     async fn release_one(&mut self, index: usize) -> Result<(), String> {
-        // Read first: the last write may have been cut off by the stop.
-        self.read(index).await?;
-        let lock = &mut self.progress.locks[index];
-        let (kind, held) = (lock.kind, lock.record());
-        if held.holder != self.identity {
-            return Ok(());
+        loop {
+            // Read first: the last write may have been cut off by the stop.
+            self.read(index).await?;
+            let lock = &mut self.progress.locks[index];
+            let (kind, held) = (lock.kind, lock.record());
+            if held.holder != self.identity {
+                return Ok(());
+            }
+            let (object, record) = (lock.object.take(), LeaderRecord::released(&held, crate::clock::now()));
+            match self.put(kind, object, &record).await {
+                // That write arrived in between.
+                Err(fault) if fault.code() == Some(409) => {}
+                written => return written.map(drop).map_err(|fault| fault.explain("create and update", kind.plural())),
+            }
         }
-        let (object, record) = (lock.object.take(), LeaderRecord::released(&held, crate::clock::now()));
-        let written = self.put(kind, object, &record).await;
-        written.map(drop).map_err(|fault| fault.explain("create and update", kind.plural()))
     }
 
     /// Which kind of lock the API server offers to all replicas; asked again after failures, and from time to time while it

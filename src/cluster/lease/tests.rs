@@ -43,7 +43,7 @@ impl OldController {
 
 const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 
-#[derive(Clone, Copy, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Trouble {
     #[default]
     None,
@@ -51,6 +51,8 @@ enum Trouble {
     Silence,
     /// Writes take effect, but the answer is lost.
     LostAnswers,
+    /// After the next read, the last write is made once more, as if it had been on its way.
+    LateWrite,
 }
 
 impl Server {
@@ -140,7 +142,15 @@ impl State {
         let current = kept.as_ref().map(|object| object["metadata"]["resourceVersion"].clone());
         match asked.method {
             Method::GET => match kept {
-                Some(object) => return Answer::Json(200, object.clone()),
+                Some(object) => {
+                    let read = object.clone();
+                    if self.trouble == Trouble::LateWrite {
+                        self.trouble = Trouble::None;
+                        self.version += 1;
+                        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+                    }
+                    return Answer::Json(200, read);
+                }
                 None => return Answer::error(404, "not found"),
             },
             Method::POST if kept.is_some() => return Answer::error(409, "it exists already"),
@@ -530,17 +540,20 @@ async fn a_changed_configuration_is_taken_over_without_giving_the_lock_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_orderly_stop_releases_the_lock() {
-    let server = Server::default();
-    let (keeper, mut first) = fence();
-    let (_sender, receiver) = watch::channel(configured(section("first")));
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(server.cluster().elect(receiver, keeper, stop.clone()));
-    first.gained().await;
-    stop.cancel();
-    running.await.unwrap();
-    assert!(!first.leads());
-    assert_eq!(server.record(LockKind::Lease).holder, "");
+async fn an_orderly_stop_releases_the_lock_even_where_a_renewal_was_on_its_way() {
+    for trouble in [Trouble::None, Trouble::LateWrite] {
+        let server = Server::default();
+        let (keeper, mut first) = fence();
+        let (_sender, receiver) = watch::channel(configured(section("first")));
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(server.cluster().elect(receiver, keeper, stop.clone()));
+        first.gained().await;
+        server.set(trouble);
+        stop.cancel();
+        running.await.unwrap();
+        assert!(!first.leads());
+        assert_eq!(server.record(LockKind::Lease).holder, "", "{trouble:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
