@@ -42,7 +42,7 @@ use client::SigningClient;
 pub use credentials::CredentialState;
 pub use failing::CallState;
 pub use fault::{Fault, FaultKind, outcomes};
-pub use rate_limit::{Priority, Purpose, RateUse};
+pub use rate_limit::{Priority, Purpose, RateUse, planned, queue_end};
 
 use crate::config::checked;
 

@@ -13,7 +13,7 @@ use super::errors;
 use super::failing::{CallState, FailingActions};
 use super::fault::{Fault, FaultKind};
 use super::metadata::Metadata;
-use super::rate_limit::{Priority, QuotaShare, RateUse};
+use super::rate_limit::{Priority, RateUse};
 use super::rpc::{CallSettings, RpcAnswer, RpcCall, RpcClient};
 use super::signing::Params;
 use super::transport::Transport;
@@ -210,6 +210,5 @@ fn call_settings(config: &checked::Cloud) -> CallSettings {
     let cluster: String = config.cluster_id.chars().filter(|character| character.is_ascii_graphic()).collect();
     let text = format!("alicloud-ccm/{} ClusterId/{cluster}", env!("CARGO_PKG_VERSION"));
     let user_agent = HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("alicloud-ccm"));
-    let quota = QuotaShare { share: config.budget_share, quotas: Arc::new(config.quotas.clone()) };
-    CallSettings { user_agent, timeout: config.timeout, quota }
+    CallSettings { user_agent, timeout: config.timeout, quota: config.into() }
 }

@@ -16,16 +16,21 @@
 //! The crate `backon` is not used here: it spaces the attempts of one caller, while this backoff and rate are shared by all
 //! callers of an action, who wait in one queue.
 
+mod estimate;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use estimate::{planned, queue_end};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::estimate::turn;
 use super::actions::{ALL, Action};
 use super::endpoints::CloudProduct;
+use crate::config::checked;
 use crate::jitter;
 use crate::telemetry::metrics;
 
@@ -95,6 +100,12 @@ pub(super) struct QuotaShare {
     pub(super) share: f64,
     /// Quotas that are not the published ones, by the action's name or `*`.
     pub(super) quotas: Arc<BTreeMap<String, u32>>,
+}
+
+impl From<&checked::Cloud> for QuotaShare {
+    fn from(config: &checked::Cloud) -> Self {
+        Self { share: config.budget_share, quotas: Arc::new(config.quotas.clone()) }
+    }
 }
 
 impl QuotaShare {
@@ -367,21 +378,7 @@ impl LimiterState {
     /// When the own share lets the call at this position out, if no other leaves the queue before.
     fn own_turn(&mut self, position: QueuePosition, allowed: usize, now: Instant) -> Instant {
         self.forget(now);
-        // A call is sent when the one that is as many places ahead as are allowed has left the window: one that was sent
-        // already, or one that still waits itself.
-        let mut turn = Duration::ZERO;
-        let mut ahead = (self.sent.len() + self.ahead(position)).checked_sub(allowed);
-        let since = loop {
-            match ahead.map(|number| (number, self.sent.get(number))) {
-                None => break now,
-                Some((_, Some(at))) => break *at + self.window,
-                Some((number, None)) => {
-                    turn += self.window;
-                    ahead = number.checked_sub(allowed);
-                }
-            }
-        };
-        since + turn
+        turn(&self.sent, self.ahead(position), (allowed, self.window), now)
     }
 
     /// When the pause and the rate of a throttled action let the call at this position out.

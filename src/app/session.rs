@@ -13,7 +13,8 @@ use tracing::{error, info, warn};
 use super::page::LiveSession;
 use crate::alibaba::metadata::Metadata;
 use crate::alibaba::transport::{HttpTransport, Transport};
-use crate::alibaba::{CallState, CloudClient, CredentialState, location};
+use crate::alibaba::{CallState, CloudClient, CredentialState, location, queue_end};
+use crate::clock;
 use crate::cluster::{Cluster, Regarding};
 use crate::config::Config;
 use crate::controllers::{Clients, Context};
@@ -35,7 +36,11 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 const FLUSH: Duration = Duration::from_secs(2);
 /// The same for the events about the end of the election.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
-/// The component that events about the configuration name.
+/// Time between looks at the calls that wait.
+const QUEUE_PERIOD: Duration = Duration::from_secs(5);
+/// Calls that wait for less are no event.
+const LONG_QUEUE: Duration = Duration::from_secs(300);
+/// The component that events about the process name.
 const COMPONENT: &str = "alicloud-ccm";
 
 /// One session after another until `stop`: a new one begins when the configuration changes what a session is built on.
@@ -185,15 +190,49 @@ async fn update_health(health: &Health, cluster: &Cluster, cloud: &CloudClient, 
     }
 }
 
-/// Writes an event about each reload, as long as there can be one.
+/// Writes an event about each reload, and about calls that wait for long, as long as there can be reloads.
 async fn write_events(context: &Context, reloads: &mut mpsc::Receiver<ReloadOutcome>) {
-    while let Some(outcome) = reloads.recv().await {
+    let (mut ticks, mut queue) = (tokio::time::interval(QUEUE_PERIOD), LongQueue::default());
+    loop {
+        let (is_warning, reason, message) = tokio::select! {
+            outcome = reloads.recv() => match outcome {
+                Some(outcome) => outcome.event(),
+                None => return,
+            },
+            _ = ticks.tick() => match queue.news(queue_end(&context.cloud.rates_in_use())) {
+                Some(message) => (true, "CallsWaitForQuota", message),
+                None => continue,
+            },
+        };
         let Some(host) = host(&context.cluster, &context.location).await else { continue };
         let events = context.cluster.events();
-        match outcome.event() {
-            (true, reason, message) => events.warning(COMPONENT, &host, reason, message),
-            (false, reason, message) => events.normal(COMPONENT, &host, reason, message),
+        match is_warning {
+            true => events.warning(COMPONENT, &host, reason, message),
+            false => events.normal(COMPONENT, &host, reason, message),
         }
+    }
+}
+
+/// The calls that wait for quotas, as the last look found them.
+#[derive(Default)]
+struct LongQueue {
+    end: Duration,
+    is_reported: bool,
+}
+
+impl LongQueue {
+    /// What there is to report: once, when the queue is long and does not grow any more, until all that waits is done.
+    fn news(&mut self, now: Option<(Duration, String)>) -> Option<String> {
+        let (end, text) = now.unwrap_or_default();
+        let grows = end > std::mem::replace(&mut self.end, end);
+        self.is_reported &= !end.is_zero();
+        if end < LONG_QUEUE || grows || std::mem::replace(&mut self.is_reported, true) {
+            return None;
+        }
+        let at = clock::now().checked_add(end).map(|at| at.strftime("%F %H:%M UTC").to_string()).unwrap_or_default();
+        let message = format!("Calls to the cloud wait. {text}. They are done at about {at}");
+        warn!(code = "ACCM0005", "{message}");
+        Some(message)
     }
 }
 
@@ -260,5 +299,26 @@ async fn retry<T, E: fmt::Display, F: Future<Output = Result<T, E>>>(
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_RETRY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_queue_is_reported_once_when_it_has_stopped_growing_and_again_after_its_end() {
+        let mut queue = LongQueue::default();
+        let mut news = |minutes: u64| {
+            let found = (minutes > 0).then(|| (Duration::from_secs(60 * minutes), format!("{minutes} min")));
+            queue.news(found)
+        };
+        assert_eq!((news(0), news(3), news(3)), (None, None, None), "that is soon");
+        assert_eq!((news(10), news(20)), (None, None), "it grows");
+        let text = news(20).unwrap();
+        assert!(text.contains("20 min") && text.ends_with(" UTC"), "{text}");
+        assert_eq!((news(19), news(4), news(9), news(8)), (None, None, None, None), "it is the same episode");
+        assert_eq!((news(0), news(6)), (None, None));
+        assert!(news(6).is_some(), "another one");
     }
 }

@@ -1,5 +1,6 @@
 //! `plan`: what a reconcile would do now, without doing it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
@@ -7,10 +8,37 @@ use serde::Serialize;
 use super::connect::connect;
 use super::explain::unmanaged;
 use super::{CommandError, CommandResult, Ended, print_findings, runtime};
+use crate::alibaba::actions::{self, Action, WriteAction};
+use crate::alibaba::{planned, queue_end};
 use crate::cli::{ObjectArg, OutputFormat};
 use crate::config::Config;
-use crate::controllers::registry;
-use crate::plan::PlanLine;
+use crate::controllers::registry::{self, Controller};
+use crate::plan::{LineKind, PlanLine};
+
+/// The calls of those steps that large plans have many of: how the line begins, and the action, which also says whose line it
+/// is. Listeners of all protocols count as one kind: each is also started, within the same quota.
+const CALLS: &[(&str, WriteAction)] = &[
+    ("switch off the source/destination check", actions::MODIFY_NETWORK_INTERFACE),
+    ("create load balancer", actions::CREATE_LOAD_BALANCER),
+    ("set delete protection", actions::SET_DELETE_PROTECTION),
+    ("delete load balancer", actions::DELETE_LOAD_BALANCER),
+    ("create group", actions::CREATE_GROUP),
+    ("delete group", actions::DELETE_GROUP),
+    ("add to k8s/acl/", actions::ADD_ACCESS_ENTRIES),
+    ("add to ", actions::ADD_BACKENDS),
+    ("remove from k8s/acl/", actions::REMOVE_ACCESS_ENTRIES),
+    ("remove from ", actions::REMOVE_BACKENDS),
+    ("set in ", actions::SET_BACKENDS),
+    ("create listener", actions::CREATE_TCP_LISTENER),
+    ("start listener", actions::START_LISTENER),
+    ("create network load balancer", actions::CREATE_NETWORK_LOAD_BALANCER),
+    ("delete network load balancer", actions::DELETE_NETWORK_LOAD_BALANCER),
+    ("create group", actions::CREATE_SERVER_GROUP),
+    ("add to ", actions::ADD_SERVERS),
+    ("remove from ", actions::REMOVE_SERVERS),
+    ("create listener", actions::CREATE_NETWORK_LISTENER),
+    ("add record", actions::ADD_ZONE_RECORD),
+];
 
 /// What all controllers of a configuration would do.
 #[derive(Default, Serialize)]
@@ -19,6 +47,9 @@ struct WholePlan {
     steps: Vec<PlanLine>,
     /// What could not be planned, and why.
     problems: Vec<String>,
+    /// How long the quotas make it last, if that is long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    takes: Option<String>,
     /// Why no controller is responsible for the object that was asked about.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_managed: Option<String>,
@@ -39,7 +70,7 @@ pub(super) fn run(config: &Config, only: Option<&ObjectArg>, output: OutputForma
 
 async fn plan(config: &Config, only: Option<&ObjectArg>) -> Result<WholePlan, CommandError> {
     let clients = connect(config).await?;
-    let mut plan = WholePlan::default();
+    let (mut plan, mut calls) = (WholePlan::default(), BTreeMap::new());
     if let Some(object) = only {
         plan.not_managed = unmanaged(&clients.cluster, config, object).await?.map(|why| format!("{object} {why}"));
         if plan.not_managed.is_some() {
@@ -49,15 +80,27 @@ async fn plan(config: &Config, only: Option<&ObjectArg>) -> Result<WholePlan, Co
     for controller in registry::running(config).filter(|row| only.is_none_or(|only| only.kind == row.object)) {
         let key = only.map(|only| &only.key);
         match (controller.preview)(&clients, config, key).await {
-            Ok(lines) => {
+            Ok(mut lines) => {
                 let name = key.map(ToString::to_string);
-                plan.steps
-                    .extend(lines.into_iter().filter(|line| name.as_ref().is_none_or(|name| line.object == *name)));
+                lines.retain(|line| name.as_ref().is_none_or(|name| line.object == *name));
+                for action in lines.iter().filter_map(|line| call(controller, config, line)) {
+                    calls.entry(action.permission()).or_insert((action, 0)).1 += 1;
+                }
+                plan.steps.extend(lines);
             }
             Err(error) => plan.problems.push(format!("{}: {error}", controller.name())),
         }
     }
+    let limits: Vec<_> = calls.into_values().map(|(action, count)| planned(action, count, &config.cloud)).collect();
+    plan.takes = queue_end(&limits).map(|(_, text)| text);
     Ok(plan)
+}
+
+/// The call that a step of this controller makes, if it is one of [`CALLS`].
+fn call(controller: &Controller, config: &Config, line: &PlanLine) -> Option<&'static Action> {
+    let may_call = |action| controller.cloud.iter().any(|access| access.actions(config).contains(&action));
+    let is_it = |(begin, action): &&(&str, WriteAction)| line.text.starts_with(begin) && may_call(action.0);
+    CALLS.iter().filter(|_| line.kind == LineKind::Step).find(is_it).map(|(_, action)| action.0)
 }
 
 impl WholePlan {
@@ -85,6 +128,7 @@ impl WholePlan {
             (steps, 0) => writeln!(text, "{steps} steps, of which {destructive} destroy something."),
             (steps, problems) => writeln!(text, "{steps} steps, {problems} problems."),
         };
+        let _ = self.takes.iter().try_for_each(|takes| writeln!(text, "{takes}."));
         text
     }
 }

@@ -10,7 +10,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::overview::{ConfigFacts, Overview, SessionFacts};
 use super::plot;
-use crate::alibaba::RateUse;
+use crate::alibaba::{RateUse, queue_end};
 use crate::controllers::registry::{CONTROLLERS, PlannedKind};
 use crate::telemetry::activity::{PastStep, RunningReconcile};
 use crate::telemetry::alarms::{ObjectReport, SyncState, WithheldReport};
@@ -242,6 +242,7 @@ fn leader(session: Option<&SessionFacts>) -> Markup {
 
 fn rate_limits(session: Option<&SessionFacts>) -> Markup {
     let mut limits: Vec<_> = session.iter().flat_map(|session| &session.rate_limits).collect();
+    let end = session.and_then(|session| queue_end(&session.rate_limits));
     // What is scarcest comes first.
     limits.sort_by_key(|limit| Reverse(limit.sent * 1000 / limit.allowed.max(1)));
     let rows = limits.into_iter().map(|RateUse { action, sent, allowed, window, waiting, last_in, paused, slowed_to }| {
@@ -256,11 +257,14 @@ fn rate_limits(session: Option<&SessionFacts>) -> Markup {
             html! { @if throttled.is_empty() { "no" } @else { span.bad { (throttled.join(", ")) } } },
         ]
     });
-    table(
-        "Own share of the cloud's quotas, of actions that were called in the last minute",
-        &["Action", "Used", "Waiting", "Throttled"],
-        rows,
-    )
+    html! {
+        @if let Some((_, text)) = end { p { (text) "." } }
+        (table(
+            "Own share of the cloud's quotas, of actions that were called in the last minute",
+            &["Action", "Used", "Waiting", "Throttled"],
+            rows,
+        ))
+    }
 }
 
 fn steps(steps: &[PastStep], now: Timestamp) -> Markup {

@@ -90,6 +90,15 @@ static EVENTS: &[EventEntry] = &[
         ],
     ),
     entry(
+        5,
+        "CallsWaitForQuota",
+        [
+            "calls to the cloud wait for five minutes or longer, as this program's share of the quotas is used up",
+            "what they are for is done late, in the order of `docs/scale.md`; what serves traffic goes first",
+            "nothing to do; if it is urgent, raise `cloud.budget_share`, or have the quota of the action that the message names raised and state it in `cloud.quotas`",
+        ],
+    ),
+    entry(
         101,
         "InitializedNode",
         [
