@@ -137,7 +137,7 @@ impl Cloud {
         let state = State {
             account,
             history: VecDeque::new(),
-            nonces: Nonces::new(),
+            nonces: Nonces::default(),
             clock_offset: SignedDuration::ZERO,
             recent: BTreeMap::new(),
             hidden: Vec::new(),

@@ -84,8 +84,13 @@ fn describe_instances(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && cx.params.get("InstanceName").is_none_or(|pattern| matches_pattern(pattern, &it.name))
             && has_tags(&it.tags, &tags)
     };
+    let mut interfaces = BTreeMap::<&str, Vec<_>>::new();
+    for interface in cx.account.interfaces.iter() {
+        interfaces.entry(interface.1.instance.as_str()).or_default().push(interface);
+    }
+    let of = |id: &str| interfaces.get(id).map(Vec::as_slice).unwrap_or_default();
     let found: Vec<Value> =
-        cx.account.instances.iter().filter(matches).map(|(id, it)| instance(cx.account, id, it)).collect();
+        cx.account.instances.iter().filter(matches).map(|(id, it)| instance(cx.account, id, it, of(id))).collect();
     answer(cx, found, "Instances", "Instance", 100)
 }
 
@@ -119,14 +124,12 @@ pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
     last.map_or(rest.is_empty(), |(part, rest)| rest.ends_with(part))
 }
 
-fn instance(account: &Account, id: &str, it: &Instance) -> Value {
+fn instance(account: &Account, id: &str, it: &Instance, interfaces: &[(&String, &Interface)]) -> Value {
     let public: Vec<&String> = Some(&it.public_ip).into_iter().filter(|it| !it.is_empty()).collect();
     let eip_id =
         account.eips.iter().find(|(_, eip)| eip.address == it.eip && !it.eip.is_empty()).map(|(id, _)| id.as_str());
-    let interfaces: Vec<Value> = account
-        .interfaces
+    let interfaces: Vec<Value> = interfaces
         .iter()
-        .filter(|(_, eni)| eni.instance == id)
         .map(|(eni_id, eni)| {
             json!({
                 "NetworkInterfaceId": eni_id,

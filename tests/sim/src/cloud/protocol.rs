@@ -1,6 +1,6 @@
 //! The RPC protocol: parameters, signature 1.0, error bodies. Knows nothing of products.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -235,8 +235,26 @@ pub fn form(parameters: &BTreeMap<String, String>) -> String {
     pairs.join("&")
 }
 
-/// Nonces that were seen, with when; kept for as long as a timestamp is valid.
-pub(crate) type Nonces = BTreeMap<String, Timestamp>;
+/// Nonces that were seen; kept for as long as a timestamp is valid.
+#[derive(Debug, Default)]
+pub(crate) struct Nonces {
+    known: HashSet<String>,
+    /// The oldest first.
+    by_time: VecDeque<(Timestamp, String)>,
+}
+
+impl Nonces {
+    /// Whether it was not seen before.
+    fn is_new(&mut self, nonce: String, now: Timestamp) -> bool {
+        let is_over = |seen: Timestamp| now.duration_since(seen) >= CLOCK_TOLERANCE + CLOCK_TOLERANCE;
+        while let Some((_, nonce)) = self.by_time.front().filter(|(seen, _)| is_over(*seen)) {
+            self.known.remove(nonce);
+            self.by_time.pop_front();
+        }
+        self.by_time.push_back((now, nonce.clone()));
+        self.known.insert(nonce)
+    }
+}
 
 /// How far a client's clock may be off.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(15);
@@ -282,8 +300,7 @@ pub(crate) fn authenticate<'w>(
         );
         return Err(ApiError::new(400, "SignatureDoesNotMatch", message));
     }
-    nonces.retain(|_, seen| now.duration_since(*seen) < CLOCK_TOLERANCE + CLOCK_TOLERANCE);
-    if nonces.insert(format!("{id}/{nonce}"), now).is_some() {
+    if !nonces.is_new(format!("{id}/{nonce}"), now) {
         return Err(ApiError::new(400, "SignatureNonceUsed", "Specified signature nonce was used already."));
     }
     Ok(key)

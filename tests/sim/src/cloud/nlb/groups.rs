@@ -1,5 +1,7 @@
 //! Server groups of network load balancers.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Value, json};
 
 use super::super::account::Shared;
@@ -221,10 +223,13 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && is_text("ResourceGroupId", &it.resource_group)
             && has_tags(&it.tags, &wanted)
     };
-    let users = |id: &String| -> Vec<&String> {
-        let uses = |it: &Shared<super::NetworkLoadBalancer>| it.listeners.values().any(|it| it.group == *id);
-        cx.account.nlb.balancers.iter().filter(|(_, it)| uses(it)).map(|(id, _)| id).collect()
-    };
+    let mut users = BTreeMap::<&str, BTreeSet<&String>>::new();
+    for (balancer, it) in cx.account.nlb.balancers.iter() {
+        for listener in it.listeners.values() {
+            users.entry(&listener.group).or_default().insert(balancer);
+        }
+    }
+    let users = |id: &str| users.get(id).into_iter().flatten().copied().collect::<Vec<_>>();
     let found = cx.account.nlb.groups.iter().filter(matches);
     let found = found.map(|(id, it)| attributes(&cx.account.region, id, it, &users(id))).collect();
     listed(cx, "ServerGroups", found, 100, 20)
