@@ -28,6 +28,7 @@ mod state;
 mod status;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod tolerance;
 mod writes;
 

@@ -34,7 +34,7 @@ pub struct ListedGroup {
     /// Its name.
     pub name: String,
     /// Whatever else the list says.
-    pub details: GroupDetails,
+    pub details: Box<GroupDetails>,
 }
 
 /// The servers of a group.
@@ -221,7 +221,7 @@ fn listed(body: Fields<'_>) -> Result<ListedGroup, Mismatch> {
         load_balancers: body.texts("RelatedLoadBalancerIds")?,
         tags: body.tags()?,
     };
-    Ok(ListedGroup { id, name, details })
+    Ok(ListedGroup { id, name, details: Box::new(details) })
 }
 
 fn fields(body: Fields<'_>) -> Result<GroupFields, Mismatch> {

@@ -20,7 +20,10 @@ use crate::plan::nlb::observed::{Answer, ObservedListener};
 const CERTIFICATES: u32 = 50;
 
 /// Listeners by the id of their load balancer.
-type ListenersByInstance = HashMap<String, BTreeMap<ListenerKey, ObservedListener>>;
+type ListenersByInstance = HashMap<String, BTreeMap<ListenerKey, Box<ObservedListener>>>;
+
+/// A listener with what identifies it.
+type KeyedListener = (ListenerKey, Box<ObservedListener>);
 
 /// A new listener.
 #[derive(Clone, Copy, Debug)]
@@ -200,7 +203,7 @@ fn with_fields<'a>(mut request: Request<'a>, fields: &ListenerFields) -> Request
 }
 
 /// A listener with the load balancer that it is on; `None` if this version does not know its protocol.
-fn listed(body: Fields<'_>) -> Result<(String, Option<(ListenerKey, ObservedListener)>), Mismatch> {
+fn listed(body: Fields<'_>) -> Result<(String, Option<KeyedListener>), Mismatch> {
     let owner = body.text("LoadBalancerId")?;
     if owner.is_empty() {
         return Err(Mismatch("LoadBalancerId: expected an id, found nothing".into()));
@@ -226,7 +229,7 @@ fn listed(body: Fields<'_>) -> Result<(String, Option<(ListenerKey, ObservedList
         fields: fields(body)?,
         additional_certificates: None,
     };
-    Ok((owner, Some((ListenerKey { first, last, protocol }, observed))))
+    Ok((owner, Some((ListenerKey { first, last, protocol }, Box::new(observed)))))
 }
 
 fn fields(body: Fields<'_>) -> Result<ListenerFields, Mismatch> {

@@ -35,7 +35,7 @@ const BACKENDS_PORT: &str = "-520";
 const FIXED: [ListenerField; 2] = [ListenerField::ListenerForward, ListenerField::ForwardPort];
 
 /// Listeners by the id of their instance.
-pub(super) type ListenersByInstance = HashMap<String, BTreeMap<ListenerKey, ObservedListener>>;
+pub(super) type ListenersByInstance = HashMap<String, BTreeMap<ListenerKey, Box<ObservedListener>>>;
 
 impl Slb {
     /// All listeners of an instance, every page, without domain extensions. Listeners of a protocol that this version
@@ -43,7 +43,7 @@ impl Slb {
     ///
     /// # Errors
     /// As any call.
-    pub async fn describe_listeners(&self, id: &str) -> Result<BTreeMap<ListenerKey, ObservedListener>, Fault> {
+    pub async fn describe_listeners(&self, id: &str) -> Result<BTreeMap<ListenerKey, Box<ObservedListener>>, Fault> {
         let request = self.0.read(DESCRIBE_LISTENERS).list("LoadBalancerId", [id]).with("MaxResults", PAGE);
         let listeners = request.by_token("Listeners", listed).await?.into_iter();
         // Where the answer names the instance, it must be the one that was asked for.
@@ -162,7 +162,7 @@ struct ListedListener {
     /// `None` if the answer does not say.
     instance_id: Option<String>,
     /// `None` if the protocol is unknown.
-    listener: Option<(ListenerKey, ObservedListener)>,
+    listener: Option<(ListenerKey, Box<ObservedListener>)>,
 }
 
 /// Adds listeners to those of their instances.
@@ -181,7 +181,7 @@ fn listed(body: Fields<'_>) -> Result<ListedListener, Mismatch> {
     Ok(ListedListener { instance_id: body.some_text("LoadBalancerId"), listener: observed(body) })
 }
 
-fn observed(body: Fields<'_>) -> Option<(ListenerKey, ObservedListener)> {
+fn observed(body: Fields<'_>) -> Option<(ListenerKey, Box<ObservedListener>)> {
     let protocol = Protocol::parse(&body.some_text("ListenerProtocol")?.to_ascii_lowercase())?;
     let port = body.some_text("ListenerPort")?.parse().ok()?;
     let observed = ObservedListener {
@@ -191,7 +191,7 @@ fn observed(body: Fields<'_>) -> Option<(ListenerKey, ObservedListener)> {
         fields: fields(body, protocol),
         domain_extensions: None,
     };
-    Some((ListenerKey { port, protocol }, observed))
+    Some((ListenerKey { port, protocol }, Box::new(observed)))
 }
 
 /// One flat list of the fields that are reported at the top and in the block of the protocol.

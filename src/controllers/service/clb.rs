@@ -1,7 +1,6 @@
 //! Classic load balancers as a [`Product`]: the reads and writes; what they mean is in [`crate::plan::clb`].
 
 mod access_lists;
-mod interner;
 pub(super) mod orphans;
 mod perform;
 mod placements;
@@ -15,7 +14,6 @@ use std::sync::Arc;
 use tracing::warn;
 
 use self::access_lists::AccessLists;
-use self::interner::BackendTexts;
 use self::placements::Placements;
 use super::execute::has_unknown_outcome;
 use super::pages::Pages;
@@ -53,10 +51,9 @@ pub(crate) struct ClassicProduct {
     vpc: Vpc,
     location: Arc<CloudLocation>,
     instances: Pages<Vec<ObservedInstance>>,
-    listeners: Pages<BTreeMap<ListenerKey, ObservedListener>>,
+    listeners: Pages<BTreeMap<ListenerKey, Box<ObservedListener>>>,
     access_lists: AccessLists,
     placements: Placements,
-    texts: BackendTexts,
 }
 
 impl ClassicProduct {
@@ -67,7 +64,6 @@ impl ClassicProduct {
             listeners: Pages::default(),
             access_lists: AccessLists::new(slb.clone()),
             placements: Placements::default(),
-            texts: BackendTexts::default(),
             slb,
             vpc: cloud.vpc.clone(),
             location,
@@ -208,10 +204,6 @@ impl Product for ClassicProduct {
             Goal::Ensure { desired, .. } => expected_details(service, desired, observed, ingress, ip_mode),
             Goal::Remove(_) => Vec::new(),
         }
-    }
-
-    fn compact(&self, observed: &mut Arc<Observed>) {
-        self.texts.share(observed);
     }
 
     async fn warm(&self) {

@@ -23,6 +23,7 @@ use super::state::{
     BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, QueuedCreation, SECOND_SIGHTING, is_news,
 };
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
+use super::texts::BackendTexts;
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind, Priority};
 use crate::config::Config;
@@ -45,6 +46,7 @@ pub(super) struct Engine<P: Product> {
     preparer: Preparer<P>,
     writer: ServiceWriter,
     reporter: ServiceReporter,
+    texts: BackendTexts,
 }
 
 /// The outcome of a plan.
@@ -155,7 +157,7 @@ impl<P: Product> Engine<P> {
     pub(super) fn new(context: Context, preparer: Preparer<P>) -> Self {
         let writer = ServiceWriter::new(P::KIND, context.cluster.clone(), context.fence.clone());
         let reporter = ServiceReporter { events: context.cluster.events().clone(), component: P::COMPONENT };
-        Self { context, preparer, writer, reporter }
+        Self { context, preparer, writer, reporter, texts: BackendTexts::default() }
     }
 
     /// Reads what many Services need, and identifies the account, so that no Service has to wait for that.
@@ -321,7 +323,7 @@ impl<P: Product> Engine<P> {
         let sighting = &prepared.sighting;
         let mut observed = sighting.observed.clone();
         if !before.is_some_and(|before| Arc::ptr_eq(&before.observed, &observed)) {
-            self.preparer.product.compact(&mut observed);
+            self.texts.share(&mut observed);
         }
         let interfaces = prepared.references.as_ref().map(|references| references.interfaces.clone());
         Known {

@@ -52,7 +52,7 @@ pub(crate) struct NetworkProduct {
     vpc: Vpc,
     location: Arc<CloudLocation>,
     instances: Pages<Vec<ObservedInstance>>,
-    listeners: Pages<BTreeMap<ListenerKey, ObservedListener>>,
+    listeners: Pages<BTreeMap<ListenerKey, Box<ObservedListener>>>,
     /// By the mark that they have from their Service.
     groups: Pages<Vec<ListedGroup>>,
 }

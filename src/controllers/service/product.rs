@@ -116,9 +116,6 @@ pub(crate) trait Product: Debug + Send + Sync + 'static {
         ip_mode: bool,
     ) -> Vec<IngressDetails>;
 
-    /// Shares equal parts between load balancers, before the observed state is cached.
-    fn compact(&self, _observed: &mut Arc<Self::Observed>) {}
-
     /// Reads what many Services need, so that none has to wait for it.
     fn warm(&self) -> impl Future<Output = ()> + Send {
         async {}

@@ -300,7 +300,7 @@ pub(super) struct States<O> {
 
 #[derive(Debug)]
 struct KeptStates<O> {
-    by_service: HashMap<ObjectKey, ServiceState<O>>,
+    by_service: HashMap<ObjectKey, Box<ServiceState<O>>>,
     totals: StateTotals,
 }
 
@@ -361,7 +361,7 @@ impl<O: Clone> States<O> {
 
     /// The cached state of the Service with this UID.
     pub(super) fn read(&self, key: &ObjectKey, uid: &str) -> ServiceState<O> {
-        let remembered = self.kept.lock().by_service.get(key).cloned();
+        let remembered = self.kept.lock().by_service.get(key).map(|state| (**state).clone());
         match remembered {
             Some(state) if state.uid == uid => state,
             other => {
@@ -410,10 +410,10 @@ impl<O: Clone> States<O> {
             }
         }
         let before = match state {
-            Some(state) => by_service.insert(key.clone(), state),
+            Some(state) => by_service.insert(key.clone(), Box::new(state)),
             None => by_service.remove(key),
         };
-        before.inspect(|before| totals.remove(before))
+        before.map(|before| *before).inspect(|before| totals.remove(before))
     }
 
     fn raise(&self, reason: &'static str, withheld: &BTreeMap<String, String>) {

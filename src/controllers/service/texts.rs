@@ -5,21 +5,22 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::interner::Interner;
-use crate::plan::clb::observed::Observed;
 use crate::plan::service::model::Backend;
+use crate::plan::service::observed::ObservedModel;
 
 /// Texts that load balancers have in common.
 #[derive(Debug, Default)]
 pub(super) struct BackendTexts(Mutex<Interner>);
 
 impl BackendTexts {
-    pub(super) fn share(&self, observed: &mut Arc<Observed>) {
+    pub(super) fn share(&self, observed: &mut Arc<impl ObservedModel>) {
         let mut texts = self.0.lock();
         let shared = |it: &Backend| texts.has(&it.key.server_id) && texts.has(&it.description);
-        if observed.groups.values().all(|group| group.members().iter().all(shared)) {
+        if observed.groups().values().all(|group| group.members().iter().all(shared)) {
             return;
         }
-        for backends in Arc::make_mut(observed).groups.values_mut().filter_map(|group| group.backends.as_mut()) {
+        let groups = Arc::make_mut(observed).groups_mut();
+        for backends in groups.filter_map(|group| group.backends.as_mut()) {
             for backend in Arc::make_mut(backends).iter_mut() {
                 backend.key.server_id = texts.one(backend.key.server_id.clone());
                 backend.description = texts.one(backend.description.clone());
@@ -31,6 +32,7 @@ impl BackendTexts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::clb::observed::Observed;
     use crate::plan::service::model::{BackendKey, BackendKind, ObservedGroup};
 
     #[test]

@@ -89,7 +89,7 @@ impl Observed {
                     fields,
                     domain_extensions: (listener.protocol == Protocol::Https).then(BTreeMap::new),
                 };
-                self.listeners.get_or_insert_default().insert(*listener, made);
+                self.listeners.get_or_insert_default().insert(*listener, Box::new(made));
             }
             Operation::SetListener { listener, description, group, fields } => {
                 let fields = self.with_list_id(fields);
@@ -124,7 +124,7 @@ impl Observed {
     }
 
     fn listener_mut(&mut self, listener: ListenerKey) -> Option<&mut ObservedListener> {
-        self.listeners.as_mut()?.get_mut(&listener)
+        self.listeners.as_mut()?.get_mut(&listener).map(|found| &mut **found)
     }
 
     /// Attributes as they are sent: plans name an access control list that does not exist yet by its name.

@@ -24,7 +24,7 @@ pub struct Observed {
     /// Whether server groups could not be listed: there may be more than those that are known.
     pub groups_unread: bool,
     /// `None` if listeners were not read, because they decide nothing.
-    pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
+    pub listeners: Option<BTreeMap<ListenerKey, Box<ObservedListener>>>,
     /// Ids of certificates that were looked up, with what was found; ids that were not looked up are absent.
     pub certificates: BTreeMap<String, CertificateState>,
     /// The access control list that carries the name of ours.
@@ -40,6 +40,10 @@ impl ObservedModel for Observed {
 
     fn groups(&self) -> &BTreeMap<String, ObservedGroup> {
         &self.groups
+    }
+
+    fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup> {
+        self.groups.values_mut()
     }
 
     fn unlisted(&self) -> &BTreeSet<String> {

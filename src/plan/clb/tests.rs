@@ -288,7 +288,7 @@ impl Cloud {
             observed: Observed {
                 instance: Some(instance),
                 groups: BTreeMap::from([("rsp-user".to_owned(), group)]),
-                listeners: Some(BTreeMap::from([(key(9000, Protocol::Tcp), listener)])),
+                listeners: Some(BTreeMap::from([(key(9000, Protocol::Tcp), Box::new(listener))])),
                 ..Observed::default()
             },
             made: 0,

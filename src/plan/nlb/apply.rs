@@ -171,7 +171,7 @@ impl Observed {
                     ..GroupDetails::default()
                 };
                 self.made.insert(wanted.name.clone(), id.clone());
-                self.group_details.insert(id.clone(), details);
+                self.group_details.insert(id.clone(), Box::new(details));
                 self.groups.insert(id, group);
             }
             Operation::SetGroup { group, fields } => {
@@ -210,7 +210,7 @@ impl Observed {
                     fields: fields.clone(),
                     additional_certificates: Some(std::collections::BTreeSet::new()),
                 };
-                self.listeners.get_or_insert_default().insert(*listener, made);
+                self.listeners.get_or_insert_default().insert(*listener, Box::new(made));
             }
             Operation::SetListener { listener, description, group, fields } => {
                 let group_id = self.group_id(group).map(str::to_owned);
@@ -249,7 +249,7 @@ impl Observed {
     }
 
     fn listener_mut(&mut self, listener: ListenerKey) -> Option<&mut ObservedListener> {
-        self.listeners.as_mut()?.get_mut(&listener)
+        self.listeners.as_mut()?.get_mut(&listener).map(|found| &mut **found)
     }
 
     fn apply_to_security_group(&mut self, operation: &Operation, answer: &Answer) {

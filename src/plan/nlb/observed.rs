@@ -19,7 +19,7 @@ pub struct Observed {
     /// Server groups by id: those with the mark of the Service, and those that it names.
     pub groups: BTreeMap<String, ObservedGroup>,
     /// What else is known of these groups, by id.
-    pub group_details: BTreeMap<String, GroupDetails>,
+    pub group_details: BTreeMap<String, Box<GroupDetails>>,
     /// Groups that are used and exist although the list of the cloud lacks them, and were not made a short while ago.
     pub unlisted: BTreeSet<String>,
     /// Whether server groups could not be listed: there may be more than those that are known.
@@ -27,9 +27,9 @@ pub struct Observed {
     /// Groups that this process made, by name: of several with the name, these are meant.
     pub made: BTreeMap<String, String>,
     /// `None` if listeners were not read, because they decide nothing.
-    pub listeners: Option<BTreeMap<ListenerKey, ObservedListener>>,
+    pub listeners: Option<BTreeMap<ListenerKey, Box<ObservedListener>>>,
     /// Listeners of other load balancers that use server groups of the Service, by their ids.
-    pub former: BTreeMap<String, BTreeMap<ListenerKey, ObservedListener>>,
+    pub former: BTreeMap<String, BTreeMap<ListenerKey, Box<ObservedListener>>>,
     /// Security groups of the Service, the one in use first; `None` if they were not looked for.
     pub security_groups: Option<Vec<ObservedSecurityGroup>>,
     /// Jobs that were started and are not known to be done, by what they change.
@@ -45,6 +45,10 @@ impl ObservedModel for Observed {
 
     fn groups(&self) -> &BTreeMap<String, ObservedGroup> {
         &self.groups
+    }
+
+    fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup> {
+        self.groups.values_mut()
     }
 
     fn unlisted(&self) -> &BTreeSet<String> {

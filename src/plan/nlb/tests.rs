@@ -87,8 +87,8 @@ impl Cloud {
         let observed = Observed {
             instance: Some(instance),
             groups: BTreeMap::from([("sgp-user".to_owned(), group)]),
-            group_details: BTreeMap::from([("sgp-user".to_owned(), details)]),
-            listeners: Some(BTreeMap::from([(ListenerKey::port(9000, Protocol::Tcp), listener)])),
+            group_details: BTreeMap::from([("sgp-user".to_owned(), Box::new(details))]),
+            listeners: Some(BTreeMap::from([(ListenerKey::port(9000, Protocol::Tcp), Box::new(listener))])),
             security_groups: Some(Vec::new()),
             ..Observed::default()
         };

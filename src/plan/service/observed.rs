@@ -23,6 +23,9 @@ pub trait ObservedModel: Clone + Debug + Default {
     /// Its server groups, by id.
     fn groups(&self) -> &BTreeMap<String, ObservedGroup>;
 
+    /// The same, to be changed.
+    fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup>;
+
     /// Ids of server groups that listeners use and that exist, although the list of the cloud lacks them.
     fn unlisted(&self) -> &BTreeSet<String>;
 

@@ -33,7 +33,11 @@ impl ClassicProduct {
     }
 
     /// All listeners of a load balancer, as a list of all listeners shows them or else as they are read by themselves.
-    async fn read_listeners(&self, id: &str, due: Due<'_>) -> Result<BTreeMap<ListenerKey, ObservedListener>, Fault> {
+    async fn read_listeners(
+        &self,
+        id: &str,
+        due: Due<'_>,
+    ) -> Result<BTreeMap<ListenerKey, Box<ObservedListener>>, Fault> {
         match self.listeners.of_all(id, due, |pages| self.slb.list_listeners(pages)).await {
             Some(listed) => Ok(listed),
             None => self.slb.describe_listeners(id).await,

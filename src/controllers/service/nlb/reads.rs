@@ -37,7 +37,7 @@ impl NetworkProduct {
         &self,
         observed: &Observed,
         due: Due<'_>,
-    ) -> Result<BTreeMap<ListenerKey, ObservedListener>, Fault> {
+    ) -> Result<BTreeMap<ListenerKey, Box<ObservedListener>>, Fault> {
         let id = observed.id().unwrap_or_default();
         match self.listeners.of_all(id, due, |pages| self.api.list_listeners(pages)).await {
             Some(listed) => Ok(listed),

@@ -116,6 +116,10 @@ impl ObservedModel for Seen {
         &NO_GROUPS
     }
 
+    fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup> {
+        std::iter::empty()
+    }
+
     fn unlisted(&self) -> &BTreeSet<String> {
         static NO_IDS: BTreeSet<String> = BTreeSet::new();
         &NO_IDS

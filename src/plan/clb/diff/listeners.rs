@@ -36,7 +36,7 @@ enum ListenerAction {
 struct Pass<'a> {
     desired: &'a Desired,
     observed: &'a Observed,
-    remote: &'a BTreeMap<ListenerKey, ObservedListener>,
+    remote: &'a BTreeMap<ListenerKey, Box<ObservedListener>>,
     places: &'a GroupsInPlan,
     plan: &'a mut Plan,
     changes: ListenerChanges<ListenerKey>,

@@ -251,7 +251,7 @@ fn the_status_says_how_it_is_reached_and_which_ports_are_not_served() {
     assert_eq!((found.ip_mode.as_str(), found.ports[0].error.as_str()), ("Proxy", ""));
     assert_eq!(details(&world, &served, false).ip_mode, "");
     world = world.with(&[]).ports(&[port(80, "TCP", 8080, 30080), port(9000, "TCP", 9000, 30900)]);
-    served.observed.listeners.as_mut().unwrap().insert(key(9000, Protocol::Tcp), ObservedListener::default());
+    served.observed.listeners.as_mut().unwrap().insert(key(9000, Protocol::Tcp), Box::default());
     let found = details(&world, &served, true);
     assert_eq!((found.ip_mode.as_str(), found.ports[0].error.as_str()), ("VIP", ""));
     assert_eq!((found.ports[1].port, found.ports[1].error.as_str()), (9000, "alibabacloud.com/ListenerMissing"));

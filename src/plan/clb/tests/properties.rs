@@ -279,7 +279,7 @@ fn start(reuse: bool) -> Cloud {
     let mut cloud = Cloud::of_user();
     let users = cloud.listener(9000, Protocol::Tcp).clone();
     cloud.listener(9000, Protocol::Tcp).description = "k8s/9000/other/default/c1".to_owned();
-    cloud.observed.listeners.as_mut().unwrap().insert(OVERRIDDEN, users);
+    cloud.observed.listeners.as_mut().unwrap().insert(OVERRIDDEN, Box::new(users));
     cloud
 }
 

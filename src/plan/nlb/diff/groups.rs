@@ -39,8 +39,8 @@ impl GroupModel for NetworkModel {
             clash(desired, wanted, id, members, plan);
         }
         let spec = desired.extra.group_specs.get(&wanted.group.to_string());
-        if let Some(known) = spec.zip(observed.group_details.get(id)) {
-            attributes(wanted, &place.group, known, plan);
+        if let Some((spec, details)) = spec.zip(observed.group_details.get(id)) {
+            attributes(wanted, &place.group, (spec, details), plan);
         }
     }
 }

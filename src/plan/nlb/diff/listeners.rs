@@ -32,7 +32,7 @@ enum ListenerAction {
 struct Pass<'a> {
     desired: &'a Desired,
     observed: &'a Observed,
-    remote: &'a BTreeMap<ListenerKey, ObservedListener>,
+    remote: &'a BTreeMap<ListenerKey, Box<ObservedListener>>,
     places: &'a GroupsInPlan,
     protection: Protection,
     plan: &'a mut Plan,

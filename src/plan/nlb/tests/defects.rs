@@ -24,7 +24,7 @@ const GROUP: &str = "k8s.30080.TCP.web.default.c1";
 fn foreign_listener(cloud: &mut Cloud, port: u16) {
     let listener = ObservedListener { description: "by hand".to_owned(), ..ObservedListener::default() };
     let key = ListenerKey::port(port, Protocol::Tcp);
-    cloud.observed.listeners.as_mut().unwrap().insert(key, listener);
+    cloud.observed.listeners.as_mut().unwrap().insert(key, Box::new(listener));
 }
 
 /// N1
@@ -450,7 +450,7 @@ fn listeners_of_ours_on_a_load_balancer_that_the_service_no_longer_names_go_with
     let others = ListenerKey::port(443, Protocol::Tcp);
     let listener =
         ObservedListener { group_id: group, description: "by hand".to_owned(), ..ObservedListener::default() };
-    shared.observed.former.get_mut("nlb-user").unwrap().insert(others, listener);
+    shared.observed.former.get_mut("nlb-user").unwrap().insert(others, Box::new(listener));
     let plan = remove(&world, &departure, &mut shared);
     assert!(plan.problems[0].field.contains("listener 443/TCP of load balancer nlb-user"), "{plan}");
     assert_eq!(shared.group(GROUP).1.members().len(), 2, "it serves the user's listener");
