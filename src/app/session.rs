@@ -190,15 +190,12 @@ async fn update_health(health: &Health, cluster: &Cluster, cloud: &CloudClient, 
     }
 }
 
-/// Writes an event about each reload, and about calls that wait for long, as long as there can be reloads.
+/// Writes an event about each reload, and about calls that wait for long. Never returns.
 async fn write_events(context: &Context, reloads: &mut mpsc::Receiver<ReloadOutcome>) {
     let (mut ticks, mut queue) = (tokio::time::interval(QUEUE_PERIOD), LongQueue::default());
     loop {
         let (is_warning, reason, message) = tokio::select! {
-            outcome = reloads.recv() => match outcome {
-                Some(outcome) => outcome.event(),
-                None => return,
-            },
+            Some(outcome) = reloads.recv() => outcome.event(),
             _ = ticks.tick() => match queue.news(queue_end(&context.cloud.rates_in_use())) {
                 Some(message) => (true, "CallsWaitForQuota", message),
                 None => continue,

@@ -119,6 +119,14 @@ async fn plan_says_how_long_the_quotas_make_it_last_and_counts_the_calls_that_a_
     world.until("all are served", |_| (0..4).all(served) && net()).await;
     let writes: Vec<String> = world.testbed.cloud.writes().into_iter().map(|call| call.action).collect();
     assert_eq!(writes.len(), 23, "{writes:?}\n{}", ccm.log());
+
+    world.until_still(Duration::from_secs(2)).await;
+    assert!(ccm.stop().await.success());
+    (0..4).for_each(|number| drop(world.testbed.cluster.delete("Service", "default", &format!("web-{number}"))));
+    world.edit(|config| format!("{config}[cloud.quotas]\nDeleteLoadBalancer = 2\n"));
+    let (text, _) = world.plan().await;
+    let sentence = "At this program's share of the quotas, 8 calls take about 3 min: DeleteLoadBalancer (1 in 60 s) is the narrowest.";
+    assert_eq!(text.lines().last(), Some(sentence), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
