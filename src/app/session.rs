@@ -32,10 +32,8 @@ const HEALTH_PERIOD: Duration = Duration::from_secs(1);
 /// Backoff between tries to connect: doubled up to the longest.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
-/// How long writing the queued events may take when the controllers have ended.
-const FLUSH: Duration = Duration::from_secs(2);
-/// The same for the events about the end of the election.
-const LAST_FLUSH: Duration = Duration::from_secs(1);
+/// How long writing the queued events may take when the controllers and the election have ended.
+const FLUSH: Duration = Duration::from_secs(3);
 /// Time between looks at the calls that wait.
 const QUEUE_PERIOD: Duration = Duration::from_secs(5);
 /// Calls that wait for less are no event.
@@ -130,11 +128,10 @@ impl Sessions {
         supervisor.stop().await;
         self.pages.authorizer.connect(None);
         *self.shown.write() = None;
-        cluster.flush_events(FLUSH).await;
         election_end.cancel();
         let _ = election.await;
-        // The release of the lease is an event too.
-        cluster.flush_events(LAST_FLUSH).await;
+        // The next leader does not wait for events, and the release of the lease is one too.
+        cluster.flush_events(FLUSH).await;
         ended.is_ok()
     }
 
