@@ -281,6 +281,7 @@ impl<P: Product> Engine<P> {
             let executor = Executor {
                 product: &self.preparer.product,
                 fence: &self.context.fence,
+                stop: &self.context.stop,
                 token: creation_token(case, P::KIND, sighting.observed.id().is_none()),
                 priority: Priority {
                     object: number_of(&case.service.uid),

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::product::{CreationToken, Product, Write};
@@ -100,6 +101,8 @@ impl fmt::Display for Failures {
 pub(crate) struct Executor<'a, P: Product> {
     pub(crate) product: &'a P,
     pub(crate) fence: &'a Fence,
+    /// When this is cancelled, no further step begins: the next leader waits for the end of this one.
+    pub(crate) stop: &'a CancellationToken,
     pub(crate) token: CreationToken,
     /// Tells the Service and its namespace from others that share quotas with it.
     pub(crate) priority: Priority,
@@ -160,7 +163,8 @@ impl<P: Product> Executor<'_, P> {
     }
 
     async fn perform(&self, operation: &P::Operation, observed: &P::Observed) -> Result<P::Answer, Fault> {
-        let permit = &self.fence.permit(SHORTEST_WRITE).map_err(|_| not_leading())?;
+        let permit = self.fence.permit(SHORTEST_WRITE).ok().filter(|_| !self.stop.is_cancelled());
+        let permit = &permit.ok_or_else(not_leading)?;
         let purpose = match operation.backends_of().map(|group| observed.serves(group)) {
             Some(true) => Purpose::Serve,
             Some(false) => Purpose::Fill,

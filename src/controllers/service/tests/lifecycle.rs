@@ -15,6 +15,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::Value;
 use sim::cloud::{Account, Acl, Backend, Group, Listener, LoadBalancer, Protocol};
+use tokio_util::sync::CancellationToken;
 
 use crate::alibaba::tests::simulated::{REGION, client_by};
 use crate::alibaba::transport::{Transport, TransportError};
@@ -181,6 +182,7 @@ impl Side {
         Executor {
             product: clb,
             fence: &fence,
+            stop: &CancellationToken::new(),
             token,
             priority: Priority::default(),
             budget: &budget,
