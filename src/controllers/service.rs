@@ -32,6 +32,7 @@ mod texts;
 mod tolerance;
 mod writes;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ use super::{Clients, Context};
 use crate::alibaba::{CloudClient, Fault};
 use crate::cluster::{Cluster, DirtyKeys, Watched};
 use crate::config::Config;
+use crate::fence::Fence;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::location::CloudLocation;
@@ -94,19 +96,39 @@ async fn run_product<P: Product>(context: Context, product: impl Fn(&Context) ->
         () = views.synced(&context.cluster) => {}
     }
     while !stop.is_cancelled() {
-        tokio::select! {
+        let lease = context.config.borrow().leader_election.lease_duration;
+        let missed = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            () = fence.gained() => {}
-        }
+            missed = changes_until_the_lead(&views, &mut fence, 2 * lease) => missed,
+        };
         // What another leader did meanwhile is unknown: every term starts without memory, and with everything due.
-        run_term(&context, &views, product(&context)).await;
+        run_term(&context, &views, product(&context), &missed).await;
         context.alarms.clear(P::CONTROLLER);
     }
 }
 
-/// Reconciles Services until the lead is lost or the controller stops.
-async fn run_term<P: Product>(context: &Context, views: &Views, product: P) {
+/// Waits until this process leads. Gives the Services that changed within `period` before, as the former leader may not have
+/// come to them, and perhaps some that changed earlier.
+async fn changes_until_the_lead(views: &Views, fence: &mut Fence, period: Duration) -> BTreeSet<ObjectKey> {
+    let mut changed = views.services.store.subscribe();
+    views.endpoints.store.add_to(&changed);
+    // What is there already has not changed.
+    changed.take();
+    let mut before = BTreeSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = fence.gained() => break,
+            () = tokio::time::sleep(period) => before = changed.take(),
+        }
+    }
+    before.extend(changed.take());
+    before
+}
+
+/// Reconciles Services until the lead is lost or the controller stops, at first those that changed before.
+async fn run_term<P: Product>(context: &Context, views: &Views, product: P, missed: &BTreeSet<ObjectKey>) {
     let term = context.stop.child_token();
     let mut fence = context.fence.clone();
     let vanished = Vanished::default();
@@ -114,6 +136,7 @@ async fn run_term<P: Product>(context: &Context, views: &Views, product: P) {
     let connections = Connections { cluster: &context.cluster, cloud: &context.cloud, location: &context.location };
     let preparer = connections.preparer(product, views.clone(), states);
     let engine = Arc::new(Engine::new(context.clone(), preparer));
+    engine.put_ahead(missed);
     let (sender, keys) = mpsc::unbounded_channel();
     let driver = workqueue::drive(engine.clone(), keys, term.clone());
     let work = async {
@@ -299,8 +322,16 @@ async fn trigger<P: Product>(
     };
     let known =
         |batch: Vec<ObjectKey>| batch.into_iter().filter(|key| views.services.store.get(key).is_some()).collect();
-    let services = forward(views.services.store.subscribe(), send);
-    let endpoints = forward(views.endpoints.store.subscribe(), |batch| send(known(batch)));
+    let (mut services, mut endpoints) = (views.services.store.subscribe(), views.endpoints.store.subscribe());
+    // All Services are due at first. What changes from now on goes ahead of that.
+    endpoints.take();
+    send(services.take().into_iter().collect());
+    let send_ahead = |batch: Vec<ObjectKey>| {
+        engine.put_ahead(&batch);
+        send(batch);
+    };
+    let services = forward(services, send_ahead);
+    let endpoints = forward(endpoints, |batch| send_ahead(known(batch)));
     let nodes = async {
         let mut dirty = views.nodes.store.subscribe();
         loop {

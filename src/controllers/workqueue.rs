@@ -198,7 +198,15 @@ impl Queue {
     fn add(&mut self, key: ObjectKey, urgent: &impl Fn(&ObjectKey) -> bool) {
         if let Some(changed) = self.active.get_mut(&key) {
             *changed = true;
-        } else if !self.waiting.contains(&key) {
+        } else if self.waiting.contains(&key) {
+            // Its change can be urgent although what it waits for was not.
+            if urgent(&key)
+                && let Some(place) = self.normal.iter().position(|waiting| *waiting == key)
+            {
+                self.normal.remove(place);
+                self.urgent.push_back(key);
+            }
+        } else {
             if let Some(timer) = self.timer_of.remove(&key) {
                 self.timers.remove(&timer);
             }
@@ -484,6 +492,18 @@ mod tests {
         assert_eq!(names(&log), ["0", "urgent-0", "urgent-1", "urgent-2", "1", "urgent-3", "urgent-4", "2"]);
         stop.cancel();
         task.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_waits_overtakes_others_when_a_change_makes_it_urgent() {
+        let mut queue = Queue::default();
+        for name in ["a", "b", "c"] {
+            queue.add(key(name), &|_| false);
+        }
+        queue.add(key("c"), &|_| true);
+        queue.add(key("c"), &|_| true);
+        let order: Vec<_> = std::iter::from_fn(|| queue.start(false)).map(|(key, urgent)| (key.name, urgent)).collect();
+        assert_eq!(order, [("c".to_owned(), true), ("a".to_owned(), false), ("b".to_owned(), false)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! A pod that becomes ready or unready is in its load balancer or out of it before whatever waits: creations beyond the quota,
-//! a drift check, an action that the cloud throttles, a backlog after a restart of the API server.
+//! a drift check, an action that the cloud throttles, a backlog after a restart of the API server, the first look of a new leader.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -8,13 +9,16 @@ use serde_json::{Value, json};
 use sim::cloud::Fault;
 use sim::cluster::{Endpoint, Version};
 use sim::request_hold::Moment;
-use sim::testbed::Testbed;
+use sim::testbed::{Testbed, instance};
 
 use crate::harness::{Ccm, World, address};
 use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::kinds::{Kind, point_at};
 
 /// Services that wait for their load balancer, as the quota allows one a minute.
 const WAITING: usize = 8;
+/// Services that a new leader looks at.
+const OTHERS: usize = 40;
 const MORE: &str = "[leader_election]\nenabled = false\n[cloud.quotas]\nCreateLoadBalancer = 2\n";
 
 /// One Service with endpoints of its own is served, and others wait.
@@ -108,9 +112,23 @@ fn a_pod_that_moves_is_followed_while_a_drift_check_has_not_ended() {
     });
 }
 
+/// Whether the instance of this node is one of these backends.
+fn has(group: &BTreeSet<(String, u8)>, node: u8) -> bool {
+    group.iter().any(|(server, _)| *server == instance(node))
+}
+
 /// Waits until this instance is the only backend.
 async fn until(testbed: &Testbed, instance: &str) {
-    while backends(testbed) != [instance] {
+    until_so(|| backends(testbed) == [instance]).await;
+}
+
+/// The simulated clock gets this far at once if nothing comes of it.
+const LONG: Duration = Duration::from_secs(3600);
+
+async fn until_so(is_so: impl Fn() -> bool) {
+    let began = tokio::time::Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LONG, "it never comes so far");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -124,4 +142,44 @@ async fn a_pod_that_moves_is_followed_while_the_cloud_throttles_other_actions() 
     world.testbed.expose("another", &[80], &["node-1"], &[]);
     follows(&world, 2).await;
     assert!(ccm.stop().await.success());
+}
+
+/// Server groups that are read until a Service is served whose pod moved while no replica led, and from then on until one is
+/// whose pod moves while the new leader still looks at all others.
+fn read_first_after_a_take_over(kind: Kind) -> ([usize; 2], String) {
+    const READS: [&str; 2] = ["DescribeVServerGroupAttribute", "ListServerGroupServers"];
+    const ONE_AT_A_TIME: &str = "[service]\nconcurrency = 1\n[nlb]\nconcurrency = 1\n";
+    on_a_clock_of_its_own(1, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        testbed.join(2);
+        testbed.cloud.dials(|dials| dials.latency = Duration::from_millis(20));
+        let start = || Product::start(&testbed, &["node", kind.controller()], ONE_AT_A_TIME);
+        let leader = start();
+        for number in 0..OTHERS {
+            kind.expose(&testbed, &format!("web-{number:02}"), &[80], &[1]);
+        }
+        let is_served = |service: &Value| kind.published(service).is_some();
+        until_so(|| testbed.cluster.list("Service").iter().filter(|it| is_served(it)).count() == OTHERS).await;
+        let _standby = start();
+        // Changes of the past are not remembered.
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        drop(leader);
+        let _ = testbed.cloud.take_calls();
+        let reads = async |name: &str, moved: usize| {
+            point_at(&testbed, name, &[2]);
+            let followed = || kind.groups(&testbed).iter().filter(|group| has(group, 2)).count() == moved;
+            until_so(followed).await;
+            testbed.cloud.take_calls().iter().filter(|call| READS.contains(&call.action.as_str())).count()
+        };
+        [reads("web-39", 1).await, reads("web-38", 2).await]
+    })
+}
+
+#[test]
+fn after_a_take_over_what_has_changed_is_served_before_all_others_are_looked_at() {
+    for kind in Kind::BOTH {
+        let (reads, log) = read_first_after_a_take_over(kind);
+        assert!(reads.iter().all(|reads| (1..OTHERS / 4).contains(reads)), "{kind:?}: {reads:?}\n{log}");
+    }
 }

@@ -94,9 +94,9 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         P::options(&self.context.config.borrow()).concurrency
     }
 
-    /// If the load balancer of a Service is known, a change is probably one of its backends.
+    /// If a Service has a load balancer, a change is probably one of its backends.
     fn is_urgent(&self, key: &ObjectKey) -> bool {
-        self.preparer.states.knows(key)
+        self.preparer.states.knows(key) || self.preparer.states.is_ahead(key)
     }
 
     fn scheduled(&self, key: &ObjectKey, after: Option<Duration>) {
@@ -169,6 +169,13 @@ impl<P: Product> Engine<P> {
             tokio::time::sleep(NODES_COME_UP).await;
             let _ = self.preparer.account.recognises(&nodes()).await;
         }
+    }
+
+    /// These Services changed: as far as they have a load balancer, it is read before those of others.
+    pub(super) fn put_ahead<'a>(&self, changed: impl IntoIterator<Item = &'a ObjectKey>) {
+        let store = &self.preparer.views.services.store;
+        let has_one = |key: &&ObjectKey| store.get(key).is_some_and(|service| P::KIND.had_one(&service));
+        self.preparer.states.put_ahead(changed.into_iter().filter(has_one));
     }
 
     /// Services that are to be reconciled because of what changed on nodes.

@@ -327,7 +327,8 @@ impl<P: Product> Preparer<P> {
         let leaving = || self.views.keys_of(|service| P::KIND.handling(service, &settings).removes()).len();
         let due: Due<'_> = match (leaves, is_first, &case.state.known) {
             (true, _, Some(_)) => case.due_with(&leaving),
-            (false, true, _) => case.due_with(&first_looks),
+            // A list of all load balancers takes longer than the few calls for this one.
+            (false, true, _) if !self.states.is_ahead(&case.service.key) => case.due_with(&first_looks),
             _ => None,
         };
         let (mut observed, presence) = self.find(case, goal, due).await?;

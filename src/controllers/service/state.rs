@@ -301,6 +301,8 @@ pub(super) struct States<O> {
 #[derive(Debug)]
 struct KeptStates<O> {
     by_service: HashMap<ObjectKey, Box<ServiceState<O>>>,
+    /// Services that changed before their load balancer was known.
+    ahead: BTreeSet<ObjectKey>,
     totals: StateTotals,
 }
 
@@ -355,7 +357,11 @@ impl<O: Clone> States<O> {
     /// Starts empty. Raises `alarms` for what is withheld, and notifies `vanished` when a Service disappears that still had a
     /// load balancer.
     pub(super) fn new(controller: &'static str, alarms: Alarms, vanished: Vanished) -> Self {
-        let kept = Mutex::new(KeptStates { by_service: HashMap::new(), totals: StateTotals::default() });
+        let kept = Mutex::new(KeptStates {
+            by_service: HashMap::new(),
+            ahead: BTreeSet::new(),
+            totals: StateTotals::default(),
+        });
         Self { controller, kept, alarms, vanished, budget: RefusalBudget::default() }
     }
 
@@ -400,7 +406,10 @@ impl<O: Clone> States<O> {
 
     fn change(&self, key: &ObjectKey, state: Option<ServiceState<O>>) -> Option<ServiceState<O>> {
         let mut kept = self.kept.lock();
-        let KeptStates { by_service, totals } = &mut *kept;
+        let KeptStates { by_service, ahead, totals } = &mut *kept;
+        if state.as_ref().is_none_or(|state| state.known.is_some()) {
+            ahead.remove(key);
+        }
         if let Some(state) = &state {
             totals.add(state);
         }
@@ -425,6 +434,16 @@ impl<O: Clone> States<O> {
     /// Whether the load balancer of the Service is known, and not one that waits for its creation.
     pub(super) fn knows(&self, key: &ObjectKey) -> bool {
         self.kept.lock().by_service.get(key).is_some_and(|state| state.known.is_some() && state.queued.is_none())
+    }
+
+    /// Until their load balancers are known, these Services go ahead of the others.
+    pub(super) fn put_ahead<'a>(&self, changed: impl Iterator<Item = &'a ObjectKey>) {
+        self.kept.lock().ahead.extend(changed.cloned());
+    }
+
+    /// Whether the Service goes ahead of others.
+    pub(super) fn is_ahead(&self, key: &ObjectKey) -> bool {
+        self.kept.lock().ahead.contains(key)
     }
 
     /// Servers that the cloud refused as backends of any Service.
