@@ -6,7 +6,7 @@
 mod catalog;
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::linux::fs::MetadataExt;
 
 use tracing::{Level, Metadata};
@@ -82,7 +82,7 @@ fn output_to(
     match settings.format {
         LogFormat::Json => layer.json().flatten_event(true).with_current_span(false).boxed(),
         LogFormat::Text => {
-            let layer = layer.with_ansi(io::stderr().is_terminal()).with_target(false).compact();
+            let layer = layer.with_ansi(false).with_target(false).compact();
             // The journal adds the time and the level itself.
             if journal { layer.without_time().with_level(false).boxed() } else { layer.boxed() }
         }
