@@ -13,6 +13,7 @@ use crate::plan::service::observed::ObservedModel;
 pub(super) struct BackendTexts(Mutex<Interner>);
 
 impl BackendTexts {
+    /// Gives its backends the copies that other load balancers have, before the observed state is cached.
     pub(super) fn share(&self, observed: &mut Arc<impl ObservedModel>) {
         let mut texts = self.0.lock();
         let shared = |it: &Backend| texts.has(&it.key.server_id) && texts.has(&it.description);
