@@ -114,7 +114,7 @@ impl<'a> Stopwatch<'a> {
                 return Err(format!("{what}: {} of {count} after {} s", seen.len(), self.patience.as_secs()));
             }
             // Looks take from the same processors.
-            tokio::time::sleep(LOOK.max(5 * looking.elapsed())).await;
+            tokio::time::sleep(LOOK.max(10 * looking.elapsed())).await;
         }
     }
 

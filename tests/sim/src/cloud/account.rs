@@ -1,6 +1,6 @@
 //! What the simulated cloud holds. Plain data with public fields: tests set it up, look at it and change it while running.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -362,33 +362,35 @@ impl Account {
             self.counter += 1;
             return format!("2408:4004::{:x}", self.counter);
         }
-        if let Some(net) = vswitch.and_then(|id| self.vswitches.get(id)).and_then(|it| it.cidr.parse::<Ipv4Net>().ok())
-        {
-            let free = net.hosts().rev().map(|it| it.to_string()).find(|it| self.address_is_free(it));
-            if let Some(free) = free {
-                return free;
-            }
+        let taken: HashSet<&str> = self.taken_addresses().collect();
+        let is_free = |address: &String| !taken.contains(address.as_str());
+        let vswitch = vswitch.and_then(|id| self.vswitches.get(id));
+        let private = vswitch.and_then(|it| it.cidr.parse::<Ipv4Net>().ok());
+        if let Some(free) = private.and_then(|net| net.hosts().rev().map(|it| it.to_string()).find(is_free)) {
+            return free;
         }
-        loop {
-            self.counter += 1;
-            let [.., high, low] = self.counter.to_be_bytes();
-            let address = Ipv4Addr::new(47, 98, high.wrapping_add(2), low).to_string();
-            if self.address_is_free(&address) {
-                return address;
-            }
-        }
+        let public = |counter: u64| {
+            let [.., high, low] = counter.to_be_bytes();
+            Ipv4Addr::new(47, 98, high.wrapping_add(2), low).to_string()
+        };
+        let (counter, free) = ((self.counter + 1)..)
+            .map(|counter| (counter, public(counter)))
+            .find(|(_, address)| is_free(address))
+            .expect("65,536 addresses are enough");
+        self.counter = counter;
+        free
     }
 
     pub(crate) fn address_is_free(&self, address: &str) -> bool {
-        !self.load_balancers.values().any(|it| it.address == address)
-            && !self
-                .nlb
-                .balancers
-                .values()
-                .flat_map(|it| &it.zones)
-                .any(|it| it.private_ip == address || it.public_ip == address)
-            && !self.eips.values().any(|it| it.address == address)
-            && !self.interfaces.values().any(|it| it.ipv4.iter().any(|ip| ip == address))
+        self.taken_addresses().all(|taken| taken != address)
+    }
+
+    fn taken_addresses(&self) -> impl Iterator<Item = &str> {
+        let zones = self.nlb.balancers.values().flat_map(|it| &it.zones);
+        let of_zones = zones.flat_map(|it| [it.private_ip.as_str(), it.public_ip.as_str()]);
+        let of_interfaces = self.interfaces.values().flat_map(|it| it.ipv4.iter().map(String::as_str));
+        let of_balancers = self.load_balancers.values().map(|it| it.address.as_str());
+        of_balancers.chain(of_zones).chain(self.eips.values().map(|it| it.address.as_str())).chain(of_interfaces)
     }
 
     /// Account id and role name to resource name.

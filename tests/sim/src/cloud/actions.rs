@@ -228,12 +228,12 @@ pub(crate) fn marks(action: &Action, params: &Params, answer: &Value) -> Vec<Vec
 }
 
 /// One page by number, with the counters that go with it.
-pub(crate) fn page(
+pub(crate) fn page<T>(
     params: &Params,
-    items: Vec<Value>,
+    items: Vec<T>,
     default_size: i64,
     max_size: i64,
-) -> Result<(Vec<Value>, Value), ApiError> {
+) -> Result<(Vec<T>, Value), ApiError> {
     let number = params.number_in("PageNumber", 1, i64::MAX)?.unwrap_or(1);
     let size = params.number_in("PageSize", 1, max_size)?.unwrap_or(default_size);
     let total = items.len();
@@ -243,11 +243,11 @@ pub(crate) fn page(
 }
 
 /// One page by token. The token tells where the next page starts, in a form that clients cannot read.
-pub(crate) fn page_by_token(
+pub(crate) fn page_by_token<T>(
     params: &Params,
-    items: Vec<Value>,
+    items: Vec<T>,
     size: usize,
-) -> Result<(Vec<Value>, Option<String>), ApiError> {
+) -> Result<(Vec<T>, Option<String>), ApiError> {
     let start = match params.get("NextToken") {
         None => 0,
         Some(token) => token

@@ -123,10 +123,17 @@ fn check_name(name: &str, parameter: &str) -> Result<(), ApiError> {
 }
 
 /// One page of a list.
-fn listed(cx: &Context<'_>, name: &str, items: Vec<Value>, most: i64, usual: i64) -> Result<Value, ApiError> {
+fn listed<T>(
+    cx: &Context<'_>,
+    name: &str,
+    items: Vec<T>,
+    (most, usual): (i64, i64),
+    show: impl FnMut(T) -> Value,
+) -> Result<Value, ApiError> {
     let size = number(cx.params, "MaxResults", 1, most)?.unwrap_or(usual);
     let total = items.len();
     let (items, next) = page_by_token(cx.params, items, usize::try_from(size).unwrap_or(1))?;
+    let items: Vec<Value> = items.into_iter().map(show).collect();
     Ok(json!({name: items, "NextToken": next.unwrap_or_default(), "MaxResults": size, "TotalCount": total}))
 }
 

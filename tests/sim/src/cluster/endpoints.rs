@@ -149,13 +149,12 @@ impl Cluster {
 
     fn set_slices(&self, namespace: &str, owner: &Value, family: &str, endpoints: &[&Endpoint]) -> Result<(), Failure> {
         let service = text(owner, "/metadata/name");
-        // Of very many, few are looked into: those made here begin with the name of the Service.
         let present: Vec<Value> = {
             let store = self.shared.store.lock();
-            let slices = store.list(super::resource("EndpointSlice"), namespace);
-            let ours = slices.filter(|(key, slice)| {
-                key.name.starts_with(service)
-                    && text(slice, "/metadata/labels/kubernetes.io~1service-name") == service
+            // Those made here begin with the name of the Service.
+            let slices = store.list_from(super::resource("EndpointSlice"), namespace, service);
+            let ours = slices.take_while(|(key, _)| key.name.starts_with(service)).filter(|(_, slice)| {
+                text(slice, "/metadata/labels/kubernetes.io~1service-name") == service
                     && text(slice, "/addressType") == family
             });
             ours.map(|(_, slice)| Value::clone(slice)).collect()

@@ -113,8 +113,18 @@ impl Store {
         resource: &Resource,
         namespace: &'a str,
     ) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> {
+        self.list_from(resource, namespace, "")
+    }
+
+    /// The same, without those whose names come before this one in an only namespace.
+    pub(super) fn list_from<'a>(
+        &'a self,
+        resource: &Resource,
+        namespace: &'a str,
+        name: &str,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> + use<'a> {
         let plural = resource.plural;
-        let start = Key { plural, namespace: namespace.to_owned(), name: String::new() };
+        let start = Key { plural, namespace: namespace.to_owned(), name: name.to_owned() };
         self.objects
             .range(start..)
             .take_while(move |(key, _)| key.plural == plural && (namespace.is_empty() || key.namespace == namespace))

@@ -207,13 +207,12 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             && params.get("ZoneId").is_none_or(|zone| it.zones.iter().any(|it| it.zone == zone))
             && has_tags(&it.tags, &wanted)
     };
-    let found = cx.account.nlb.balancers.iter().filter(matches).map(|(id, it)| {
+    let found = cx.account.nlb.balancers.iter().filter(matches).collect();
+    listed(cx, "LoadBalancers", found, (100, 20), |(id, it)| {
         let mut body = attributes(&cx.account.region, id, it);
         body["Tags"] = tags::short(&it.tags);
         body
-    });
-    let found = found.collect();
-    listed(cx, "LoadBalancers", found, 100, 20)
+    })
 }
 
 fn attributes(region: &str, id: &str, it: &NetworkLoadBalancer) -> Value {

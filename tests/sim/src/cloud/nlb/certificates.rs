@@ -1,5 +1,7 @@
 //! Certificates of listeners beyond the first.
 
+use std::convert::identity;
+
 use serde_json::{Value, json};
 
 use super::super::actions::{Action, Context};
@@ -36,7 +38,7 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     if kind != Some("Server") {
         found.extend(it.ca_certificates.iter().map(|id| one(id, "Ca", true)));
     }
-    listed(cx, "Certificates", found, 50, 20)
+    listed(cx, "Certificates", found, (50, 20), identity)
 }
 
 fn given(cx: &Context<'_>) -> Vec<String> {

@@ -230,9 +230,8 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         }
     }
     let users = |id: &str| users.get(id).into_iter().flatten().copied().collect::<Vec<_>>();
-    let found = cx.account.nlb.groups.iter().filter(matches);
-    let found = found.map(|(id, it)| attributes(&cx.account.region, id, it, &users(id))).collect();
-    listed(cx, "ServerGroups", found, 100, 20)
+    let found = cx.account.nlb.groups.iter().filter(matches).collect();
+    listed(cx, "ServerGroups", found, (100, 20), |(id, it)| attributes(&cx.account.region, id, it, &users(id)))
 }
 
 fn attributes(region: &str, id: &str, it: &ServerGroup, users: &[&String]) -> Value {

@@ -290,11 +290,11 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         }
         for (id, it) in &lb.listeners {
             if (ids.is_empty() || ids.contains(&id.as_str())) && protocol.is_none_or(|wanted| it.protocol == wanted) {
-                found.push(attributes(&cx.account.region, owner, id, it));
+                found.push((owner, id, it));
             }
         }
     }
-    listed(cx, "Listeners", found, 100, 20)
+    listed(cx, "Listeners", found, (100, 20), |(owner, id, it)| attributes(&cx.account.region, owner, id, it))
 }
 
 fn attributes(region: &str, owner: &str, id: &str, it: &NetworkListener) -> Value {

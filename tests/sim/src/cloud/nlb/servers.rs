@@ -1,5 +1,7 @@
 //! Servers of the groups of network load balancers.
 
+use std::convert::identity;
+
 use serde_json::{Value, json};
 
 use super::super::account::Account;
@@ -219,5 +221,5 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
         })
     });
     let found = found.collect();
-    listed(cx, "Servers", found, 100, 20)
+    listed(cx, "Servers", found, (100, 20), identity)
 }

@@ -1,6 +1,7 @@
 //! Tags of network load balancers, listeners, server groups.
 
 use std::collections::BTreeMap;
+use std::convert::identity;
 
 use serde_json::{Value, json};
 
@@ -102,5 +103,5 @@ fn list(cx: &mut Context<'_>) -> Result<Value, ApiError> {
             found.extend(tags.iter().map(one));
         }
     }
-    listed(cx, "TagResources", found, 50, 50)
+    listed(cx, "TagResources", found, (50, 50), identity)
 }

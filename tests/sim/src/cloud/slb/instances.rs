@@ -279,8 +279,8 @@ fn describe_all(cx: &mut Context<'_>) -> Result<Value, ApiError> {
     // The newest first, as the console shows them.
     let mut found: Vec<_> = found.collect();
     found.sort_by_key(|(_, it)| std::cmp::Reverse(it.created));
-    let found = found.into_iter().map(|(id, it)| summary(&cx.account.region, id, it)).collect();
-    let (items, mut body) = page(params, found, 10, 100)?;
+    let (found, mut body) = page(params, found, 10, 100)?;
+    let items: Vec<Value> = found.into_iter().map(|(id, it)| summary(&cx.account.region, id, it)).collect();
     body["LoadBalancers"] = json!({"LoadBalancer": items});
     Ok(body)
 }

@@ -506,13 +506,14 @@ fn describe(cx: &mut Context<'_>) -> Result<Value, ApiError> {
                 && params.get("Description").is_none_or(|wanted| wanted == it.description)
                 && has_tags(&it.tags, &wanted_tags);
             if is_wanted {
-                found.push(shown(id, *number, *protocol, it));
+                found.push((id, *number, *protocol, it));
             }
         }
     }
     let total = found.len();
     let (items, next) = page_by_token(params, found, usize::try_from(size).unwrap_or(20))?;
-    let mut body = json!({"Listeners": items, "MaxResults": size, "TotalCount": total});
+    let items = items.into_iter().map(|(id, number, protocol, it)| shown(id, number, protocol, it));
+    let mut body = json!({"Listeners": items.collect::<Vec<Value>>(), "MaxResults": size, "TotalCount": total});
     if let Some(next) = next {
         body["NextToken"] = next.into();
     }
