@@ -10,8 +10,10 @@ use tokio::time::Instant;
 use super::product::{Due, DueTogether};
 use crate::alibaba::Fault;
 
-/// How old a list may be that answers for a Service.
-const RECENT: Duration = Duration::from_secs(10);
+/// How long a list answers, once it is complete. In a large account it takes a while, and so do the Services that wait for it.
+const ANSWERS_FOR: Duration = Duration::from_secs(60);
+/// How long nothing is listed after a list that failed, or was not worth its pages.
+const NO_LIST_FOR: Duration = Duration::from_secs(10);
 /// Entries in a page of every list.
 const PAGE: usize = 100;
 /// A list that also shows what belongs to others is worth one page for so many load balancers that are due.
@@ -29,6 +31,8 @@ pub(super) struct Pages<T>(
 #[derive(Debug)]
 struct Latest<T> {
     began: Option<Instant>,
+    /// When there can be another one.
+    until: Option<Instant>,
     /// How many calls it took.
     pages: usize,
     unused: HashMap<String, T>,
@@ -36,12 +40,12 @@ struct Latest<T> {
 
 impl<T> Latest<T> {
     fn none(pages: usize) -> Self {
-        Self { began: None, pages, unused: HashMap::new() }
+        Self { began: None, until: None, pages, unused: HashMap::new() }
     }
 
     /// Whether the list can still answer; one that is used up cannot.
     fn is_recent(&self) -> bool {
-        self.began.is_some_and(|began| began.elapsed() < RECENT)
+        self.until.is_some_and(|until| Instant::now() < until)
     }
 
     /// What it shows for this key, unless that has changed since.
@@ -80,7 +84,8 @@ impl<T> Pages<Vec<T>> {
             }
             let began = Some(Instant::now());
             let found = list().await.ok()?;
-            *latest = Latest { began, ..Latest::none(found.len().div_ceil(PAGE)) };
+            let until = Some(Instant::now() + ANSWERS_FOR);
+            *latest = Latest { began, until, ..Latest::none(found.len().div_ceil(PAGE)) };
             found.into_iter().for_each(|item| latest.unused.entry(key_of(&item)).or_default().push(item));
         }
         latest.take(key, changed_at)
@@ -100,7 +105,8 @@ impl<T> Pages<T> {
             let pages = count() / DUE_PER_PAGE;
             let began = Some(Instant::now());
             let found = if pages == 0 { None } else { list(pages).await.ok().flatten() };
-            *latest = Latest { began, pages, unused: found.unwrap_or_default() };
+            let until = Some(Instant::now() + if found.is_some() { ANSWERS_FOR } else { NO_LIST_FOR });
+            *latest = Latest { began, until, pages, unused: found.unwrap_or_default() };
         }
         latest.take(key, changed_at)
     }
@@ -108,10 +114,12 @@ impl<T> Pages<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_answers_for_ten_seconds_once_and_never_for_what_has_changed_since() {
+    async fn a_list_answers_for_a_minute_once_and_never_for_what_has_changed_since() {
         let pages: Pages<Vec<String>> = Pages::default();
         let list = || async { Ok(["a", "b", "c"].map(str::to_owned).to_vec()) };
         let shown = async |key: &str, due: usize, changed_at| {
@@ -123,8 +131,23 @@ mod tests {
         assert!(!shown("a", 3, None).await, "it may have been written to");
         let changed_at = Some(Instant::now());
         assert!(!shown("b", 3, changed_at).await, "it changed after the list began");
-        tokio::time::advance(RECENT).await;
+        tokio::time::advance(ANSWERS_FOR).await;
         assert!(shown("b", 3, changed_at).await, "this list is newer");
         assert!(!shown("d", 3, None).await, "it is not in the list");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_takes_minutes_is_made_once_for_all_that_wait_for_it() {
+        let (pages, lists) = (Pages::<Vec<String>>::default(), Cell::new(0));
+        let list = || async {
+            lists.set(lists.get() + 1);
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            Ok((0..100).map(|number: usize| number.to_string()).collect())
+        };
+        for number in 0..100_usize {
+            let due = Some(DueTogether { count: &|| 100, changed_at: None });
+            assert!(pages.of_ours(&number.to_string(), due, list, String::clone).await.is_some());
+        }
+        assert_eq!(lists.get(), 1);
     }
 }
