@@ -29,12 +29,12 @@ pub use status::{ClusterStatus, ElectionStatus, WatchStatus};
 pub use store::{DirtyKeys, Store, StoreEntry, StoredView, is_newer_version};
 pub use watched::Watched;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use litemap::LiteMap;
 use tokio::sync::OnceCell;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -329,7 +329,7 @@ impl Cluster {
     pub async fn list_pods(
         &self,
         namespace: &str,
-        labels: &BTreeMap<String, String>,
+        labels: &LiteMap<String, String>,
     ) -> Result<Vec<PodView>, WriteFault> {
         objects::list_pods(&self.inner.requests, namespace, labels, decode::pod).await
     }

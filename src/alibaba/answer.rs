@@ -3,8 +3,7 @@
 //! What is absent, null or `""` is empty. Anything else that does not fit is a [`Mismatch`], and so a
 //! [`FaultKind::Bug`](super::FaultKind::Bug) of the call.
 
-use std::collections::BTreeMap;
-
+use litemap::LiteMap;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -86,13 +85,13 @@ impl<'a> Fields<'a> {
     }
 
     /// The tags of an object; services differ in how they call key and value.
-    pub(super) fn tags(self) -> Result<BTreeMap<String, String>, Mismatch> {
+    pub(super) fn tags(self) -> Result<LiteMap<String, String>, Mismatch> {
         let tag = |tag: Fields<'_>| {
             let part =
                 |long, short| tag.text(long).and_then(|text| if text.is_empty() { tag.text(short) } else { Ok(text) });
             Ok((part("TagKey", "Key")?, part("TagValue", "Value")?))
         };
-        self.list("Tags", tag).map(BTreeMap::from_iter)
+        self.list("Tags", tag).map(LiteMap::from_iter)
     }
 
     /// A list is plain or wrapped in an object with one field, as in `"Tags": {"Tag": [...]}`.
@@ -203,7 +202,10 @@ mod tests {
         assert_eq!(read(&json!({"Items": {"Item": ["a", 1]}}), |it| it.texts("Items")), ["a", "1"]);
         assert_eq!(read(&json!({"Items": ["a"]}), |it| it.texts("Items")), ["a"]);
         let both = json!({"Tags": {"Tag": [{"TagKey": "a", "TagValue": "1"}, {"Key": "b", "Value": 2}]}});
-        assert_eq!(read(&both, |it| it.tags()), BTreeMap::from([("a".into(), "1".into()), ("b".into(), "2".into())]));
+        assert_eq!(
+            read(&both, |it| it.tags()),
+            LiteMap::from_iter([("a".into(), "1".into()), ("b".into(), "2".into())])
+        );
     }
 
     #[test]

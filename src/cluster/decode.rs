@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use litemap::LiteMap;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
@@ -117,7 +118,7 @@ pub(super) fn node(object: Value) -> Result<NodeView, serde_json::Error> {
 }
 
 /// Labels of nodes: most have the same keys, and values that others have as well.
-fn shared(labels: BTreeMap<String, String>) -> BTreeMap<Arc<str>, Arc<str>> {
+fn shared(labels: BTreeMap<String, String>) -> LiteMap<Arc<str>, Arc<str>> {
     static TEXTS: LazyLock<Mutex<Interner>> = LazyLock::new(Mutex::default);
     let mut texts = TEXTS.lock();
     labels.into_iter().map(|(key, value)| (texts.one(key), texts.one(value))).collect()
@@ -200,7 +201,7 @@ pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Erro
         client_ip_affinity: client_ip.then(|| affinity_seconds.unwrap_or(AFFINITY_SECONDS)),
         allocate_node_ports: spec.allocate_load_balancer_node_ports.unwrap_or(true),
         publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
-        selector: spec.selector.unwrap_or_default(),
+        selector: spec.selector.into_iter().flatten().collect(),
         ingress_details: ingress.iter().flatten().map(ingress_details).collect(),
         ingress: ingress
             .unwrap_or_default()
@@ -251,10 +252,8 @@ pub(super) fn concerns_us(service: &ServiceView) -> bool {
         || !service.labels.is_empty()
 }
 
-fn kept(all: Option<BTreeMap<String, String>>, keep: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
-    let mut all = all.unwrap_or_default();
-    all.retain(|key, _| keep(key));
-    all
+fn kept(all: Option<BTreeMap<String, String>>, keep: impl Fn(&str) -> bool) -> LiteMap<String, String> {
+    all.into_iter().flatten().filter(|(key, _)| keep(key)).collect()
 }
 
 fn service_port(entry: core::ServicePort) -> ServicePort {

@@ -1,8 +1,7 @@
 //! Single objects and whole lists: read, patched, deleted.
 
-use std::collections::BTreeMap;
-
 use http::Method;
+use litemap::LiteMap;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -296,7 +295,7 @@ pub(super) async fn list(
 pub(super) async fn list_pods<T>(
     requests: &Requests,
     namespace: &str,
-    labels: &BTreeMap<String, String>,
+    labels: &LiteMap<String, String>,
     decode: fn(Value) -> Result<T, serde_json::Error>,
 ) -> Result<Vec<T>, WriteFault> {
     let selector = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");

@@ -1,7 +1,7 @@
 //! Looks up instances by id, in batches that one bad id cannot spoil, and says what an absence is worth. The batches serve
 //! disks as well.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const MOST_EXTRA_CALLS: usize = 40;
 /// What the cloud says about instances that were asked for by id.
 #[derive(Debug, Default)]
 pub(super) struct InstanceAnswers {
-    pub found: BTreeMap<ProviderId, Instance>,
+    pub found: BTreeMap<ProviderId, Arc<Instance>>,
     pub absent: BTreeMap<ProviderId, Absence>,
     pub faults: BTreeMap<ProviderId, Fault>,
 }
@@ -182,8 +182,8 @@ const fn may_be_due_to_one_id(kind: FaultKind) -> bool {
 
 impl InstanceAnswers {
     fn add(&mut self, batch: &[&ProviderId], instances: Vec<Instance>) {
-        let mut by_id: BTreeMap<String, Instance> = instances.into_iter().map(|one| (one.id.clone(), one)).collect();
-        let ids = batch.iter().map(|id| ((*id).clone(), by_id.remove(&id.instance)));
+        let mut by_id: HashMap<String, Instance> = instances.into_iter().map(|one| (one.id.clone(), one)).collect();
+        let ids = batch.iter().map(|id| ((*id).clone(), by_id.remove(&id.instance).map(Arc::new)));
         let (found, absent): (Vec<_>, Vec<_>) = ids.partition(|(_, instance)| instance.is_some());
         let absence = match found.is_empty() {
             false => Absence::Proven,

@@ -290,7 +290,7 @@ mod tests {
     fn labels_are_a_change_only_where_they_decide_something() {
         let before = NodeView { provider_id: "cn-a.i-1".into(), ..NodeView::default() };
         let labelled = |key: &str| {
-            let labels = [(key.into(), "".into())].into();
+            let labels = [(key.into(), "".into())].into_iter().collect();
             differs(&before, &NodeView { labels, ..before.clone() })
         };
         assert!(!labelled("mood") && !labelled("node-role.kubernetes.io/worker"));

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use litemap::LiteMap;
 use serde::Serialize;
 
 /// Namespace and name; the namespace is empty for cluster-scoped objects.
@@ -132,7 +133,7 @@ pub struct NodeView {
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// All labels. There can be very many nodes: equal texts are shared.
-    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    pub labels: LiteMap<Arc<str>, Arc<str>>,
     /// Annotation `alpha.kubernetes.io/provided-node-ip`, verbatim.
     pub provided_node_ip: Option<String>,
     /// `spec.providerID`, empty if unset.
@@ -257,9 +258,9 @@ pub struct ServiceView {
     /// `metadata.finalizers`
     pub finalizers: Vec<String>,
     /// Only the labels that cloud controllers write, such as `service.k8s.alibaba/loadbalancer-id`.
-    pub labels: BTreeMap<String, String>,
+    pub labels: LiteMap<String, String>,
     /// Only annotations whose key contains `alibaba`, `alicloud` or starts with `service.beta.kubernetes.io/`.
-    pub annotations: BTreeMap<String, String>,
+    pub annotations: LiteMap<String, String>,
     /// A hash of all others: that they change is how people ask for another look.
     pub other_annotations: u64,
     /// `spec.type`
@@ -285,7 +286,7 @@ pub struct ServiceView {
     /// `spec.publishNotReadyAddresses`
     pub publish_not_ready: bool,
     /// `spec.selector`
-    pub selector: BTreeMap<String, String>,
+    pub selector: LiteMap<String, String>,
     /// `status.loadBalancer.ingress`
     pub ingress: Vec<Ingress>,
     /// What newer API servers hold of the same entries besides, in the same order.
@@ -360,7 +361,7 @@ pub struct VolumeView {
     /// It is being deleted.
     pub deleting: bool,
     /// The labels that state a zone or a region.
-    pub topology: BTreeMap<String, String>,
+    pub topology: LiteMap<String, String>,
     /// Whether there is a `spec.nodeAffinity`; then nobody can change it.
     pub has_affinity: bool,
     /// Who attaches the disk.

@@ -8,6 +8,7 @@ use alicloud_ccm::fence::{Keeper, Permit, fence};
 use alicloud_ccm::plan::nlb::model::ZoneMapping;
 use alicloud_ccm::plan::route::entry::RouteItem;
 use alicloud_ccm::plan::service::model::{Backend, BackendKey};
+use litemap::LiteMap;
 use parking_lot::Mutex;
 use sim::cloud::trace::Place;
 
@@ -76,7 +77,7 @@ impl Run {
         BTreeMap::from([(TAG.into(), self.mark())])
     }
 
-    pub(super) fn is_marked(&self, tags: &BTreeMap<String, String>) -> bool {
+    pub(super) fn is_marked(&self, tags: &LiteMap<String, String>) -> bool {
         tags.get(TAG).is_some_and(|value| *value == self.mark())
     }
 

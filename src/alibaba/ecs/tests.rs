@@ -42,7 +42,7 @@ async fn an_instance_is_read_with_all_that_nodes_need() {
         private_ips: vec!["10.0.0.1".into()],
         ipv6_addresses: vec!["::1".into()],
         primary_eni: "eni-1".into(),
-        tags: [("k".to_owned(), "v".to_owned())].into(),
+        tags: [("k".to_owned(), "v".to_owned())].into_iter().collect(),
     };
     assert_eq!(found, [expected]);
     let seen = script.only();

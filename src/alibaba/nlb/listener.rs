@@ -1,7 +1,8 @@
 //! Listeners and their certificates.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
+use litemap::LiteMap;
 use serde_json::{Map, Value};
 
 use super::{CHUNK, Nlb, PAGE, created, started};
@@ -20,7 +21,7 @@ use crate::plan::nlb::observed::{Answer, ObservedListener};
 const CERTIFICATES: u32 = 50;
 
 /// Listeners by the id of their load balancer.
-type ListenersByInstance = HashMap<String, BTreeMap<ListenerKey, Box<ObservedListener>>>;
+type ListenersByInstance = HashMap<String, LiteMap<ListenerKey, Box<ObservedListener>>>;
 
 /// A listener with what identifies it.
 type KeyedListener = (ListenerKey, Box<ObservedListener>);

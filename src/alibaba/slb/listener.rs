@@ -1,6 +1,8 @@
 //! Listeners.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+
+use litemap::LiteMap;
 
 use super::{ListenerRequest, Slb};
 use crate::alibaba::actions::{
@@ -35,7 +37,7 @@ const BACKENDS_PORT: &str = "-520";
 const FIXED: [ListenerField; 2] = [ListenerField::ListenerForward, ListenerField::ForwardPort];
 
 /// Listeners by the id of their instance.
-pub(super) type ListenersByInstance = HashMap<String, BTreeMap<ListenerKey, Box<ObservedListener>>>;
+pub(super) type ListenersByInstance = HashMap<String, LiteMap<ListenerKey, Box<ObservedListener>>>;
 
 impl Slb {
     /// All listeners of an instance, every page, without domain extensions. Listeners of a protocol that this version
@@ -43,7 +45,7 @@ impl Slb {
     ///
     /// # Errors
     /// As any call.
-    pub async fn describe_listeners(&self, id: &str) -> Result<BTreeMap<ListenerKey, Box<ObservedListener>>, Fault> {
+    pub async fn describe_listeners(&self, id: &str) -> Result<LiteMap<ListenerKey, Box<ObservedListener>>, Fault> {
         let request = self.0.read(DESCRIBE_LISTENERS).list("LoadBalancerId", [id]).with("MaxResults", PAGE);
         let listeners = request.by_token("Listeners", listed).await?.into_iter();
         // Where the answer names the instance, it must be the one that was asked for.

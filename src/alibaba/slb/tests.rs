@@ -77,7 +77,7 @@ async fn one_instance_is_read_and_only_the_one_asked_for() {
     ]);
     let found = cloud.slb.describe_instance("lb-1").await.unwrap();
     assert_eq!((found.internet_charge_type.as_str(), found.vswitch_id.as_str()), ("paybybandwidth", "vsw-1"));
-    assert_eq!((found.ip_version.as_str(), found.tags["k"].as_str()), ("ipv4", "v"));
+    assert_eq!((found.ip_version.as_str(), found.tags.get("k").unwrap().as_str()), ("ipv4", "v"));
     assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Bug);
     assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Gone);
     let fault = cloud.slb.describe_instance("lb-1").await.unwrap_err();

@@ -30,7 +30,7 @@ fn a_node_is_reduced_to_what_decides() {
         resource_version: "7".into(),
         created: Some("2026-01-02T03:04:05Z".parse().unwrap()),
         deleting: true,
-        labels: [("a".into(), "b".into())].into(),
+        labels: [("a".into(), "b".into())].into_iter().collect(),
         provided_node_ip: Some("10.0.0.9".into()),
         provider_id: "cn-hangzhou.i-1".into(),
         unschedulable: true,
@@ -112,12 +112,13 @@ fn a_service_is_reduced_to_what_decides() {
         resource_version: "7".into(),
         deleting: false,
         finalizers: vec!["x".into()],
-        labels: [("service.k8s.alibaba/loadbalancer-id".into(), "lb-1".into())].into(),
+        labels: [("service.k8s.alibaba/loadbalancer-id".into(), "lb-1".into())].into_iter().collect(),
         annotations: [
             ("service.beta.kubernetes.io/alibaba-cloud-loadbalancer-id".into(), "lb-1".into()),
             ("service.beta.kubernetes.io/alicloud-loadbalancer-spec".into(), "slb.s1.small".into()),
         ]
-        .into(),
+        .into_iter()
+        .collect(),
         other_annotations: view.other_annotations,
         service_type: ServiceType::LoadBalancer,
         load_balancer_class: Some(String::new()),
@@ -152,7 +153,7 @@ fn a_service_is_reduced_to_what_decides() {
         client_ip_affinity: Some(60),
         allocate_node_ports: false,
         publish_not_ready: true,
-        selector: [("app".into(), "web".into())].into(),
+        selector: [("app".into(), "web".into())].into_iter().collect(),
         ingress: vec![
             Ingress { ip: "1.2.3.4".into(), hostname: String::new() },
             Ingress { ip: String::new(), hostname: "lb.example".into() },

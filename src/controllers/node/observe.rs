@@ -91,6 +91,8 @@ impl NodeObserver<'_> {
                 observed.missing.push(MissingInstance { node: view, id, absence });
             }
         }
+        // Each instance is dropped with its plan.
+        drop(answers);
         let checks = self.source_dest_checks(&found, check_memory).await;
         for (view, instance) in found {
             let check = checks.get(&instance.primary_eni).filter(|_| is_uninitialized(&view));
@@ -106,7 +108,7 @@ impl NodeObserver<'_> {
         &self,
         nodes: Vec<Arc<NodeView>>,
         observed: &mut NodeObservations,
-    ) -> Vec<(Arc<NodeView>, Instance)> {
+    ) -> Vec<(Arc<NodeView>, Arc<Instance>)> {
         if !self.config.node.discover {
             nodes.into_iter().for_each(|view| observed.refuse(view, NodeProblem::Undiscovered));
             return Vec::new();
@@ -119,20 +121,20 @@ impl NodeObserver<'_> {
             }
         };
         let claims = discovery::claims(self.nodes.iter().map(Arc::as_ref));
-        let mut chosen: Vec<(Arc<NodeView>, Instance)> = Vec::new();
+        let mut chosen: Vec<(Arc<NodeView>, Arc<Instance>)> = Vec::new();
         for view in nodes {
             match self.choose(&view, &candidates, &claims).await {
                 Err(fault) => observed.faults.push((view, fault)),
                 Ok(Err(problem)) => observed.refuse(view, problem),
-                Ok(Ok(instance)) => chosen.push((view, instance)),
+                Ok(Ok(instance)) => chosen.push((view, Arc::new(instance))),
             }
         }
         let rivals = discovery::rivals(chosen.iter().map(|(view, instance)| (&*view.name, &*instance.id)));
         let (unique, shared): (Vec<_>, Vec<_>) =
             chosen.into_iter().partition(|(view, _)| !rivals.contains_key(&view.name));
-        for (view, Instance { id, .. }) in shared {
+        for (view, instance) in shared {
             let other = rivals.get(&view.name).cloned().unwrap_or_default();
-            observed.refuse(view, NodeProblem::Claimed { instance: id, other });
+            observed.refuse(view, NodeProblem::Claimed { instance: instance.id.clone(), other });
         }
         unique
     }
@@ -151,7 +153,8 @@ impl NodeObserver<'_> {
         if !ids.is_empty() {
             // Names that look like ids may be refused, which must not spoil the others.
             let ids = ids.into_iter().map(|instance| ProviderId { region: region.clone(), instance }).collect();
-            found.extend(instances::by_id(ecs, &ids, BATCH).await.found.into_values());
+            let by_id = instances::by_id(ecs, &ids, BATCH).await;
+            found.extend(by_id.found.into_values().map(Arc::unwrap_or_clone));
         }
         Ok(found)
     }
@@ -175,11 +178,11 @@ impl NodeObserver<'_> {
     /// The source/destination check of the primary interfaces of uninitialised nodes, by interface.
     async fn source_dest_checks(
         &self,
-        found: &[(Arc<NodeView>, Instance)],
+        found: &[(Arc<NodeView>, Arc<Instance>)],
         memory: &mut CheckMemory,
     ) -> BTreeMap<String, SourceDestCheck> {
         let (mut checks, mut regions) = (BTreeMap::new(), BTreeMap::<&str, Vec<_>>::new());
-        let wanted = |(view, instance): &&(Arc<NodeView>, Instance)| {
+        let wanted = |(view, instance): &&(Arc<NodeView>, Arc<Instance>)| {
             self.config.node.disable_source_dest_check && is_uninitialized(view) && !instance.primary_eni.is_empty()
         };
         for (view, instance) in found.iter().filter(wanted) {

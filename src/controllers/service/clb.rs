@@ -7,10 +7,11 @@ mod placements;
 mod reads;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use litemap::LiteMap;
 use tracing::warn;
 
 use self::access_lists::AccessLists;
@@ -51,7 +52,7 @@ pub(crate) struct ClassicProduct {
     vpc: Vpc,
     location: Arc<CloudLocation>,
     instances: Pages<Vec<ObservedInstance>>,
-    listeners: Pages<BTreeMap<ListenerKey, Box<ObservedListener>>>,
+    listeners: Pages<LiteMap<ListenerKey, Box<ObservedListener>>>,
     access_lists: AccessLists,
     placements: Placements,
 }

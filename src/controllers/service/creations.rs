@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use litemap::LiteMap;
 use tokio::time::Instant;
 
 use crate::plan::service::observed::ObservedModel;
@@ -31,7 +32,7 @@ pub(super) struct Inventory {
     /// Id of the load balancer; empty if there is none.
     pub(super) load_balancer: String,
     /// Names of server groups, by id.
-    pub(super) groups: BTreeMap<String, String>,
+    pub(super) groups: LiteMap<String, String>,
     /// Listeners, as their plan prints them; `None` if they were not read.
     pub(super) listeners: Option<BTreeSet<String>>,
 }

@@ -135,7 +135,7 @@ fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Linted {
         let allowed =
             "the Service belongs to another controller; this program makes no load balancer for it".to_owned();
         warnings.push(ServiceProblem { field, given, allowed });
-    } else if let Some((key, value)) = service.annotations.first_key_value() {
+    } else if let Some((key, value)) = service.annotations.first() {
         let allowed = "no effect: the Service is not of the type LoadBalancer".to_owned();
         warnings.push(ServiceProblem { field: key.clone(), given: value.clone(), allowed });
     }

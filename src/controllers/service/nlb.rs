@@ -7,11 +7,12 @@ mod perform;
 mod placement;
 mod reads;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use litemap::LiteMap;
 use tracing::warn;
 
 use self::placement::Placement;
@@ -52,7 +53,7 @@ pub(crate) struct NetworkProduct {
     vpc: Vpc,
     location: Arc<CloudLocation>,
     instances: Pages<Vec<ObservedInstance>>,
-    listeners: Pages<BTreeMap<ListenerKey, Box<ObservedListener>>>,
+    listeners: Pages<LiteMap<ListenerKey, Box<ObservedListener>>>,
     /// By the mark that they have from their Service.
     groups: Pages<Vec<ListedGroup>>,
 }

@@ -1,8 +1,8 @@
 //! Tells pods that wait for it that the load balancer knows them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
+use litemap::LiteMap;
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -29,7 +29,7 @@ pub(super) fn look_again(waiting_pods: usize) -> Option<Duration> {
 /// What the load balancer knows of the backends; `complete` if every step of its plan was done.
 pub(super) fn registration<'a>(
     facts: &Facts<'a>,
-    observed: &'a BTreeMap<String, ObservedGroup>,
+    observed: &'a LiteMap<String, ObservedGroup>,
     references: &'a References,
     complete: bool,
 ) -> Registration<'a> {

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use litemap::LiteMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -161,7 +162,7 @@ impl Refusals {
 /// added, or addresses of pods would stay that are another pod's by now.
 pub(super) fn stocked(
     wanted: &BTreeMap<String, DesiredGroup>,
-    there: &BTreeMap<String, ObservedGroup>,
+    there: &LiteMap<String, ObservedGroup>,
 ) -> BTreeSet<Target> {
     let mut stocked = BTreeSet::new();
     for (wanted, (id, group)) in wanted.values().flat_map(|wanted| there.iter().map(move |it| (wanted, it))) {

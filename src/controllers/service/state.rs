@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use litemap::LiteMap;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -278,8 +279,8 @@ fn same_spec(before: &ServiceView, now: &ServiceView) -> bool {
         resource_version: String::new(),
         deleting: false,
         finalizers: Vec::new(),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
+        labels: LiteMap::new(),
+        annotations: LiteMap::new(),
         other_annotations: 0,
         ingress: Vec::new(),
         ingress_details: Vec::new(),

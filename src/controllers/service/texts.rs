@@ -43,13 +43,15 @@ mod tests {
                 BackendKey { kind: BackendKind::Ecs, server_id: server.into(), server_ip: Box::default(), port: 1 };
             let backends = Some(Arc::new(vec![Backend { key, weight: 100, description: "mark".into() }].into()));
             let group = ObservedGroup { name: String::new(), backends };
-            Arc::new(Observed { groups: [("rsp".to_owned(), group)].into(), ..Observed::default() })
+            Arc::new(Observed { groups: [("rsp".to_owned(), group)].into_iter().collect(), ..Observed::default() })
         };
         let texts = BackendTexts::default();
         let (mut one, mut other) = (balancer("i-1".to_owned()), balancer("i-1".to_owned()));
         texts.share(&mut one);
         texts.share(&mut other);
-        let id = |observed: &Observed| observed.groups["rsp"].backends.as_ref().unwrap()[0].key.server_id.clone();
+        let id = |observed: &Observed| {
+            observed.groups.get("rsp").unwrap().backends.as_ref().unwrap()[0].key.server_id.clone()
+        };
         assert!(Arc::ptr_eq(&id(&one), &id(&other)));
     }
 }

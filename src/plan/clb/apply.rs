@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use litemap::LiteMap;
+
 use super::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use super::observed::{
     AccessList, Observed, ObservedAccessList, ObservedDomainExtension, ObservedInstance, ObservedListener,
@@ -42,7 +44,7 @@ impl Observed {
             Operation::CreateInstance(wanted) => {
                 self.instance = Some(created(wanted, made));
                 self.groups.clear();
-                self.listeners = Some(BTreeMap::new());
+                self.listeners = Some(LiteMap::new());
             }
             Operation::DeleteInstance { .. } => {
                 self.instance = None;
@@ -144,7 +146,7 @@ impl Observed {
                 *list = AccessList::Found(ObservedAccessList {
                     id: made.id.clone().unwrap_or_default(),
                     name: wanted.name.clone(),
-                    tags: wanted.tags.clone(),
+                    tags: LiteMap::from_iter(wanted.tags.clone()),
                     ..ObservedAccessList::default()
                 });
             }
@@ -182,7 +184,7 @@ fn created(wanted: &CreateInstance, made: &CreationAnswer) -> ObservedInstance {
         modification_protection: wanted.modification_protection.clone(),
         resource_group_id: wanted.resource_group_id.clone(),
         status: "active".to_owned(),
-        tags: wanted.tags.clone(),
+        tags: LiteMap::from_iter(wanted.tags.clone()),
     }
 }
 

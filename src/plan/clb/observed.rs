@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
+use litemap::LiteMap;
 
 use super::model::{ListenerFields, ListenerKey};
 use crate::plan::service::model::ObservedGroup;
@@ -18,13 +19,13 @@ pub struct Observed {
     /// `None` if there is no such load balancer.
     pub instance: Option<ObservedInstance>,
     /// By id.
-    pub groups: BTreeMap<String, ObservedGroup>,
+    pub groups: LiteMap<String, ObservedGroup>,
     /// Ids of those among them that exist although the list of server groups lacks them.
     pub unlisted: BTreeSet<String>,
     /// Whether server groups could not be listed: there may be more than those that are known.
     pub groups_unread: bool,
     /// `None` if listeners were not read, because they decide nothing.
-    pub listeners: Option<BTreeMap<ListenerKey, Box<ObservedListener>>>,
+    pub listeners: Option<LiteMap<ListenerKey, Box<ObservedListener>>>,
     /// Ids of certificates that were looked up, with what was found; ids that were not looked up are absent.
     pub certificates: BTreeMap<String, CertificateState>,
     /// The access control list that carries the name of ours.
@@ -38,12 +39,12 @@ impl ObservedModel for Observed {
         self.instance.as_ref().map(ObservedInstance::tagged)
     }
 
-    fn groups(&self) -> &BTreeMap<String, ObservedGroup> {
+    fn groups(&self) -> &LiteMap<String, ObservedGroup> {
         &self.groups
     }
 
     fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup> {
-        self.groups.values_mut()
+        self.groups.iter_mut().map(|(_, group)| group)
     }
 
     fn unlisted(&self) -> &BTreeSet<String> {
@@ -81,7 +82,7 @@ pub struct ObservedAccessList {
     /// Listeners that use it: load balancer and listener.
     pub listeners: BTreeSet<(String, ListenerKey)>,
     /// All tags.
-    pub tags: BTreeMap<String, String>,
+    pub tags: LiteMap<String, String>,
 }
 
 /// What a certificate lookup found.
@@ -139,7 +140,7 @@ pub struct ObservedInstance {
     /// `active`, `inactive` or `locked`
     pub status: String,
     /// All tags.
-    pub tags: BTreeMap<String, String>,
+    pub tags: LiteMap<String, String>,
 }
 
 impl ObservedInstance {

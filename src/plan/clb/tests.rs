@@ -19,6 +19,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use litemap::LiteMap;
+
 use super::apply::CreationAnswer;
 use super::desire::desire;
 use super::desired::Desired;
@@ -281,14 +283,14 @@ impl Cloud {
             internet_charge_type: "paybytraffic".to_owned(),
             modification_protection: "NonProtection".to_owned(),
             status: "active".to_owned(),
-            tags: BTreeMap::from([("made-by".to_owned(), "user".to_owned())]),
+            tags: LiteMap::from_iter([("made-by".to_owned(), "user".to_owned())]),
             ..ObservedInstance::default()
         };
         let mut cloud = Self {
             observed: Observed {
                 instance: Some(instance),
-                groups: BTreeMap::from([("rsp-user".to_owned(), group)]),
-                listeners: Some(BTreeMap::from([(key(9000, Protocol::Tcp), Box::new(listener))])),
+                groups: LiteMap::from_iter([("rsp-user".to_owned(), group)]),
+                listeners: Some(LiteMap::from_iter([(key(9000, Protocol::Tcp), Box::new(listener))])),
                 ..Observed::default()
             },
             made: 0,

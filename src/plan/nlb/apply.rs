@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use litemap::LiteMap;
+
 use super::model::{CreateLoadBalancer, ListenerKey, ZoneMapping};
 use super::observed::{
     Answer, GroupDetails, Job, Observed, ObservedInstance, ObservedListener, ObservedRule, ObservedSecurityGroup,
@@ -139,7 +141,7 @@ impl Observed {
         match operation {
             Operation::CreateLoadBalancer(wanted) => {
                 self.instance = Some(created(wanted, answer));
-                self.listeners = Some(BTreeMap::new());
+                self.listeners = Some(LiteMap::new());
             }
             Operation::DeleteLoadBalancer { .. } => {
                 self.instance = None;
@@ -167,7 +169,7 @@ impl Observed {
                 let details = GroupDetails {
                     vpc_id: self.instance.as_ref().map(|it| it.vpc_id.clone()).unwrap_or_default(),
                     fields: wanted.fields.clone(),
-                    tags: wanted.tags.clone(),
+                    tags: LiteMap::from_iter(wanted.tags.clone()),
                     ..GroupDetails::default()
                 };
                 self.made.insert(wanted.name.clone(), id.clone());
@@ -260,7 +262,7 @@ impl Observed {
                 id: answer.id.clone().unwrap_or_default(),
                 name: wanted.name.clone(),
                 vpc_id,
-                tags: wanted.tags.clone(),
+                tags: LiteMap::from_iter(wanted.tags.clone()),
                 rules: Some(BTreeMap::new()),
             }),
             Operation::DeleteSecurityGroup { id, .. } => groups.retain(|group| group.id != *id),
@@ -305,7 +307,7 @@ fn created(wanted: &CreateLoadBalancer, answer: &Answer) -> ObservedInstance {
         bandwidth_package_id: wanted.bandwidth_package_id.clone().unwrap_or_default(),
         delete_protection: wanted.delete_protection,
         modification_protection: wanted.modification_protection.clone(),
-        tags: wanted.tags.clone(),
+        tags: LiteMap::from_iter(wanted.tags.clone()),
         ..ObservedInstance::default()
     }
 }

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use litemap::LiteMap;
+
 use super::model::{GroupFields, ListenerFields, ListenerKey, SecurityRule, ZoneMapping};
 use crate::plan::service::model::{Backend, GroupRef, ObservedGroup};
 use crate::plan::service::observed::{ListenerFacts, ObservedModel};
@@ -17,19 +19,19 @@ pub struct Observed {
     /// `None` if there is no such load balancer.
     pub instance: Option<ObservedInstance>,
     /// Server groups by id: those with the mark of the Service, and those that it names.
-    pub groups: BTreeMap<String, ObservedGroup>,
+    pub groups: LiteMap<String, ObservedGroup>,
     /// What else is known of these groups, by id.
-    pub group_details: BTreeMap<String, Box<GroupDetails>>,
+    pub group_details: LiteMap<String, Box<GroupDetails>>,
     /// Groups that are used and exist although the list of the cloud lacks them, and were not made a short while ago.
     pub unlisted: BTreeSet<String>,
     /// Whether server groups could not be listed: there may be more than those that are known.
     pub groups_unread: bool,
     /// Groups that this process made, by name: of several with the name, these are meant.
-    pub made: BTreeMap<String, String>,
+    pub made: LiteMap<String, String>,
     /// `None` if listeners were not read, because they decide nothing.
-    pub listeners: Option<BTreeMap<ListenerKey, Box<ObservedListener>>>,
+    pub listeners: Option<LiteMap<ListenerKey, Box<ObservedListener>>>,
     /// Listeners of other load balancers that use server groups of the Service, by their ids.
-    pub former: BTreeMap<String, BTreeMap<ListenerKey, Box<ObservedListener>>>,
+    pub former: BTreeMap<String, LiteMap<ListenerKey, Box<ObservedListener>>>,
     /// Security groups of the Service, the one in use first; `None` if they were not looked for.
     pub security_groups: Option<Vec<ObservedSecurityGroup>>,
     /// Jobs that were started and are not known to be done, by what they change.
@@ -43,12 +45,12 @@ impl ObservedModel for Observed {
         self.instance.as_ref().map(ObservedInstance::tagged)
     }
 
-    fn groups(&self) -> &BTreeMap<String, ObservedGroup> {
+    fn groups(&self) -> &LiteMap<String, ObservedGroup> {
         &self.groups
     }
 
     fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup> {
-        self.groups.values_mut()
+        self.groups.iter_mut().map(|(_, group)| group)
     }
 
     fn unlisted(&self) -> &BTreeSet<String> {
@@ -61,10 +63,11 @@ impl ObservedModel for Observed {
 
     /// Of several groups with the same name, the one that was made here.
     fn group_id(&self, group: &GroupRef) -> Option<&str> {
+        let by_id = |wanted: &String| self.groups.iter().find(|(id, _)| *id == wanted);
         let by_name = |name: &str| self.groups.iter().find(|(_, group)| group.name == name);
-        let made = |name: &str| self.groups.get_key_value(self.made.get(name)?);
+        let made = |name: &str| by_id(self.made.get(name)?);
         let found = match group {
-            GroupRef::Id(id) => self.groups.get_key_value(id),
+            GroupRef::Id(id) => by_id(id),
             GroupRef::Named(name) => made(name).or_else(|| by_name(name)),
         };
         found.map(|(id, _)| id.as_str())
@@ -143,7 +146,7 @@ pub struct ObservedInstance {
     /// `ConsoleProtection` or `NonProtection`
     pub modification_protection: String,
     /// All tags.
-    pub tags: BTreeMap<String, String>,
+    pub tags: LiteMap<String, String>,
 }
 
 impl ObservedInstance {
@@ -169,7 +172,7 @@ pub struct GroupDetails {
     /// Load balancers with a listener that uses it.
     pub load_balancers: Vec<String>,
     /// All tags.
-    pub tags: BTreeMap<String, String>,
+    pub tags: LiteMap<String, String>,
 }
 
 /// A listener.
@@ -206,7 +209,7 @@ pub struct ObservedSecurityGroup {
     /// `vpc-...`
     pub vpc_id: String,
     /// All tags.
-    pub tags: BTreeMap<String, String>,
+    pub tags: LiteMap<String, String>,
     /// Rules for incoming traffic by id, as far as they are about blocks of addresses; `None` if they were not read.
     pub rules: Option<BTreeMap<String, ObservedRule>>,
 }

@@ -7,6 +7,8 @@ mod unready;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use litemap::LiteMap;
+
 use super::desire::desire;
 use super::desired::Desired;
 use super::diff::diff;
@@ -80,15 +82,15 @@ impl Cloud {
             cross_zone: true,
             modification_protection: "NonProtection".to_owned(),
             security_group_ids: BTreeSet::from(["sg-user".to_owned()]),
-            tags: BTreeMap::from([("made-by".to_owned(), "user".to_owned())]),
+            tags: LiteMap::from_iter([("made-by".to_owned(), "user".to_owned())]),
             ..ObservedInstance::default()
         };
         let details = GroupDetails { vpc_id: "vpc-1".to_owned(), ..GroupDetails::default() };
         let observed = Observed {
             instance: Some(instance),
-            groups: BTreeMap::from([("sgp-user".to_owned(), group)]),
-            group_details: BTreeMap::from([("sgp-user".to_owned(), Box::new(details))]),
-            listeners: Some(BTreeMap::from([(ListenerKey::port(9000, Protocol::Tcp), Box::new(listener))])),
+            groups: LiteMap::from_iter([("sgp-user".to_owned(), group)]),
+            group_details: LiteMap::from_iter([("sgp-user".to_owned(), Box::new(details))]),
+            listeners: Some(LiteMap::from_iter([(ListenerKey::port(9000, Protocol::Tcp), Box::new(listener))])),
             security_groups: Some(Vec::new()),
             ..Observed::default()
         };
@@ -184,7 +186,7 @@ fn the_rules_of_a_security_group_that_outlived_its_load_balancer_are_read_before
     let left = ObservedSecurityGroup {
         id: "sg-left".to_owned(),
         vpc_id: "vpc-1".to_owned(),
-        tags: desired.owner.tags(),
+        tags: desired.owner.tags().into_iter().collect(),
         ..ObservedSecurityGroup::default()
     };
     let mut cloud = Cloud::default();
@@ -213,8 +215,8 @@ fn where_lists_confirm_a_load_balancer_servers_are_read_only_if_their_number_is_
     let known = served(&world).observed;
     let unread = |servers: usize| {
         let mut listed = known.clone();
-        listed.groups.values_mut().for_each(|group| group.backends = None);
-        listed.group_details.values_mut().for_each(|details| details.server_count = servers);
+        listed.groups.iter_mut().map(|(_, it)| it).for_each(|group| group.backends = None);
+        listed.group_details.iter_mut().map(|(_, it)| it).for_each(|details| details.server_count = servers);
         listed.remember(&known);
         desired(&world).needs(&listed).group_backends.len()
     };

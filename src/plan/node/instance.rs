@@ -1,6 +1,6 @@
 //! Instances and network interfaces, as ECS describes them.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 /// An ECS instance, reduced to what nodes need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Instance {
     /// The primary interface, empty if the answer does not name it.
     pub primary_eni: String,
     /// All tags.
-    pub tags: BTreeMap<String, String>,
+    pub tags: LiteMap<String, String>,
 }
 
 /// An elastic network interface.

@@ -77,7 +77,7 @@ mod tests {
             region: "cn-a".into(),
             charge_type: "PostPaid".into(),
             spot_strategy: "NoSpot".into(),
-            tags: [(NODEPOOL_TAG.to_owned(), "np1".to_owned())].into(),
+            tags: [(NODEPOOL_TAG.to_owned(), "np1".to_owned())].into_iter().collect(),
             ..Instance::default()
         };
         let (labels, problems) = wanted(&instance);
@@ -91,7 +91,7 @@ mod tests {
     fn a_tag_that_is_no_label_value_holds_nothing_back() {
         let instance = Instance {
             zone: "cn-a-i".into(),
-            tags: [(NODEPOOL_TAG.to_owned(), "not a label".to_owned())].into(),
+            tags: [(NODEPOOL_TAG.to_owned(), "not a label".to_owned())].into_iter().collect(),
             ..Instance::default()
         };
         let (labels, problems) = wanted(&instance);

@@ -76,7 +76,7 @@ mod tests {
             provided_node_ip: Some("10.0.0.1".to_owned()),
             taints: vec![taint],
             addresses: vec![address("Hostname", "node-1")],
-            labels: [("theirs".into(), "x".into())].into(),
+            labels: [("theirs".into(), "x".into())].into_iter().collect(),
             ..NodeView::default()
         };
         let all =

@@ -153,7 +153,7 @@ proptest! {
     ) {
         let mut view = fresh();
         view.ready = ready(status);
-        view.labels = [("mine".into(), "x".into()), ("topology.kubernetes.io/zone".into(), "old".into())].into();
+        view.labels = [("mine".into(), "x".into()), ("topology.kubernetes.io/zone".into(), "old".into())].into_iter().collect();
         view.addresses = addresses.into_iter().map(|(kind, address)| NodeAddress { kind, address }).collect();
         if !tainted { view.taints.remove(0); }
         if identified { view.provider_id = "alicloud://cn-a.i-1".into(); }
@@ -172,7 +172,7 @@ proptest! {
         for step in &second.steps { apply(&mut view, step); }
         prop_assert_eq!(plan(&view, &instance, &SourceDestCheck::Settled, policy).steps, vec![]);
         prop_assert!(!has_taint(&view, UNINITIALIZED) && has_taint(&view, "other"));
-        prop_assert_eq!(&*view.labels["mine"], "x");
+        prop_assert_eq!(view.label("mine"), Some("x"));
         let last = first.steps.iter().position(|step| *step == NodeStep::RemoveTaint(UNINITIALIZED));
         prop_assert!(last.is_none_or(|at| at + 1 == first.steps.len()), "the taint goes last");
     }

@@ -228,7 +228,7 @@ mod tests {
             }),
             taints: vec![taint("theirs")],
             addresses: vec![NodeAddress { kind: "InternalIP".into(), address: "10.0.0.1".into() }],
-            labels: [("zone".into(), "a".into()), ("theirs".into(), "x".into())].into(),
+            labels: [("zone".into(), "a".into()), ("theirs".into(), "x".into())].into_iter().collect(),
             ..NodeView::default()
         };
         let status = [addresses(), NodeStep::AwaitRoute];

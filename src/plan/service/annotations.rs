@@ -52,7 +52,10 @@ impl AnnotationKey {
 
     /// Key and value as given. The current spelling wins whenever it is present, even if it is empty.
     fn find(self, service: &ServiceView) -> Option<(&str, &str)> {
-        let get = |key: &str| service.annotations.get_key_value(key).map(|(k, v)| (k.as_str(), v.as_str()));
+        let get = |key: &str| {
+            let index = service.annotations.find_index(key).ok()?;
+            service.annotations.get_indexed(index).map(|(key, value)| (key.as_str(), value.as_str()))
+        };
         get(&self.full()).or_else(|| match self {
             Self::Whole(_) | Self::CurrentSuffix(_) => None,
             Self::Suffix(suffix) => get(&format!("{LEGACY_PREFIX}{suffix}")),

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use litemap::LiteMap;
+
 use super::model::{BackendKey, DesiredGroup, GroupRef, ObservedGroup};
 use super::ownership::Owner;
 use crate::plan::inputs::{Condition, ConditionStatus, Endpoint, EndpointsView, PodView, ServiceView};
@@ -88,7 +90,7 @@ pub struct Registration<'a> {
     /// Server groups that were wanted.
     pub desired: &'a BTreeMap<String, DesiredGroup>,
     /// Server groups that are there, by id.
-    pub observed: &'a BTreeMap<String, ObservedGroup>,
+    pub observed: &'a LiteMap<String, ObservedGroup>,
     /// Addresses of pods inside the VPC for which no network interface was found.
     pub unresolved: &'a BTreeSet<IpAddr>,
     /// Addresses of pods outside the VPC.

@@ -106,7 +106,7 @@ fn find<'a, M: GroupModel>(
 ) -> Result<Option<(&'a String, &'a ObservedGroup)>, String> {
     let groups = observed.groups();
     match &wanted.group {
-        GroupRef::Id(id) => match groups.get_key_value(id) {
+        GroupRef::Id(wanted) => match groups.iter().find(|(id, _)| *id == wanted) {
             None if M::is_unread(observed) => Ok(None),
             None => Err(format!("the id of {}", M::NAMED)),
             Some((_, group)) if is_mark(&group.name) => {

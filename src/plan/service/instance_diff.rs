@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use litemap::LiteMap;
+
 use super::annotations::{AnnotationName, ID};
 use super::desired::{Desired, ProductModel};
 use super::handling::Departure;
@@ -123,7 +125,7 @@ pub(crate) fn marks<O: TagOperations>(
 /// Tags of users, if the annotation says which. `field` is its key.
 pub(crate) fn tags<M>(
     desired: &Desired<M>,
-    has: &BTreeMap<String, String>,
+    has: &LiteMap<String, String>,
     wanted: &BTreeMap<String, String>,
     plan: &mut Plan<M::Operation>,
 ) where
@@ -217,6 +219,6 @@ impl Fate {
 }
 
 /// The tags of ours that something carries.
-pub(crate) fn marks_on(owner: &Owner, tags: &BTreeMap<String, String>) -> Vec<String> {
+pub(crate) fn marks_on(owner: &Owner, tags: &LiteMap<String, String>) -> Vec<String> {
     owner.tags().into_iter().filter(|(key, value)| tags.get(key) == Some(value)).map(|(key, _)| key).collect()
 }

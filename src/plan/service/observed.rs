@@ -1,7 +1,9 @@
 //! A load balancer as the cloud holds it, as far as every product has the same: what planners and the engine ask of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::{Debug, Display};
+
+use litemap::LiteMap;
 
 use super::model::{GroupRef, ObservedGroup};
 use super::orphans::TaggedInstance;
@@ -21,7 +23,7 @@ pub trait ObservedModel: Clone + Debug + Default {
     }
 
     /// Its server groups, by id.
-    fn groups(&self) -> &BTreeMap<String, ObservedGroup>;
+    fn groups(&self) -> &LiteMap<String, ObservedGroup>;
 
     /// The same, to be changed.
     fn groups_mut(&mut self) -> impl Iterator<Item = &mut ObservedGroup>;
@@ -35,11 +37,10 @@ pub trait ObservedModel: Clone + Debug + Default {
     /// The id of a group; of several with the same name, the one that is meant.
     fn group_id(&self, group: &GroupRef) -> Option<&str> {
         match group {
-            GroupRef::Id(id) => self.groups().get_key_value(id).map(|(id, _)| id.as_str()),
-            GroupRef::Named(name) => {
-                self.groups().iter().find(|(_, group)| group.name == *name).map(|(id, _)| id.as_str())
-            }
+            GroupRef::Id(wanted) => self.groups().keys().find(|id| *id == wanted),
+            GroupRef::Named(name) => self.groups().iter().find(|(_, group)| group.name == *name).map(|(id, _)| id),
         }
+        .map(String::as_str)
     }
 
     /// Whether a listener sends traffic to the group.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use litemap::LiteMap;
 use serde::Serialize;
 
 use super::annotations::{ID, raw};
@@ -108,7 +109,7 @@ pub struct TaggedInstance<'a> {
     /// Empty if it is in none.
     pub vpc_id: &'a str,
     /// All tags.
-    pub tags: &'a BTreeMap<String, String>,
+    pub tags: &'a LiteMap<String, String>,
 }
 
 /// Load balancers with both our tags that no Service has, had, or names; and those of another cluster with the same id.
@@ -169,7 +170,7 @@ mod tests {
     fn found(instances: &[(&str, &str, Tags<'_>)], service: ServiceView) -> BTreeMap<String, &'static str> {
         let settings = ServiceSettings { cluster_uid: "u1".to_owned(), ..settings() };
         let tags = |tags: Tags<'_>| tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let tags: Vec<BTreeMap<String, String>> = instances.iter().map(|(.., given)| tags(given)).collect();
+        let tags: Vec<LiteMap<String, String>> = instances.iter().map(|(.., given)| tags(given)).collect();
         let instances = instances.iter().zip(&tags);
         let instances = instances.map(|((id, vpc_id, _), tags)| TaggedInstance {
             id,

@@ -20,6 +20,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use litemap::LiteMap;
 use sha1::{Digest, Sha1};
 
 use super::settings::ServiceSettings;
@@ -166,14 +167,14 @@ impl Owner {
     }
 
     /// Whether tags say that something belongs to another cluster.
-    pub fn is_of_other_cluster(&self, tags: &BTreeMap<String, String>) -> bool {
+    pub fn is_of_other_cluster(&self, tags: &LiteMap<String, String>) -> bool {
         let uid = tags.get(CLUSTER_UID_TAG).map(String::as_str);
         tags.get(&self.cluster_tag).is_some_and(|cluster| *cluster != self.cluster_id)
             || matches!(Provenance::of_uid(&self.cluster_uid, uid), Provenance::OtherCluster(_))
     }
 
     /// Whether tags say that a load balancer was made for another Service, of this cluster or of another one.
-    pub fn is_of_other_service(&self, tags: &BTreeMap<String, String>) -> bool {
+    pub fn is_of_other_service(&self, tags: &LiteMap<String, String>) -> bool {
         tags.get(MARK_TAG).is_some_and(|mark| *mark != self.default_name()) || self.is_of_other_cluster(tags)
     }
 
@@ -199,7 +200,7 @@ impl Owner {
     }
 
     /// Whether something carries both of our tags: the default name, and the cluster.
-    pub fn owns_tagged(&self, tags: &BTreeMap<String, String>) -> bool {
+    pub fn owns_tagged(&self, tags: &LiteMap<String, String>) -> bool {
         let is_marked = tags.get(MARK_TAG) == Some(&self.default_name());
         is_marked && tags.get(&self.cluster_tag) == Some(&self.cluster_id) && !self.is_of_other_cluster(tags)
     }
@@ -210,7 +211,7 @@ impl Owner {
     }
 
     /// Whether an access control list is ours: it carries our name and the tag of our cluster.
-    pub fn owns_access_list(&self, name: &str, tags: &BTreeMap<String, String>) -> bool {
+    pub fn owns_access_list(&self, name: &str, tags: &LiteMap<String, String>) -> bool {
         let is_tagged = tags.get(&self.cluster_tag) == Some(&self.cluster_id);
         name == self.access_list_name() && is_tagged && !self.is_of_other_cluster(tags)
     }
@@ -248,7 +249,7 @@ impl Owner {
     ///
     /// The tag decides; without it, the name. A load balancer of another cluster is never ours: a cluster restored from
     /// another's backup has Services with the same UIDs.
-    pub fn owns_load_balancer(&self, name: &str, tags: &BTreeMap<String, String>) -> bool {
+    pub fn owns_load_balancer(&self, name: &str, tags: &LiteMap<String, String>) -> bool {
         let default = self.default_name();
         let marked = match tags.get(MARK_TAG) {
             Some(value) => *value == default,
@@ -402,15 +403,19 @@ mod tests {
         assert_eq!(of_other(&[(MARK_TAG, "a-other")]), (false, true));
         let unknown = Owner { cluster_uid: String::new(), ..owner.clone() };
         assert_eq!(unknown.tags().len(), 2);
-        assert!(unknown.owns_load_balancer(&owner.default_name(), &owner.tags()), "as without uids");
+        assert!(
+            unknown.owns_load_balancer(&owner.default_name(), &owner.tags().into_iter().collect()),
+            "as without uids"
+        );
     }
 
     #[test]
     fn an_access_control_list_of_a_cluster_with_the_same_id_is_not_ours() {
         let (owner, other) = (owner("svc"), Owner { cluster_uid: "u2".to_owned(), ..owner("svc") });
-        let official = [(CLUSTER_TAG.to_owned(), "cid".to_owned())].into();
+        let official = [(CLUSTER_TAG.to_owned(), "cid".to_owned())].into_iter().collect();
         let name = owner.access_list_name();
-        assert!(owner.owns_access_list(&name, &owner.cluster_tags()) && owner.owns_access_list(&name, &official));
-        assert!(!owner.owns_access_list(&name, &other.cluster_tags()));
+        let owns = |tags: BTreeMap<String, String>| owner.owns_access_list(&name, &tags.into_iter().collect());
+        assert!(owns(owner.cluster_tags()) && owns(official));
+        assert!(!owns(other.cluster_tags()));
     }
 }

@@ -28,7 +28,13 @@ fn rules(nodes: &[&[TopologyKeys]], minor: u32) -> VolumeRules {
 }
 
 fn volume(driver: DiskDriver, topology: &[(&str, &str)]) -> VolumeView {
-    VolumeView { name: "pv".into(), handle: "d-1".into(), driver, topology: labels(topology), ..VolumeView::default() }
+    VolumeView {
+        name: "pv".into(),
+        handle: "d-1".into(),
+        driver,
+        topology: labels(topology).into_iter().collect(),
+        ..VolumeView::default()
+    }
 }
 
 fn text(rules: &VolumeRules, volume: &VolumeView, disk: &CloudDisk) -> Vec<String> {

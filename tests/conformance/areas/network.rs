@@ -158,7 +158,7 @@ pub(super) const STEPS: &[Step] = super::steps![
     "find no listener", run => {
         let id = run.id("nlb")?;
         let found = run.cloud.nlb.describe_listeners(&[&id]).await?;
-        ready(found.get(&id).is_none_or(BTreeMap::is_empty))
+        ready(found.get(&id).is_none_or(|listeners| listeners.is_empty()))
     };
     "delete the listener a second time", run => {
         done(run.cloud.nlb.delete_listener(&run.permit, &run.id("listener")?).await)

@@ -1,8 +1,9 @@
 //! Reads of a load balancer and its parts: whole, by list pages, or by their ids.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use litemap::LiteMap;
 use tracing::warn;
 
 use super::{ClassicProduct, Goal};
@@ -37,7 +38,7 @@ impl ClassicProduct {
         &self,
         id: &str,
         due: Due<'_>,
-    ) -> Result<BTreeMap<ListenerKey, Box<ObservedListener>>, Fault> {
+    ) -> Result<LiteMap<ListenerKey, Box<ObservedListener>>, Fault> {
         match self.listeners.of_all(id, due, |pages| self.slb.list_listeners(pages)).await {
             Some(listed) => Ok(listed),
             None => self.slb.describe_listeners(id).await,
@@ -55,7 +56,7 @@ impl ClassicProduct {
         observed.unlisted.clear();
         let recent =
             made.groups.iter().filter(|group| group.load_balancer == instance.id).map(|group| group.id.clone());
-        let expected: BTreeSet<String> = known.into_keys().chain(recent).collect();
+        let expected: BTreeSet<String> = known.into_iter().map(|(id, _)| id).chain(recent).collect();
         self.read_unlisted(observed, expected, made).await
     }
 

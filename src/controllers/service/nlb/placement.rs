@@ -65,7 +65,7 @@ mod tests {
     }
 
     fn node(zone: &str) -> Arc<NodeView> {
-        let labels = [("topology.kubernetes.io/zone".into(), zone.into())].into();
+        let labels = [("topology.kubernetes.io/zone".into(), zone.into())].into_iter().collect();
         Arc::new(NodeView { labels, ..NodeView::default() })
     }
 

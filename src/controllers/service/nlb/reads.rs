@@ -1,8 +1,9 @@
 //! Reads of a load balancer and its parts.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use litemap::LiteMap;
 use tracing::warn;
 
 use super::{Goal, NetworkProduct};
@@ -37,7 +38,7 @@ impl NetworkProduct {
         &self,
         observed: &Observed,
         due: Due<'_>,
-    ) -> Result<BTreeMap<ListenerKey, Box<ObservedListener>>, Fault> {
+    ) -> Result<LiteMap<ListenerKey, Box<ObservedListener>>, Fault> {
         let id = observed.id().unwrap_or_default();
         match self.listeners.of_all(id, due, |pages| self.api.list_listeners(pages)).await {
             Some(listed) => Ok(listed),
@@ -78,7 +79,7 @@ impl NetworkProduct {
         listed.into_iter().for_each(|group| add(observed, owner, group));
         let is_group = |id: &String| id.starts_with("sgp-");
         let recent = made.groups.iter().map(|group| group.id.clone()).filter(is_group);
-        let expected: BTreeSet<String> = known.into_keys().chain(recent).collect();
+        let expected: BTreeSet<String> = known.into_iter().map(|(id, _)| id).chain(recent).collect();
         self.read_unlisted(owner, observed, expected, made).await
     }
 

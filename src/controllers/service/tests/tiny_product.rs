@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use litemap::LiteMap;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sim::cluster::Version;
@@ -106,13 +107,13 @@ impl ObservedModel for Seen {
     type ListenerKey = u16;
 
     fn tagged(&self) -> Option<TaggedInstance<'_>> {
-        static NO_TAGS: BTreeMap<String, String> = BTreeMap::new();
+        static NO_TAGS: LiteMap<String, String> = LiteMap::new();
         let name = self.name.as_deref()?;
         Some(TaggedInstance { id: name, name, address: name, vpc_id: "", tags: &NO_TAGS })
     }
 
-    fn groups(&self) -> &BTreeMap<String, ObservedGroup> {
-        static NO_GROUPS: BTreeMap<String, ObservedGroup> = BTreeMap::new();
+    fn groups(&self) -> &LiteMap<String, ObservedGroup> {
+        static NO_GROUPS: LiteMap<String, ObservedGroup> = LiteMap::new();
         &NO_GROUPS
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use litemap::LiteMap;
+
 use super::fields;
 use crate::plan::clb::annotations::{Entry, Name};
 use crate::plan::clb::desired::{ClassicModel, Desired, DesiredListener};
@@ -36,7 +38,7 @@ enum ListenerAction {
 struct Pass<'a> {
     desired: &'a Desired,
     observed: &'a Observed,
-    remote: &'a BTreeMap<ListenerKey, Box<ObservedListener>>,
+    remote: &'a LiteMap<ListenerKey, Box<ObservedListener>>,
     places: &'a GroupsInPlan,
     plan: &'a mut Plan,
     changes: ListenerChanges<ListenerKey>,
@@ -49,7 +51,7 @@ pub(super) fn diff(
     places: &GroupsInPlan,
     plan: &mut Plan,
 ) -> GroupReferences<ListenerKey> {
-    let none = BTreeMap::new();
+    let none = LiteMap::new();
     let mut changes = ListenerChanges::default();
     if desired.manage_listeners {
         let remote = match (&observed.listeners, &observed.instance) {

@@ -178,9 +178,10 @@ fn nodes_that_are_no_backends() {
 fn nodes_are_chosen_by_label() {
     let mut world = World::new(&[("backend-label", "color=blue,size=1")]);
     world.nodes[0] = edited(&world.nodes[0], |node| {
-        node.labels = [("color".into(), "blue".into()), ("size".into(), "1".into())].into();
+        node.labels = [("color".into(), "blue".into()), ("size".into(), "1".into())].into_iter().collect();
     });
-    world.nodes[1] = edited(&world.nodes[1], |node| node.labels = [("color".into(), "blue".into())].into());
+    world.nodes[1] =
+        edited(&world.nodes[1], |node| node.labels = [("color".into(), "blue".into())].into_iter().collect());
     assert_eq!(servers(&world.desired()), named(["i-1"]));
 }
 

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use litemap::LiteMap;
+
 use super::{Cloud, ENI, NAME, World, key, leaving, lines, node, pod, port};
 use crate::plan::clb::diff::diff;
 use crate::plan::clb::model::{ListenerField, Protocol};
@@ -119,7 +121,7 @@ fn two_ports_of_one_users_group_are_both_in_it() {
         .ports(&[port(80, "TCP", 8080, 30080), port(81, "TCP", 8081, 30081)]);
     let mut cloud = Cloud::of_user();
     world.bring(&mut cloud);
-    assert_eq!(cloud.observed.groups["rsp-user"].backends.as_ref().unwrap().len(), 5);
+    assert_eq!(cloud.observed.groups.get("rsp-user").unwrap().backends.as_ref().unwrap().len(), 5);
     assert_eq!(world.plan(&cloud), "");
 }
 
@@ -153,7 +155,8 @@ fn users_groups_must_be_there_and_not_be_a_controllers() {
 fn backends_of_others_are_neither_changed_nor_removed() {
     let world = World::new(&[]);
     let mut cloud = world.served();
-    let group = Arc::make_mut(cloud.observed.groups.values_mut().next().unwrap().backends.as_mut().unwrap());
+    let group =
+        Arc::make_mut(cloud.observed.groups.iter_mut().map(|(_, it)| it).next().unwrap().backends.as_mut().unwrap());
     group[0].description = "mine now".into();
     group[0].weight = 7;
     assert_eq!(world.plan(&cloud), "");
@@ -174,7 +177,7 @@ fn weights_are_left_alone_on_request() {
 fn two_groups_of_one_name_become_one() {
     let world = World::new(&[]);
     let mut cloud = world.served();
-    let (id, group) = cloud.observed.groups.first_key_value().map(|(id, group)| (id.clone(), group.clone())).unwrap();
+    let (id, group) = cloud.observed.groups.first().map(|(id, group)| (id.clone(), group.clone())).unwrap();
     cloud.observed.groups.insert("a-twin".to_owned(), group);
     let plan = world.bring(&mut cloud);
     assert_eq!(cloud.observed.groups.keys().collect::<Vec<_>>(), [&id], "{plan}");
@@ -495,7 +498,7 @@ fn a_preserved_load_balancer_keeps_serving() {
     }
     assert_eq!(cloud.observed.listeners, before.listeners);
     assert_eq!(cloud.observed.groups, before.groups);
-    assert_eq!(cloud.instance().tags, BTreeMap::new());
+    assert_eq!(cloud.instance().tags, LiteMap::new());
     let again = teardown(&owner, &leaving(None, true), &cloud.observed);
     assert!(again.steps.is_empty(), "{again}");
 }
@@ -520,7 +523,7 @@ fn marks_that_are_too_long_still_lead_to_their_group() {
     let mut cloud = world.served();
     assert_eq!(world.plan(&cloud), "");
     let long = format!("k8s/30080/{}/{}/c1", world.service.key.name, world.service.key.namespace);
-    let group = cloud.observed.groups.values_mut().next().unwrap();
+    let group = cloud.observed.groups.iter_mut().map(|(_, it)| it).next().unwrap();
     assert!(group.name.len() <= 80, "{}", group.name);
     group.name.clone_from(&long);
     for backend in Arc::make_mut(group.backends.as_mut().unwrap()).iter_mut() {

@@ -178,7 +178,7 @@ fn foreign(owner: &Owner, observed: &Observed, keep_tags: bool) -> Foreign {
 }
 
 fn keys(observed: &Observed, id: &str) -> BTreeSet<BackendKey> {
-    observed.groups[id].members().iter().map(|backend| backend.key.clone()).collect()
+    observed.groups.get(id).unwrap().members().iter().map(|backend| backend.key.clone()).collect()
 }
 
 /// After this step, traffic still goes where it should.

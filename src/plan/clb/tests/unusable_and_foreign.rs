@@ -222,7 +222,7 @@ fn groups_that_hold_anything_of_others_stay() {
     let world = World::new(&OVERRIDE);
     let mut cloud = Cloud::of_user();
     world.bring(&mut cloud);
-    let users = cloud.observed.groups["rsp-user"].backends.as_ref().unwrap()[0].clone();
+    let users = cloud.observed.groups.get("rsp-user").unwrap().backends.as_ref().unwrap()[0].clone();
     let ours = cloud.observed.group_id(&GroupRef::Named("k8s/30080/web/default/c1".to_owned())).unwrap().to_owned();
     let group = cloud.observed.groups.get_mut(&ours).unwrap();
     Arc::make_mut(group.backends.as_mut().unwrap()).push(users.clone());
@@ -263,7 +263,8 @@ fn no_group_is_removed_while_it_is_unknown_where_its_backends_are_to_be() {
 fn backends_without_their_mark_get_it_back() {
     let world = World::new(&[]);
     let mut cloud = world.served();
-    let members = cloud.observed.groups.values_mut().map(|it| Arc::make_mut(it.backends.as_mut().unwrap()));
+    let members =
+        cloud.observed.groups.iter_mut().map(|(_, it)| it).map(|it| Arc::make_mut(it.backends.as_mut().unwrap()));
     for backend in members.flat_map(|it| it.iter_mut()) {
         backend.description = "k8s/1/web/default/c1".into();
     }

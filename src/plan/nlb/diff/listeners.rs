@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use litemap::LiteMap;
+
 use super::access::Protection;
 use crate::plan::nlb::annotations::{Entry, Field, Name};
 use crate::plan::nlb::apply::SECURITY_GROUPS;
@@ -32,7 +34,7 @@ enum ListenerAction {
 struct Pass<'a> {
     desired: &'a Desired,
     observed: &'a Observed,
-    remote: &'a BTreeMap<ListenerKey, Box<ObservedListener>>,
+    remote: &'a LiteMap<ListenerKey, Box<ObservedListener>>,
     places: &'a GroupsInPlan,
     protection: Protection,
     plan: &'a mut Plan,

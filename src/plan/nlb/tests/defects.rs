@@ -204,11 +204,11 @@ fn a_listener_on_the_port_of_another_waits_until_that_is_deleted() {
 fn zones_are_compared_both_ways() {
     let mut cloud = served(&world(&[]));
     let mut one = world(&[]);
-    one.service.annotations.values_mut().for_each(|value| *value = "z-i:vsw-i".to_owned());
+    one.service.annotations.iter_mut().map(|(_, it)| it).for_each(|value| *value = "z-i:vsw-i".to_owned());
     let plan = diff(&desired(&one), &cloud.observed);
     assert_eq!(lines(&plan), ["set zones z-i:vsw-i"]);
     assert!(plan.warnings.iter().any(|warning| warning.allowed.contains("one zone")), "{:?}", plan.warnings);
-    one.service.annotations.values_mut().for_each(|value| *value = "z-i:vsw-x,z-j:vsw-j".to_owned());
+    one.service.annotations.iter_mut().map(|(_, it)| it).for_each(|value| *value = "z-i:vsw-x,z-j:vsw-j".to_owned());
     let plan = bring(&one, &mut cloud);
     assert!(lines(&plan).is_empty() && plan.problems.len() == 1, "what a zone has is fixed: {plan}");
 }
@@ -222,7 +222,8 @@ fn a_load_balancer_that_becomes_public_takes_the_users_elastic_addresses() {
     public
         .service
         .annotations
-        .values_mut()
+        .iter_mut()
+        .map(|(_, it)| it)
         .filter(|value| value.contains(':'))
         .for_each(|value| *value = elastic.to_owned());
     let plan = bring(&public, &mut cloud);
@@ -328,7 +329,7 @@ fn each_protocol_gets_only_what_it_has() {
 fn a_group_behind_tls_that_was_made_with_the_listeners_protocol_stays() {
     let world = world(&[("protocol-port", "tcpssl:80"), ("cert-id", "cert-1")]);
     let mut cloud = served(&world);
-    for details in cloud.observed.group_details.values_mut() {
+    for details in cloud.observed.group_details.iter_mut().map(|(_, it)| it) {
         details.fields.insert(GroupField::Protocol, "TCPSSL".to_owned());
     }
     assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
@@ -365,7 +366,7 @@ fn public_load_balancers_can_be_switched_off_and_still_be_deleted() {
 fn what_the_cloud_does_not_say_is_its_default() {
     let world = world(&[("connection-drain", "off"), ("health-check-flag", "on"), ("preserve-client-ip", "on")]);
     let mut cloud = served(&world);
-    for details in cloud.observed.group_details.values_mut() {
+    for details in cloud.observed.group_details.iter_mut().map(|(_, it)| it) {
         details.fields.clear();
     }
     assert_eq!(lines(&diff(&desired(&world), &cloud.observed)), [""; 0]);
@@ -478,7 +479,13 @@ fn nothing_is_taken_out_of_a_group_while_an_addition_to_it_is_refused() {
 fn one_write_at_a_time_changes_a_load_balancer_or_a_group() {
     let mut cloud = served(&world(&[("address-type", "intranet")]));
     let mut edited = world(&[("name", "other"), ("cross-zone-enabled", "off"), ("scheduler", "wlc")]);
-    edited.service.annotations.values_mut().filter(|it| it.contains(':')).for_each(|it| *it = "z-i:vsw-i".to_owned());
+    edited
+        .service
+        .annotations
+        .iter_mut()
+        .map(|(_, it)| it)
+        .filter(|it| it.contains(':'))
+        .for_each(|it| *it = "z-i:vsw-i".to_owned());
     edited.nodes.pop();
     let plan = diff(&desired(&edited), &cloud.observed);
     let at = |start: &str| plan.steps.iter().find(|step| step.operation.to_string().starts_with(start)).unwrap();
@@ -555,7 +562,7 @@ fn backends_of_ours_leave_a_group_that_is_no_longer_named_and_two_ports_share_on
     let before = before.ports(&ports);
     let mut cloud = Cloud::of_user();
     bring(&before, &mut cloud);
-    let count = |cloud: &Cloud, id: &str| cloud.observed.groups[id].members().len();
+    let count = |cloud: &Cloud, id: &str| cloud.observed.groups.get(id).unwrap().members().len();
     assert_eq!(count(&cloud, "sgp-user"), 5, "both ports of two nodes, beside the user's own");
     let second = ObservedGroup { name: "second".to_owned(), backends: Some(Arc::default()) };
     cloud.observed.groups.insert("sgp-second".to_owned(), second);
@@ -593,7 +600,13 @@ fn a_load_balancer_that_goes_or_could_not_be_made_is_not_worked_on() {
 fn an_ipv6_address_of_a_zone_is_chosen_when_the_load_balancer_is_made() {
     let zones = |text: &str, version| {
         let mut world = world(&[("ip-version", version)]);
-        world.service.annotations.values_mut().filter(|it| it.contains(':')).for_each(|it| *it = text.to_owned());
+        world
+            .service
+            .annotations
+            .iter_mut()
+            .map(|(_, it)| it)
+            .filter(|it| it.contains(':'))
+            .for_each(|it| *it = text.to_owned());
         world
     };
     let fixed = zones("z-i:vsw-i:::2001:DB8::1,z-j:vsw-j", "dualstack");

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use litemap::LiteMap;
 use proptest::prelude::*;
 
 use super::{Cloud, bring, desired, diff, world};
@@ -44,7 +45,7 @@ impl Both {
         bring(&self.world, &mut self.network);
         self.world.bring(&mut self.classic);
         self.world.unready = desired(&self.world).unready;
-        let members = |groups: &BTreeMap<String, ObservedGroup>| -> BTreeSet<String> {
+        let members = |groups: &LiteMap<String, ObservedGroup>| -> BTreeSet<String> {
             let all = groups.values().flat_map(ObservedGroup::members);
             all.map(|backend| backend.key.server_id.to_string()).collect()
         };
