@@ -15,9 +15,9 @@ use serde_json::Value;
 
 use crate::interner::Interner;
 use crate::plan::inputs::{
-    Condition, ConditionStatus, DiskDriver, Endpoint, EndpointsView, Ingress, IngressDetails, LOAD_BALANCER_READY,
-    NodeAddress, NodeView, ObjectKey, PodView, PortStatus, ReadyCondition, ServicePort, ServiceType, ServiceView,
-    SyncCondition, Taint, TargetPort, VolumeView,
+    Condition, ConditionStatus, DEFAULT_AFFINITY, DiskDriver, Endpoint, EndpointsView, Ingress, IngressDetails,
+    LOAD_BALANCER_READY, NodeAddress, NodeView, ObjectKey, PodView, PortStatus, ReadyCondition, ServicePort,
+    ServiceType, ServiceView, SyncCondition, Taint, TargetPort, VolumeView,
 };
 use crate::plan::volume;
 
@@ -30,8 +30,6 @@ const MARKS: [&str; 4] = [
     "alicloud-ccm/former-loadbalancer-id",
     "service.k8s.alibaba/security-group-id",
 ];
-/// The API server's default for `spec.sessionAffinityConfig.clientIP.timeoutSeconds`.
-const AFFINITY_SECONDS: u32 = 10_800;
 
 /// Namespace and name of any object.
 pub(super) fn key(object: &Value) -> Option<ObjectKey> {
@@ -198,7 +196,7 @@ pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Erro
         local_traffic: spec.external_traffic_policy.as_deref() == Some("Local"),
         health_check_node_port: spec.health_check_node_port.map_or(0, port),
         source_ranges: spec.load_balancer_source_ranges.unwrap_or_default(),
-        client_ip_affinity: client_ip.then(|| affinity_seconds.unwrap_or(AFFINITY_SECONDS)),
+        client_ip_affinity: client_ip.then(|| affinity_seconds.unwrap_or(DEFAULT_AFFINITY)),
         allocate_node_ports: spec.allocate_load_balancer_node_ports.unwrap_or(true),
         publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
         selector: spec.selector.into_iter().flatten().collect(),

@@ -48,6 +48,9 @@ impl Serialize for ObjectKey {
     }
 }
 
+/// The API server's default for `spec.sessionAffinityConfig.clientIP.timeoutSeconds`.
+pub const DEFAULT_AFFINITY: u32 = 10_800;
+
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {

@@ -275,3 +275,27 @@ async fn writes_to_the_service_that_fail_are_told_with_the_official_reason() {
         assert!(ccm.stop().await.success());
     }
 }
+
+#[test]
+fn an_edit_of_the_user_is_not_told_as_a_change_from_outside() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        let names = ["classic", "network"];
+        for (name, kind) in names.iter().zip(Kind::BOTH) {
+            kind.expose(&testbed, name, &[80], &[1]);
+        }
+        let _product = Product::start(&testbed, EVERY, &format!("{HASTE}[leader_election]\nenabled = false\n"));
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        for name in names {
+            let ranges = json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}});
+            testbed.cluster.patch("Service", "default", name, &ranges).unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let events = testbed.cluster.list("Event");
+        let told: Vec<_> = events.iter().filter(|event| event["reason"] == "RepairedDrift").collect();
+        assert!(told.is_empty(), "{told:#?}");
+        let allowed = testbed.cloud.snapshot().to_string().contains("10.0.0.0/8");
+        assert!(allowed, "the ranges are in force");
+    });
+}

@@ -105,7 +105,10 @@ async fn plan_one<P: Product>(
     }
     let is_gone = prepared.sighting.presence == Presence::Absent { proven: true } && !P::KIND.label(service).is_empty();
     if handling == Handling::Ensure && is_gone {
-        lines.push(step(false, format!("replace load balancer {}, which was deleted outside", P::KIND.label(service))));
+        lines.push(step(
+            false,
+            format!("replace load balancer {}, which does not exist any more", P::KIND.label(service)),
+        ));
     }
     let steps = prepared.plan.steps.iter();
     lines.extend(steps.map(|it| step(it.destroys, format!("{}  # {}", it.operation, it.reason))));

@@ -177,7 +177,11 @@ impl<P: Product> Preparer<P> {
         };
         case.state.edited &= !(sighting.is_thorough && sighting.unread.is_empty());
         let compared = known.filter(|_| matches!(depth, Depth::Edited | Depth::Lists { .. }));
-        let is_drift = compared.is_some_and(|known| self.diff(case, &goal, &known.observed).steps.is_empty());
+        let is_drift = compared.is_some_and(|known| {
+            let before = self.diff(case, &goal, &known.observed);
+            // Where a part that is wanted only now had not been read, the plan says that it is not known.
+            before.steps.is_empty() && before.problems == plan.problems
+        });
         Ok(Prepared { goal, references, sighting, plan, is_drift, failed_jobs, _locks: locks })
     }
 

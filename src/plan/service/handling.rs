@@ -176,6 +176,10 @@ impl LoadBalancerKind {
                 )
             });
         }
+        if self.handling(service, settings) == Handling::Delete {
+            // It asks for no load balancer at all.
+            return None;
+        }
         let successor = self.successor(service, settings).filter(|other| !other.is_published(service))?;
         let id = match self.label(service) {
             "" => makes,
@@ -457,6 +461,12 @@ mod tests {
             service.annotations.insert(key.full(), value.to_owned());
             assert!(told(classic, &service, &["service", "nlb"]).contains(fate), "{value}");
         }
+        service.service_type = ServiceType::NodePort;
+        assert_eq!(
+            told(classic, &service, &["service", "nlb"]),
+            "",
+            "nothing takes its place, and it is removed at once"
+        );
         let labels = [(LABEL_LB_ID, "nlb-1"), (LABEL_FORMER_LB_ID, "lb-1")];
         let service = handed_over(Some("nlb"), &labels, "1.1.1.1");
         assert!(told(network, &service, &["nlb"]).contains("lb-1 no longer serves this Service, and stays"));

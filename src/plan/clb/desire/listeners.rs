@@ -4,7 +4,7 @@ use super::source_ranges;
 use crate::plan::clb::annotations::{self, Annotations, Name};
 use crate::plan::clb::desired::{Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
-use crate::plan::inputs::{ServicePort, ServiceView};
+use crate::plan::inputs::{DEFAULT_AFFINITY, ServicePort, ServiceView};
 use crate::plan::service::backends::BackendMode;
 use crate::plan::service::backends::Inputs;
 use crate::plan::service::desired::Sources;
@@ -126,7 +126,8 @@ impl PortReader<'_> {
             warn("ClientIP".to_owned(), format!("no effect on listeners other than TCP; see {key}"));
         }
         let tcp = protocols().any(|protocol| protocol == Protocol::Tcp);
-        if let Some(seconds) = service.client_ip_affinity.filter(|seconds| tcp && *seconds > MOST_PERSISTENCE) {
+        let is_stated = |seconds: &u32| *seconds > MOST_PERSISTENCE && *seconds != DEFAULT_AFFINITY;
+        if let Some(seconds) = service.client_ip_affinity.filter(|seconds| tcp && is_stated(seconds)) {
             let key = self.sources.annotations.key(Name::PersistenceTimeout);
             let allowed = format!("at most {MOST_PERSISTENCE} s on a load balancer, which is used; {key} sets less");
             warn(format!("ClientIP for {seconds} s"), allowed);

@@ -377,7 +377,7 @@ impl Pass<'_> {
                 if !goes && !self.changes.deleted.contains(&source) {
                     self.plan.problem(
                         format!("listener {key}"),
-                        reason,
+                        "our listener",
                         format!("listener {source} redirects to it and stays; it is deleted once that is changed"),
                     );
                     return false;

@@ -292,7 +292,7 @@ fn what_has_no_effect_is_said() {
         ("backend-ip-version", "ipv6"),
         ("forward-port", "80:443"),
     ]);
-    world.service.client_ip_affinity = Some(10_800);
+    world.service.client_ip_affinity = Some(14_400);
     let fields: Vec<_> = world.desired().warnings.into_iter().map(|warning| warning.field).collect();
     assert!(fields.contains(&"spec.sessionAffinity".to_owned()), "{fields:?}");
     assert_eq!(fields.len(), 6, "{fields:?}");
