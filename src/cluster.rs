@@ -20,7 +20,7 @@ mod watch;
 mod watched;
 
 pub use connect::ConnectError;
-pub use events::{Events, Regarding, advice, event_code, events_page};
+pub use events::{Events, LastingEvent, Regarding, advice, event_code, events_page, without_request_ids};
 pub use faults::WriteFault;
 pub use history::{Leader, PastEvent};
 pub use objects::{ObjectKind, ObjectPath, Patch, PatchFormat};

@@ -40,6 +40,12 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// Each of them.
+    #[cfg(test)]
+    pub(crate) fn all() -> [Self; OUTCOMES.len()] {
+        OUTCOMES.map(|(kind, _)| kind)
+    }
+
     /// The label of this kind in metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -5,7 +5,7 @@
 
 mod catalog;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
 pub(super) use catalog::remedy;
@@ -24,19 +24,24 @@ pub use catalog::{advice, event_code, events_page};
 
 use super::faults::{RequestFault, truncate};
 use super::requests::{Exchange, Requests, backoff, segment};
-use crate::plan::inputs::ObjectKey;
+use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::telemetry::metrics;
 
 /// Events in the queue at most.
 const QUEUE: usize = 1000;
 /// An equal event within this time raises the count of the previous one.
 const REPETITION_WINDOW: Duration = Duration::from_secs(600);
+/// What lasts is told again after this time: users are shown no event about it that is older than ten minutes.
+const RENEWAL: Duration = Duration::from_secs(240);
 /// Events about one object: this many at once, then one per [`REFILL`].
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(60);
 /// How many written events and objects are remembered.
 const REMEMBERED: usize = 4096;
 const WARNING: &str = "Warning";
+const NORMAL: &str = "Normal";
+/// Reason of the event that withdraws another one.
+const RESOLVED: &str = "Resolved";
 /// The API server accepts no longer messages.
 const MESSAGE_BYTES: usize = 1024;
 const RETRIES: usize = 4;
@@ -57,11 +62,74 @@ pub struct Regarding {
 }
 
 impl Regarding {
+    /// A Service.
+    #[must_use]
+    pub fn service(service: &ServiceView) -> Self {
+        Self { kind: "Service", key: service.key.clone(), uid: service.uid.clone() }
+    }
+
     /// A controller itself, for what is about no single object: written as if about a node of its name, as the official
     /// controller does it.
     #[must_use]
     pub fn component(name: &str) -> Self {
         Self { kind: "Node", key: ObjectKey::cluster(name), uid: name.to_owned() }
+    }
+}
+
+/// What is true of an object until it is closed, such as why it is out of sync.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastingEvent {
+    /// Whether it needs attention.
+    pub is_warning: bool,
+    /// Reason of the event.
+    pub reason: &'static str,
+    /// Kind and code of what is behind it, without request id.
+    pub cause: String,
+    /// What is true. Users are told at once when this changes.
+    pub message: String,
+    /// Since when it is true; of an open event, what it began with counts.
+    pub since: Timestamp,
+    /// What is next. Users are shown the latest.
+    pub next: String,
+    /// What ends before this is not told.
+    pub tell_at: Instant,
+}
+
+#[derive(Debug)]
+struct OpenEvent {
+    regarding: Regarding,
+    finding: LastingEvent,
+    /// Its message without request ids.
+    text: String,
+    since: Timestamp,
+    told: Option<ToldEvent>,
+}
+
+/// When users were last told, and what.
+#[derive(Debug)]
+struct ToldEvent {
+    at: Instant,
+    reason: &'static str,
+    text: String,
+}
+
+impl OpenEvent {
+    /// When users are to be told, for the first time or again.
+    fn due(&self) -> Instant {
+        match &self.told {
+            Some(told) if (told.reason, &told.text) == (self.finding.reason, &self.text) => told.at + RENEWAL,
+            _ => self.finding.tell_at,
+        }
+    }
+
+    /// Notes that users are told now; gives the event.
+    fn tell(&mut self, component: &'static str, now: Instant) -> ReportedEvent {
+        let LastingEvent { is_warning, reason, cause, message, next, .. } = self.finding.clone();
+        self.told = Some(ToldEvent { at: now, reason, text: self.text.clone() });
+        let severity = if is_warning { WARNING } else { NORMAL };
+        let identity = EventIdentity { component, regarding: self.regarding.clone(), severity, reason, cause };
+        let status = format!("This has been so since {}; {next}", seconds(self.since));
+        ReportedEvent { identity, message, status, at: crate::clock::now() }
     }
 }
 
@@ -73,52 +141,127 @@ pub struct Events {
 
 #[derive(Debug)]
 struct EventQueue {
-    waiting: Mutex<VecDeque<(EventIdentity, Timestamp)>>,
+    waiting: Mutex<VecDeque<ReportedEvent>>,
+    /// What lasts, by component, object and what of it.
+    open: Mutex<BTreeMap<(&'static str, ObjectKey, &'static str), OpenEvent>>,
     /// How many wait or are being written.
     unfinished: watch::Sender<usize>,
 }
 
-/// What makes two events the same.
+/// What makes two events the same, whatever their messages are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EventIdentity {
     component: &'static str,
     regarding: Regarding,
     severity: &'static str,
     reason: &'static str,
+    cause: String,
+}
+
+#[derive(Debug)]
+struct ReportedEvent {
+    identity: EventIdentity,
     message: String,
+    /// Of what lasts: since when, and what is next.
+    status: String,
+    at: Timestamp,
 }
 
 impl Events {
     pub(super) fn new() -> Self {
-        let queue = EventQueue { waiting: Mutex::default(), unfinished: watch::Sender::new(0) };
+        let unfinished = watch::Sender::new(0);
+        let queue = EventQueue { waiting: Mutex::default(), open: Mutex::default(), unfinished };
         Self { queue: Arc::new(queue) }
     }
 
     /// Reports a success. `component` is the controller, such as `node-controller`.
     pub fn normal(&self, component: &'static str, regarding: &Regarding, reason: &'static str, message: String) {
-        self.report(EventIdentity { component, regarding: regarding.clone(), severity: "Normal", reason, message });
+        self.report_once((component, NORMAL), regarding, reason, message);
     }
 
     /// Reports what needs attention.
     pub fn warning(&self, component: &'static str, regarding: &Regarding, reason: &'static str, message: String) {
-        self.report(EventIdentity { component, regarding: regarding.clone(), severity: WARNING, reason, message });
+        self.report_once((component, WARNING), regarding, reason, message);
     }
 
-    fn report(&self, mut subject: EventIdentity) {
-        let entry = catalog::find(subject.reason);
-        debug_assert!(entry.is_some(), "{} is not in the catalog", subject.reason);
-        let code = entry.filter(|_| subject.severity == WARNING);
+    /// Tells users what is now true of an object, and again whenever that changes and at least every [`RENEWAL`], until it is
+    /// closed. `what` of the object it is about tells findings apart; a later one about the same replaces it.
+    pub fn open(&self, component: &'static str, regarding: &Regarding, what: &'static str, finding: LastingEvent) {
+        let (now, place) = (Instant::now(), (component, regarding.key.clone(), what));
+        let (regarding, text) = (regarding.clone(), without_request_ids(&finding.message));
+        let mut open = self.queue.open.lock();
+        let mut entry = match open.remove(&place).filter(|before| before.regarding == regarding) {
+            Some(before) => OpenEvent { finding, text, ..before },
+            None => OpenEvent { regarding, text, since: finding.since, finding, told: None },
+        };
+        if entry.due() <= now {
+            self.report(entry.tell(component, now));
+        }
+        open.insert(place, entry);
+        // The writer waits for the next one that is due.
+        self.queue.unfinished.send_modify(|_| {});
+    }
+
+    /// What was open is no longer true: a further event says so if users were told.
+    pub fn close(&self, component: &'static str, key: &ObjectKey, what: &'static str) {
+        let closed = self.queue.open.lock().remove(&(component, key.clone(), what));
+        if let Some(OpenEvent { regarding, told: Some(told), .. }) = closed {
+            self.normal(component, &regarding, RESOLVED, format!("{} no longer applies", told.reason));
+        }
+    }
+
+    /// The objects that the component has open findings of this kind about.
+    #[must_use]
+    pub fn objects(&self, component: &'static str, what: &'static str) -> Vec<ObjectKey> {
+        let open = self.queue.open.lock();
+        open.keys().filter(|(of, _, it)| (*of, *it) == (component, what)).map(|(_, key, _)| key.clone()).collect()
+    }
+
+    /// Says no more of these objects of a component, and does not withdraw what was said.
+    pub fn forget(&self, component: &'static str, is_meant: impl Fn(&ObjectKey) -> bool) {
+        self.queue.open.lock().retain(|(of, key, _), _| *of != component || !is_meant(key));
+    }
+
+    fn report_once(
+        &self,
+        (component, severity): (&'static str, &'static str),
+        regarding: &Regarding,
+        reason: &'static str,
+        message: String,
+    ) {
+        let (regarding, cause) = (regarding.clone(), without_request_ids(&message));
+        let identity = EventIdentity { component, regarding, severity, reason, cause };
+        self.report(ReportedEvent { identity, message, status: String::new(), at: crate::clock::now() });
+    }
+
+    /// Reports what lasts and is due; gives when the next is.
+    fn renew(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut open = self.queue.open.lock();
+        // The others follow once these are written.
+        let due = open.iter_mut().filter(|(_, entry)| entry.due() <= now).take(QUEUE / 2);
+        due.for_each(|((component, ..), entry)| self.report(entry.tell(component, now)));
+        open.values().map(OpenEvent::due).min()
+    }
+
+    fn report(&self, mut event: ReportedEvent) {
+        let reason = event.identity.reason;
+        let entry = catalog::find(reason);
+        debug_assert!(entry.is_some(), "{reason} is not in the catalog");
+        let code = entry.filter(|_| event.identity.severity == WARNING);
         let code = code.map(|entry| format!(" (ACCM{:04})", entry.code)).unwrap_or_default();
-        subject.message = truncate(&subject.message, MESSAGE_BYTES - code.len()).to_owned() + &code;
+        let end = if event.status.is_empty() { code } else { format!(". {}{code}", event.status) };
+        event.message = truncate(&event.message, MESSAGE_BYTES.saturating_sub(end.len())).to_owned() + &end;
         let mut waiting = self.queue.waiting.lock();
         if waiting.len() == QUEUE
-            && let Some((oldest, _)) = waiting.pop_front()
+            && let Some(oldest) = waiting.pop_front()
         {
             metrics::events_dropped("queue", 1);
-            let EventIdentity { regarding: Regarding { kind, key, .. }, reason, message, .. } = oldest;
+            let ReportedEvent { identity: EventIdentity { regarding, reason, .. }, message, .. } = oldest;
+            let Regarding { kind, key, .. } = regarding;
             debug!(kind, object = %key, reason, message, "too many events; this one is dropped");
         }
-        waiting.push_back((subject, crate::clock::now()));
+        waiting.push_back(event);
         let length = waiting.len();
         // The one being written is not in the queue any more, but counts.
         self.queue.unfinished.send_modify(|unfinished| *unfinished = (*unfinished + 1).min(length + 1));
@@ -134,14 +277,19 @@ impl Events {
         }
     }
 
-    async fn next(&self) -> (EventIdentity, Timestamp) {
+    async fn next(&self) -> ReportedEvent {
         let mut unfinished = self.queue.unfinished.subscribe();
         loop {
             if let Some(event) = self.queue.waiting.lock().pop_front() {
                 return event;
             }
+            unfinished.borrow_and_update();
             // The sender lives in `self`.
-            let _ = unfinished.changed().await;
+            let changed = unfinished.changed();
+            let _ = match self.renew() {
+                Some(due) => timeout_at(due, changed).await.unwrap_or(Ok(())),
+                None => changed.await,
+            };
         }
     }
 
@@ -163,8 +311,8 @@ pub(super) async fn write_all(events: Events, requests: Requests) {
     // A writer that ended has perhaps left one unfinished.
     events.finished_one();
     loop {
-        let (subject, at) = events.next().await;
-        writer.write(&subject, at).await;
+        let event = events.next().await;
+        writer.write(&event).await;
         events.finished_one();
     }
 }
@@ -172,7 +320,7 @@ pub(super) async fn write_all(events: Events, requests: Requests) {
 struct EventWriter {
     requests: Requests,
     hasher: RandomState,
-    /// By a hash of the subject: messages can be long.
+    /// By a hash of the identity: causes can be long.
     written: HashMap<u64, WrittenEvent>,
     allowances: HashMap<Regarding, Allowance>,
     warned: Option<Instant>,
@@ -207,29 +355,32 @@ impl Allowance {
 }
 
 impl EventWriter {
-    async fn write(&mut self, subject: &EventIdentity, at: Timestamp) {
-        let now = Instant::now();
+    async fn write(&mut self, event: &ReportedEvent) {
+        let (now, identity) = (Instant::now(), &event.identity);
         self.forget(now);
-        let allowance = self.allowances.entry(subject.regarding.clone());
-        let is_allowed = allowance.or_insert(Allowance { left: BURST, since: now }).take(now);
-        let hash = self.hasher.hash_one(subject);
-        let repeated =
-            self.written.get_mut(&hash).filter(|written| now.duration_since(written.last) < REPETITION_WINDOW);
+        let hash = self.hasher.hash_one(identity);
+        let age = self.written.get(&hash).map_or(REPETITION_WINDOW, |written| now.duration_since(written.last));
+        // What lasts is renewed, however many other events there are.
+        let is_renewal = !event.status.is_empty() && age >= REFILL;
+        let allowance = self.allowances.entry(identity.regarding.clone());
+        let allowance = allowance.or_insert(Allowance { left: BURST, since: now });
+        let is_allowed = is_renewal || allowance.take(now);
+        let repeated = self.written.get_mut(&hash).filter(|_| age < REPETITION_WINDOW);
         let repeated = repeated.map(|written| {
             written.count += 1;
             written.last = now;
             (written.name.clone(), written.count)
         });
-        let (kind, object, reason) = (subject.regarding.kind, &subject.regarding.key, subject.reason);
+        let (kind, object, reason) = (identity.regarding.kind, &identity.regarding.key, identity.reason);
         if !is_allowed {
             metrics::events_dropped("object", 1);
             debug!(kind, %object, reason, "too many events about one object; this one is dropped");
             return;
         }
-        let Err(fault) = self.create_or_raise(subject, repeated, at).await else { return };
+        let Err(fault) = self.create_or_raise(event, repeated).await else { return };
         metrics::events_dropped("refused", 1);
         let error = fault.explain("create and patch", "events");
-        if self.warned.is_none_or(|warned| warned.elapsed() >= REMINDER) {
+        if !fault.is_of_leaving_namespace() && self.warned.is_none_or(|warned| warned.elapsed() >= REMINDER) {
             self.warned = Some(Instant::now());
             warn!(code = "ACCM0728", kind, %object, reason, error, "an event could not be written; the next failures are logged at debug level");
         } else {
@@ -240,21 +391,21 @@ impl EventWriter {
     /// Raises the count of an event that was written before; writes a new one where the API server has removed it.
     async fn create_or_raise(
         &mut self,
-        subject: &EventIdentity,
+        event: &ReportedEvent,
         repeated: Option<(String, u32)>,
-        at: Timestamp,
     ) -> Result<(), RequestFault> {
-        let collection = format!("/api/v1/namespaces/{}/events", segment(namespace(subject)));
+        let collection = format!("/api/v1/namespaces/{}/events", segment(namespace(&event.identity)));
         if let Some((name, count)) = repeated {
             let path = format!("{collection}/{}", segment(&name));
-            let change = json!({ "count": count, "lastTimestamp": seconds(at) });
+            let (last, message) = (seconds(event.at), &event.message);
+            let change = json!({ "count": count, "lastTimestamp": last, "message": message });
             match self.send(Method::PATCH, &path, ("application/merge-patch+json", &change)).await {
                 Err(fault) if fault.code() == Some(404) => {}
                 outcome => return outcome,
             }
         }
-        let (hash, name) = (self.hasher.hash_one(subject), event_name(&subject.regarding.key.name));
-        let event = event_object(subject, &name, at);
+        let (hash, name) = (self.hasher.hash_one(&event.identity), event_name(&event.identity.regarding.key.name));
+        let event = event_object(event, &name);
         match self.send(Method::POST, &collection, ("application/json", &event)).await {
             // The name is random: this is our own, from a request whose answer was lost.
             Err(fault) if fault.code() != Some(409) => {
@@ -286,6 +437,28 @@ impl EventWriter {
     }
 }
 
+/// A text that stays the same when the same call fails again.
+#[must_use]
+pub fn without_request_ids(text: &str) -> String {
+    let mut parts = text.split("request ");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match (kept.ends_with(", ") || kept.ends_with(" ["), part.split_once(']')) {
+            (true, Some((_, rest))) => {
+                let ends_list = kept.ends_with(", ");
+                kept.truncate(kept.len() - 2);
+                kept.extend(ends_list.then_some(']'));
+                kept.push_str(rest);
+            }
+            _ => {
+                kept.push_str("request ");
+                kept.push_str(part);
+            }
+        }
+    }
+    kept
+}
+
 /// Drops what is of no use any more once the map is full, and everything if that is not enough.
 fn bound<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V>, is_useful: impl Fn(&V) -> bool) {
     if map.len() >= REMEMBERED {
@@ -297,8 +470,8 @@ fn bound<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V>, is_useful: impl Fn
 }
 
 /// Events about cluster-scoped objects live in `default`; the API server refuses them elsewhere.
-fn namespace(subject: &EventIdentity) -> &str {
-    match subject.regarding.key.namespace.as_str() {
+fn namespace(identity: &EventIdentity) -> &str {
+    match identity.regarding.key.namespace.as_str() {
         "" => "default",
         namespace => namespace,
     }
@@ -315,8 +488,9 @@ fn seconds(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-fn event_object(subject: &EventIdentity, name: &str, at: Timestamp) -> Value {
-    let Regarding { kind, key, uid } = &subject.regarding;
+fn event_object(event: &ReportedEvent, name: &str) -> Value {
+    let ReportedEvent { identity, message, at, .. } = event;
+    let Regarding { kind, key, uid } = &identity.regarding;
     let mut involved = json!({
         "apiVersion": if *kind == "Lease" { "coordination.k8s.io/v1" } else { "v1" },
         "kind": kind,
@@ -329,17 +503,17 @@ fn event_object(subject: &EventIdentity, name: &str, at: Timestamp) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": { "name": name, "namespace": namespace(subject) },
+        "metadata": { "name": name, "namespace": namespace(identity) },
         "involvedObject": involved,
-        "type": subject.severity,
-        "reason": subject.reason,
-        "message": subject.message,
-        "source": { "component": subject.component },
-        "reportingComponent": subject.component,
+        "type": identity.severity,
+        "reason": identity.reason,
+        "message": message,
+        "source": { "component": identity.component },
+        "reportingComponent": identity.component,
         "reportingInstance": "",
         "count": 1,
-        "firstTimestamp": seconds(at),
-        "lastTimestamp": seconds(at),
+        "firstTimestamp": seconds(*at),
+        "lastTimestamp": seconds(*at),
     })
 }
 

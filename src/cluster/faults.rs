@@ -50,9 +50,15 @@ impl RequestFault {
         matches!(self.code(), Some(401 | 403))
     }
 
+    /// Whether nothing is made in the namespace any more because it is being deleted, which comes with the code of a missing
+    /// permission.
+    pub(super) fn is_of_leaving_namespace(&self) -> bool {
+        matches!(self, Self::Answered { code: 403, message } if message.contains("because it is being terminated"))
+    }
+
     /// The text for a failed `verb` on `plural`; of a refusal it names the missing permission.
     pub(super) fn explain(&self, verb: &str, plural: &str) -> String {
-        if self.is_denied() {
+        if self.is_denied() && !self.is_of_leaving_namespace() {
             format!("this program needs the verb {verb} on {plural}: {self}")
         } else {
             self.to_string()
@@ -95,6 +101,12 @@ impl WriteFault {
             Self::Unavailable(_) => "unavailable",
             Self::NotLeading => "not_leading",
         }
+    }
+
+    /// Whether it passes by itself, within seconds.
+    #[must_use]
+    pub const fn passes(&self) -> bool {
+        matches!(self, Self::Conflict(_) | Self::NotLeading)
     }
 
     /// What writes to other objects can fail for in the same way; `None` if it is about this one alone. `what` are objects of

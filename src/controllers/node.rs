@@ -13,16 +13,17 @@ use self::observe::{NodeObservations, NodeObserver, policy};
 use self::removal::NodeRemover;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::node_patch::{self, NodePatcher};
-use super::reporter::{OutOfSync, Reporter, trouble, trouble_of};
+use super::reporter::{OutOfSync, Reporter, regarding, trouble, trouble_of};
 use super::{Clients, Context, for_each_limited};
 use crate::alibaba::Fault;
+use crate::clock;
 use crate::cluster::Store;
 use crate::config::Config;
 use crate::plan::PlanLine;
 use crate::plan::inputs::{NodeView, ObjectKey};
 use crate::plan::node::{self, CheckMemory, NodeClass, NodePlan, NodeProblem, is_uninitialized};
 use crate::plan::setting::SettingOrigin;
-use crate::telemetry::alarms::ObjectTrouble;
+use crate::telemetry::alarms::{ObjectTrouble, SyncState};
 
 mod execute;
 mod observe;
@@ -119,6 +120,7 @@ impl BatchReconciler for NodeReconciler {
     }
 
     async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {
+        let began = clock::now();
         let config = self.context.config.borrow().clone();
         let all = self.nodes.all();
         self.forget_missing(&all);
@@ -134,8 +136,10 @@ impl BatchReconciler for NodeReconciler {
 
         let mut result = BatchResult::default();
         let out_of_sync = self.apply(&config, &mut observed, &mut result).await;
-        self.reporter
-            .out_of_sync("nodes", &scope, out_of_sync, |name| self.nodes.get(&ObjectKey::cluster(name)).is_some());
+        self.reporter.out_of_sync("nodes", (&scope, began), out_of_sync, |name| {
+            self.nodes.get(&ObjectKey::cluster(name)).is_some()
+        });
+        self.reporter.look_again_before_telling(&mut result);
         self.remover.remove(&self.context, &self.reporter, &observed, &mut result).await;
         for view in all.iter().filter(|view| in_scope(view) && is_unready_instance(view)) {
             let key = ObjectKey::cluster(&view.name);
@@ -155,7 +159,7 @@ impl BatchReconciler for NodeReconciler {
     }
 
     fn scheduled(&mut self, later: &BTreeMap<ObjectKey, Instant>) {
-        self.reporter.scheduled(later);
+        self.reporter.scheduled(later, |key| self.nodes.get(key).map(|node| regarding(&node)));
     }
 
     fn lease_lost(&mut self) {
@@ -204,12 +208,14 @@ impl NodeReconciler {
         let mut out_of_sync = OutOfSync::new();
         for (view, fault) in &observed.faults {
             warn!(code = "ACCM0102", node = %view.name, %fault, "the instance could not be looked up; the controller retries it");
-            out_of_sync.insert(view.name.clone(), trouble_of("SyncNodeFailed", fault));
-            result.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
-            if is_uninitialized(view) {
-                let message = format!("The instance could not be looked up; the controller retries it: {fault}");
-                self.reporter.warning(view, "SyncNodeFailed", message);
+            let message = format!("The instance could not be looked up: {fault}");
+            let mut trouble = ObjectTrouble { message, ..trouble_of("SyncNodeFailed", fault) };
+            if !is_uninitialized(view) {
+                // It has what it needs.
+                trouble.state = SyncState::Retrying;
             }
+            out_of_sync.insert(view.name.clone(), trouble);
+            result.failed.insert(ObjectKey::cluster(&view.name), fault.retry_after);
         }
         let Context { cluster, cloud, fence, .. } = &self.context;
         let patcher = NodePatcher { cluster, fence };
@@ -237,7 +243,9 @@ impl NodeReconciler {
     ) -> (Arc<NodeView>, Result<(), Box<ObjectTrouble>>) {
         for problem in &plan.problems {
             warn!(code = "ACCM0102", node = %view.name, %problem, "out of sync");
-            self.reporter.warning(&view, "SyncNodeFailed", problem.to_string());
+            if !problem.blocks() {
+                self.reporter.warning(&view, "SyncNodeFailed", problem.to_string());
+            }
         }
         let (applied, now) = executor.apply(&view, &plan).await;
         let blocked = plan.problems.iter().find(|problem| problem.blocks());

@@ -3,7 +3,7 @@
 //! What the zone holds is remembered between its full comparisons, so that a change of the cluster that needs no record costs
 //! no call. Nothing is written on that memory alone: the names that differ are read first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -12,11 +12,12 @@ use tracing::{error, info, warn};
 use self::observe::{ZoneReader, ZoneState, ZoneTrouble};
 pub use self::orphans::orphans;
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
-use super::reporter::Reporter;
+use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of};
 use super::{Clients, Context};
 use crate::alibaba::pvtz::PrivateZone;
 use crate::alibaba::{Fault, FaultKind};
-use crate::cluster::{Watched, event_code};
+use crate::clock;
+use crate::cluster::{Regarding, Watched, event_code};
 use crate::config::Config;
 use crate::plan::inputs::{EndpointsView, NodeView, ObjectKey, ServiceView};
 use crate::plan::pvtz::desire::WantedRecords;
@@ -24,7 +25,7 @@ use crate::plan::pvtz::diff::{CONFIRM, RecordPlan, RecordRules, RecordStep, Sigh
 use crate::plan::pvtz::{ZoneRecord, mark};
 use crate::plan::{LineKind, PlanLine};
 use crate::telemetry::activity;
-use crate::telemetry::alarms::named;
+use crate::telemetry::alarms::{ObjectTrouble, named};
 
 mod observe;
 mod orphans;
@@ -52,8 +53,8 @@ pub async fn run(context: Context) {
     watches.nodes.store.add_to(&changes);
     let (config, fence, stop) = (context.config.clone(), context.fence.clone(), context.stop.clone());
     let reporter = Reporter::new(&context, NAME, "pvtz-controller");
-    let (state, sighted, told) = (None, Sightings::new(), BTreeMap::new());
-    let mut reconciler = PvtzReconciler { context, watches, reporter, state, sighted, told, started: Instant::now() };
+    let (state, sighted) = (None, Sightings::new());
+    let mut reconciler = PvtzReconciler { context, watches, reporter, state, sighted, started: Instant::now() };
     batch::drive(&mut reconciler, &mut changes, config, fence, stop).await;
     reconciler.lease_lost();
 }
@@ -141,8 +142,6 @@ struct PvtzReconciler {
     /// `None` if the zone must be read whole.
     state: Option<ZoneState>,
     sighted: Sightings,
-    /// What users were last told, by Service or node.
-    told: BTreeMap<ObjectKey, String>,
     started: Instant,
 }
 
@@ -159,6 +158,7 @@ impl BatchReconciler for PvtzReconciler {
     }
 
     async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {
+        let began = clock::now();
         let config = self.context.config.borrow().clone();
         if scope == BatchScope::All {
             self.state = None;
@@ -168,22 +168,30 @@ impl BatchReconciler for PvtzReconciler {
             Err(trouble) => return self.aborted(&trouble),
         };
         for reason in ["SyncPrivateZoneFailed", "PrivateZoneUnusable"] {
-            self.reporter.silent_alarm(reason, 0, "");
+            self.reporter.alarm(reason, 0, "");
         }
-        self.report(&wanted, &plan);
-        let mut result = BatchResult::default();
+        let (mut out_of_sync, mut result) = (self.report(&wanted, &plan), BatchResult::default());
         if !plan.withheld.is_empty() {
             result.requeue.extend(plan.withheld.iter().map(|step| (step.owner(), CONFIRM)));
         }
-        self.execute(&plan.steps, &rules, &mut result).await;
+        self.execute(&plan.steps, &rules, &mut result, &mut out_of_sync).await;
+        self.reporter.out_of_sync("objects", (&BatchScope::All, began), out_of_sync, |_| true);
+        self.reporter.look_again_before_telling(&mut result);
         result
+    }
+
+    fn scheduled(&mut self, later: &BTreeMap<ObjectKey, Instant>) {
+        let Watches { services, nodes, .. } = &self.watches;
+        self.reporter.scheduled(later, |key| {
+            let node = || nodes.store.get(key).map(|node| regarding(&node));
+            services.store.get(key).map(|service| Regarding::service(&service)).or_else(node)
+        });
     }
 
     fn lease_lost(&mut self) {
         self.reporter.end_alarms();
         // Another process may write from now on.
         self.state = None;
-        self.told.clear();
     }
 }
 
@@ -222,31 +230,29 @@ impl PvtzReconciler {
             ZoneTrouble::Cloud(fault) => {
                 error!(code = "ACCM0601", %fault, "the zone cannot be read; no record is changed");
                 let text = format!("all names: the zone cannot be read, so no record is changed: {fault}");
-                self.reporter.controller_warning("SyncPrivateZoneFailed", text.clone());
-                self.reporter.silent_alarm("SyncPrivateZoneFailed", 1, &text);
+                self.reporter.alarm("SyncPrivateZoneFailed", 1, &text);
                 fault.retry_after
             }
             ZoneTrouble::Unusable(text) => {
-                self.reporter.alarm("PrivateZoneUnusable", 1, format!("no record is changed: {text}"));
+                self.reporter.alarm("PrivateZoneUnusable", 1, &format!("no record is changed: {text}"));
                 Some(batch::RESYNC_WHILE_OUT_OF_SYNC)
             }
         };
         BatchResult { aborted: true, retry_after, ..BatchResult::default() }
     }
 
-    /// Tells about each Service and node once what is in the way.
-    fn report(&mut self, wanted: &WantedRecords, plan: &RecordPlan) {
+    /// What is in the way of Services and nodes, and what is withheld.
+    fn report(&self, wanted: &WantedRecords, plan: &RecordPlan) -> OutOfSync {
         let problems = wanted.problems.iter().map(|(owner, text)| (owner, "PrivateZoneNameInvalid", text));
         let conflicts = plan.conflicts.iter().map(|(owner, text)| (owner, "PrivateZoneRecordConflict", text));
-        let mut told = BTreeMap::new();
+        let mut out_of_sync = OutOfSync::new();
         for (owner, reason, text) in problems.chain(conflicts) {
-            told.insert(owner.clone(), text.clone());
-            if self.told.get(owner) != Some(text) {
+            let name = owner.to_string();
+            if self.reporter.is_news(&name, text) {
                 warn!(code = event_code(reason), %owner, reason, "{text}");
-                self.warn_owner(owner, reason, text.clone());
             }
+            out_of_sync.insert(name, trouble(reason, text));
         }
-        self.told = told;
         let names: Vec<String> = plan.conflicts.keys().map(ObjectKey::to_string).collect();
         let names = named(names.iter().map(String::as_str));
         let text = format!("records of others take the names of these objects: {names}; see the event of each");
@@ -257,68 +263,48 @@ impl PvtzReconciler {
             plan.withheld.len(),
             CONFIRM.as_secs()
         );
-        self.reporter.alarm("PrivateZoneRemovalHeldBack", plan.withheld.len(), text);
+        self.reporter.alarm("PrivateZoneRemovalHeldBack", plan.withheld.len(), &text);
+        out_of_sync
     }
 
     /// Carries out what is due. A record that cannot be written keeps no other from being written; an action that does not
     /// work at all is not called again.
-    async fn execute(&mut self, steps: &[RecordStep], rules: &RecordRules, result: &mut BatchResult) {
-        let (mut stopped, mut failed) = (BTreeSet::new(), false);
+    async fn execute(
+        &mut self,
+        steps: &[RecordStep],
+        rules: &RecordRules,
+        result: &mut BatchResult,
+        out_of_sync: &mut OutOfSync,
+    ) {
+        let mut stopped = BTreeMap::new();
         for step in steps.iter().take(MOST_WRITES) {
             let action = match step {
                 RecordStep::Add(_) => "add",
                 RecordStep::Update { .. } => "update",
                 RecordStep::Delete { .. } => "delete",
             };
-            if stopped.contains(action) {
+            if let Some(fault) = stopped.get(action) {
                 result.failed.entry(step.owner()).or_insert(None);
+                out_of_sync.insert(step.owner().to_string(), failed(step, fault));
                 continue;
             }
             match activity::step(&step.to_string(), self.write(step, rules)).await {
                 Ok(()) => info!(owner = %step.owner(), %step, "done"),
                 Err(fault) => {
-                    failed = true;
                     warn!(code = "ACCM0601", owner = %step.owner(), %step, %fault, "failed; the controller retries it");
-                    if !concerns_one(fault.kind) {
-                        stopped.insert(action);
-                    }
-                    self.tell_failure(step, &fault);
+                    out_of_sync.insert(step.owner().to_string(), failed(step, &fault));
                     result.failed.insert(step.owner(), fault.retry_after);
+                    if !concerns_one(fault.kind) {
+                        stopped.insert(action, fault);
+                    }
                 }
             }
         }
         for step in steps.iter().skip(MOST_WRITES) {
             result.requeue.insert(step.owner(), Duration::ZERO);
         }
-        if failed {
+        if !result.failed.is_empty() {
             self.state = None;
-        }
-    }
-
-    fn tell_failure(&self, step: &RecordStep, fault: &Fault) {
-        let passes = matches!(
-            fault.kind,
-            FaultKind::Throttled
-                | FaultKind::Busy
-                | FaultKind::Transient
-                | FaultKind::Ambiguous
-                | FaultKind::NotLeading
-                // The zone is not as it was read; the retry reads it again.
-                | FaultKind::Exists
-                | FaultKind::Gone
-        );
-        if !passes {
-            self.warn_owner(&step.owner(), "SyncPrivateZoneFailed", format!("Could not {step}: {fault}"));
-        }
-    }
-
-    /// An event about a Service or node, if it exists.
-    fn warn_owner(&self, owner: &ObjectKey, reason: &'static str, text: String) {
-        let Watches { services, nodes, .. } = &self.watches;
-        if let Some(service) = services.store.get(owner) {
-            self.reporter.service_warning(&service, reason, text);
-        } else if let Some(node) = nodes.store.get(owner) {
-            self.reporter.warning(&node, reason, text);
         }
     }
 
@@ -347,6 +333,14 @@ impl PvtzReconciler {
         }
         Ok(())
     }
+}
+
+/// What is wrong with the owner of a record that could not be written.
+fn failed(step: &RecordStep, fault: &Fault) -> ObjectTrouble {
+    // The zone is not as it was read, or the next try may succeed: the retry reads it again.
+    let is_unsure = matches!(fault.kind, FaultKind::Transient | FaultKind::Ambiguous | FaultKind::Gone);
+    let (state, message) = (state(fault.passes() || is_unsure), format!("Could not {step}: {fault}"));
+    ObjectTrouble { state, message, ..trouble_of("SyncPrivateZoneFailed", fault) }
 }
 
 /// Whether a fault says something about one record only, not about the action.

@@ -1,16 +1,18 @@
 //! Reports of controllers that work on sets: events about nodes and about the controller itself, and alarms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::Context;
-use super::batch::BatchScope;
-use crate::alibaba::Fault;
-use crate::cluster::{Events, Regarding, advice, event_code};
-use crate::plan::inputs::{NodeView, ObjectKey, ServiceView};
-use crate::telemetry::alarms::{Alarms, EventAdvice, FailedCall, ObjectTrouble, shared_cause};
+use super::batch::{BatchResult, BatchScope};
+use crate::alibaba::{Fault, FaultKind};
+use crate::clock;
+use crate::cluster::{Events, LastingEvent, Regarding, WriteFault, advice, event_code};
+use crate::plan::inputs::{NodeView, ObjectKey};
+use crate::telemetry::alarms::{Alarms, EventAdvice, FailedCall, ObjectReport, ObjectTrouble, SyncState, shared_cause};
 
 /// Objects that are out of sync, by name, and why.
 pub(super) type OutOfSync = BTreeMap<String, ObjectTrouble>;
@@ -23,7 +25,63 @@ pub(super) fn trouble(reason: &'static str, message: impl Into<String>) -> Objec
 
 /// The same of an object for which a call failed.
 pub(super) fn trouble_of(reason: &'static str, fault: &Fault) -> ObjectTrouble {
-    ObjectTrouble { cause: fault.cause(), call: Some(failed_call(fault)), ..trouble(reason, fault.to_string()) }
+    let (cause, call, state) = (fault.cause(), Some(failed_call(fault)), state(fault.passes()));
+    ObjectTrouble { cause, call, state, ..trouble(reason, fault.to_string()) }
+}
+
+/// The same of an object that the API server did not take. `what` are objects of this kind, such as `nodes`.
+pub(super) fn trouble_of_write(reason: &'static str, fault: &WriteFault, what: &str) -> ObjectTrouble {
+    ObjectTrouble { cause: fault.cause(what), state: state(fault.passes()), ..trouble(reason, fault.to_string()) }
+}
+
+/// How far an object is from being in sync after a failure that `passes` by itself, or does not.
+pub(super) const fn state(passes: bool) -> SyncState {
+    if passes { SyncState::Retrying } else { SyncState::OutOfSync }
+}
+
+/// What of an object is out of sync.
+const SYNC: &str = "sync";
+
+/// Tells users what keeps an object out of sync, or that nothing does any more.
+pub(super) fn tell(events: &Events, component: &'static str, regarding: &Regarding, report: Option<ObjectReport>) {
+    let Some(report) = report else { return events.close(component, &regarding.key, SYNC) };
+    let next = match report.next_attempt {
+        Some(at) => format!("the controller retries at {}", at.strftime("%Y-%m-%dT%H:%M:%SZ")),
+        None => "the controller retries with its next look at all objects".to_owned(),
+    };
+    let cause = report.failed_call.map_or_else(String::new, |call| match call.kind {
+        // Whether the cloud refused the call, or the rate limit that followed kept it back.
+        kind if kind == FaultKind::Throttled.as_str() => kind.to_owned(),
+        kind => format!("{kind} {}", call.code),
+    });
+    let finding = LastingEvent {
+        is_warning: report.state != SyncState::InProgress,
+        reason: report.reason,
+        cause,
+        message: report.message,
+        since: report.since,
+        next,
+        tell_at: Instant::now() + report.quiet_for,
+    };
+    events.open(component, regarding, SYNC, finding);
+}
+
+/// Tells users why something of an object is withheld as long as it is. `reason` is that of the event.
+pub(super) fn tell_withheld(
+    events: &Events,
+    component: &'static str,
+    regarding: &Regarding,
+    (reason, why): (&'static str, Option<&str>),
+) {
+    let Some(why) = why else { return events.close(component, &regarding.key, reason) };
+    let (cause, next) = (String::new(), "the controller checks that again by itself".to_owned());
+    let (message, since, tell_at) = (why.to_owned(), clock::now(), Instant::now());
+    events.open(
+        component,
+        regarding,
+        reason,
+        LastingEvent { is_warning: true, reason, cause, message, since, next, tell_at },
+    );
 }
 
 /// A call that failed, as it is shown.
@@ -57,23 +115,18 @@ impl Reporter {
         self.events.warning(self.component, &regarding(node), reason, message);
     }
 
-    /// An event about a Service, of something that needs attention.
-    pub(super) fn service_warning(&self, service: &ServiceView, reason: &'static str, message: String) {
-        let regarding = Regarding { kind: "Service", key: service.key.clone(), uid: service.uid.clone() };
-        self.events.warning(self.component, &regarding, reason, message);
-    }
-
     /// An event about the controller itself, as the official one writes it.
     pub(super) fn controller_warning(&self, reason: &'static str, message: String) {
         self.events.warning(self.component, &Regarding::component(self.component), reason, message);
     }
 
-    /// Sets the alarm for `count` things that are withheld; with none, it ends. The event is written when it is new.
-    pub(super) fn alarm(&self, reason: &'static str, count: usize, text: String) {
-        if self.alarms.set(self.controller, reason, count, &text) {
+    /// Sets the alarm for `count` things that are withheld; with none, it ends. Users are told as long as it stands.
+    pub(super) fn alarm(&self, reason: &'static str, count: usize, text: &str) {
+        let why = (count > 0).then_some(text);
+        if self.alarms.set(self.controller, reason, count, text) {
             warn!(code = event_code(reason), reason, "{text}");
-            self.controller_warning(reason, text);
         }
+        tell_withheld(&self.events, self.component, &Regarding::component(self.component), (reason, why));
     }
 
     /// Sets an alarm whose events are written elsewhere.
@@ -81,9 +134,21 @@ impl Reporter {
         self.alarms.set(self.controller, reason, count, text);
     }
 
+    /// Whether a text says something else than what is known of an object.
+    pub(super) fn is_news(&self, object: &str, text: &str) -> bool {
+        self.alarms.object(self.controller, &object).is_none_or(|report| report.message != text)
+    }
+
     /// Notes which objects are out of sync after a reconcile of this scope. Those in it, and those that do not exist, are no
     /// longer, unless they are among them. A cause that many share is told once. `what` are the objects, such as `nodes`.
-    pub(super) fn out_of_sync(&self, what: &str, scope: &BatchScope, now: OutOfSync, exists: impl Fn(&str) -> bool) {
+    pub(super) fn out_of_sync(
+        &self,
+        what: &str,
+        (scope, began): (&BatchScope, Timestamp),
+        mut now: OutOfSync,
+        exists: impl Fn(&str) -> bool,
+    ) {
+        now.values_mut().for_each(|trouble| trouble.began = Some(began));
         let is_covered = |name: &str| scope.contains(&ObjectKey::cluster(name)) || !exists(name);
         for cause in self.alarms.all_out_of_sync(self.controller, now, is_covered) {
             let message = shared_cause(what, &cause);
@@ -92,19 +157,55 @@ impl Reporter {
         }
     }
 
-    /// Notes when objects that failed are reconciled again.
-    pub(super) fn scheduled(&self, later: &BTreeMap<ObjectKey, Instant>) {
+    /// Objects of which users are told later, if they are still out of sync then, are reconciled again at that time.
+    pub(super) fn look_again_before_telling(&self, result: &mut BatchResult) {
+        for (key, report) in self.reports() {
+            if !report.quiet_for.is_zero() {
+                let later = result.requeue.entry(key).or_insert(report.quiet_for);
+                *later = report.quiet_for.min(*later);
+            }
+        }
+    }
+
+    fn reports(&self) -> impl Iterator<Item = (ObjectKey, ObjectReport)> {
+        let reports = self.alarms.objects().into_iter().filter(|report| report.controller == self.controller);
+        reports.map(|report| {
+            let key = match report.object.split_once('/') {
+                Some((namespace, name)) => ObjectKey::new(namespace, name),
+                None => ObjectKey::cluster(&*report.object),
+            };
+            (key, report)
+        })
+    }
+
+    /// Notes when objects that failed are reconciled again, and tells users of them. `find` gives an object that exists.
+    pub(super) fn scheduled(
+        &self,
+        later: &BTreeMap<ObjectKey, Instant>,
+        find: impl Fn(&ObjectKey) -> Option<Regarding>,
+    ) {
         for (key, at) in later {
             self.alarms.next_attempt(self.controller, key, Some(at.saturating_duration_since(Instant::now())));
+        }
+        let mut reports: BTreeMap<ObjectKey, ObjectReport> = self.reports().collect();
+        let told = self.events.objects(self.component, SYNC);
+        let all: BTreeSet<ObjectKey> = told.into_iter().chain(reports.keys().cloned()).collect();
+        for key in all {
+            match find(&key) {
+                Some(regarding) => tell(&self.events, self.component, &regarding, reports.remove(&key)),
+                None => self.events.forget(self.component, |of| *of == key),
+            }
         }
     }
 
     /// This process does not lead any more, or the controller stops.
     pub(super) fn end_alarms(&self) {
         self.alarms.clear(self.controller);
+        self.events.forget(self.component, |_| true);
     }
 }
 
-fn regarding(node: &NodeView) -> Regarding {
+/// A node, for an event about it.
+pub(super) fn regarding(node: &NodeView) -> Regarding {
     Regarding { kind: "Node", key: ObjectKey::cluster(&node.name), uid: node.uid.clone() }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
@@ -16,9 +17,10 @@ pub use self::tables::{TablesFault, all_tables};
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
 use super::instances::presence;
 use super::node_patch::{self, NodePatcher, PatchTarget};
-use super::reporter::{OutOfSync, Reporter, trouble};
+use super::reporter::{OutOfSync, Reporter, regarding, state, trouble, trouble_of_write};
 use super::{Clients, Context, for_each_limited};
 use crate::alibaba::{CloudClient, FaultKind};
+use crate::clock;
 use crate::cluster::{Cluster, Store, WriteFault};
 use crate::config::Config;
 use crate::plan::PlanLine;
@@ -34,7 +36,7 @@ use crate::plan::route::{
     WithheldOrphan,
 };
 use crate::plan::setting::SettingOrigin;
-use crate::telemetry::alarms::{EventAdvice, ObjectTrouble, named};
+use crate::telemetry::alarms::{ObjectTrouble, SyncState, named};
 
 mod execute;
 mod networks;
@@ -193,14 +195,14 @@ impl BatchReconciler for RouteReconciler {
     }
 
     async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {
-        let (started, config) = (Instant::now(), self.context.config.borrow().clone());
+        let (started, began, config) = (Instant::now(), clock::now(), self.context.config.borrow().clone());
         let observed = match self.plan_from_cache(&config, &scope) {
             Some(observed) => Ok(observed),
             None => self.observe(&config, &scope).await,
         };
         let ObservedRoutes { views, tables, plan } = match observed {
             Ok(observed) => observed,
-            Err(fault) => return self.aborted(&fault),
+            Err(fault) => return self.aborted(&fault, began),
         };
         let (result, conditions, out_of_sync) = (BatchResult::default(), BTreeMap::new(), OutOfSync::new());
         let mut run =
@@ -209,18 +211,20 @@ impl BatchReconciler for RouteReconciler {
         let uncertain = self.delete(&plan, &mut run).await;
         self.create(&plan, &uncertain, &mut run).await;
         self.write_conditions(&plan, &mut run).await;
-        self.reporter
-            .out_of_sync("nodes", &scope, std::mem::take(&mut run.out_of_sync), |node| run.view(node).is_some());
+        self.reporter.out_of_sync("nodes", (&scope, began), std::mem::take(&mut run.out_of_sync), |node| {
+            run.view(node).is_some()
+        });
         if !std::mem::replace(&mut self.has_looked, true) {
             networks::report(&self.context.cluster, &self.reporter).await;
         }
+        self.reporter.look_again_before_telling(&mut run.result);
         let withheld = !plan.over_limit.is_empty() || !plan.withheld.is_empty();
         run.result.resync_after = withheld.then_some(batch::RESYNC_WHILE_OUT_OF_SYNC);
         run.result
     }
 
     fn scheduled(&mut self, later: &BTreeMap<ObjectKey, Instant>) {
-        self.reporter.scheduled(later);
+        self.reporter.scheduled(later, |key| self.nodes.get(key).map(|node| regarding(&node)));
     }
 
     fn lease_lost(&mut self) {
@@ -280,7 +284,7 @@ impl RouteReconciler {
 
     async fn observe(&mut self, config: &Config, scope: &BatchScope) -> Result<ObservedRoutes, TablesFault> {
         let tables = self.read_tables(config, scope).await?;
-        self.reporter.silent_alarm("SyncRouteFailed", 0, "");
+        self.reporter.alarm("SyncRouteFailed", 0, "");
         let tables = self.cache.store(tables, self.started.elapsed());
         let removed = self.removed_in_period(config);
         let Context { cluster, cloud, location, .. } = &self.context;
@@ -305,15 +309,23 @@ impl RouteReconciler {
         Ok(read?)
     }
 
-    fn aborted(&self, fault: &TablesFault) -> BatchResult {
+    fn aborted(&self, fault: &TablesFault, began: Timestamp) -> BatchResult {
         error!(code = "ACCM0205", %fault, "the route tables cannot be read; no route is changed");
-        self.reporter.controller_warning("SyncRouteFailed", format!("Reconciling route error: {fault}"));
-        let text = format!("all routes: the route tables cannot be read, so no route is changed: {fault}");
-        self.reporter.silent_alarm("SyncRouteFailed", 1, &text);
-        let retry_after = match fault {
-            TablesFault::Cloud(fault) => fault.retry_after,
-            TablesFault::None { .. } | TablesFault::Several { .. } => None,
+        let text = format!("Reconciling route error: the route tables cannot be read, so no route is changed: {fault}");
+        self.reporter.alarm("SyncRouteFailed", 1, &text);
+        let (retry_after, passes) = match fault {
+            TablesFault::Cloud(fault) => (fault.retry_after, fault.passes()),
+            TablesFault::None { .. } | TablesFault::Several { .. } => (None, false),
         };
+        let trouble = ObjectTrouble { state: state(passes), ..trouble("SyncRouteFailed", text) };
+        let views = self.nodes.all();
+        let lacks_routes = |node: &&Arc<NodeView>| {
+            !node.pod_cidrs.is_empty() && condition::due(node.network_unavailable.as_ref(), true).is_some()
+        };
+        let waiting = views.iter().filter(lacks_routes).map(|node| node.name.clone());
+        let none = BatchScope::Keys(BTreeSet::new());
+        let out_of_sync = waiting.map(|node| (node, trouble.clone())).collect();
+        self.reporter.out_of_sync("nodes", (&none, began), out_of_sync, |_| true);
         BatchResult { aborted: true, retry_after, ..BatchResult::default() }
     }
 
@@ -337,10 +349,13 @@ impl RouteReconciler {
         for (node, problem) in plan.problems.iter().filter(|(_, problem)| problem.blocks()) {
             let told = trouble("CreateRouteFailed", problem.to_string());
             run.out_of_sync.insert(node.clone(), ObjectTrouble { cause: problem.cause(), ..told });
+            run.requeue(node, batch::RESYNC_WHILE_OUT_OF_SYNC);
         }
         for (node, problem) in plan.problems.iter().filter(|(node, _)| scope.contains(&ObjectKey::cluster(node))) {
             warn!(code = "ACCM0203", node, %problem, "out of sync");
-            self.warn_node(run, node, "CreateRouteFailed", problem.to_string());
+            if !problem.blocks() {
+                self.warn_node(run, node, "CreateRouteFailed", problem.to_string());
+            }
         }
         self.pending.retain(|node, _| plan.pending.contains(node));
         let waits = self.cache.waits(self.started.elapsed());
@@ -349,6 +364,8 @@ impl RouteReconciler {
             // What takes long is read less often; what is new, no later than it would have been.
             let wait = (since.elapsed() / 2).clamp(RECHECK_AFTER, LONGEST_RECHECK);
             run.requeue(node, waits.get(node.as_str()).copied().unwrap_or(wait));
+            let told = trouble("CreateRouteFailed", "the cloud is still changing the route entry of the node");
+            run.out_of_sync.entry(node.clone()).or_insert(ObjectTrouble { state: SyncState::Retrying, ..told });
         }
         for step in &plan.unconfirmed {
             run.requeue(step.node(), CONFIRM);
@@ -361,10 +378,7 @@ impl RouteReconciler {
              controller removes them in later periods, or at once if the limit is raised",
             plan.over_limit.len()
         );
-        self.reporter.silent_alarm("RouteRemovalHeldBack", plan.over_limit.len(), &text);
-        if !plan.over_limit.is_empty() {
-            self.reporter.controller_warning("RouteRemovalHeldBack", text);
-        }
+        self.reporter.alarm("RouteRemovalHeldBack", plan.over_limit.len(), &text);
         let name = |WithheldOrphan { step, .. }: &WithheldOrphan| match step.item() {
             Some(item) => format!("{} of {}", item.destination, step.node()),
             None => step.node().to_owned(),
@@ -373,7 +387,7 @@ impl RouteReconciler {
         let why = plan.withheld.first().map(|orphan| orphan.why.to_string()).unwrap_or_default();
         let names = named(names.iter().map(String::as_str));
         let text = format!("route entries without a node are kept ({names}): {why}");
-        self.reporter.alarm("RouteOwnerMissing", plan.withheld.len(), text);
+        self.reporter.alarm("RouteOwnerMissing", plan.withheld.len(), &text);
         self.report_other_clusters(plan, &run.config.cloud.cluster_id);
     }
 
@@ -381,7 +395,7 @@ impl RouteReconciler {
         let others = named(plan.other_clusters.iter().map(|(what, _)| what.as_str()));
         let why = plan.other_clusters.first().map_or("", |(_, why)| why.as_str());
         let text = shared_id::text(cluster_id, &others, why);
-        self.reporter.alarm(shared_id::REASON, plan.other_clusters.len(), text);
+        self.reporter.alarm(shared_id::REASON, plan.other_clusters.len(), &text);
     }
 
     /// Gives the places of entries that may be there or not, by table and destination.
@@ -409,10 +423,10 @@ impl RouteReconciler {
                     }
                     run.requeue(node, RECHECK_AFTER);
                 }
-                ItemFate::Refused { cause, message, .. } => {
+                ItemFate::Refused { kind, cause, message } => {
                     warn!(code = "ACCM0204", node, %step, fault = %message, "failed; the controller retries it");
-                    self.warn_node(run, node, "DeleteRouteFailed", format!("Could not {step}: {message}"));
-                    run.failed(node, ObjectTrouble { cause, ..trouble("DeleteRouteFailed", message) }, None);
+                    let told = trouble("DeleteRouteFailed", format!("Could not {step}: {message}"));
+                    run.failed(node, ObjectTrouble { cause, state: state(execute::passes(kind)), ..told }, None);
                 }
                 ItemFate::Unknown => {
                     // What may have been removed counts as removed.
@@ -452,40 +466,38 @@ impl RouteReconciler {
                     }
                     run.requeue(node, RECHECK_AFTER);
                 }
-                ItemFate::Refused { kind, cause, message } => {
-                    run.failed(node, ObjectTrouble { cause, ..trouble("CreateRouteFailed", &*message) }, None);
-                    self.not_created(step, kind, &message, run);
-                }
+                ItemFate::Refused { kind, cause, message } => self.not_created(step, kind, (cause, &message), run),
                 ItemFate::Unknown => run.failed(node, unknown.clone(), retry_after),
             }
         }
     }
 
-    fn not_created(&mut self, step: &RouteStep, kind: FaultKind, fault: &str, run: &mut RouteRun<'_>) {
+    fn not_created(
+        &mut self,
+        step: &RouteStep,
+        kind: FaultKind,
+        (mut cause, fault): (Option<String>, &str),
+        run: &mut RouteRun<'_>,
+    ) {
         let node = step.node();
         warn!(code = "ACCM0203", node, %step, fault, "the route was not created; the controller retries it");
         let Some(RouteItem { table_id, destination, .. }) = step.item() else { return };
-        let explained = match kind {
-            // Passes by itself; the next reconcile reads what is there.
-            FaultKind::Busy | FaultKind::Transient | FaultKind::Throttled | FaultKind::Ambiguous => return,
-            // A list that is a little stale explains the first time.
-            FaultKind::Exists if self.unlisted.insert((table_id.clone(), *destination)) => return,
-            FaultKind::Exists => not_listed(destination, fault),
-            _ => fault.to_owned(),
-        };
+        // A list that is a little stale explains the first time.
+        let is_unlisted = kind == FaultKind::Exists && self.unlisted.insert((table_id.clone(), *destination));
+        let passes = is_unlisted || (kind != FaultKind::Exists && execute::passes(kind));
         if kind == FaultKind::Quota
             && let Some(table) = run.tables.iter().find(|table| table.id == *table_id)
         {
             self.memory.table_is_full(table, self.started.elapsed());
-            if let Some(trouble) = run.out_of_sync.get_mut(node) {
-                trouble.cause = Some(route::full(table_id));
-            }
+            cause = Some(route::full(table_id));
         }
-        if kind != FaultKind::Exists {
+        if kind != FaultKind::Exists && !passes {
             run.conditions.insert(node.to_owned(), false);
         }
+        let explained = if kind == FaultKind::Exists { not_listed(destination, fault) } else { fault.to_owned() };
         let message = format!("Error creating route entry in {table_id}: {explained}");
-        self.warn_node(run, node, "CreateRouteFailed", message);
+        let told = trouble("CreateRouteFailed", message);
+        run.failed(node, ObjectTrouble { cause, state: state(passes), ..told }, None);
     }
 
     async fn write_conditions(&mut self, plan: &RoutePlan, run: &mut RouteRun<'_>) {
@@ -510,12 +522,7 @@ impl RouteReconciler {
                 Err(fault) => {
                     warn!(code = "ACCM0761", node, %fault, "the condition NetworkUnavailable could not be written; the controller retries it");
                     let message = format!("the condition NetworkUnavailable could not be written: {fault}");
-                    // No event says so, and the log does, with this code.
-                    let remedy =
-                        "grant what `alicloud-ccm rbac` prints, or see what keeps the API server from writing it";
-                    let advice = Some(EventAdvice { code: 761, remedy });
-                    let told =
-                        ObjectTrouble { advice, message, cause: fault.cause("nodes"), ..ObjectTrouble::default() };
+                    let told = ObjectTrouble { message, ..trouble_of_write("SyncNodeFailed", &fault, "nodes") };
                     run.failed(&node, told, None);
                 }
             }

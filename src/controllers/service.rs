@@ -52,6 +52,8 @@ pub use self::orphans::{nlb_orphans, orphans};
 use self::prepare::{Locks, Preparer};
 use self::product::{Facts, Product};
 use self::references::Resolver;
+#[cfg(test)]
+pub(in crate::controllers) use self::report::pause;
 use self::state::States;
 use super::workqueue;
 use super::{Clients, Context};
@@ -105,6 +107,7 @@ async fn run_product<P: Product>(context: Context, product: impl Fn(&Context) ->
         // What another leader did meanwhile is unknown: every term starts without memory, and with everything due.
         run_term(&context, &views, product(&context), &missed).await;
         context.alarms.clear(P::CONTROLLER);
+        context.cluster.events().forget(P::COMPONENT, |_| true);
     }
 }
 

@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::batch::{self, BatchReconciler, BatchResult, BatchScope, BatchTiming};
-use super::reporter::{OutOfSync, Reporter, trouble, trouble_of};
+use super::reporter::{OutOfSync, Reporter, trouble, trouble_of, trouble_of_write};
 use super::{Clients, Context, for_each_limited, instances};
 use crate::alibaba::Fault;
 use crate::alibaba::ecs::Ecs;
+use crate::clock;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, Regarding, Store, Watched, WriteFault};
 use crate::config::Config;
 use crate::plan::inputs::{NodeView, ObjectKey, VolumeView};
@@ -42,7 +43,6 @@ pub async fn run(context: Context) {
         volumes,
         nodes,
         disks: BTreeMap::new(),
-        told: BTreeMap::new(),
         waiting: BTreeSet::new(),
     })
     .await;
@@ -140,8 +140,6 @@ struct VolumeReconciler {
     nodes: Watched<NodeView>,
     /// Disks of volumes, by id: a disk never moves.
     disks: BTreeMap<String, CloudDisk>,
-    /// The problem of each volume that its user was told of, and the uid that the volume had.
-    told: BTreeMap<ObjectKey, (String, VolumeProblem)>,
     /// Volumes whose node affinity waits for nodes.
     waiting: BTreeSet<ObjectKey>,
 }
@@ -161,6 +159,7 @@ impl BatchReconciler for VolumeReconciler {
 
     async fn reconcile(&mut self, scope: BatchScope) -> BatchResult {
         self.nodes.store.synced().await;
+        let began = clock::now();
         let Context { cluster, cloud, location, config, .. } = &self.context;
         let rules = rules(cluster, &self.nodes, &config.borrow());
         let all = self.volumes.all();
@@ -190,8 +189,6 @@ impl BatchReconciler for VolumeReconciler {
         }
         if let Some(fault) = unanswered {
             warn!(code = "ACCM0502", volumes = result.failed.len(), %fault, "disks could not be looked up; the controller retries it");
-            let message = format!("Disks could not be looked up; the controller retries it: {fault}");
-            self.reporter.controller_warning("VolumeLabelsFailed", message);
         }
         let this = &*self;
         let apply = async |(view, plan): (Arc<VolumeView>, VolumePlan)| (this.apply(&view, plan).await, view);
@@ -205,16 +202,24 @@ impl BatchReconciler for VolumeReconciler {
                 }
             }
         }
-        let told = |problem: &VolumeProblem| trouble("VolumeLabelsFailed", problem.to_string());
-        out_of_sync.extend(problems.iter().map(|(view, problem)| (view.name.clone(), told(problem))));
+        for (view, problem) in problems {
+            let told = problem.to_string();
+            if self.reporter.is_news(&view.name, &told) {
+                warn!(code = "ACCM0502", volume = %view.name, %problem, "out of sync");
+            }
+            // No watch shows what ends it.
+            result.requeue.insert(ObjectKey::cluster(&view.name), batch::RESYNC_WHILE_OUT_OF_SYNC);
+            out_of_sync.insert(view.name.clone(), trouble("VolumeLabelsFailed", told));
+        }
         let exists = |name: &str| self.volumes.get(&ObjectKey::cluster(name)).is_some();
-        self.reporter.out_of_sync("PersistentVolumes", &scope, out_of_sync, exists);
-        self.tell(&scope, problems, &mut result);
+        self.reporter.out_of_sync("PersistentVolumes", (&scope, began), out_of_sync, exists);
+        self.tell_of_waiting(&mut result);
+        self.reporter.look_again_before_telling(&mut result);
         result
     }
 
     fn scheduled(&mut self, later: &BTreeMap<ObjectKey, Instant>) {
-        self.reporter.scheduled(later);
+        self.reporter.scheduled(later, |key| self.volumes.get(key).map(|volume| regarding(&volume)));
     }
 
     fn lease_lost(&mut self) {
@@ -253,19 +258,15 @@ impl VolumeReconciler {
             }
             Err(WriteFault::Gone) => Ok(()),
             Err(WriteFault::Rejected(reason)) => Err(NotWritten::Problem(refused(&plan, reason))),
-            Err(fault @ (WriteFault::Conflict(_) | WriteFault::NotLeading)) => {
-                debug!(volume = %view.name, %fault, "the volume is looked at again");
-                Err(NotWritten::Retried(Box::new(trouble("VolumeLabelsFailed", fault.to_string()))))
-            }
             Err(fault) => {
-                warn!(code = "ACCM0502", volume = %view.name, step, %fault, "failed; the controller retries it");
-                let message = format!("Could not {step}; the controller retries it: {fault}");
-                self.context.cluster.events().warning(COMPONENT, &regarding(view), "VolumeLabelsFailed", message);
-                let cause = fault.cause("PersistentVolumes");
-                Err(NotWritten::Retried(Box::new(ObjectTrouble {
-                    cause,
-                    ..trouble("VolumeLabelsFailed", fault.to_string())
-                })))
+                if fault.passes() {
+                    debug!(volume = %view.name, %fault, "the volume is looked at again");
+                } else {
+                    warn!(code = "ACCM0502", volume = %view.name, step, %fault, "failed; the controller retries it");
+                }
+                let message = format!("Could not {step}: {fault}");
+                let told = trouble_of_write("VolumeLabelsFailed", &fault, "PersistentVolumes");
+                Err(NotWritten::Retried(Box::new(ObjectTrouble { message, ..told })))
             }
         }
     }
@@ -279,30 +280,14 @@ impl VolumeReconciler {
         activity::step(&format!("{}: {}", view.name, plan.text()), cluster.patch(&permit, patch)).await
     }
 
-    /// Tells of each problem once, and of what waits. All of them are looked at again, since no watch shows what ends them.
-    fn tell(&mut self, scope: &BatchScope, problems: Vec<(Arc<VolumeView>, VolumeProblem)>, result: &mut BatchResult) {
-        let before = std::mem::take(&mut self.told);
-        let (kept, ended) =
-            before.into_iter().partition(|(key, _)| !scope.contains(key) || result.failed.contains_key(key));
-        self.told = kept;
-        let ended: BTreeMap<_, _> = ended;
-        for (view, problem) in problems {
-            let (key, told) = (ObjectKey::cluster(&view.name), (view.uid.clone(), problem));
-            if ended.get(&key) != Some(&told) {
-                let problem = &told.1;
-                warn!(code = "ACCM0502", volume = %view.name, %problem, "out of sync");
-                let events = self.context.cluster.events();
-                events.warning(COMPONENT, &regarding(&view), "VolumeLabelsFailed", problem.to_string());
-            }
-            result.requeue.insert(key.clone(), batch::RESYNC_WHILE_OUT_OF_SYNC);
-            self.told.insert(key, told);
-        }
+    /// Tells of what waits, which is looked at again, since no watch shows what ends that.
+    fn tell_of_waiting(&self, result: &mut BatchResult) {
         let again = self.waiting.iter().map(|key| (key.clone(), batch::RESYNC_WHILE_OUT_OF_SYNC));
         result.requeue.extend(again);
         let count = self.waiting.len();
         let first = self.waiting.first().map(ToString::to_string).unwrap_or_default();
         let text = format!("PersistentVolumes: {count}, such as {first}: {}; the labels do not wait", volume::WAITS);
-        self.reporter.alarm("VolumeAffinityHeldBack", count, text);
+        self.reporter.alarm("VolumeAffinityHeldBack", count, &text);
     }
 }
 

@@ -41,20 +41,37 @@ pub enum ReconcileResult {
     Done,
     /// Nothing failed, and the object is reconciled again after this time.
     RequeueAfter(Duration),
-    /// It failed and is retried with this backoff.
-    Failed(Backoff),
+    /// It failed and is retried.
+    Failed(RetriedFailure),
+}
+
+/// How a reconcile failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetriedFailure {
+    /// What failed, in a word: each kind has a backoff of its own.
+    pub kind: &'static str,
+    /// The longer the more often this kind failed in a row.
+    pub backoff: Backoff,
+    /// It is retried after this time at the latest.
+    pub latest: Duration,
+    /// The call that a quota kept from succeeding, if one did: it is retried once something is deleted.
+    pub lacks_quota_for: Option<&'static str>,
 }
 
 impl ReconcileResult {
+    /// A failure of this kind.
+    #[must_use]
+    pub const fn failed(kind: &'static str, backoff: Backoff) -> Self {
+        Self::Failed(RetriedFailure { kind, backoff, latest: Duration::MAX, lacks_quota_for: None })
+    }
+
     /// The same, but the object is reconciled again after this time at the latest.
     #[must_use]
     pub fn within(self, latest: Duration) -> Self {
         match self {
             Self::Done => Self::RequeueAfter(latest),
             Self::RequeueAfter(after) => Self::RequeueAfter(after.min(latest)),
-            Self::Failed(Backoff { first, longest }) => {
-                Self::Failed(Backoff { first: first.min(latest), longest: longest.min(latest) })
-            }
+            Self::Failed(failure) => Self::Failed(RetriedFailure { latest: failure.latest.min(latest), ..failure }),
         }
     }
 
@@ -80,6 +97,12 @@ pub trait ObjectReconciler: Send + Sync + 'static {
 
     /// An object that was reconciled is reconciled again after this time; `None` if nothing but a change makes it due.
     fn scheduled(&self, _key: &ObjectKey, _after: Option<Duration>) {}
+
+    /// How many things reconciles have deleted since this was last asked: objects that a quota kept from being in sync are
+    /// retried.
+    fn take_deleted(&self) -> usize {
+        0
+    }
 
     /// Observes, plans, executes, reports.
     fn reconcile(&self, key: &ObjectKey) -> impl Future<Output = ReconcileResult> + Send;
@@ -116,6 +139,7 @@ pub async fn drive<R: ObjectReconciler>(
                 ordinary -= usize::from(!is_urgent);
                 let after = queue.end(key.clone(), result, &urgent);
                 reconciler.scheduled(&key, after);
+                queue.use_quota(reconciler.take_deleted(), &urgent);
             }
             key = queue.due() => queue.enqueue(key, &urgent),
             batch = keys.recv() => match batch {
@@ -143,34 +167,35 @@ async fn reconcile<R: ObjectReconciler>(reconciler: Arc<R>, key: ObjectKey) -> (
     let started = Instant::now();
     let result = AssertUnwindSafe(reconciler.reconcile(&key)).catch_unwind().await.unwrap_or_else(|_| {
         error!(code = "ACCM0704", "the reconcile panicked; the controller retries the object");
-        ReconcileResult::Failed(Backoff::LONG)
+        ReconcileResult::failed("panic", Backoff::LONG)
     });
     metrics::reconcile(R::NAME, result.label(), started.elapsed());
     (key, result)
 }
 
-/// Failures of one key in a row.
+/// FailuresInARow of one key since it was last in sync.
 #[derive(Debug)]
 struct FailuresInARow {
-    /// Of the last one.
-    backoff: Backoff,
-    count: u32,
+    /// How often each kind has failed: waits for one kind do not make those for another longer.
+    counts: BTreeMap<&'static str, u32>,
+    lacks_quota_for: Option<&'static str>,
     /// Until when the last one waits, unless the object changes.
     until: Instant,
 }
 
 impl FailuresInARow {
-    /// One more than these.
-    fn add(failures: Option<&Self>, backoff: Backoff, now: Instant) -> Self {
-        let count = match failures {
-            None => 1,
-            // What passes by itself is not slowed down by what waits for the user.
-            Some(before) if backoff.longest < before.backoff.longest => 1,
-            // A change began this reconcile: many changes during a short outage must not make the wait after it long.
-            Some(before) if now < before.until => before.count,
-            Some(before) => before.count + 1,
-        };
-        Self { backoff, count, until: now + backoff.delay(count) }
+    fn none(now: Instant) -> Self {
+        Self { counts: BTreeMap::new(), lacks_quota_for: None, until: now }
+    }
+
+    /// One more; gives how long to wait.
+    fn add(&mut self, failure: RetriedFailure, now: Instant) -> Duration {
+        let count = self.counts.entry(failure.kind).or_default();
+        // A change began this reconcile: many changes during a short outage must not make the wait after it long.
+        *count = if now < self.until { (*count).max(1) } else { *count + 1 };
+        let delay = failure.backoff.delay(*count).min(failure.latest);
+        (self.until, self.lacks_quota_for) = (now + delay, failure.lacks_quota_for);
+        delay
     }
 }
 
@@ -266,12 +291,9 @@ impl Queue {
         urgent: &impl Fn(&ObjectKey) -> bool,
     ) -> Option<Duration> {
         let changed = self.active.remove(&key).unwrap_or(false);
-        let delay = if let ReconcileResult::Failed(backoff) = result {
+        let delay = if let ReconcileResult::Failed(failure) = result {
             let now = Instant::now();
-            let failures = FailuresInARow::add(self.failures.get(&key), backoff, now);
-            let delay = failures.until - now;
-            self.failures.insert(key.clone(), failures);
-            Some(delay)
+            Some(self.failures.entry(key.clone()).or_insert_with(|| FailuresInARow::none(now)).add(failure, now))
         } else {
             self.failures.remove(&key);
             if let ReconcileResult::RequeueAfter(delay) = result { Some(delay) } else { None }
@@ -284,6 +306,24 @@ impl Queue {
             self.start_timer(key, Instant::now() + delay);
         }
         delay
+    }
+
+    /// So many things were deleted: as many objects that a quota kept from being in sync are due now, of those that lack the same
+    /// one those first that are due first.
+    fn use_quota(&mut self, deleted: usize, urgent: &impl Fn(&ObjectKey) -> bool) {
+        if deleted == 0 {
+            return;
+        }
+        let mut lacking: BTreeMap<&str, Vec<(Instant, ObjectKey)>> = BTreeMap::new();
+        for (key, failures) in &self.failures {
+            if let Some(action) = failures.lacks_quota_for.filter(|_| self.timer_of.contains_key(key)) {
+                lacking.entry(action).or_default().push((failures.until, key.clone()));
+            }
+        }
+        for mut keys in lacking.into_values() {
+            keys.sort();
+            keys.into_iter().take(deleted).for_each(|(_, key)| self.add(key, urgent));
+        }
     }
 
     fn waiting(&self) -> usize {
@@ -308,6 +348,8 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::alibaba::{Fault, FaultKind};
+    use crate::controllers::service::pause;
 
     /// Every start: which key, and how long after the test began.
     type Log = Arc<Mutex<Vec<(String, Duration)>>>;
@@ -394,7 +436,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failures_back_off_and_success_forgets_them() {
         let (sender, log, stop, task) = start(1, |_, nth| {
-            (Duration::ZERO, if nth < 4 { ReconcileResult::Failed(Backoff::SHORT) } else { ReconcileResult::Done })
+            (
+                Duration::ZERO,
+                if nth < 4 { ReconcileResult::failed("busy", Backoff::SHORT) } else { ReconcileResult::Done },
+            )
         });
         sender.send(vec![key("a")]).unwrap();
         tokio::time::sleep(60 * SECOND).await;
@@ -411,8 +456,8 @@ mod tests {
     async fn a_failure_that_passes_is_not_slowed_down_by_one_that_lasts() {
         let (sender, log, stop, task) = start(1, |_, nth| {
             let result = match nth {
-                1..=4 => ReconcileResult::Failed(Backoff::LONG),
-                5 => ReconcileResult::Failed(Backoff::SHORT),
+                1..=4 => ReconcileResult::failed("denied", Backoff::LONG),
+                5 => ReconcileResult::failed("busy", Backoff::SHORT),
                 _ => ReconcileResult::Done,
             };
             (Duration::ZERO, result)
@@ -432,7 +477,10 @@ mod tests {
         let outage = 10 * SECOND;
         let (sender, log, stop, task) = start(1, move |_, _| {
             let is_over = began.elapsed() > outage;
-            (Duration::ZERO, if is_over { ReconcileResult::Done } else { ReconcileResult::Failed(Backoff::SHORT) })
+            (
+                Duration::ZERO,
+                if is_over { ReconcileResult::Done } else { ReconcileResult::failed("busy", Backoff::SHORT) },
+            )
         });
         for _ in 0..19 {
             sender.send(vec![key("a")]).unwrap();
@@ -447,7 +495,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_does_not_wait_for_the_backoff() {
-        let (sender, log, stop, task) = start(1, |_, _| (Duration::ZERO, ReconcileResult::Failed(Backoff::LONG)));
+        let (sender, log, stop, task) =
+            start(1, |_, _| (Duration::ZERO, ReconcileResult::failed("denied", Backoff::LONG)));
         sender.send(vec![key("a")]).unwrap();
         tokio::time::sleep(SECOND).await;
         sender.send(vec![key("a")]).unwrap();
@@ -530,5 +579,56 @@ mod tests {
         task.await.unwrap();
         assert!(began.elapsed() <= SECOND);
         assert_eq!(names(&log), ["a"]);
+    }
+
+    /// The longest that a key may wait after each kind failed in turn, four times one and then once the other.
+    #[tokio::test(start_paused = true)]
+    async fn waits_for_one_kind_of_failure_do_not_make_those_for_another_longer() {
+        let failures = FaultKind::all().map(|kind| {
+            match pause(&Fault { code: "No".to_owned(), ..Fault::new("CreateX", kind, "no") }) {
+                ReconcileResult::Failed(failure) => failure,
+                other => panic!("{other:?}"),
+            }
+        });
+        for before in failures {
+            for after in failures.iter().filter(|after| after.kind != before.kind) {
+                let mut queue = Queue::default();
+                let mut end = |failure| queue.end(key("a"), ReconcileResult::Failed(failure), &|_| false).unwrap();
+                for _ in 0..4 {
+                    let wait = end(before);
+                    tokio::time::advance(wait).await;
+                }
+                let wait = end(*after);
+                assert!(wait <= after.backoff.first, "{} after {}: {wait:?}", after.kind, before.kind);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_quota_kept_waiting_is_retried_when_something_is_deleted() {
+        let mut queue = Queue::default();
+        let lacks = |action| {
+            let failure = RetriedFailure {
+                kind: "quota",
+                backoff: Backoff::LONG,
+                latest: Duration::MAX,
+                lacks_quota_for: Some(action),
+            };
+            ReconcileResult::Failed(failure)
+        };
+        queue.end(key("denied"), ReconcileResult::failed("denied", Backoff::LONG), &|_| false);
+        for (name, action) in [("a", "CreateX"), ("b", "CreateX"), ("c", "CreateX"), ("d", "CreateY")] {
+            queue.end(key(name), lacks(action), &|_| false);
+            tokio::time::advance(10 * SECOND).await;
+        }
+        let mut due = |deleted| {
+            queue.use_quota(deleted, &|_| false);
+            let mut due: Vec<_> = std::iter::from_fn(|| queue.start(false)).map(|(key, _)| key.name).collect();
+            due.sort();
+            due
+        };
+        assert_eq!(due(0), Vec::<String>::new());
+        assert_eq!(due(2), ["a", "b", "d"], "as many as there is room for, of each quota");
+        assert_eq!(due(9), ["c"]);
     }
 }

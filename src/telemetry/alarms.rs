@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use serde::Serialize;
 
-pub use self::objects::{EventAdvice, FailedCall, ObjectReport, ObjectTrouble, SyncState};
+pub use self::objects::{EventAdvice, FailedCall, ObjectReport, ObjectTrouble, QUIET, SyncState};
 use self::objects::{MANY, ObjectStates};
 use super::metrics;
 
@@ -110,6 +110,12 @@ impl Alarms {
     /// Notes when `object` is reconciled again, if it is not in sync.
     pub fn next_attempt(&self, controller: &'static str, object: &dyn Display, after: Option<Duration>) {
         self.objects.write().schedule(controller, object, after);
+    }
+
+    /// Why an object is not in sync; `None` if it is.
+    #[must_use]
+    pub fn object(&self, controller: &'static str, object: &dyn Display) -> Option<ObjectReport> {
+        self.objects.read().report_of(controller, &object.to_string())
     }
 
     /// The objects that are not in sync; what failed first.
@@ -290,7 +296,7 @@ mod tests {
                 FailedCall { action: "CreateX", kind: "denied", code: "No".to_owned(), request_id: "R-1".to_owned() };
             let advice = Some(EventAdvice { code: 302, remedy: "allow it" });
             let (message, call) = (message.to_owned(), Some(call));
-            Some(ObjectTrouble { state, reason: "Failed", advice, message, cause: None, call })
+            Some(ObjectTrouble { state, reason: "Failed", advice, message, call, ..ObjectTrouble::default() })
         };
         alarms.out_of_sync("test-d", "a/2", trouble(SyncState::Retrying, "limit"));
         alarms.out_of_sync("test-d", "a/1", trouble(SyncState::OutOfSync, "first"));

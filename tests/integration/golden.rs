@@ -276,7 +276,9 @@ pub(crate) fn is_of_step(event: &Value, seen: &[Value], expected: &str) -> bool 
     let is_late = event["type"] == "Warning"
         && seen.iter().any(|earlier| earlier["reason"] == *reason)
         && !expected.contains(reason.as_str().unwrap());
-    !is_late && !seen.contains(event)
+    // In addition to what the official controller writes: the end of what a warning says, in whatever step that comes.
+    let is_withdrawal = *reason == "Resolved";
+    !is_late && !is_withdrawal && !seen.contains(event)
 }
 
 pub(crate) fn spec_allocates(spec: &Value) -> bool {

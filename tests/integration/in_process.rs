@@ -106,6 +106,8 @@ impl tracing_subscriber::fmt::time::FormatTime for Elapsed {
 #[must_use = "it dies when this is dropped"]
 pub(crate) struct Product {
     running: JoinHandle<()>,
+    /// What it shows as out of sync.
+    pub(crate) alarms: Alarms,
 }
 
 impl Drop for Product {
@@ -125,6 +127,8 @@ impl Product {
         let config = config(testbed, controllers, more, set);
         let cluster = Cluster::with_client(client(&testbed.cluster), &config.kubernetes);
         let transport: Arc<dyn Transport> = Arc::new(InProcess(testbed.cloud.clone()));
+        let alarms = Alarms::default();
+        let shown = alarms.clone();
         let running = tokio::spawn(async move {
             cluster.wait_ready().await;
             let metadata = Metadata::new(transport.clone(), &config.cloud.endpoints);
@@ -137,13 +141,12 @@ impl Product {
             // Ends with this task.
             let mut election = JoinSet::new();
             election.spawn(cluster.clone().elect(config.clone(), keeper, stop.clone()));
-            let alarms = Alarms::default();
             let mut supervisor =
                 Supervisor::new(Context { alarms, cluster, cloud, config, fence, location, stop }, Tasks::default());
             supervisor.apply(&jobs).await;
             std::future::pending::<()>().await;
         });
-        Self { running }
+        Self { running, alarms: shown }
     }
 }
 

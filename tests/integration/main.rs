@@ -35,6 +35,7 @@ mod invariants;
 mod isolation;
 mod kinds;
 mod kubernetes_versions;
+mod lasting_troubles;
 mod latency_classes;
 mod leader_election;
 mod leader_failover;

@@ -166,3 +166,21 @@ async fn a_service_beyond_the_quota_of_load_balancers_says_that_the_quota_is_mis
     let parts = ["create load balancer", "exceeds the quota", "[OperationForbidden.QuotaLimit"];
     assert!(parts.iter().all(|part| said[0].contains(part)), "{said:?}");
 }
+
+#[test]
+fn a_service_that_the_quota_of_load_balancers_refused_is_served_once_another_one_is_deleted() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        testbed.join(1);
+        testbed.cloud.edit(|cloud| cloud.limits.load_balancers = 1);
+        let _product = Product::start(&testbed, ALL, &format!("{HASTE}{MORE}"));
+        testbed.expose("first", &[80], &["node-1"], &[]);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        testbed.expose("second", &[80], &["node-1"], &[]);
+        // By then, its retries are minutes apart.
+        tokio::time::sleep(Duration::from_secs(1000)).await;
+        testbed.cluster.delete("Service", "default", "first").unwrap();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert!(address(&testbed.cluster.get("Service", "default", "second").unwrap()).is_some());
+    });
+}

@@ -28,6 +28,7 @@ fn object(text: &str) -> ObjectReport {
         advice: Some(EventAdvice { code: 307, remedy: "run `plan` and allow it" }),
         message: text.to_owned(),
         failed_call: None,
+        quiet_for: Duration::ZERO,
     }
 }
 

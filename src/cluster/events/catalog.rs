@@ -320,7 +320,7 @@ static EVENTS: &[EventEntry] = &[
         316,
         "LoadBalancerRecreated",
         [
-            "the load balancer was deleted outside of the cluster",
+            "the load balancer of the Service does not exist any more",
             "a new one is created; its address may differ",
             "update DNS records",
         ],
@@ -425,6 +425,15 @@ static EVENTS: &[EventEntry] = &[
         ],
     ),
     entry(
+        329,
+        "LoadBalancerInProgress",
+        [
+            "the cloud has been carrying out a change for longer than 30 s",
+            "the controller looks again every few seconds",
+            NOTHING,
+        ],
+    ),
+    entry(
         401,
         "ClusterIdShared",
         [
@@ -441,6 +450,11 @@ static EVENTS: &[EventEntry] = &[
             "none of them gets in sync until the cause is removed",
             "repair the cause that the message names; `/readyz` lists the objects",
         ],
+    ),
+    entry(
+        403,
+        "Resolved",
+        ["what an earlier event of the object says is no longer so", "the message names its reason", NOTHING],
     ),
     entry(
         501,

@@ -152,3 +152,95 @@ fn names_of_events_are_names() {
     assert!(long.len() <= 253, "{long}");
     assert!(!long.contains(".."), "{long}");
 }
+
+#[test]
+fn a_text_stays_the_same_when_the_same_call_fails_again() {
+    for (text, expected) in [
+        ("CreateX: no [No, request 1-2]", "CreateX: no [No]"),
+        ("CreateX: no [request 1-2]; CreateY: no [No, request 3]: x", "CreateX: no; CreateY: no [No]: x"),
+        ("the request [of a user]", "the request [of a user]"),
+        ("one, request without end", "one, request without end"),
+    ] {
+        assert_eq!(without_request_ids(text), expected);
+    }
+}
+
+/// What the API server was asked for about events, as (method, count, message).
+fn said(asked: &Mutex<Vec<Asked>>) -> Vec<(String, u64, String)> {
+    let one = |asked: &Asked| {
+        let (count, text) = (asked.body["count"].as_u64().unwrap(), asked.body["message"].as_str().unwrap());
+        (asked.method.to_string(), count, text.split(". ").next().unwrap().to_owned())
+    };
+    asked.lock().iter().map(one).collect()
+}
+
+fn finding(message: &str, cause: &str, quiet: u64) -> LastingEvent {
+    let (cause, message) = (cause.to_owned(), message.to_owned());
+    let (reason, next) = ("SyncLoadBalancerFailed", "the controller retries".to_owned());
+    let tell_at = Instant::now() + Duration::from_secs(quiet);
+    LastingEvent { is_warning: true, reason, cause, message, since: crate::clock::now(), next, tell_at }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lasts_is_one_event_that_is_renewed_and_withdrawn_at_the_end() {
+    let (cluster, asked) = recording(vec![]);
+    let events = cluster.events();
+    let open = |text: &str, cause: &str| events.open("service-controller", &service(), "sync", finding(text, cause, 0));
+    open("no [X, request 1]", "busy X");
+    open("no [X, request 2]", "busy X");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(said(&asked), [("POST".into(), 1, "no [X, request 1]".into())], "the id of the request is no news");
+    open("no [X, request 3]", "busy X");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let renewals = asked.lock().len() - 1;
+    assert_eq!(renewals, 15, "one in four minutes");
+    assert_eq!(said(&asked)[renewals], ("PATCH".into(), 16, "no [X, request 3]".into()));
+    open("full [Y, request 4]", "quota Y");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(said(&asked)[renewals + 1], ("POST".into(), 1, "full [Y, request 4]".into()), "another cause");
+    events.close("service-controller", &service().key, "sync");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let said = said(&asked);
+    assert_eq!(said[renewals + 2..], [("POST".into(), 1, "SyncLoadBalancerFailed no longer applies".into())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_before_it_is_to_be_told_is_not_told() {
+    let (cluster, asked) = recording(vec![]);
+    let events = cluster.events();
+    for ends_after in [29, 31] {
+        events.open("service-controller", &service(), "sync", finding("busy", "busy", 30));
+        tokio::time::sleep(Duration::from_secs(ends_after)).await;
+        events.close("service-controller", &service().key, "sync");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let texts: Vec<String> = said(&asked).into_iter().map(|(.., text)| text).collect();
+    assert_eq!(texts, ["busy", "SyncLoadBalancerFailed no longer applies"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_of_events_about_an_object_leaves_room_for_what_lasts() {
+    let (cluster, asked) = recording(vec![]);
+    let events = cluster.events();
+    let regarding = service();
+    for second in 0..3600 {
+        events.warning("service-controller", &regarding, "LoadBalancerLeft", format!("{second}"));
+        if second == 300 {
+            events.open("service-controller", &regarding, "sync", finding("busy", "busy", 0));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let told = said(&asked).into_iter().filter(|(.., text)| text == "busy").count();
+    assert!(told >= 13, "{told} in 55 minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_being_deleted_is_no_missing_permission() {
+    let fault = |message: &str| RequestFault::Answered { code: 403, message: message.to_owned() };
+    let leaving = fault(
+        "events \"web.1\" is forbidden: unable to create new content in namespace shop because it is being terminated",
+    );
+    assert!(!leaving.explain("create", "events").contains("needs the verb"));
+    let denied = fault("events is forbidden: User \"ccm\" cannot create resource \"events\"");
+    assert!(denied.explain("create", "events").contains("needs the verb create on events"));
+}

@@ -10,14 +10,14 @@ use tracing::{info, warn};
 use crate::alibaba::{CloudClient, Fault, FaultKind};
 use crate::cluster::{Store, WriteFault};
 use crate::controllers::node_patch::{self, NodePatcher, PatchTarget};
-use crate::controllers::reporter::{Reporter, trouble, trouble_of};
+use crate::controllers::reporter::{Reporter, trouble, trouble_of, trouble_of_write};
 use crate::fence::NotLeading;
 use crate::plan::inputs::{NodeView, Taint};
 use crate::plan::node::{
     NodeChange, NodePlan, NodePolicy, NodeStep, NodeWrite, OtherInstance, UNINITIALIZED, WriteTarget,
 };
 use crate::telemetry::activity;
-use crate::telemetry::alarms::ObjectTrouble;
+use crate::telemetry::alarms::{ObjectTrouble, SyncState};
 
 /// Longest time that one call is planned for; the client cancels it when its permit ends.
 const LONGEST_CLOUD_WRITE: Duration = Duration::from_secs(5);
@@ -43,11 +43,11 @@ impl NodeWriteError {
     /// What is then wrong with the node.
     fn trouble(&self) -> Box<ObjectTrouble> {
         Box::new(match self {
-            Self::Cluster(fault) => {
-                ObjectTrouble { cause: fault.cause("nodes"), ..trouble("SyncNodeFailed", fault.to_string()) }
-            }
+            Self::Cluster(fault) => trouble_of_write("SyncNodeFailed", fault, "nodes"),
             Self::Cloud(fault) => trouble_of("SyncNodeFailed", fault),
-            Self::OtherInstance(_) | Self::NotLeading(_) => trouble("SyncNodeFailed", self.to_string()),
+            Self::OtherInstance(_) | Self::NotLeading(_) => {
+                ObjectTrouble { state: SyncState::Retrying, ..trouble("SyncNodeFailed", self.to_string()) }
+            }
         })
     }
 
@@ -150,8 +150,13 @@ impl NodeExecutor<'_> {
         let tolerated = denied && write.target == WriteTarget::Interface && !self.policy.routes;
         let next = if tolerated { "the node is initialised nevertheless" } else { "the controller retries it" };
         warn!(code = "ACCM0102", node = %view.name, step = %write, fault = %error, next, "failed");
-        self.reporter.warning(view, "SyncNodeFailed", format!("Could not {write}; {next}: {error}"));
-        if tolerated { Ok(()) } else { Err(error.trouble()) }
+        if tolerated {
+            self.reporter.warning(view, "SyncNodeFailed", format!("Could not {write}; {next}: {error}"));
+            return Ok(());
+        }
+        let mut trouble = error.trouble();
+        trouble.message = format!("Could not {write}: {error}");
+        Err(trouble)
     }
 }
 

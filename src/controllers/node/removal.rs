@@ -133,7 +133,7 @@ impl NodeRemover {
 
         let (count, names, why) = those(|seen| seen.unproven.as_ref());
         let text = format!("the cloud does not show the instances of {names}, and no node is removed for that: {why}");
-        reporter.alarm("InstancesNotShown", count, text);
+        reporter.alarm("InstancesNotShown", count, &text);
 
         let shown: Vec<_> =
             self.seen.iter().filter_map(|(name, seen)| Some((name.as_str(), seen.elsewhere?))).collect();
@@ -143,7 +143,7 @@ impl NodeRemover {
             "the instances of all nodes ({names}) are in another VPC than cloud.vpc_id says, which is {vpc_id}; no node is \
              removed until that is corrected"
         );
-        reporter.alarm("InstancesElsewhere", if all_elsewhere { shown.len() } else { 0 }, text);
+        reporter.alarm("InstancesElsewhere", if all_elsewhere { shown.len() } else { 0 }, &text);
     }
 }
 

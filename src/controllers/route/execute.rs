@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::alibaba::vpc::{ItemFault, Vpc};
 use crate::alibaba::{Fault, FaultKind};
-use crate::controllers::reporter::{trouble, trouble_of};
+use crate::controllers::reporter::{state, trouble, trouble_of};
 use crate::fence::Fence;
 use crate::plan::route::entry::RouteItem;
 use crate::telemetry::activity;
-use crate::telemetry::alarms::{ObjectTrouble, named};
+use crate::telemetry::alarms::{ObjectTrouble, SyncState, named};
 
 /// Longest time that one call is planned for; the client cancels it when its permit ends.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -54,8 +54,11 @@ impl WriteResult {
 
     /// What is wrong with the nodes of items that are [`ItemFate::Unknown`].
     pub(super) fn trouble(&self, reason: &'static str) -> ObjectTrouble {
-        let untried = || trouble(reason, "the write was not tried");
-        self.fault.as_ref().map_or_else(untried, |fault| trouble_of(reason, fault))
+        let untried = || ObjectTrouble { state: SyncState::Retrying, ..trouble(reason, "the write was not tried") };
+        self.fault.as_ref().map_or_else(untried, |fault| ObjectTrouble {
+            state: state(passes(fault.kind)),
+            ..trouble_of(reason, fault)
+        })
     }
 }
 
@@ -118,6 +121,11 @@ const fn blame(kind: FaultKind) -> Blame {
         FaultKind::Rejected | FaultKind::Gone | FaultKind::Exists | FaultKind::Bug | FaultKind::Quota => Blame::One,
         FaultKind::Denied | FaultKind::Credential | FaultKind::Capacity => Blame::All,
     }
+}
+
+/// Whether it passes by itself: the next reconcile reads what is there.
+pub(super) const fn passes(kind: FaultKind) -> bool {
+    matches!(blame(kind), Blame::None) && !matches!(kind, FaultKind::InUse)
 }
 
 async fn batched<F, R>(items: &[RouteItem], batch_size: usize, send: F) -> WriteResult

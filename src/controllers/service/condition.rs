@@ -9,10 +9,10 @@ use super::prepare::Case;
 use super::state::WrittenCondition;
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use crate::clock;
-use crate::cluster::{ObjectKind, Patch, PatchFormat, WriteFault};
+use crate::cluster::{ObjectKind, Patch, PatchFormat, WriteFault, without_request_ids};
 use crate::plan::inputs::{LOAD_BALANCER_READY, ServiceView, SyncCondition};
 use crate::plan::service::handling::Handling;
-use crate::telemetry::alarms::{ObjectTrouble, SyncState};
+use crate::telemetry::alarms::{ObjectReport, SyncState};
 
 /// From 1.24 on, API servers keep conditions of Services: before, the field is unknown, or its feature gate
 /// (`MixedProtocolLBService`) is off.
@@ -20,42 +20,21 @@ const KNOWS_CONDITIONS: u32 = 24;
 /// After this time, a condition that could not be written is written again.
 pub(super) const WRITE_AGAIN: Duration = Duration::from_secs(30);
 
-/// What the condition says after a reconcile that ended with this trouble, or with none; `None` if it stays as it is. What passes by
-/// itself changes nothing, and what the cloud still carries out nothing once the Service was ready.
-fn said_after(handling: Handling, trouble: Option<&ObjectTrouble>, was_ready: bool) -> Option<SyncCondition> {
+/// What the condition says after a reconcile that ended with this, or in sync; `None` if it stays as it is. What passes by itself
+/// changes nothing, and what the cloud still carries out nothing once the Service was ready, unless it lasts.
+fn said_after(handling: Handling, report: Option<&ObjectReport>, was_ready: bool) -> Option<SyncCondition> {
     let say = |is_true, reason: &str, message| Some(SyncCondition { is_true, reason: reason.to_owned(), message });
-    match (handling, trouble) {
+    match (handling, report) {
         (Handling::Ensure, None) => say(true, "InSync", "The load balancer is in sync".to_owned()),
-        (Handling::Ensure | Handling::Delete, Some(trouble)) => match trouble.state {
-            SyncState::OutOfSync => say(false, trouble.reason, without_request_ids(&trouble.message)),
-            SyncState::InProgress if !was_ready => {
+        (Handling::Ensure | Handling::Delete, Some(report)) => match report.state {
+            SyncState::OutOfSync => say(false, report.reason, without_request_ids(&report.message)),
+            SyncState::InProgress if !was_ready || report.quiet_for.is_zero() => {
                 say(false, "InProgress", "The cloud still carries out what was asked of it".to_owned())
             }
             SyncState::InProgress | SyncState::Retrying => None,
         },
         _ => None,
     }
-}
-
-/// A text that stays the same when the same call fails again.
-fn without_request_ids(text: &str) -> String {
-    let mut parts = text.split("request ");
-    let mut kept = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        match (kept.ends_with(", ") || kept.ends_with(" ["), part.split_once(']')) {
-            (true, Some((_, rest))) => {
-                let ends_list = kept.ends_with(", ");
-                kept.truncate(kept.len() - 2);
-                kept.extend(ends_list.then_some(']'));
-                kept.push_str(rest);
-            }
-            _ => {
-                kept.push_str("request ");
-                kept.push_str(part);
-            }
-        }
-    }
-    kept
 }
 
 impl<O> Case<O> {
@@ -74,11 +53,11 @@ impl ServiceWriter {
     pub(super) async fn write_condition<O>(
         &self,
         case: &mut Case<O>,
-        trouble: Option<&ObjectTrouble>,
+        report: Option<&ObjectReport>,
     ) -> Option<Duration> {
         let before = case.condition();
         let was_ready = before.or(case.service.ready.0.as_ref()).is_some_and(|condition| condition.is_true);
-        let Some(wanted) = said_after(case.handling, trouble, was_ready) else {
+        let Some(wanted) = said_after(case.handling, report, was_ready) else {
             // What another controller of this program keeps meanwhile is not known here.
             if !matches!(case.handling, Handling::Ensure | Handling::Delete) {
                 case.state.told.condition = WrittenCondition::Nothing;
@@ -88,16 +67,22 @@ impl ServiceWriter {
         if before == Some(&wanted) {
             return None;
         }
-        let again = self.set_condition(&case.service, before, Some(&wanted)).await;
+        let again = self.set_condition(&case.service, before, Some(&wanted)).await.is_err();
         case.state.told.condition = if again { WrittenCondition::Unknown } else { WrittenCondition::Said(wanted) };
         again.then_some(WRITE_AGAIN)
     }
 
-    /// Takes the condition off a Service that stays and is no longer managed: true if that is to be tried again.
-    pub(super) async fn remove_condition<O>(&self, case: &Case<O>) -> bool {
+    /// Takes the condition off a Service that stays and is no longer managed.
+    ///
+    /// # Errors
+    /// That is to be tried again.
+    pub(super) async fn remove_condition<O>(&self, case: &Case<O>) -> Result<(), FailedWrite> {
         let is_left = case.handling == Handling::Delete && !case.service.deleting;
         let has_none = case.state.told.condition == WrittenCondition::Nothing && case.service.ready.0.is_none();
-        is_left && !has_none && self.set_condition(&case.service, None, None).await
+        if !is_left || has_none {
+            return Ok(());
+        }
+        self.set_condition(&case.service, None, None).await.map_err(FailedWrite::status)
     }
 
     /// Writes the addresses under which the Service is reached, and, if it `is_ready`, the condition in the same write. True if the
@@ -131,16 +116,18 @@ impl ServiceWriter {
         }
     }
 
-    /// Writes the condition, or takes it off; `before` is what it says, if that is known. True if that is to be tried again later:
-    /// the Service does not fail for it.
+    /// Writes the condition, or takes it off; `before` is what it says, if that is known.
+    ///
+    /// # Errors
+    /// That is to be tried again later.
     async fn set_condition(
         &self,
         service: &ServiceView,
         before: Option<&SyncCondition>,
         wanted: Option<&SyncCondition>,
-    ) -> bool {
+    ) -> Result<(), WriteFault> {
         if !self.cluster.is_at_least(KNOWS_CONDITIONS) {
-            return false;
+            return Ok(());
         }
         let body = json!({
             "metadata": { "uid": service.uid },
@@ -149,10 +136,10 @@ impl ServiceWriter {
         let (kind, format) = (ObjectKind::Service, PatchFormat::Strategic);
         let patch = Patch { kind, key: &service.key, subresource: Some("status"), format, body: &body };
         match self.send(patch).await {
-            Ok(()) | Err(WriteFault::Gone | WriteFault::NotLeading) => false,
+            Ok(()) | Err(WriteFault::Gone | WriteFault::NotLeading) => Ok(()),
             Err(fault) => {
                 warn!(code = "ACCM0320", %fault, "the condition {LOAD_BALANCER_READY} could not be written");
-                !matches!(fault, WriteFault::Rejected(_))
+                if matches!(fault, WriteFault::Rejected(_)) { Ok(()) } else { Err(fault) }
             }
         }
     }
@@ -174,23 +161,15 @@ fn entry(before: Option<&SyncCondition>, wanted: Option<&SyncCondition>) -> Valu
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_condition_says_the_same_when_the_same_call_fails_again() {
-        for (text, expected) in [
-            ("CreateX: no [No, request 1-2]", "CreateX: no [No]"),
-            ("CreateX: no [request 1-2]; CreateY: no [No, request 3]: x", "CreateX: no; CreateY: no [No]: x"),
-            ("the request [of a user]", "the request [of a user]"),
-            ("one, request without end", "one, request without end"),
-        ] {
-            assert_eq!(without_request_ids(text), expected);
-        }
-    }
+    use crate::telemetry::alarms::{Alarms, ObjectTrouble};
 
     #[test]
     fn what_passes_by_itself_does_not_change_the_condition() {
-        let trouble = |state| ObjectTrouble { state, reason: "Why", ..ObjectTrouble::default() };
-        let after = |handling, state, was_ready| said_after(handling, Some(&trouble(state)), was_ready);
+        let after = |handling, state, was_ready| {
+            let alarms = Alarms::default();
+            alarms.out_of_sync("test", "a", Some(ObjectTrouble { state, reason: "Why", ..ObjectTrouble::default() }));
+            said_after(handling, alarms.object("test", &"a").as_ref(), was_ready)
+        };
         let (ensure, remove) = (Handling::Ensure, Handling::Delete);
         for handling in [ensure, remove] {
             assert_eq!(after(handling, SyncState::Retrying, false), None);

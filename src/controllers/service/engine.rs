@@ -7,11 +7,12 @@ mod serve_on;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::warn;
 
-use super::condition::WRITE_AGAIN;
 use super::creations::{Inventory, LISTS_CATCH_UP};
 use super::execute::{Execution, Executor};
 use super::prepare::{Case, Prepared, Preparer, Presence};
@@ -20,12 +21,13 @@ use super::readiness;
 use super::refusals::stocked;
 use super::report::{ReconcileError, ServiceReporter};
 use super::state::{
-    BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, QueuedCreation, SECOND_SIGHTING, is_news,
+    BACKENDS_WITHHELD, GROUPS_WITHHELD, Known, LOAD_BALANCER_WITHHELD, QueuedCreation, SECOND_SIGHTING,
 };
 use super::status::{FailedWrite, ServiceWriter, WriteBack};
 use super::texts::BackendTexts;
 use super::{Context, settings_of};
 use crate::alibaba::{Fault, FaultKind, Priority};
+use crate::cluster::event_code;
 use crate::config::Config;
 use crate::controllers::workqueue::{ObjectReconciler, ReconcileResult};
 use crate::plan::inputs::{ObjectKey, ServiceView};
@@ -47,6 +49,8 @@ pub(super) struct Engine<P: Product> {
     writer: ServiceWriter,
     reporter: ServiceReporter,
     texts: BackendTexts,
+    /// How many things were deleted of which there is a quota.
+    deleted: AtomicUsize,
 }
 
 /// The outcome of a plan.
@@ -100,7 +104,15 @@ impl<P: Product> ObjectReconciler for Engine<P> {
     }
 
     fn scheduled(&self, key: &ObjectKey, after: Option<Duration>) {
-        self.preparer.states.scheduled(key, after);
+        let states = &self.preparer.states;
+        match states.scheduled(key, after) {
+            Some(uid) => self.reporter.tell(key, &uid, states.report(key)),
+            None => self.reporter.forget(key),
+        }
+    }
+
+    fn take_deleted(&self) -> usize {
+        self.deleted.swap(0, Ordering::Relaxed)
     }
 
     async fn reconcile(&self, key: &ObjectKey) -> ReconcileResult {
@@ -128,10 +140,10 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             self.reporter.changed(&service, reason);
         }
         self.tell_of_succession(&service, &settings, &mut state.told.succession);
-        self.tell_of_neglect(&service, &settings, handling, &mut state.told.not_handled);
+        self.tell_of_neglect(&service, &settings, handling);
         let mut case = Case { service, settings, handling, state };
         let result = match handling {
-            Handling::Ignore => Self::leave_alone(&mut case),
+            Handling::Ignore => self.leave_alone(&mut case),
             Handling::Ensure => match self.ensure(&mut case).await {
                 Err(refusal) => Err(self.follow_on_former(&mut case, refusal).await),
                 ensured => ensured,
@@ -140,9 +152,13 @@ impl<P: Product> ObjectReconciler for Engine<P> {
             Handling::Retire => self.retire(&mut case).await,
             Handling::Delete => self.remove(&mut case).await,
         };
-        let trouble = result.as_ref().err().map(|error| error.trouble(handling));
-        let again = self.writer.write_condition(&mut case, trouble.as_ref()).await;
-        let result = self.conclude(&mut case, result, trouble);
+        self.note(&mut case, result.as_ref().err(), handling);
+        let report = states.report(key);
+        let again = self.writer.write_condition(&mut case, report.as_ref()).await;
+        let result = result.unwrap_or_else(|error| error.result());
+        // Users are told then, if it lasts.
+        let quiet = report.map(|report| report.quiet_for).filter(|left| !left.is_zero());
+        let result = quiet.map_or(result, |left| result.within(left));
         let result = match (again, result) {
             (None, _) | (_, ReconcileResult::Failed(_)) => result,
             (Some(wait), _) => result.within(wait),
@@ -157,7 +173,8 @@ impl<P: Product> Engine<P> {
     pub(super) fn new(context: Context, preparer: Preparer<P>) -> Self {
         let writer = ServiceWriter::new(P::KIND, context.cluster.clone(), context.fence.clone());
         let reporter = ServiceReporter { events: context.cluster.events().clone(), component: P::COMPONENT };
-        Self { context, preparer, writer, reporter, texts: BackendTexts::default() }
+        let (texts, deleted) = (BackendTexts::default(), AtomicUsize::new(0));
+        Self { context, preparer, writer, reporter, texts, deleted }
     }
 
     /// Reads what many Services need, and identifies the account, so that no Service has to wait for that.
@@ -187,10 +204,10 @@ impl<P: Product> Engine<P> {
         &self.preparer.product
     }
 
-    fn leave_alone(case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
+    fn leave_alone(&self, case: &mut Case<P::Observed>) -> Result<ReconcileResult, ReconcileError> {
         case.state.known = None;
-        case.state.withhold(BACKENDS_WITHHELD, None);
-        case.state.withhold(GROUPS_WITHHELD, None);
+        self.withhold(case, BACKENDS_WITHHELD, None);
+        self.withhold(case, GROUPS_WITHHELD, None);
         match P::KIND.handed_over(&case.service, &case.settings) {
             Some(problem) => Err(ReconcileError::HandedOver(problem)),
             None => Ok(ReconcileResult::Done),
@@ -223,19 +240,12 @@ impl<P: Product> Engine<P> {
 
     /// Reports why no controller handles a Service that asks for a load balancer of this program. One controller reports it:
     /// that of classic load balancers, where it runs.
-    fn tell_of_neglect(
-        &self,
-        service: &ServiceView,
-        settings: &ServiceSettings,
-        handling: Handling,
-        told: &mut String,
-    ) {
+    fn tell_of_neglect(&self, service: &ServiceView, settings: &ServiceSettings, handling: Handling) {
         let is_first = P::KIND == LoadBalancerKind::Classic || !settings.controllers.contains(&super::NAME);
         let is_left = handling == Handling::Ignore && P::KIND.handed_over(service, settings).is_none();
-        let text = unhandled(service, settings).filter(|_| is_first && is_left).unwrap_or_default();
-        if is_news(told, &text) {
-            self.reporter.not_handled(service, &text);
-        }
+        let why = unhandled(service, settings).filter(|_| is_first && is_left);
+        let text = why.map(|why| format!("No controller handles this Service: {why}"));
+        self.reporter.withheld(service, "ServiceNotHandled", text.as_deref());
     }
 
     /// Removes the label that marks a Service as inherited, once its user has edited one of the settings that were ignored
@@ -300,6 +310,7 @@ impl<P: Product> Engine<P> {
             };
             let before = Inventory::of(&*sighting.observed);
             execution = executor.run(steps, Arc::make_mut(&mut sighting.observed)).await;
+            self.deleted.fetch_add(execution.deleted, Ordering::Relaxed);
             case.state.changed_at = Some(Instant::now());
             let after = Inventory::of(&*sighting.observed);
             case.state.creations.note(&before, &after, &execution.uncertain);
@@ -373,19 +384,24 @@ impl<P: Product> Engine<P> {
         let facts = P::facts(&prepared.goal);
         let withheld = self.preparer.views.withheld_backends(&case.service, &facts);
         let withheld = withheld.filter(|_| prepared.plan.withholds_backends);
-        case.state.withhold(BACKENDS_WITHHELD, withheld);
+        self.withhold(case, BACKENDS_WITHHELD, withheld);
         let unlisted = super::report::unlisted(prepared.sighting.observed.unlisted());
-        case.state.withhold(GROUPS_WITHHELD, unlisted.as_deref());
+        self.withhold(case, GROUPS_WITHHELD, unlisted.as_deref());
         let warnings = facts.warnings.iter().chain(&prepared.plan.warnings).map(ToString::to_string);
         let notes = super::report::Notes {
             remarks: &execution.remarks,
             lines: warnings.chain(prepared.plan.notes.iter().cloned()).collect(),
             empty_ports: &facts.empty_ports,
             outside: facts.outside,
-            withheld,
-            unlisted: unlisted.as_deref(),
+            withholds: withheld.is_some(),
         };
         self.reporter.notes(&case.service, &notes, &mut case.state.told.notes);
+    }
+
+    /// Withholds something for this `reason` and tells users why, or ends that.
+    fn withhold(&self, case: &mut Case<P::Observed>, reason: &'static str, why: Option<&str>) {
+        case.state.withhold(reason, why);
+        self.reporter.withheld(&case.service, reason, why);
     }
 
     /// Sets the readiness gates of pods that the load balancer knows.
@@ -505,18 +521,18 @@ impl<P: Product> Engine<P> {
         let facts = P::facts(&prepared.goal);
         if let Some(wait) = case.state.creations.settles_in().filter(|wait| facts.named.is_some() && !wait.is_zero()) {
             // A recent creation may still appear on a load balancer that stays.
-            return Ok(ReconcileResult::RequeueAfter(wait));
+            return Err(ReconcileError::Unsettled(wait));
         }
         // Before the finalizer: no controller looks at the Service afterwards.
-        if self.writer.remove_condition(case).await {
-            return Ok(ReconcileResult::RequeueAfter(WRITE_AGAIN));
-        }
+        self.writer.remove_condition(case).await?;
         self.writer.release(&case.service, case.handling).await?;
         case.state.release();
         self.product().forget(facts.owner).await;
         if let Some(id) = prepared.sighting.observed.id().filter(|_| facts.is_kept) {
             self.reporter.preserved(&case.service, id);
         }
+        // Jobs that deleted things have ended.
+        self.deleted.fetch_add(execution.done.len(), Ordering::Relaxed);
         self.reporter.cleaned(&case.service, &execution.done);
         Ok(ReconcileResult::Done)
     }
@@ -541,30 +557,17 @@ impl<P: Product> Engine<P> {
         None
     }
 
-    /// Reports a failure once, and decides when to retry.
-    fn conclude(
-        &self,
-        case: &mut Case<P::Observed>,
-        result: Result<ReconcileResult, ReconcileError>,
-        trouble: Option<ObjectTrouble>,
-    ) -> ReconcileResult {
-        let doubt = result.as_ref().err().filter(|error| error.is_doubt()).map(ToString::to_string);
+    /// Notes why the Service is not in sync, or that it is.
+    fn note(&self, case: &mut Case<P::Observed>, error: Option<&ReconcileError>, handling: Handling) {
+        let doubt = error.filter(|error| error.is_doubt()).map(ToString::to_string);
         case.state.withhold(LOAD_BALANCER_WITHHELD, doubt.as_deref());
+        let trouble = error.map(|error| error.trouble(handling));
+        if let (Some(error), Some(ObjectTrouble { reason, .. })) = (error.filter(|error| error.is_logged()), &trouble) {
+            warn!(code = event_code(reason), "{error}");
+        }
         let cause = trouble.as_ref().and_then(|trouble| trouble.cause.clone());
         if self.preparer.states.out_of_sync(&case.service.key, trouble) {
             self.reporter.shared(&cause.unwrap_or_default());
-        }
-        match result {
-            Ok(result) => {
-                case.state.told.failure.clear();
-                result
-            }
-            Err(error @ ReconcileError::UnderWay(_)) => error.result(),
-            Err(error) => {
-                let told = &mut case.state.told.failure;
-                self.reporter.failure(&case.service, case.handling, &error, |text| is_news(told, text));
-                error.result()
-            }
         }
     }
 }

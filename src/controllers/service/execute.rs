@@ -27,6 +27,8 @@ pub(crate) const SHORTEST_WRITE: Duration = Duration::from_secs(5);
 pub(crate) struct Execution<O> {
     /// Steps that the cloud confirmed, as the plan prints them.
     pub(crate) done: Vec<String>,
+    /// How many of them deleted something.
+    pub(crate) deleted: usize,
     pub(crate) failures: Failures,
     /// Operations whose outcome is unknown.
     pub(crate) uncertain: Vec<O>,
@@ -40,6 +42,7 @@ impl<O> Default for Execution<O> {
     fn default() -> Self {
         Self {
             done: Vec::new(),
+            deleted: 0,
             failures: Failures::default(),
             uncertain: Vec::new(),
             refused_backends: Vec::new(),
@@ -132,6 +135,7 @@ impl<P: Product> Executor<'_, P> {
                     execution.remarks.extend(step.operation.remark(None));
                     P::apply(observed, &step.operation, &answer);
                     queue.done(&step);
+                    execution.deleted += usize::from(step.destroys);
                     execution.done.push(line);
                 }
                 Err(fault) => {

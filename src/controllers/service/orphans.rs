@@ -20,6 +20,7 @@ use super::{Clients, Context, NLB, Views, settings_of};
 use crate::cluster::{Regarding, event_code};
 use crate::config::Config;
 use crate::controllers::orphan::Orphans;
+use crate::controllers::reporter::tell_withheld;
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::{Provenance, Unclaimed, shared_id};
 use crate::plan::service::orphans::{OrphanedInstance, UnclaimedGroups};
@@ -187,6 +188,7 @@ fn report<P: Product>(context: &Context, cluster_id: &str, unclaimed: &Unclaimed
 fn alarm<P: Product>(context: &Context, reason: &'static str, count: usize, text: String) {
     if context.alarms.set(P::CONTROLLER, reason, count, &text) {
         warn!(code = event_code(reason), controller = P::CONTROLLER, "{text}");
-        context.cluster.events().warning(P::COMPONENT, &Regarding::component(P::COMPONENT), reason, text);
     }
+    let why = (count > 0).then_some(text.as_str());
+    tell_withheld(context.cluster.events(), P::COMPONENT, &Regarding::component(P::COMPONENT), (reason, why));
 }

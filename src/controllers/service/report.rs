@@ -5,22 +5,22 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use thiserror::Error;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::execute::Failures;
 use super::find::FindError;
-use super::state::{BACKENDS_WITHHELD, GROUPS_WITHHELD, LOAD_BALANCER_WITHHELD, is_news};
+use super::state::{LOAD_BALANCER_WITHHELD, is_news};
 use super::status::FailedWrite;
 use crate::alibaba::{Fault, FaultKind};
 use crate::cluster::{Events, Regarding, WriteFault, event_code};
 use crate::controllers::Backoff;
-use crate::controllers::reporter::{failed_call, trouble};
-use crate::controllers::workqueue::ReconcileResult;
-use crate::plan::inputs::ServiceView;
+use crate::controllers::reporter::{self, failed_call, state, trouble};
+use crate::controllers::workqueue::{ReconcileResult, RetriedFailure};
+use crate::plan::inputs::{ObjectKey, ServiceView};
 use crate::plan::service::annotations::PREFIX;
 use crate::plan::service::handling::Handling;
 use crate::plan::service::problem::ServiceProblem;
-use crate::telemetry::alarms::{ObjectTrouble, SyncState, named, shared_cause};
+use crate::telemetry::alarms::{ObjectReport, ObjectTrouble, SyncState, named, shared_cause};
 
 /// The watch reports that endpoints were read; this is the fallback.
 const UNREAD: Duration = Duration::from_secs(5);
@@ -71,9 +71,7 @@ pub(super) enum ReconcileError {
         again: Duration,
     },
     /// How long to look for what a call with a lost answer may have created, before it is created again.
-    #[error(
-        "a call whose answer was lost may have created what is missing; the controller looks for it before it creates it again"
-    )]
+    #[error("a call whose answer was lost may have created something; the controller looks for it before it goes on")]
     Unsettled(Duration),
     /// Jobs of the cloud are pending; nothing is wrong.
     #[error("jobs of the cloud are pending")]
@@ -164,26 +162,45 @@ impl ReconcileError {
             | Self::UnderWay(again) => ReconcileResult::RequeueAfter(*again),
             Self::EndpointsUnread => ReconcileResult::RequeueAfter(UNREAD),
             Self::Problems(_) | Self::HandedOver(_) | Self::Unfindable(_) | Self::Detached(_) => {
-                ReconcileResult::Failed(Backoff::LONG)
+                ReconcileResult::failed(self.kind(), Backoff::LONG)
             }
             // The credentials are about to be corrected.
             Self::Doubt(_) => {
-                ReconcileResult::Failed(Backoff { first: Duration::from_secs(5), longest: Duration::from_secs(20) })
+                let (first, longest) = (Duration::from_secs(5), Duration::from_secs(20));
+                ReconcileResult::failed(self.kind(), Backoff { first, longest })
             }
             Self::Find(FindError::Fault(fault)) | Self::Cloud(fault) | Self::ElasticUnknown(fault) => pause(fault),
-            Self::Find(_) => ReconcileResult::Failed(Backoff::LONG),
+            Self::Find(_) => ReconcileResult::failed(self.kind(), Backoff::LONG),
             Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => match fault {
                 WriteFault::Conflict(_) | WriteFault::Unavailable(_) | WriteFault::NotLeading => {
-                    ReconcileResult::Failed(Backoff::SHORT)
+                    ReconcileResult::failed(self.kind(), Backoff::SHORT)
                 }
-                _ => ReconcileResult::Failed(Backoff::LONG),
+                _ => ReconcileResult::failed(self.kind(), Backoff::LONG),
             },
             Self::Execution(failures) => match failures.soonest() {
                 Some(fault) => pause(fault),
-                None => ReconcileResult::Failed(Backoff::SHORT),
+                None => ReconcileResult::failed(self.kind(), Backoff::SHORT),
             },
-            Self::Unresolved(_) => ReconcileResult::Failed(Backoff { first: Duration::from_secs(5), ..Backoff::LONG }),
+            Self::Unresolved(_) => {
+                ReconcileResult::failed(self.kind(), Backoff { first: Duration::from_secs(5), ..Backoff::LONG })
+            }
         }
+    }
+
+    /// What failed without a call of the cloud, in a word.
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => fault.as_str(),
+            Self::Problems(_) | Self::HandedOver(_) => "problems",
+            Self::Doubt(_) => "doubt",
+            Self::Unresolved(_) => "unresolved",
+            _ => "not_found",
+        }
+    }
+
+    /// Whether each time is worth a line in the log.
+    pub(super) const fn is_logged(&self) -> bool {
+        !matches!(self, Self::EndpointsUnread | Self::UnderWay(_))
     }
 
     /// Whether something is withheld because the view of the cloud is not to be trusted.
@@ -196,8 +213,7 @@ impl ReconcileError {
         let (reason, message) = self.event(handling);
         let state = match self {
             Self::UnderWay(_) => SyncState::InProgress,
-            _ if self.passes() => SyncState::Retrying,
-            _ => SyncState::OutOfSync,
+            _ => state(self.passes()),
         };
         let cause = self.shared_cause().filter(|_| state == SyncState::OutOfSync);
         ObjectTrouble { state, cause, call: self.fault().map(failed_call), ..trouble(reason, message) }
@@ -207,13 +223,18 @@ impl ReconcileError {
     fn event(&self, handling: Handling) -> (&'static str, String) {
         let leaving = handling.removes();
         let reason = match self {
+            Self::UnderWay(_) => "LoadBalancerInProgress",
             Self::Write(write) => write.reason,
             Self::Unresolved(_) => SKIPPED_BACKENDS,
             _ if self.is_doubt() => LOAD_BALANCER_WITHHELD,
             _ if leaving => "CleanLoadBalancerFailed",
             _ => "SyncLoadBalancerFailed",
         };
-        let what = if leaving { "The load balancer could not be removed" } else { "The load balancer is out of sync" };
+        let what = match self {
+            Self::UnderWay(_) => "The cloud still carries out what was asked of it",
+            _ if leaving => "The load balancer could not be removed",
+            _ => "The load balancer is out of sync",
+        };
         (reason, format!("{what}: {self}"))
     }
 
@@ -239,16 +260,14 @@ impl ReconcileError {
         }
     }
 
-    /// Whether it passes by itself: such an error is logged at once, and told to the user only if it stays.
+    /// Whether it passes by itself: such an error is logged at once, and told to the user only if it lasts.
     pub(super) fn passes(&self) -> bool {
         match self {
             Self::Cloud(fault) | Self::Find(FindError::Fault(fault)) => fault.passes(),
             Self::Execution(failures) => {
                 failures.refused.iter().chain(&failures.stopped).all(|(_, fault)| fault.passes())
             }
-            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => {
-                matches!(fault, WriteFault::Conflict(_) | WriteFault::NotLeading)
-            }
+            Self::Kubernetes(fault) | Self::Write(FailedWrite { fault, .. }) => fault.passes(),
             Self::Unsettled(_) | Self::EndpointsUnread => true,
             _ => false,
         }
@@ -258,7 +277,7 @@ impl ReconcileError {
 /// The same in words.
 fn next_try(fault: &Fault) -> String {
     match pause(fault) {
-        ReconcileResult::Failed(Backoff { first, longest }) => format!(
+        ReconcileResult::Failed(RetriedFailure { backoff: Backoff { first, longest }, .. }) => format!(
             "The first retry is in {} s, further ones are at most {} s apart",
             first.as_secs(),
             longest.as_secs().max(first.as_secs())
@@ -269,13 +288,13 @@ fn next_try(fault: &Fault) -> String {
 }
 
 /// How soon the Service is retried after a fault.
-fn pause(fault: &Fault) -> ReconcileResult {
+pub(in crate::controllers) fn pause(fault: &Fault) -> ReconcileResult {
     if fault.held_back() {
         return ReconcileResult::RequeueAfter(fault.retry_after.unwrap_or_default());
     }
     let at_least =
         |backoff: Backoff| Backoff { first: fault.retry_after.unwrap_or(backoff.first).max(backoff.first), ..backoff };
-    ReconcileResult::Failed(match fault.kind {
+    let backoff = match fault.kind {
         FaultKind::Busy | FaultKind::Exists | FaultKind::Gone | FaultKind::Ambiguous | FaultKind::NotLeading => {
             Backoff::SHORT
         }
@@ -291,6 +310,13 @@ fn pause(fault: &Fault) -> ReconcileResult {
         | FaultKind::Denied
         | FaultKind::Rejected
         | FaultKind::Bug => at_least(Backoff::LONG),
+    };
+    let lacks_quota_for = (fault.kind == FaultKind::Quota).then_some(fault.action);
+    ReconcileResult::Failed(RetriedFailure {
+        kind: fault.kind.as_str(),
+        backoff,
+        latest: Duration::MAX,
+        lacks_quota_for,
     })
 }
 
@@ -305,10 +331,8 @@ pub(super) struct Notes<'a> {
     pub(super) empty_ports: &'a [String],
     /// Addresses of pods outside of the VPC.
     pub(super) outside: &'a BTreeSet<IpAddr>,
-    /// Why backends are not removed.
-    pub(super) withheld: Option<&'static str>,
-    /// What lists of the cloud lack.
-    pub(super) unlisted: Option<&'a str>,
+    /// Whether backends are not removed, which says more than that there are none.
+    pub(super) withholds: bool,
 }
 
 /// Tells users what happens to their Services, as events and in the log.
@@ -320,12 +344,12 @@ pub(super) struct ServiceReporter {
 
 impl ServiceReporter {
     fn normal(&self, service: &ServiceView, reason: &'static str, message: String) {
-        self.events.normal(self.component, &regarding(service), reason, message);
+        self.events.normal(self.component, &Regarding::service(service), reason, message);
     }
 
     fn warning(&self, service: &ServiceView, reason: &'static str, message: String) {
         warn!(code = event_code(reason), "{message}");
-        self.events.warning(self.component, &regarding(service), reason, message);
+        self.events.warning(self.component, &Regarding::service(service), reason, message);
     }
 
     /// A change by the user was noticed.
@@ -347,26 +371,21 @@ impl ServiceReporter {
         self.warning(service, "PreservedOnDelete", message);
     }
 
-    /// Something keeps the load balancer out of sync, or, if the Service leaves it, from being removed. `is_news` says of a text
-    /// whether the user was not told the same before.
-    pub(super) fn failure(
-        &self,
-        service: &ServiceView,
-        handling: Handling,
-        error: &ReconcileError,
-        is_news: impl FnOnce(&str) -> bool,
-    ) {
-        let text = error.to_string();
-        if matches!(error, ReconcileError::EndpointsUnread) {
-            debug!("{text}");
-            return;
-        }
-        let (reason, message) = error.event(handling);
-        warn!(code = event_code(reason), "{text}");
-        if error.passes() || !is_news(&text) {
-            return;
-        }
-        self.events.warning(self.component, &regarding(service), reason, message);
+    /// Tells users what keeps the load balancer out of sync, or, if the Service leaves it, from being removed; or that nothing does
+    /// any more.
+    pub(super) fn tell(&self, key: &ObjectKey, uid: &str, report: Option<ObjectReport>) {
+        let regarding = Regarding { kind: "Service", key: key.clone(), uid: uid.to_owned() };
+        reporter::tell(&self.events, self.component, &regarding, report);
+    }
+
+    /// Tells users why something is withheld as long as it is.
+    pub(super) fn withheld(&self, service: &ServiceView, reason: &'static str, why: Option<&str>) {
+        reporter::tell_withheld(&self.events, self.component, &Regarding::service(service), (reason, why));
+    }
+
+    /// The Service is gone.
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        self.events.forget(self.component, |of| of == key);
     }
 
     /// Many Services are out of sync for the same cause.
@@ -378,30 +397,25 @@ impl ServiceReporter {
 
     /// What the user should know although nothing failed, once each time it changes.
     pub(super) fn notes(&self, service: &ServiceView, notes: &Notes<'_>, told: &mut String) {
-        let Notes { remarks, lines, empty_ports, outside, withheld, unlisted } = notes;
+        let Notes { remarks, lines, empty_ports, outside, withholds } = notes;
         for remark in *remarks {
             info!("{remark}");
             self.normal(service, "LoadBalancerPlaced", remark.clone());
         }
         let (lines, ports, outside) = (lines.join("; "), empty_ports.join(", "), addresses(outside));
-        let parts = [&*lines, &ports, &outside, unlisted.unwrap_or_default(), withheld.unwrap_or_default()];
+        let parts = [&*lines, &outside, if *withholds { "" } else { &ports }];
         let text = if parts.iter().all(|part| part.is_empty()) { String::new() } else { parts.join("|") };
         if !is_news(told, &text) {
             return;
         }
         if !lines.is_empty() {
-            self.events.warning(self.component, &regarding(service), "LoadBalancerSettings", lines);
+            self.events.warning(self.component, &Regarding::service(service), "LoadBalancerSettings", lines);
         }
         if !outside.is_empty() {
             let message = format!("The pod addresses {outside} are outside of the VPC, so these pods are no backends");
             self.normal(service, SKIPPED_BACKENDS, message);
         }
-        if let Some(what) = unlisted {
-            self.warning(service, GROUPS_WITHHELD, (*what).to_owned());
-        }
-        if let Some(why) = withheld {
-            self.warning(service, BACKENDS_WITHHELD, (*why).to_owned());
-        } else if !ports.is_empty() {
+        if !ports.is_empty() && !withholds {
             let message =
                 format!("There are no backends for port {ports}: no ready endpoint, or no node that may serve it");
             self.normal(service, "UnAvailableLoadBalancer", message);
@@ -429,10 +443,10 @@ impl ServiceReporter {
         self.warning(service, "RepairedDrift", message);
     }
 
-    /// A load balancer that was deleted outside is made again.
+    /// A load balancer that does not exist any more is made again.
     pub(super) fn recreating(&self, service: &ServiceView, id: &str) {
         let message = format!(
-            "Load balancer {id} was deleted outside of the cluster; a new one is made, and its address may be another one"
+            "Load balancer {id} does not exist any more; a new one is made, and its address may be another one"
         );
         self.warning(service, "LoadBalancerRecreated", message);
     }
@@ -441,11 +455,6 @@ impl ServiceReporter {
     pub(super) fn succession(&self, service: &ServiceView, text: String) {
         info!("{text}");
         self.normal(service, "LoadBalancerHandOver", text);
-    }
-
-    /// No controller of this program handles the Service, although it asks for one.
-    pub(super) fn not_handled(&self, service: &ServiceView, why: &str) {
-        self.warning(service, "ServiceNotHandled", format!("No controller handles this Service: {why}"));
     }
 
     /// A load balancer may be left, because it cannot be proven to be ours.
@@ -463,8 +472,4 @@ impl ServiceReporter {
         info!("cleaned");
         self.normal(service, "CleanLoadBalancer", format!("Cleaned load balancer{steps}"));
     }
-}
-
-fn regarding(service: &ServiceView) -> Regarding {
-    Regarding { kind: "Service", key: service.key.clone(), uid: service.uid.clone() }
 }

@@ -19,7 +19,7 @@ use super::refusals::{RefusalBudget, Refusals};
 use crate::config::Config;
 use crate::plan::inputs::{ObjectKey, ServiceView, SyncCondition};
 use crate::plan::service::unready::UnreadyNodes;
-use crate::telemetry::alarms::{Alarms, ObjectTrouble, named};
+use crate::telemetry::alarms::{Alarms, ObjectReport, ObjectTrouble, named};
 
 /// Reason of the event and alarm about backends that are withheld from removal.
 pub(super) const BACKENDS_WITHHELD: &str = "BackendsHeldBack";
@@ -124,15 +124,13 @@ impl<O> Known<O> {
     }
 }
 
-/// The texts of the last events about a failure, about what is worth knowing although nothing failed.
+/// The texts of the last events that do not last, and the condition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
-    pub(super) failure: String,
+    /// About what is worth knowing although nothing failed.
     pub(super) notes: String,
     /// About a load balancer that one of the other kind replaces.
     pub(super) succession: String,
-    /// About a Service that no controller handles.
-    pub(super) not_handled: String,
     /// In the condition of the Service.
     pub(super) condition: WrittenCondition,
 }
@@ -400,9 +398,15 @@ impl<O: Clone> States<O> {
         self.alarms.out_of_sync(self.controller, &key.to_string(), trouble)
     }
 
-    /// Notes when a Service that is not in sync is reconciled again.
-    pub(super) fn scheduled(&self, key: &ObjectKey, after: Option<Duration>) {
+    /// Why the Service is not in sync; `None` if it is.
+    pub(super) fn report(&self, key: &ObjectKey) -> Option<ObjectReport> {
+        self.alarms.object(self.controller, key)
+    }
+
+    /// Notes when a Service that is not in sync is reconciled again. Gives its uid, unless it is gone.
+    pub(super) fn scheduled(&self, key: &ObjectKey, after: Option<Duration>) -> Option<String> {
         self.alarms.next_attempt(self.controller, key, after);
+        self.kept.lock().by_service.get(key).map(|state| state.uid.clone())
     }
 
     fn change(&self, key: &ObjectKey, state: Option<ServiceState<O>>) -> Option<ServiceState<O>> {

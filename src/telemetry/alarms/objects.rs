@@ -18,6 +18,9 @@ pub(super) const MANY: usize = 5;
 /// The metrics name so many objects of a controller: an outage of a large cluster must not flood Prometheus.
 const NAMED_IN_METRICS: usize = 50;
 
+/// What passes by itself within this time is nothing to tell users of.
+pub const QUIET: Duration = Duration::from_secs(30);
+
 /// How far an object is from being in sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -27,7 +30,7 @@ pub enum SyncState {
     OutOfSync,
     /// Nothing failed, and the cloud still carries something out.
     InProgress,
-    /// Something failed that passes by itself, such as a rate limit.
+    /// Something failed that passes by itself, such as a rate limit. What lasts longer than [`QUIET`] is out of sync.
     Retrying,
 }
 
@@ -46,6 +49,8 @@ pub struct ObjectTrouble {
     pub cause: Option<String>,
     /// The call that failed, if one did.
     pub call: Option<FailedCall>,
+    /// When the reconcile began that came to this, if it can take long.
+    pub began: Option<Timestamp>,
 }
 
 /// What the manual of events says about a reason.
@@ -84,7 +89,7 @@ pub struct ObjectReport {
     pub object: String,
     /// How far it is from being in sync.
     pub state: SyncState,
-    /// Since when it has been in this state.
+    /// Since when it has not been in sync.
     pub since: Timestamp,
     /// When it was reconciled last.
     pub last_attempt: Timestamp,
@@ -99,6 +104,9 @@ pub struct ObjectReport {
     pub message: String,
     /// The call that failed, if one did.
     pub failed_call: Option<FailedCall>,
+    /// How long it has to last until users are told.
+    #[serde(skip)]
+    pub quiet_for: Duration,
 }
 
 /// What is kept of one object.
@@ -106,6 +114,8 @@ pub struct ObjectReport {
 struct KeptObject {
     trouble: ObjectTrouble,
     since: Timestamp,
+    /// Since when what keeps it out of sync passes by itself, or is under way.
+    passing_since: Option<Timestamp>,
     last: Timestamp,
     next: Option<Timestamp>,
     /// Its place in the order in which objects got out of sync; `None` while what failed passes by itself.
@@ -127,24 +137,28 @@ pub(super) struct ObjectStates {
 
 impl ObjectStates {
     /// Notes why an object is not in sync; gives how many share its cause now, if that is news. What passes by itself does not
-    /// make up for what failed before.
-    pub(super) fn note(&mut self, controller: &'static str, object: &str, trouble: ObjectTrouble) -> usize {
+    /// make up for what failed before, unless it lasts.
+    pub(super) fn note(&mut self, controller: &'static str, object: &str, mut trouble: ObjectTrouble) -> usize {
         let now = clock::now();
         let name = (controller, object.to_owned());
         let before = self.kept.get_mut(&name);
-        if let Some(kept) = before
-            && trouble.state == SyncState::Retrying
-            && kept.trouble.state != SyncState::Retrying
-        {
-            (kept.last, kept.next) = (now, None);
-            return 0;
+        let began = trouble.began.unwrap_or(now);
+        let passing_since = before.as_ref().and_then(|kept| kept.passing_since).unwrap_or(began);
+        let passing_since = (trouble.state != SyncState::OutOfSync).then_some(passing_since);
+        if trouble.state == SyncState::Retrying {
+            if passing_since.is_some_and(|since| left(since, now).is_zero()) {
+                trouble.state = SyncState::OutOfSync;
+            } else if let Some(kept) = before.filter(|kept| kept.trouble.state != SyncState::Retrying) {
+                (kept.last, kept.next, kept.passing_since) = (now, None, passing_since);
+                return 0;
+            }
         }
         let (state, cause) = (trouble.state, trouble.cause.clone());
         let before = self.kept.remove(&name);
-        let since = before.as_ref().filter(|kept| kept.trouble.state == state).map_or(now, |kept| kept.since);
+        let since = before.as_ref().map_or(began, |kept| kept.since);
         let place = before.as_ref().and_then(|kept| kept.place);
         let place = place.or_else(|| (state != SyncState::Retrying).then(|| self.enter(controller, object)));
-        self.kept.insert(name, KeptObject { trouble, since, last: now, next: None, place });
+        self.kept.insert(name, KeptObject { trouble, since, passing_since, last: now, next: None, place });
         self.name_in_metrics(controller, object);
         let was = before.and_then(|kept| kept.trouble.cause);
         self.share(controller, object, (was.as_deref(), cause.as_deref()))
@@ -235,26 +249,42 @@ impl ObjectStates {
         self.kept.keys().filter(move |(of, _)| *of == controller).map(|(_, object)| object)
     }
 
+    /// What is known of one object, if it is not in sync.
+    pub(super) fn report_of(&self, controller: &'static str, object: &str) -> Option<ObjectReport> {
+        let name = (controller, object.to_owned());
+        self.kept.get(&name).map(|kept| report(&name, kept))
+    }
+
     /// What failed first, then what is under way, each in the order of names.
     pub(super) fn report(&self) -> Vec<ObjectReport> {
-        let report = |((controller, object), kept): (&ObjectName, &KeptObject)| {
-            let KeptObject { trouble, since, last, next, .. } = kept;
-            let ObjectTrouble { state, reason, advice, message, call, .. } = trouble.clone();
-            ObjectReport {
-                controller,
-                object: object.clone(),
-                state,
-                since: *since,
-                last_attempt: *last,
-                next_attempt: *next,
-                reason,
-                advice,
-                message,
-                failed_call: call,
-            }
-        };
-        let mut reports: Vec<ObjectReport> = self.kept.iter().map(report).collect();
+        let mut reports: Vec<ObjectReport> = self.kept.iter().map(|(name, kept)| report(name, kept)).collect();
         reports.sort_by_key(|report| report.state);
         reports
+    }
+}
+
+/// How much of [`QUIET`] is left; no less than a second.
+fn left(since: Timestamp, now: Timestamp) -> Duration {
+    let left = QUIET.saturating_sub(now.duration_since(since).unsigned_abs());
+    if left < Duration::from_secs(1) { Duration::ZERO } else { left }
+}
+
+fn report((controller, object): &ObjectName, kept: &KeptObject) -> ObjectReport {
+    let KeptObject { trouble, since, passing_since, last, next, .. } = kept;
+    let ObjectTrouble { state, reason, advice, message, call, .. } = trouble.clone();
+    // What failed before was told.
+    let passing_since = passing_since.filter(|_| state != SyncState::OutOfSync);
+    ObjectReport {
+        controller,
+        object: object.clone(),
+        state,
+        since: *since,
+        last_attempt: *last,
+        next_attempt: *next,
+        reason,
+        advice,
+        message,
+        failed_call: call,
+        quiet_for: passing_since.map_or(Duration::ZERO, |since| left(since, clock::now())),
     }
 }

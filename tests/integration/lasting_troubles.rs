@@ -1,0 +1,234 @@
+//! What keeps an object out of sync for long is told on the object, whatever it is, as long as it lasts and no longer.
+
+use std::time::Duration;
+
+use alicloud_ccm::clock;
+use jiff::Timestamp;
+use serde_json::Value;
+use sim::cloud::Fault;
+use sim::cluster::{Effect, Failure, Match, Version};
+use sim::testbed::Testbed;
+
+use crate::harness::HASTE;
+use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
+use crate::kinds::Kind;
+
+const MORE: &str = "[leader_election]\nenabled = false\n";
+
+/// What a controller is given to do while something fails.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    controllers: &'static [&'static str],
+    /// The action of the cloud that the work needs.
+    action: &'static str,
+    /// The write to the API server that it needs.
+    write: (&'static str, &'static str),
+    begin: fn(&Testbed),
+    /// The object that is then out of sync.
+    object: (&'static str, &'static str),
+}
+
+const SERVICE: (&str, &str) = ("Service", "web");
+
+const WORK: &[Work] = &[
+    Work {
+        controllers: &["service"],
+        action: "CreateLoadBalancerTCPListener",
+        write: ("patch", "services"),
+        begin: |testbed| Kind::Classic.expose(testbed, "web", &[80], &[1]),
+        object: SERVICE,
+    },
+    Work {
+        controllers: &["service"],
+        action: "slb:CreateLoadBalancer",
+        write: ("patch", "services/status"),
+        begin: |testbed| Kind::Classic.expose(testbed, "web", &[80], &[1]),
+        object: SERVICE,
+    },
+    Work {
+        controllers: &["nlb"],
+        action: "nlb:CreateListener",
+        write: ("patch", "services"),
+        begin: |testbed| Kind::Network.expose(testbed, "web", &[80], &[1]),
+        object: SERVICE,
+    },
+    Work {
+        controllers: &["nlb"],
+        action: "nlb:CreateLoadBalancer",
+        write: ("patch", "services/status"),
+        begin: |testbed| Kind::Network.expose(testbed, "web", &[80], &[1]),
+        object: SERVICE,
+    },
+    Work {
+        controllers: &["node"],
+        action: "DescribeInstances",
+        write: ("patch", "nodes"),
+        begin: |testbed| drop(testbed.join(2)),
+        object: ("Node", "node-2"),
+    },
+    Work {
+        controllers: &["route"],
+        action: "CreateRouteEntries",
+        write: ("patch", "nodes/status"),
+        begin: |testbed| drop(testbed.join(2)),
+        object: ("Node", "node-2"),
+    },
+    Work {
+        controllers: &["pvtz", "service"],
+        action: "AddZoneRecord",
+        write: ("patch", "services"),
+        begin: |testbed| Kind::Classic.expose(testbed, "web", &[80], &[1]),
+        object: SERVICE,
+    },
+    Work {
+        controllers: &["volume-labels"],
+        action: "DescribeDisks",
+        write: ("patch", "persistentvolumes"),
+        begin: |testbed| testbed.provide("data", "d-1", "cn-hangzhou-i"),
+        object: ("PersistentVolume", "data"),
+    },
+];
+
+/// One of each kind of failure, none of which has an effect.
+const FAULTS: &[(&str, fn() -> Fault)] = &[
+    ("throttled", || Fault::Throttle),
+    ("busy", || Fault::code("Conflict.Lock")),
+    ("server error", || Fault::Unavailable),
+    ("no answer", || Fault::Drop),
+    ("gone", || Fault::code("ResourceNotFound.LoadBalancer")),
+    ("exists", || Fault::code("Conflict.SecurityGroup")),
+    ("in use", || Fault::code("DependencyViolation")),
+    ("quota", || Fault::code("QuotaExceeded.Things")),
+    ("capacity", || Fault::code("ResourceNotEnough.Things")),
+    ("credential", || Fault::code("InvalidTimeStamp.Expired")),
+    ("denied", || Fault::Refuse(403, "Forbidden.RAM".into(), "User not authorized".into())),
+    ("rejected", || Fault::code("InvalidParam.Thing")),
+    ("bug", || Fault::code("IncompleteSignature")),
+];
+
+const WRITES: &[(&str, fn() -> Effect)] = &[
+    ("API server: conflict", || Effect::Refuse(Failure::stale("services", "web"))),
+    ("API server: error", || Effect::Refuse(Failure::internal_error())),
+    ("API server: no answer", || Effect::LoseRequest),
+];
+
+/// Events about the object of a kind, as (reason, count, when it was last raised, message).
+fn events(testbed: &Testbed, (kind, name): (&str, &str), of: &str) -> Vec<(String, u64, Timestamp, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = testbed.cluster.list("Event").into_iter().filter(|event| {
+        let about = &event["involvedObject"];
+        about["kind"] == kind && about["name"] == name && event["type"] == of
+    });
+    all.map(|event| {
+        let last = text(&event["lastTimestamp"]).parse().unwrap();
+        (text(&event["reason"]), event["count"].as_u64().unwrap(), last, text(&event["message"]))
+    })
+    .collect()
+}
+
+fn is_ready(testbed: &Testbed) -> Option<bool> {
+    let service = testbed.cluster.get("Service", "default", "web").unwrap();
+    let conditions = service["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition["type"] == "LoadBalancerReady");
+    ready.map(|condition| condition["status"] == "True")
+}
+
+async fn sleep(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// Lets one thing fail for five minutes; says what is not told as it should be.
+async fn told(work: Work, begin: impl FnOnce(&Testbed), is_of_cluster: bool) -> Vec<String> {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    testbed.join(1);
+    let product = Product::start_with(&testbed, work.controllers, &format!("{HASTE}{MORE}"), &["route.period=1h"]);
+    sleep(30).await;
+    begin(&testbed);
+    (work.begin)(&testbed);
+    let mut wrong = Vec::new();
+    // The work needs seconds until it fails for the first time.
+    sleep(45).await;
+    let told = events(&testbed, work.object, "Warning");
+    if told.is_empty() {
+        wrong.push("after 45 s there is no event".to_owned());
+    }
+    for (reason, .., message) in &told {
+        if !message.contains("has been so since ") || !message.contains("retr") {
+            wrong.push(format!("{reason} lacks since when or what next: {message}"));
+        }
+    }
+    let has_condition = work.object == SERVICE && work.controllers.len() == 1;
+    // Where the status cannot be written, the condition cannot either.
+    let is_writable = !is_of_cluster || work.write.1 != "services/status";
+    if has_condition && is_writable && is_ready(&testbed) != Some(false) {
+        wrong.push(format!("after 45 s the condition is {:?}", is_ready(&testbed)));
+    }
+    let name = if work.object.0 == "Service" { "default/web" } else { work.object.1 };
+    let open = product.alarms.objects();
+    let open = open.iter().find(|open| open.object == name);
+    if !open.is_some_and(|open| open.state == alicloud_ccm::telemetry::alarms::SyncState::OutOfSync) {
+        wrong.push(format!("after 45 s the page shows {open:?}"));
+    }
+    sleep(255).await;
+    let told = events(&testbed, work.object, "Warning");
+    let cause = |message: &str| {
+        message.rsplit_once(" [").map_or(String::new(), |(_, code)| code.split([',', ']']).next().unwrap().to_owned())
+    };
+    let mut causes: Vec<_> = told.iter().map(|(reason, .., message)| (reason, cause(message))).collect();
+    causes.sort_unstable();
+    if causes.windows(2).any(|pair| pair[0] == pair[1]) {
+        wrong.push(format!("several events tell the same: {told:#?}"));
+    }
+    let newest = told.iter().max_by_key(|(_, _, last, _)| *last);
+    if !newest.is_some_and(|(_, count, last, _)| *count > 1 && clock::now().duration_since(*last).as_secs() < 300) {
+        wrong.push(format!("the count does not rise: {told:#?}"));
+    }
+    sleep(1800).await;
+    let told = events(&testbed, work.object, "Warning");
+    if !told.iter().any(|(_, _, last, _)| clock::now().duration_since(*last).as_secs() < 600) {
+        wrong.push(format!("all are older than ten minutes: {told:#?}"));
+    }
+    testbed.cloud.faults().clear();
+    testbed.cluster.calm();
+    // A route table that was full is tried again after five minutes.
+    sleep(700).await;
+    let ended = events(&testbed, work.object, "Normal");
+    if !ended.iter().any(|(reason, ..)| reason == "Resolved") {
+        wrong.push(format!("no event withdraws it: {ended:#?}"));
+    }
+    if product.alarms.objects().iter().any(|open| open.object == name) {
+        wrong.push(format!("it is still shown: {:?}", product.alarms.objects()));
+    }
+    if has_condition && is_ready(&testbed) != Some(true) {
+        wrong.push(format!("at the end the condition is {:?}", is_ready(&testbed)));
+    }
+    wrong
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_lasts_is_told_after_half_a_minute_renewed_while_it_lasts_and_withdrawn_after_it() {
+    let cases: Vec<(Work, usize)> =
+        WORK.iter().flat_map(|work| (0..FAULTS.len() + WRITES.len()).map(|number| (*work, number))).collect();
+    let wrong = in_parallel(cases.len(), move |index| {
+        let (work, number) = cases[index];
+        let (name, wrong) = match FAULTS.get(number) {
+            Some((name, fault)) => {
+                let begin = |testbed: &Testbed| testbed.cloud.faults().always(work.action, fault());
+                (name, on_a_clock_of_its_own(0, told(work, begin, false)).0)
+            }
+            None => {
+                let (name, effect) = &WRITES[number - FAULTS.len()];
+                let (verb, target) = work.write;
+                let begin = |testbed: &Testbed| {
+                    testbed.cluster.trouble_times(Match::new(verb, target), effect(), usize::MAX);
+                };
+                (name, on_a_clock_of_its_own(0, told(work, begin, true)).0)
+            }
+        };
+        let what = if number < FAULTS.len() { work.action } else { work.write.1 };
+        let named = |wrong: String| format!("{:?} {what} {name}: {wrong}", work.controllers);
+        wrong.into_iter().map(named).collect::<Vec<_>>()
+    });
+    let wrong: Vec<String> = wrong.await.into_iter().flatten().collect();
+    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
