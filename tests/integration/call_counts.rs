@@ -441,7 +441,7 @@ A restart with one such Service takes 4 reads (`GetLoadBalancerAttribute`, `List
 `ListServerGroupServers`), besides `ListLoadBalancers` to find load balancers without a Service. A restart with 100 such Services takes
 104 reads: 100 `ListServerGroupServers`, 2 `ListLoadBalancers`, 1 `ListListeners` and 1 `ListServerGroups`. Every `nlb.drift_check` takes
 one list of each kind, which also shows the number of servers in each group. The controller reads the servers, additional certificates
-and rules of security groups in turn, as it does server groups of classic load balancers. A list answers for at most ten seconds, once
+and rules of security groups in turn, as it does server groups of classic load balancers. A list answers for at most a minute, once
 for each load balancer, and never for one that the controller changed after the list began. The test `call_counts_at_scale` measures
 that.
 

@@ -304,6 +304,6 @@ fn refused_and_failing_writes_stop_nothing_else() {
         assert_eq!(calls, 3, "two batches, of which one failed once");
         let told = testbed.cluster.list("Event").into_iter().filter(|event| event["involvedObject"]["name"] == "pv-9");
         let told: Vec<_> = told.map(|event| (event["count"].clone(), event["message"].to_string())).collect();
-        assert!(told.len() == 1 && told[0].0 == 1 && told[0].1.contains("a webhook says no"), "told once: {told:?}");
+        assert!(told.len() == 1 && told[0].1.contains("a webhook says no"), "one event as long as it lasts: {told:?}");
     });
 }
