@@ -164,6 +164,7 @@ async fn pitfall_16_source_ranges_affinity_and_health_checks_reach_the_listeners
     world.testbed.expose("web", &[80], &[&nodes[0]], &[]);
     let spec = json!({ "spec": {
         "loadBalancerSourceRanges": ["10.0.0.0/8"], "sessionAffinity": "ClientIP", "externalTrafficPolicy": "Local",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 14_400}},
     } });
     patch(&world, "web", &spec);
     let ccm = world.start();
