@@ -272,6 +272,12 @@ async fn every_annotation_of_network_load_balancers_does_what_the_page_says() {
     expected.assert_eq(&writes);
 }
 
+/// Annotations and where each shows, see [`Subject::look`].
+pub(crate) fn places(kind: Kind) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let subjects = if kind == Kind::Classic { classic::SUBJECTS } else { network::SUBJECTS };
+    subjects.iter().flat_map(|subject| subject.rows).map(|row| (row.key, row.at))
+}
+
 /// Whether each annotation of a table is tried, here or elsewhere.
 fn none_is_left_out<N: AnnotationName>(subjects: &[Subject], elsewhere: &[(&'static str, &str)]) {
     let tried = subjects.iter().flat_map(|subject| subject.rows).map(|row| row.key);

@@ -35,11 +35,12 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
                 }
             }
             for field in ["id", "address"] {
-                names.push((lb[field].to_string(), json!(format!("<{field} of {}>", lb["name"])).to_string()));
+                names.push((lb[field].to_string(), json!(format!("<{field} of {}>", lb["tags"][MARK])).to_string()));
             }
         }
     }
     network_without_chance(&mut cloud, &services, &mut names);
+    names.extend(access_lists(testbed, &services));
     let records = records(testbed, &services);
     for object in nodes.iter_mut().chain(&mut services).chain(&mut volumes) {
         timeless(object);
@@ -58,6 +59,19 @@ pub(crate) fn state(testbed: &Testbed) -> Value {
         }
     }
     state
+}
+
+/// Ids of the lists that source ranges of Services became, and names instead.
+fn access_lists(testbed: &Testbed, services: &[Value]) -> Vec<(String, String)> {
+    let named = |name: &str| {
+        services.iter().fold(name.to_owned(), |name, service| {
+            let of = service["metadata"]["name"].as_str().unwrap_or_default();
+            name.replace(&default_name(service), &format!("<default name of {of}>"))
+        })
+    };
+    testbed
+        .cloud
+        .look(|cloud| cloud.acls.iter().map(|(id, acl)| (id.clone(), format!("<list {}>", named(&acl.name)))).collect())
 }
 
 /// The records of all private zones, without the addresses that the cluster or the cloud chose for a Service.
@@ -94,7 +108,9 @@ fn network_without_chance(cloud: &mut Value, services: &[Value], names: &mut Vec
             let text = it.to_string();
             let text = defaults.iter().fold(text, |text, (default, name)| text.replace(default, name));
             *it = serde_json::from_str(&text).unwrap();
-            let name = it["name"].as_str().unwrap_or_default();
+            // A load balancer can have another name.
+            let name = if kind == NETWORK[0] { &it["tags"][MARK] } else { &it["name"] };
+            let name = name.as_str().unwrap_or_default();
             names.push((it["id"].as_str().unwrap_or_default().to_owned(), format!("<id of {kind} {name}>")));
             for zone in it["zones"].as_array_mut().into_iter().flatten() {
                 for field in ["private_ip", "public_ip"] {

@@ -29,6 +29,7 @@ mod examples;
 mod explain;
 mod golden;
 mod harness;
+mod histories;
 mod http_server;
 mod in_process;
 mod invariants;

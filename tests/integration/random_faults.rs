@@ -93,10 +93,11 @@ const HEADLESS: &str = "db";
 const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
 
 /// Reproducible randomness.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    /// A number below the bound.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -49,14 +49,14 @@ annotation_table! {
     AddressType: suffix("address-type"), OneOf(&["internet", "intranet"]), "internet", Applies::Instance, Immutable,
         "a different value is a problem: delete the Service and create it again", "Whether the address is public or private.";
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
-        "Uses this load balancer, which a user created, instead of creating one. It is never deleted.";
+        "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
         "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. A listener \
-        on a port of the Service is overridden, unless it belongs to another Service or cluster.";
+        on a port of the Service is overridden, unless it belongs to another Service or cluster.", removed: Default;
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once", "What the controller keeps in sync, each value including those after it: the attributes of the load balancer \
         (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
-        never changed; a load balancer that does not exist is created in any case.";
+        never changed; a load balancer that does not exist is created in any case.", removed: Default;
     LbName: suffix("name"), LoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.";
     ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
@@ -90,11 +90,11 @@ annotation_table! {
     Spec: suffix("spec"), Text, "`slb.s1.small` with `PayBySpec`", Applies::Instance, Always,
         "changed in place with `PayBySpec`", "Specification, such as `slb.s2.small`. Without effect with `PayByCLCU`.";
     PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, AnyValue, "off", Applies::Instance, Always,
-        "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.";
+        "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.", removed: Default;
     ExternalIpType: suffix("external-ip-type"), OneOf(&["eip"]), "", Applies::Instance, Always, "changes the status",
-        "`eip` publishes the elastic addresses bound to the load balancer.";
+        "`eip` publishes the elastic addresses bound to the load balancer.", removed: Default;
     Hostname: suffix("hostname"), HostName, "", Applies::Instance, Always, "changes the status",
-        "Published in the status instead of an address.";
+        "Published in the status instead of an address.", removed: Default;
 
     ProtocolPort: suffix("protocol-port"), ProtocolPorts(&["tcp", "udp", "http", "https"]), "the port's protocol", Applies::Listeners, Listener,
         "the listener is deleted and created again", "Protocols of listeners: `https:443,http:80`.";
@@ -102,7 +102,7 @@ annotation_table! {
         "the listener is deleted and created again", "HTTP ports that redirect to HTTPS ports: `80:443`.";
     DomainExtensions: suffix("domain-extensions"), DomainExtensions, "", Applies::Listeners, Listener,
         "certificates are added, changed and removed; an empty value removes all, without the annotation they stay",
-        "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.";
+        "Additional certificates of HTTPS listeners: `domain:certificate,domain:certificate`.", removed: Stays;
     Scheduler: suffix("scheduler"), OneOf(&["rr", "wrr", "wlc", "sch", "tch", "qch"]), "rr", Applies::Field(Field::Scheduler),
         Listener, "changed in place; to `sch`, `tch` and `qch` by deleting the listener and creating it again",
         "How connections are distributed. Weights count with `wrr` and `wlc`, so `externalTrafficPolicy: Local` is best with one of them. `sch` and `tch` need TCP or UDP, `qch` needs UDP.";

@@ -82,13 +82,13 @@ annotation_table! {
     IpVersion: suffix("ip-version"), AnyCase(&["ipv4", "DualStack"]), "ipv4", Applies::Instance, Immutable,
         "a different value is a problem", "`DualStack` gives an IPv6 address, too.";
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
-        "Uses this load balancer, which a user created, instead of creating one. It is never deleted.";
+        "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
-        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never changed.";
+        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never changed.", removed: Default;
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once", "What the controller keeps in sync, each value including those after it: the attributes of the load balancer \
         (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \
-        never changed; a load balancer that does not exist is created in any case.";
+        never changed; a load balancer that does not exist is created in any case.", removed: Default;
     LbName: suffix("name"), NetworkLoadBalancerName, "`a` and the Service's UID", Applies::Instance, Always,
         "changed in place when set and different", "Visible name of the load balancer. It is not used to find the load balancer.";
     ResourceGroupId: suffix("resource-group-id"), Text, "`cloud.resource_group_id`", Applies::Instance, Immutable,
@@ -107,7 +107,7 @@ annotation_table! {
     SecurityGroupIds: suffix("security-group-ids"), Ids { most: 4, empties: true }, "", Applies::Instance, Always,
         "joined, then left; an empty value leaves all, without the annotation they stay unchanged", "Security groups of the load balancer.";
     PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, AnyValue, "off", Applies::Instance, Always,
-        "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.";
+        "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.", removed: Default;
 
     ProtocolPort: suffix("protocol-port"), AnyCaseProtocolPorts(&["tcp", "udp", "tcpssl"]), "the port's protocol", Applies::Listeners,
         Listener, "the listener is deleted and created again", "Protocols of listeners: `tcpssl:443,tcp:80`.";
@@ -129,7 +129,7 @@ annotation_table! {
         "changed in place; removing the annotation keeps the certificate", "Server certificate. Needed for new TCPSSL listeners.";
     AdditionalCertIds: suffix("additional-cert-ids"), Ids { most: 25, empties: true }, "", Applies::Listeners, Listener,
         "certificates are added, then removed; an empty value removes all, without the annotation they stay",
-        "Additional certificates of TCPSSL listeners.";
+        "Additional certificates of TCPSSL listeners.", removed: Stays;
     Cacert: suffix("cacert"), OnOff, "", listener(ListenerField::CaEnabled), Listener, "changed in place when set and different",
         "Whether clients need a certificate. `on` needs `cacert-id`.";
     CacertId: suffix("cacert-id"), ids(1), "", listener(ListenerField::CaCertificate), Listener,
@@ -143,7 +143,7 @@ annotation_table! {
         listener(ListenerField::AlpnPolicy), Listener, "changed in place while `alpn` is `on`", "Application protocols.";
 
     ServerGroupType: suffix("server-group-type"), AnyCase(&["Instance", "Ip"]), "Instance", group(GroupField::Type), Backend,
-        "server groups are replaced", "`ip` attaches nodes and pods by their addresses alone.";
+        "server groups are replaced", "`ip` attaches nodes and pods by their addresses alone.", removed: Default;
     Scheduler: suffix("scheduler"), AnyCase(&["Wrr", "Wlc", "rr", "sch", "tch", "qch"]), "", group(GroupField::Scheduler), Backend,
         "changed in place when set and different", "How connections are distributed. `qch` needs UDP.";
     ConnectionDrain: suffix("connection-drain"), OnOff, "", group(GroupField::Drain), Backend,

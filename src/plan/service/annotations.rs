@@ -109,6 +109,37 @@ impl WhenEffective {
     }
 }
 
+/// What holds of a load balancer that exists once an annotation is taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removed {
+    /// What holds without the annotation; its last value leaves no trace.
+    Default,
+    /// The last value, until another one is stated.
+    Stays,
+    /// What the load balancer was made with.
+    FixedAtCreation,
+}
+
+impl Removed {
+    /// What holds unless the row says otherwise: attributes that the vendor keeps stay, as with the official controller.
+    pub const fn usual<F>(applies: &Applies<F>, scope: WhenEffective) -> Self {
+        match (applies, scope) {
+            (_, WhenEffective::Creation | WhenEffective::Immutable) => Self::FixedAtCreation,
+            (Applies::Instance | Applies::Field(_), _) => Self::Stays,
+            (Applies::Routing | Applies::Listeners | Applies::Backends, _) => Self::Default,
+        }
+    }
+
+    /// The word of the reference page.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Stays => "stays",
+            Self::FixedAtCreation => "fixed",
+        }
+    }
+}
+
 /// One annotation.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<N: AnnotationName> {
@@ -128,6 +159,8 @@ pub struct Entry<N: AnnotationName> {
     pub update: &'static str,
     /// What it does.
     pub help: &'static str,
+    /// What holds once it is taken away.
+    pub removed: Removed,
 }
 
 /// The names of a product's annotations.
@@ -198,7 +231,8 @@ pub trait AnnotationName: Copy + Debug + Ord + 'static {
 macro_rules! annotation_table {
     (
         others: $others:expr;
-        $($name:ident: $key:expr, $kind:expr, $default:literal, $applies:expr, $scope:ident, $update:literal, $help:literal;)*
+        $($name:ident: $key:expr, $kind:expr, $default:literal, $applies:expr, $scope:ident, $update:literal, $help:literal
+            $(, removed: $removed:ident)?;)*
     ) => {
         /// An annotation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -217,6 +251,10 @@ macro_rules! annotation_table {
                 scope: $crate::plan::service::annotations::WhenEffective::$scope,
                 update: $update,
                 help: $help,
+                removed: {
+                    use $crate::plan::service::annotations::{Removed, WhenEffective};
+                    [$(Removed::$removed,)? Removed::usual::<Field>(&$applies, WhenEffective::$scope)][0]
+                },
             },)*];
             const OTHER_PRODUCTS: (&'static [&'static str], &'static str) = $others;
 

@@ -26,10 +26,11 @@ pub fn introduction() -> String {
     format!(
         "# Annotations of Services\n\n[中文](zh/annotations.md)\n\n\
          Keys start with `{PREFIX}` unless they are written out. `{LEGACY_PREFIX}` counts where the current key is absent.\n\
-         An empty value means that the annotation is not set. Removing an annotation leaves the load balancer as it is,\n\
-         unless the last column says otherwise.\n\n\
+         An empty value means that the annotation is not set.\n\n\
          When: A always; C only at creation; I at creation, later only compared; L on load balancers of ours, and on\n\
-         those named by `id` only with `force-override-listeners`; B always, with every change of nodes and endpoints.\n"
+         those named by `id` only with `force-override-listeners`; B always, with every change of nodes and endpoints.\n\n\
+         Removed, what holds once the annotation is taken away: `default`, as on a load balancer that never had it; `stays`, its\n\
+         last value until another one is stated; `fixed`, what the load balancer was made with.\n"
     )
 }
 
@@ -39,19 +40,20 @@ pub fn tables<N: AnnotationName>(heading: &str) -> String {
     for (section, title) in SECTIONS {
         let _ = write!(
             page,
-            "\n{heading} {title}\n\n| Key | Values | Default | For | When | What it does | A change |\n|---|---|---|---|---|---|---|\n"
+            "\n{heading} {title}\n\n| Key | Values | Default | For | When | What it does | A change | Removed |\n|---|---|---|---|---|---|---|---|\n"
         );
         for entry in N::TABLE.iter().filter(|entry| section_of(entry) == section) {
             let _ = writeln!(
                 page,
-                "| `{}` | {} | {} | {} | {} | {} | {} |",
+                "| `{}` | {} | {} | {} | {} | {} | {} | `{}` |",
                 key(entry),
                 allowed(entry.kind),
                 entry.default,
                 protocols(entry),
                 entry.scope.code(),
                 entry.help,
-                entry.update
+                entry.update,
+                entry.removed.word()
             );
         }
     }

@@ -1,0 +1,428 @@
+//! Random lives of Services leave no trace: in the end, cloud and Services are as in a fresh world in which the same objects
+//! are created in their last state.
+//!
+//! `HISTORIES_SEED=17` plays one life with its log, `HISTORIES_LIVES=20000` so many. A life that fails is made as short as it
+//! can be and printed.
+
+mod generator;
+mod judge;
+mod known;
+mod life;
+mod values;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use alicloud_ccm::plan::clb::annotations::Name as ClassicName;
+use alicloud_ccm::plan::nlb::annotations::Name as NetworkName;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use sim::cloud::{Acl, Fault, SecurityGroup};
+use sim::cluster::{Chaos, Endpoint, Failure, NodeSpec, Version};
+use sim::testbed::{REGION, Testbed, VPC, instance};
+use tokio::time::Instant;
+
+use self::generator::{NODES, Row, rows};
+use self::judge::{Exceptions, differences};
+use self::life::{Deed, Life, Pause, Step, fields, index, merge, node_ports, patch, service};
+use crate::end_state::Foreign;
+use crate::in_process::{Product, in_parallel, on_a_clock_of_its_own};
+
+/// The class of Services with a network load balancer.
+const NETWORK_CLASS: &str = "alibabacloud.com/nlb";
+/// Lives of an ordinary run.
+const LIVES: usize = 300;
+/// The end is reached so soon after the last step. The aim is a minute.
+const SOON: Duration = Duration::from_secs(180);
+/// After this time it is not reached at all.
+const NEVER: Duration = Duration::from_secs(400);
+/// For so long nothing may change any more.
+const STAYS: Duration = Duration::from_secs(20);
+/// Failing lives that are made short; more are only named.
+const SHORTENED: u64 = 4;
+/// Attempts to make one short.
+const TRIES: usize = 150;
+/// No comparison finds what was missed, and no quota holds anything up.
+const CONFIG: &str = "[leader_election]\nenabled = false\n[cloud.quotas]\n\"*\" = 100000\n\
+    [nlb]\ndrift_check = \"0s\"\n[service]\ndrift_check = \"0s\"\nhand_over_grace = \"10s\"\n";
+
+/// Both worlds before anything is wanted.
+struct Start {
+    testbed: Testbed,
+    foreign: Foreign,
+    rows: [Vec<Row>; 2],
+}
+
+impl Start {
+    async fn new() -> Self {
+        let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+        (1..=NODES).for_each(|number| testbed.rent(u8::try_from(number).unwrap()));
+        let expires = testbed.cloud.now() + SignedDuration::from_hours(24 * 365);
+        testbed.cloud.edit(|cloud| {
+            for id in ["cert-1", "cert-2", "cert-3"] {
+                let made = sim::cloud::Certificate { common_name: format!("{id}.example.com"), expires };
+                cloud.certificates.insert(id.into(), made);
+            }
+            for id in ["acl-1", "acl-2"] {
+                let acl = Acl { name: id.into(), ip_version: "ipv4".into(), ..Acl::default() };
+                cloud.acls.insert(id.into(), acl);
+            }
+            cloud.nlb.ca_certificates.extend(["ca-1", "ca-2"].map(str::to_owned));
+            cloud.nlb.bandwidth_packages.extend(["cbwp-1", "cbwp-2"].map(str::to_owned));
+            for id in ["sg-user-1", "sg-user-2"] {
+                let mut group = SecurityGroup::default();
+                (group.name, group.kind, group.vpc) = (id.into(), "enterprise".into(), VPC.into());
+                cloud.security_groups.insert(id.into(), group);
+            }
+        });
+        let foreign = Foreign::settle(&testbed, &["s0", "s1"]);
+        Self { testbed, foreign, rows: [rows::<ClassicName>(), rows::<NetworkName>()] }
+    }
+}
+
+/// One world in which something is wanted.
+struct Place {
+    testbed: Testbed,
+    wanted: Value,
+    product: Option<Product>,
+}
+
+/// Address of the pod in a slot of a node.
+fn address(service: &str, node: u64, slot: u64) -> Ipv4Addr {
+    let (number, zone) = (u64::from(index(service)), if node % 2 == 1 { 0 } else { 16 });
+    let octet = |number: u64| u8::try_from(number).unwrap();
+    Ipv4Addr::new(192, 168, octet(zone + 1 + number % 14), octet(node * 40 + number / 14 * 13 + slot))
+}
+
+impl Place {
+    async fn new(start: &Testbed) -> Self {
+        let testbed = start.fork().await.unwrap();
+        testbed.cloud.dials(|dials| {
+            dials.latency = Duration::from_millis(5);
+            dials.nlb_creation_time = Duration::from_secs(2);
+            dials.nlb_job_time = Duration::from_millis(700);
+            dials.nlb_listeners_lock = true;
+            dials.security_group_release = Duration::from_secs(4);
+        });
+        testbed.cluster.set_latency(Duration::from_millis(2));
+        Self { testbed, wanted: json!({}), product: None }
+    }
+
+    /// Starts the process, or starts it anew.
+    fn start(&mut self) {
+        let key = |(key, value): (&String, &Value)| format!("{key} = {value}\n");
+        let keys: String = fields(&self.wanted["config"]).map(key).collect();
+        self.product = None;
+        self.product = Some(Product::start(&self.testbed, &["service", "nlb"], &format!("{CONFIG}{keys}")));
+    }
+
+    /// Wants something else from now on; what the API server refuses is not wanted after all.
+    fn want(&mut self, patch: &Value) {
+        let before = std::mem::take(&mut self.wanted);
+        let mut now = before.clone();
+        merge(&mut now, patch);
+        for (number, state) in
+            fields(&now["nodes"]).filter(|(number, state)| before["nodes"][number.as_str()] != **state)
+        {
+            self.node(number, state);
+        }
+        for (number, _) in fields(&before["nodes"]).filter(|(number, _)| now["nodes"][number.as_str()].is_null()) {
+            self.testbed.cluster.delete_node(&format!("node-{number}")).unwrap();
+        }
+        let both = fields(&before["services"]).chain(fields(&now["services"]));
+        let names: Vec<String> = both.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let (old, new) = (&before["services"][&name], now["services"][&name].clone());
+            let ports = node_ports(&now);
+            let doubled = (1..ports.len()).any(|at| ports[..at].contains(&ports[at]));
+            if *old != new && (doubled || self.tell(&name, &new).is_err()) {
+                let old = if doubled || !old.is_null() { old.clone() } else { Value::Null };
+                merge(&mut now, &json!({"services": {&name: null}}));
+                if !old.is_null() {
+                    now["services"][&name] = old;
+                }
+            }
+        }
+        let restart = before["config"] != now["config"];
+        self.wanted = now;
+        if restart && self.product.is_some() {
+            self.start();
+        }
+    }
+
+    /// Says what could not be said before, since the Service of this name was not gone; true if nothing is left to say.
+    fn said(&self) -> bool {
+        let there = |name: &str| {
+            let it = self.testbed.cluster.get("Service", "default", name)?;
+            Some(it["metadata"]["deletionTimestamp"].is_null())
+        };
+        fields(&self.wanted["services"]).fold(true, |said, (name, wanted)| {
+            if there(name) == Some(true) {
+                return said;
+            }
+            said & (self.tell(name, wanted).is_ok() && there(name) == Some(true))
+        })
+    }
+
+    /// Brings a Service and its endpoints to what is wanted, unless it must be gone first.
+    fn tell(&self, name: &str, wanted: &Value) -> Result<(), Failure> {
+        let cluster = &self.testbed.cluster;
+        let current = cluster.get("Service", "default", name);
+        let going = current.as_ref().is_some_and(|it| !it["metadata"]["deletionTimestamp"].is_null());
+        match (&current, wanted.is_null()) {
+            (None, true) => return Ok(()),
+            (Some(_), true) => return if going { Ok(()) } else { cluster.delete("Service", "default", name) },
+            (Some(_), false) if going => return Ok(()),
+            (None, false) => drop(cluster.create(service(name, wanted))?),
+            (Some(current), false) => {
+                drop(cluster.patch("Service", "default", name, &patch(current, &service(name, wanted)))?);
+            }
+        }
+        let endpoint = |(slot, pod): (&String, &Value)| {
+            let node = pod["node"].as_u64().unwrap();
+            let ip = address(name, node, slot.parse().unwrap());
+            self.testbed.cloud.edit(|cloud| {
+                let eni = format!("eni-pods-{node}");
+                let (text, number) = (ip.to_string(), u8::try_from(node).unwrap());
+                if cloud.interfaces.get(&eni).is_none_or(|it| !it.ipv4.contains(&text)) {
+                    let mut ips = cloud.interfaces.get(&eni).map(|it| it.ipv4.clone()).unwrap_or_default();
+                    ips.push(text);
+                    let ips: Vec<&str> = ips.iter().map(String::as_str).collect();
+                    let vswitch = if node % 2 == 1 { "vsw-i" } else { "vsw-j" };
+                    cloud.add_interface(&eni, &instance(number), vswitch, &ips);
+                }
+            });
+            let it = Endpoint::ready(IpAddr::V4(ip), &format!("node-{node}"));
+            match pod["state"].as_str() {
+                Some("not ready") => it.not_ready(),
+                Some("terminating") => it.terminating(),
+                _ => it,
+            }
+        };
+        let endpoints: Vec<Endpoint> = fields(&wanted["pods"]).map(endpoint).collect();
+        cluster.set_endpoints("default", name, &endpoints)
+    }
+
+    fn node(&self, number: &str, state: &Value) {
+        let cluster = &self.testbed.cluster;
+        let name = format!("node-{number}");
+        let odd = number.parse::<u8>().unwrap() % 2 == 1;
+        if cluster.get("Node", "", &name).is_none() {
+            let spec = NodeSpec::new(&name)
+                .provider_id(&format!("{REGION}.{}", instance(number.parse().unwrap())))
+                .label("color", if odd { "blue" } else { "green" })
+                .internal_ip(&format!("192.168.{}.{number}", if odd { 0 } else { 16 }));
+            cluster.add_node(&spec).unwrap();
+        }
+        let cordoned = if state == "cordoned" { json!(true) } else { Value::Null };
+        cluster.patch("Node", "", &name, &json!({"spec": {"unschedulable": cordoned}})).unwrap();
+        cluster.set_ready(&name, if state == "not ready" { "False" } else { "True" }).unwrap();
+    }
+
+    fn versions(&self) -> (usize, u64) {
+        (self.testbed.cloud.count_writes(), self.testbed.cluster.resource_version())
+    }
+
+    /// Waits until nothing changed for a while, but not for ever.
+    async fn settle(&self) {
+        let (began, mut since, mut seen) = (Instant::now(), Instant::now(), self.versions());
+        while since.elapsed() < STAYS && began.elapsed() < NEVER {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if self.versions() != seen {
+                (since, seen) = (Instant::now(), self.versions());
+            }
+        }
+    }
+
+    fn trouble(&self, seed: u64, percent: u8, lies: bool) {
+        let mut menu = Fault::before();
+        menu.extend(Fault::after());
+        menu.extend([
+            Fault::Hidden(1),
+            Fault::Hidden(3),
+            Fault::code("OperationConflict"),
+            Fault::code("TaskConflict"),
+        ]);
+        if lies {
+            menu.extend(Fault::stale());
+        }
+        let share = f64::from(percent) / 100.0;
+        self.testbed.cloud.faults().random_from(seed, share, menu);
+        let each = share / 4.0;
+        self.testbed.cluster.set_chaos(Some(Chaos {
+            seed,
+            refuse: each,
+            lose_request: each,
+            lose_answer: each,
+            drop_watches: each,
+            latency: Duration::from_millis(5),
+        }));
+    }
+
+    fn calm(&self) {
+        self.testbed.cloud.calm();
+        self.testbed.cluster.calm();
+        self.testbed.cluster.set_latency(Duration::from_millis(2));
+    }
+
+    async fn step(&mut self, seed: u64, Step { pause, deed }: &Step) {
+        match pause {
+            Pause::Settle => self.settle().await,
+            Pause::For(time) => tokio::time::sleep(*time).await,
+        }
+        match deed {
+            Deed::Change(patch) => self.want(patch),
+            Deed::Strip(name) => {
+                let bare = json!({"metadata": {"finalizers": null, "labels": null}});
+                let is_there = self.testbed.cluster.get("Service", "default", name);
+                if is_there.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null()) {
+                    self.testbed.cluster.patch("Service", "default", name, &bare).unwrap();
+                }
+            }
+            Deed::Kill => self.start(),
+            Deed::Faults(percent) => self.trouble(seed, *percent, false),
+            Deed::Lies(percent) => self.trouble(seed, *percent, true),
+            Deed::Calm => self.calm(),
+        }
+    }
+}
+
+/// Lives a life and looks at its end.
+async fn live(life: &Life, start: &Start) -> Result<(), String> {
+    let mut place = Place::new(&start.testbed).await;
+    place.start();
+    let mut exceptions = Exceptions::default();
+    for step in &life.steps {
+        let before = place.wanted.clone();
+        place.step(life.seed, step).await;
+        for (name, _) in fields(&before["services"]).chain(fields(&place.wanted["services"])) {
+            exceptions.note(name, &before["services"][name], &place.wanted["services"][name], &start.rows);
+        }
+    }
+    place.calm();
+    let began = Instant::now();
+    while !place.said() {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        if began.elapsed() > NEVER {
+            return Err("a deleted Service is not gone".to_owned());
+        }
+    }
+    let mut fresh = Place::new(&start.testbed).await;
+    fresh.want(&place.wanted);
+    fresh.start();
+    if fresh.wanted != place.wanted {
+        return Err(format!("what was wanted step by step is refused at once: {}", place.wanted));
+    }
+    let (began, mut since) = (Instant::now(), Instant::now());
+    let mut seen = (place.versions(), fresh.versions());
+    let mut found = None;
+    loop {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        if seen != (place.versions(), fresh.versions()) {
+            (since, seen, found) = (Instant::now(), (place.versions(), fresh.versions()), None);
+        }
+        if since.elapsed() > STAYS {
+            let look = || differences(&place.testbed, &fresh.testbed, &place.wanted, &exceptions);
+            let same = found.get_or_insert_with(look).is_empty();
+            if same || began.elapsed() > NEVER {
+                break;
+            }
+        } else if began.elapsed() > NEVER + SOON {
+            return Err(format!("it never comes to rest:\n{}", last_calls(&place, &fresh)));
+        }
+    }
+    let found = found.unwrap_or_default();
+    if !found.is_empty() {
+        return Err(format!("it ends otherwise:\n    {}", found.join("\n    ")));
+    }
+    let took = began.elapsed().saturating_sub(since.elapsed());
+    let foreign = start.foreign.changes(&place.testbed);
+    if !foreign.is_empty() {
+        return Err(format!("foreign: {foreign:?}"));
+    }
+    let complaints = place.testbed.cloud.complaints();
+    if !complaints.is_empty() {
+        return Err(format!("wrong requests: {complaints:?}"));
+    }
+    if since.duration_since(began) > SOON {
+        return Err(format!("the end took {} s", took.as_secs()));
+    }
+    Ok(())
+}
+
+/// What both worlds were asked last.
+fn last_calls(place: &Place, fresh: &Place) -> String {
+    let last = |place: &Place| {
+        let calls = place.testbed.cloud.writes();
+        let text = calls.iter().rev().take(6).map(|call| format!("{} {}", call.action, call.outcome));
+        text.collect::<Vec<_>>().join("; ")
+    };
+    format!("    {}\n    fresh: {}", last(place), last(fresh))
+}
+
+fn attempt(life: &Life, start: &Start) -> (Result<(), String>, String) {
+    on_a_clock_of_its_own(life.seed, live(life, start))
+}
+
+/// The shortest life found that fails, too, and why.
+fn shorten(life: Life, wrong: String, start: &Start) -> (Life, String) {
+    let (mut life, mut wrong, mut tries) = (life, wrong, 0);
+    'again: loop {
+        for simpler in life.simpler() {
+            tries += 1;
+            if tries > TRIES {
+                return (life, wrong);
+            }
+            let now = attempt(&simpler, start).0.err().unwrap_or_default();
+            if alike(&wrong, &now) {
+                (life, wrong) = (simpler, now);
+                continue 'again;
+            }
+        }
+        return (life, wrong);
+    }
+}
+
+/// Whether two lives fail in the same way, whatever the names and numbers.
+fn alike(one: &str, other: &str) -> bool {
+    let kind = |text: &str| -> String {
+        let line = text.lines().nth(1).or_else(|| text.lines().next()).unwrap_or_default();
+        line.split(": ").next().unwrap_or_default().chars().filter(|letter| !letter.is_ascii_digit()).collect()
+    };
+    !other.is_empty() && kind(one) == kind(other)
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
+}
+
+#[expect(clippy::print_stdout, reason = "a run of many lives tells at once which of them fails")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_life_ends_like_a_fresh_world_in_its_last_state() {
+    let start = Arc::new(Start::new().await);
+    let one = number("HISTORIES_SEED");
+    let first = one.or(number("HISTORIES_FIRST")).unwrap_or(1);
+    let count =
+        if one.is_some() { 1 } else { number("HISTORIES_LIVES").map_or(LIVES, |it| usize::try_from(it).unwrap()) };
+    let player = start.clone();
+    let outcomes = in_parallel(count, move |at| {
+        let life = generator::life(first + at as u64);
+        let (result, log) = attempt(&life, &player);
+        let wrong = result.err()?;
+        println!("seed {} fails: {wrong}\n{life}", life.seed);
+        Some((life, wrong, log))
+    });
+    let failed: Vec<_> = outcomes.await.into_iter().flatten().collect();
+    let told: Vec<String> = failed.iter().map(|(life, wrong, _)| format!("{}: {wrong}", life.seed)).collect();
+    let logs = if one.is_some() { failed.iter().map(|(_, _, log)| log.as_str()).collect() } else { String::new() };
+    let most = number("HISTORIES_SHORTEN").unwrap_or(SHORTENED);
+    let shown: Vec<_> = failed.into_iter().take(usize::try_from(most).unwrap()).collect();
+    let short = in_parallel(shown.len(), move |at| {
+        let (life, wrong, _) = shown[at].clone();
+        let (life, wrong) = shorten(life, wrong, &start);
+        format!("seed {} (again: HISTORIES_SEED={}), in short:\n{life}{wrong}", life.seed, life.seed)
+    });
+    let short = short.await;
+    assert!(told.is_empty(), "{} of {count} lives:\n{}\n\n{}\n{logs}", told.len(), told.join("\n"), short.join("\n\n"));
+}

@@ -1,0 +1,302 @@
+//! Lives from a seed.
+
+use std::time::Duration;
+
+use alicloud_ccm::plan::clb::annotations::Name as ClassicName;
+use alicloud_ccm::plan::nlb::annotations::Name as NetworkName;
+use alicloud_ccm::plan::service::annotations::values::ValueKind;
+use alicloud_ccm::plan::service::annotations::{AnnotationName, Removed};
+use serde_json::{Value, json};
+
+use super::life::{Deed, Life, Pause, Step, fields, merge};
+use super::values::{INVALID, valid};
+use super::{NETWORK_CLASS, known};
+use crate::random_faults::Dice;
+
+/// One annotation of either product.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) key: String,
+    pub(crate) removed: Removed,
+    values: Vec<String>,
+    has_invalid: bool,
+}
+
+/// The annotations of a product, without those that are not tried yet.
+pub(crate) fn rows<N: AnnotationName>() -> Vec<Row> {
+    let row = |entry: &alicloud_ccm::plan::service::annotations::Entry<N>| Row {
+        key: entry.key.full(),
+        removed: entry.removed,
+        values: valid(&entry.key.full(), entry.kind),
+        has_invalid: !matches!(entry.kind, ValueKind::AnyValue | ValueKind::Exactly(_) | ValueKind::Switch),
+    };
+    N::TABLE.iter().map(row).filter(|row| !known::annotation(&row.key)).collect()
+}
+
+const KINDS: [&str; 6] = ["LoadBalancer", "LoadBalancer", "LoadBalancer", "LoadBalancer", "NodePort", "ClusterIP"];
+const RANGES: [&[&str]; 3] = [&["10.0.0.0/8"], &["10.0.0.0/8", "192.168.0.0/16"], &["0.0.0.0/0"]];
+const PORTS: [u16; 5] = [80, 443, 8080, 53, 8443];
+/// Slots of pods of a Service on one node.
+const SLOTS: u64 = 12;
+/// Nodes, in two zones.
+pub(crate) const NODES: u64 = 4;
+
+/// The generator.
+struct Generator {
+    dice: Dice,
+    rows: [Vec<Row>; 2],
+    wanted: Value,
+    services: u64,
+}
+
+/// The life of a seed.
+pub(crate) fn life(seed: u64) -> Life {
+    let mut dice = Dice(seed);
+    let services = match dice.below(12) {
+        0 => 6 + dice.below(4),
+        1..4 => 3,
+        4..8 => 2,
+        _ => 1,
+    };
+    let pace = dice.below(3);
+    let rows = [rows::<ClassicName>(), rows::<NetworkName>()];
+    let mut generator = Generator { dice, rows, wanted: json!({}), services };
+    let mut steps = vec![Step { pause: Pause::For(Duration::ZERO), deed: Deed::Change(generator.first()) }];
+    let disturbed = generator.dice.below(3) == 0 && known::done("disturbances");
+    for _ in 0..4 + generator.dice.below(10) {
+        let pause = match pace {
+            0 => Pause::Settle,
+            1 => Pause::For(Duration::from_millis(generator.dice.below(2000))),
+            _ if generator.dice.below(3) == 0 => Pause::Settle,
+            _ => Pause::For(Duration::from_millis(generator.dice.below(9000))),
+        };
+        let deed = generator.deed(disturbed);
+        steps.push(Step { pause, deed });
+    }
+    let last = generator.last();
+    let pause = Pause::For(Duration::from_millis(500));
+    steps.extend(disturbed.then(|| Step { pause, deed: Deed::Calm }));
+    steps.extend(last.map(|patch| Step { pause, deed: Deed::Change(patch) }));
+    Life { seed, steps }
+}
+
+impl Generator {
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::try_from(self.dice.below(from.len() as u64)).unwrap()]
+    }
+
+    fn one_in(&mut self, bound: u64) -> bool {
+        self.dice.below(bound) == 0
+    }
+
+    /// What is wanted from the start.
+    fn first(&mut self) -> Value {
+        let mut patch = json!({"nodes": {}, "services": {}});
+        for node in 1..=NODES {
+            if node < NODES || self.one_in(2) {
+                patch["nodes"][node.to_string()] = "ready".into();
+            }
+        }
+        for number in 0..self.services {
+            patch["services"][format!("s{number}")] = self.service(number);
+        }
+        self.want(patch)
+    }
+
+    fn want(&mut self, patch: Value) -> Value {
+        merge(&mut self.wanted, &patch);
+        patch
+    }
+
+    fn service(&mut self, number: u64) -> Value {
+        let mut it = json!({"type": "LoadBalancer", "ports": {"a": self.port(number, 0)}, "annotations": {}});
+        if self.one_in(2) {
+            it["class"] = NETWORK_CLASS.into();
+        }
+        if self.one_in(3) {
+            it["policy"] = "Local".into();
+        }
+        if self.one_in(3) {
+            it["ports"]["b"] = self.port(number, 1);
+        }
+        for _ in 0..self.dice.below(4) {
+            let row = self.row(&it);
+            let value = self.dice.below(row.values.len() as u64);
+            it["annotations"][row.key] = row.values[usize::try_from(value).unwrap()].clone().into();
+        }
+        it["pods"] = self.pods(&json!({}));
+        it
+    }
+
+    /// A row of the product that the Service asks for.
+    fn row(&mut self, service: &Value) -> Row {
+        let rows = &self.rows[usize::from(service["class"] == NETWORK_CLASS)];
+        rows[usize::try_from(self.dice.below(rows.len() as u64)).unwrap()].clone()
+    }
+
+    fn port(&mut self, number: u64, slot: u64) -> Value {
+        let protocol = self.pick(&["TCP", "TCP", "TCP", "UDP"]);
+        let port = if slot == 0 { self.pick(&PORTS[..3]) } else { self.pick(&PORTS[3..]) };
+        json!({"port": port, "protocol": protocol, "target": 8000 + self.dice.below(3), "node": 30_000 + 10 * number + slot})
+    }
+
+    /// New pods in place of these.
+    fn pods(&mut self, old: &Value) -> Value {
+        let mut pods = json!({});
+        for (slot, _) in fields(old) {
+            pods[slot] = Value::Null;
+        }
+        for _ in 0..1 + self.dice.below(3) {
+            let slot = self.dice.below(SLOTS).to_string();
+            pods[slot] = json!({"node": 1 + self.dice.below(NODES - 1), "state": "ready"});
+        }
+        pods
+    }
+
+    fn deed(&mut self, disturbed: bool) -> Deed {
+        let disturbance = if disturbed { self.dice.below(6) } else { 6 };
+        match disturbance {
+            0 => Deed::Kill,
+            1 => Deed::Faults(u8::try_from(5 + self.dice.below(20)).unwrap()),
+            2 => Deed::Lies(u8::try_from(5 + self.dice.below(10)).unwrap()),
+            3 => Deed::Calm,
+            _ => self.change(),
+        }
+    }
+
+    fn change(&mut self) -> Deed {
+        let number = self.dice.below(self.services);
+        let name = format!("s{number}");
+        let service = self.wanted["services"][&name].clone();
+        if service.is_null() {
+            let made = self.service(number);
+            return Deed::Change(self.want(json!({"services": {name: made}})));
+        }
+        let change = match self.dice.below(24) {
+            0..8 => self.annotation(&service),
+            8 | 9 => self.kind(&service),
+            10 => json!({"policy": if service["policy"] == "Local" { Value::Null } else { "Local".into() }}),
+            11 if known::done("affinity") => {
+                json!({"affinity": if service["affinity"].is_null() { json!(self.pick(&[60, 10_800])) } else { Value::Null }})
+            }
+            12 => json!({"ranges": if service["ranges"].is_null() { json!(self.pick(&RANGES)) } else { Value::Null }}),
+            13 if known::done("allocate") => {
+                json!({"allocate": if service["allocate"].is_null() { json!(false) } else { Value::Null }})
+            }
+            11..17 => self.ports(number, &service),
+            17 => self.release(&service),
+            18 => json!({"pods": self.pods(&service["pods"])}),
+            19 => self.readiness(&service),
+            20 => Value::Null,
+            21 if known::done("strip") => return Deed::Strip(name),
+            21 => self.kind(&service),
+            _ => return self.surroundings(),
+        };
+        Deed::Change(self.want(json!({"services": {name: change}})))
+    }
+
+    fn annotation(&mut self, service: &Value) -> Value {
+        let changes = |key: &str| {
+            let row = self.rows.iter().flatten().find(|row| row.key == key);
+            known::done("fixed") || row.is_none_or(|row| row.removed != Removed::FixedAtCreation)
+        };
+        let keys = fields(&service["annotations"]).map(|(key, _)| key.clone());
+        let stated: Vec<String> = keys.filter(|key| changes(key)).collect();
+        if !stated.is_empty() && self.one_in(2) {
+            let key = &stated[usize::try_from(self.dice.below(stated.len() as u64)).unwrap()];
+            return json!({"annotations": {key: null}});
+        }
+        let row = self.row(service);
+        if row.removed == Removed::FixedAtCreation && !known::done("fixed") {
+            return json!({"pods": self.pods(&service["pods"])});
+        }
+        let value = self.dice.below(row.values.len() as u64);
+        let value = row.values[usize::try_from(value).unwrap()].as_str();
+        let value = if row.has_invalid && self.one_in(6) { INVALID } else { value };
+        json!({"annotations": {row.key.as_str(): value}})
+    }
+
+    /// Another type; a class can be changed only together with it.
+    fn kind(&mut self, service: &Value) -> Value {
+        let kind = self.pick(&KINDS);
+        let network = service["class"] == NETWORK_CLASS;
+        if kind == "LoadBalancer" && service["type"] != kind && self.one_in(2) {
+            return json!({"type": kind, "class": if network { Value::Null } else { NETWORK_CLASS.into() }});
+        }
+        json!({"type": kind})
+    }
+
+    fn ports(&mut self, number: u64, service: &Value) -> Value {
+        let ports = &service["ports"];
+        let slots: Vec<String> = fields(ports).map(|(slot, _)| slot.clone()).collect();
+        let slot = &slots[usize::try_from(self.dice.below(slots.len() as u64)).unwrap()];
+        match self.dice.below(8) {
+            0 if slots.len() > 1 => json!({"ports": {slot: null}}),
+            1 if ports["b"].is_null() => json!({"ports": {"b": self.port(number, 1)}}),
+            // The same port under another name.
+            2 => {
+                let other = if slot == "a" { "c" } else { "d" };
+                if ports[other].is_null() {
+                    json!({"ports": {slot: null, other: ports[slot]}})
+                } else {
+                    json!({"ports": {slot: {"target": 8000 + self.dice.below(3)}}})
+                }
+            }
+            3 => json!({"ports": {slot: {"protocol": if ports[slot]["protocol"] == "TCP" { "UDP" } else { "TCP" }}}}),
+            4 => json!({"ports": {slot: {"port": self.pick(&PORTS)}}}),
+            5 => json!({"ports": {slot: {"target": 8000 + self.dice.below(3)}}}),
+            // Perhaps one that another Service had.
+            _ => json!({"ports": {slot: {"node": 30_000 + self.dice.below(10 * self.services)}}}),
+        }
+    }
+
+    /// New pods that listen on another port.
+    fn release(&mut self, service: &Value) -> Value {
+        let mut change = json!({"pods": self.pods(&service["pods"]), "ports": {}});
+        for (slot, _) in fields(&service["ports"]) {
+            change["ports"][slot] = json!({"target": 8000 + self.dice.below(3)});
+        }
+        change
+    }
+
+    fn readiness(&mut self, service: &Value) -> Value {
+        let mut pods = json!({});
+        for (slot, _) in fields(&service["pods"]) {
+            pods[slot] = json!({"state": self.pick(&["ready", "ready", "not ready", "terminating"])});
+        }
+        json!({"pods": pods})
+    }
+
+    /// Nodes come and go, or the configuration changes.
+    fn surroundings(&mut self) -> Deed {
+        let patch = match self.dice.below(3) {
+            0 => {
+                let keys = ["eni_backends", "local_health_check"];
+                let keys: Vec<&str> = keys.into_iter().filter(|key| known::done(key)).collect();
+                let key = self.pick(&keys);
+                let on = self.wanted["config"][key] == true;
+                json!({"config": {key: !on}})
+            }
+            _ => {
+                let state = self.pick(&["ready", "not ready", "cordoned", ""]);
+                let state = if known::done(state) { state } else { "cordoned" };
+                let state = if state.is_empty() { Value::Null } else { state.into() };
+                json!({"nodes": {(1 + self.dice.below(NODES)).to_string(): state}})
+            }
+        };
+        Deed::Change(self.want(patch))
+    }
+
+    /// Invalid values are taken back in the end: nothing says what holds of them.
+    fn last(&mut self) -> Option<Value> {
+        let mut patch = json!({});
+        for (name, service) in fields(&self.wanted["services"]) {
+            for (key, _) in fields(&service["annotations"]).filter(|(_, value)| **value == INVALID) {
+                merge(&mut patch, &json!({"services": {name: {"annotations": {key: ""}}}}));
+                patch["services"][name]["annotations"][key] = Value::Null;
+            }
+        }
+        let is_something = fields(&patch).next().is_some();
+        is_something.then(|| self.want(patch))
+    }
+}

@@ -1,0 +1,187 @@
+//! The end of a life beside the end of a fresh world: what may differ, and what does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use alicloud_ccm::plan::service::annotations::{PREFIX, Removed};
+use serde_json::Value;
+use sim::testbed::Testbed;
+
+use super::generator::Row;
+use super::life::fields;
+use super::{NETWORK_CLASS, known};
+use crate::annotations::places;
+use crate::end_state::state;
+use crate::kinds::Kind;
+
+/// Annotations of one feature: what stays of one shows in what the cloud says of the others.
+const FAMILIES: &[&[&str]] = &[
+    &["health", "healthy", "unhealthy"],
+    &["sticky-session", "cookie"],
+    &["acl-"],
+    &["connection-drain"],
+    &["cacert"],
+    &["alpn"],
+    &["proxy-protocol", "ppv2"],
+    &["charge-type", "bandwidth", "instance-charge-type", "spec"],
+];
+/// What a load balancer is besides its attributes.
+const PARTS: [&str; 2] = ["listeners", "vgroups"];
+
+/// What may differ in the end, for each Service.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exceptions(BTreeMap<String, BTreeSet<String>>);
+
+impl Exceptions {
+    /// Something else is wanted of a Service: what was taken away may stay, as the table of annotations says.
+    pub(crate) fn note(&mut self, name: &str, before: &Value, now: &Value, rows: &[Vec<Row>; 2]) {
+        let excused = self.0.entry(name.to_owned()).or_default();
+        if now.is_null() {
+            excused.clear();
+        }
+        for (key, value) in fields(&before["annotations"]) {
+            let removed = rows.iter().flatten().filter(|row| row.key == *key).map(|row| row.removed);
+            let now = &now["annotations"][key];
+            for removed in removed {
+                match removed {
+                    Removed::Stays if now.is_null() => drop(excused.insert(key.clone())),
+                    Removed::FixedAtCreation if now != value => drop(excused.insert(key.clone())),
+                    _ => {}
+                }
+            }
+        }
+        for (key, _) in fields(&now["annotations"]).filter(|(key, _)| before["annotations"][key.as_str()].is_null()) {
+            let row = rows.iter().flatten().find(|row| row.key == *key);
+            match row.map(|row| row.removed) {
+                // The first value comes too late, too.
+                Some(Removed::FixedAtCreation) if !before.is_null() => drop(excused.insert(key.clone())),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a place of the state may differ.
+    fn excuse(&self, path: &str, wanted: &Value) -> bool {
+        self.0.iter().any(|(name, keys)| {
+            let service = &wanted["services"][name];
+            let kind = if service["class"] == NETWORK_CLASS { Kind::Network } else { Kind::Classic };
+            mentions(path, name) && keys.iter().any(|key| is_place(path, key, kind))
+        })
+    }
+}
+
+/// Whether a path names a Service.
+fn mentions(path: &str, service: &str) -> bool {
+    path.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == service)
+}
+
+/// Whether an annotation, or one of the same feature, shows there.
+fn is_place(path: &str, key: &str, kind: Kind) -> bool {
+    let suffix = key.strip_prefix(PREFIX).unwrap_or(key);
+    let family = FAMILIES.iter().find(|family| family.iter().any(|start| suffix.starts_with(start)));
+    let is_one = |other: &str| other == suffix || family.is_some_and(|it| it.iter().any(|it| other.starts_with(it)));
+    let parts: Vec<&str> = path.split('\u{1f}').collect();
+    let [collection, _, rest @ ..] = parts.as_slice() else { return false };
+    let (balancers, groups) = match kind {
+        Kind::Classic => ("load_balancers", "vgroups"),
+        Kind::Network => ("network_load_balancers", "server_groups"),
+    };
+    let own = |rest: &[&str], at: &str| {
+        let rest = rest.join("/").replace("_reason", "_protection");
+        rest == at || rest.starts_with(&format!("{at}/"))
+    };
+    let is_fixed = known::fixed(suffix);
+    places(kind).filter(|(other, _)| is_one(other)).any(|(_, at)| match at.split_once('/') {
+        Some(("", pointer)) => *collection == balancers && own(rest, pointer),
+        Some(("group", pointer)) => *collection == groups && own(rest, pointer),
+        Some((_, pointer)) => {
+            *collection == balancers && rest.first() == Some(&"listeners") && own(rest.get(2..).unwrap_or(&[]), pointer)
+        }
+        None if at == "domains" => *collection == "domain_extensions",
+        None => *collection == balancers && own(rest, at),
+    }) || (is_fixed && *collection == balancers && rest.first().is_some_and(|part| !PARTS.contains(part)))
+        || (is_fixed && *collection == "services" && rest.starts_with(&["status", "conditions"]))
+}
+
+/// What a world holds, place by place.
+fn leaves(testbed: &Testbed) -> BTreeMap<String, Value> {
+    let state = state(testbed);
+    let mut found = BTreeMap::new();
+    for (kind, all) in fields(&state["cloud"]) {
+        for (index, one) in all.as_array().into_iter().flatten().enumerate() {
+            let mark = one["tags"]["kubernetes.do.not.delete"].as_str();
+            let name = if kind.ends_with("groups") { one["name"].as_str() } else { mark.or(one["id"].as_str()) };
+            let mut at = format!("{kind}\u{1f}{}", name.unwrap_or_default());
+            while found.keys().any(|path: &String| path.starts_with(&format!("{at}\u{1f}"))) {
+                at = format!("{at} again {index}");
+            }
+            flatten(&at, one, &mut found);
+        }
+        if all.is_object() {
+            flatten(kind, all, &mut found);
+        }
+    }
+    for service in state["services"].as_array().into_iter().flatten() {
+        flatten(
+            &format!("services\u{1f}{}", service["metadata"]["name"].as_str().unwrap_or_default()),
+            service,
+            &mut found,
+        );
+    }
+    found
+}
+
+fn flatten(at: &str, value: &Value, found: &mut BTreeMap<String, Value>) {
+    match value {
+        Value::Object(inner) => {
+            inner.iter().for_each(|(key, value)| flatten(&format!("{at}\u{1f}{key}"), value, found));
+        }
+        // What has no order comes in the order of ids.
+        Value::Array(items) => {
+            let mut items = items.clone();
+            items.sort_by_key(Value::to_string);
+            found.insert(at.to_owned(), items.into());
+        }
+        _ => drop(found.insert(at.to_owned(), value.clone())),
+    }
+}
+
+/// Where a life ended otherwise than a fresh world in its last state, as people read it.
+pub(crate) fn differences(lived: &Testbed, fresh: &Testbed, wanted: &Value, exceptions: &Exceptions) -> Vec<String> {
+    let (lived, fresh) = (leaves(lived), leaves(fresh));
+    let is_published = |name: &str| {
+        fresh.keys().any(|path| path.starts_with(&format!("services\u{1f}{name}\u{1f}status\u{1f}loadBalancer\u{1f}")))
+    };
+    let judged = |path: &str| {
+        known::done("refused")
+            || fields(&wanted["services"])
+                .filter(|(name, service)| service["type"] == "LoadBalancer" && mentions(path, name))
+                .all(|(name, _)| is_published(name))
+    };
+    let paths: BTreeSet<&String> = lived.keys().chain(fresh.keys()).collect();
+    let differs = |path: &&&String| {
+        lived.get(**path) != fresh.get(**path)
+            && !exceptions.excuse(path, wanted)
+            && !known::place(path)
+            && judged(path)
+    };
+    let line = |path: &String| {
+        let (path, lived) = shown(path, &lived, &fresh);
+        let (_, fresh) = shown(path, &fresh, &fresh);
+        format!("{}: {lived}, in a fresh world {fresh}", path.replace('\u{1f}', " / "))
+    };
+    paths.iter().filter(differs).map(|path| line(path)).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The whole of what one world alone has, else a single place, and what is there.
+fn shown<'a>(path: &'a str, of: &BTreeMap<String, Value>, other: &BTreeMap<String, Value>) -> (&'a str, String) {
+    let has = |world: &BTreeMap<String, Value>, at: &str| {
+        world.keys().any(|path| path.strip_prefix(at).is_some_and(|rest| rest.is_empty() || rest.starts_with('\u{1f}')))
+    };
+    let ends = path.match_indices('\u{1f}').map(|(at, _)| &path[..at]).chain([path]);
+    let whole = ends.into_iter().find(|at| has(of, at) != has(other, at));
+    let at = whole.unwrap_or(path);
+    match of.get(at) {
+        Some(value) => (at, value.to_string()),
+        None => (at, if has(of, at) { "there" } else { "nothing" }.to_owned()),
+    }
+}

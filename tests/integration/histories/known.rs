@@ -1,0 +1,80 @@
+//! What lives do not do or judge yet, each with the reason.
+
+use alicloud_ccm::plan::service::annotations::PREFIX;
+
+/// Annotations that are not tried.
+const ANNOTATIONS: &[(&str, &str)] = &[
+    ("id", "the load balancers of users are not part of lives yet"),
+    ("force-override-listeners", "the same"),
+    ("vgroup-port", "the same"),
+    ("weight", "the same"),
+    ("service.beta.kubernetes.io/class", "hands the Service to another controller"),
+    ("type", "the switch for it is off in the configuration"),
+    ("tunnel-type", "hands the Service to another controller"),
+    ("external-ip-type", "there are no elastic addresses"),
+    ("ip-version", "there are no IPv6 addresses"),
+    ("backend-ip-version", "the same"),
+    ("ipv6-address-type", "the same"),
+    ("listener-port-range", "no port of the pods is in the range"),
+    ("preserve-lb-on-delete", "leaves a load balancer behind, which no fresh world has"),
+    ("manage", "what is not managed differs on purpose"),
+    ("charge-type", "charging changes one way only, and what cannot be changed is a problem that lasts"),
+    ("bandwidth", "the same"),
+    ("instance-charge-type", "the same"),
+    ("spec", "the same"),
+    ("ip", "two Services cannot have the same address"),
+];
+
+/// Attributes that are chosen when the load balancer is made: a later change is refused for the whole load balancer.
+const FIXED: &[&str] =
+    &["address-type", "vswitch-id", "network-type", "master-zoneid", "slave-zoneid", "resource-group-id"];
+
+/// Whether an annotation is not tried yet.
+pub(crate) fn annotation(key: &str) -> bool {
+    let suffix = key.strip_prefix(PREFIX).unwrap_or(key);
+    ANNOTATIONS.iter().any(|(known, _)| *known == suffix)
+}
+
+/// Whether a change of it is a problem of the whole load balancer.
+pub(crate) fn fixed(suffix: &str) -> bool {
+    FIXED.contains(&suffix)
+}
+
+/// Places of the end that are not judged, by a word of their paths.
+const PLACES: &[(&str, &str)] = &[
+    ("master_zone", "where most nodes were when the load balancer was made"),
+    ("slave_zone", "the same"),
+    ("zones", "the same"),
+    (
+        "modification_reason",
+        "a protection that is stated at creation has no reason, and one that is stated later keeps it",
+    ),
+    ("HealthCheckURI", "settings of HTTP checks are sent with a new listener that does not check so, and not later"),
+    ("HealthCheckDomain", "the same"),
+    ("HealthCheckHttpCode", "the same"),
+    ("HealthCheckMethod", "the same"),
+    ("ppv2", "what the PROXY protocol tells is sent with a new listener that does not speak it, and not later"),
+];
+
+/// Whether a place of the end is not judged.
+pub(crate) fn place(path: &str) -> bool {
+    path.split('\u{1f}').any(|part| PLACES.iter().any(|(known, _)| *known == part))
+}
+
+/// What lives do not do.
+const DEEDS: &[(&str, &str)] = &[
+    ("allocate", "a node port that the API server took back stays with its backends"),
+    ("affinity", "persistence by session affinity stays when the affinity is taken back"),
+    ("local_health_check", "the check of a listener stays at a port that was freed"),
+    ("refused", "a new Service with one port that cannot be served has no address, and an older one keeps it"),
+    ("fixed", "a change of what is fixed at creation is a problem that lasts, and withholds more than itself"),
+    ("not ready", "the last backend of a group stays while its node is not ready, and a new group has none"),
+    ("strip", "finalizers and labels that another client drops"),
+    ("disturbances", "faults, kills and lists that lie"),
+];
+
+/// Whether lives do this. `HISTORIES_KNOWN=allocate,strip` asks for what they do not do yet.
+pub(crate) fn done(what: &str) -> bool {
+    let asked = || std::env::var("HISTORIES_KNOWN").is_ok_and(|list| list.split(',').any(|one| one == what));
+    !DEEDS.iter().any(|(known, _)| *known == what) || asked()
+}
