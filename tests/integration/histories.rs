@@ -397,7 +397,16 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
+/// Lives the life of a seed; gives it with what is wrong and its log, if it fails.
 #[expect(clippy::print_stdout, reason = "a run of many lives tells at once which of them fails")]
+fn play(seed: u64, start: &Start) -> Option<(Life, String, String)> {
+    let life = generator::life(seed);
+    let (result, log) = attempt(&life, start);
+    let wrong = result.err()?;
+    println!("seed {seed} fails: {wrong}\n{life}");
+    Some((life, wrong, log))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_life_ends_like_a_fresh_world_in_its_last_state() {
     let start = Arc::new(Start::new().await);
@@ -406,13 +415,7 @@ async fn a_life_ends_like_a_fresh_world_in_its_last_state() {
     let count =
         if one.is_some() { 1 } else { number("HISTORIES_LIVES").map_or(LIVES, |it| usize::try_from(it).unwrap()) };
     let player = start.clone();
-    let outcomes = in_parallel(count, move |at| {
-        let life = generator::life(first + at as u64);
-        let (result, log) = attempt(&life, &player);
-        let wrong = result.err()?;
-        println!("seed {} fails: {wrong}\n{life}", life.seed);
-        Some((life, wrong, log))
-    });
+    let outcomes = in_parallel(count, move |at| play(first + at as u64, &player));
     let failed: Vec<_> = outcomes.await.into_iter().flatten().collect();
     let told: Vec<String> = failed.iter().map(|(life, wrong, _)| format!("{}: {wrong}", life.seed)).collect();
     let logs = if one.is_some() { failed.iter().map(|(_, _, log)| log.as_str()).collect() } else { String::new() };

@@ -75,7 +75,7 @@ pub(crate) fn life(seed: u64) -> Life {
     }
     let last = generator.last();
     let pause = Pause::For(Duration::from_millis(500));
-    steps.extend(disturbed.then(|| Step { pause, deed: Deed::Calm }));
+    steps.extend(disturbed.then_some(Step { pause, deed: Deed::Calm }));
     steps.extend(last.map(|patch| Step { pause, deed: Deed::Change(patch) }));
     Life { seed, steps }
 }
