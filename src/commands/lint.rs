@@ -304,10 +304,8 @@ fn not_texts(object: &Spanned<ManifestNode>) -> Vec<ServiceProblem> {
     let Some(ManifestNode::Map(entries)) = annotations.map(|annotations| &annotations.value) else { return Vec::new() };
     let wrong = entries.iter().filter(|(_, node)| !matches!(node.value, ManifestNode::Scalar(Value::String(_))));
     wrong
-        .map(|(key, node)| ServiceProblem {
-            field: key.value.clone(),
-            given: node.value.to_json().to_string(),
-            allowed: "the value of an annotation is a text; put it in quotes".to_owned(),
+        .map(|(key, node)| {
+            ServiceProblem::invalid(&key.value, node.value.to_json().to_string(), "must be a text: put it in quotes")
         })
         .collect()
 }

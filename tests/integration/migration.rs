@@ -169,7 +169,7 @@ async fn a_cluster_moves_over_with_an_empty_first_plan() {
     let warned = |event: &Value| event["type"] == "Warning";
     let warnings = world.testbed.cluster.list("Event").into_iter().filter(warned);
     let reported = warnings.map(|event| {
-        assert!(event["message"].as_str().unwrap().contains("no effect: "), "{event}");
+        assert!(event["message"].as_str().unwrap().contains("Ignored value: "), "{event}");
         event["involvedObject"]["name"].as_str().unwrap().to_owned()
     });
     let mut reported: Vec<String> = reported.collect();
@@ -200,7 +200,7 @@ async fn what_was_ignored_comes_into_force_when_its_user_says_so() {
     let reported = |name: &str| {
         let events = world.events("Service", name);
         ["spec.loadBalancerSourceRanges", "spec.sessionAffinity"].iter().all(|field| {
-            events.iter().any(|(_, _, message)| message.contains(field) && message.contains("no effect yet"))
+            events.iter().any(|(_, _, message)| message.contains(field) && message.contains("Ignored value"))
         })
     };
     world.until("both are reported", |_| reported("by-edit") && reported("by-label")).await;

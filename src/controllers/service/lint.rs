@@ -132,12 +132,12 @@ fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Linted {
     let mut warnings = Vec::new();
     if service.service_type == ServiceType::LoadBalancer {
         let (field, given) = LoadBalancerKind::Classic.claimed_by_other(service, settings).unwrap_or_default();
-        let allowed =
-            "the Service belongs to another controller; this program makes no load balancer for it".to_owned();
-        warnings.push(ServiceProblem { field, given, allowed });
+        let text = format!(
+            "the Service belongs to another controller, as {given:?} says; this program makes no load balancer for it"
+        );
+        warnings.push(ServiceProblem::state(field, text));
     } else if let Some((key, value)) = service.annotations.first() {
-        let allowed = "no effect: the Service is not of the type LoadBalancer".to_owned();
-        warnings.push(ServiceProblem { field: key.clone(), given: value.clone(), allowed });
+        warnings.push(ServiceProblem::ignored(key, value, "the Service is not of the type LoadBalancer"));
     }
     Linted { warnings, ..Linted::default() }
 }
@@ -146,10 +146,9 @@ fn unhandled(service: &ServiceView, settings: &ServiceSettings) -> Linted {
 fn old_keys(service: &ServiceView) -> impl Iterator<Item = ServiceProblem> {
     service.annotations.iter().filter_map(|(key, value)| {
         let name = key.strip_prefix(LEGACY_PREFIX)?;
-        let allowed = match service.annotations.contains_key(&format!("{PREFIX}{name}")) {
-            true => format!("no effect: {PREFIX}{name} is there too"),
-            false => format!("the key is out of date; write {PREFIX}{name}"),
-        };
-        Some(ServiceProblem { field: key.clone(), given: value.clone(), allowed })
+        Some(match service.annotations.contains_key(&format!("{PREFIX}{name}")) {
+            true => ServiceProblem::ignored(key, value, format!("{PREFIX}{name} is there too")),
+            false => ServiceProblem::state(key, format!("the key is out of date; write {PREFIX}{name}")),
+        })
     })
 }

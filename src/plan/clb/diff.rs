@@ -22,6 +22,7 @@ use crate::plan::service::listener_diff::serve_first;
 use crate::plan::service::management::{self, ManagementLevel};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::ownership::LABEL_HASH;
+use crate::plan::service::problem::ServiceProblem;
 
 /// The steps to the desired state. Does not fail: what prevents it is in [`Plan::problems`], and the other work
 /// goes on, unless the load balancer must not be used at all.
@@ -69,12 +70,12 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
 /// Says what of an inherited Service is not in force, and how to put it in force.
 fn inherited(stated: &Desired, desired: &Desired, observed: &Observed, plan: &mut Plan) {
     let how = format!(
-        "no effect yet: the controller that made the load balancer ignored it; change it, or remove the label {LABEL_HASH} \
+        "the controller that made the load balancer ignored it; change it, or remove the label {LABEL_HASH} \
          from the Service, to have it kept"
     );
     if let (Some(access), None) = (&stated.access, &desired.access) {
         let given = access.entries.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        plan.warning("spec.loadBalancerSourceRanges", given, how.as_str());
+        plan.warnings.push(ServiceProblem::ignored("spec.loadBalancerSourceRanges", given, how.as_str()));
     }
     let differs = |(key, listener): (&ListenerKey, &DesiredListener)| {
         let wanted = listener.defaults.get(&ListenerField::PersistenceTimeout);
@@ -85,6 +86,6 @@ fn inherited(stated: &Desired, desired: &Desired, observed: &Observed, plan: &mu
         is_there && !stated && wanted.is_some_and(|wanted| found.is_none_or(|found| found != wanted))
     };
     if desired.manage_listeners && desired.listeners.iter().any(differs) {
-        plan.warning("spec.sessionAffinity", "ClientIP", how);
+        plan.warnings.push(ServiceProblem::ignored("spec.sessionAffinity", "ClientIP", how));
     }
 }

@@ -14,6 +14,7 @@ use crate::plan::service::handling::Departure;
 use crate::plan::service::instance_diff::{Fate, marks_on};
 use crate::plan::service::management::MARKS;
 use crate::plan::service::ownership::{Owner, UNPROTECTED_TAG};
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 /// What must still be read before [`teardown`]. Listeners of a user's load balancer are read in any case: they tell which
@@ -127,11 +128,9 @@ fn leave(owner: &Owner, departure: &Departure, observed: &Observed, plan: &mut P
         });
         let sources: Vec<ListenerKey> = sources.map(|(other, _)| *other).collect();
         if let Some(source) = sources.iter().find(|source| !deleted.contains(source)) {
-            plan.problem(
-                format!("listener {key}"),
-                "our listener",
-                format!("listener {source}, which is not ours, redirects to it; it is deleted once that is changed"),
-            );
+            let text =
+                format!("listener {source}, which is not ours, redirects to it; it is deleted once that is changed");
+            plan.problem(ServiceProblem::state(format!("listener {key}"), text));
             continue;
         }
         plan.step(

@@ -8,6 +8,7 @@ use super::model::ListenerKey;
 use super::needs::{MissingReads, groups_to_read};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Plan};
+use crate::plan::service::groups::still_used;
 use crate::plan::service::groups::{BackendPlanner, GroupReferences};
 use crate::plan::service::handling::Departure;
 use crate::plan::service::instance_diff::{Fate, marks_on};
@@ -94,8 +95,7 @@ fn leave_former(owner: &Owner, observed: &Observed, group: &str, plan: &mut Plan
     let mut is_free = true;
     for (load_balancer, key, listener) in listeners.filter(|(_, _, listener)| listener.group_id == group) {
         if !owner.owns_listener(&listener.description) {
-            let allowed = "another server group: this one is no longer wanted, and is deleted once no listener uses it";
-            plan.problem(format!("listener {key} of load balancer {load_balancer}"), name, allowed);
+            plan.problem(still_used(format!("listener {key} of load balancer {load_balancer}"), name));
             is_free = false;
             continue;
         }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use self::values::{Value, ValueKind};
-use super::problem::{ServiceProblem, did_you_mean};
+use super::problem::{ProblemKind, ServiceProblem, did_you_mean};
 use crate::plan::inputs::ServiceView;
 
 /// Start of the keys that are in use today.
@@ -295,8 +295,8 @@ pub(in crate::plan) use annotation_table;
 pub struct Annotations<N> {
     /// Valid values that say something.
     values: BTreeMap<N, Value>,
-    /// Keys as given, for messages; also of those with an empty value.
-    keys: BTreeMap<N, String>,
+    /// Keys and values as given, for messages; also of those with an empty value.
+    keys: BTreeMap<N, (String, String)>,
     /// What is wrong, with the annotation that is.
     pub problems: Vec<(N, ServiceProblem)>,
     /// What has no effect.
@@ -361,16 +361,21 @@ impl<N: AnnotationName> Annotations<N> {
 
     /// The key as the user wrote it, or else its current spelling.
     pub fn key(&self, name: N) -> String {
-        self.keys.get(&name).cloned().unwrap_or_else(|| name.key())
+        self.keys.get(&name).map_or_else(|| name.key(), |(key, _)| key.clone())
     }
 
-    /// A message about one of them.
-    pub fn complaint(&self, name: N, allowed: impl Into<String>) -> ServiceProblem {
-        ServiceProblem {
-            field: self.key(name),
-            given: self.text(name).unwrap_or_else(|| "set".to_owned()),
-            allowed: allowed.into(),
-        }
+    /// One of them breaks a rule: `must be ...`.
+    pub fn invalid(&self, name: N, rule: impl Into<String>) -> ServiceProblem {
+        ServiceProblem::invalid(self.key(name), self.given(name), rule)
+    }
+
+    /// One of them has no effect.
+    pub fn ignored(&self, name: N, why: impl Into<String>) -> ServiceProblem {
+        ServiceProblem::ignored(self.key(name), self.given(name), why)
+    }
+
+    fn given(&self, name: N) -> &str {
+        self.keys.get(&name).map_or("", |(_, given)| given)
     }
 }
 
@@ -397,20 +402,17 @@ pub fn parse<N: AnnotationName>(service: &ServiceView) -> Annotations<N> {
     let mut warnings = unknown::<N>(service);
     for entry in N::TABLE {
         let Some((key, given)) = entry.key.find(service) else { continue };
-        keys.insert(entry.name, key.to_owned());
+        keys.insert(entry.name, (key.to_owned(), given.to_owned()));
         match values::parse(entry.kind, given) {
             Ok(Some(value)) => {
                 if values::is_new(entry.kind, given) {
-                    let allowed = format!("this program knows {}; the cloud decides", values::allowed(entry.kind));
-                    warnings.push(ServiceProblem { field: key.to_owned(), given: given.to_owned(), allowed });
+                    let kind = ProblemKind::Unverified(given.to_owned(), values::allowed(entry.kind));
+                    warnings.push(ServiceProblem { field: key.to_owned(), kind });
                 }
                 values.insert(entry.name, value);
             }
             Ok(None) => {}
-            Err(allowed) => {
-                let problem = ServiceProblem { field: key.to_owned(), given: given.to_owned(), allowed };
-                problems.push((entry.name, problem));
-            }
+            Err(kind) => problems.push((entry.name, ServiceProblem { field: key.to_owned(), kind })),
         }
     }
     Annotations { values, keys, problems, warnings }
@@ -435,13 +437,11 @@ fn unknown<N: AnnotationName>(service: &ServiceView) -> Vec<ServiceProblem> {
             continue;
         }
         let near = did_you_mean(suffix, known.iter().copied()).map_or(String::new(), |near| format!("; {near}"));
-        let allowed = format!("no such annotation is known; it has no effect{near}");
-        found.push(ServiceProblem { field: key.clone(), given: given.clone(), allowed });
+        found.push(ServiceProblem::ignored(key, given, format!("no such annotation is known{near}")));
     }
     if !foreign.is_empty() {
         let (keys, values): (Vec<_>, Vec<_>) = foreign.into_iter().unzip();
-        let allowed = format!("only {products} have this; it has no effect here");
-        found.push(ServiceProblem { field: keys.join(", "), given: values.join(", "), allowed });
+        found.push(ServiceProblem::ignored(keys.join(", "), values.join(", "), format!("only {products} have this")));
     }
     found
 }

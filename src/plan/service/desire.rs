@@ -96,16 +96,16 @@ impl Creation {
         problems: &mut ScopedProblems,
     ) {
         if self.tags.len() > MOST_TAGS {
-            problems.load_balancer(ServiceProblem {
-                field: annotations.key(N::ADDITIONAL_RESOURCE_TAGS),
-                given: format!("{} tags, with those of the configuration and of ownership", self.tags.len()),
-                allowed: format!("at most {MOST_TAGS} tags in all"),
-            });
+            problems.load_balancer(ServiceProblem::invalid(
+                annotations.key(N::ADDITIONAL_RESOURCE_TAGS),
+                format!("{} tags, with those of the configuration and of ownership", self.tags.len()),
+                format!("must be at most {MOST_TAGS} tags in all"),
+            ));
         }
         if settings.service.disable_public && !is_reused(annotations) && is_public {
-            problems.load_balancer(annotations.complaint(
-                N::ADDRESS_TYPE,
-                "`intranet`: load balancers with a public address are switched off by service.disable_public",
+            problems.load_balancer(ServiceProblem::forbidden(
+                annotations.key(N::ADDRESS_TYPE),
+                "service.disable_public switches load balancers with a public address off: `intranet` is needed",
             ));
         }
     }
@@ -132,8 +132,7 @@ pub(crate) fn source_ranges<M: ProductModel>(
     let parsed = service.source_ranges.iter().map(|range| (range, range.trim().parse::<IpNet>()));
     let (right, wrong): (Vec<_>, Vec<_>) = parsed.partition(|(_, parsed)| parsed.is_ok());
     for (range, _) in &wrong {
-        let allowed = "blocks such as 10.0.0.0/8".to_owned();
-        let problem = ServiceProblem { field: SOURCE_RANGES.to_owned(), given: (*range).clone(), allowed };
+        let problem = ServiceProblem::invalid(SOURCE_RANGES, *range, "must be a block such as 10.0.0.0/8");
         desired.problems.listeners(service.ports.iter().map(|port| port.port), problem);
     }
     wrong.is_empty().then(|| right.into_iter().filter_map(|(_, block)| Some(block.ok()?.trunc())).collect())

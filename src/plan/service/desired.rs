@@ -163,13 +163,11 @@ impl<M: ProductModel> Desired<M> {
         port: &ServicePort,
     ) -> Result<Option<GroupRef>, ServiceProblem> {
         if sources.rules.mode != BackendMode::Eni && port.node_port == 0 {
-            return Err(ServiceProblem {
-                field: format!("{source}.nodePort"),
-                given: "none".to_owned(),
-                allowed: "a node port: set spec.allocateLoadBalancerNodePorts to true, or attach pods directly with \
-                          service.beta.kubernetes.io/backend-type: eni"
-                    .to_owned(),
-            });
+            return Err(ServiceProblem::required(
+                format!("{source}.nodePort"),
+                "backends need it: set spec.allocateLoadBalancerNodePorts to true, or attach pods directly with \
+                 service.beta.kubernetes.io/backend-type: eni",
+            ));
         }
         let stated = sources.annotations.at_port(M::Name::VGROUP_PORT, port.port);
         Ok(stated.filter(|_| self.reuse.is_some()).map(|id| GroupRef::Id(id.to_owned())))

@@ -9,6 +9,7 @@ use super::management;
 use super::model::{DesiredGroup, GroupRef, ObservedGroup};
 use super::observed::ObservedModel;
 use super::ownership::is_mark;
+use super::problem::ServiceProblem;
 use super::steps::Plan;
 
 /// What is particular to a product's groups.
@@ -57,7 +58,7 @@ pub(crate) fn ensure<M: GroupModel>(
         let place = match find(desired, wanted, observed) {
             Ok(None) if withheld => continue,
             Ok(None) if M::is_unread(observed) => {
-                plan.problem(key, wanted.group.to_string(), "server groups could not be listed; none is made");
+                plan.problem(ServiceProblem::state(key, "server groups could not be listed; none is made"));
                 continue;
             }
             Ok(None) => {
@@ -67,7 +68,10 @@ pub(crate) fn ensure<M: GroupModel>(
             Ok(Some((id, group))) => {
                 let place = GroupInPlan { group: reference::<M>(observed, &wanted.group, id), id: Some(id.clone()) };
                 match &group.backends {
-                    None => plan.problem(key, id, "its backends could not be read; nothing is changed in it"),
+                    None => {
+                        let text = "its backends could not be read; nothing is changed in it";
+                        plan.problem(ServiceProblem::state(format!("server group {id}"), text));
+                    }
                     Some(_) if withheld => {}
                     Some(backends) => planner(desired).change(wanted, &place.group, backends, plan),
                 }
@@ -75,7 +79,7 @@ pub(crate) fn ensure<M: GroupModel>(
                 place
             }
             Err(reason) => {
-                plan.problem(M::Name::VGROUP_PORT.key(), key, reason);
+                plan.problem(ServiceProblem::invalid(M::Name::VGROUP_PORT.key(), key, reason));
                 continue;
             }
         };
@@ -108,9 +112,9 @@ fn find<'a, M: GroupModel>(
     match &wanted.group {
         GroupRef::Id(wanted) => match groups.iter().find(|(id, _)| *id == wanted) {
             None if M::is_unread(observed) => Ok(None),
-            None => Err(format!("the id of {}", M::NAMED)),
+            None => Err(format!("must be the id of {}", M::NAMED)),
             Some((_, group)) if is_mark(&group.name) => {
-                Err(format!("a server group that no controller made; this one is {}", group.name))
+                Err(format!("must be a server group that no controller made; this one is {}", group.name))
             }
             Some(found) => Ok(Some(found)),
         },

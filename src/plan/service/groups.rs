@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::model::{Backend, BackendKey, BackendKind, DesiredGroup, GroupMembers, GroupRef, ObservedGroup};
 use super::ownership::Owner;
+use super::problem::ServiceProblem;
 use super::steps::{Operation, Plan, RefusedBackends, Room, Target};
 
 /// One write to a server group that exists.
@@ -297,7 +298,8 @@ impl BackendPlanner<'_> {
         let is_ours = self.owner.owns_group(&group.name);
         let Some(backends) = &group.backends else {
             if is_ours {
-                plan.problem(&group.name, id, "its backends could not be read; it is kept for now");
+                let text = "its backends could not be read; it is kept for now";
+                plan.problem(ServiceProblem::state(format!("server group {} ({id})", group.name), text));
             }
             return;
         };
@@ -360,12 +362,16 @@ fn delete<O: Operation + From<GroupOperation>, K: Display>(
             plan.step(operation.into(), Target::Group(GroupRef::Id(id.to_owned())), needs, "no longer wanted");
         }
         Some((listener, true)) => plan.note(format!("group {name} is kept: listener {listener} still uses it")),
-        Some((listener, false)) => plan.problem(
-            format!("listener {listener}"),
-            name,
-            "another server group: this one is no longer wanted, and is deleted once no listener uses it",
-        ),
+        Some((listener, false)) => plan.problem(still_used(format!("listener {listener}"), name)),
     }
+}
+
+/// A listener that is not ours keeps a group of ours.
+pub(crate) fn still_used(listener: String, group: &str) -> ServiceProblem {
+    let text = format!(
+        "it uses server group {group}, which is no longer wanted; the group is deleted once no listener uses it"
+    );
+    ServiceProblem::state(listener, text)
 }
 
 /// What was found of backends that differ, each kind of difference once.

@@ -238,13 +238,12 @@ impl LoadBalancerKind {
         if self.successor(service, settings).is_some() {
             return None;
         }
-        self.claimed_by_other(service, settings).map(|(field, given)| ServiceProblem {
-            field,
-            given,
-            allowed:
-                "the Service now belongs to another controller; its load balancer is kept as it is until the Service \
-                      is deleted, its type changes, or it is given back"
-                    .to_owned(),
+        self.claimed_by_other(service, settings).map(|(field, given)| {
+            let text = format!(
+                "the Service now belongs to another controller, as {given:?} says; its load balancer is kept as it is until \
+                 the Service is deleted, its type changes, or it is given back"
+            );
+            ServiceProblem::state(field, text)
         })
     }
 

@@ -7,15 +7,10 @@ use super::problem::ServiceProblem;
 /// A setting, whether it has no effect, and why.
 pub(crate) type Row<N> = (N, bool, String);
 
-/// The complaint that a setting has no effect.
-pub(crate) fn no_effect<N: AnnotationName>(annotations: &Annotations<N>, name: N, why: &str) -> ServiceProblem {
-    annotations.complaint(name, format!("no effect: {why}"))
-}
-
 /// The complaint about a setting of listeners that are not managed.
 pub(crate) fn unmanaged<N: AnnotationName>(annotations: &Annotations<N>, name: N) -> ServiceProblem {
     let key = annotations.key(N::FORCE_OVERRIDE_LISTENERS);
-    no_effect(annotations, name, &format!("listeners of a load balancer of yours are only managed with {key}"))
+    annotations.ignored(name, format!("listeners of a load balancer of yours are only managed with {key}"))
 }
 
 /// Lists by port that name a port which the Service does not have.
@@ -28,10 +23,8 @@ pub(crate) fn unknown_ports<N: AnnotationName>(
     let about = |name: &N| {
         let key = annotations.key(*name);
         let unknown = annotations.ports(*name).filter(|(port, _)| !known(*port));
-        unknown.map(move |(port, text)| ServiceProblem {
-            field: key.clone(),
-            given: format!("{text}:{port}"),
-            allowed: "no effect: the Service has no such port".to_owned(),
+        unknown.map(move |(port, text)| {
+            ServiceProblem::ignored(&key, format!("{text}:{port}"), "the Service has no such port")
         })
     };
     names.iter().flat_map(about).collect()
@@ -74,5 +67,5 @@ pub(crate) fn dependent<N: AnnotationName>(
         ),
     ];
     let without_effect = more.into_iter().chain(table).filter(|(name, ineffective, _)| *ineffective && set(*name));
-    without_effect.map(|(name, _, why)| no_effect(annotations, name, &why)).collect()
+    without_effect.map(|(name, _, why)| annotations.ignored(name, why)).collect()
 }

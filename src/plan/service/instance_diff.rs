@@ -14,12 +14,12 @@ use super::ownership::{CLUSTER_TAG, CLUSTER_UID_TAG, MARK_TAG, MOST_TAGS, Owner,
 use super::problem::ServiceProblem;
 use super::steps::{Operation, Plan, Target};
 
-pub(crate) fn problem(
-    field: impl Into<String>,
-    given: impl Into<String>,
-    allowed: impl Into<String>,
-) -> ServiceProblem {
-    ServiceProblem { field: field.into(), given: given.into(), allowed: allowed.into() }
+/// An attribute that is wanted otherwise than it was made.
+pub(crate) fn immutable(field: &str, wanted: &str, found: &str) -> ServiceProblem {
+    let rule = format!(
+        "field is immutable, and was made as {found:?}; set the annotation back, or delete the Service and create it again"
+    );
+    ServiceProblem::invalid(field, wanted, rule)
 }
 
 /// Whether the load balancer that is there may be used; `is_bound` if the Service publishes its address already, or none.
@@ -29,12 +29,14 @@ pub(crate) fn usable<M: ProductModel>(
     is_bound: bool,
 ) -> Result<(), ServiceProblem> {
     match (&desired.reuse, observed.tagged()) {
-        (Some(id), None) => Err(problem(ID.full(), id, "the id of a load balancer that exists")),
+        (Some(id), None) => {
+            Err(ServiceProblem::invalid(ID.full(), id, "must be the id of a load balancer that exists"))
+        }
         (Some(id), Some(instance)) => reusable(desired, id, &instance, is_bound),
         (None, Some(instance)) if !desired.owner.owns_load_balancer(instance.name, instance.tags) => {
             let tags: Vec<_> = instance.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            let given = format!("name {}, tags {}", instance.name, tags.join(","));
-            Err(foreign(&desired.owner, &instance, given, "nothing is changed on this one"))
+            let given = format!("the name {} and the tags {}", instance.name, tags.join(","));
+            Err(foreign(&desired.owner, &instance, &given, "nothing is changed on it"))
         }
         (None, _) => Ok(()),
     }
@@ -43,18 +45,18 @@ pub(crate) fn usable<M: ProductModel>(
 /// What keeps a load balancer of a user from being used by the configuration.
 pub(crate) fn forbidden<M: ProductModel>(desired: &Desired<M>, is_public: bool) -> Option<ServiceProblem> {
     let id = desired.reuse.as_ref().filter(|_| desired.forbid_public && is_public)?;
-    let allowed = "a load balancer with a private address: public ones are switched off by service.disable_public";
-    Some(problem(ID.full(), id, allowed))
+    let rule = "must be a load balancer with a private address: service.disable_public switches public ones off";
+    Some(ServiceProblem::invalid(ID.full(), id, rule))
 }
 
-fn foreign(owner: &Owner, instance: &TaggedInstance<'_>, given: String, result: &str) -> ServiceProblem {
-    let allowed = format!(
-        "a load balancer whose tag {MARK_TAG} is {} and whose tag {}, if any, is {}; {result}",
+fn foreign(owner: &Owner, instance: &TaggedInstance<'_>, given: &str, result: &str) -> ServiceProblem {
+    let text = format!(
+        "it has {given}, so it is not this Service's, whose tag {MARK_TAG} is {} and whose tag {}, if any, is {}; {result}",
         owner.default_name(),
         owner.cluster_tag,
         owner.cluster_id
     );
-    problem(format!("load balancer {}", instance.id), given, allowed)
+    ServiceProblem::state(format!("load balancer {}", instance.id), text)
 }
 
 fn reusable<M: ProductModel>(
@@ -63,13 +65,13 @@ fn reusable<M: ProductModel>(
     instance: &TaggedInstance<'_>,
     is_bound: bool,
 ) -> Result<(), ServiceProblem> {
-    let refuse = |allowed: String| Err(problem(ID.full(), id, allowed));
+    let refuse = |rule: String| Err(ServiceProblem::invalid(ID.full(), id, rule));
     let own = [MARK_TAG, CLUSTER_TAG, desired.owner.cluster_tag.as_str()];
     if instance.id != id {
         return refuse(format!("the cloud answered with {}; nothing is done", instance.id));
     }
     if let Some(tag) = own.into_iter().find(|tag| instance.tags.contains_key(*tag)) {
-        return refuse(format!("a load balancer that was not made for Kubernetes: this one has the tag {tag}"));
+        return refuse(format!("must be a load balancer that was not made for Kubernetes: this one has the tag {tag}"));
     }
     if !is_bound {
         return refuse(format!(
@@ -197,18 +199,19 @@ impl Fate {
     ) -> Self {
         let Some(instance) = instance else { return Self::Absent };
         let refusal = match departure.reuse.as_deref() {
-            Some(id) if instance.id != id => {
-                problem("load balancer", instance.id, format!("{id}; nothing is removed from another one"))
-            }
-            Some(id) if instance.tags.get(MARK_TAG) == Some(&owner.default_name()) => problem(
+            Some(id) if instance.id != id => ServiceProblem::state(
+                format!("load balancer {}", instance.id),
+                format!("the Service names {id}; nothing is removed from another one"),
+            ),
+            Some(id) if instance.tags.get(MARK_TAG) == Some(&owner.default_name()) => ServiceProblem::invalid(
                 ID.full(),
                 id,
-                "the id of a load balancer of a user: this one was made for this Service; remove the annotation to have \
+                "must be the id of a load balancer of a user: this one was made for this Service; remove the annotation to have \
                  it removed with the Service",
             ),
             Some(_) => return Self::Left,
             None if !owner.owns_load_balancer(instance.name, instance.tags) => {
-                foreign(owner, instance, format!("name {}", instance.name), "this one is kept")
+                foreign(owner, instance, &format!("the name {}", instance.name), "it is kept")
             }
             None if departure.preserve => return Self::Released,
             None => return Self::Deleted,

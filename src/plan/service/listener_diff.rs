@@ -1,11 +1,13 @@
 //! Whose listeners are, which server groups they need, and which are no longer wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use super::desired::{Desired, ProductModel};
 use super::groups::{GroupInPlan, GroupReferences};
 use super::model::GroupRef;
 use super::observed::{ListenerFacts, ObservedModel};
+use super::problem::ServiceProblem;
 use super::steps::{Operation, Plan, Step, Target};
 use crate::plan::inputs::{PortStatus, ServiceView};
 use crate::plan::service::management::{MARKS, ManagementLevel};
@@ -58,6 +60,15 @@ pub(crate) fn references<M: ProductModel>(
     references
 }
 
+/// A listener that is not ours is where one is wanted.
+pub(crate) fn taken<K: Display>(source: &str, wanted: K, other: K, description: &str) -> ServiceProblem {
+    let rule = format!(
+        "must be a free port: the listener {other} with description {description:?}, which is not ours, is there; remove it \
+         or choose another port"
+    );
+    ServiceProblem::invalid(source, wanted.to_string(), rule)
+}
+
 /// Listeners could not be read: every group counts as used by a listener of ours, so that none is removed.
 pub(crate) fn unread<M: ProductModel>(
     observed: &M::Observed,
@@ -66,7 +77,7 @@ pub(crate) fn unread<M: ProductModel>(
 ) -> GroupReferences<M::ListenerKey> {
     if let Some(instance) = observed.tagged() {
         let why = "they could not be read; none is changed, and no group is removed";
-        plan.problem(format!("listeners of {}", instance.id), "", why);
+        plan.problem(ServiceProblem::state(format!("listeners of {}", instance.id), why));
     }
     let kept = observed.groups().keys().map(|id| (id.clone(), vec![(any, true)])).collect();
     GroupReferences { kept, dropped: BTreeMap::new() }

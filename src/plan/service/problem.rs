@@ -8,16 +8,89 @@ use std::fmt;
 pub struct ServiceProblem {
     /// The annotation key or field path, such as `spec.ports[1].protocol`.
     pub field: String,
-    /// What was given.
-    pub given: String,
-    /// What is allowed, or what to do.
-    pub allowed: String,
+    /// What is wrong with it.
+    pub kind: ProblemKind,
+}
+
+/// What can be wrong with a field, in the words of the field errors of Kubernetes (`k8s.io/apimachinery`,
+/// `util/validation/field`), which users know from the API server. The last three are no errors there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// The value, and the rule that it breaks: `must be ...`.
+    Invalid(String, String),
+    /// The value is none of these.
+    Unsupported(String, &'static [&'static str]),
+    /// The field is empty, and who needs it.
+    Required(String),
+    /// The field may not be set, and why.
+    Forbidden(String),
+    /// The value has no effect, and why.
+    Ignored(String, String),
+    /// The value is none of what the vendor documents, and may still be right.
+    Unverified(String, String),
+    /// About no value: a sentence.
+    State(String),
+}
+
+impl ServiceProblem {
+    /// A value, and the rule that it breaks: `must be ...`.
+    pub fn invalid(field: impl Into<String>, given: impl Into<String>, rule: impl Into<String>) -> Self {
+        Self { field: field.into(), kind: ProblemKind::Invalid(given.into(), rule.into()) }
+    }
+
+    /// The protocol of a port that no listener has.
+    pub fn unsupported_protocol(source: &str, given: &str) -> Self {
+        Self { field: format!("{source}.protocol"), kind: ProblemKind::Unsupported(given.to_owned(), &["TCP", "UDP"]) }
+    }
+
+    /// An empty field, and what needs it.
+    pub fn required(field: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { field: field.into(), kind: ProblemKind::Required(why.into()) }
+    }
+
+    /// A field that may not be set, and why.
+    pub fn forbidden(field: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { field: field.into(), kind: ProblemKind::Forbidden(why.into()) }
+    }
+
+    /// A value without effect, and why.
+    pub fn ignored(field: impl Into<String>, given: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { field: field.into(), kind: ProblemKind::Ignored(given.into(), why.into()) }
+    }
+
+    /// A sentence about something that is no value of a user.
+    pub fn state(subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { field: subject.into(), kind: ProblemKind::State(text.into()) }
+    }
 }
 
 impl fmt::Display for ServiceProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {:?} was given; {}", self.field, self.given, self.allowed)
+        write!(f, "{}: {}", self.field, self.kind)
     }
+}
+
+impl fmt::Display for ProblemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(given, rule) => write!(f, "Invalid value: {given:?}: {rule}"),
+            Self::Unsupported(given, values) => {
+                write!(f, "Unsupported value: {given:?}: supported values: {}", quoted(values))
+            }
+            Self::Required(why) => write!(f, "Required value: {why}"),
+            Self::Forbidden(why) => write!(f, "Forbidden: {why}"),
+            Self::Ignored(given, why) => write!(f, "Ignored value: {given:?}: {why}"),
+            Self::Unverified(given, documented) => {
+                write!(f, "Unverified value: {given:?}: the vendor documents {documented}; the cloud decides")
+            }
+            Self::State(text) => f.write_str(text),
+        }
+    }
+}
+
+/// `"a", "b"`
+pub fn quoted(values: &[&str]) -> String {
+    values.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ")
 }
 
 /// What a problem is about. That stays in the cloud as it is, and everything else goes on.
@@ -94,4 +167,29 @@ pub fn did_you_mean<'c>(given: &str, candidates: impl Iterator<Item = &'c str>) 
     let near = candidates.map(|candidate| (distance(candidate), candidate));
     let near = near.filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(1));
     near.min().map(|(_, candidate)| format!("did you mean {candidate:?}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_read_as_the_field_errors_of_kubernetes() {
+        let told = [
+            ServiceProblem::invalid("port", "70000", "must be a whole number from 1 to 65535"),
+            ServiceProblem::unsupported_protocol("spec.ports[0]", "SCTP"),
+            ServiceProblem::required("cert-id", "HTTPS listeners need a certificate"),
+            ServiceProblem::forbidden("ip", "it needs address-type: intranet"),
+            ServiceProblem::ignored("spec", "slb.s1.small", "the instance is charged by `PayByCLCU`"),
+            ServiceProblem::state("load balancer lb-1", "it is kept"),
+        ];
+        expect_test::expect![[r#"
+            port: Invalid value: "70000": must be a whole number from 1 to 65535
+            spec.ports[0].protocol: Unsupported value: "SCTP": supported values: "TCP", "UDP"
+            cert-id: Required value: HTTPS listeners need a certificate
+            ip: Forbidden: it needs address-type: intranet
+            spec: Ignored value: "slb.s1.small": the instance is charged by `PayByCLCU`
+            load balancer lb-1: it is kept"#]]
+        .assert_eq(&told.map(|problem| problem.to_string()).join("\n"));
+    }
 }

@@ -164,15 +164,10 @@ impl<O: Operation> Plan<O> {
         self.steps.push(Step { operation, target, needs: all, reason: reason.into(), destroys });
     }
 
-    pub(crate) fn problem(&mut self, field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) {
-        let problem = ServiceProblem { field: field.into(), given: given.into(), allowed: allowed.into() };
+    pub(crate) fn problem(&mut self, problem: ServiceProblem) {
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
-    }
-
-    pub(crate) fn warning(&mut self, field: impl Into<String>, given: impl Into<String>, allowed: impl Into<String>) {
-        self.warnings.push(ServiceProblem { field: field.into(), given: given.into(), allowed: allowed.into() });
     }
 
     pub(crate) fn note(&mut self, text: impl Into<String>) {

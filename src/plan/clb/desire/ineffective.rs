@@ -8,7 +8,7 @@ use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::backends::Inputs;
 use crate::plan::service::backends::{BackendMode, BackendRules};
 use crate::plan::service::desired::Sources;
-use crate::plan::service::ineffective::{self, no_effect, unknown_ports, unmanaged};
+use crate::plan::service::ineffective::{self, unknown_ports, unmanaged};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::settings::ServiceSettings;
 
@@ -49,11 +49,11 @@ fn listeners(annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem
         });
         if able.is_empty() {
             let protocols: Vec<_> = field.protocols().iter().map(|protocol| protocol.as_str()).collect();
-            found.push(no_effect(annotations, entry.name, &format!("no listener is {}", protocols.join(" or "))));
+            found.push(annotations.ignored(entry.name, format!("no listener is {}", protocols.join(" or "))));
         } else if !counts {
             let able: Vec<Protocol> = able.iter().map(|(key, _)| key.protocol).collect();
             let needs = needs(annotations, field, &able);
-            found.push(no_effect(annotations, entry.name, &format!("it needs {needs}")));
+            found.push(annotations.ignored(entry.name, format!("it needs {needs}")));
         }
     }
     found
@@ -94,23 +94,18 @@ fn needs(annotations: &Annotations, field: Field, protocols: &[Protocol]) -> Str
 
 /// Lists by port that name a port which the Service does not have, or not of the protocol that they are about.
 fn ports(inputs: &Inputs<'_>, annotations: &Annotations, desired: &Desired) -> Vec<ServiceProblem> {
-    let about = |name, given: String, why: &str| ServiceProblem {
-        field: annotations.key(name),
-        given,
-        allowed: format!("no effect: {why}"),
-    };
     let names = [Name::ProtocolPort, Name::VgroupPort];
     let names = if desired.reuse.is_some() { &names[..] } else { &names[..1] };
     let mut found = unknown_ports(inputs, annotations, names);
     for (from, to) in annotations.ports(Name::ForwardPort) {
         if !desired.listeners.contains_key(&ListenerKey { port: from, protocol: Protocol::Http }) {
             let why = format!("{from} is no HTTP port; see {}", annotations.key(Name::ProtocolPort));
-            found.push(about(Name::ForwardPort, format!("{from}:{to}"), &why));
+            found.push(ServiceProblem::ignored(annotations.key(Name::ForwardPort), format!("{from}:{to}"), why));
         }
     }
     let https = desired.listeners.keys().any(|key| key.protocol == Protocol::Https);
     if annotations.pairs(Name::DomainExtensions).is_some_and(|domains| !domains.is_empty()) && !https {
-        found.push(about(Name::DomainExtensions, "set".to_owned(), "no listener is https"));
+        found.push(annotations.ignored(Name::DomainExtensions, "no listener is https"));
     }
     found
 }
@@ -151,7 +146,7 @@ fn silent_endpoints(service: &ServiceView, endpoints: &EndpointsView, mode: Back
         let more = if given.len() > NAMED { " and others" } else { "" };
         let named = given.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ") + more;
         let field = format!("endpoints of {}", service.key);
-        (!given.is_empty()).then(|| ServiceProblem { field, given: named, allowed: allowed.to_owned() })
+        (!given.is_empty()).then(|| ServiceProblem::required(field, format!("{allowed} ({named})")))
     };
     let undecided = active().filter(|endpoint| endpoint.ready.is_none()).map(|endpoint| endpoint.address.to_string());
     let lost = active()

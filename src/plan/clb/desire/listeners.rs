@@ -47,11 +47,11 @@ impl PortReader<'_> {
             desired.empty_ports.push(key);
         }
         if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {
-            let allowed = format!(
-                "another port number: {} has {other} already, and TCP, HTTP and HTTPS cannot share a port",
+            let rule = format!(
+                "must have another port number: {} has {other} already, and TCP, HTTP and HTTPS cannot share a port",
                 listener.source
             );
-            return Err(ServiceProblem { field: source, given: key.to_string(), allowed });
+            return Err(ServiceProblem::invalid(source, key.to_string(), rule));
         }
         let listener = self.listener(desired, source, key, group);
         desired.listeners.insert(key, listener);
@@ -107,30 +107,32 @@ impl PortReader<'_> {
             return;
         }
         let list: Vec<String> = wrong.iter().map(ToString::to_string).collect();
-        let allowed = "`rr`, `wrr` or `wlc`; `sch` and `tch` only with TCP and UDP, `qch` only with UDP";
-        let problem =
-            self.sources.annotations.complaint(Name::Scheduler, format!("{allowed} (listeners {})", list.join(", ")));
+        let rule = format!(
+            "must be `rr`, `wrr` or `wlc` on {}; `sch` and `tch` need TCP or UDP, `qch` needs UDP",
+            list.join(", ")
+        );
+        let problem = self.sources.annotations.invalid(Name::Scheduler, rule);
         desired.problems.listeners(wrong.into_iter().map(|key| key.port), problem);
     }
 
     /// `spec.sessionAffinity`, where it cannot be kept as it stands.
     fn check_affinity(&self, desired: &mut Desired) {
-        let mut warn = |given: String, allowed: String| {
-            desired.warnings.push(ServiceProblem { field: "spec.sessionAffinity".to_owned(), given, allowed });
-        };
+        const FIELD: &str = "spec.sessionAffinity";
+        let mut warn = |problem| desired.warnings.push(problem);
         let service = self.sources.inputs.service;
         let protocols =
             || service.ports.iter().filter_map(|port| protocol(self.sources.annotations, "", port, service).ok());
         if protocols().any(|protocol| protocol != Protocol::Tcp) {
             let key = self.sources.annotations.key(Name::StickySession);
-            warn("ClientIP".to_owned(), format!("no effect on listeners other than TCP; see {key}"));
+            warn(ServiceProblem::ignored(FIELD, "ClientIP", format!("listeners other than TCP have none; see {key}")));
         }
         let tcp = protocols().any(|protocol| protocol == Protocol::Tcp);
         let is_stated = |seconds: &u32| *seconds > MOST_PERSISTENCE && *seconds != DEFAULT_AFFINITY;
         if let Some(seconds) = service.client_ip_affinity.filter(|seconds| tcp && is_stated(seconds)) {
             let key = self.sources.annotations.key(Name::PersistenceTimeout);
-            let allowed = format!("at most {MOST_PERSISTENCE} s on a load balancer, which is used; {key} sets less");
-            warn(format!("ClientIP for {seconds} s"), allowed);
+            let rule =
+                format!("must be at most {MOST_PERSISTENCE} s on a load balancer, which is used; {key} sets less");
+            warn(ServiceProblem::invalid(FIELD, format!("ClientIP for {seconds} s"), rule));
         }
     }
 }
@@ -147,11 +149,7 @@ fn protocol(
         "TCP" | "" => Protocol::Tcp,
         "UDP" => Protocol::Udp,
         other => {
-            return Err(ServiceProblem {
-                field: format!("{source}.protocol"),
-                given: other.to_owned(),
-                allowed: "TCP or UDP".to_owned(),
-            });
+            return Err(ServiceProblem::unsupported_protocol(source, other));
         }
     };
     let shared = service.ports.iter().filter(|other| other.port == port.port).count() > 1;

@@ -24,15 +24,15 @@ pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &An
         return;
     }
     let given = service.source_ranges.join(",");
-    let about = |allowed: String| ServiceProblem { field: SOURCE_RANGES.to_owned(), given: given.clone(), allowed };
+    let ignored = |why: String| ServiceProblem::ignored(SOURCE_RANGES, &given, why);
     if annotations.is(Name::AclStatus, "on") {
         let key = annotations.key(Name::AclStatus);
-        desired.warnings.push(about(format!("no effect: {key} is on, and its lists say who may connect")));
+        desired.warnings.push(ignored(format!("{key} is on, and its lists say who may connect")));
         return;
     }
     if !desired.manage_listeners || !desired.manage.keeps(ManagementLevel::Listeners) {
         let keys = [Name::ForceOverrideListeners, Name::Manage].map(|name| annotations.key(name)).join(" and ");
-        desired.warnings.push(about(format!("no effect: the listeners are not managed; see {keys}")));
+        desired.warnings.push(ignored(format!("the listeners are not managed; see {keys}")));
         return;
     }
     let ip_version = annotations.text(Name::IpVersion).unwrap_or_else(|| "ipv4".to_owned());
@@ -43,23 +43,26 @@ pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &An
         return;
     }
     let refusal = match entries.len() {
-        0 => format!("at least one block of {ip_version}, which the load balancer speaks"),
-        count if count > MOST_ENTRIES => format!("at most {MOST_ENTRIES} blocks"),
+        0 => format!("must have at least one block of {ip_version}, which the load balancer speaks"),
+        count if count > MOST_ENTRIES => format!("must have at most {MOST_ENTRIES} blocks"),
         _ => String::new(),
     };
     if !refusal.is_empty() {
-        desired.problems.listeners(service.ports.iter().map(|port| port.port), about(refusal));
+        desired.problems.listeners(
+            service.ports.iter().map(|port| port.port),
+            ServiceProblem::invalid(SOURCE_RANGES, &given, refusal),
+        );
         return;
     }
     if !others.is_empty() {
         let list = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        desired.warnings.push(about(format!("no effect of {list}: the load balancer speaks {ip_version}")));
+        let why = format!("the load balancer speaks {ip_version}");
+        desired.warnings.push(ServiceProblem::ignored(SOURCE_RANGES, list, why));
     }
     for name in
         [Name::AclStatus, Name::AclId, Name::AclType].into_iter().filter(|name| annotations.get(*name).is_some())
     {
-        let why = format!("no effect: {SOURCE_RANGES} says who may connect");
-        desired.warnings.push(annotations.complaint(name, why));
+        desired.warnings.push(annotations.ignored(name, format!("{SOURCE_RANGES} says who may connect")));
     }
     let (name, tags) = (desired.owner.access_list_name(), desired.owner.cluster_tags());
     let create = CreateAccessList { name, ip_version, tags };

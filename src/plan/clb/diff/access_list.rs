@@ -14,6 +14,7 @@ use crate::plan::clb::model::{ListenerField as Field, ListenerFields, ListenerKe
 use crate::plan::clb::observed::{AccessList, Observed, ObservedAccessList};
 use crate::plan::clb::operation::{Operation, Plan, Step};
 use crate::plan::service::ownership::Owner;
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 /// Entries in one call.
@@ -92,26 +93,25 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
     let name = &wanted.create.name;
     let there = match (&observed.access_list, ours(&desired.owner, observed)) {
         (_, Some(list)) if used_elsewhere(list, observed) => {
-            plan.problem(FIELD, name, format!("{}, which listeners of another load balancer use, too", list.id));
+            let text =
+                format!("access control list {name} ({}) is used by listeners of another load balancer, too", list.id);
+            plan.problem(ServiceProblem::state(FIELD, text));
             return false;
         }
         (_, Some(list)) => Some(list),
         (AccessList::Found(list), None) => {
-            plan.problem(
-                FIELD,
-                name,
-                format!(
-                    "a list of this name whose tags are {:?}: those of {} are {:?}, so it is foreign; rename the list or \
-                     the Service",
-                    desired.owner.cluster_tags(),
-                    list.id,
-                    list.tags
-                ),
+            let (own, found) = (desired.owner.cluster_tags(), &list.tags);
+            let text = format!(
+                "access control list {name} ({}) has the tags {found:?} instead of {own:?}, so it is foreign; rename the list \
+                 or the Service",
+                list.id
             );
+            plan.problem(ServiceProblem::state(FIELD, text));
             return false;
         }
         (AccessList::Unknown, None) => {
-            plan.problem(FIELD, name, "its access control list could not be looked up; no listener is changed");
+            let text = format!("access control list {name} could not be looked up; no listener is changed");
+            plan.problem(ServiceProblem::state(FIELD, text));
             return false;
         }
         (AccessList::Absent, None) => None,

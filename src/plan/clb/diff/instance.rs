@@ -6,7 +6,7 @@ use crate::plan::clb::observed::{Observed, ObservedInstance, PendingCharge};
 use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::inputs::Ingress;
 use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::instance_diff::{self, attribute, problem};
+use crate::plan::service::instance_diff::{self, attribute};
 use crate::plan::service::ownership::{REUSE_TAG, UNPROTECTED_TAG};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
@@ -33,11 +33,12 @@ pub(super) fn forbidden(desired: &Desired, observed: &Observed) -> Option<Servic
 fn creatable(desired: &Desired) -> Result<(), ServiceProblem> {
     let create = &desired.instance.create;
     if let Some(address) = create.address.as_ref().filter(|_| create.address_type != "intranet") {
-        return Err(problem(Name::Ip.key(), address, format!("only with {}: intranet", Name::AddressType.key())));
+        let why = format!("{address} needs {}: intranet", Name::AddressType.key());
+        return Err(ServiceProblem::forbidden(Name::Ip.key(), why));
     }
     let by_bandwidth = create.internet_charge_type.as_deref() == Some("paybybandwidth");
     if by_bandwidth && create.address_type == "internet" && create.bandwidth.is_none() {
-        return Err(problem(Name::Bandwidth.key(), "", "a bandwidth, with charge by bandwidth"));
+        return Err(bandwidth_missing());
     }
     let classic = desired
         .instance
@@ -45,13 +46,16 @@ fn creatable(desired: &Desired) -> Result<(), ServiceProblem> {
         .iter()
         .any(|(_, attribute, value)| *attribute == FixedAttribute::NetworkType && value == "classic");
     if create.address_type == "intranet" && !classic && create.vswitch_ids.is_empty() {
-        return Err(problem(
+        return Err(ServiceProblem::required(
             Name::VswitchId.key(),
-            "",
-            "a vSwitch for the intranet load balancer, here or in cloud.vswitches of the configuration",
+            "an intranet load balancer needs a vSwitch, here or in cloud.vswitches of the configuration",
         ));
     }
     Ok(())
+}
+
+fn bandwidth_missing() -> ServiceProblem {
+    ServiceProblem::required(Name::Bandwidth.key(), "a load balancer that is charged by bandwidth needs one")
 }
 
 /// Makes the instance, or changes what differs.
@@ -115,14 +119,7 @@ fn fixed(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     for (field, attribute, wanted) in &desired.instance.fixed {
         // What is not known is read before this is relied on.
         if let Some(found) = attribute.of(instance).filter(|found| found != wanted) {
-            plan.problem(
-                field,
-                wanted,
-                format!(
-                    "{found:?}, as it was made: this cannot be changed; set the annotation back, or delete the \
-                         Service and create it again"
-                ),
-            );
+            plan.problem(instance_diff::immutable(field, wanted, found));
         }
     }
 }
@@ -172,10 +169,8 @@ pub(super) fn ineffective(desired: &Desired, instance: Option<&ObservedInstance>
         && instance.vswitch_id != *wanted
     {
         let there = &instance.vswitch_id;
-        let why = format!(
-            "no effect: the load balancer is in {there} and stays there; delete the Service and create it again"
-        );
-        plan.warning(Name::VswitchId.key(), wanted, why);
+        let why = format!("the load balancer is in {there} and stays there; delete the Service and create it again");
+        plan.warnings.push(ServiceProblem::ignored(Name::VswitchId.key(), wanted, why));
     }
     ineffective_charge(desired, instance, plan);
 }
@@ -186,23 +181,24 @@ fn ineffective_charge(desired: &Desired, instance: Option<&ObservedInstance>, pl
     let charge_type = charge_type.or(instance.map(|it| it.instance_charge_type.as_str()));
     let charge_type = charge_type.filter(|text| !text.is_empty()).unwrap_or(&create.instance_charge_type);
     if let Some(spec) = wanted.spec.as_ref().filter(|_| !charge_type.eq_ignore_ascii_case("PayBySpec")) {
-        plan.warning(Name::Spec.key(), spec, format!("no effect: the instance is charged by `{charge_type}`"));
+        let why = format!("the instance is charged by `{charge_type}`");
+        plan.warnings.push(ServiceProblem::ignored(Name::Spec.key(), spec, why));
     }
     let address_type = instance.map_or(create.address_type.as_str(), |instance| &instance.address_type);
     let bought = wanted.internet_charge_type.as_ref();
     if address_type == "intranet" {
-        let why = "no effect: traffic of intranet load balancers is not charged";
+        let why = "traffic of intranet load balancers is not charged";
         if let Some(charge_type) = bought {
-            plan.warning(Name::ChargeType.key(), charge_type, why);
+            plan.warnings.push(ServiceProblem::ignored(Name::ChargeType.key(), charge_type, why));
         }
         if let Some(bandwidth) = wanted.bandwidth {
-            plan.warning(Name::Bandwidth.key(), bandwidth.to_string(), why);
+            plan.warnings.push(ServiceProblem::ignored(Name::Bandwidth.key(), bandwidth.to_string(), why));
         }
     } else if let Some(bandwidth) = wanted.bandwidth {
         let by_default = instance.is_none().then_some(create.internet_charge_type.as_ref()).flatten();
         if bought.or(by_default).is_none_or(|charge_type| charge_type != "paybybandwidth") {
-            let why = format!("no effect: it needs {}: paybybandwidth", Name::ChargeType.key());
-            plan.warning(Name::Bandwidth.key(), bandwidth.to_string(), why);
+            let why = format!("it needs {}: paybybandwidth", Name::ChargeType.key());
+            plan.warnings.push(ServiceProblem::ignored(Name::Bandwidth.key(), bandwidth.to_string(), why));
         }
     }
 }
@@ -215,8 +211,8 @@ fn charge(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     match wanted.instance_charge_type.as_deref() {
         Some(charge_type) if !now.is_empty() && !charge_type.eq_ignore_ascii_case(now) => {
             if charge_type == "PayBySpec" {
-                let problem = format!("`{now}`: an instance that is charged so cannot go back to `{charge_type}`");
-                plan.problem(Name::InstanceChargeType.key(), charge_type, problem);
+                let rule = format!("an instance that is charged by `{now}` cannot go back to `{charge_type}`");
+                plan.problem(ServiceProblem::invalid(Name::InstanceChargeType.key(), charge_type, rule));
             } else {
                 let operation = Operation::SetInstanceChargeType { charge_type: charge_type.to_owned(), spec: None };
                 attribute(plan, "charge", operation, format!("{}: {now} now", Name::InstanceChargeType.key()));
@@ -246,20 +242,21 @@ fn internet(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     }
     let given = bandwidth.map_or_else(|| charge_type.clone(), |bandwidth| format!("{charge_type}, {bandwidth} Mbit/s"));
     if instance.instance_charge_type.eq_ignore_ascii_case("PayByCLCU") {
-        let allowed = format!(
-            "`{}`, {} Mbit/s as it is: an instance charged by `PayByCLCU` does not change this",
+        let rule = format!(
+            "an instance that is charged by `PayByCLCU` stays at `{}`, {} Mbit/s",
             instance.internet_charge_type, instance.bandwidth
         );
-        plan.problem(Name::ChargeType.key(), given, allowed);
+        plan.problem(ServiceProblem::invalid(Name::ChargeType.key(), given, rule));
         return;
     }
     if bandwidth.is_some_and(|bandwidth| bandwidth > MOST_BANDWIDTH) {
-        plan.problem(Name::Bandwidth.key(), given, format!("at most {MOST_BANDWIDTH} on a load balancer that exists"));
+        let rule = format!("must be at most {MOST_BANDWIDTH} on a load balancer that exists");
+        plan.problem(ServiceProblem::invalid(Name::Bandwidth.key(), given, rule));
         return;
     }
     let kept = (by_bandwidth && (1..=MOST_BANDWIDTH).contains(&instance.bandwidth)).then_some(instance.bandwidth);
     if by_bandwidth && bandwidth.or(kept).is_none() {
-        plan.problem(Name::Bandwidth.key(), "", "a bandwidth, with charge by bandwidth");
+        plan.problem(bandwidth_missing());
         return;
     }
     let reason =

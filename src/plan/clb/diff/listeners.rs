@@ -16,6 +16,7 @@ use crate::plan::service::listener_diff::{self, ListenerChanges, is_ours, regrou
 use crate::plan::service::management::{DOMAIN_EXTENSIONS, ManagementLevel};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::ownership::is_mark;
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 /// The HTTPS port to which a listener redirects.
@@ -76,11 +77,9 @@ impl Pass<'_> {
         for (key, wanted) in &self.desired.listeners {
             if wanted.forward_to.is_some_and(|port| !self.target_exists(port, &verdicts)) {
                 let port = wanted.forward_to.unwrap_or_default();
-                self.plan.problem(
-                    Name::ForwardPort.key(),
-                    format!("{}:{port}", key.port),
-                    format!("a port with an HTTPS listener: {port} has none, so listener {key} stays as it is"),
-                );
+                let rule = format!("must lead to a port with an HTTPS listener; listener {key} stays as it is");
+                let given = format!("{}:{port}", key.port);
+                self.plan.problem(ServiceProblem::invalid(Name::ForwardPort.key(), given, rule));
                 verdicts.insert(*key, ListenerAction::Blocked);
             }
         }
@@ -147,15 +146,7 @@ impl Pass<'_> {
         let is_foreign = |it: &ObservedListener| !is_ours(self.desired, self.observed, &it.facts());
         let foreign = self.remote.iter().find(|(other, listener)| other.collides(key) && is_foreign(listener));
         if let Some((other, listener)) = foreign.filter(|(_, listener)| !self.may_override(listener)) {
-            self.plan.problem(
-                &wanted.source,
-                key.to_string(),
-                format!(
-                    "a free port: {} is taken by the listener {other} with description {:?}, which is not ours; remove \
-                     it or choose another port",
-                    key.port, listener.description
-                ),
-            );
+            self.plan.problem(listener_diff::taken(&wanted.source, key, *other, &listener.description));
             return ListenerAction::Blocked;
         }
         if wanted.forward_to.is_none() && self.place(wanted).is_none() {
@@ -203,7 +194,8 @@ impl Pass<'_> {
         let Some((field, why)) = fields::lacking(key.protocol, sent) else { return false };
         let annotation = Name::TABLE.iter().find(|entry| entry.applies == Applies::Field(field));
         let name = annotation.map_or_else(|| field.to_string(), |entry: &Entry| entry.key.full());
-        self.plan.problem(name, "", format!("{why}; listener {key} ({}) stays as it is", wanted.source));
+        let why = format!("{why}; listener {key} ({}) stays as it is", wanted.source);
+        self.plan.problem(ServiceProblem::required(name, why));
         true
     }
 
@@ -286,11 +278,8 @@ impl Pass<'_> {
             Some(CertificateState::Unknown) => "could not be looked up",
             Some(CertificateState::Valid) | None => return true,
         };
-        self.plan.problem(
-            Name::CertId.key(),
-            new,
-            format!("a valid certificate: this one {fault}, so listener {key} keeps {old}"),
-        );
+        let rule = format!("must be a valid certificate: this one {fault}, so listener {key} keeps {old}");
+        self.plan.problem(ServiceProblem::invalid(Name::CertId.key(), new, rule));
         false
     }
 
@@ -375,11 +364,9 @@ impl Pass<'_> {
                     }
                 };
                 if !goes && !self.changes.deleted.contains(&source) {
-                    self.plan.problem(
-                        format!("listener {key}"),
-                        "our listener",
-                        format!("listener {source} redirects to it and stays; it is deleted once that is changed"),
-                    );
+                    let text =
+                        format!("listener {source} redirects to it and stays; it is deleted once that is changed");
+                    self.plan.problem(ServiceProblem::state(format!("listener {key}"), text));
                     return false;
                 }
                 self.delete(source, verdicts, reason);

@@ -64,7 +64,7 @@ fn what_the_cloud_chose_is_read_before_an_annotation_about_it_is_refused() {
     cloud.instance().resource_group_id = Some("rg-default".to_owned());
     let problems = |group: &str| diff(&World::new(&[("resource-group-id", group)]).desired(), &cloud.observed).problems;
     assert_eq!(problems("rg-default"), []);
-    assert!(problems("rg-other")[0].allowed.contains("rg-default"));
+    assert!(problems("rg-other")[0].to_string().contains("rg-default"));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_lost_load_balancer_is_made_again_unless_it_was_named() {
     let plan = diff(&world.desired(), &Cloud::default().observed);
     assert!(plan.problems.is_empty() && matches!(plan.steps[0].operation, Operation::CreateInstance(_)), "{plan}");
     let plan = diff(&World::new(&[("id", "lb-none")]).desired(), &Cloud::default().observed);
-    assert!(plan.steps.is_empty() && plan.problems[0].given == "lb-none", "{plan}");
+    assert!(plan.steps.is_empty() && plan.problems[0].to_string().contains("lb-none"), "{plan}");
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn text(value: Option<&String>) -> String {
     value.cloned().unwrap_or_default()
 }
 
-const FIXED: &str = "this cannot be changed";
+const FIXED: &str = "field is immutable";
 
 const WISHES: &[Wish] = &[
     wish("address-type", &[], ("intranet", "intranet"), |it| it.address_type.clone(), ("internet", FIXED)),
@@ -180,13 +180,13 @@ const WISHES: &[Wish] = &[
     wish("network-type", INTRANET, ("classic", ""), |it| it.vswitch_ids.join(","), ("vpc", FIXED)),
     wish("ip", INTRANET, ("192.168.0.9", "192.168.0.9"), |it| text(it.address.as_ref()), ("192.168.0.8", FIXED)),
     Wish {
-        gone: "\"ipv4\" was given",
+        gone: "Invalid value: \"ipv4\"",
         ..wish("ip-version", &[], ("ipv6", "ipv6"), |it| text(it.ip_version.as_ref()), ("ipv4", FIXED))
     },
     wish("master-zoneid", &[], ("z-i", "z-i"), |it| text(it.master_zone.as_ref()), ("z-j", FIXED)),
     wish("slave-zoneid", &[], ("z-i", "z-i"), |it| text(it.slave_zone.as_ref()), ("z-j", FIXED)),
     Wish {
-        gone: "no effect: it needs",
+        gone: "it needs",
         ..wish(
             "charge-type",
             ROOMY,

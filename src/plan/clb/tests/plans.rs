@@ -152,12 +152,12 @@ fn a_port_that_another_service_has_taken() {
     let mut cloud = Cloud::of_user();
     cloud.listener(9000, Protocol::Tcp).description = "k8s/9000/other/default/c1".to_owned();
     expect![[r#"
-    tag kubernetes.reused.by.user=true  # marks that are missing
-    create group k8s/30080/web/default/c1 with i-1:30080*100, i-2:30080*100  # spec.ports[0]
-    create group k8s/30081/web/default/c1 with i-1:30081*100, i-2:30081*100  # spec.ports[1]
-    create listener 81/tcp -> k8s/30081/web/default/c1 (Bandwidth -1, Scheduler rr)  # spec.ports[1]
-    start listener 81/tcp  # spec.ports[1]: new listeners are stopped
-    problem: spec.ports[0]: "9000/tcp" was given; a free port: 9000 is taken by the listener 9000/tcp with description "k8s/9000/other/default/c1", which is not ours; remove it or choose another port
+        tag kubernetes.reused.by.user=true  # marks that are missing
+        create group k8s/30080/web/default/c1 with i-1:30080*100, i-2:30080*100  # spec.ports[0]
+        create group k8s/30081/web/default/c1 with i-1:30081*100, i-2:30081*100  # spec.ports[1]
+        create listener 81/tcp -> k8s/30081/web/default/c1 (Bandwidth -1, Scheduler rr)  # spec.ports[1]
+        start listener 81/tcp  # spec.ports[1]: new listeners are stopped
+        problem: spec.ports[0]: Invalid value: "9000/tcp": must be a free port: the listener 9000/tcp with description "k8s/9000/other/default/c1", which is not ours, is there; remove it or choose another port
     "#]].assert_eq(&diff(&world.desired(), &cloud.observed).to_string());
 }
 

@@ -21,10 +21,11 @@ pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &An
         return;
     }
     let given = service.source_ranges.join(",");
-    let about = |allowed: String| ServiceProblem { field: SOURCE_RANGES.to_owned(), given: given.clone(), allowed };
+    let ignored = |given: &str, why: String| ServiceProblem::ignored(SOURCE_RANGES, given, why);
     if desired.reuse.is_some() || !desired.manage.keeps(ManagementLevel::All) {
         let keys = [Name::Id, Name::Manage].map(|name| annotations.key(name)).join(" and ");
-        desired.warnings.push(about(format!("no effect: the load balancer is yours, or unmanaged; see {keys}")));
+        let why = format!("the load balancer is yours, or unmanaged; see {keys}");
+        desired.warnings.push(ignored(&given, why));
         return;
     }
     let Some(ranges) = desire::source_ranges(service, desired) else { return };
@@ -34,15 +35,16 @@ pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &An
         ranges.into_iter().partition(|block| dual_stack || matches!(block, IpNet::V4(_)));
     if !others.is_empty() {
         let list = others.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        desired.warnings.push(about(format!("no effect of {list}: the load balancer has no IPv6 address")));
+        desired.warnings.push(ignored(&list, "the load balancer has no IPv6 address".to_owned()));
     }
     if ranges.len() > MOST_RANGES {
-        desired.problems.listeners(ports(), about(format!("at most {MOST_RANGES} blocks")));
+        let rule = format!("must have at most {MOST_RANGES} blocks");
+        desired.problems.listeners(ports(), ServiceProblem::invalid(SOURCE_RANGES, given, rule));
         return;
     }
     if desired.instance.security_group_ids.as_ref().is_some_and(|ids| ids.len() >= MOST_SECURITY_GROUPS) {
-        let allowed = format!("at most {} beside the one that keeps {SOURCE_RANGES}", MOST_SECURITY_GROUPS - 1);
-        desired.problems.listeners(ports(), annotations.complaint(Name::SecurityGroupIds, allowed));
+        let rule = format!("must have at most {} beside the one that keeps {SOURCE_RANGES}", MOST_SECURITY_GROUPS - 1);
+        desired.problems.listeners(ports(), annotations.invalid(Name::SecurityGroupIds, rule));
         return;
     }
     let whole = |v6: bool| match v6 {

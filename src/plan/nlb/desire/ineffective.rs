@@ -6,7 +6,7 @@ use crate::plan::nlb::model::{GroupField, ListenerField, Protocol};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::backends::{AddressFamily, BackendRules};
 use crate::plan::service::desired::Sources;
-use crate::plan::service::ineffective::{self, no_effect, unknown_ports, unmanaged};
+use crate::plan::service::ineffective::{self, unknown_ports, unmanaged};
 use crate::plan::service::problem::ServiceProblem;
 
 /// The settings without effect.
@@ -18,8 +18,8 @@ pub(super) fn ineffective(sources: &Sources<'_, Name>, desired: &Desired) -> Vec
     found.extend(unknown_ports(inputs, annotations, names));
     found.extend(dependent(annotations, sources.rules, desired));
     if inputs.service.client_ip_affinity.is_some() {
-        let allowed = format!("no effect on a network load balancer; see {}: sch", annotations.key(Name::Scheduler));
-        found.push(ServiceProblem { field: "spec.sessionAffinity".to_owned(), given: "ClientIP".to_owned(), allowed });
+        let why = format!("a network load balancer has none; see {}: sch", annotations.key(Name::Scheduler));
+        found.push(ServiceProblem::ignored("spec.sessionAffinity", "ClientIP", why));
     }
     found
 }
@@ -37,20 +37,20 @@ fn attributes(annotations: &Annotations, desired: &Desired) -> Vec<ServiceProble
             Applies::Field(Field::Listener(field)) => {
                 let able = |protocol: &Protocol| field.protocols().contains(protocol);
                 if !desired.listeners.keys().any(|key| able(&key.protocol)) {
-                    found.push(no_effect(annotations, entry.name, "no listener is TCPSSL"));
+                    found.push(annotations.ignored(entry.name, "no listener is TCPSSL"));
                 } else if ListenerField::PPV2.contains(&field) && !annotations.is(Name::ProxyProtocol, "true") {
                     let why = format!("it needs {}: on", annotations.key(Name::ProxyProtocol));
-                    found.push(no_effect(annotations, entry.name, &why));
+                    found.push(annotations.ignored(entry.name, why));
                 } else if field == ListenerField::AlpnPolicy && !annotations.is(Name::Alpn, "true") {
                     let why = format!("it needs {}: on", annotations.key(Name::Alpn));
-                    found.push(no_effect(annotations, entry.name, &why));
+                    found.push(annotations.ignored(entry.name, why));
                 }
             }
             Applies::Field(Field::Group(field))
                 if field.is_of_health_check() && field != GroupField::HealthCheck && !checked =>
             {
                 let why = format!("it needs {}: on", annotations.key(Name::HealthCheckFlag));
-                found.push(no_effect(annotations, entry.name, &why));
+                found.push(annotations.ignored(entry.name, why));
             }
             _ => {}
         }
@@ -71,7 +71,7 @@ fn dependent(annotations: &Annotations, rules: &BackendRules, desired: &Desired)
         (
             Name::PreserveClientIp,
             tls && annotations.is(Name::PreserveClientIp, "true"),
-            "on listeners with TCPSSL: their backends see the load balancer's address".to_owned(),
+            "backends of listeners with TCPSSL see the load balancer's address".to_owned(),
         ),
         (Name::AdditionalCertIds, !tls, "no listener is TCPSSL".to_owned()),
     ];

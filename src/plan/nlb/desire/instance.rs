@@ -32,8 +32,8 @@ pub(super) fn desire(
     creation.check(annotations, settings, public, problems);
     let dual_stack = annotations.is(Name::IpVersion, "DualStack");
     if !dual_stack && zones.iter().any(|mapping| !mapping.ipv6_address.is_empty()) {
-        let allowed = format!("no IPv6 addresses: they need {}: DualStack", annotations.key(Name::IpVersion));
-        problems.load_balancer(annotations.complaint(Name::ZoneMaps, allowed));
+        let rule = format!("must have no IPv6 addresses without {}: DualStack", annotations.key(Name::IpVersion));
+        problems.load_balancer(annotations.invalid(Name::ZoneMaps, rule));
     }
     if !reused && !public {
         private(annotations, &zones, problems);
@@ -99,11 +99,11 @@ fn create(
 
 /// What a load balancer without a public address cannot have.
 fn private(annotations: &Annotations, zones: &[ZoneMapping], problems: &mut ScopedProblems) {
-    let mut refuse = |name, allowed: &str| problems.load_balancer(annotations.complaint(name, allowed));
+    let mut refuse = |name, rule: &str| problems.load_balancer(annotations.invalid(name, rule));
     if zones.iter().any(|mapping| !mapping.allocation_id.is_empty()) {
-        refuse(Name::ZoneMaps, "no elastic addresses: the load balancer is not public");
+        refuse(Name::ZoneMaps, "must have no elastic addresses: the load balancer is not public");
     }
     if annotations.get(Name::BandwidthPackageId).is_some_and(|id| !id.is_empty()) {
-        refuse(Name::BandwidthPackageId, "none: only public load balancers have one");
+        refuse(Name::BandwidthPackageId, "must be empty: only public load balancers have one");
     }
 }

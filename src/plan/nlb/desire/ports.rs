@@ -55,11 +55,11 @@ impl PortReader<'_> {
             desired.empty_ports.push(key);
         }
         if let Some((other, listener)) = desired.listeners.iter().find(|(other, _)| other.collides(key)) {
-            let allowed = format!(
-                "other ports: {} has {other} already, and only UDP shares a port with another protocol",
+            let rule = format!(
+                "must have other ports: {} has {other} already, and only UDP shares a port with another protocol",
                 listener.source
             );
-            return Err(ServiceProblem { field: source, given: key.to_string(), allowed });
+            return Err(ServiceProblem::invalid(source, key.to_string(), rule));
         }
         let fields = self.listener_fields(desired, key);
         let additional = || self.sources.annotations.get(Name::AdditionalCertIds).map(id_set);
@@ -78,11 +78,8 @@ impl PortReader<'_> {
     /// The protocol of a port's listener. Of two ports with one number, the annotation is about the one that is UDP or not,
     /// as it says.
     fn protocol(&self, source: &str, port: &ServicePort) -> Result<Protocol, ServiceProblem> {
-        let own = Protocol::parse(&port.protocol).ok_or_else(|| ServiceProblem {
-            field: format!("{source}.protocol"),
-            given: port.protocol.clone(),
-            allowed: "TCP or UDP".to_owned(),
-        })?;
+        let own = Protocol::parse(&port.protocol);
+        let own = own.ok_or_else(|| ServiceProblem::unsupported_protocol(source, &port.protocol))?;
         let is_shared = self.sources.inputs.service.ports.iter().filter(|other| other.port == port.port).count() > 1;
         let stated = self.sources.annotations.at_port(Name::ProtocolPort, port.port).and_then(Protocol::parse);
         let is_udp = |protocol: Protocol| protocol == Protocol::Udp;
@@ -94,18 +91,17 @@ impl PortReader<'_> {
         let Some(range) = self.sources.annotations.at_port(Name::ListenerPortRange, port.port) else {
             return Ok(ListenerKey::port(port.port, protocol));
         };
-        let problem = |allowed: String| ServiceProblem {
-            field: self.sources.annotations.key(Name::ListenerPortRange),
-            given: format!("{range}:{}", port.port),
-            allowed,
+        let problem = |why: String| {
+            let field = self.sources.annotations.key(Name::ListenerPortRange);
+            ServiceProblem::forbidden(field, format!("{range}:{} needs {why}", port.port))
         };
         if self.sources.rules.mode != BackendMode::Eni {
             let key = self.sources.annotations.key(Name::BackendType);
-            return Err(problem(format!("only with {key}: eni, as nodes have no range of ports")));
+            return Err(problem(format!("{key}: eni, as nodes have no range of ports")));
         }
         match (port_range(range), &port.target_port) {
             (Some(_), TargetPort::Name(_)) => {
-                Err(problem("only with a number as targetPort, which health checks of the range use".to_owned()))
+                Err(problem("a number as targetPort, which health checks of the range use".to_owned()))
             }
             (Some((first, last)), TargetPort::Number(_)) => Ok(ListenerKey { first, last, protocol }),
             (None, _) => Ok(ListenerKey::port(port.port, protocol)),
@@ -166,18 +162,22 @@ impl PortReader<'_> {
         let udp = key.protocol == Protocol::Udp;
         let mut wrong = Vec::new();
         if !udp && is(GroupField::HealthCheckType, "UDP") {
-            wrong.push((Name::HealthCheckType, GroupField::HealthCheckType, "`TCP` or `HTTP`"));
+            wrong.push((Name::HealthCheckType, GroupField::HealthCheckType, "must be `TCP` or `HTTP`"));
         }
         if !udp && is(GroupField::Scheduler, "qch") {
-            wrong.push((Name::Scheduler, GroupField::Scheduler, "another scheduler: `qch` needs UDP"));
+            wrong.push((Name::Scheduler, GroupField::Scheduler, "must be another scheduler, as `qch` needs UDP,"));
         }
         let interval = fields.get(&GroupField::HealthCheckInterval).and_then(|text| text.parse::<i64>().ok());
         if !is(GroupField::HealthCheckType, "UDP") && interval.is_some_and(|seconds| seconds > MOST_INTERVAL) {
-            wrong.push((Name::HealthCheckInterval, GroupField::HealthCheckInterval, "at most 50, but with UDP checks"));
+            wrong.push((
+                Name::HealthCheckInterval,
+                GroupField::HealthCheckInterval,
+                "must be at most 50 without UDP checks",
+            ));
         }
-        for (name, field, allowed) in wrong {
+        for (name, field, rule) in wrong {
             fields.remove(&field);
-            let problem = self.sources.annotations.complaint(name, format!("{allowed} (listener {key})"));
+            let problem = self.sources.annotations.invalid(name, format!("{rule} on listener {key}"));
             desired.problems.listeners([port.port], problem);
         }
         if key.protocol == Protocol::TcpSsl {
@@ -191,8 +191,8 @@ impl PortReader<'_> {
         let idle = self.sources.annotations.integer(Name::IdleTimeout);
         if key.protocol == Protocol::Udp && idle.is_some_and(|seconds| seconds > MOST_UDP_IDLE) {
             fields.insert(ListenerField::IdleTimeout, MOST_UDP_IDLE.to_string());
-            let allowed = format!("at most {MOST_UDP_IDLE} with UDP, which is used for listener {key}");
-            desired.warnings.push(self.sources.annotations.complaint(Name::IdleTimeout, allowed));
+            let rule = format!("must be at most {MOST_UDP_IDLE} with UDP, which is used for listener {key}");
+            desired.warnings.push(self.sources.annotations.invalid(Name::IdleTimeout, rule));
         }
         fields
     }

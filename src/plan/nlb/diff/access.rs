@@ -16,6 +16,7 @@ use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::annotations::AnnotationName;
 use crate::plan::service::desire::SOURCE_RANGES;
 use crate::plan::service::ownership::Owner;
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 /// Rules in one call.
@@ -45,22 +46,20 @@ pub(super) fn ensure(desired: &Desired, observed: &Observed, plan: &mut Plan) ->
     let mut wanted = None;
     if let Some(access) = &desired.access {
         if observed.security_groups.is_none() {
-            plan.problem(
-                SOURCE_RANGES,
-                &access.create.name,
-                "security groups could not be listed; none is made, and no listener",
-            );
+            let text = "security groups could not be listed; none is made, and no listener";
+            plan.problem(ServiceProblem::state(SOURCE_RANGES, text));
             return Protection::Missing;
         }
         match found {
             Some(group) if group.vpc_id != instance.vpc_id && !group.vpc_id.is_empty() => {
-                let allowed =
-                    format!("a security group in {}: delete this one to have it created there", instance.vpc_id);
-                plan.problem(SOURCE_RANGES, &group.id, allowed);
+                let (id, vpc) = (&group.id, &instance.vpc_id);
+                let text = format!("security group {id} is not in {vpc}: delete it to have it created there");
+                plan.problem(ServiceProblem::state(SOURCE_RANGES, text));
                 return Protection::Missing;
             }
             Some(group) if group.rules.is_none() => {
-                plan.problem(SOURCE_RANGES, &group.id, "its rules could not be read; no listener is made");
+                let text = format!("rules of security group {} could not be read; no listener is made", group.id);
+                plan.problem(ServiceProblem::state(SOURCE_RANGES, text));
                 return Protection::Missing;
             }
             Some(_) => {}

@@ -9,7 +9,7 @@ use crate::plan::nlb::model::ZoneMapping;
 use crate::plan::nlb::observed::{Observed, ObservedInstance};
 use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::annotations::AnnotationName;
-use crate::plan::service::instance_diff::{self, attribute, problem};
+use crate::plan::service::instance_diff::{self, attribute};
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
@@ -22,15 +22,13 @@ pub(super) fn usable(desired: &Desired, observed: &Observed) -> Result<(), Servi
     };
     instance_diff::usable(desired, observed, instance.is_some_and(bound))?;
     match instance {
-        None if desired.instance.create.zones.is_empty() => Err(problem(
+        None if desired.instance.create.zones.is_empty() => Err(ServiceProblem::required(
             Name::ZoneMaps.key(),
-            "",
-            "zones with vSwitches, here or as cloud.vswitches of the configuration: none is known near the nodes",
+            "zones need vSwitches, here or as cloud.vswitches of the configuration: none is known near the nodes",
         )),
-        Some(instance) if desired.reuse.is_none() && instance.status == "CreateFailed" => Err(problem(
+        Some(instance) if desired.reuse.is_none() && instance.status == "CreateFailed" => Err(ServiceProblem::state(
             format!("load balancer {}", instance.id),
-            instance.status.as_str(),
-            "one that the cloud could make; delete this one to have it created again",
+            format!("the cloud could not make it ({}); delete it to have it created again", instance.status),
         )),
         _ => Ok(()),
     }
@@ -72,11 +70,7 @@ fn fixed(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     ];
     for (name, wanted, found) in table {
         let Some(wanted) = wanted.as_ref().filter(|wanted| !wanted.eq_ignore_ascii_case(found)) else { continue };
-        let allowed = format!(
-            "{found:?}, as it was made: this cannot be changed; set the annotation back, or delete the Service and create \
-             it again"
-        );
-        plan.problem(name.key(), wanted, allowed);
+        plan.problem(instance_diff::immutable(&name.key(), wanted, found));
     }
 }
 
@@ -116,21 +110,20 @@ fn zones(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
             let text = |it: &ZoneMapping| {
                 [&it.vswitch, &it.private_address, &it.allocation_id, &it.ipv6_address].map(String::as_str).join(":")
             };
-            let allowed = format!(
-                "{} for zone {}, as it was made: what a zone has cannot be changed; take the zone away and add it again, or \
-                 set the annotation back",
+            let rule = format!(
+                "must be {} for zone {}, as it was made: what a zone has cannot be changed; take the zone away and add it \
+                 again, or set the annotation back",
                 text(there),
                 there.zone
             );
-            let given = text(mapping);
-            plan.problem(Name::ZoneMaps.key(), given, allowed);
+            plan.problem(ServiceProblem::invalid(Name::ZoneMaps.key(), text(mapping), rule));
             return;
         }
     }
     let is_new = |mapping: &&ZoneMapping| found(&mapping.zone).is_none();
     if let Some(mapping) = wanted.iter().filter(is_new).find(|mapping| !mapping.ipv6_address.is_empty()) {
-        let allowed = "none: the cloud chooses the IPv6 address of a zone that is added to a load balancer";
-        plan.problem(Name::ZoneMaps.key(), &mapping.ipv6_address, allowed);
+        let rule = "must be empty: the cloud chooses the IPv6 address of a zone that is added to a load balancer";
+        plan.problem(ServiceProblem::invalid(Name::ZoneMaps.key(), &mapping.ipv6_address, rule));
         return;
     }
     let names = |zones: &[ZoneMapping]| zones.iter().map(|mapping| mapping.zone.clone()).collect::<BTreeSet<_>>();
@@ -140,7 +133,8 @@ fn zones(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     }
     if wanted_names.len() < 2 && found_names.len() >= 2 {
         let given = wanted_names.iter().cloned().collect::<Vec<_>>().join(", ");
-        plan.warning(Name::ZoneMaps.key(), given, "with one zone, the load balancer fails together with it");
+        let text = format!("with one zone ({given}), the load balancer fails together with it");
+        plan.warnings.push(ServiceProblem::state(Name::ZoneMaps.key(), text));
     }
     let list = found_names.into_iter().collect::<Vec<_>>().join(", ");
     let operation = Operation::SetZones { zones: wanted.clone() };
@@ -155,8 +149,8 @@ fn ipv6(desired: &Desired, instance: &ObservedInstance, plan: &mut Plan) {
     let internet = wanted == "Internet";
     if instance.ip_version != "DualStack" {
         if internet {
-            let allowed = format!("no effect: it needs {}: DualStack", Name::IpVersion.key());
-            plan.warning(Name::Ipv6AddressType.key(), wanted, allowed);
+            let why = format!("it needs {}: DualStack", Name::IpVersion.key());
+            plan.warnings.push(ServiceProblem::ignored(Name::Ipv6AddressType.key(), wanted, why));
         }
         return;
     }
@@ -171,7 +165,8 @@ fn bandwidth_package(desired: &Desired, instance: &ObservedInstance, plan: &mut 
     let Some(wanted) = desired.instance.bandwidth_package_id.as_ref().filter(|wanted| *wanted != found) else { return };
     let public = desired.instance.address_type.as_ref().unwrap_or(&instance.address_type);
     if !wanted.is_empty() && !public.eq_ignore_ascii_case("Internet") {
-        plan.problem(Name::BandwidthPackageId.key(), wanted, "none: only public load balancers have one");
+        let rule = "must be empty: only public load balancers have one";
+        plan.problem(ServiceProblem::invalid(Name::BandwidthPackageId.key(), wanted, rule));
         return;
     }
     let reason = format!("{}: {found:?} now", Name::BandwidthPackageId.key());

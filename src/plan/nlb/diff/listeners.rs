@@ -16,6 +16,7 @@ use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::service::listener_diff::{self, ListenerChanges, is_ours, regroup};
 use crate::plan::service::model::GroupRef;
+use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
 /// Certificates in one call.
@@ -102,12 +103,7 @@ impl Pass<'_> {
             .iter()
             .find(|(other, listener)| other.collides(key) && !is_ours(self.desired, self.observed, &listener.facts()));
         if let Some((other, listener)) = foreign {
-            let allowed = format!(
-                "free ports: the listener {other} with description {:?}, which is not ours, is there; remove it or choose \
-                 another port",
-                listener.description
-            );
-            self.plan.problem(&wanted.source, key.to_string(), allowed);
+            self.plan.problem(listener_diff::taken(&wanted.source, key, *other, &listener.description));
             return ListenerAction::Blocked;
         }
         if self.remote.contains_key(&key) {
@@ -130,17 +126,18 @@ impl Pass<'_> {
         let has = |field| sent.get(&field).is_some_and(|id| !id.is_empty());
         let tls = key.protocol == Protocol::TcpSsl;
         let (field, why) = if tls && !has(ListenerField::Certificate) {
-            (ListenerField::Certificate, "a server certificate, which TCPSSL needs")
+            (ListenerField::Certificate, "TCPSSL listeners need a certificate")
         } else if is_on(ListenerField::CaEnabled) && !has(ListenerField::CaCertificate) {
-            (ListenerField::CaCertificate, "the certificate of an authority, by which clients are recognised")
+            (ListenerField::CaCertificate, "certificates of clients need that of an authority")
         } else if is_on(ListenerField::Alpn) && !has(ListenerField::AlpnPolicy) {
-            (ListenerField::AlpnPolicy, "a policy, which ALPN needs")
+            (ListenerField::AlpnPolicy, "ALPN needs a policy")
         } else {
             return false;
         };
         let annotation = Name::TABLE.iter().find(|entry| entry.applies == Applies::Field(Field::Listener(field)));
         let name = annotation.map_or_else(|| field.to_string(), |entry: &Entry| entry.key.full());
-        self.plan.problem(name, "", format!("{why}; listener {key} ({}) stays as it is", wanted.source));
+        let why = format!("{why}; listener {key} ({}) stays as it is", wanted.source);
+        self.plan.problem(ServiceProblem::required(name, why));
         true
     }
 

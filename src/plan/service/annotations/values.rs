@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::plan::service::problem::ProblemKind;
+
 /// Most tags that a user may ask for: a load balancer has 20 at most, of which two mark the owner.
 pub const MOST_USER_TAGS: usize = 18;
 
@@ -101,8 +103,8 @@ pub(super) enum Value {
     Pairs(BTreeMap<String, String>),
 }
 
-/// A value, or `None` if it is as good as absent. The error says what is allowed.
-pub(super) fn parse(kind: ValueKind, given: &str) -> Result<Option<Value>, String> {
+/// A value, or `None` if it is as good as absent.
+pub(super) fn parse(kind: ValueKind, given: &str) -> Result<Option<Value>, ProblemKind> {
     match (given, kind) {
         // An empty list of domains is a list: it removes them all.
         ("", ValueKind::DomainExtensions) => Ok(Some(Value::Pairs(BTreeMap::new()))),
@@ -113,9 +115,19 @@ pub(super) fn parse(kind: ValueKind, given: &str) -> Result<Option<Value>, Strin
             Ok(None)
         }
         (_, ValueKind::Exactly(value)) => Ok((given == value).then(|| Value::Text(value.to_owned()))),
-        (_, ValueKind::Tags) => tags(given).map(some_pairs),
-        (_, ValueKind::Labels) => labels(given).map(some_pairs).ok_or_else(|| allowed(kind)),
-        _ => read(kind, given).map(Some).ok_or_else(|| allowed(kind)),
+        (_, ValueKind::Tags) => tags(given)
+            .map(some_pairs)
+            .map_err(|rule| ProblemKind::Invalid(given.to_owned(), format!("must be {rule}"))),
+        (_, ValueKind::Labels) => labels(given).map(some_pairs).ok_or_else(|| refusal(kind, given)),
+        _ => read(kind, given).map(Some).ok_or_else(|| refusal(kind, given)),
+    }
+}
+
+/// What is wrong with a value that the kind does not allow.
+fn refusal(kind: ValueKind, given: &str) -> ProblemKind {
+    match kind {
+        ValueKind::OneOf(values) | ValueKind::AnyCase(values) => ProblemKind::Unsupported(given.to_owned(), values),
+        _ => ProblemKind::Invalid(given.to_owned(), format!("must be {}", allowed(kind))),
     }
 }
 

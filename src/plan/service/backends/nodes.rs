@@ -108,28 +108,23 @@ fn internal_address(node: &NodeView) -> Option<&str> {
 }
 
 fn no_address(node: &NodeView) -> ServiceProblem {
-    ServiceProblem {
-        field: format!("node {} status.addresses", node.name),
-        given: "no IPv4 address of type InternalIP".to_owned(),
-        allowed: "one, as server-group-type: ip attaches nodes by it; the node is left out of the load balancer"
-            .to_owned(),
-    }
+    ServiceProblem::required(
+        format!("node {} status.addresses", node.name),
+        "server-group-type: ip needs an IPv4 address of type InternalIP; the node is left out of the load balancer",
+    )
 }
 
 /// What is said of nodes whose instances are in other regions.
 pub(super) fn in_other_regions(nodes: &[&str], region: &str) -> Option<ServiceProblem> {
     let (first, more) = (nodes.iter().take(5).copied().collect::<Vec<_>>().join(", "), nodes.len().saturating_sub(5));
-    (!nodes.is_empty()).then(|| ServiceProblem {
-        field: "spec.providerID of nodes".to_owned(),
-        given: if more > 0 { format!("{first} and {more} more") } else { first },
-        allowed: format!("instances in region {region}, where the load balancer is; the others are left out of it"),
+    (!nodes.is_empty()).then(|| {
+        let given = if more > 0 { format!("{first} and {more} more") } else { first };
+        let rule = format!("must be in region {region}, where the load balancer is; the others are left out of it");
+        ServiceProblem::invalid("spec.providerID of nodes", given, rule)
     })
 }
 
 fn bad_provider_id(node: &NodeView, why: &NotEcs) -> ServiceProblem {
-    ServiceProblem {
-        field: format!("node {} spec.providerID", node.name),
-        given: node.provider_id.clone(),
-        allowed: format!("{why}; the node is left out of the load balancer"),
-    }
+    let rule = format!("{why}; the node is left out of the load balancer");
+    ServiceProblem::invalid(format!("node {} spec.providerID", node.name), &node.provider_id, rule)
 }
