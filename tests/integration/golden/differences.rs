@@ -56,8 +56,11 @@ intended.
   `id` names, as the official controller does; an event names the listener. A listener that carries the mark of another Service or
   cluster, or forwards to a server group that does, is a problem of the Service.
 - A load balancer that this program makes also gets the tag `alicloud-ccm.cluster-uid`, which tells clusters with the same cluster
-  id apart; see [safety.md](safety.md#two-clusters-with-one-id). The official controller ignores this tag, and removes it where it
-  reconciles the tags of `additional-resource-tags`.
+  id apart; see [safety.md](safety.md#two-clusters-with-one-id). The tag stays beside the tags of `additional-resource-tags`; it is
+  left out where users' tags leave no room for it. The official controller ignores this tag, and removes it where it reconciles the
+  tags of `additional-resource-tags`.
+- With `externalTrafficPolicy: Cluster`, an endpoint without a node name changes nothing: the nodes serve the Service. The official
+  controller refuses the whole Service.
 - Values that the API would reject are not sent.
 - The deletion of a Service depends only on what must be removed. It works on IPv6 load balancers of users, with
   `service.disable_public`, and with invalid annotations.
