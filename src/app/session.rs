@@ -177,6 +177,8 @@ async fn update_health(health: &Health, cluster: &Cluster, cloud: &CloudClient, 
             health.not_ready("kubernetes", status.to_string());
         }
         match (cloud.credential_state(), cloud.call_state()) {
+            // A standby calls nothing: what the last calls of its own term came to says nothing of the next ones.
+            _ if !fence.leads() => health.ready("cloud", ""),
             (CredentialState { usable: false, last_error }, _) => {
                 health.not_ready("cloud", last_error.unwrap_or_default());
             }
