@@ -30,6 +30,8 @@ const MARKS: [&str; 4] = [
     "alicloud-ccm/former-loadbalancer-id",
     "service.k8s.alibaba/security-group-id",
 ];
+/// Start of the keys of annotations that this program writes.
+const OWN: &str = "alicloud-ccm/";
 
 /// Namespace and name of any object.
 pub(super) fn key(object: &Value) -> Option<ObjectKey> {
@@ -182,7 +184,8 @@ pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Erro
         finalizers: finalizers.unwrap_or_default(),
         labels: kept(labels, |key| MARKS.contains(&key)),
         other_annotations: hash(annotations.iter().flatten().filter(|(key, _)| !concerns_load_balancers(key))),
-        annotations: kept(annotations, concerns_load_balancers),
+        own_annotations: own_annotations(annotations.as_ref()),
+        annotations: kept(annotations, |key| concerns_load_balancers(key) && !key.starts_with(OWN)),
         service_type: match spec.type_.as_deref() {
             Some("LoadBalancer") => ServiceType::LoadBalancer,
             Some("NodePort") => ServiceType::NodePort,
@@ -252,6 +255,11 @@ pub(super) fn concerns_us(service: &ServiceView) -> bool {
 
 fn kept(all: Option<BTreeMap<String, String>>, keep: impl Fn(&str) -> bool) -> LiteMap<String, String> {
     all.into_iter().flatten().filter(|(key, _)| keep(key)).collect()
+}
+
+fn own_annotations(all: Option<&BTreeMap<String, String>>) -> LiteMap<String, String> {
+    let own = all.into_iter().flatten().filter(|(key, _)| key.starts_with(OWN));
+    own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn service_port(entry: core::ServicePort) -> ServicePort {

@@ -266,6 +266,8 @@ pub struct ServiceView {
     pub annotations: LiteMap<String, String>,
     /// A hash of all others: that they change is how people ask for another look.
     pub other_annotations: u64,
+    /// The annotations that this program writes, which are in neither of the above: `alicloud-ccm/...`.
+    pub own_annotations: LiteMap<String, String>,
     /// `spec.type`
     pub service_type: ServiceType,
     /// `spec.loadBalancerClass`; `Some("")` is kept apart from `None`.

@@ -184,6 +184,8 @@ fn timeless(value: &mut Value) {
         "clusterIP",
         "clusterIPs",
         "healthCheckNodePort",
+        "alicloud-ccm/clb-incarnation",
+        "alicloud-ccm/nlb-incarnation",
     ];
     match value {
         Value::Object(fields) => {

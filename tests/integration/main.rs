@@ -73,6 +73,7 @@ mod systemd;
 mod throttling;
 mod traces;
 mod translations;
+mod type_changes;
 mod unready_nodes;
 mod untrusted_input;
 mod volume_labels;

@@ -83,7 +83,8 @@ fn a_service_is_reduced_to_what_decides() {
             "annotations": {
                 "service.beta.kubernetes.io/alibaba-cloud-loadbalancer-id": "lb-1",
                 "service.beta.kubernetes.io/alicloud-loadbalancer-spec": "slb.s1.small",
-                "kubectl.kubernetes.io/last-applied-configuration": "{}"
+                "kubectl.kubernetes.io/last-applied-configuration": "{}",
+                "alicloud-ccm/clb-incarnation": "6"
             }
         },
         "spec": {
@@ -120,6 +121,7 @@ fn a_service_is_reduced_to_what_decides() {
         .into_iter()
         .collect(),
         other_annotations: view.other_annotations,
+        own_annotations: [("alicloud-ccm/clb-incarnation".into(), "6".into())].into_iter().collect(),
         service_type: ServiceType::LoadBalancer,
         load_balancer_class: Some(String::new()),
         cluster_ips: vec!["None".into()],

@@ -222,7 +222,7 @@ impl<P: Product> Engine<P> {
         }
         self.take_over_restated(case).await?;
         let wanted = self.preparer.wanted(case).await?;
-        if !self.writer.add_finalizer(&case.service).await? {
+        if !self.writer.add_finalizer(&mut case.service).await? {
             return Ok(ReconcileResult::RequeueAfter(SECOND_SIGHTING));
         }
         let prepared = self.preparer.prepare(case, wanted).await?;
@@ -512,6 +512,7 @@ impl<P: Product> Engine<P> {
         if let Some(wait) = self.see_again_before_releasing(case, &prepared) {
             return Ok(ReconcileResult::RequeueAfter(wait));
         }
+        self.name_before_deleting(case, &prepared).await?;
         let outcome = self.execute(case, prepared).await;
         outcome.wait(case)?;
         let Outcome { prepared, execution, .. } = outcome;
@@ -535,6 +536,22 @@ impl<P: Product> Engine<P> {
         self.deleted.fetch_add(execution.done.len(), Ordering::Relaxed);
         self.reporter.cleaned(&case.service, &execution.done);
         Ok(ReconcileResult::Done)
+    }
+
+    /// A Service that stays can ask for a load balancer again before the finalizer is removed. So a label names the one that is
+    /// deleted: a process that starts meanwhile does not ask for that one again.
+    async fn name_before_deleting(
+        &self,
+        case: &Case<P::Observed>,
+        prepared: &Prepared<P>,
+    ) -> Result<(), ReconcileError> {
+        let facts = P::facts(&prepared.goal);
+        let is_deleted = facts.named.is_none() && !facts.is_kept && !case.service.deleting;
+        let unnamed = |id: &&str| *id != P::KIND.label(&case.service);
+        if let Some(id) = prepared.sighting.observed.id().filter(unnamed).filter(|_| is_deleted) {
+            self.writer.set_labels(&case.service, [(P::KIND.naming_label(&case.service), Some(id))]).await?;
+        }
+        Ok(())
     }
 
     /// How long to wait before the finalizer of a Service without a load balancer is removed: a call whose answer was lost may
@@ -589,15 +606,11 @@ fn failure<O>(execution: &Execution<O>, problems: &[crate::plan::service::proble
 }
 
 fn creation_token<O>(case: &Case<O>, kind: LoadBalancerKind, is_absent: bool) -> CreationToken {
-    let incarnation = match &case.state.replacement.replaced {
-        _ if !is_absent => "",
-        Some(replaced) => replaced,
-        None => kind.label(&case.service),
-    };
+    let replaced = case.state.replacement.replaced.as_deref();
     CreationToken {
         cluster_id: case.settings.cluster_id.clone(),
         service_uid: case.service.uid.clone(),
-        incarnation: incarnation.to_owned(),
+        incarnation: if is_absent { kind.incarnation(&case.service, replaced) } else { String::new() },
     }
 }
 

@@ -278,7 +278,7 @@ impl<'a> Facts<'a> {
 pub(crate) struct CreationToken {
     pub(crate) cluster_id: String,
     pub(crate) service_uid: String,
-    /// The load balancer that this one replaces, empty for the first: a replacement must not be taken for the original.
+    /// Tells it from those that the Service has had: see [`LoadBalancerKind::incarnation`].
     pub(crate) incarnation: String,
 }
 

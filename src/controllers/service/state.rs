@@ -280,6 +280,7 @@ fn same_spec(before: &ServiceView, now: &ServiceView) -> bool {
         labels: LiteMap::new(),
         annotations: LiteMap::new(),
         other_annotations: 0,
+        own_annotations: LiteMap::new(),
         ingress: Vec::new(),
         ingress_details: Vec::new(),
         ..service.clone()

@@ -117,16 +117,22 @@ impl ServiceWriter {
         self.written.lock().remove(key)
     }
 
-    /// Puts the finalizer on, before anything is made that would have to be cleaned up. False if the Service is gone: what
-    /// would be made for it now would have no owner.
-    pub(super) async fn add_finalizer(&self, service: &ServiceView) -> Result<bool, FailedWrite> {
+    /// Puts the finalizer on, before anything is made that would have to be cleaned up, and the annotation of the incarnation.
+    /// False if the Service is gone: what would be made for it now would have no owner.
+    pub(super) async fn add_finalizer(&self, service: &mut Arc<ServiceView>) -> Result<bool, FailedWrite> {
         if self.kind.is_managed(service) {
             return Ok(true);
         }
         let finalizers: Vec<_> = service.finalizers.iter().map(String::as_str).chain([self.kind.finalizer()]).collect();
-        let body = json!({"metadata": {"resourceVersion": service.resource_version, "finalizers": finalizers}});
-        match self.patch(service, &body).await {
-            Ok(()) => Ok(true),
+        // The patch succeeds for one object of this version at most, so no other incarnation has this text.
+        let (key, incarnation) = (self.kind.incarnation_key().to_owned(), service.resource_version.clone());
+        let annotations = json!({key.as_str(): incarnation});
+        let metadata = json!({"resourceVersion": incarnation, "finalizers": finalizers, "annotations": annotations});
+        match self.patch(service, &json!({"metadata": metadata})).await {
+            Ok(()) => {
+                Arc::make_mut(service).own_annotations.insert(key, incarnation);
+                Ok(true)
+            }
             Err(WriteFault::Gone) => Ok(false),
             Err(fault) => Err(FailedWrite::finalizer(fault)),
         }
@@ -198,6 +204,9 @@ impl ServiceWriter {
         }
         for label in self.kind.labels_to_remove(&current) {
             metadata["labels"][label] = Value::Null;
+        }
+        if current.own_annotations.contains_key(self.kind.incarnation_key()) {
+            metadata["annotations"][self.kind.incarnation_key()] = Value::Null;
         }
         if metadata.as_object().is_some_and(|fields| fields.len() < 2) {
             return Ok(());

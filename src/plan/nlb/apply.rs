@@ -50,6 +50,7 @@ impl Observed {
                         | Operation::DeleteFormerListener { .. }
                 ),
                 adds: operation.adds().to_vec(),
+                looks: 0,
             };
             self.jobs.insert(target, job);
         }

@@ -108,6 +108,8 @@ pub struct Job {
     pub line: String,
     /// Whether it takes away what it is about.
     pub deletes: bool,
+    /// How often it was looked at and still ran.
+    pub looks: u32,
     /// Backends that it adds: if it fails, one of them can be to blame.
     pub adds: Vec<Backend>,
 }

@@ -116,6 +116,30 @@ impl LoadBalancerKind {
         [(LABEL_LB_ID, Some(id)), (LABEL_FORMER_LB_ID, former)]
     }
 
+    /// The annotation that is written and removed with the finalizer. Its value differs each time: what a Service had before it
+    /// asked for no load balancer is not what it asks for afterwards.
+    pub const fn incarnation_key(self) -> &'static str {
+        match self {
+            Self::Classic => "alicloud-ccm/clb-incarnation",
+            Self::Network => "alicloud-ccm/nlb-incarnation",
+        }
+    }
+
+    /// What tells the next load balancer of this kind from all that the Service has had: the annotation, and the last one, which
+    /// may be `replaced`. Without the annotation, which earlier versions did not write, only the last one.
+    pub fn incarnation(self, service: &ServiceView, replaced: Option<&str>) -> String {
+        let last = replaced.unwrap_or_else(|| self.label(service));
+        let of_finalizer = service.own_annotations.get(self.incarnation_key());
+        of_finalizer.map_or_else(|| last.to_owned(), |it| format!("{it}/{last}"))
+    }
+
+    /// The label that says which load balancer of this kind the Service has: another one than usual where the usual one names one
+    /// of the other kind.
+    pub fn naming_label(self, service: &ServiceView) -> &'static str {
+        let is_taken = service.labels.get(LABEL_LB_ID).is_some_and(|id| !id.is_empty() && !self.has_id(id));
+        if is_taken { LABEL_FORMER_LB_ID } else { LABEL_LB_ID }
+    }
+
     /// The labels that go with the finalizer of this kind.
     pub fn labels_to_remove(self, service: &ServiceView) -> impl Iterator<Item = &'static str> {
         let other_stays = self.other().is_managed(service);

@@ -10,7 +10,8 @@ use crate::controllers::service::tolerance::fails_alone;
 use crate::plan::nlb::observed::{Job, Observed};
 use crate::plan::service::steps::Target;
 
-/// How long making and deleting a load balancer takes at least, and whatever another program does.
+/// How long making a load balancer takes at least, and whatever another program does; the longest time between two looks at a
+/// deletion.
 const LONG: Duration = Duration::from_secs(5);
 /// How long changes of a load balancer take.
 const INSTANCE: Duration = Duration::from_secs(3);
@@ -22,7 +23,9 @@ const GROUP: Duration = Duration::from_millis(1200);
 /// In what time the first of the jobs is likely done.
 pub(super) fn look_again(observed: &Observed) -> Option<Duration> {
     let time = |(target, job): (&Target, &Job)| match target {
-        _ if job.id.is_empty() || (*target == Target::LoadBalancer && job.deletes) => LONG,
+        _ if job.id.is_empty() => LONG,
+        // How long it takes varies, and label and finalizer of its Service wait for it.
+        Target::LoadBalancer if job.deletes => LONG.min(GROUP * (1 << job.looks.min(2))),
         Target::Group(_) => GROUP,
         Target::Listener(_) | Target::FormerListener(_) => LISTENER,
         Target::LoadBalancer | Target::Attribute(_) | Target::AccessList => INSTANCE,
@@ -41,7 +44,7 @@ pub(super) async fn settle(api: &Api, observed: &mut Observed) -> Result<Settled
     };
     for (target, job) in observed.jobs.clone() {
         match states.get(&job.id) {
-            Some(JobState::Running) => {}
+            Some(JobState::Running) => drop(observed.jobs.entry(target).and_modify(|job| job.looks += 1)),
             Some(JobState::Done) => observed.settle(&target),
             Some(JobState::Failed) => {
                 let backends = job.adds.clone();
