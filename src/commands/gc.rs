@@ -1,9 +1,9 @@
 //! `gc`: what carries our proof of ownership in the cloud and has no owner any more.
 //!
 //! Marks are what only this program and the official controller write: on a load balancer the tag with the cluster's id
-//! together with the mark tag, on a route entry the description with the cluster's id and the node, on a record of a private
-//! zone the remark that is made of the cluster's id and uid. A name alone proves
-//! nothing, and neither does the id alone, which another cluster can have: the uid of the cluster must be in the marks. What has
+//! together with the mark tag, on an access control list the tag with that id together with its name, on a route entry the
+//! description with the cluster's id and the node, on a record of a private zone the remark that is made of the cluster's id and
+//! uid. A name alone proves nothing, and neither does the id alone, which another cluster can have: the uid of the cluster must be in the marks. What has
 //! the id alone is deleted only if a person names it; what another cluster made is never deleted.
 //!
 //! One look deletes nothing: with `--delete`, what is still an orphan at a second look is deleted.

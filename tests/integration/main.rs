@@ -53,6 +53,7 @@ mod network_moves;
 mod nodes;
 mod official_controller_defects;
 mod official_controller_pitfalls;
+mod orphans;
 mod outages;
 mod ownership;
 mod page;

@@ -1,6 +1,5 @@
 //! Access control lists.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -22,13 +21,12 @@ use crate::plan::clb::operation::CreateAccessList;
 const PAGE: usize = 50;
 
 impl Slb {
-    /// Names of all access control lists of the region.
+    /// All access control lists of the region, without entries and listeners.
     ///
     /// # Errors
     /// As any call.
-    pub async fn list_access_lists(&self) -> Result<BTreeSet<String>, Fault> {
-        let names = self.0.read(DESCRIBE_ACCESS_LISTS).numbered("Acls", PAGE, |list| list.text("AclName")).await?;
-        Ok(names.into_iter().collect())
+    pub async fn list_access_lists(&self) -> Result<Vec<ObservedAccessList>, Fault> {
+        self.0.read(DESCRIBE_ACCESS_LISTS).numbered("Acls", PAGE, summary).await
     }
 
     /// The access control list of exactly this name, with its entries; names are unique in a region.

@@ -53,7 +53,7 @@ pub(crate) struct ClassicProduct {
     location: Arc<CloudLocation>,
     instances: Pages<Vec<ObservedInstance>>,
     listeners: Pages<LiteMap<ListenerKey, Box<ObservedListener>>>,
-    access_lists: AccessLists,
+    pub(super) access_lists: AccessLists,
     placements: Placements,
 }
 

@@ -47,12 +47,19 @@ pub(super) type Vanished = Arc<Notify>;
 
 type UnclaimedInstances = BTreeSet<Unclaimed<OrphanedInstance>>;
 
-/// Classic load balancers that carry the id of this cluster and that no Service claims.
+/// Classic load balancers that carry the id of this cluster and that no Service claims, and access control lists, which are
+/// deleted after the listeners that use them.
 pub async fn orphans(clients: &Clients, config: &Config) -> Orphans {
     let mut orphans = Orphans::default();
     let product = super::classic(clients);
     match unclaimed(clients, config, &product).await {
-        Ok(left) => orphans.add(left.instances.into_iter().map(|one| one.map(ClassicOrphan))),
+        Ok(Left { services, settings, instances }) => {
+            orphans.add(instances.into_iter().map(|one| one.map(ClassicOrphan)));
+            match product.access_lists.unclaimed(&services, &settings).await {
+                Ok(lists) => orphans.add(lists),
+                Err(fault) => orphans.problems.push(format!("access control lists could not be listed: {fault}")),
+            }
+        }
         Err(why) => orphans.problems.push(why),
     }
     orphans

@@ -4,7 +4,7 @@
 //! tag. A name alone says nothing. Marks with the id alone prove nothing against another cluster with the same id, see
 //! [`crate::plan::provenance`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use litemap::LiteMap;
 use serde::Serialize;
 
 use super::annotations::{ID, raw};
-use super::ownership::{CLUSTER_UID_TAG, LABEL_FORMER_LB_ID, LABEL_LB_ID, MARK_TAG, REUSE_TAG, default_name};
+use super::ownership::{CLUSTER_UID_TAG, LABEL_FORMER_LB_ID, LABEL_LB_ID, MARK_TAG, Owner, REUSE_TAG, default_name};
 use super::settings::ServiceSettings;
 use crate::plan::inputs::ServiceView;
 use crate::plan::provenance::{Provenance, Unclaimed};
@@ -35,6 +35,41 @@ impl fmt::Display for OrphanedInstance {
         let Self { id, name, address, mark } = self;
         write!(f, "load balancer {id} ({name}, {address}): no Service with the mark {mark}")
     }
+}
+
+/// An access control list whose Service is not there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct OrphanedAccessList {
+    /// `acl-...`
+    pub id: String,
+    /// Its name, which is made of the Service's name and namespace.
+    pub name: String,
+}
+
+impl fmt::Display for OrphanedAccessList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, name } = self;
+        write!(f, "access control list {id} ({name}): no Service with this mark")
+    }
+}
+
+/// Access control lists (id, name, tags) with our tags and a mark of ours as name, whose Service is not there.
+pub fn unclaimed_access_lists<'a>(
+    lists: impl IntoIterator<Item = (&'a str, &'a str, &'a LiteMap<String, String>)>,
+    services: &[Arc<ServiceView>],
+    settings: &ServiceSettings,
+) -> Vec<Unclaimed<OrphanedAccessList>> {
+    let needed: BTreeSet<String> =
+        services.iter().map(|service| Owner::of(service, settings).access_list_name()).collect();
+    let ours = lists.into_iter().filter(|(_, name, tags)| {
+        tags.get(&settings.cluster_tag) == Some(&settings.cluster_id) && Owner::is_access_list_name(name)
+    });
+    ours.filter_map(|(id, name, tags)| {
+        let instance = TaggedInstance { id, name, address: "", vpc_id: "", tags };
+        let provenance = provenance(&instance, needed.contains(name), settings)?;
+        Some(Unclaimed { what: OrphanedAccessList { id: id.to_owned(), name: name.to_owned() }, provenance })
+    })
+    .collect()
 }
 
 /// A server group or security group of a network load balancer whose Service is not there.

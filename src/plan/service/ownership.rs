@@ -210,6 +210,11 @@ impl Owner {
         self.mark("acl", SHORT_MARK)
     }
 
+    /// Whether an access control list of this name was made for some Service.
+    pub fn is_access_list_name(name: &str) -> bool {
+        name.starts_with("k8s/acl/") && is_mark(name)
+    }
+
     /// Whether an access control list is ours: it carries our name and the tag of our cluster.
     pub fn owns_access_list(&self, name: &str, tags: &LiteMap<String, String>) -> bool {
         let is_tagged = tags.get(&self.cluster_tag) == Some(&self.cluster_id);

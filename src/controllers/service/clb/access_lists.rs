@@ -1,21 +1,26 @@
 //! Which Services may have an access control list, so that only those are asked for theirs.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::alibaba::FaultKind;
 use crate::alibaba::slb::Slb;
+use crate::alibaba::{Fault, FaultKind};
+use crate::plan::inputs::ServiceView;
+use crate::plan::provenance::Unclaimed;
+use crate::plan::service::orphans::{OrphanedAccessList, unclaimed_access_lists};
+use crate::plan::service::settings::ServiceSettings;
 
 /// Time between tries to list them.
 const RETRY: Duration = Duration::from_secs(60);
 
 /// Names of the access control lists that there were at first, and of those wanted since.
 #[derive(Debug)]
-pub(super) struct AccessLists {
+pub(in crate::controllers::service) struct AccessLists {
     slb: Slb,
     names: Mutex<Names>,
 }
@@ -32,6 +37,17 @@ impl AccessLists {
         Self { slb, names: Mutex::default() }
     }
 
+    /// The lists that carry the id of this cluster and that no Service claims.
+    pub(in crate::controllers::service) async fn unclaimed(
+        &self,
+        services: &[Arc<ServiceView>],
+        settings: &ServiceSettings,
+    ) -> Result<Vec<Unclaimed<OrphanedAccessList>>, Fault> {
+        let lists = self.slb.list_access_lists().await?;
+        let lists = lists.iter().map(|list| (list.id.as_str(), list.name.as_str(), &list.tags));
+        Ok(unclaimed_access_lists(lists, services, settings))
+    }
+
     /// The Service is gone whose list has this name.
     pub(super) async fn forget(&self, name: &str) {
         self.names.lock().await.known.remove(name);
@@ -45,7 +61,7 @@ impl AccessLists {
         if !names.listed && is_retry_due {
             match self.slb.list_access_lists().await {
                 Ok(found) => {
-                    names.known.extend(found);
+                    names.known.extend(found.into_iter().map(|list| list.name));
                     names.listed = true;
                 }
                 Err(fault) => {

@@ -1,4 +1,4 @@
-//! Deleting a classic load balancer without an owner.
+//! Deleting a classic load balancer or an access control list without an owner.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::alibaba::{CloudClient, Fault};
 use crate::controllers::orphan::{Orphan, permit};
 use crate::fence::Fence;
-use crate::plan::service::orphans::OrphanedInstance;
+use crate::plan::service::orphans::{OrphanedAccessList, OrphanedInstance};
 
 /// A classic load balancer whose Service does not exist.
 #[derive(Debug)]
@@ -36,6 +36,32 @@ impl Orphan for ClassicOrphan {
 
     fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
         delete(cloud, fence, &self.0.id).map(|done| done.map_err(|fault| fault.to_string())).boxed()
+    }
+}
+
+impl Orphan for OrphanedAccessList {
+    fn kind(&self) -> &'static str {
+        "access_list"
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn fields(&self) -> Value {
+        json!(self)
+    }
+
+    fn delete<'a>(&'a self, cloud: &'a CloudClient, fence: &'a Fence) -> BoxFuture<'a, Result<(), String>> {
+        delete_access_list(cloud, fence, self).map(|done| done.map_err(|fault| fault.to_string())).boxed()
+    }
+}
+
+/// Deletes a list that still has its name.
+async fn delete_access_list(cloud: &CloudClient, fence: &Fence, list: &OrphanedAccessList) -> Result<(), Fault> {
+    match cloud.slb.find_access_list(&list.name).await? {
+        Some(found) if found.id == list.id => cloud.slb.delete_access_list(&permit(fence)?, &list.id).await,
+        _ => Ok(()),
     }
 }
 

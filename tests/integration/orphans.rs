@@ -1,0 +1,104 @@
+//! Whatever this program can create is found by `gc` when its owner vanished, and deleted with it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use alicloud_ccm::alibaba::actions;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use sim::cloud::PrivateZone;
+use sim::cluster::{Endpoint, Version};
+use sim::testbed::Testbed;
+
+use crate::harness::{EVERY, HASTE, World, is_ready};
+
+const PREFIX: &str = "service.beta.kubernetes.io/alibaba-cloud-loadbalancer";
+const MORE: &str = "disable_source_dest_check = false\n[leader_election]\nenabled = false\n";
+
+/// A Service with a listener of each kind, certificates and source ranges.
+fn expose(testbed: &Testbed, name: &str, class: Option<&str>, annotations: &[(&str, &str)]) {
+    let port = |port: u16, protocol: &str| json!({"name": format!("p{port}"), "port": port, "targetPort": 8000, "protocol": protocol});
+    let ports = json!([port(80, "TCP"), port(53, "UDP"), port(443, "TCP"), port(8080, "TCP")]);
+    let annotations: serde_json::Map<String, Value> =
+        annotations.iter().map(|(key, value)| (format!("{PREFIX}-{key}"), json!(value))).collect();
+    let mut spec = json!({"type": "LoadBalancer", "ports": ports, "loadBalancerSourceRanges": ["10.0.0.0/8"]});
+    if let Some(class) = class {
+        spec["loadBalancerClass"] = json!(class);
+    }
+    let metadata = json!({"name": name, "namespace": "default", "annotations": annotations});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+    testbed.cluster.create(service).unwrap();
+    testbed.cluster.set_endpoints("default", name, &[Endpoint::ready([10, 98, 2, 10].into(), "node-2")]).unwrap();
+}
+
+/// The actions by which something comes into being.
+fn creating() -> BTreeSet<String> {
+    let verbs = ["Create", "Add", "Authorize"];
+    let creates = |name: &str| verbs.iter().any(|verb| name.starts_with(verb));
+    let creating = actions::ALL.iter().filter(|action| action.writes && creates(action.name));
+    creating.map(|action| action.permission()).collect()
+}
+
+/// What is in the cloud, without the machines.
+fn things(testbed: &Testbed) -> Value {
+    let mut things = testbed.cloud.snapshot();
+    things["instances"] = Value::Null;
+    testbed.cloud.look(|account| {
+        things["access_lists"] = account.acls.values().map(|list| list.name.clone()).collect();
+        things["records"] = account.private_zones.values().flat_map(PrivateZone::lines).collect();
+    });
+    things
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gc_finds_and_deletes_whatever_can_be_created_when_its_owner_vanished() {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    let later = testbed.cloud.now() + SignedDuration::from_hours(1000);
+    testbed.cloud.edit(|cloud| {
+        *cloud = cloud.clone().with_certificate("cert-1", "one.example", later).with_certificate(
+            "cert-2",
+            "two.example",
+            later,
+        );
+    });
+    let world = World::of(testbed, EVERY, &format!("{HASTE}{MORE}"));
+    let testbed = &world.testbed;
+    testbed.join(1);
+    crate::private_zone::plain(testbed, "stays", "10.96.7.1");
+    let ccm = world.start();
+    world.until("the node is initialised", |_| is_ready(&world.node("node-1"))).await;
+    world.until("it has a name", |testbed| testbed.cloud.count("AddZoneRecord") > 0).await;
+    world.until_still(Duration::from_secs(1)).await;
+    let before = things(testbed);
+
+    testbed.join(2);
+    let ports = ("protocol-port", "http:8080,https:443");
+    expose(testbed, "web", None, &[ports, ("cert-id", "cert-1"), ("domain-extensions", "two.example:cert-2")]);
+    expose(testbed, "net", Some("alibabacloud.com/nlb"), &[]);
+    let is_published = |name: &str| !world.service(name)["status"]["loadBalancer"]["ingress"].is_null();
+    world.until("both are served", |_| is_published("web") && is_published("net")).await;
+    testbed.join(3);
+    world
+        .until("everything is made", |testbed| {
+            let calls = testbed.cloud.writes().into_iter().filter(|call| call.effective);
+            let made: BTreeSet<String> = calls.map(|call| format!("{}:{}", call.product, call.action)).collect();
+            creating().is_subset(&made)
+        })
+        .await;
+    world.until_still(Duration::from_secs(2)).await;
+    assert!(ccm.stop().await.success());
+
+    for name in ["web", "net"] {
+        testbed.cluster.patch("Service", "default", name, &json!({"metadata": {"finalizers": null}})).unwrap();
+        testbed.cluster.delete("Service", "default", name).unwrap();
+    }
+    for name in ["node-2", "node-3"] {
+        testbed.cluster.delete("Node", "", name).unwrap();
+    }
+    let listed = world.run(&["gc"]).await;
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let deleted = world.run(&["gc", "--delete", "--after", "1"]).await;
+    let (code, deleted) = (deleted.status.code(), String::from_utf8(deleted.stdout).unwrap());
+    assert_eq!(things(testbed), before, "listed:\n{listed}\ndeleted:\n{deleted}");
+    assert_eq!((code, listed.lines().count()), (Some(0), deleted.lines().count()), "{listed}\n{deleted}");
+}
