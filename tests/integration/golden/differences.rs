@@ -39,6 +39,9 @@ intended.
 - A TLS policy that this program does not know is sent to the cloud with a warning.
 - If a load balancer was deleted outside of the cluster, the controller creates it again after two reads, ten seconds apart, have
   proven that it is gone. The address can change; an event reports this. Without that proof, nothing is created.
+- With its finalizer, a Service gets the annotation `alicloud-ccm/clb-incarnation` or `alicloud-ccm/nlb-incarnation`, and loses it with
+  the finalizer. It makes the client token of the next creation another one, so that a Service which asks for a load balancer again
+  never gets the deleted one.
 - With `external-ip-type: eip`, the status has the elastic IP address. While that address cannot be read, a published address stays,
   and a new Service gets its label but no address until a retry succeeds; an event reports this. The official controller publishes
   the private address instead.
