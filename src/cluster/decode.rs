@@ -19,6 +19,7 @@ use crate::plan::inputs::{
     LOAD_BALANCER_READY, NodeAddress, NodeView, ObjectKey, PodView, PortStatus, ReadyCondition, ServicePort,
     ServiceType, ServiceView, SyncCondition, Taint, TargetPort, VolumeView,
 };
+use crate::plan::service::ownership::OWN_ANNOTATIONS;
 use crate::plan::volume;
 
 /// Keep a Service in sight until its cloud resources are gone.
@@ -30,8 +31,6 @@ const MARKS: [&str; 4] = [
     "alicloud-ccm/former-loadbalancer-id",
     "service.k8s.alibaba/security-group-id",
 ];
-/// Start of the keys of annotations that this program writes.
-const OWN: &str = "alicloud-ccm/";
 
 /// Namespace and name of any object.
 pub(super) fn key(object: &Value) -> Option<ObjectKey> {
@@ -185,7 +184,7 @@ pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Erro
         labels: kept(labels, |key| MARKS.contains(&key)),
         other_annotations: hash(annotations.iter().flatten().filter(|(key, _)| !concerns_load_balancers(key))),
         own_annotations: own_annotations(annotations.as_ref()),
-        annotations: kept(annotations, |key| concerns_load_balancers(key) && !key.starts_with(OWN)),
+        annotations: kept(annotations, |key| concerns_load_balancers(key) && !key.starts_with(OWN_ANNOTATIONS)),
         service_type: match spec.type_.as_deref() {
             Some("LoadBalancer") => ServiceType::LoadBalancer,
             Some("NodePort") => ServiceType::NodePort,
@@ -258,7 +257,7 @@ fn kept(all: Option<BTreeMap<String, String>>, keep: impl Fn(&str) -> bool) -> L
 }
 
 fn own_annotations(all: Option<&BTreeMap<String, String>>) -> LiteMap<String, String> {
-    let own = all.into_iter().flatten().filter(|(key, _)| key.starts_with(OWN));
+    let own = all.into_iter().flatten().filter(|(key, _)| key.starts_with(OWN_ANNOTATIONS));
     own.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 

@@ -6,6 +6,7 @@
 
 pub mod annotations;
 mod api_fields;
+pub mod applied;
 pub mod backends;
 pub(crate) mod desire;
 pub mod desired;

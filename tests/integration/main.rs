@@ -12,6 +12,7 @@ mod blast_radius;
 mod call_counts;
 mod call_counts_at_scale;
 mod certificate_rotation;
+mod changes_of_mind;
 mod checklist;
 mod commands;
 mod conditions;

@@ -178,7 +178,7 @@ async fn a_service_that_asks_for_a_load_balancer_again_gets_one_at_the_first_att
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_any_write_between_two_changes_of_the_type_the_first_attempt_succeeds() {
     let is_chosen = |life: &Life| life.changes && [PACES[0], PACES[2]].contains(&life.pace);
-    let lives = || lives().into_iter().filter(is_chosen).collect::<Vec<_>>();
+    let lives = move || lives().into_iter().filter(is_chosen).collect::<Vec<_>>();
     let undisturbed =
         report(in_parallel(lives().len(), move |index| lives()[index].run_on_a_clock_of_its_own(None)).await);
     // Before and after the effect in turn.

@@ -222,7 +222,8 @@ impl<P: Product> Engine<P> {
         }
         self.take_over_restated(case).await?;
         let wanted = self.preparer.wanted(case).await?;
-        if !self.writer.add_finalizer(&mut case.service).await? {
+        case.state.applied.extend(P::facts(&wanted.goal).applies.iter().cloned());
+        if !self.writer.add_finalizer(&mut case.service, &case.state.applied).await? {
             return Ok(ReconcileResult::RequeueAfter(SECOND_SIGHTING));
         }
         let prepared = self.preparer.prepare(case, wanted).await?;
@@ -473,6 +474,9 @@ impl<P: Product> Engine<P> {
         if is_incomplete {
             return Err(failure(execution, &prepared.plan.problems));
         }
+        let applied = facts.still_applied(&case.state.applied, observed.groups());
+        self.writer.set_applied(service, &case.state.applied, &applied).await?;
+        case.state.applied = applied;
         case.state.unanswered = false;
         let is_whole = case.state.refusals.is_empty();
         if is_whole && (changed || asked || !execution.done.is_empty()) {

@@ -264,11 +264,6 @@ impl Product for NetworkProduct {
             observed.unlisted.clear();
         }
         let shows_all_made = listed.unwrap_or_default() && named.unwrap_or_default();
-        if Self::facts(goal).named.is_some()
-            && let Err(fault) = self.read_groups_of_users(observed).await
-        {
-            unread.push(fault);
-        }
         if unread.is_empty() {
             // Groups that only listeners name have backends.
             unread = self.read_needs(goal, observed, due).await?;

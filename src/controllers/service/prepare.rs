@@ -20,6 +20,7 @@ use super::state::{Known, SECOND_SIGHTING, ServiceState, States};
 use super::tolerance::fails_alone;
 use crate::alibaba::{Fault, FaultKind};
 use crate::plan::inputs::ServiceView;
+use crate::plan::service::applied::{self, applied};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::settings::ServiceSettings;
@@ -117,7 +118,7 @@ impl<P: Product> Preparer<P> {
     /// The desired state of the Service.
     pub(super) async fn wanted(&self, case: &mut Case<P::Observed>) -> Result<Wanted<P>, ReconcileError> {
         let depth = self.depth(case);
-        let (service, settings) = (&case.service, &case.settings);
+        let (service, settings) = (&case.remembering(P::KIND.applied_key()), &case.settings);
         if case.handling.removes() {
             return Ok(Wanted { goal: P::removal(service, settings), references: None, depth });
         }
@@ -426,6 +427,18 @@ impl<O> Case<O> {
     /// The load balancer is due with so many others.
     fn due_with<'a>(&self, count: &'a (dyn Fn() -> usize + Send + Sync)) -> Due<'a> {
         Some(DueTogether { count, changed_at: self.state.changed_at })
+    }
+
+    /// The Service, with everything in its annotation that was applied.
+    fn remembering(&mut self, annotation: &str) -> Arc<ServiceView> {
+        let listed = applied(&self.service, annotation);
+        self.state.applied.extend(listed.iter().cloned());
+        let mut service = self.service.clone();
+        if listed != self.state.applied {
+            let value = applied::value(&self.state.applied).unwrap_or_default();
+            Arc::make_mut(&mut service).own_annotations.insert(annotation.to_owned(), value);
+        }
+        service
     }
 
     fn search<'a>(&'a self, kind: LoadBalancerKind, due: Due<'a>) -> Search<'a> {

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use litemap::LiteMap;
 use tokio::time::Instant;
 
 use super::creations::Made;
@@ -18,10 +19,11 @@ use crate::alibaba::{Fault, Priority};
 use crate::config::Config;
 use crate::fence::Permit;
 use crate::plan::inputs::{EndpointsView, Ingress, IngressDetails, NodeView, ServiceView};
+use crate::plan::service::applied::Applied;
 use crate::plan::service::backends::{Inputs, KnownNodes};
 use crate::plan::service::desired::{Desired, ProductModel};
 use crate::plan::service::handling::{Departure, LoadBalancerKind};
-use crate::plan::service::model::DesiredGroup;
+use crate::plan::service::model::{DesiredGroup, ObservedGroup};
 use crate::plan::service::observed::ObservedModel;
 use crate::plan::service::orphans::TaggedInstance;
 use crate::plan::service::ownership::Owner;
@@ -219,6 +221,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) outside: &'a BTreeSet<IpAddr>,
     /// Whether elastic addresses are published.
     pub(crate) publishes_elastic: bool,
+    /// What must be remembered of it, see [`crate::plan::service::applied`].
+    pub(crate) applies: &'a Applied,
 }
 
 impl<'a> Facts<'a> {
@@ -226,6 +230,7 @@ impl<'a> Facts<'a> {
     pub(crate) fn of(owner: &'a Owner, named: Option<&'a str>) -> Self {
         static NO_GROUPS: BTreeMap<String, DesiredGroup> = BTreeMap::new();
         static NO_ADDRESSES: BTreeSet<IpAddr> = BTreeSet::new();
+        static NOTHING: Applied = Applied::new();
         Self {
             owner,
             named,
@@ -237,6 +242,7 @@ impl<'a> Facts<'a> {
             unresolved: &NO_ADDRESSES,
             outside: &NO_ADDRESSES,
             publishes_elastic: false,
+            applies: &NOTHING,
         }
     }
 
@@ -249,6 +255,7 @@ impl<'a> Facts<'a> {
             unready: &desired.unready,
             unresolved: &desired.unresolved,
             outside: &desired.outside,
+            applies: &desired.applies,
             ..Self::of(&desired.owner, desired.reuse.as_deref())
         }
     }
@@ -257,6 +264,16 @@ impl<'a> Facts<'a> {
     pub(crate) fn leaving(owner: &'a Owner, departure: &'a Departure) -> Self {
         let is_kept = departure.preserve && departure.reuse.is_none();
         Self { is_kept, ..Self::of(owner, departure.reuse.as_deref()) }
+    }
+
+    /// What was `applied` and is there still: what is asked for, and server groups of users that hold backends of ours.
+    pub(crate) fn still_applied(&self, applied: &Applied, groups: &LiteMap<String, ObservedGroup>) -> Applied {
+        let is_ours = |group: &ObservedGroup| {
+            let mut members = group.members().iter();
+            group.backends.is_none() || members.any(|backend| self.owner.owns_backend(&backend.description))
+        };
+        let held = applied.iter().filter(|item| groups.get(item.as_str()).is_some_and(is_ours));
+        held.chain(self.applies).cloned().collect()
     }
 
     /// What names the load balancer among those that writes go to.

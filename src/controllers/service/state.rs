@@ -18,6 +18,7 @@ use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
 use crate::config::Config;
 use crate::plan::inputs::{ObjectKey, ServiceView, SyncCondition};
+use crate::plan::service::applied::Applied;
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::{Alarms, ObjectReport, ObjectTrouble, named};
 
@@ -50,6 +51,8 @@ pub(super) struct ServiceState<O> {
     pub(super) creations: Creations,
     /// Backends that the cloud refused.
     pub(super) refusals: Refusals,
+    /// What was applied and must be remembered, whatever other clients make of the annotation.
+    pub(super) applied: Applied,
     /// When the load balancer was last written to, or the status of its jobs was last read: an older list is no proof.
     pub(super) changed_at: Option<Instant>,
     /// Whether the load balancer was searched for in this leadership term.
@@ -192,6 +195,7 @@ impl<O> ServiceState<O> {
             known: None,
             creations: Creations::default(),
             refusals: Refusals::default(),
+            applied: Applied::new(),
             changed_at: None,
             looked_for: false,
             missing_since: None,
@@ -475,6 +479,7 @@ mod tests {
     use crate::alibaba::{Fault, FaultKind};
     use crate::controllers::service::refusals::RefusedCall;
     use crate::plan::inputs::{Ingress, ServiceType};
+    use crate::plan::service::applied;
     use crate::plan::service::model::{Backend, BackendKey};
 
     fn state_after(before: &ServiceView, now: &ServiceView, needed: bool) -> (ServiceState<()>, Option<&'static str>) {
@@ -502,6 +507,8 @@ mod tests {
         assert_eq!(reason(|now| now.deleting = true), Some("DeleteTimestampChanged"));
         assert_eq!(reason(|now| now.service_type = ServiceType::NodePort), Some("TypeChanged"));
         assert_eq!(reason(|now| now.other_annotations = 7), Some("AnnotationChanged"), "so people ask for a look");
+        let own = |now: &mut ServiceView| drop(now.own_annotations.insert(applied::CLB.to_owned(), "x".to_owned()));
+        assert_eq!(reason(own), None);
         let annotated = |now: &mut ServiceView| drop(now.annotations.insert("x".to_owned(), String::new()));
         assert_eq!(reason(annotated), Some("AnnotationChanged"));
         assert_eq!(state_after(&before, &edited(&before, annotated), false).1, None, "it is not ours");

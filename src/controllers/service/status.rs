@@ -12,6 +12,7 @@ use super::product::Product;
 use crate::cluster::{Cluster, ObjectKind, Patch, PatchFormat, WriteFault, is_newer_version};
 use crate::fence::Fence;
 use crate::plan::inputs::{Ingress, IngressDetails, ObjectKey, ServiceView};
+use crate::plan::service::applied::{self, Applied};
 use crate::plan::service::handling::{Handling, LoadBalancerKind};
 
 /// From 1.24 on, API servers keep the ports of an entry without being asked to.
@@ -117,20 +118,40 @@ impl ServiceWriter {
         self.written.lock().remove(key)
     }
 
-    /// Puts the finalizer on, before anything is made that would have to be cleaned up, and the annotation of the incarnation.
-    /// False if the Service is gone: what would be made for it now would have no owner.
-    pub(super) async fn add_finalizer(&self, service: &mut Arc<ServiceView>) -> Result<bool, FailedWrite> {
-        if self.kind.is_managed(service) {
+    /// Puts the finalizer on with the annotation of the incarnation, and remembers what is `applied`, before anything is made
+    /// that would have to be cleaned up. False if the Service is gone: what would be made for it now would have no owner.
+    pub(super) async fn add_finalizer(
+        &self,
+        service: &mut Arc<ServiceView>,
+        applied: &Applied,
+    ) -> Result<bool, FailedWrite> {
+        let mut own = Vec::new();
+        let mut metadata = json!({});
+        if !self.kind.is_managed(service) {
+            metadata["resourceVersion"] = json!(service.resource_version);
+            let finalizers = service.finalizers.iter().map(String::as_str).chain([self.kind.finalizer()]);
+            metadata["finalizers"] = finalizers.collect();
+            // The patch succeeds for one object of this version at most, so no other incarnation has this text.
+            own.push((self.kind.incarnation_key(), Some(service.resource_version.clone())));
+        }
+        if applied::applied(service, self.kind.applied_key()) != *applied {
+            own.push((self.kind.applied_key(), applied::value(applied)));
+        }
+        for (key, value) in &own {
+            metadata["annotations"][*key] = json!(value);
+        }
+        if metadata == json!({}) {
             return Ok(true);
         }
-        let finalizers: Vec<_> = service.finalizers.iter().map(String::as_str).chain([self.kind.finalizer()]).collect();
-        // The patch succeeds for one object of this version at most, so no other incarnation has this text.
-        let (key, incarnation) = (self.kind.incarnation_key().to_owned(), service.resource_version.clone());
-        let annotations = json!({key.as_str(): incarnation});
-        let metadata = json!({"resourceVersion": incarnation, "finalizers": finalizers, "annotations": annotations});
         match self.patch(service, &json!({"metadata": metadata})).await {
             Ok(()) => {
-                Arc::make_mut(service).own_annotations.insert(key, incarnation);
+                let known = &mut Arc::make_mut(service).own_annotations;
+                for (key, value) in own {
+                    match value {
+                        Some(value) => drop(known.insert(key.to_owned(), value)),
+                        None => drop(known.remove(key)),
+                    }
+                }
                 Ok(true)
             }
             Err(WriteFault::Gone) => Ok(false),
@@ -151,6 +172,20 @@ impl ServiceWriter {
             return Ok(false);
         }
         unless_gone(self.patch(service, &json!({"metadata": {"labels": labels}})).await).map(|()| true)
+    }
+
+    /// Remembers only what is still `applied`. Sends nothing if that is what is `written`.
+    pub(super) async fn set_applied(
+        &self,
+        service: &ServiceView,
+        written: &Applied,
+        applied: &Applied,
+    ) -> Result<(), WriteFault> {
+        if written == applied {
+            return Ok(());
+        }
+        let body = json!({"metadata": {"annotations": {self.kind.applied_key(): applied::value(applied)}}});
+        unless_gone(self.patch(service, &body).await)
     }
 
     pub(super) async fn remove_label(&self, service: &ServiceView, label: &str) -> Result<(), WriteFault> {
@@ -205,8 +240,10 @@ impl ServiceWriter {
         for label in self.kind.labels_to_remove(&current) {
             metadata["labels"][label] = Value::Null;
         }
-        if current.own_annotations.contains_key(self.kind.incarnation_key()) {
-            metadata["annotations"][self.kind.incarnation_key()] = Value::Null;
+        for key in [self.kind.incarnation_key(), self.kind.applied_key()] {
+            if current.own_annotations.contains_key(key) {
+                metadata["annotations"][key] = Value::Null;
+            }
         }
         if metadata.as_object().is_some_and(|fields| fields.len() < 2) {
             return Ok(());

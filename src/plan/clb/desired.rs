@@ -10,6 +10,7 @@ use super::model::{ListenerFields, ListenerKey};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{CreateAccessList, CreateInstance, Operation};
 use crate::plan::inputs::NodeView;
+use crate::plan::service::applied;
 use crate::plan::service::desired::{self, ProductModel};
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::zones;
@@ -22,6 +23,7 @@ pub type Desired = desired::Desired<ClassicModel>;
 pub struct ClassicModel;
 
 impl ProductModel for ClassicModel {
+    const APPLIED: &'static str = applied::CLB;
     type Name = Name;
     type ListenerKey = ListenerKey;
     type Instance = DesiredInstance;
@@ -125,6 +127,8 @@ pub struct DesiredListener {
     pub fields: ListenerFields,
     /// Attributes of a new listener where no annotation speaks.
     pub defaults: ListenerFields,
+    /// Attributes to which a listener that exists goes back where no annotation speaks: the spec had set them otherwise.
+    pub resets: ListenerFields,
     /// The HTTPS port to which it redirects.
     pub forward_to: Option<u16>,
     /// Certificates by domain; `None` leaves them.

@@ -1,6 +1,7 @@
 //! A small world for tests: Services, nodes, endpoints, and a load balancer that steps are applied to.
 
 mod backends;
+mod changes_of_mind;
 mod configured_defaults;
 mod desired_state;
 mod drift_and_changes;

@@ -84,7 +84,8 @@ annotation_table! {
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
         "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
     ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
-        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. Listeners of others are never changed.", removed: Default;
+        "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. A listener \
+        on a port of the Service is overridden, unless it belongs to another Service or cluster.", removed: Default;
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
         "takes effect at once", "What the controller keeps in sync, each value including those after it: the attributes of the load balancer \
         (`all`), its listeners (`listeners`), its server groups and backends (`backends`). The rest is shown by `plan` and \

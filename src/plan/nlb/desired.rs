@@ -9,6 +9,7 @@ use super::model::{
 };
 use super::observed::Observed;
 use super::operation::Operation;
+use crate::plan::service::applied;
 use crate::plan::service::desired::{self, ProductModel};
 use crate::plan::service::model::GroupRef;
 
@@ -20,6 +21,7 @@ pub type Desired = desired::Desired<NetworkModel>;
 pub struct NetworkModel;
 
 impl ProductModel for NetworkModel {
+    const APPLIED: &'static str = applied::NLB;
     type Name = Name;
     type ListenerKey = ListenerKey;
     type Instance = DesiredInstance;

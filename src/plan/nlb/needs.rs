@@ -1,8 +1,11 @@
 //! What must be read before a diff means anything.
 
+use std::collections::BTreeSet;
+
 use super::desired::Desired;
 use super::model::{ListenerKey, Protocol};
 use super::observed::Observed;
+use crate::plan::service::applied;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::ownership::{Owner, is_mark};
 
@@ -15,7 +18,7 @@ pub struct MissingReads {
     pub former: Vec<String>,
     /// TCPSSL listeners whose certificates must be listed.
     pub certificates: Vec<ListenerKey>,
-    /// Ids of server groups that the Service names and that must be looked up.
+    /// Ids of server groups that must be looked up: the Service names them, or listeners of the user's load balancer use them.
     pub named_groups: Vec<String>,
     /// Ids of server groups whose backends must be listed.
     pub group_backends: Vec<String>,
@@ -55,12 +58,16 @@ impl Desired {
             MissingReads { group_backends: groups_to_read(&self.owner, observed), ..MissingReads::default() };
         let ours = observed.security_groups.iter().flatten().find(|group| self.owner.owns_tagged(&group.tags));
         needs.rules_of = ours.filter(|group| group.rules.is_none()).map(|group| group.id.clone());
+        let former = applied::groups(&self.applied).filter(|id| !observed.groups.contains_key(*id)).cloned();
+        // One can be left of an earlier load balancer, or of ranges that were withdrawn before it was joined.
+        let had_ranges = self.access.is_some() || self.applied.contains(applied::SOURCE_RANGES);
         let Some(instance) = &observed.instance else {
-            // A security group can be left of an earlier load balancer.
-            needs.security_groups = self.access.is_some() && observed.security_groups.is_none();
+            needs.named_groups = former.collect();
+            needs.security_groups = had_ranges && observed.security_groups.is_none();
             return needs;
         };
-        needs.named_groups = named.collect();
+        let used = groups_of_users(self.reuse.is_some(), observed);
+        needs.named_groups = named.chain(former).chain(used).collect::<BTreeSet<_>>().into_iter().collect();
         // On a user's load balancer they lead to groups that the Service named before.
         let decide = self.manage_listeners || self.reuse.is_some() || self.has_stale_group(observed);
         needs.listeners = observed.listeners.is_none() && decide;
@@ -71,10 +78,17 @@ impl Desired {
                 && found.is_some_and(|found| found.additional_certificates.is_none())
         });
         needs.certificates = unread.map(|(key, _)| *key).collect();
-        let may_have_one = self.access.is_some() || !instance.security_group_ids.is_empty();
+        let may_have_one = had_ranges || !instance.security_group_ids.is_empty();
         needs.security_groups = may_have_one && self.reuse.is_none() && observed.security_groups.is_none();
         needs
     }
+}
+
+/// Groups that listeners of a user's load balancer use and that are not ours: the Service can have named them before, and whose
+/// they are decides about these listeners.
+pub(super) fn groups_of_users(reused: bool, observed: &Observed) -> impl Iterator<Item = String> {
+    let used = observed.listeners.iter().flatten().map(|(_, listener)| &listener.group_id);
+    used.filter(move |id| reused && !id.is_empty() && !observed.groups.contains_key(*id)).cloned()
 }
 
 /// Groups whose backends decide something: all that are known, as only those with our tags and those that the Service names

@@ -5,7 +5,7 @@
 
 use super::diff::access;
 use super::model::ListenerKey;
-use super::needs::{MissingReads, groups_to_read};
+use super::needs::{MissingReads, groups_of_users, groups_to_read};
 use super::observed::{Observed, ObservedInstance};
 use super::operation::{Operation, Plan};
 use crate::plan::service::groups::still_used;
@@ -23,9 +23,10 @@ const BATCH: usize = 200;
 /// are in use. Groups that the Service names are looked up: backends of ours go from them, and one that is gone holds none.
 pub fn teardown_needs(owner: &Owner, departure: &Departure, observed: &Observed) -> MissingReads {
     let stays = departure.reuse.is_some() || departure.preserve;
+    let named = departure.named_groups.iter().filter(|id| !observed.groups.contains_key(*id));
     MissingReads {
         listeners: stays && observed.instance.is_some() && observed.listeners.is_none(),
-        named_groups: departure.named_groups.iter().filter(|id| !observed.groups.contains_key(*id)).cloned().collect(),
+        named_groups: named.cloned().chain(groups_of_users(departure.reuse.is_some(), observed)).collect(),
         group_backends: groups_to_read(owner, observed),
         former: former(owner, observed).filter(|id| !observed.former.contains_key(*id)).cloned().collect(),
         security_groups: observed.security_groups.is_none(),

@@ -1,5 +1,6 @@
 //! A small cloud for tests, to which steps are applied; the cluster beside it is that of the classic load balancers.
 
+mod changes_of_mind;
 mod defects;
 mod properties;
 mod unready;

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::annotations::{AnnotationName, Annotations, ID, raw};
+use super::applied::{Applied, applied};
 use super::backends::{BackendMode, BackendRules, BackendSources, Inputs};
 use super::groups::GroupOperation;
 use super::management::ManagementLevel;
@@ -19,6 +20,8 @@ use crate::plan::inputs::{Ingress, ServicePort};
 
 /// What a product brings, so that what all products do is written once.
 pub trait ProductModel: Sized {
+    /// The annotation that remembers what was [applied](super::applied).
+    const APPLIED: &'static str;
     /// Its annotations.
     type Name: AnnotationName;
     /// How it identifies listeners.
@@ -79,6 +82,10 @@ pub struct Desired<M: ProductModel> {
     pub outside: BTreeSet<IpAddr>,
     /// `status.loadBalancer.ingress` of the Service as it is.
     pub ingress: Vec<Ingress>,
+    /// What was applied before, as far as it must be [remembered](super::applied).
+    pub applied: Applied,
+    /// What of that is asked for, or not managed now.
+    pub applies: Applied,
     /// What only this product has.
     pub extra: M::Extra,
 }
@@ -129,9 +136,25 @@ impl<M: ProductModel> Desired<M> {
             unresolved: BTreeSet::new(),
             outside: BTreeSet::new(),
             ingress: service.ingress.clone(),
+            applied: applied(service, M::APPLIED),
+            applies: Applied::new(),
             owner,
             extra,
         }
+    }
+
+    /// Remembers what is asked for of an item, or that it is to be taken back where that is `managed`. Says whether it is taken back.
+    pub(crate) fn remember(&mut self, item: &str, wanted: bool, managed: bool) -> bool {
+        let was_applied = self.applied.contains(item);
+        if (managed && wanted) || (!managed && was_applied) {
+            self.applies.insert(item.to_owned());
+        }
+        managed && !wanted && was_applied
+    }
+
+    /// Whether listeners are managed, and nothing stops that.
+    pub(crate) fn changes_listeners(&self) -> bool {
+        self.manage_listeners && self.manage.keeps(ManagementLevel::Listeners)
     }
 
     /// Puts what is wrong with annotations before all other problems. `scope` says what stays as it is meanwhile: the load

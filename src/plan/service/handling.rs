@@ -1,6 +1,7 @@
 //! Who handles a Service, and what is to be done about it.
 
 use super::annotations::{AnnotationKey, FORCE_OVERRIDE_LISTENERS, ID, MANAGE, PRESERVE_ON_DELETE, VGROUP_PORT, raw};
+use super::applied;
 use super::management::ManagementLevel;
 use super::ownership::{FINALIZER, LABEL_FORMER_LB_ID, LABEL_HASH, LABEL_LB_ID, LABEL_SECURITY_GROUP, NLB_FINALIZER};
 use super::problem::ServiceProblem;
@@ -74,6 +75,14 @@ impl LoadBalancerKind {
     /// Whether a Service has the finalizer, which is written before anything is made.
     pub fn is_managed(self, service: &ServiceView) -> bool {
         service.finalizers.iter().any(|finalizer| finalizer == self.finalizer())
+    }
+
+    /// The annotation that remembers what was [applied](super::applied).
+    pub const fn applied_key(self) -> &'static str {
+        match self {
+            Self::Classic => applied::CLB,
+            Self::Network => applied::NLB,
+        }
     }
 
     /// The other one.
@@ -312,7 +321,7 @@ pub struct Departure {
     pub preserve: bool,
     /// Whether our listeners go from a user's load balancer.
     pub override_listeners: bool,
-    /// Ids of the user's server groups that the Service names: they can hold backends of ours.
+    /// Ids of the user's server groups that the Service names, or named: they can hold backends of ours.
     pub named_groups: Vec<String>,
 }
 
@@ -320,11 +329,13 @@ impl Departure {
     /// Reads it from the annotations.
     pub fn of(service: &ServiceView) -> Self {
         let set = |name| raw(service, name).filter(|value| !value.is_empty());
+        let mut named_groups = named_groups(set(VGROUP_PORT).unwrap_or_default());
+        named_groups.extend(applied::groups(&applied::applied(service, applied::NLB)).cloned());
         Self {
             reuse: set(ID).map(str::to_owned),
             preserve: set(PRESERVE_ON_DELETE).is_some(),
             override_listeners: set(FORCE_OVERRIDE_LISTENERS) == Some("true"),
-            named_groups: named_groups(set(VGROUP_PORT).unwrap_or_default()),
+            named_groups,
         }
     }
 }

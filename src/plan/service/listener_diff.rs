@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
+use super::annotations::AnnotationName;
 use super::desired::{Desired, ProductModel};
 use super::groups::{GroupInPlan, GroupReferences};
-use super::model::GroupRef;
+use super::model::{GroupRef, ObservedGroup};
 use super::observed::{ListenerFacts, ObservedModel};
+use super::ownership::is_mark;
 use super::problem::ServiceProblem;
 use super::steps::{Operation, Plan, Step, Target};
 use crate::plan::inputs::{PortStatus, ServiceView};
@@ -39,6 +41,36 @@ pub(crate) fn is_ours<M: ProductModel>(
     let group = observed.groups().get(listener.group_id);
     desired.owner.owns_listener(listener.description)
         || (desired.reuse.is_none() && group.is_some_and(|group| desired.owner.owns_group(&group.name)))
+}
+
+/// What is in the way of a wanted listener without being ours: a note about each that is overridden, unless one may not be.
+pub(crate) fn in_the_way<'a, M: ProductModel>(
+    desired: &Desired<M>,
+    observed: &'a M::Observed,
+    collides: impl Fn(M::ListenerKey) -> bool,
+) -> Result<Vec<String>, (M::ListenerKey, ListenerFacts<'a>)> {
+    let there = observed.listeners().into_iter().flatten().filter(|(other, _)| collides(*other));
+    let mut notes = Vec::new();
+    for (other, listener) in there.filter(|(_, listener)| !is_ours(desired, observed, listener)) {
+        if !may_override(desired, observed, &listener) {
+            return Err((other, listener));
+        }
+        let (force, description) = (M::Name::FORCE_OVERRIDE_LISTENERS.key(), listener.description);
+        let to = if listener.group_id.is_empty() { "no server group" } else { listener.group_id };
+        notes.push(format!(
+            "{force}: the listener {other} with description {description:?}, which sent traffic to {to}, is overridden"
+        ));
+    }
+    let managed = desired.manage.keeps(ManagementLevel::Listeners);
+    Ok(if managed { notes } else { Vec::new() })
+}
+
+/// Whether a listener that is not ours may be taken over: the user hands it to us with the load balancer, unless it
+/// belongs to another Service or cluster. Where its group is not known, it may belong to one.
+fn may_override<M: ProductModel>(desired: &Desired<M>, observed: &M::Observed, listener: &ListenerFacts<'_>) -> bool {
+    let is_users = |group: &ObservedGroup| !is_mark(&group.name) || desired.owner.owns_group(&group.name);
+    let sends_to_users = listener.group_id.is_empty() || observed.groups().get(listener.group_id).is_some_and(is_users);
+    desired.reuse.is_some() && !is_mark(listener.description) && sends_to_users
 }
 
 /// What refers to which group once the plan has run. Without management, no listener is ours to change.

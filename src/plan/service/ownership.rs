@@ -55,6 +55,9 @@ pub const LABEL_FORMER_LB_ID: &str = "alicloud-ccm/former-loadbalancer-id";
 /// Label with the id of the security group that keeps the source ranges of a network load balancer.
 pub const LABEL_SECURITY_GROUP: &str = "service.k8s.alibaba/security-group-id";
 
+/// Start of the keys of annotations that only this program writes.
+pub const OWN_ANNOTATIONS: &str = "alicloud-ccm/";
+
 /// Longest name of a server group and longest description of a backend, in characters.
 pub const SHORT_MARK: usize = 80;
 /// Longest name of a server group of a network load balancer, in characters.

@@ -32,6 +32,9 @@ intended.
   official controller has reconciled, which its label `service.beta.kubernetes.io/hash` shows, existing listeners stay open and
   without persistence, so that the migration blocks no client; an event reports this. Both settings take effect when one of them is
   edited, or when the label is removed: `kubectl label service NAME service.beta.kubernetes.io/hash-`.
+- What the spec of a Service no longer asks for is taken back: session persistence, checks at the `healthCheckNodePort`, source
+  ranges, and backends in a user's server group that is no longer named. Session persistence or checks that a person set stay. The
+  annotations `alicloud-ccm/applied-clb` and `alicloud-ccm/applied-nlb` on the Service remember what was set.
 - A problem of a Service affects only what it is about: the load balancer, a listener or the choice of backends stays unchanged in
   the cloud. The controller reconciles everything else, and server groups that exist follow the endpoints. The event
   `SyncLoadBalancerFailed` names all problems. Nothing that has a problem is created.
@@ -108,7 +111,7 @@ controller gives them, with these differences:
 - `delete-protection` and `modification-protection` take effect. The controller restores protections and marks of the load balancers
   that it made.
 - Listeners, server groups, backends, security groups and rules without proof that they belong to the Service stay. So does a server
-  group that has backends of others.
+  group that has backends of others. With `force-override-listeners`, a user's listener is overridden as on a classic load balancer.
 - A listener is created, or changed to another server group, only after the cloud has added the backends to that group.
 - `loadBalancerSourceRanges` take effect before the first listener is created: the security group gets its rules before the load
   balancer joins it. IPv6 ranges are enforced on dual-stack load balancers. If a step fails, an event reports it and no listener is

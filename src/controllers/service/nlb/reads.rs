@@ -17,7 +17,7 @@ use crate::plan::nlb::needs::MissingReads;
 use crate::plan::nlb::observed::{Observed, ObservedInstance, ObservedListener};
 use crate::plan::service::model::ObservedGroup;
 use crate::plan::service::observed::ObservedModel;
-use crate::plan::service::ownership::{MARK_TAG, Owner, is_mark};
+use crate::plan::service::ownership::{MARK_TAG, Owner};
 
 impl NetworkProduct {
     /// The load balancer with this id, as a list shows it or else as it is read by itself: only that proves that there is
@@ -94,17 +94,6 @@ impl NetworkProduct {
         self.read_unlisted(owner, observed, named, made).await
     }
 
-    /// A server group that the Service named before can still hold backends of ours: those that listeners of the user's load
-    /// balancer use are looked at.
-    pub(super) async fn read_groups_of_users(&self, observed: &mut Observed) -> Result<(), Fault> {
-        let used = observed.listeners.iter().flatten().map(|(_, listener)| &listener.group_id);
-        let unread = used.filter(|id| !id.is_empty() && !observed.groups.contains_key(*id)).cloned();
-        let unread: Vec<String> = unread.collect::<BTreeSet<_>>().into_iter().collect();
-        let found = self.api.list_groups(GroupFilter::Ids(&unread)).await?;
-        found.into_iter().filter(|group| !is_mark(&group.name)).for_each(|group| insert(observed, group));
-        Ok(())
-    }
-
     async fn read_unlisted(
         &self,
         owner: &Owner,
@@ -169,7 +158,7 @@ impl NetworkProduct {
         let (mut unread, mut skipped) = (Vec::new(), MissingReads::default());
         let mut needs = goal.needs(observed);
         while !needs.is_empty() {
-            self.read_groups(&needs, observed, (&mut unread, &mut skipped)).await?;
+            self.read_groups(goal.owner(), &needs, observed, (&mut unread, &mut skipped)).await?;
             if needs.listeners {
                 observed.listeners = tolerate(&mut unread, self.read_listeners(observed, due).await)?;
                 skipped.listeners = observed.listeners.is_none();
@@ -187,6 +176,7 @@ impl NetworkProduct {
 
     async fn read_groups(
         &self,
+        owner: &Owner,
         needs: &MissingReads,
         observed: &mut Observed,
         (unread, skipped): (&mut Vec<Fault>, &mut MissingReads),
@@ -196,7 +186,9 @@ impl NetworkProduct {
             if found.is_none() {
                 skipped.named_groups.clone_from(&needs.named_groups);
             }
-            found.into_iter().flatten().for_each(|group| insert(observed, group));
+            // One with our mark but not our tags can be of another cluster with the same id.
+            let known = found.into_iter().flatten().filter(|group| !owner.owns_group(&group.name));
+            known.for_each(|group| insert(observed, group));
         }
         for id in &needs.group_backends {
             if tolerate(unread, self.read_backends(id, observed).await)?.is_none() {

@@ -5,6 +5,7 @@ use crate::plan::clb::annotations::{self, Annotations, Name};
 use crate::plan::clb::desired::{Desired, DesiredListener};
 use crate::plan::clb::model::{ListenerField, ListenerFields, ListenerKey, Protocol};
 use crate::plan::inputs::{DEFAULT_AFFINITY, ServicePort, ServiceView};
+use crate::plan::service::applied;
 use crate::plan::service::backends::BackendMode;
 use crate::plan::service::backends::Inputs;
 use crate::plan::service::desired::Sources;
@@ -31,6 +32,7 @@ impl PortReader<'_> {
                 desired.problems.listeners([port.port], problem);
             }
         }
+        self.remember(desired);
         self.check_scheduler(desired);
         if service.client_ip_affinity.is_some() && self.sources.annotations.get(Name::PersistenceTimeout).is_none() {
             self.check_affinity(desired);
@@ -77,8 +79,7 @@ impl PortReader<'_> {
         if let Some(access) = desired.access.as_ref().filter(|_| forward_to.is_none()) {
             fields.extend(source_ranges::fields(access));
         }
-        let local = self.sources.rules.mode == BackendMode::Local && service.health_check_node_port != 0;
-        if settings.service.local_health_check && local {
+        if self.checks_nodes() {
             node_health_check(service.health_check_node_port, key.protocol, &mut fields);
         }
         if let Some(seconds) = service.client_ip_affinity.filter(|_| key.protocol == Protocol::Tcp) {
@@ -93,8 +94,41 @@ impl PortReader<'_> {
             group,
             fields,
             defaults,
+            resets: ListenerFields::new(),
             forward_to,
             domain_extensions: (key.protocol == Protocol::Https).then(domains).flatten(),
+        }
+    }
+
+    /// Whether listeners check the node's health check port, where no annotation says what to check.
+    fn checks_nodes(&self) -> bool {
+        let Inputs { service, settings, .. } = *self.sources.inputs;
+        let local = self.sources.rules.mode == BackendMode::Local && service.health_check_node_port != 0;
+        settings.service.local_health_check && local
+    }
+
+    /// Takes back from listeners what the spec had set and asks for no longer.
+    fn remember(&self, desired: &mut Desired) {
+        let counts = !desired.extra.inherited || desired.applied.contains(applied::SESSION_AFFINITY);
+        let affinity = self.sources.inputs.service.client_ip_affinity.is_some() && counts;
+        let managed = desired.changes_listeners();
+        let no_affinity = desired.remember(applied::SESSION_AFFINITY, affinity, managed);
+        let no_node_check = desired.remember(applied::NODE_HEALTH_CHECK, self.checks_nodes(), managed);
+        for (key, listener) in &mut desired.listeners {
+            let mut reset = |field: ListenerField, value: &str| {
+                if field.protocols().contains(&key.protocol) {
+                    listener.resets.insert(field, value.to_owned());
+                }
+            };
+            if no_affinity {
+                reset(ListenerField::PersistenceTimeout, "0");
+            }
+            if no_node_check {
+                reset(ListenerField::HealthCheckType, "tcp");
+                reset(ListenerField::HealthCheckConnectPort, "-520");
+                // The API takes no empty path, and no `/` alone; this one leads to the same page.
+                reset(ListenerField::HealthCheckUri, "/?");
+            }
         }
     }
 

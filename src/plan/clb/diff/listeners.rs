@@ -13,9 +13,7 @@ use crate::plan::clb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
 use crate::plan::service::listener_diff::{self, ListenerChanges, is_ours, regroup};
-use crate::plan::service::management::{DOMAIN_EXTENSIONS, ManagementLevel};
-use crate::plan::service::model::ObservedGroup;
-use crate::plan::service::ownership::is_mark;
+use crate::plan::service::management::DOMAIN_EXTENSIONS;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
 
@@ -143,12 +141,14 @@ impl Pass<'_> {
         if self.desired.problems.withhold_listener(key.port) {
             return ListenerAction::Blocked;
         }
-        let is_foreign = |it: &ObservedListener| !is_ours(self.desired, self.observed, &it.facts());
-        let foreign = self.remote.iter().find(|(other, listener)| other.collides(key) && is_foreign(listener));
-        if let Some((other, listener)) = foreign.filter(|(_, listener)| !self.may_override(listener)) {
-            self.plan.problem(listener_diff::taken(&wanted.source, key, *other, &listener.description));
-            return ListenerAction::Blocked;
-        }
+        let collides = |other: ListenerKey| other.collides(key);
+        let notes = match listener_diff::in_the_way(self.desired, self.observed, collides) {
+            Ok(notes) => notes,
+            Err((other, listener)) => {
+                self.plan.problem(listener_diff::taken(&wanted.source, key, other, listener.description));
+                return ListenerAction::Blocked;
+            }
+        };
         if wanted.forward_to.is_none() && self.place(wanted).is_none() {
             // The reason is among the problems already.
             return ListenerAction::Blocked;
@@ -162,22 +162,8 @@ impl Pass<'_> {
         if verdict != ListenerAction::Update && self.lacks(key, wanted, &sent()) {
             return ListenerAction::Blocked;
         }
-        if let Some((other, listener)) = foreign.filter(|_| self.desired.manage.keeps(ManagementLevel::Listeners)) {
-            let (force, description) = (Name::ForceOverrideListeners.key(), &listener.description);
-            let to = if listener.group_id.is_empty() { "no server group" } else { &listener.group_id };
-            self.plan.note(format!(
-                "{force}: the listener {other} with description {description:?}, which sent traffic to {to}, is overridden"
-            ));
-        }
+        self.plan.notes.extend(notes);
         verdict
-    }
-
-    /// Whether a listener that is not ours may be taken over: the user hands it to us with the load balancer, unless it
-    /// belongs to another Service or cluster.
-    fn may_override(&self, listener: &ObservedListener) -> bool {
-        let group = self.observed.groups.get(&listener.group_id);
-        let is_of_another = |group: &ObservedGroup| is_mark(&group.name) && !self.desired.owner.owns_group(&group.name);
-        self.desired.reuse.is_some() && !is_mark(&listener.description) && !group.is_some_and(is_of_another)
     }
 
     /// Whether something differs that is fixed when a listener is made.
@@ -222,7 +208,8 @@ impl Pass<'_> {
 
     fn set(&mut self, key: ListenerKey, wanted: &DesiredListener, listener: &ObservedListener) {
         let Some(place) = self.place(wanted).cloned() else { return };
-        let mut overlay = wanted.fields.clone();
+        let mut overlay = wanted.resets.clone();
+        overlay.extend(wanted.fields.clone());
         if !self.certificate_fits(key, &overlay, listener) {
             overlay.remove(&Field::ServerCertificateId);
         }

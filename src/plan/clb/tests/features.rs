@@ -7,6 +7,7 @@ use crate::plan::clb::observed::AccessList;
 use crate::plan::clb::status::expected_details;
 use crate::plan::clb::teardown::teardown;
 use crate::plan::inputs::{Ingress, Taint};
+use crate::plan::service::applied;
 use crate::plan::service::ownership::{LABEL_HASH, Owner};
 
 const TCP: ListenerKey = ListenerKey { port: 80, protocol: Protocol::Tcp };
@@ -201,6 +202,57 @@ fn nodes_can_be_checked_at_their_health_check_port() {
     let http = local(&[("protocol-port", "http:80"), ("health-check-flag", "on")], true);
     assert_eq!(http[&ListenerField::HealthCheckUri], "/healthz");
     assert_eq!(local(&[("protocol-port", "http:80")], true), BTreeMap::new());
+}
+
+/// The Service with an annotation that remembers these.
+fn remembering(mut world: World, applied: &str) -> World {
+    world.service.own_annotations.insert(applied::CLB.to_owned(), applied.to_owned());
+    world
+}
+
+#[test]
+fn what_the_spec_set_is_taken_back_and_nothing_else() {
+    let checking = |annotations: &[(&str, &str)]| {
+        let mut world = World::new(annotations);
+        world.settings.service.local_health_check = true;
+        (world.service.local_traffic, world.service.health_check_node_port) = (true, 31000);
+        world.service.client_ip_affinity = Some(60);
+        world
+    };
+    let both = "node-health-check,session-affinity";
+    let http = [("protocol-port", "http:80"), ("health-check-flag", "on")];
+    for (annotations, taken_back) in [
+        (&[][..], "HealthCheckType http -> tcp, HealthCheckConnectPort 31000 -> -520, PersistenceTimeout 60 -> 0"),
+        (&http, "HealthCheckURI /healthz -> /?, HealthCheckConnectPort 31000 -> -520"),
+    ] {
+        let before = checking(annotations);
+        let mut after = before.clone();
+        (after.service.client_ip_affinity, after.settings.service.local_health_check) = (None, false);
+        let served = before.served();
+        assert_eq!(before.desired().applies.into_iter().collect::<Vec<_>>().join(","), both);
+        assert_eq!(after.plan(&served), "", "a person may have set it");
+        let eni = remembering(edited_service(&before, |it| it.annotations.insert(ENI.0.into(), ENI.1.into())), both);
+        let eni = eni.plan(&served);
+        assert!(
+            eni.contains("HealthCheckConnectPort 31000 -> -520") && !eni.contains("PersistenceTimeout 60"),
+            "{eni}"
+        );
+        let after = remembering(after, both);
+        let mut cloud = served.clone();
+        let plan = after.bring(&mut cloud).to_string();
+        let mut expected: Vec<&str> = taken_back.split(", ").collect();
+        expected.retain(|change| !plan.contains(change));
+        assert_eq!(expected, [""; 0], "{plan}");
+        assert_eq!((after.plan(&cloud).as_str(), after.desired().applies.len()), ("", 0));
+        let unmanaged = remembering(after.with(&[annotations, &[("manage", "backends")]].concat()), both);
+        assert_eq!((unmanaged.plan(&served).as_str(), unmanaged.desired().applies.len()), ("", 2), "later, perhaps");
+    }
+}
+
+fn edited_service<T>(world: &World, edit: impl FnOnce(&mut ServiceView) -> T) -> World {
+    let mut world = world.clone();
+    edit(&mut world.service);
+    world
 }
 
 fn managed(manage: &str) -> World {

@@ -8,6 +8,7 @@ use crate::plan::inputs::ServiceView;
 use crate::plan::nlb::annotations::{Annotations, Name};
 use crate::plan::nlb::desired::{Desired, DesiredAccess};
 use crate::plan::nlb::model::{CreateSecurityGroup, MOST_SECURITY_GROUPS, SecurityRule};
+use crate::plan::service::applied;
 use crate::plan::service::desire::{self, SOURCE_RANGES};
 use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::problem::ServiceProblem;
@@ -17,9 +18,14 @@ const MOST_RANGES: usize = 190;
 
 /// Adds what the Service asks for. Ranges that let every address in ask for nothing.
 pub(super) fn add(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
-    if service.source_ranges.is_empty() {
-        return;
+    if !service.source_ranges.is_empty() {
+        add_ranges(desired, service, annotations);
     }
+    let managed = desired.reuse.is_none() && desired.manage.keeps(ManagementLevel::All);
+    desired.remember(applied::SOURCE_RANGES, desired.access.is_some(), managed);
+}
+
+fn add_ranges(desired: &mut Desired, service: &ServiceView, annotations: &Annotations) {
     let given = service.source_ranges.join(",");
     let ignored = |given: &str, why: String| ServiceProblem::ignored(SOURCE_RANGES, given, why);
     if desired.reuse.is_some() || !desired.manage.keeps(ManagementLevel::All) {

@@ -10,6 +10,7 @@ use crate::plan::nlb::model::{
 use crate::plan::service::annotations::values::port_range;
 use crate::plan::service::backends::{AddressFamily, BackendMode};
 use crate::plan::service::desired::Sources;
+use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::problem::ServiceProblem;
 
@@ -40,7 +41,10 @@ impl PortReader<'_> {
         let key = self.key(port, protocol)?;
         let mark = self.mark(desired, port, key);
         let group = match desired.named_group(self.sources, &source, port)? {
-            Some(named) => named,
+            Some(named) => {
+                desired.remember(&named.to_string(), true, desired.manage.keeps(ManagementLevel::Backends));
+                named
+            }
             None => {
                 if !desired.extra.group_specs.contains_key(&mark) {
                     let spec = self.spec(desired, &mark, port, key);
@@ -133,10 +137,13 @@ impl PortReader<'_> {
             AddressFamily::V6 => set(&mut kept, GroupField::IpAffinity, "NonAffinity"),
             AddressFamily::Both => set(&mut kept, GroupField::IpAffinity, "Affinity"),
         }
-        let mut fields = kept.clone();
         if let (true, TargetPort::Number(number)) = (key.is_range(), &port.target_port) {
+            // Backends have no port of their own there, and it follows the pods.
+            kept.entry(GroupField::HealthCheckPort).or_insert_with(|| number.to_string());
+        }
+        let mut fields = kept.clone();
+        if key.is_range() {
             fields.entry(GroupField::HealthCheck).or_insert_with(|| "true".to_owned());
-            fields.entry(GroupField::HealthCheckPort).or_insert_with(|| number.to_string());
         }
         if fields.get(&GroupField::Drain).is_some_and(|on| on == "true") {
             fields.entry(GroupField::DrainTimeout).or_insert_with(|| "10".to_owned());

@@ -14,7 +14,7 @@ use crate::plan::nlb::observed::{Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::annotations::{AnnotationName, Applies};
 use crate::plan::service::groups::{GroupInPlan, GroupReferences, GroupsInPlan};
-use crate::plan::service::listener_diff::{self, ListenerChanges, is_ours, regroup};
+use crate::plan::service::listener_diff::{self, ListenerChanges, regroup};
 use crate::plan::service::model::GroupRef;
 use crate::plan::service::problem::ServiceProblem;
 use crate::plan::service::steps::Target;
@@ -98,26 +98,25 @@ impl Pass<'_> {
         if self.desired.problems.withhold_listener(wanted.port) {
             return ListenerAction::Blocked;
         }
-        let foreign = self
-            .remote
-            .iter()
-            .find(|(other, listener)| other.collides(key) && !is_ours(self.desired, self.observed, &listener.facts()));
-        if let Some((other, listener)) = foreign {
-            self.plan.problem(listener_diff::taken(&wanted.source, key, *other, &listener.description));
-            return ListenerAction::Blocked;
-        }
-        if self.remote.contains_key(&key) {
-            return ListenerAction::Update;
-        }
-        if self.place(wanted).is_none() {
-            // The reason is among the problems already.
+        let collides = |other: ListenerKey| other.collides(key);
+        let notes = match listener_diff::in_the_way(self.desired, self.observed, collides) {
+            Ok(notes) => notes,
+            Err((other, listener)) => {
+                self.plan.problem(listener_diff::taken(&wanted.source, key, other, listener.description));
+                return ListenerAction::Blocked;
+            }
+        };
+        let is_there = self.remote.contains_key(&key);
+        // The reason is among the problems already.
+        if !is_there && self.place(wanted).is_none() {
             return ListenerAction::Blocked;
         }
         let is_open = self.protection == Protection::Missing && self.desired.access.is_some();
-        if is_open || self.lacks(key, wanted, &wanted.fields) {
+        if !is_there && (is_open || self.lacks(key, wanted, &wanted.fields)) {
             return ListenerAction::Blocked;
         }
-        ListenerAction::Create
+        self.plan.notes.extend(notes);
+        if is_there { ListenerAction::Update } else { ListenerAction::Create }
     }
 
     /// Reports the first attribute that is missing for a request.

@@ -40,6 +40,43 @@ fn a_foreign_listener_on_a_load_balancer_of_ours_stays() {
     assert_eq!(cloud.listeners(), ["443/TCP", "9000/TCP"], "only ours, which the Service no longer has, went");
 }
 
+#[test]
+fn a_users_listener_on_a_wanted_port_is_overridden_and_one_of_another_service_is_not() {
+    let forced = [("id", "nlb-user"), ("force-override-listeners", "true")];
+    let ports = [port(9000, "TCP", 8080, 30080)];
+    for (protocol, taken_over) in
+        [("tcp", "set listener 9000/TCP"), ("tcpssl", "delete listener 9000/TCP\ncreate listener 9000/TCPSSL")]
+    {
+        let protocol = format!("{protocol}:9000");
+        let world = world(&[&forced[..], &[("protocol-port", &protocol), ("cert-id", "c")]].concat()).ports(&ports);
+        let mut cloud = Cloud::of_user();
+        let first = bring(&world, &mut cloud);
+        assert_eq!(first.problems, [], "{first}");
+        assert!(lines(&first).join("\n").contains(taken_over), "{first}");
+        let named = |note: &&String| note.contains("users-listener") && note.contains("sgp-user");
+        assert_eq!(first.notes.iter().filter(named).count(), 1, "{first}");
+        assert!(cloud.observed.groups.contains_key("sgp-user"), "the user's group stays");
+        let again = diff(&desired(&world), &cloud.observed);
+        assert!(again.steps.is_empty() && again.notes.is_empty(), "once: {again}");
+    }
+    let world = world(&forced).ports(&ports);
+    let refused = |edit: &dyn Fn(&mut Cloud)| {
+        let mut cloud = Cloud::of_user();
+        edit(&mut cloud);
+        let plan = diff(&desired(&world), &cloud.observed);
+        assert!(plan.problems.len() == 1 && !plan.to_string().contains("listener 9000/TCP ->"), "{plan}");
+    };
+    for mark in ["k8s.9000.TCP.other.default.c1", "k8s.9000.TCP.web.default.other-cluster"] {
+        refused(&|cloud| {
+            cloud.observed.listeners.as_mut().unwrap().iter_mut().for_each(|(_, it)| it.description = mark.to_owned());
+        });
+        refused(&|cloud| cloud.observed.groups.get_mut("sgp-user").unwrap().name = mark.to_owned());
+    }
+    refused(&|cloud| drop(cloud.observed.groups.remove("sgp-user")));
+    let unread = Observed { groups: litemap::LiteMap::new(), ..Cloud::of_user().observed };
+    assert_eq!(desired(&world).needs(&unread).named_groups, ["sgp-user"], "whose it is, decides");
+}
+
 /// N2
 #[test]
 fn a_load_balancer_that_is_kept_keeps_listeners_and_groups_and_loses_protections_and_marks() {

@@ -11,8 +11,8 @@ use crate::plan::clb::tests::{World, node, pod};
 use crate::plan::inputs::EndpointsView;
 use crate::plan::nlb::desired::Desired;
 use crate::plan::nlb::diff::diff;
-use crate::plan::nlb::model::ListenerKey;
-use crate::plan::nlb::observed::Observed;
+use crate::plan::nlb::model::{ListenerKey, Protocol};
+use crate::plan::nlb::observed::{Observed, ObservedListener};
 use crate::plan::nlb::operation::{Operation, Plan};
 use crate::plan::service::groups::GroupOperation;
 use crate::plan::service::handling::Departure;
@@ -68,7 +68,7 @@ fn some_annotations() -> impl Strategy<Value = Vec<(&'static str, &'static str)>
 
 prop_compose! {
     /// A Service, perhaps on a user's load balancer.
-    fn some_world(reuse: bool)(
+    pub(super) fn some_world(reuse: bool)(
         annotations in some_annotations(),
         ports in some_ports(),
         override_listeners in any::<bool>(),
@@ -105,6 +105,9 @@ fn some_story() -> impl Strategy<Value = (bool, Vec<World>)> {
     any::<bool>().prop_flat_map(|reuse| (Just(reuse), prop::collection::vec(some_world(reuse), 1..4)))
 }
 
+/// A listener of the user that may be overridden, on one of [`some_ports`].
+const OVERRIDDEN: ListenerKey = ListenerKey::port(9000, Protocol::Tcp);
+
 /// What belongs to somebody else.
 #[derive(Debug, PartialEq)]
 struct Foreign {
@@ -114,7 +117,8 @@ struct Foreign {
 
 fn foreign(owner: &Owner, observed: &Observed) -> Foreign {
     let listeners = observed.listeners.iter().flatten();
-    let listeners = listeners.filter(|(_, listener)| !owner.owns_listener(&listener.description));
+    let listeners =
+        listeners.filter(|(key, listener)| **key != OVERRIDDEN && !owner.owns_listener(&listener.description));
     let groups = observed.groups.iter().filter(|(_, group)| !owner.owns_group(&group.name));
     Foreign {
         listeners: listeners.map(|(key, listener)| (*key, format!("{listener:?}"))).collect(),
@@ -197,12 +201,23 @@ fn check_refers_back(plan: &Plan) {
 }
 
 /// What is desired, if nothing is wrong with it.
-fn sound(world: &World) -> Option<Desired> {
+pub(super) fn sound(world: &World) -> Option<Desired> {
     Some(desired(world)).filter(|desired| desired.problems.iter().next().is_none())
 }
 
+/// A user's load balancer has a listener of another Service, and one of the user that may be overridden.
 fn start(reuse: bool) -> Cloud {
-    if reuse { Cloud::of_user() } else { Cloud::default() }
+    if !reuse {
+        return Cloud::default();
+    }
+    let mut cloud = Cloud::of_user();
+    let listeners = cloud.observed.listeners.as_mut().unwrap();
+    let other = ObservedListener {
+        description: "k8s.81.TCP.other.default.c1".to_owned(),
+        ..ObservedListener::clone(listeners.get(&OVERRIDDEN).unwrap())
+    };
+    listeners.insert(ListenerKey::port(81, Protocol::Tcp), Box::new(other));
+    cloud
 }
 
 proptest! {

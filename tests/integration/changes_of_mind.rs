@@ -1,0 +1,245 @@
+//! Changes of mind: what a Service asks for no longer leaves no trace in the cloud, also if the controller was killed in between,
+//! or another client wrote the Service without the annotation that remembers it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sim::cloud::{Fault, NetworkListener, ServerGroup};
+use sim::cluster::Version;
+use sim::testbed::{Testbed, VPC};
+
+use crate::harness::{EVERY, HASTE};
+use crate::in_process::{Product, on_a_clock_of_its_own};
+use crate::kinds::{Kind, annotate};
+
+const QUIET: &str = "drift_check = \"0s\"\n";
+
+/// What happens between the wish and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Between {
+    Nothing,
+    /// The controller is killed, and starts when the wish has ended.
+    Kill,
+    /// Another client writes the Service as its user's file has it.
+    Replacement,
+}
+
+impl Between {
+    const ALL: [Self; 3] = [Self::Nothing, Self::Kill, Self::Replacement];
+
+    /// Changes the Service so, meanwhile.
+    fn change(self, testbed: &Testbed, product: &mut Option<Product>, change: impl FnOnce()) {
+        if self == Self::Kill {
+            product.take();
+        }
+        if self == Self::Replacement {
+            let lost = json!({"metadata": {"annotations": {"alicloud-ccm/applied-clb": null, "alicloud-ccm/applied-nlb": null}}});
+            testbed.cluster.patch("Service", "default", "web", &lost).unwrap();
+        }
+        change();
+    }
+}
+
+/// Does this with each of [`Between::ALL`], on a clock of its own.
+fn with_each<F: Future<Output = ()>>(test: impl Fn(Between) -> F) {
+    for between in Between::ALL {
+        on_a_clock_of_its_own(0, test(between));
+    }
+}
+
+async fn testbed(kind: Kind) -> Testbed {
+    let testbed = Testbed::open(Version::NEWEST).await.unwrap();
+    testbed.join(1);
+    kind.expose(&testbed, "web", &[80], &[1]);
+    testbed
+}
+
+fn start(testbed: &Testbed, of_service: &str) -> Product {
+    let more = format!("{HASTE}[leader_election]\nenabled = false\n[nlb]\n{QUIET}[service]\n{QUIET}{of_service}");
+    Product::start(testbed, EVERY, &more)
+}
+
+async fn settled() {
+    tokio::time::sleep(Duration::from_secs(60)).await;
+}
+
+fn set(testbed: &Testbed, spec: &Value) {
+    testbed.cluster.patch("Service", "default", "web", &json!({"spec": spec})).unwrap();
+}
+
+/// An attribute of the only listener, as text.
+fn attribute(testbed: &Testbed, name: &str) -> String {
+    let found = testbed.cloud.look(|account| {
+        let listeners = account.load_balancers.values().flat_map(|lb| lb.listeners.values());
+        listeners.map(|it| it.config.get(name).cloned().unwrap_or_default()).next().unwrap()
+    });
+    found.as_str().map_or_else(|| found.to_string(), str::to_owned)
+}
+
+/// The annotations of ours.
+fn remembered(testbed: &Testbed) -> Vec<String> {
+    let service = testbed.cluster.get("Service", "default", "web").unwrap();
+    let annotations = service["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+    let ours = annotations.iter().filter(|(key, _)| key.starts_with("alicloud-ccm/applied"));
+    ours.map(|(_, value)| value.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn session_affinity_that_is_withdrawn_is_taken_off_the_listener() {
+    with_each(async |between| {
+        let testbed = testbed(Kind::Classic).await;
+        set(&testbed, &json!({"sessionAffinity": "ClientIP"}));
+        let mut product = Some(start(&testbed, ""));
+        settled().await;
+        assert_eq!(attribute(&testbed, "PersistenceTimeout"), "3600");
+        assert_eq!(remembered(&testbed), ["session-affinity"]);
+        between.change(&testbed, &mut product, || set(&testbed, &json!({"sessionAffinity": "None"})));
+        let _product = product.unwrap_or_else(|| start(&testbed, ""));
+        settled().await;
+        assert_eq!(attribute(&testbed, "PersistenceTimeout"), "0", "{between:?}");
+        assert_eq!(remembered(&testbed), [""; 0], "{between:?}");
+    });
+}
+
+#[test]
+fn persistence_that_a_person_set_stays() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = testbed(Kind::Classic).await;
+        let product = start(&testbed, "");
+        settled().await;
+        testbed.cloud.edit(|account| {
+            let listeners = account.load_balancers.values_mut().flat_map(|lb| lb.listeners.values_mut());
+            listeners.for_each(|it| drop(it.config.insert("PersistenceTimeout".into(), json!(600))));
+        });
+        drop(product);
+        let _product = start(&testbed, "");
+        annotate(&testbed, "web", "scheduler", "wlc");
+        settled().await;
+        assert_eq!(attribute(&testbed, "PersistenceTimeout"), "600");
+    });
+}
+
+#[test]
+fn checks_at_the_health_check_node_port_end_with_it() {
+    const ON: &str = "local_health_check = true\n";
+    with_each(async |between| {
+        for turned_off in [false, true] {
+            let testbed = testbed(Kind::Classic).await;
+            let mut product = Some(start(&testbed, ON));
+            settled().await;
+            let service = testbed.cluster.get("Service", "default", "web").unwrap();
+            let port = service["spec"]["healthCheckNodePort"].to_string();
+            let check =
+                |testbed: &Testbed| ["HealthCheckType", "HealthCheckConnectPort"].map(|name| attribute(testbed, name));
+            assert_eq!(check(&testbed), ["http", &port]);
+            if turned_off {
+                product = None;
+            } else {
+                let cluster = || set(&testbed, &json!({"externalTrafficPolicy": "Cluster"}));
+                between.change(&testbed, &mut product, cluster);
+            }
+            let _product = product.unwrap_or_else(|| start(&testbed, if turned_off { "" } else { ON }));
+            settled().await;
+            let [kind, checked] = check(&testbed);
+            assert!(kind == "tcp" && checked != port, "{between:?}, turned off: {turned_off}: {kind} at {checked}");
+            assert_eq!(remembered(&testbed), [""; 0]);
+        }
+    });
+}
+
+#[test]
+fn what_keeps_source_ranges_goes_with_them_although_nothing_used_it_yet() {
+    with_each(async |between| {
+        for kind in Kind::BOTH {
+            let testbed = testbed(kind).await;
+            let mut product = Some(start(&testbed, ""));
+            settled().await;
+            for action in ["LoadBalancerJoinSecurityGroup", "SetLoadBalancerTCPListenerAttribute"] {
+                testbed.cloud.faults().always(action, Fault::Throttle);
+            }
+            set(&testbed, &json!({"loadBalancerSourceRanges": ["10.0.0.0/8"]}));
+            settled().await;
+            let left =
+                |testbed: &Testbed| testbed.cloud.look(|account| account.acls.len() + account.security_groups.len());
+            assert_eq!(left(&testbed), 1, "it was made");
+            between.change(&testbed, &mut product, || set(&testbed, &json!({"loadBalancerSourceRanges": null})));
+            testbed.cloud.faults().clear();
+            let _product = product.unwrap_or_else(|| start(&testbed, ""));
+            settled().await;
+            settled().await;
+            assert_eq!(left(&testbed), 0, "{kind:?}, {between:?}");
+            assert_eq!(remembered(&testbed), [""; 0], "{kind:?}, {between:?}");
+        }
+    });
+}
+
+/// A Service on a user's network load balancer, and two server groups of that user.
+async fn on_groups_of_users() -> Testbed {
+    let testbed = testbed(Kind::Network).await;
+    Kind::Network.of_user(&testbed, "nlb-user");
+    testbed.cloud.edit(|account| {
+        for id in ["sgp-1", "sgp-2"] {
+            account.nlb.groups.insert(id.to_owned(), ServerGroup::new(id, VPC, "Instance", "TCP").into());
+        }
+    });
+    annotate(&testbed, "web", "id", "nlb-user");
+    testbed
+}
+
+fn backends(testbed: &Testbed) -> [usize; 2] {
+    testbed.cloud.look(|account| ["sgp-1", "sgp-2"].map(|id| account.nlb.groups[id].servers.len()))
+}
+
+#[test]
+fn backends_leave_a_users_group_that_is_named_no_longer_although_no_listener_leads_to_it() {
+    with_each(async |between| {
+        for stays in [true, false] {
+            let testbed = on_groups_of_users().await;
+            annotate(&testbed, "web", "vgroup-port", "sgp-1:80");
+            let mut product = Some(start(&testbed, ""));
+            settled().await;
+            assert_eq!(backends(&testbed), [1, 0]);
+            between.change(&testbed, &mut product, || {
+                annotate(&testbed, "web", "vgroup-port", "sgp-2:80");
+                if !stays {
+                    testbed.cluster.delete("Service", "default", "web").unwrap();
+                }
+            });
+            let _product = product.unwrap_or_else(|| start(&testbed, ""));
+            settled().await;
+            assert_eq!(backends(&testbed), [0, usize::from(stays)], "{between:?}, the Service stays: {stays}");
+            if stays {
+                assert_eq!(remembered(&testbed), ["sgp-2"]);
+            } else {
+                assert!(testbed.cluster.get("Service", "default", "web").is_none());
+            }
+        }
+    });
+}
+
+#[test]
+fn a_users_listener_on_a_network_load_balancer_is_taken_over_where_its_user_says_so() {
+    on_a_clock_of_its_own(0, async {
+        let testbed = on_groups_of_users().await;
+        testbed.cloud.edit(|account| {
+            let mut listener = NetworkListener::default();
+            (listener.protocol, listener.port, listener.idle_timeout) = ("TCP".into(), 80, 900);
+            (listener.description, listener.status) = ("by hand".into(), "Running".into());
+            listener.group = "sgp-1".into();
+            account.nlb.balancers.get_mut("nlb-user").unwrap().listeners.insert("lsn-user".into(), listener);
+        });
+        let _product = start(&testbed, "");
+        settled().await;
+        let listener = |testbed: &Testbed| {
+            testbed.cloud.look(|account| account.nlb.balancers["nlb-user"].listeners["lsn-user"].clone())
+        };
+        assert_eq!((listener(&testbed).group.as_str(), backends(&testbed)), ("sgp-1", [0, 0]), "not asked for");
+        annotate(&testbed, "web", "force-override-listeners", "true");
+        settled().await;
+        let service = testbed.cluster.get("Service", "default", "web").unwrap();
+        assert!(Kind::Network.published(&service).is_some());
+        let taken_over = listener(&testbed);
+        assert!(taken_over.group != "sgp-1" && taken_over.description.starts_with("k8s.80.TCP.web."), "{taken_over:?}");
+        testbed.cloud.look(|account| assert_eq!(account.nlb.groups[&taken_over.group].servers.len(), 1));
+    });
+}
