@@ -162,6 +162,10 @@ pub struct MigrateArgs {
     /// `run` finds it: `--set kubernetes.kubeconfig=FILE`, `KUBECONFIG`.
     #[arg(long, conflicts_with = "flags")]
     pub from_cluster: bool,
+    /// Where the official controller runs, if it is neither kube-system nor openshift-cloud-controller-manager, such as the
+    /// shoot--PROJECT--CLUSTER of a Gardener seed.
+    #[arg(long, value_name = "NAMESPACE", requires = "from_cluster")]
+    pub namespace: Option<String>,
     /// Writes new files into this folder, the key pair among them with mode 0600. Otherwise everything is printed, without
     /// the key pair.
     #[arg(long, value_name = "FOLDER")]

@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &MigrateArgs, config: &Config) -> CommandResult {
     let mut rbac_arguments = RbacArgs::default();
     official.read_flags(&arguments.flags, |name| ProblemPlace::Argument { argument: name.to_owned() });
     if arguments.from_cluster {
-        let read = read_cluster(config, &mut official, arguments.cloud_config.is_none());
+        let read = read_cluster(config, &mut official, arguments);
         rbac_arguments.kubernetes = runtime()?.block_on(read)?.parse().ok();
     }
     let named = || official.stated.iter().rev().find(|stated| stated.setting.name == "--cloud-config");
@@ -67,10 +67,15 @@ pub(super) fn run(arguments: &MigrateArgs, config: &Config) -> CommandResult {
 }
 
 /// Gives the version of the API server.
-async fn read_cluster(config: &Config, official: &mut Official, wants_file: bool) -> Result<String, CommandError> {
+async fn read_cluster(
+    config: &Config,
+    official: &mut Official,
+    arguments: &MigrateArgs,
+) -> Result<String, CommandError> {
     let cluster = Cluster::connect(&config.kubernetes, &Tasks::default()).await.map_err(CommandError::new)?;
     let version = super::connect::ready(&cluster).await?;
-    from_cluster::read(&cluster, official, wants_file).await;
+    let MigrateArgs { namespace, cloud_config, .. } = arguments;
+    from_cluster::read(&cluster, official, namespace.as_deref(), cloud_config.is_none()).await;
     Ok(version)
 }
 

@@ -39,7 +39,8 @@ pub struct ControllerEntry {
 
 impl ControllerEntry {
     /// Whether a name in the file means this controller.
-    pub(super) fn is_called(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name) || self.parts.contains(&name)
     }
 }

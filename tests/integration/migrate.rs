@@ -106,6 +106,7 @@ fn deploy(world: &World) {
             "apiVersion": "apps/v1", "kind": "DaemonSet",
             "metadata": {"name": "cloud-controller-manager", "namespace": "kube-system"},
             "spec": {"template": {"spec": {
+                "serviceAccountName": "cloud-controller-manager",
                 "containers": [{
                     "name": "cloud-controller-manager",
                     "image": "registry.cn-hangzhou.aliyuncs.com/acs/cloud-controller-manager-amd64:v1.9.3.378-g42eac35-aliyun",
@@ -127,6 +128,18 @@ fn deploy(world: &World) {
     }
 }
 
+/// Binds the account of the official controller, and another one.
+fn bind_accounts(world: &World) {
+    for (name, account) in [("system:cloud-controller-manager", "cloud-controller-manager"), ("others", "somewhere")] {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}],
+        });
+        world.testbed.cluster.create(binding).unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_controller_in_the_cluster_is_found_and_read() {
     let world = World::new(ALL, "").await;
@@ -135,9 +148,16 @@ async fn the_controller_in_the_cluster_is_found_and_read() {
     assert!(text(&none.stderr).contains("is not found"), "{}", text(&none.stderr));
 
     deploy(&world);
+    bind_accounts(&world);
     let out = world.folder().join("migration");
     let notes = succeeded(&world.run(&["migrate", "--from-cluster", "--out", out.to_str().unwrap()]).await);
     assert!(notes.contains("read from the DaemonSet kube-system/cloud-controller-manager"), "{notes}");
+    let may_go = "ServiceAccount kube-system/cloud-controller-manager; ClusterRoleBinding system:cloud-controller-manager \
+                  (ClusterRole system:cloud-controller-manager)\n";
+    assert!(notes.contains(may_go), "{notes}");
+    let elsewhere = world.run(&["migrate", "--from-cluster", "--namespace", "shoot--shop--prod"]).await;
+    let said = text(&elsewhere.stderr);
+    assert!(said.contains("namespaces shoot--shop--prod") && said.contains("--namespace"), "{said}");
     let toml = judge(&out);
     for line in [
         "controllers = [\"node\", \"route\", \"service\"]",

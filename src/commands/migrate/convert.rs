@@ -9,10 +9,10 @@ use base64::engine::general_purpose::STANDARD;
 use toml::Value;
 
 use super::official::{Official, Stated};
-use super::table::{Conversion, Counterpart, GATES, Setting};
+use super::table::{Conversion, Counterpart, Encoding, GATES, KEY_ID, Setting, VARIABLES};
 use super::values::{Convert, truth};
 use crate::config::secret::Secret;
-use crate::config::{self, Config, ConfigProblem, ConfigSource, KeyFile, ProblemPlace};
+use crate::config::{self, Config, ConfigProblem, ConfigSource, ControllerEntry, KeyFile, ProblemPlace};
 use crate::controllers::registry::CATALOG;
 
 /// The names of the files that hold the key pair, and the keys that name them.
@@ -25,6 +25,49 @@ pub(super) const KEY_FILES: [(&str, &str); 2] = [
 const DEFAULT_CLUSTER_ID: &str = "clusterid";
 /// What v2 runs where nothing says otherwise; v1.9.3 has no network load balancers.
 const DEFAULT_CONTROLLERS: [&str; 4] = ["node", "route", "service", "nlb"];
+
+/// Keys of the half of the node controller that upstream calls `cloud-node-lifecycle`.
+const LIFECYCLE: [&str; 2] = ["node.remove_released", "node.shutdown_taint"];
+
+/// The items of `--controllers`.
+fn items(list: &str) -> Vec<&str> {
+    list.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
+}
+
+/// Whether an item of `--controllers` means one of this program's controllers, or all.
+fn is_known(item: &str) -> bool {
+    let name = item.strip_prefix('-').unwrap_or(item);
+    item == "*" || CATALOG.controllers.iter().any(|entry| entry.is_called(name))
+}
+
+/// What `--controllers` lets run, as upstream reads it: the first item that names a controller decides, else `*` does. v2 takes
+/// names alone.
+struct Ran<'a> {
+    items: &'a [&'a str],
+    is_v1: bool,
+}
+
+impl Ran<'_> {
+    /// Whether these names let a controller run, or a part of it.
+    fn says(&self, names: &[&str], entry: &ControllerEntry) -> bool {
+        let defaults = if self.is_v1 { &DEFAULT_CONTROLLERS[..3] } else { &DEFAULT_CONTROLLERS[..] };
+        let verdict = self.items.iter().find_map(|item| match item.strip_prefix('-') {
+            Some(name) => (name == entry.name || names.contains(&name)).then_some(false),
+            None => (*item == entry.name || names.contains(item)).then_some(true),
+        });
+        verdict.unwrap_or_else(|| self.items.contains(&"*") && defaults.contains(&entry.name))
+    }
+
+    fn runs(&self, entry: &ControllerEntry) -> bool {
+        self.says(entry.aliases, entry) || (!entry.parts.is_empty() && self.says(entry.parts, entry))
+    }
+
+    fn note(&self) -> Option<&'static str> {
+        let is_pattern = |item: &&str| item.starts_with(['*', '-']);
+        (!self.is_v1 && self.items.iter().any(is_pattern))
+            .then_some("--controllers: v2 takes names alone and does not start with *; it stands for v2's default here")
+    }
+}
 
 /// What a migration writes.
 pub(super) struct Migration {
@@ -49,7 +92,8 @@ struct TomlLine {
 
 struct Draft {
     lines: BTreeMap<&'static str, TomlLine>,
-    key_pair: [Option<Secret>; 2],
+    /// Of the cloud config, which takes precedence, and of the environment.
+    key_pairs: [[Option<Secret>; 2]; 2],
     notes: Vec<String>,
     problems: Vec<ConfigProblem>,
 }
@@ -60,7 +104,7 @@ struct Draft {
 /// Everything that the official controller or this program does not understand.
 pub(super) fn convert(mut official: Official, saves_keys: bool) -> Result<Migration, Vec<ConfigProblem>> {
     let (notes, problems) = (std::mem::take(&mut official.notes), std::mem::take(&mut official.problems));
-    let mut draft = Draft { lines: BTreeMap::new(), key_pair: [None, None], notes, problems };
+    let mut draft = Draft { lines: BTreeMap::new(), key_pairs: Default::default(), notes, problems };
     let is_located = ["vpcid", "vswitchid"].iter().all(|name| stated(&official, name).is_some());
     for stated in &official.stated {
         if matches!(stated.setting.becomes, Counterpart::Keys(_, Conversion::Location(_))) && !is_located {
@@ -70,15 +114,24 @@ pub(super) fn convert(mut official: Official, saves_keys: bool) -> Result<Migrat
             draft.take(stated);
         }
     }
-    for (key, variable, value, place) in std::mem::take(&mut official.variables) {
-        let value = if key == "cloud.endpoints.scheme" { value.to_lowercase() } else { value };
-        draft.put(key, value.into(), variable, Some(place));
+    match &official.variables {
+        Some(variables) => variables.iter().for_each(|stated| draft.take(stated)),
+        None => draft.notes.push(unseen_variables()),
     }
     draft.choose_controllers(&official);
     draft.choose_lock(&official);
     draft.choose_cluster_id();
-    let key_files = draft.choose_key_pair(official.key_pair, saves_keys);
+    let key_files = draft.choose_key_pair(saves_keys);
     draft.finish(key_files)
+}
+
+/// Files alone do not have what the container of the official controller is given.
+fn unseen_variables() -> String {
+    let names: Vec<&str> = VARIABLES.iter().map(|setting| setting.name).collect();
+    format!(
+        "the variables of its container were not seen; --from-cluster reads them, or compare them with          config/migration.md: {}",
+        names.join(", ")
+    )
 }
 
 /// The last statement of a setting that says something.
@@ -111,7 +164,7 @@ impl Draft {
                 Conversion::Plain(convert) | Conversion::Location(convert) => self.put_all(keys, convert, stated),
                 Conversion::Gates => self.take_gates(stated),
                 Conversion::Address => self.take_address(stated),
-                Conversion::Secret => self.take_secret(stated),
+                Conversion::Secret(encoding) => self.take_secret(stated, keys, encoding),
                 // Looked at together.
                 Conversion::Controllers | Conversion::Routes => {}
             },
@@ -162,34 +215,64 @@ impl Draft {
         self.put("server.address", host.into(), stated.setting.name, Some(stated.place.clone()));
     }
 
-    fn take_secret(&mut self, stated: &Stated) {
-        let decoded = STANDARD.decode(stated.value.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        let Some(text) = decoded else { return self.refuse(stated, "must be Base64 of text") };
-        let half = usize::from(stated.setting.name != "accessKeyID");
-        self.key_pair[half] = Some(Secret::new(text));
+    fn take_secret(&mut self, stated: &Stated, keys: &[&str], encoding: Encoding) {
+        // The official controller decodes as Go does, which skips line breaks.
+        let decode = || STANDARD.decode(stated.value.trim().replace(['\r', '\n'], "")).ok();
+        let text = match encoding {
+            Encoding::Base64 => decode().and_then(|bytes| String::from_utf8(bytes).ok()),
+            Encoding::Plain => Some(stated.value.trim().to_owned()),
+        };
+        let Some(text) = text else { return self.refuse(stated, "must be Base64 of text") };
+        self.key_pairs[usize::from(encoding == Encoding::Plain)][usize::from(keys != KEY_ID)] = Some(Secret::new(text));
     }
 
-    /// Which controllers run: those that are listed, without `route` where the official controller makes no routes.
+    /// Which controllers run: those that the official controller runs, without `route` where it makes no routes.
     fn choose_controllers(&mut self, official: &Official) {
         let listed = stated(official, "--controllers");
-        let newest = if official.is_v1 { &DEFAULT_CONTROLLERS[..3] } else { &DEFAULT_CONTROLLERS[..] };
-        let names = listed.map_or_else(Vec::new, |listed| listed.value.split(',').map(str::trim).collect());
-        let mut kept: Vec<&str> = Vec::new();
-        for name in if listed.is_some() { names } else { newest.to_vec() } {
-            if CATALOG.absent_controllers.contains(&name) {
-                self.notes.push(format!("--controllers: {name} is not part of this program"));
-            } else if !name.is_empty() && !kept.contains(&name) {
-                kept.push(name);
+        let items: Vec<&str> = listed.map_or_else(|| vec!["*"], |listed| items(&listed.value));
+        let ran = Ran { items: &items, is_v1: official.is_v1 };
+        let mut kept: Vec<&str> =
+            CATALOG.controllers.iter().filter(|entry| ran.runs(entry)).map(|it| it.name).collect();
+        for item in items.iter().filter(|item| !is_known(item)) {
+            if CATALOG.absent_controllers.contains(item) {
+                self.notes.push(format!("--controllers: {item} is not part of this program"));
+            } else {
+                // The check of the file reports it.
+                kept.push(item);
             }
         }
-        let is_route = |name: &&str| ["route", "node-route-controller"].contains(name);
-        if let Some(why) = self.without_routes(official).filter(|_| kept.iter().any(is_route)) {
+        if let Some(note) = ran.note().filter(|_| listed.is_some()) {
+            self.notes.push(note.to_owned());
+        }
+        if let Some(why) = self.without_routes(official).filter(|_| kept.contains(&"route")) {
             self.notes.push(format!("route is left out: {why}"));
-            kept.retain(|name| !is_route(name));
+            kept.retain(|name| *name != "route");
         }
         let origin = if listed.is_some() { "--controllers" } else { "what the official controller runs by default" };
         let place = listed.map(|listed| listed.place.clone());
+        self.leave_out_parts(&ran, &mut kept, place.as_ref());
         self.put("controllers", kept.into_iter().map(Value::from).collect::<Vec<_>>().into(), origin, place);
+    }
+
+    /// What upstream divides into two controllers is one here: the half that did not run is switched off by its keys, or the
+    /// whole is left out.
+    fn leave_out_parts(&mut self, ran: &Ran<'_>, kept: &mut Vec<&str>, place: Option<&ProblemPlace>) {
+        let Some(node) = CATALOG.controllers.iter().find(|entry| !entry.parts.is_empty()) else { return };
+        let (whole, part) = (ran.says(node.aliases, node), ran.says(node.parts, node));
+        if !kept.contains(&node.name) || whole == part {
+            return;
+        }
+        if whole {
+            for key in LIFECYCLE {
+                self.put(key, false.into(), "--controllers, which leaves out cloud-node-lifecycle", place.cloned());
+            }
+        } else {
+            self.notes.push(format!(
+                "--controllers: {} is left out: it would initialise nodes, too, and {} alone ran",
+                node.name, node.parts[0]
+            ));
+            kept.retain(|name| *name != node.name);
+        }
     }
 
     /// Why the official controller makes no routes; `None` if it does.
@@ -228,19 +311,16 @@ impl Draft {
     }
 
     /// Where the key pair goes; gives what the files hold.
-    fn choose_key_pair(
-        &mut self,
-        environment: (Option<Secret>, Option<Secret>),
-        saves_keys: bool,
-    ) -> Vec<(&'static str, Secret)> {
-        let [id, secret] = std::mem::take(&mut self.key_pair);
-        if id.is_some() != secret.is_some() {
-            self.notes.push("accessKeyID and accessKeySecret have an effect only together".to_owned());
+    fn choose_key_pair(&mut self, saves_keys: bool) -> Vec<(&'static str, Secret)> {
+        let names = [["accessKeyID", "accessKeySecret"], ["ACCESS_KEY_ID", "ACCESS_KEY_SECRET"]];
+        let mut chosen = None;
+        for ([id, secret], names) in std::mem::take(&mut self.key_pairs).into_iter().zip(names) {
+            if id.is_some() != secret.is_some() {
+                self.notes.push(format!("{} have an effect only together", names.join(" and ")));
+            }
+            chosen = chosen.or_else(|| id.zip(secret).map(|pair| (pair, names)));
         }
-        let from_config = id.zip(secret).map(|pair| (pair, ["accessKeyID", "accessKeySecret"]));
-        let from_environment =
-            || environment.0.zip(environment.1).map(|pair| (pair, ["ACCESS_KEY_ID", "ACCESS_KEY_SECRET"]));
-        let Some(((id, secret), origins)) = from_config.or_else(from_environment) else { return Vec::new() };
+        let Some(((id, secret), origins)) = chosen else { return Vec::new() };
         for ((key, file), origin) in KEY_FILES.into_iter().zip(origins) {
             let origin = format!("{origin}{}", if saves_keys { "" } else { ": put it there, and remove the first #" });
             let is_placeholder = !saves_keys;

@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::official::Official;
+use super::table::VARIABLES;
 use crate::cluster::{Cluster, ObjectPath, WriteFault};
-use crate::config::secret::Secret;
-use crate::config::{KNOWN_VARIABLES, ProblemPlace};
+use crate::config::ProblemPlace;
 
 /// Where its manifests put it, on Kubernetes and on OpenShift 4.
 const NAMESPACES: [&str; 2] = ["kube-system", "openshift-cloud-controller-manager"];
@@ -21,12 +21,11 @@ const KINDS: [(&str, &str, &str); 3] = [
     ("Pod", CORE, "pods"),
 ];
 const CORE: &str = "/api/v1";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// The kubelet's mark on what it shows of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Names of its program; its images begin with them.
 const PROGRAMS: [&str; 2] = ["cloud-controller-manager", "alibaba-cloud-controller-manager"];
-/// The variables of its key pair.
-const KEY_PAIR: [&str; 2] = ["ACCESS_KEY_ID", "ACCESS_KEY_SECRET"];
 /// Where ACK puts the token of an addon.
 const ADDON_TOKEN: &str = "/var/addon";
 /// What must not be skipped silently.
@@ -36,7 +35,7 @@ const BY_FILES: &str = "on a machine that has the file, run: alicloud-ccm migrat
 struct Workload {
     /// Kind, namespace and name, for people.
     name: String,
-    namespace: &'static str,
+    namespace: String,
     pod: Value,
     container: Value,
     arguments: Vec<String>,
@@ -44,11 +43,12 @@ struct Workload {
     is_on: bool,
 }
 
-/// Adds to `official` what the cluster shows; the cloud config only if `wants_file`.
-pub(super) async fn read(cluster: &Cluster, official: &mut Official, wants_file: bool) {
-    let (workloads, hidden) = find(cluster).await;
+/// Adds to `official` what the cluster shows in this namespace, or in the usual ones; the cloud config only if `wants_file`.
+pub(super) async fn read(cluster: &Cluster, official: &mut Official, namespace: Option<&str>, wants_file: bool) {
+    let namespaces = namespace.map_or_else(|| NAMESPACES.to_vec(), |namespace| vec![namespace]);
+    let (workloads, hidden) = find(cluster, &namespaces).await;
     hidden.iter().for_each(|(what, fault)| unread(official, what, fault));
-    let Some(workload) = choose(workloads, official) else { return };
+    let Some(workload) = choose(workloads, &namespaces, official) else { return };
     let place = ProblemPlace::Whole { file: PathBuf::from(&workload.name) };
     official.is_v1 |= is_v1(workload.container["image"].as_str().unwrap_or_default());
     official.notes.push(format!("read from the {}", workload.name));
@@ -57,6 +57,7 @@ pub(super) async fn read(cluster: &Cluster, official: &mut Official, wants_file:
     }
     official.read_flags(&workload.arguments, |_| place.clone());
     read_environment(cluster, &workload, official).await;
+    official.notes.push(leftovers(cluster, &workload).await);
     if texts(&workload.container["volumeMounts"], "mountPath").any(|path| path.starts_with(ADDON_TOKEN)) {
         let note =
             "its credentials are the token of an addon, which this program cannot read: give it a RAM role or a key";
@@ -70,14 +71,14 @@ pub(super) async fn read(cluster: &Cluster, official: &mut Official, wants_file:
 
 /// What runs the official controller, by kind, namespace and name; and what could not be looked through, and why.
 pub(in crate::commands) async fn running(cluster: &Cluster) -> (Vec<String>, Vec<String>) {
-    let (found, hidden) = find(cluster).await;
+    let (found, hidden) = find(cluster, &NAMESPACES).await;
     let running = found.into_iter().filter(|workload| workload.is_on).map(|workload| workload.name).collect();
     (running, hidden.into_iter().map(|(what, fault)| format!("{what}: {fault}")).collect())
 }
 
-async fn find(cluster: &Cluster) -> (Vec<Workload>, Vec<(String, WriteFault)>) {
+async fn find(cluster: &Cluster, namespaces: &[&str]) -> (Vec<Workload>, Vec<(String, WriteFault)>) {
     let (mut found, mut hidden) = (Vec::new(), Vec::new());
-    for namespace in NAMESPACES {
+    for namespace in namespaces {
         for (kind, api, plural) in KINDS {
             let is_it = |object: &Value| {
                 let is_static = !object["metadata"]["annotations"][MIRROR].is_null();
@@ -100,13 +101,13 @@ fn unread(official: &mut Official, what: &str, fault: &WriteFault) {
 }
 
 /// The only one, or one of several static pods, of which each master has its own.
-fn choose(mut workloads: Vec<Workload>, official: &mut Official) -> Option<Workload> {
+fn choose(mut workloads: Vec<Workload>, namespaces: &[&str], official: &mut Official) -> Option<Workload> {
     let Some(first) = workloads.first() else {
         // What could not be read has been told, and may hold it.
         if official.problems.is_empty() {
-            let place = ProblemPlace::Whole { file: PathBuf::from(format!("namespaces {}", NAMESPACES.join(", "))) };
+            let place = ProblemPlace::Whole { file: PathBuf::from(format!("namespaces {}", namespaces.join(", "))) };
             let message = "the official controller is not found as Deployment, DaemonSet or static pod";
-            official.is_problem(place, message, BY_FILES);
+            official.is_problem(place, message, "name its namespace with --namespace, or read its files: alicloud-ccm migrate --cloud-config FILE -- FLAGS");
         }
         return None;
     };
@@ -121,13 +122,13 @@ fn choose(mut workloads: Vec<Workload>, official: &mut Official) -> Option<Workl
     Some(workloads.swap_remove(0))
 }
 
-fn workload(kind: &str, namespace: &'static str, object: &Value) -> Option<Workload> {
+fn workload(kind: &str, namespace: &str, object: &Value) -> Option<Workload> {
     let (container, arguments) = official_container(object)?;
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let pod = pod_spec(object).clone();
     Some(Workload {
         name: format!("{kind} {namespace}/{name}"),
-        namespace,
+        namespace: namespace.to_owned(),
         pod,
         container: container.clone(),
         arguments,
@@ -153,6 +154,7 @@ fn arguments(container: &Value) -> Option<Vec<String>> {
     let words = lines.flat_map(|line| {
         if line.contains("cloud-controller-manager") { line.split_whitespace().collect() } else { vec![line] }
     });
+    let words = words.take_while(|word| !ends_command(word));
     let words: Vec<&str> = words.map(|word| word.trim_matches(['"', '\''])).filter(|word| *word != "\\").collect();
     let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     let program = words.iter().position(|word| PROGRAMS.contains(&last(word).as_str()));
@@ -163,6 +165,12 @@ fn arguments(container: &Value) -> Option<Vec<String>> {
         None => return None,
     };
     Some(rest.iter().map(|word| (*word).to_owned()).collect())
+}
+
+/// Whether a shell ends the arguments of a program here: a pipe, a redirection, a list, a comment.
+fn ends_command(word: &str) -> bool {
+    word.trim_start_matches(|digit: char| digit.is_ascii_digit()).starts_with(['|', '>', '<', '&', ';', '#'])
+        && !word.starts_with("#!")
 }
 
 /// Whether an image such as `registry/acs/cloud-controller-manager-amd64:v1.9.3.340-g1234` is of the first generation.
@@ -255,7 +263,7 @@ fn entries_of(pod: &Value, container: &Value, path: &Path) -> Option<Vec<ConfigE
 async fn read_cloud_config(cluster: &Cluster, workload: &Workload, path: &Path, official: &mut Official) {
     let entries = entries_of(&workload.pod, &workload.container, path).unwrap_or_default();
     for entry in &entries {
-        match entry.read(cluster, workload.namespace).await {
+        match entry.read(cluster, &workload.namespace).await {
             Ok(Some(text)) => return official.read_cloud_config(&PathBuf::from(entry.describe()), &text),
             Ok(None) => {}
             Err(fault) => return unread(official, &entry.describe(), &fault),
@@ -279,34 +287,28 @@ fn entry_of_variable(variable: &Value) -> Option<ConfigEntry> {
     Some(ConfigEntry { object: ConfigObject::named(config_map, secret)?, key: key.to_owned() })
 }
 
-/// The key of this program's file that a variable of the official controller sets.
-fn key_of(variable: &str) -> Option<&'static (&'static str, &'static str)> {
-    KNOWN_VARIABLES.iter().find(|(known, _)| *known == variable)
-}
-
-/// The environment of the container as far as it matters: `envFrom` in its order, then `env`, of which the later one counts.
+/// The environment of the container: `envFrom` in its order, then `env`, of which the later one counts.
 async fn environment(cluster: &Cluster, workload: &Workload, official: &mut Official) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     for source in workload.container["envFrom"].as_array().into_iter().flatten() {
         let Some(object) = ConfigObject::named(&source["configMapRef"], &source["secretRef"]) else { continue };
         let prefix = source["prefix"].as_str().unwrap_or_default();
-        match object.read(cluster, workload.namespace).await {
+        match object.read(cluster, &workload.namespace).await {
             Ok(data) => values.extend(data.into_iter().map(|(key, value)| (format!("{prefix}{key}"), value))),
             Err(fault) => unread(official, &object.describe(), &fault),
         }
     }
     for variable in workload.container["env"].as_array().into_iter().flatten() {
         let name = variable["name"].as_str().unwrap_or_default();
-        if key_of(name).is_none() && !KEY_PAIR.contains(&name) {
-            continue;
-        }
-        let value = match (variable["value"].as_str(), entry_of_variable(variable)) {
+        // What is not taken over is only named, so that no right to read it is needed.
+        let entry = entry_of_variable(variable).filter(|_| VARIABLES.iter().any(|setting| setting.name == name));
+        let value = match (variable["value"].as_str(), entry) {
             (Some(text), _) => Some(text.to_owned()),
-            (None, Some(entry)) => entry.read(cluster, workload.namespace).await.unwrap_or_else(|fault| {
+            (None, Some(entry)) => entry.read(cluster, &workload.namespace).await.unwrap_or_else(|fault| {
                 unread(official, &entry.describe(), &fault);
                 None
             }),
-            (None, None) => None,
+            (None, None) => variable.get("valueFrom").map(|_| "from elsewhere".to_owned()),
         };
         values.extend(value.map(|value| (name.to_owned(), value)));
     }
@@ -314,20 +316,46 @@ async fn environment(cluster: &Cluster, workload: &Workload, official: &mut Offi
 }
 
 async fn read_environment(cluster: &Cluster, workload: &Workload, official: &mut Official) {
+    official.variables = Some(Vec::new());
     for (name, value) in environment(cluster, workload, official).await {
-        let value = value.trim().to_owned();
-        if value.is_empty() {
-            continue;
-        }
-        if let Some((variable, key)) = key_of(&name) {
-            let place = ProblemPlace::Variable { variable: format!("{variable} of the {}", workload.name) };
-            official.variables.push((key, variable, value, place));
-        } else if name == KEY_PAIR[0] {
-            official.key_pair.0 = Some(Secret::new(value));
-        } else if name == KEY_PAIR[1] {
-            official.key_pair.1 = Some(Secret::new(value));
+        let place = ProblemPlace::Variable { variable: format!("{name} of the {}", workload.name) };
+        official.read_variable(&name, value.trim(), place);
+    }
+}
+
+/// What may go once the official controller is not needed any more: its account, and what gives that account its rights.
+async fn leftovers(cluster: &Cluster, workload: &Workload) -> String {
+    let account = workload.pod["serviceAccountName"].as_str().unwrap_or("default");
+    let is_its = |subject: &Value| {
+        let namespace = subject["namespace"].as_str().unwrap_or_default();
+        subject["kind"] == "ServiceAccount" && subject["name"] == account && namespace == workload.namespace
+    };
+    let binds = |binding: &Value| binding["subjects"].as_array().into_iter().flatten().any(is_its);
+    let mut names = Vec::new();
+    for (kind, plural) in [("ClusterRoleBinding", "clusterrolebindings"), ("RoleBinding", "rolebindings")] {
+        match cluster.look_through(ObjectPath { api: RBAC, namespace: "", plural }, binds).await {
+            Ok(bindings) => names.extend(bindings.iter().map(|binding| named_binding(kind, binding))),
+            Err(fault) => names.push(format!("{plural}, which cannot be listed: {fault}")),
         }
     }
+    if account != "default" {
+        names.insert(0, format!("ServiceAccount {}/{account}", workload.namespace));
+    }
+    if names.is_empty() {
+        return "no right in the cluster is bound to its account".to_owned();
+    }
+    format!(
+        "once neither it nor a rollback is needed, these may go, if nothing else uses them: the {}; {}",
+        workload.name,
+        names.join("; ")
+    )
+}
+
+fn named_binding(kind: &str, binding: &Value) -> String {
+    let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
+    let (name, namespace) = (text(&binding["metadata"]["name"]), text(&binding["metadata"]["namespace"]));
+    let place = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
+    format!("{kind} {place} ({} {})", text(&binding["roleRef"]["kind"]), text(&binding["roleRef"]["name"]))
 }
 
 #[cfg(test)]
@@ -347,6 +375,13 @@ mod tests {
         let script = "#!/bin/bash\nset -o allexport\nexec /bin/alibaba-cloud-controller-manager \\\n--v=2 \\\n--leader-elect=true";
         let of_openshift = given(json!({ "image": "ocp@sha256:1", "command": ["/bin/bash", "-c", script] }));
         assert_eq!(of_openshift, Some(vec!["--v=2".to_owned(), "--leader-elect=true".to_owned()]));
+        let piped = json!([
+            "/bin/sh",
+            "-c",
+            "/cloud-controller-manager --v=2 --leader-elect=false 2>&1 | tee /var/log/ccm.log"
+        ]);
+        let given_there = given(json!({ "image": "mirror/ccm@sha256:1", "command": piped }));
+        assert_eq!(given_there, Some(vec!["--v=2".to_owned(), "--leader-elect=false".to_owned()]));
         for other in ["registry.example.com/alicloud-ccm:0.1.0", "digitalocean-cloud-controller-manager:v1", "nginx"] {
             let container = json!({ "name": "cloud-controller-manager", "image": other, "args": ["run"] });
             assert_eq!(given(container), None, "{other}");

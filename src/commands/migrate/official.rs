@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use serde_json::Value;
+use serde_saphyr::Spanned;
 
-use super::table::{FLAGS, KEYS, Setting};
+use super::table::{FLAGS, KEYS, Setting, VARIABLES};
 use crate::commands::manifest::{ManifestNode, documents};
-use crate::config::secret::Secret;
 use crate::config::{ConfigProblem, ProblemPlace};
 
 /// One setting that is stated. Has no `Debug`, because the value may be a secret.
@@ -19,12 +19,10 @@ pub(super) struct Stated {
 /// Everything that the official controller is given.
 #[derive(Default)]
 pub(super) struct Official {
-    /// Flags before keys, of which the later one counts.
+    /// Flags and keys, of which the later one counts.
     pub(super) stated: Vec<Stated>,
-    /// Keys of this program's file that the environment of the container sets, with variable, value and place.
-    pub(super) variables: Vec<(&'static str, &'static str, String, ProblemPlace)>,
-    /// Id and secret of the key pair in the environment of the container.
-    pub(super) key_pair: (Option<Secret>, Option<Secret>),
+    /// What the environment of its container states; `None` if that was not read.
+    pub(super) variables: Option<Vec<Stated>>,
     /// Whether its image says that it is v1.9.3 or older.
     pub(super) is_v1: bool,
     /// What the official controller does not understand, or what could not be read.
@@ -50,7 +48,8 @@ impl Official {
             let (name, value) = argument.split_once('=').map_or((argument, None), |(name, value)| (name, Some(value)));
             let place = place(name);
             if !argument.starts_with('-') {
-                self.is_problem(place, "the argument is no flag", "flags begin with --; values follow after =");
+                let message = format!("the argument {argument:?} is no flag");
+                self.is_problem(place, message, "flags begin with --; values follow after =");
                 continue;
             }
             let Some(setting) = FLAGS.iter().find(|setting| bare(setting.name) == bare(name)) else {
@@ -81,10 +80,24 @@ impl Official {
             Ok(documents) => documents,
             Err(error) => {
                 let place = error.location().map_or_else(whole, |at| place(at.line(), at.column()));
-                return self.is_problem(place, "the cloud config is neither YAML nor JSON", "correct the file");
+                let (message, help) = match error.without_snippet() {
+                    serde_saphyr::Error::DuplicateMappingKey { .. } => {
+                        ("the cloud config has a key twice", "keep the line that counts")
+                    }
+                    _ => ("the cloud config is neither YAML nor JSON", "correct the file"),
+                };
+                return self.is_problem(place, message, help);
             }
         };
-        let Some(document) = documents.first().filter(|document| !document.value.to_json().is_null()) else { return };
+        let Some(document) = documents.first().filter(|document| !document.value.to_json().is_null()) else {
+            return self.is_problem(whole(), "the cloud config is empty", "name the official cloud config");
+        };
+        let kind = document.value.text("kind");
+        if !kind.is_empty() && document.value.get("apiVersion").is_some() {
+            let message = format!("this is a manifest of kind {kind}, and not the cloud config");
+            let help = "name a file with the value of the entry in its data, such as cloud-config.conf";
+            return self.is_problem(whole(), message, help);
+        }
         let global = match &document.value {
             ManifestNode::Map(entries) => entries.iter().find(|(name, _)| name.value.eq_ignore_ascii_case("Global")),
             _ => None,
@@ -98,6 +111,11 @@ impl Official {
                 self.notes.push(format!("{}: no key of the official controller; ignored there, too", name.value));
                 continue;
             };
+            let is_same = |other: &&(Spanned<String>, _)| other.0.value.eq_ignore_ascii_case(&name.value);
+            if entries.iter().filter(is_same).count() > 1 {
+                self.is_problem(place, format!("{} is stated twice", setting.name), "keep the line that counts");
+                continue;
+            }
             let value = match &node.value {
                 ManifestNode::Scalar(Value::Null) => String::new(),
                 ManifestNode::Scalar(Value::String(text)) => text.clone(),
@@ -109,6 +127,21 @@ impl Official {
                 }
             };
             self.stated.push(Stated { setting, value, place });
+        }
+    }
+
+    /// Reads a variable of its container.
+    pub(super) fn read_variable(&mut self, name: &str, value: &str, place: ProblemPlace) {
+        if value.is_empty() {
+            return;
+        }
+        let is_it = |setting: &&Setting| setting.name.eq_ignore_ascii_case(name);
+        match VARIABLES.iter().find(is_it) {
+            Some(setting) => {
+                let stated = Stated { setting, value: value.to_owned(), place };
+                self.variables.get_or_insert_default().push(stated);
+            }
+            None => self.notes.push(format!("{name}: no variable of the official controller; not taken over")),
         }
     }
 }

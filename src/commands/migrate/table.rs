@@ -2,11 +2,11 @@
 //! `config/migration.md` is written from.
 
 use super::values::{
-    Convert, backend_type, duration, integer, level, lifetime, list, lock, number, opposite, pace, seconds, switch,
-    text, vswitches,
+    Convert, backend_type, duration, forced_eni, integer, level, lifetime, list, lock, number, opposite, pace, scheme,
+    seconds, switch, text, vswitches,
 };
 
-/// A flag, a key or a feature gate of the official controller.
+/// A flag, a key, a feature gate or a variable of the official controller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setting {
     /// As it is written there.
@@ -44,8 +44,15 @@ pub(super) enum Conversion {
     Address,
     /// Counts only where the VPC and the vSwitches are both stated.
     Location(Convert),
-    /// Half of a key pair, in Base64.
-    Secret,
+    /// Half of a key pair.
+    Secret(Encoding),
+}
+
+/// How the half of a key pair is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    Base64,
+    Plain,
 }
 
 use Conversion::{Address, Controllers, Gates, Location, Plain, Routes, Secret};
@@ -66,6 +73,8 @@ const PROFILES: &str = "Go's profiles have no counterpart";
 const IN_TREE: &str = "there was never such a controller in Kubernetes' own tree";
 const CONCURRENCY: &[&str] = &["service.concurrency", "nlb.concurrency"];
 const IPV6: &[&str] = &["node.ipv6", "service.ipv6"];
+pub(super) const KEY_ID: &[&str] = &["cloud.credentials.access_key_id_file"];
+const KEY_SECRET: &[&str] = &["cloud.credentials.access_key_secret_file"];
 const GATED: &[&str] = &["node.ipv6", "service.ipv6", "service.type_annotation"];
 
 /// The flags of v2, then those that only v1.9.3 has.
@@ -182,24 +191,20 @@ pub(super) static FLAGS: &[Setting] = &[
 pub(super) static KEYS: &[Setting] = &[
     both(
         "accessKeyID",
-        Keys(&["cloud.credentials.access_key_id_file"], Secret),
+        Keys(KEY_ID, Secret(Encoding::Base64)),
         "Base64 there; plain here, in a file of its own or as `access_key_id`",
     ),
     both(
         "accessKeySecret",
-        Keys(&["cloud.credentials.access_key_secret_file"], Secret),
+        Keys(KEY_SECRET, Secret(Encoding::Base64)),
         "Base64 there; plain here, in a file of its own or as `access_key_secret`",
     ),
     both(
         "special.keyid",
-        ByHand(&["cloud.credentials.access_key_id_file"]),
+        ByHand(KEY_ID),
         "key of the ConfigMap `cloud-config`, from which early manifests set `ACCESS_KEY_ID`; put it into a Secret",
     ),
-    both(
-        "special.keysecret",
-        ByHand(&["cloud.credentials.access_key_secret_file"]),
-        "the same for `ACCESS_KEY_SECRET`",
-    ),
+    both("special.keysecret", ByHand(KEY_SECRET), "the same for `ACCESS_KEY_SECRET`"),
     both(
         "uid",
         ByHand(&["cloud.credentials.role_arn"]),
@@ -242,6 +247,44 @@ pub(super) static GATES: &[Setting] = &[
     both("LoadBalancerTypeAnnotation", Keys(&["service.type_annotation"], Plain(switch)), ""),
 ];
 
+const ROLE: &str = "the official controller ignores it; this program assumes the role if its own environment has these variables and \
+     nothing else states credentials";
+const PROXY: &str = "proxies count here, too: set it in the environment of this program";
+const INGRESS: &str = "only its ALB ingress reads it, which is not part of this program";
+const SERVER: &str = "counts here, too: set it in the environment of this program";
+
+/// The variables that the official controller reads, and those that its container often has. Sources: `os.Getenv` in its code,
+/// its Go libraries, and the webhook that injects RAM roles for service accounts.
+pub(super) static VARIABLES: &[Setting] = &[
+    both("ACCESS_KEY_ID", Keys(KEY_ID, Secret(Encoding::Plain)), "counts if the cloud config has no key pair"),
+    both("ACCESS_KEY_SECRET", Keys(KEY_SECRET, Secret(Encoding::Plain)), "counts if the cloud config has no key pair"),
+    both(
+        "SERVICE_FORCE_BACKEND_ENI",
+        Keys(&["service.eni_backends"], Plain(forced_eni)),
+        "counts before `serviceBackendType`; any value but `true` means `false`",
+    ),
+    both("ECS_ENDPOINT", Keys(&["cloud.endpoints.ecs"], Plain(text)), ""),
+    both("VPC_ENDPOINT", Keys(&["cloud.endpoints.vpc"], Plain(text)), ""),
+    both("SLB_ENDPOINT", Keys(&["cloud.endpoints.slb"], Plain(text)), ""),
+    both("NLB_ENDPOINT", Keys(&["cloud.endpoints.nlb"], Plain(text)), ""),
+    both("METADATA_ENDPOINT", Keys(&["cloud.endpoints.metadata"], Plain(text)), ""),
+    both("ALICLOUD_CLIENT_SCHEME", Keys(&["cloud.endpoints.scheme"], Plain(scheme)), ""),
+    both("EFLO_CONTROLLER_ENDPOINT", Nothing, "this program does not ask for Lingjun nodes"),
+    both("X-ACSPROXY-ASCM-CONTEXT", Nothing, "this program does not send the header of Apsara Stack"),
+    both("ALIBABA_CLOUD_ROLE_ARN", ByHand(&["cloud.credentials.role_arn"]), ROLE),
+    both("ALIBABA_CLOUD_OIDC_PROVIDER_ARN", ByHand(&["cloud.credentials.oidc_provider_arn"]), ROLE),
+    both("ALIBABA_CLOUD_OIDC_TOKEN_FILE", ByHand(&["cloud.credentials.oidc_token_file"]), ROLE),
+    both("ALIBABA_CLOUD_ROLE_SESSION_NAME", ByHand(&["cloud.credentials.role_session_name"]), ROLE),
+    both("HTTP_PROXY", Nothing, PROXY),
+    both("HTTPS_PROXY", Nothing, PROXY),
+    both("NO_PROXY", Nothing, PROXY),
+    both("KUBECONFIG", Nothing, SERVER),
+    both("KUBERNETES_SERVICE_HOST", Nothing, SERVER),
+    both("KUBERNETES_SERVICE_PORT", Nothing, SERVER),
+    both("POD_NAME", Nothing, INGRESS),
+    both("POD_NAMESPACE", Nothing, INGRESS),
+];
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -257,16 +300,19 @@ mod tests {
 
 The tables of settings; [the way over and back](../docs/migration.md) is step by step. `alicloud-ccm migrate` converts by these tables.
 
-Flags of the official controller (v2 and v1.9.3), the keys of its cloud config, and what says the same in the file of alicloud-ccm. \
-The environment names `ECS_ENDPOINT`, `VPC_ENDPOINT`, `SLB_ENDPOINT`, `NLB_ENDPOINT`, `ALICLOUD_CLIENT_SCHEME`, `METADATA_ENDPOINT`, \
-`ACCESS_KEY_ID` and `ACCESS_KEY_SECRET` are understood as they are.
+Flags of the official controller (v2 and v1.9.3), the keys of its cloud config, the variables of its container, and what says the \
+same in the file of alicloud-ccm. Where this program has the same variables in its own environment, endpoints, scheme and key pair count as they are.
 ";
 
     /// The page `config/migration.md`.
     fn page() -> String {
         let mut page = INTRODUCTION.to_owned();
-        let tables =
-            [("Flags", "Flag", FLAGS), ("Cloud config (`Global`)", "Key", KEYS), ("Feature gates", "Gate", GATES)];
+        let tables = [
+            ("Flags", "Flag", FLAGS),
+            ("Cloud config (`Global`)", "Key", KEYS),
+            ("Feature gates", "Gate", GATES),
+            ("Variables", "Variable", VARIABLES),
+        ];
         for (heading, column, settings) in tables {
             let _ = write!(page, "\n## {heading}\n\n| {column} | Here | Note |\n|---|---|---|\n");
             for Setting { name, becomes, note, .. } in settings {
@@ -294,7 +340,7 @@ The environment names `ECS_ENDPOINT`, `VPC_ENDPOINT`, `SLB_ENDPOINT`, `NLB_ENDPO
     }
 
     fn settings() -> impl Iterator<Item = &'static Setting> {
-        FLAGS.iter().chain(KEYS).chain(GATES)
+        FLAGS.iter().chain(KEYS).chain(GATES).chain(VARIABLES)
     }
 
     #[test]

@@ -99,11 +99,24 @@ pub(super) fn list(text: &str, _: &str) -> Result<ConvertedValue, &'static str> 
     Ok(exact(items.map(Value::from).collect::<Vec<_>>()))
 }
 
-/// `zone:vsw-...`; the official controller skips parts of another form.
+/// `zone:vsw-...`; beside such pairs, the official controller skips parts of another form. Without a pair, it takes the text as
+/// the id of one vSwitch.
 pub(super) fn vswitches(text: &str, _: &str) -> Result<ConvertedValue, &'static str> {
-    let parts = text.split(',').map(str::trim);
-    let pairs: Vec<_> = parts.clone().filter(|part| part.matches(':').count() == 1).map(Value::from).collect();
-    Ok(ConvertedValue { limited: pairs.len() < parts.count(), value: pairs.into() })
+    let parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+    let pairs: Vec<&str> = parts.iter().copied().filter(|part| part.matches(':').count() == 1).collect();
+    let kept = if pairs.is_empty() { &parts[..parts.len().min(1)] } else { &pairs };
+    let value: Vec<_> = kept.iter().copied().map(Value::from).collect();
+    Ok(ConvertedValue { limited: kept.len() < parts.len(), value: value.into() })
+}
+
+/// The official controller compares with `HTTP` alone.
+pub(super) fn scheme(text: &str, _: &str) -> Result<ConvertedValue, &'static str> {
+    Ok(exact(if text == "HTTP" { "http" } else { "https" }))
+}
+
+/// The official controller compares with `true` alone.
+pub(super) fn forced_eni(text: &str, _: &str) -> Result<ConvertedValue, &'static str> {
+    Ok(exact(text == "true"))
 }
 
 /// The verbosity of klog.
@@ -158,6 +171,12 @@ mod tests {
             (lifetime, "600", "pvtz.ttl", "60 (limited)"),
             (list, " a, b,", "", "[\"a\", \"b\"]"),
             (vswitches, "z:vsw-1,vsw-2", "", "[\"z:vsw-1\"] (limited)"),
+            (vswitches, "vsw-1", "", "[\"vsw-1\"]"),
+            (vswitches, "vsw-1,vsw-2", "", "[\"vsw-1\"] (limited)"),
+            (scheme, "HTTP", "", "\"http\""),
+            (scheme, "http", "", "\"https\""),
+            (forced_eni, "true", "", "true"),
+            (forced_eni, "1", "", "false"),
             (level, "2", "", "\"info\""),
             (level, "4", "", "\"debug\""),
             (lock, "endpoints", "", "\"endpointsleases\""),

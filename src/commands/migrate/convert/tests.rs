@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use expect_test::expect;
@@ -8,8 +9,167 @@ fn official(flags: &[&str], cloud_config: &str) -> Official {
     let mut official = Official::default();
     let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
     official.read_flags(&flags, |name| ProblemPlace::Argument { argument: name.to_owned() });
-    official.read_cloud_config(Path::new("cloud-config.conf"), cloud_config);
+    if !cloud_config.is_empty() {
+        official.read_cloud_config(Path::new("cloud-config.conf"), cloud_config);
+    }
     official
+}
+
+/// With these variables in the container.
+fn in_container(variables: &[(&str, &str)], cloud_config: &str) -> Migration {
+    let mut official = official(&[], cloud_config);
+    official.variables = Some(Vec::new());
+    for (name, value) in variables {
+        official.read_variable(name, value, ProblemPlace::Variable { variable: (*name).to_owned() });
+    }
+    convert(official, true).unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+/// What the official controller of this generation runs: v2 takes names alone, v1.9.3 the upstream framework's patterns.
+fn runs_there(listed: Option<&str>, is_v1: bool) -> BTreeSet<&'static str> {
+    let alias = |item: &str| match item {
+        "node" => vec!["initialise", "remove"],
+        "cloud-node" | "cloud-node-controller" => vec!["initialise"],
+        "cloud-node-lifecycle" | "cloud-node-lifecycle-controller" => vec!["remove"],
+        "node-route-controller" | "route" => vec!["route"],
+        "service-lb-controller" | "service" => vec!["service"],
+        "nlb" => vec!["nlb"],
+        "pvtz" => vec!["pvtz"],
+        _ => vec![],
+    };
+    let all = ["initialise", "remove", "route", "service", "nlb", "pvtz"];
+    let by_default = if is_v1 { &all[..4] } else { &all[..5] };
+    let Some(listed) = listed else { return by_default.iter().copied().collect() };
+    let decided = |part: &&'static str| {
+        let first = listed.split(',').find(|item| alias(item.trim_start_matches('-')).contains(part));
+        first.map_or_else(
+            || listed.split(',').any(|item| item == "*") && by_default.contains(part),
+            |item| !item.starts_with('-'),
+        )
+    };
+    all.iter().copied().filter(|part| decided(part)).collect()
+}
+
+#[test]
+fn a_migration_never_turns_a_controller_on_that_did_not_run() {
+    let names = [
+        "node",
+        "cloud-node",
+        "cloud-node-lifecycle",
+        "route",
+        "node-route-controller",
+        "service",
+        "service-lb-controller",
+        "nlb",
+        "pvtz",
+    ];
+    let mut lists: Vec<Option<String>> = vec![None, Some("*".to_owned())];
+    for name in names {
+        for list in [
+            name.to_owned(),
+            format!("*,-{name}"),
+            format!("-{name},*"),
+            format!("{name},-{name}"),
+            format!("*,{name}"),
+        ] {
+            lists.push(Some(list.clone()));
+            lists.push(Some(format!("service,{list}")));
+        }
+    }
+    let switches = [
+        (&["--cluster-cidr=10.0.0.0/8"][..], true),
+        (&["--cluster-cidr=10.0.0.0/8", "--configure-cloud-routes=false"], false),
+        (&[], false),
+    ];
+    for (list, is_v1, (switches, routes)) in lists
+        .iter()
+        .flat_map(|list| [false, true].into_iter().flat_map(move |is_v1| switches.map(|switch| (list, is_v1, switch))))
+    {
+        let mut flags: Vec<String> = switches.iter().map(|flag| (*flag).to_owned()).collect();
+        flags.extend(list.iter().map(|list| format!("--controllers={list}")));
+        flags.extend(is_v1.then(|| "--allocate-node-cidrs=true".to_owned()));
+        let mut given =
+            official(&flags.iter().map(String::as_str).collect::<Vec<_>>(), "Global: {privateZoneId: zone-1}");
+        given.is_v1 = is_v1;
+        let mut there = runs_there(list.as_deref(), is_v1);
+        there.retain(|part| *part != "route" || routes);
+        let Ok(Migration { config, .. }) = convert(given, true) else {
+            assert!(!there.contains("initialise"), "{flags:?} is refused, and {there:?} ran");
+            continue;
+        };
+        let has = |name: &str| config.controllers.iter().any(|it| *it == name);
+        let removes = config.node.remove_released || config.node.shutdown_taint;
+        let parts = [
+            ("initialise", has("node")),
+            ("remove", has("node") && removes),
+            ("route", has("route")),
+            ("service", has("service")),
+            ("nlb", has("nlb")),
+            ("pvtz", has("pvtz")),
+            ("volume", has("volume-labels")),
+        ];
+        for (part, is_on) in parts {
+            assert!(!is_on || there.contains(part), "{flags:?} (v1: {is_v1}) turns {part} on; there ran {there:?}");
+            let alone = part == "remove" && !there.contains("initialise");
+            assert!(
+                is_on || !there.contains(part) || alone,
+                "{flags:?} (v1: {is_v1}) loses {part}; there ran {there:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_variable_of_the_container_is_taken_over_or_noted() {
+    let plain = |name: &str| match name {
+        "ALICLOUD_CLIENT_SCHEME" => "HTTP",
+        "SERVICE_FORCE_BACKEND_ENI" => "true",
+        "METADATA_ENDPOINT" => "http://metadata.test",
+        _ => "value.test",
+    };
+    for setting in VARIABLES {
+        let pair = ["ACCESS_KEY_ID", "ACCESS_KEY_SECRET"];
+        let variables = if pair.contains(&setting.name) { pair.to_vec() } else { vec![setting.name] };
+        let given: Vec<_> = variables.iter().map(|name| (*name, plain(name))).collect();
+        let Migration { toml, notes, .. } = in_container(&given, "");
+        let said = format!("{toml}\n{}", notes.join("\n"));
+        assert!(said.contains(setting.name), "{}: {said}", setting.name);
+    }
+    let Migration { config, notes, .. } = in_container(
+        &[("SERVICE_FORCE_BACKEND_ENI", "false"), ("https_proxy", "http://10.0.0.1:3128"), ("TZ", "Asia/Shanghai")],
+        "Global: {serviceBackendType: eni}",
+    );
+    assert!(!config.service.eni_backends, "the variable counts before serviceBackendType, as there");
+    let notes = notes.join("\n");
+    assert!(notes.contains("HTTPS_PROXY: proxies count here, too") && !notes.contains("3128"), "{notes}");
+    assert!(notes.contains("TZ: no variable of the official controller"), "{notes}");
+    assert!(!notes.contains("were not seen"), "{notes}");
+    let by_files = migrated(&[], "").notes.join("\n");
+    assert!(by_files.contains("were not seen") && by_files.contains("SERVICE_FORCE_BACKEND_ENI"), "{by_files}");
+}
+
+#[test]
+fn a_key_pair_with_line_breaks_is_read_as_go_reads_it() {
+    let wrapped = "Global:\n  accessKeyID: |\n    TFRBS\n    WtleQ==\n  accessKeySecret: \"aHVudGV\\nyMg==\"\n";
+    let keys = migrated(&[], wrapped).key_files;
+    assert_eq!(keys.iter().map(|(_, secret)| secret.expose()).collect::<Vec<_>>(), ["LTAIkey", "hunter2"]);
+}
+
+#[test]
+fn a_file_that_is_no_cloud_config_is_called_what_it_is() {
+    for (text, expected) in [
+        ("# nothing\n", "the cloud config is empty"),
+        (
+            "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n",
+            "this is a manifest of kind ConfigMap, and not the cloud config",
+        ),
+        ("Global:\n  clusterID: c-1\n  clusterID: c-2\n", "the cloud config has a key twice"),
+        ("Global:\n  clusterID: c-1\n  ClusterId: c-2\n", "clusterID is stated twice"),
+        ("colour: blue\n", "the cloud config has no table Global"),
+    ] {
+        let said = refused(&[], text);
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
 }
 
 fn migrated(flags: &[&str], cloud_config: &str) -> Migration {
@@ -88,6 +248,7 @@ fn the_flags_and_the_config_of_the_documented_manifest() {
         uid: no helper program runs; assume a role of the other account instead; set manually if needed: cloud.credentials.role_arn
         serviceMaxConcurrentReconciles: 100 cannot be taken over as it is; service.concurrency is 64
         serviceMaxConcurrentReconciles: 100 cannot be taken over as it is; nlb.concurrency is 64
+        the variables of its container were not seen; --from-cluster reads them, or compare them with          config/migration.md: ACCESS_KEY_ID, ACCESS_KEY_SECRET, SERVICE_FORCE_BACKEND_ENI, ECS_ENDPOINT, VPC_ENDPOINT, SLB_ENDPOINT, NLB_ENDPOINT, METADATA_ENDPOINT, ALICLOUD_CLIENT_SCHEME, EFLO_CONTROLLER_ENDPOINT, X-ACSPROXY-ASCM-CONTEXT, ALIBABA_CLOUD_ROLE_ARN, ALIBABA_CLOUD_OIDC_PROVIDER_ARN, ALIBABA_CLOUD_OIDC_TOKEN_FILE, ALIBABA_CLOUD_ROLE_SESSION_NAME, HTTP_PROXY, HTTPS_PROXY, NO_PROXY, KUBECONFIG, KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT, POD_NAME, POD_NAMESPACE
         --controllers: ingress is not part of this program"#]].assert_eq(&migration.notes.join("\n"));
     let keys: Vec<_> = migration.key_files.iter().map(|(name, secret)| (*name, secret.expose())).collect();
     assert_eq!(keys, [("access-key-id", "LTAIkey"), ("access-key-secret", "secret")]);
@@ -174,7 +335,7 @@ fn every_problem_is_told_at_once_with_its_place() {
         --> argument --leader-elect
          = help: write --leader-elect=true or --leader-elect=false, as it is meant
 
-        error: the argument is no flag
+        error: the argument "node" is no flag
         --> argument node
          = help: flags begin with --; values follow after =
 

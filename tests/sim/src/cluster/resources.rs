@@ -174,6 +174,21 @@ pub static RESOURCES: &[Resource] = &[
         returns_deleted: true,
         ..BASE
     },
+    Resource {
+        group: "rbac.authorization.k8s.io",
+        kind: "ClusterRoleBinding",
+        plural: "clusterrolebindings",
+        singular: "clusterrolebinding",
+        namespaced: false,
+        ..BASE
+    },
+    Resource {
+        group: "rbac.authorization.k8s.io",
+        kind: "RoleBinding",
+        plural: "rolebindings",
+        singular: "rolebinding",
+        ..BASE
+    },
     Resource { kind: "DaemonSet", plural: "daemonsets", singular: "daemonset", short_names: &["ds"], ..APPS },
     Resource { kind: "Deployment", plural: "deployments", singular: "deployment", short_names: &["deploy"], ..APPS },
     Resource {

@@ -32,6 +32,11 @@ fn metadata(resource: &Resource, new: &Value, old: Option<&Value>) -> Vec<Proble
             let why = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
                        alphabetic character, and end with an alphanumeric character";
             problems.push(Problem::invalid("metadata.name", name, why));
+        } else if resource.group == "rbac.authorization.k8s.io" {
+            // Any segment of a path, such as `system:node`.
+            if name.contains(['/', '%']) || [".", ".."].contains(&name) {
+                problems.push(Problem::invalid("metadata.name", name, "must be a segment of a path"));
+            }
         } else if !is_subdomain(name) {
             let why = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
                        and must start and end with an alphanumeric character";
