@@ -79,7 +79,8 @@ impl PortReader<'_> {
         if let Some(access) = desired.access.as_ref().filter(|_| forward_to.is_none()) {
             fields.extend(source_ranges::fields(access));
         }
-        if self.checks_nodes() {
+        let local = self.sources.rules.mode == BackendMode::Local && service.health_check_node_port != 0;
+        if settings.service.local_health_check && local {
             node_health_check(service.health_check_node_port, key.protocol, &mut fields);
         }
         if let Some(seconds) = service.client_ip_affinity.filter(|_| key.protocol == Protocol::Tcp) {
@@ -100,20 +101,19 @@ impl PortReader<'_> {
         }
     }
 
-    /// Whether listeners check the node's health check port, where no annotation says what to check.
-    fn checks_nodes(&self) -> bool {
-        let Inputs { service, settings, .. } = *self.sources.inputs;
-        let local = self.sources.rules.mode == BackendMode::Local && service.health_check_node_port != 0;
-        settings.service.local_health_check && local
-    }
-
     /// Takes back from listeners what the spec had set and asks for no longer.
     fn remember(&self, desired: &mut Desired) {
         let counts = !desired.extra.inherited || desired.applied.contains(applied::SESSION_AFFINITY);
         let affinity = self.sources.inputs.service.client_ip_affinity.is_some() && counts;
         let managed = desired.changes_listeners();
         let no_affinity = desired.remember(applied::SESSION_AFFINITY, affinity, managed);
-        let no_node_check = desired.remember(applied::NODE_HEALTH_CHECK, self.checks_nodes(), managed);
+        let port = self.sources.inputs.service.health_check_node_port.to_string();
+        let checks = |fields: &ListenerFields| {
+            let is = |field, value: &str| fields.get(&field).is_some_and(|found| found == value);
+            is(ListenerField::HealthCheckUri, NODE_CHECK) && is(ListenerField::HealthCheckConnectPort, &port)
+        };
+        let node_check = desired.listeners.values().any(|listener| checks(&listener.fields));
+        let no_node_check = desired.remember(applied::NODE_HEALTH_CHECK, node_check, managed);
         for (key, listener) in &mut desired.listeners {
             let mut reset = |field: ListenerField, value: &str| {
                 if field.protocols().contains(&key.protocol) {
@@ -215,6 +215,9 @@ fn schedules(scheduler: &str, protocol: Protocol) -> bool {
     }
 }
 
+/// The path at which kube-proxy answers whether a node has ready pods of a Service.
+const NODE_CHECK: &str = "/healthz";
+
 /// Checks by HTTP whether a node has ready pods of the Service, where no annotation says what to check.
 fn node_health_check(port: u16, protocol: Protocol, fields: &mut ListenerFields) {
     use ListenerField::{HealthCheck, HealthCheckConnectPort, HealthCheckSwitch, HealthCheckType, HealthCheckUri};
@@ -231,6 +234,6 @@ fn node_health_check(port: u16, protocol: Protocol, fields: &mut ListenerFields)
         fields.insert(HealthCheckType, "http".to_owned());
     }
     fields.insert(HealthCheckConnectPort, port.to_string());
-    fields.insert(HealthCheckUri, "/healthz".to_owned());
+    fields.insert(HealthCheckUri, NODE_CHECK.to_owned());
     fields.entry(ListenerField::HealthCheckHttpCode).or_insert_with(|| "http_2xx".to_owned());
 }

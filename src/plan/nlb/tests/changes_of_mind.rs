@@ -90,7 +90,9 @@ fn listener_attributes(desired: &Desired, cloud: &Cloud, former: &World) -> BTre
         .map(|(key, listener)| {
             let stated = listener_fields(&parse(&former.service), key.protocol);
             let wanted = &desired.listeners[key].fields;
-            let on = |switch: Field| listener.fields.get(&switch).is_some_and(|on| on == "true");
+            // What is on alone because a removed annotation stays is off in a fresh world.
+            let stays = |switch: Field| stated.contains_key(&switch) && !wanted.contains_key(&switch);
+            let on = |switch: Field| !stays(switch) && listener.fields.get(&switch).is_some_and(|on| on == "true");
             let mut counting = listener.fields.clone();
             counting.retain(|field, value| {
                 let is_off = (*field == Field::AlpnPolicy && !on(Field::Alpn))
