@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use alicloud_ccm::clock;
+use alicloud_ccm::telemetry::alarms::SyncState;
 use jiff::Timestamp;
 use serde_json::Value;
 use sim::cloud::Fault;
@@ -89,9 +90,12 @@ const WORK: &[Work] = &[
     },
 ];
 
-/// One of each kind of failure, none of which has an effect.
-const FAULTS: &[(&str, fn() -> Fault)] = &[
-    ("throttled", || Fault::Throttle),
+/// Name, and what is made of it.
+type Named<T> = (&'static str, fn() -> T);
+
+/// One of each kind of failure, none of which has an effect. A call that is throttled waits inside the client, so its object is
+/// out of sync later.
+const FAULTS: &[Named<Fault>] = &[
     ("busy", || Fault::code("Conflict.Lock")),
     ("server error", || Fault::Unavailable),
     ("no answer", || Fault::Drop),
@@ -106,7 +110,7 @@ const FAULTS: &[(&str, fn() -> Fault)] = &[
     ("bug", || Fault::code("IncompleteSignature")),
 ];
 
-const WRITES: &[(&str, fn() -> Effect)] = &[
+const WRITES: &[Named<Effect>] = &[
     ("API server: conflict", || Effect::Refuse(Failure::stale("services", "web"))),
     ("API server: error", || Effect::Refuse(Failure::internal_error())),
     ("API server: no answer", || Effect::LoseRequest),
@@ -166,7 +170,7 @@ async fn told(work: Work, begin: impl FnOnce(&Testbed), is_of_cluster: bool) -> 
     let name = if work.object.0 == "Service" { "default/web" } else { work.object.1 };
     let open = product.alarms.objects();
     let open = open.iter().find(|open| open.object == name);
-    if !open.is_some_and(|open| open.state == alicloud_ccm::telemetry::alarms::SyncState::OutOfSync) {
+    if open.is_none_or(|open| open.state != SyncState::OutOfSync) {
         wrong.push(format!("after 45 s the page shows {open:?}"));
     }
     sleep(255).await;

@@ -270,7 +270,7 @@ async fn a_shared_load_balancer_has_one_owner_per_port_and_is_left_clean() {
     let ccm = world.start();
     world.until("the first has an address", |_| address(&world.service("first")).is_some()).await;
     world.testbed.expose("second", &[80], &names, &annotations);
-    world.until("the loser is reported", |_| said(&world, "second", "80 is taken by the listener 80/tcp")).await;
+    world.until("the loser is reported", |_| said(&world, "second", "the listener 80/tcp with description")).await;
     assert!(listener(&world, 80).unwrap().description.starts_with("k8s/80/first/"));
 
     world.until("both nodes are backends", |_| backends(&world).keys().any(|(id, _)| id == "i-play-2")).await;
@@ -311,7 +311,7 @@ async fn what_is_paid_for_goes_one_way_only() {
     let bought =
         json!({ "metadata": { "annotations": { key("charge-type"): "paybybandwidth", key("bandwidth"): "50" } } });
     patch(&world, "web", &bought);
-    world.until("so is another charge of traffic", |_| said(&world, "web", "does not change this")).await;
+    world.until("so is another charge of traffic", |_| said(&world, "web", "paybytraffic")).await;
     let asked = world.testbed.cloud.writes().into_iter().filter(|call| call.action.starts_with("Modify")).count();
     assert_eq!(asked, 0, "without asking");
     assert!(ccm.stop().await.success());
