@@ -99,10 +99,10 @@ async fn discovery_tells_what_the_version_has() {
             list["groups"].as_array().unwrap().iter().flat_map(|group| group["versions"].as_array().unwrap().clone());
         versions.map(|version| version["groupVersion"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    // Everybody can be asked who somebody is.
+    // Every version reviews tokens and has bindings.
     let with = |named: &[&str]| {
-        let reviews = ["authentication.k8s.io/v1", "authorization.k8s.io/v1"];
-        let mut all: Vec<String> = named.iter().chain(&reviews).map(|name| (*name).to_owned()).collect();
+        let always = ["authentication.k8s.io/v1", "authorization.k8s.io/v1", "rbac.authorization.k8s.io/v1"];
+        let mut all: Vec<String> = named.iter().chain(&always).map(|name| (*name).to_owned()).collect();
         all.sort();
         all
     };
