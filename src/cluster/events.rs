@@ -31,7 +31,7 @@ use crate::telemetry::metrics;
 const QUEUE: usize = 1000;
 /// An equal event within this time raises the count of the previous one.
 const REPETITION_WINDOW: Duration = Duration::from_secs(600);
-/// What lasts is told again after this time: users are shown no event about it that is older than ten minutes.
+/// An open finding is reported again after this time, so that its event is never older than ten minutes.
 const RENEWAL: Duration = Duration::from_secs(240);
 /// Events about one object: this many at once, then one per [`REFILL`].
 const BURST: u32 = 25;
@@ -85,7 +85,7 @@ pub struct LastingEvent {
     pub reason: &'static str,
     /// Kind and code of what is behind it, without request id.
     pub cause: String,
-    /// What is true. Users are told at once when this changes.
+    /// What is true. A change of this text is reported at once.
     pub message: String,
     /// Since when it is true; of an open event, what it began with counts.
     pub since: Timestamp,
@@ -122,7 +122,7 @@ impl OpenEvent {
         }
     }
 
-    /// Notes that users are told now; gives the event.
+    /// Notes the time of this report, and returns its event.
     fn tell(&mut self, component: &'static str, now: Instant) -> ReportedEvent {
         let LastingEvent { is_warning, reason, cause, message, next, .. } = self.finding.clone();
         self.told = Some(ToldEvent { at: now, reason, text: self.text.clone() });

@@ -241,7 +241,7 @@ impl PvtzReconciler {
         BatchResult { aborted: true, retry_after, ..BatchResult::default() }
     }
 
-    /// What is in the way of Services and nodes, and what is withheld.
+    /// The conflicts of Services and nodes, and the steps that are withheld.
     fn report(&self, wanted: &WantedRecords, plan: &RecordPlan) -> OutOfSync {
         let problems = wanted.problems.iter().map(|(owner, text)| (owner, "PrivateZoneNameInvalid", text));
         let conflicts = plan.conflicts.iter().map(|(owner, text)| (owner, "PrivateZoneRecordConflict", text));

@@ -120,7 +120,7 @@ impl Reporter {
         self.events.warning(self.component, &Regarding::component(self.component), reason, message);
     }
 
-    /// Sets the alarm for `count` things that are withheld; with none, it ends. Users are told as long as it stands.
+    /// Sets the alarm for `count` things that are withheld; with none, it ends. An event reports it as long as it stands.
     pub(super) fn alarm(&self, reason: &'static str, count: usize, text: &str) {
         let why = (count > 0).then_some(text);
         if self.alarms.set(self.controller, reason, count, text) {
@@ -157,7 +157,7 @@ impl Reporter {
         }
     }
 
-    /// Objects of which users are told later, if they are still out of sync then, are reconciled again at that time.
+    /// The controller reconciles an object again when its event is due, and writes the event if the object is still out of sync.
     pub(super) fn look_again_before_telling(&self, result: &mut BatchResult) {
         for (key, report) in self.reports() {
             if !report.quiet_for.is_zero() {

@@ -156,7 +156,7 @@ impl<P: Product> ObjectReconciler for Engine<P> {
         let report = states.report(key);
         let again = self.writer.write_condition(&mut case, report.as_ref()).await;
         let result = result.unwrap_or_else(|error| error.result());
-        // Users are told then, if it lasts.
+        // The event is due then, if the fault lasts.
         let quiet = report.map(|report| report.quiet_for).filter(|left| !left.is_zero());
         let result = quiet.map_or(result, |left| result.within(left));
         let result = match (again, result) {

@@ -43,7 +43,10 @@ pub(crate) fn is_ours<M: ProductModel>(
         || (desired.reuse.is_none() && group.is_some_and(|group| desired.owner.owns_group(&group.name)))
 }
 
-/// What is in the way of a wanted listener without being ours: a note about each that is overridden, unless one may not be.
+/// Foreign listeners that collide with a wanted one: a note about each that is overridden.
+///
+/// # Errors
+/// The first one that may not be overridden.
 pub(crate) fn in_the_way<'a, M: ProductModel>(
     desired: &Desired<M>,
     observed: &'a M::Observed,

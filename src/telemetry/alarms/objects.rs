@@ -104,7 +104,7 @@ pub struct ObjectReport {
     pub message: String,
     /// The call that failed, if one did.
     pub failed_call: Option<FailedCall>,
-    /// How long it has to last until users are told.
+    /// How long it has to last until an event reports it.
     #[serde(skip)]
     pub quiet_for: Duration,
 }
