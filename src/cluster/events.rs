@@ -184,7 +184,7 @@ impl Events {
         self.report_once((component, WARNING), regarding, reason, message);
     }
 
-    /// Tells users what is now true of an object, and again whenever that changes and at least every [`RENEWAL`], until it is
+    /// Tells users what is now true of an object, and again whenever that changes and at least every `RENEWAL`, until it is
     /// closed. `what` of the object it is about tells findings apart; a later one about the same replaces it.
     pub fn open(&self, component: &'static str, regarding: &Regarding, what: &'static str, finding: LastingEvent) {
         let (now, place) = (Instant::now(), (component, regarding.key.clone(), what));

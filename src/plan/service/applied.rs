@@ -1,7 +1,7 @@
 //! What a Service has set up in the cloud that nothing there tells from the work of a person: it is remembered in an annotation
 //! of the Service, before it is set, so that exactly this is taken back once the Service no longer asks for it.
 //!
-//! The annotation lists, separated by commas, [`SESSION_AFFINITY`], [`NODE_HEALTH_CHECK`], [`SOURCE_RANGES`], and the ids of
+//! The annotation lists, separated by commas, `SESSION_AFFINITY`, `NODE_HEALTH_CHECK`, `SOURCE_RANGES`, and the ids of
 //! server groups of users that were given backends of ours. Only load balancers that never asked for any of it lack it.
 
 use std::collections::BTreeSet;

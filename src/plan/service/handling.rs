@@ -77,7 +77,7 @@ impl LoadBalancerKind {
         service.finalizers.iter().any(|finalizer| finalizer == self.finalizer())
     }
 
-    /// The annotation that remembers what was [applied](super::applied).
+    /// The annotation that remembers what was [`applied`].
     pub const fn applied_key(self) -> &'static str {
         match self {
             Self::Classic => applied::CLB,
