@@ -42,8 +42,8 @@ pub(super) const WINDOW: Duration = Duration::from_secs(60);
 const SPREAD: Duration = Duration::from_secs(1);
 
 /// While an action is throttled, a call that would have to wait longer returns instead, so that its caller can observe
-/// again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// again and tell users.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// The same for the turn of a call: a long list is read to its end, but no call waits behind two full windows.
 const LONGEST_TURN: Duration = WINDOW.saturating_add(SPREAD);

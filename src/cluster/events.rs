@@ -360,8 +360,8 @@ impl EventWriter {
         self.forget(now);
         let hash = self.hasher.hash_one(identity);
         let age = self.written.get(&hash).map_or(REPETITION_WINDOW, |written| now.duration_since(written.last));
-        // What lasts is renewed, however many other events there are.
-        let is_renewal = !event.status.is_empty() && age >= REFILL;
+        // A finding that lasts is renewed, and withdrawn, however many other events there are.
+        let is_renewal = identity.reason == RESOLVED || (!event.status.is_empty() && age >= REFILL);
         let allowance = self.allowances.entry(identity.regarding.clone());
         let allowance = allowance.or_insert(Allowance { left: BURST, since: now });
         let is_allowed = is_renewal || allowance.take(now);

@@ -16,6 +16,9 @@ use crate::kinds::Kind;
 
 const MORE: &str = "[leader_election]\nenabled = false\n";
 
+/// Seconds after which a failure is told: the work needs some until it fails for the first time, and half a minute is quiet.
+const FIRST_LOOK: u64 = 45;
+
 /// What a controller is given to do while something fails.
 #[derive(Clone, Copy, Debug)]
 struct Work {
@@ -93,9 +96,9 @@ const WORK: &[Work] = &[
 /// Name, and what is made of it.
 type Named<T> = (&'static str, fn() -> T);
 
-/// One of each kind of failure, none of which has an effect. A call that is throttled waits inside the client, so its object is
-/// out of sync later.
+/// One of each kind of failure, none of which has an effect.
 const FAULTS: &[Named<Fault>] = &[
+    ("throttled", || Fault::code("Throttling.User")),
     ("busy", || Fault::code("Conflict.Lock")),
     ("server error", || Fault::Unavailable),
     ("no answer", || Fault::Drop),
@@ -142,7 +145,7 @@ async fn sleep(seconds: u64) {
 }
 
 /// Lets one thing fail for five minutes; says what is not told as it should be.
-async fn told(work: Work, begin: impl FnOnce(&Testbed), is_of_cluster: bool) -> Vec<String> {
+async fn told(work: Work, begin: impl FnOnce(&Testbed), is_of_cluster: bool, first_look: u64) -> Vec<String> {
     let testbed = Testbed::open(Version::NEWEST).await.unwrap();
     testbed.join(1);
     let product = Product::start_with(&testbed, work.controllers, &format!("{HASTE}{MORE}"), &["route.period=1h"]);
@@ -150,11 +153,10 @@ async fn told(work: Work, begin: impl FnOnce(&Testbed), is_of_cluster: bool) -> 
     begin(&testbed);
     (work.begin)(&testbed);
     let mut wrong = Vec::new();
-    // The work needs seconds until it fails for the first time.
-    sleep(45).await;
+    sleep(first_look).await;
     let told = events(&testbed, work.object, "Warning");
     if told.is_empty() {
-        wrong.push("after 45 s there is no event".to_owned());
+        wrong.push(format!("after {first_look} s there is no event"));
     }
     for (reason, .., message) in &told {
         if !message.contains("has been so since ") || !message.contains("retr") {
@@ -165,15 +167,15 @@ async fn told(work: Work, begin: impl FnOnce(&Testbed), is_of_cluster: bool) -> 
     // Where the status cannot be written, the condition cannot either.
     let is_writable = !is_of_cluster || work.write.1 != "services/status";
     if has_condition && is_writable && is_ready(&testbed) != Some(false) {
-        wrong.push(format!("after 45 s the condition is {:?}", is_ready(&testbed)));
+        wrong.push(format!("after {first_look} s the condition is {:?}", is_ready(&testbed)));
     }
     let name = if work.object.0 == "Service" { "default/web" } else { work.object.1 };
     let open = product.alarms.objects();
     let open = open.iter().find(|open| open.object == name);
     if open.is_none_or(|open| open.state != SyncState::OutOfSync) {
-        wrong.push(format!("after 45 s the page shows {open:?}"));
+        wrong.push(format!("after {first_look} s the page shows {open:?}"));
     }
-    sleep(255).await;
+    sleep(300 - first_look).await;
     let told = events(&testbed, work.object, "Warning");
     let cause = |message: &str| {
         message.rsplit_once(" [").map_or(String::new(), |(_, code)| code.split([',', ']']).next().unwrap().to_owned())
@@ -217,8 +219,10 @@ async fn whatever_lasts_is_told_after_half_a_minute_renewed_while_it_lasts_and_w
         let (work, number) = cases[index];
         let (name, wrong) = match FAULTS.get(number) {
             Some((name, fault)) => {
+                // A reconcile that began before the work waits for throttled calls.
+                let first_look = if *name == "throttled" { FIRST_LOOK + 15 } else { FIRST_LOOK };
                 let begin = |testbed: &Testbed| testbed.cloud.faults().always(work.action, fault());
-                (name, on_a_clock_of_its_own(0, told(work, begin, false)).0)
+                (name, on_a_clock_of_its_own(0, told(work, begin, false, first_look)).0)
             }
             None => {
                 let (name, effect) = &WRITES[number - FAULTS.len()];
@@ -226,7 +230,7 @@ async fn whatever_lasts_is_told_after_half_a_minute_renewed_while_it_lasts_and_w
                 let begin = |testbed: &Testbed| {
                     testbed.cluster.trouble_times(Match::new(verb, target), effect(), usize::MAX);
                 };
-                (name, on_a_clock_of_its_own(0, told(work, begin, true)).0)
+                (name, on_a_clock_of_its_own(0, told(work, begin, true, FIRST_LOOK)).0)
             }
         };
         let what = if number < FAULTS.len() { work.action } else { work.write.1 };
