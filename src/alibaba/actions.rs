@@ -1,5 +1,6 @@
 //! Every action that this program can call: rate limits, metrics, error meaning and permissions come from this table.
 
+use super::FaultKind;
 use super::endpoints::CloudProduct;
 
 /// What an action can address; an answer "not found" means [`Gone`](super::FaultKind::Gone) only for these.
@@ -61,6 +62,11 @@ impl Action {
     #[must_use]
     pub fn permission(&self) -> String {
         format!("{}:{}", self.product.as_str(), self.name)
+    }
+
+    /// What a call without an answer, or with one that says nothing, comes to: a read can be repeated.
+    pub(super) const fn unknown_fate(&self) -> FaultKind {
+        if self.writes { FaultKind::Ambiguous } else { FaultKind::Transient }
     }
 }
 

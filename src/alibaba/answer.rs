@@ -1,7 +1,7 @@
 //! Answers as the vendor really sends them: numbers as text, text as numbers, and `""` for an empty list or object.
 //!
-//! What is absent, null or `""` is empty. Anything else that does not fit is a [`Mismatch`], and so a
-//! [`FaultKind::Bug`](super::FaultKind::Bug) of the call.
+//! What is absent, null or `""` is empty. Anything else that does not fit is a [`Mismatch`]: a read is repeated, and the fate of
+//! a write is unknown.
 
 use litemap::LiteMap;
 use serde_json::{Map, Value};

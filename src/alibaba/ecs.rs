@@ -96,7 +96,7 @@ impl Ecs {
         if answer.dry_run_passed || !answer.decode(|body| body.list("Instances", |_| Ok(())))?.is_empty() {
             return Ok(());
         }
-        let unproven = answer.bug("the dry run gave no answer about the permission ecs:DescribeInstances");
+        let unproven = answer.unusable("the dry run gave no answer about the permission ecs:DescribeInstances");
         Err(Fault { kind: FaultKind::Denied, ..unproven })
     }
 

@@ -1,6 +1,6 @@
 //! What the vendor's error codes mean.
 //!
-//! The tables of `codes` are tried in the order in which that file has them. What no table knows is
+//! The tables of `codes` are tried in the order in which that file has them. A code that no table knows is
 //! [`FaultKind::Rejected`], which callers retry slowly but for ever, so that an unknown code stops nothing for good. The
 //! HTTP status alone never means [`FaultKind::Gone`]: a gateway's 404 proves nothing about an object.
 
@@ -14,7 +14,7 @@ pub(super) use message::without_secrets;
 use self::codes::{
     BY_ACTION, CREDENTIALS, CURED_BY_NEW_CREDENTIALS, FAMILIES, KNOWN, MESSAGES, MISSING, THROTTLED, TRANSIENT,
 };
-use super::FaultKind::{self, Ambiguous, Busy, Denied, Gone, Rejected, Throttled, Transient};
+use super::FaultKind::{self, Busy, Denied, Gone, Rejected, Throttled};
 use super::actions::Action;
 
 /// A call was a dry run, and would have succeeded.
@@ -24,7 +24,6 @@ pub(super) const DRY_RUN_PASSED: &str = "DryRunOperation";
 #[must_use]
 pub(super) fn classify(action: &Action, status: u16, code: &str, message: &str) -> FaultKind {
     let code = code.trim().to_ascii_lowercase();
-    let unknown_fate = if action.writes { Ambiguous } else { Transient };
     if status == 429 || THROTTLED.iter().any(|pattern| pattern.matches(&code)) {
         return Throttled;
     }
@@ -42,7 +41,7 @@ pub(super) fn classify(action: &Action, status: u16, code: &str, message: &str) 
             return kind;
         }
         if TRANSIENT.iter().any(|pattern| pattern.matches(&code)) {
-            return unknown_fate;
+            return action.unknown_fate();
         }
         for table in [KNOWN, FAMILIES] {
             if let Some((kind, _)) = table.iter().find(|(_, codes)| codes.iter().any(|pattern| pattern.matches(&code)))
@@ -53,8 +52,10 @@ pub(super) fn classify(action: &Action, status: u16, code: &str, message: &str) 
     }
     match status {
         401 => Denied,
-        408 | 500.. => unknown_fate,
+        408 | 500.. => action.unknown_fate(),
         409 => Busy,
+        // Whoever answered, perhaps a proxy, did so before or after the cloud got the call.
+        _ if code.is_empty() => action.unknown_fate(),
         _ => Rejected,
     }
 }

@@ -13,9 +13,9 @@ pub enum FaultKind {
     Throttled,
     /// The target, or a neighbour, is being changed. Look again in seconds.
     Busy,
-    /// Server or network trouble before anything took effect, or on a read. Repeat.
+    /// Server or network trouble before anything took effect, or on a read, whose answer may be unreadable. Repeat.
     Transient,
-    /// A write whose fate is unknown. Read back before anything else.
+    /// A write whose fate is unknown: without an answer, or with one that cannot be read. Read back before anything else.
     Ambiguous,
     /// The object that the call addresses does not exist.
     Gone,
@@ -33,7 +33,7 @@ pub enum FaultKind {
     Denied,
     /// The request cannot succeed until the user changes something.
     Rejected,
-    /// The answer cannot be understood, or the request was malformed: a defect on one side.
+    /// The request was malformed, or a list does not end: a defect on one side.
     Bug,
     /// This process may not write (any more); nothing was sent.
     NotLeading,
@@ -85,7 +85,7 @@ const OUTCOMES: [(FaultKind, [&str; 3]); 14] = [
     (
         FaultKind::Transient,
         [
-            "an error of the network or the server; nothing was changed",
+            "an error of the network or the server, or an answer that cannot be read; nothing was changed",
             "retries",
             "if it lasts: [The cloud does not answer](troubleshooting.md#the-cloud-does-not-answer)",
         ],
@@ -93,7 +93,7 @@ const OUTCOMES: [(FaultKind, [&str; 3]); 14] = [
     (
         FaultKind::Ambiguous,
         [
-            "a write without an answer; it may have taken effect",
+            "a write without an answer that can be read; it may have taken effect",
             "reads before it writes again",
             "if it lasts: [The cloud does not answer](troubleshooting.md#the-cloud-does-not-answer)",
         ],
@@ -154,7 +154,7 @@ const OUTCOMES: [(FaultKind, [&str; 3]); 14] = [
     (
         FaultKind::Bug,
         [
-            "the answer has another form than documented, or the request was malformed",
+            "the request was malformed, or a list does not end",
             "retries, with a longer backoff",
             "please report it, with code and request id",
         ],

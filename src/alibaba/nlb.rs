@@ -86,7 +86,7 @@ async fn created(request: Request<'_>, name: &str) -> Result<Answer, Fault> {
     let answer = request.send().await?;
     let (id, job) = answer.decode(|body| Ok((body.text(name)?, body.text("JobId")?)))?;
     if id.is_empty() {
-        return Err(answer.bug(format!("the answer lacks the {name} of what was created")));
+        return Err(answer.unusable(format!("the answer lacks the {name} of what was created")));
     }
     Ok(Answer { id: Some(id), job, request_id: answer.request_id().to_owned() })
 }

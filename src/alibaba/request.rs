@@ -108,7 +108,7 @@ impl<'a> Request<'a> {
         let answer = self.send().await?;
         let created = answer.decode(|body| body.text(id))?;
         if created.is_empty() {
-            Err(answer.bug(format!("the answer lacks the {id} of what was created")))
+            Err(answer.unusable(format!("the answer lacks the {id} of what was created")))
         } else {
             Ok(created)
         }
@@ -118,7 +118,7 @@ impl<'a> Request<'a> {
     pub(super) async fn one<T>(self, name: &'static str, id: &str, object: Decoder<T>) -> Result<T, Fault> {
         let answer = self.with(name, id).send().await?;
         if answer.decode(|body| body.text(name))? != id {
-            return Err(answer.bug(format!("{name} {id} was asked for, but the answer is about another one")));
+            return Err(answer.unusable(format!("{name} {id} was asked for, but the answer is about another one")));
         }
         answer.decode(object)
     }

@@ -87,16 +87,16 @@ enum AnswerBody {
 impl RpcAnswer {
     /// The answer as the caller needs it.
     pub(super) fn decode<T>(&self, decode: impl FnOnce(Fields<'_>) -> Result<T, Mismatch>) -> Result<T, Fault> {
-        let bug = |mismatch: &dyn Display| self.bug(format!("the answer does not have the expected form: {mismatch}"));
+        let mismatch = |why: &dyn Display| self.unusable(format!("the answer does not have the expected form: {why}"));
         let written;
         let fields = match &self.body {
             AnswerBody::Decoded(fields) => fields,
             AnswerBody::Written(body) => {
-                written = serde_json::from_slice(body).map_err(|error| bug(&error))?;
+                written = serde_json::from_slice(body).map_err(|error| mismatch(&error))?;
                 &written
             }
         };
-        decode(Fields::from(fields)).map_err(|mismatch| bug(&mismatch))
+        decode(Fields::from(fields)).map_err(|error| mismatch(&error))
     }
 
     /// The request's id, for support tickets.
@@ -104,9 +104,10 @@ impl RpcAnswer {
         &self.request_id
     }
 
-    /// The answer is well-formed, but not an answer to what was asked.
-    pub(super) fn bug(&self, message: impl Into<String>) -> Fault {
-        Fault { request_id: self.request_id.clone(), ..Fault::new(self.action.name, FaultKind::Bug, message) }
+    /// The answer is well-formed, but not an answer to what was asked. The next one may be.
+    pub(super) fn unusable(&self, message: impl Into<String>) -> Fault {
+        let fault = Fault::new(self.action.name, self.action.unknown_fate(), message);
+        Fault { request_id: self.request_id.clone(), ..fault }
     }
 }
 
@@ -331,8 +332,8 @@ fn note(call: &RpcCall<'_>, result: &Result<RpcAnswer, Failure>, attempt: &Ended
 
 fn without_answer(action: &Action, error: &TransportError) -> Fault {
     let kind = match error {
-        TransportError::Lost(_) if action.writes => FaultKind::Ambiguous,
-        TransportError::Lost(_) | TransportError::NotSent(_) => FaultKind::Transient,
+        TransportError::Lost(_) => action.unknown_fate(),
+        TransportError::NotSent(_) => FaultKind::Transient,
     };
     Fault::new(action.name, kind, error.to_string())
 }
@@ -353,10 +354,8 @@ fn interpret(action: &'static Action, response: &Response<Bytes>) -> Result<RpcA
     let dry_run_passed = !status.is_success() && code.eq_ignore_ascii_case(DRY_RUN_PASSED);
     if status.is_success() || dry_run_passed {
         let Some(body) = body else {
-            // The server did get a write that is answered with something unreadable.
-            let kind = if action.writes { FaultKind::Ambiguous } else { FaultKind::Bug };
             let message = foreign_answer(status, response.body());
-            return Err(Fault { request_id, ..Fault::new(action.name, kind, message) }.into());
+            return Err(Fault { request_id, ..Fault::new(action.name, action.unknown_fate(), message) }.into());
         };
         let body = match is_written {
             true => AnswerBody::Written(response.body().clone()),

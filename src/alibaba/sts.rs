@@ -56,6 +56,6 @@ impl Sts<'_> {
         let call = RpcCall { action: action.0, url: &self.url, params, key, permit, priority, settings: &settings };
         let answer = self.rpc.call(&call).await?;
         let key = answer.decode(|body| TemporaryKey::decode(body.object("Credentials")?))?;
-        key.ok_or_else(|| answer.bug("the answer has no complete credentials"))
+        key.ok_or_else(|| answer.unusable("the answer has no complete credentials"))
     }
 }

@@ -167,7 +167,7 @@ impl Vpc {
             Some(failed) if failed.len() >= usize::try_from(reported).unwrap_or_default() => Ok(failed),
             _ => {
                 let message = "some entries failed, but the answer does not say which of those that were asked for";
-                Err(Fault { kind: FaultKind::Ambiguous, ..answer.bug(message) })
+                Err(Fault { kind: FaultKind::Ambiguous, ..answer.unusable(message) })
             }
         }
     }

@@ -76,6 +76,7 @@ mod throttling;
 mod traces;
 mod translations;
 mod type_changes;
+mod unreadable_answers;
 mod unready_nodes;
 mod untrusted_input;
 mod volume_labels;

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::message::MESSAGE_LIMIT;
 use super::*;
-use crate::alibaba::FaultKind::{Bug, Capacity, Credential, Exists, InUse, Quota};
+use crate::alibaba::FaultKind::{Ambiguous, Bug, Capacity, Credential, Exists, InUse, Quota, Transient};
 use crate::alibaba::actions;
 
 #[test]
@@ -31,7 +31,8 @@ fn each_class_of_codes_has_its_reaction() {
         (create, 404, "InvalidVSwitchId.NotFound", Rejected),
         (routes, 404, "InvalidNextHopId.NotFound", Rejected),
         (read, 404, "InvalidAction.NotFound", Rejected),
-        (read, 404, "", Rejected),
+        (read, 404, "", Transient),
+        (create, 403, "", Ambiguous),
         (delete, 404, "SomethingNew.NotFound", Rejected),
         (read, 500, "InternalError", Transient),
         (create, 500, "InternalError", Ambiguous),

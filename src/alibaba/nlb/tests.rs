@@ -27,7 +27,7 @@ async fn half_made_answers_are_errors_and_foreign_entries_are_left_out() {
     ] {
         let (cloud, _) = cloud([listeners(broken.clone())]);
         let fault = cloud.nlb.describe_listeners(&["nlb-1"]).await.unwrap_err();
-        assert_eq!(fault.kind, FaultKind::Bug, "{broken}");
+        assert_eq!(fault.kind, FaultKind::Transient, "{broken}");
     }
     let quic = json!([{"LoadBalancerId": "nlb-1", "ListenerProtocol": "QUIC", "ListenerPort": 80, "ListenerId": "lsn-1"},
         {"LoadBalancerId": "nlb-2", "ListenerProtocol": "TCP", "ListenerPort": 80, "ListenerId": "lsn-2"}]);
@@ -43,12 +43,12 @@ async fn half_made_answers_are_errors_and_foreign_entries_are_left_out() {
 
     for broken in [json!({"LoadBalancers": [{"LoadBalancerName": "a"}]}), json!({"LoadBalancers": [7]})] {
         let (cloud, _) = cloud([Reply::ok(broken.clone())]);
-        assert_eq!(cloud.nlb.find_by_name("a").await.unwrap_err().kind, FaultKind::Bug, "{broken}");
+        assert_eq!(cloud.nlb.find_by_name("a").await.unwrap_err().kind, FaultKind::Transient, "{broken}");
     }
 }
 
 #[tokio::test]
-async fn a_creation_without_an_id_is_a_defect_and_one_without_a_job_is_done() {
+async fn a_creation_without_an_id_has_an_unknown_fate_and_one_without_a_job_is_done() {
     let fields = ListenerFields::from([
         (ListenerField::Ppv2VpcId, "true".into()),
         (ListenerField::Ppv2EndpointId, "false".into()),
@@ -63,7 +63,7 @@ async fn a_creation_without_an_id_is_a_defect_and_one_without_a_job_is_done() {
     };
     let (cloud, script) = cloud([Reply::ok(json!({"JobId": "job-1"})), Reply::ok(json!({"ListenerId": "lsn-1"}))]);
     let fault = cloud.nlb.create_listener(&permit(), &wanted).await.unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Bug);
+    assert_eq!(fault.kind, FaultKind::Ambiguous);
     let answer = cloud.nlb.create_listener(&permit(), &wanted).await.unwrap();
     assert_eq!((answer.id.as_deref(), answer.job.as_str()), (Some("lsn-1"), ""));
     let sent = &script.seen()[1].params;

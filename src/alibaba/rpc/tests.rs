@@ -48,7 +48,7 @@ async fn a_write_without_an_answer_has_an_unknown_fate_and_a_read_can_be_repeate
     for (write, read) in [
         (FaultKind::Ambiguous, FaultKind::Transient),
         (FaultKind::Transient, FaultKind::Transient),
-        (FaultKind::Ambiguous, FaultKind::Bug),
+        (FaultKind::Ambiguous, FaultKind::Transient),
     ] {
         assert_eq!(cloud.slb.delete_instance(&permit(), "lb-1").await.unwrap_err().kind, write);
         assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, read);
@@ -167,7 +167,7 @@ async fn a_page_from_a_gateway_keeps_its_status_and_beginning_and_proves_nothing
     let page = |status| Reply::Answer { status, headers: Vec::new(), body: "<html>Not here".into() };
     let (cloud, _) = cloud([page(404), page(502)]);
     let fault = cloud.slb.describe_instance("lb-1").await.unwrap_err();
-    assert_eq!(fault.kind, FaultKind::Rejected, "a gateway's 404 is not an absent load balancer");
+    assert_eq!(fault.kind, FaultKind::Transient, "a gateway's 404 is not an absent load balancer");
     assert!(fault.message.contains("404") && fault.message.contains("Not here"), "{fault}");
     assert_eq!(cloud.slb.delete_instance(&permit(), "lb-1").await.unwrap_err().kind, FaultKind::Ambiguous);
 }

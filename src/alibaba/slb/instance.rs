@@ -107,7 +107,7 @@ impl Slb {
             .await?;
         let created = answer.decode(created)?;
         if created.id.is_empty() {
-            Err(answer.bug("the answer lacks the id of the load balancer"))
+            Err(answer.unusable("the answer lacks the id of the load balancer"))
         } else {
             Ok(created)
         }

@@ -78,10 +78,10 @@ async fn one_instance_is_read_and_only_the_one_asked_for() {
     let found = cloud.slb.describe_instance("lb-1").await.unwrap();
     assert_eq!((found.internet_charge_type.as_str(), found.vswitch_id.as_str()), ("paybybandwidth", "vsw-1"));
     assert_eq!((found.ip_version.as_str(), found.tags.get("k").unwrap().as_str()), ("ipv4", "v"));
-    assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Bug);
+    assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Transient);
     assert_eq!(cloud.slb.describe_instance("lb-1").await.unwrap_err().kind, FaultKind::Gone);
     let fault = cloud.slb.describe_instance("lb-1").await.unwrap_err();
-    assert_eq!((fault.kind, fault.action), (FaultKind::Bug, "DescribeLoadBalancerAttribute"));
+    assert_eq!((fault.kind, fault.action), (FaultKind::Transient, "DescribeLoadBalancerAttribute"));
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn a_new_instance_gets_its_token_tags_and_nothing_that_was_left_out() {
         .into()
     );
     let fault = cloud.slb.create_instance(&permit(), &wanted, None, "token").await.unwrap_err();
-    assert_eq!((fault.kind, fault.request_id.as_str()), (FaultKind::Bug, "R"));
+    assert_eq!((fault.kind, fault.request_id.as_str()), (FaultKind::Ambiguous, "R"));
 }
 
 #[tokio::test]
@@ -240,8 +240,8 @@ async fn backends_are_written_as_documented_and_read_back() {
         json!([{"ServerId": "eni-1", "ServerIp": "10.0.0.2", "Port": "8080", "Type": "eni"}])
     );
     assert_eq!(cloud.slb.describe_backends("rsp-1").await.unwrap(), both);
-    assert_eq!(cloud.slb.describe_backends("rsp-1").await.unwrap_err().kind, FaultKind::Bug, "another group");
-    assert_eq!(cloud.slb.describe_backends("rsp-1").await.unwrap_err().kind, FaultKind::Bug, "impossible port");
+    assert_eq!(cloud.slb.describe_backends("rsp-1").await.unwrap_err().kind, FaultKind::Transient, "another group");
+    assert_eq!(cloud.slb.describe_backends("rsp-1").await.unwrap_err().kind, FaultKind::Transient, "impossible port");
 }
 
 #[tokio::test]

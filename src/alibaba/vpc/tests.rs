@@ -178,7 +178,7 @@ async fn all_ranges_of_a_vpc_are_known_and_a_missing_vpc_is_none() {
     let cidrs: Vec<_> = vpc.cidrs.iter().map(ToString::to_string).collect();
     assert_eq!(cidrs, ["10.0.0.0/8", "fd00::/56", "192.168.0.0/16"]);
     assert_eq!(cloud.vpc.describe_vpc("vpc-1").await.unwrap(), None);
-    assert_eq!(cloud.vpc.describe_vpc("vpc-1").await.unwrap_err().kind, FaultKind::Bug, "another VPC");
+    assert_eq!(cloud.vpc.describe_vpc("vpc-1").await.unwrap_err().kind, FaultKind::Transient, "another VPC");
 }
 
 #[tokio::test]
