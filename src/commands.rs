@@ -33,7 +33,7 @@ use crate::cli::{Cli, Command, DEFAULT_CONFIG, OutputFormat, SourceArgs};
 use crate::cluster;
 use crate::config::{self, Config, ConfigReport, ConfigSource, Loaded, Origin};
 use crate::controllers::registry::CATALOG;
-use crate::plan::service::annotations::reference::{introduction, tables};
+use crate::plan::service::annotations::reference::{introduction, spec_fields, tables};
 use crate::plan::{clb, nlb};
 use crate::telemetry::{logs, panics};
 
@@ -160,10 +160,11 @@ fn version(commit: Option<&'static str>, date: Option<&'static str>) -> String {
 /// The manual of annotations: what holds for all, then the tables of each kind of load balancer.
 fn annotations_page() -> String {
     format!(
-        "{}\n## Classic load balancers\n{}\n## Network load balancers\n\nFor Services of the class `alibabacloud.com/nlb`.\n{}",
+        "{}\n## Classic load balancers\n{}\n## Network load balancers\n\nFor Services of the class `alibabacloud.com/nlb`.\n{}{}",
         introduction(),
         tables::<clb::annotations::Name>("###"),
-        tables::<nlb::annotations::Name>("###")
+        tables::<nlb::annotations::Name>("###"),
+        spec_fields()
     )
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use litemap::LiteMap;
 use parking_lot::Mutex;
@@ -173,7 +173,16 @@ pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Erro
         .and_then(|client_ip| client_ip.timeout_seconds)
         .and_then(|seconds| u32::try_from(seconds).ok());
     let ObjectMeta {
-        namespace, name, uid, resource_version, deletion_timestamp, finalizers, labels, annotations, ..
+        namespace,
+        name,
+        uid,
+        resource_version,
+        deletion_timestamp,
+        finalizers,
+        labels,
+        annotations,
+        managed_fields,
+        ..
     } = metadata;
     Ok(ServiceView {
         key: ObjectKey::new(namespace.unwrap_or_default(), name.unwrap_or_default()),
@@ -199,6 +208,7 @@ pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Erro
         health_check_node_port: spec.health_check_node_port.map_or(0, port),
         source_ranges: spec.load_balancer_source_ranges.unwrap_or_default(),
         client_ip_affinity: client_ip.then(|| affinity_seconds.unwrap_or(DEFAULT_AFFINITY)),
+        vain_fields: vain_fields(spec.external_ips.unwrap_or_default().join(","), spec.load_balancer_ip),
         allocate_node_ports: spec.allocate_load_balancer_node_ports.unwrap_or(true),
         publish_not_ready: spec.publish_not_ready_addresses.unwrap_or_default(),
         selector: spec.selector.into_iter().flatten().collect(),
@@ -209,7 +219,22 @@ pub(super) fn service(mut object: Value) -> Result<ServiceView, serde_json::Erro
             .map(|entry| Ingress { ip: entry.ip.unwrap_or_default(), hostname: entry.hostname.unwrap_or_default() })
             .collect(),
         ready,
+        status_writer: managed_fields.and_then(status_writer),
     })
+}
+
+fn vain_fields(external_ips: String, load_balancer_ip: Option<String>) -> Vec<(&'static str, String)> {
+    let fields = [("externalIPs", external_ips), ("loadBalancerIP", load_balancer_ip.unwrap_or_default())];
+    fields.into_iter().filter(|(_, given)| !given.is_empty()).collect()
+}
+
+/// The latest writer of `status.loadBalancer`, unless it was this program.
+fn status_writer(fields: Vec<ManagedFieldsEntry>) -> Option<Box<str>> {
+    let owns = |entry: &ManagedFieldsEntry| {
+        entry.fields_v1.as_ref().is_some_and(|FieldsV1(fields)| fields.pointer("/f:status/f:loadBalancer").is_some())
+    };
+    let last = fields.into_iter().filter(owns).max_by(|one, other| one.time.cmp(&other.time))?;
+    last.manager.filter(|manager| manager != env!("CARGO_PKG_NAME")).map(Into::into)
 }
 
 /// Takes the conditions out: those of other programs need not have every field, and nothing is decided by them.

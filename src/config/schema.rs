@@ -383,7 +383,7 @@ mod tests {
                     );
                 }
                 // A switch of two words.
-                Values::OneOf(_) if shape.kind() == ShapeKind::Bool => {}
+                Values::OneOf(_) | Values::Switch(_) if shape.kind() == ShapeKind::Bool => {}
                 Values::OneOf(words) | Values::AnyCase(words) => {
                     let known: BTreeSet<&str> = shape.words().into_iter().map(|(word, _)| word).collect();
                     assert_eq!(known, words.iter().copied().collect(), "{key}");
@@ -401,7 +401,7 @@ mod tests {
             let entry = name.entry();
             let stated = match &defaults(key).0["default"] {
                 Json::Bool(on) => match entry.kind {
-                    Values::OneOf(["on", "off"]) => if *on { "on" } else { "off" }.to_owned(),
+                    Values::Switch(_) => if *on { "on" } else { "off" }.to_owned(),
                     // The first is the one that protects.
                     Values::OneOf([yes, no]) => if *on { *yes } else { *no }.to_owned(),
                     other => panic!("{key}: {other:?} is no switch"),

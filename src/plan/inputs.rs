@@ -219,7 +219,7 @@ pub struct ServicePort {
 }
 
 /// One entry of `status.loadBalancer.ingress`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ingress {
     /// Empty if unset.
     pub ip: String,
@@ -286,6 +286,8 @@ pub struct ServiceView {
     pub source_ranges: Vec<String>,
     /// Whether `spec.sessionAffinity` is `ClientIP`, and its timeout in seconds.
     pub client_ip_affinity: Option<u32>,
+    /// Fields of `spec` that are set and that no load balancer has a use for: name and value.
+    pub vain_fields: Vec<(&'static str, String)>,
     /// `spec.allocateLoadBalancerNodePorts`, true if unset.
     pub allocate_node_ports: bool,
     /// `spec.publishNotReadyAddresses`
@@ -298,6 +300,8 @@ pub struct ServiceView {
     pub ingress_details: Vec<IngressDetails>,
     /// The condition `LoadBalancerReady` of `status.conditions`.
     pub ready: ReadyCondition,
+    /// Who wrote `status.loadBalancer` last, as `metadata.managedFields` says, unless it was this program.
+    pub status_writer: Option<Box<str>>,
 }
 
 impl ServiceView {

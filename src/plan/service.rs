@@ -25,6 +25,7 @@ pub mod orphans;
 pub mod ownership;
 pub mod problem;
 pub mod settings;
+pub mod spec_fields;
 pub mod steps;
 pub mod unready;
 pub mod zones;

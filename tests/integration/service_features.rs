@@ -459,3 +459,26 @@ async fn a_load_balancer_with_a_name_of_the_users_choice_is_found_by_its_mark() 
     assert_eq!((world.testbed.cloud.count("CreateLoadBalancer"), balancer(&world).unwrap().name.as_str()), (1, "mine"));
     assert!(ccm.stop().await.success());
 }
+
+#[tokio::test]
+async fn another_client_that_writes_the_status_is_reported_and_what_the_spec_says_in_vain_too() {
+    let (world, _ccm) = served("", &[]).await;
+    let service = world.service("web");
+    let published = address(&service);
+    let writer = json!({
+        "manager": "metallb", "time": "2026-01-01T00:00:00Z", "fieldsV1": { "f:status": { "f:loadBalancer": {} } }
+    });
+    patch(&world, "web", &json!({ "metadata": { "managedFields": [writer] } }));
+    let other = json!({ "loadBalancer": { "ingress": [{ "ip": "10.9.9.9" }] } });
+    world.testbed.cluster.patch_status("Service", "default", "web", &other).unwrap();
+    world
+        .until("the overwriting is reported", |_| {
+            said(&world, "web", "status.loadBalancer was overwritten by \"metallb\"")
+        })
+        .await;
+    world.until("the address is there again", |_| address(&world.service("web")) == published).await;
+    patch(&world, "web", &json!({ "spec": { "loadBalancerIP": "10.1.1.1", "externalIPs": ["10.2.2.2"] } }));
+    for field in ["spec.loadBalancerIP: Ignored value: \"10.1.1.1\"", "spec.externalIPs: Ignored value: \"10.2.2.2\""] {
+        world.until("the field is reported", |_| said(&world, "web", field)).await;
+    }
+}

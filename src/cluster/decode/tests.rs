@@ -153,6 +153,7 @@ fn a_service_is_reduced_to_what_decides() {
         health_check_node_port: 31000,
         source_ranges: vec!["10.0.0.0/8".into()],
         client_ip_affinity: Some(60),
+        vain_fields: Vec::new(),
         allocate_node_ports: false,
         publish_not_ready: true,
         selector: [("app".into(), "web".into())].into_iter().collect(),
@@ -168,6 +169,7 @@ fn a_service_is_reduced_to_what_decides() {
             IngressDetails::default(),
         ],
         ready: ReadyCondition::default(),
+        status_writer: None,
     };
     assert_eq!(view, expected, "the condition makes no difference: no Service is due because of it");
     let condition = SyncCondition { is_true: false, reason: "Why".into(), message: "because".into() };
@@ -375,4 +377,26 @@ fn volumes_of_disks_are_kept_and_no_others() {
         assert_eq!(super::volume(volume(other)).unwrap(), None);
     }
     assert_eq!(super::volume(json!({})).unwrap(), None);
+}
+
+#[test]
+fn the_last_other_writer_of_a_status_and_fields_without_use_are_kept() {
+    let entry =
+        |manager: &str, time: &str, fields: Value| json!({"manager": manager, "time": time, "fieldsV1": fields});
+    let status = json!({"f:status": {"f:loadBalancer": {"f:ingress": {}}}});
+    let writer = |last: &str| {
+        let read = super::service(json!({
+            "metadata": {"name": "web", "managedFields": [
+                entry("kubectl", "2026-01-03T00:00:00Z", json!({"f:spec": {}})),
+                entry("first", "2026-01-01T00:00:00Z", status.clone()),
+                entry(last, "2026-01-02T00:00:00Z", status.clone()),
+            ]},
+            "spec": {"type": "LoadBalancer", "externalIPs": ["1.2.3.4"], "loadBalancerIP": "5.6.7.8"},
+        }));
+        read.expect("a Service")
+    };
+    assert_eq!(writer("metallb").status_writer.as_deref(), Some("metallb"));
+    assert_eq!(writer("alicloud-ccm").status_writer, None);
+    let vain = [("externalIPs", "1.2.3.4".to_owned()), ("loadBalancerIP", "5.6.7.8".to_owned())];
+    assert_eq!(writer("alicloud-ccm").vain_fields, vain);
 }

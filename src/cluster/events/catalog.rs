@@ -425,6 +425,15 @@ static EVENTS: &[EventEntry] = &[
         ],
     ),
     entry(
+        328,
+        "StatusOverwritten",
+        [
+            "another client writes `status.loadBalancer` of the Service, too",
+            "the controller writes its own addresses again, each time",
+            "stop the client that the message names, or give it the Service with `spec.loadBalancerClass`",
+        ],
+    ),
+    entry(
         329,
         "LoadBalancerInProgress",
         [

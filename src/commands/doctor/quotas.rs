@@ -96,7 +96,7 @@ fn of_kind(granted: &Granted, services: &[Arc<ServiceView>], nodes: u64, config:
 }
 
 fn attaches_pods(service: &ServiceView, config: &Config) -> bool {
-    raw(service, Name::BACKEND_TYPE.entry().key).map_or(config.service.eni_backends, |kind| kind == "eni")
+    raw(service, Name::BACKEND_TYPE.entry().key).map_or(config.service.eni_backends, |kind| kind.trim() == "eni")
 }
 
 /// All that are used up, or else the one of which most is used.

@@ -466,6 +466,10 @@ impl<P: Product> Engine<P> {
             let elastic = elastic.unwrap_or_default();
             let published = WriteBack::of::<P>(&self.writer.cluster, service, (goal, observed), &elastic);
             let is_ready = is_last && !is_incomplete && !takes_over;
+            let is_overwritten = case.state.told.publishes(&published.ingress) && published.ingress != service.ingress;
+            if let Some(writer) = service.status_writer.as_deref().filter(|_| is_overwritten && !takes_over) {
+                self.reporter.overwritten(service, writer);
+            }
             changed |= self.writer.publish(case, &published, is_ready).await?;
         }
         if takes_over {

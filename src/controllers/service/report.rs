@@ -443,6 +443,15 @@ impl ServiceReporter {
         self.warning(service, "RepairedDrift", message);
     }
 
+    /// Another client writes the addresses of the Service, too.
+    pub(super) fn overwritten(&self, service: &ServiceView, writer: &str) {
+        let message = format!(
+            "status.loadBalancer was overwritten by {writer:?}; the controller writes its own addresses again. Only one \
+             controller can serve a Service: stop the other one, or give it the Service with spec.loadBalancerClass"
+        );
+        self.warning(service, "StatusOverwritten", message);
+    }
+
     /// A load balancer that does not exist any more is made again.
     pub(super) fn recreating(&self, service: &ServiceView, id: &str) {
         let message = format!(

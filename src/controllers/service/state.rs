@@ -4,6 +4,7 @@
 //! starts without it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use super::execute::Failures;
 use super::orphans::Vanished;
 use super::refusals::{RefusalBudget, Refusals};
 use crate::config::Config;
-use crate::plan::inputs::{ObjectKey, ServiceView, SyncCondition};
+use crate::plan::inputs::{Ingress, ObjectKey, ServiceView, SyncCondition};
 use crate::plan::service::applied::Applied;
 use crate::plan::service::unready::UnreadyNodes;
 use crate::telemetry::alarms::{Alarms, ObjectReport, ObjectTrouble, named};
@@ -136,6 +137,18 @@ pub(super) struct Told {
     pub(super) succession: String,
     /// In the condition of the Service.
     pub(super) condition: WrittenCondition,
+    /// A hash of the addresses that this process published; 0 for none.
+    published: u64,
+}
+
+impl Told {
+    /// Remembers the addresses that this process publishes now; whether it published the same before.
+    pub(super) fn publishes(&mut self, wanted: &[Ingress]) -> bool {
+        let mut hasher = DefaultHasher::new();
+        wanted.hash(&mut hasher);
+        let before = std::mem::replace(&mut self.published, hasher.finish());
+        before == self.published
+    }
 }
 
 /// What this process wrote to the condition of a Service. What the API server shows can be older, and an old one may not keep it.

@@ -5,12 +5,14 @@ mod tests;
 
 use super::model::{ListenerField as Field, ListenerFields, Protocol};
 use crate::plan::service::annotations::values::ValueKind::{
-    AclIds, Address, AnyCase, AnyValue, Cookie, DomainExtensions, Exactly, ForwardPorts, HealthDomain, HealthPath,
-    HostName, HttpCodes, Integer, Labels, LoadBalancerName, OneOf, OneOfGrowing, ProtocolPorts, ServerGroupPorts,
-    Switch, Tags, Text,
+    AclIds, Address, AnyCase, AnyValue, Cookie, DomainExtensions, ForwardPorts, HealthDomain, HealthPath, HostName,
+    HttpCodes, Integer, Labels, LoadBalancerName, LooseSwitch, OneOf, OneOfGrowing, OneOfOrLast, Presence,
+    ProtocolPorts, ServerGroupPorts, Switch, Tags, Text,
 };
 use crate::plan::service::annotations::values::{ValueKind, ZeroMeans};
-use crate::plan::service::annotations::{self, AnnotationKey, AnnotationName, Applies, annotation_table};
+use crate::plan::service::annotations::{
+    self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table,
+};
 use crate::plan::service::handling;
 use crate::plan::service::management::ManagementLevel;
 
@@ -19,7 +21,7 @@ pub type Annotations = annotations::Annotations<Name>;
 /// One annotation of the table.
 pub type Entry = annotations::Entry<Name>;
 
-const ON_OFF: &[&str] = &["on", "off"];
+const ON_OFF: [&str; 2] = ["on", "off"];
 
 const fn suffix(text: &'static str) -> AnnotationKey {
     AnnotationKey::Suffix(text)
@@ -43,14 +45,14 @@ annotation_table! {
     TunnelType: handling::TUNNEL_TYPE, AnyValue, "", Applies::Routing, Routing,
         "the load balancer is kept, but no longer managed",
         "Its presence, even with an empty value, hands the Service to another controller.";
-    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), AnyValue, "`service.eni_backends`", Applies::Backends,
+    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), OneOfOrLast(BACKEND_TYPES), "`service.eni_backends`", Applies::Backends,
         Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.";
 
     AddressType: suffix("address-type"), OneOf(&["internet", "intranet"]), "internet", Applies::Instance, Immutable,
         "a different value is a problem: delete the Service and create it again", "Whether the address is public or private.";
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
         "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
-    ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
+    ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, OneOfOrLast(&["true", "false"]), "off", Applies::Instance, Always,
         "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. A listener \
         on a port of the Service is overridden, unless it belongs to another Service or cluster.", removed: Default;
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
@@ -63,7 +65,7 @@ annotation_table! {
         "a different value is a problem", "Resource group of a new load balancer.";
     AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
         "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.";
-    DeleteProtection: suffix("delete-protection"), OneOf(ON_OFF), "on", Applies::Instance, Always,
+    DeleteProtection: suffix("delete-protection"), Switch(ON_OFF), "on", Applies::Instance, Always,
         "changed in place when set and different", "Protection against deletion by others.";
     ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
         "ConsoleProtection", Applies::Instance, Always, "changed in place when set and different",
@@ -89,7 +91,7 @@ annotation_table! {
         Applies::Instance, Always, "`PayBySpec` can become `PayByCLCU`, not the other way", "How the instance is charged.";
     Spec: suffix("spec"), Text, "`slb.s1.small` with `PayBySpec`", Applies::Instance, Always,
         "changed in place with `PayBySpec`", "Specification, such as `slb.s2.small`. Without effect with `PayByCLCU`.";
-    PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, AnyValue, "off", Applies::Instance, Always,
+    PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, Presence, "off", Applies::Instance, Always,
         "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.", removed: Default;
     ExternalIpType: suffix("external-ip-type"), OneOf(&["eip"]), "", Applies::Instance, Always, "changes the status",
         "`eip` publishes the elastic addresses bound to the load balancer.", removed: Default;
@@ -120,21 +122,21 @@ annotation_table! {
     TlsCipherPolicy: suffix("tls-cipher-policy"), OneOfGrowing(&["tls_cipher_policy_1_0", "tls_cipher_policy_1_1", "tls_cipher_policy_1_2",
         "tls_cipher_policy_1_2_strict", "tls_cipher_policy_1_2_strict_with_1_3"]), "", Applies::Field(Field::TlsCipherPolicy), Listener,
         "changed in place when set and different", "TLS versions and ciphers.";
-    Http2Enabled: suffix("http2-enabled"), OneOf(ON_OFF), "", Applies::Field(Field::EnableHttp2), Listener,
+    Http2Enabled: suffix("http2-enabled"), Switch(ON_OFF), "", Applies::Field(Field::EnableHttp2), Listener,
         "changed in place when set and different", "HTTP/2 towards clients.";
-    ProxyProtocol: suffix("proxy-protocol"), Switch, "", Applies::Field(Field::ProxyProtocolV2Enabled), Listener,
+    ProxyProtocol: suffix("proxy-protocol"), LooseSwitch("on"), "", Applies::Field(Field::ProxyProtocolV2Enabled), Listener,
         "changed in place when set and different", "PROXY protocol version 2 towards backends. Any other value than `on` is off.";
-    AclStatus: suffix("acl-status"), OneOf(ON_OFF), "", Applies::Field(Field::AclStatus), Listener,
+    AclStatus: suffix("acl-status"), Switch(ON_OFF), "", Applies::Field(Field::AclStatus), Listener,
         "changed in place when set and different", "Access control. `on` needs `acl-id` and `acl-type`.";
     AclId: suffix("acl-id"), AclIds, "", Applies::Field(Field::AclId), Listener,
         "changed in place while `acl-status` is `on`; the order does not matter", "Access control lists, separated by commas.";
     AclType: suffix("acl-type"), OneOf(&["white", "black"]), "", Applies::Field(Field::AclType), Listener,
         "changed in place while `acl-status` is `on`", "Whether the lists allow or deny.";
-    ConnectionDrain: suffix("connection-drain"), OneOf(ON_OFF), "", Applies::Field(Field::ConnectionDrain), Listener,
+    ConnectionDrain: suffix("connection-drain"), Switch(ON_OFF), "", Applies::Field(Field::ConnectionDrain), Listener,
         "changed in place when set and different", "Lets connections of removed backends end. `on` needs `connection-drain-timeout`.";
     ConnectionDrainTimeout: suffix("connection-drain-timeout"), number(10, 900), "", Applies::Field(Field::ConnectionDrainTimeout),
         Listener, "changed in place while `connection-drain` is `on`", "Time to drain in seconds.";
-    StickySession: suffix("sticky-session"), OneOf(ON_OFF), "off", Applies::Field(Field::StickySession), Listener,
+    StickySession: suffix("sticky-session"), Switch(ON_OFF), "off", Applies::Field(Field::StickySession), Listener,
         "changed in place when set and different", "Session persistence by cookie. `on` needs `sticky-session-type`.";
     StickySessionType: suffix("sticky-session-type"), OneOf(&["insert", "server"]), "", Applies::Field(Field::StickySessionType),
         Listener, "changed in place while sessions are sticky", "`insert` needs `cookie-timeout`, `server` needs `cookie`.";
@@ -142,16 +144,16 @@ annotation_table! {
         "changed in place with `sticky-session-type` `server`", "Name of the backend's own cookie.";
     CookieTimeout: suffix("cookie-timeout"), number(1, 86_400), "", Applies::Field(Field::CookieTimeout), Listener,
         "changed in place with `sticky-session-type` `insert`", "Life of the inserted cookie in seconds.";
-    XForwardedForProto: suffix("xforwardedfor-proto"), OneOf(ON_OFF), "", Applies::Field(Field::XForwardedForProto), Listener,
+    XForwardedForProto: suffix("xforwardedfor-proto"), Switch(ON_OFF), "", Applies::Field(Field::XForwardedForProto), Listener,
         "changed in place when set and different", "Header `X-Forwarded-Proto`.";
-    XForwardedForSlbPort: suffix("xforwardedfor-slbport"), OneOf(ON_OFF), "", Applies::Field(Field::XForwardedForSlbPort),
+    XForwardedForSlbPort: suffix("xforwardedfor-slbport"), Switch(ON_OFF), "", Applies::Field(Field::XForwardedForSlbPort),
         Listener, "changed in place when set and different", "Header `X-Forwarded-Port`.";
-    XForwardedForClientSrcPort: suffix("xforwardedfor-clientsrcport"), OneOf(ON_OFF), "",
+    XForwardedForClientSrcPort: suffix("xforwardedfor-clientsrcport"), Switch(ON_OFF), "",
         Applies::Field(Field::XForwardedForClientSrcPort), Listener, "changed in place when set and different",
         "Header `X-Forwarded-Client-srcport`.";
-    HealthCheckSwitch: suffix("health-check-switch"), OneOf(ON_OFF), "", Applies::Field(Field::HealthCheckSwitch), Listener,
+    HealthCheckSwitch: suffix("health-check-switch"), Switch(ON_OFF), "", Applies::Field(Field::HealthCheckSwitch), Listener,
         "changed in place when set and different", "Health checks of TCP and UDP listeners.";
-    HealthCheckFlag: suffix("health-check-flag"), OneOf(ON_OFF), "off", Applies::Field(Field::HealthCheck), Listener,
+    HealthCheckFlag: suffix("health-check-flag"), Switch(ON_OFF), "off", Applies::Field(Field::HealthCheck), Listener,
         "changed in place when set and different", "Health checks of HTTP and HTTPS listeners.";
     HealthCheckType: suffix("health-check-type"), OneOf(&["tcp", "http"]), "", Applies::Field(Field::HealthCheckType), Listener,
         "changed in place when set and different", "How TCP listeners check.";
@@ -180,7 +182,7 @@ annotation_table! {
 
     BackendLabel: suffix("backend-label"), Labels, "all nodes", Applies::Backends, Backend, "backends are added and removed",
         "Only nodes with all of these labels: `key=value,key=value`.";
-    RemoveUnscheduledBackend: suffix("remove-unscheduled-backend"), OneOf(ON_OFF), "off", Applies::Backends, Backend,
+    RemoveUnscheduledBackend: suffix("remove-unscheduled-backend"), Switch(ON_OFF), "off", Applies::Backends, Backend,
         "backends are added and removed", "`on` leaves cordoned nodes out.";
     BackendIpVersion: suffix("backend-ip-version"), AnyCase(&["ipv4", "ipv6"]), "ipv4", Applies::Backends, Backend,
         "backends are replaced", "`ipv6` attaches IPv6 addresses; needs `ip-version` `ipv6` and `service.ipv6`.";
@@ -190,9 +192,9 @@ annotation_table! {
         "Weight shared by the group's backends; only with `id` and `vgroup-port`.";
     DefaultWeight: suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
         "Weight of each backend, except with `externalTrafficPolicy: Local`.";
-    IgnoreWeightUpdate: suffix("ignore-weight-update"), AnyCase(&["on", "off"]), "off", Applies::Backends, Backend,
+    IgnoreWeightUpdate: suffix("ignore-weight-update"), Switch(ON_OFF), "off", Applies::Backends, Backend,
         "weights stay unchanged", "With `on`, the weights of existing backends stay unchanged.";
-    GracefulShutdown: suffix("graceful-shutdown"), Exactly("true"), "off", Applies::Backends, Backend,
+    GracefulShutdown: suffix("graceful-shutdown"), LooseSwitch("true"), "off", Applies::Backends, Backend,
         "takes effect with the next termination",
         "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.";
 }

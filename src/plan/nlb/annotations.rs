@@ -2,11 +2,13 @@
 
 use super::model::{GroupField, GroupFields, ListenerField, ListenerFields, Protocol};
 use crate::plan::service::annotations::values::ValueKind::{
-    AnyCase, AnyCaseProtocolPorts, AnyValue, Exactly, HealthDomain, HealthPath, HttpCodes, Ids, Integer, Labels,
-    NetworkLoadBalancerName, OnOff, OneOf, PortRanges, ServerGroupPorts, Tags, Text, ZoneMaps,
+    AnyCase, AnyCaseProtocolPorts, AnyValue, HealthDomain, HealthPath, HttpCodes, Ids, Integer, Labels, LooseSwitch,
+    NetworkLoadBalancerName, OneOf, OneOfOrLast, PortRanges, Presence, ServerGroupPorts, Switch, Tags, Text, ZoneMaps,
 };
 use crate::plan::service::annotations::values::{ValueKind, ZeroMeans};
-use crate::plan::service::annotations::{self, AnnotationKey, AnnotationName, Applies, annotation_table};
+use crate::plan::service::annotations::{
+    self, AnnotationKey, AnnotationName, Applies, BACKEND_TYPES, annotation_table,
+};
 use crate::plan::service::handling;
 use crate::plan::service::management::ManagementLevel;
 
@@ -34,7 +36,8 @@ impl Field {
     }
 }
 
-const ON_OFF: &[&str] = &["on", "off"];
+const ON_OFF: [&str; 2] = ["on", "off"];
+const TRUE_FALSE: [&str; 2] = ["true", "false"];
 const ADDRESS_TYPES: &[&str] = &["Internet", "Intranet"];
 
 const fn suffix(text: &'static str) -> AnnotationKey {
@@ -67,7 +70,7 @@ annotation_table! {
         "without it, the load balancer serves until a classic one does; with another value it is kept, but no longer managed",
         "`nlb` asks for a network load balancer, if `service.type_annotation` is on in the configuration; otherwise \
         `spec.loadBalancerClass: alibabacloud.com/nlb` does.";
-    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), AnyValue, "`service.eni_backends`",
+    BackendType: AnnotationKey::Whole("service.beta.kubernetes.io/backend-type"), OneOfOrLast(BACKEND_TYPES), "`service.eni_backends`",
         Applies::Backends, Backend, "server groups are replaced", "`eni` attaches pods directly; any other value attaches nodes.";
 
     ZoneMaps: suffix("zone-maps"), ZoneMaps, "`cloud.vswitches`, where most nodes are", Applies::Instance, Always,
@@ -83,7 +86,7 @@ annotation_table! {
         "a different value is a problem", "`DualStack` gives an IPv6 address, too.";
     Id: annotations::ID, Text, "", Applies::Instance, Always, "only while the Service has no address",
         "Uses this load balancer, which a user created, instead of creating one. It is never deleted.", removed: FixedAtCreation;
-    ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, Exactly("true"), "off", Applies::Instance, Always,
+    ForceOverrideListeners: annotations::FORCE_OVERRIDE_LISTENERS, OneOfOrLast(&["true", "false"]), "off", Applies::Instance, Always,
         "switches the management of listeners", "`true` manages listeners on a load balancer named by `id`. A listener \
         on a port of the Service is overridden, unless it belongs to another Service or cluster.", removed: Default;
     Manage: suffix("manage"), OneOf(ManagementLevel::VALUES), "all", Applies::Instance, Always,
@@ -96,18 +99,18 @@ annotation_table! {
         "a different value is a problem", "Resource group of a new load balancer, its server groups and its security group.";
     AdditionalResourceTags: suffix("additional-resource-tags"), Tags, "", Applies::Instance, Always,
         "with at least one tag, the list is authoritative: other tags of users are removed", "Tags: `key=value,key=value`.";
-    DeleteProtection: suffix("delete-protection"), OneOf(ON_OFF), "`nlb.defaults.delete_protection`", Applies::Instance, Always,
+    DeleteProtection: suffix("delete-protection"), Switch(ON_OFF), "`nlb.defaults.delete_protection`", Applies::Instance, Always,
         "changed in place", "Protection against deletion by others.";
     ModificationProtection: suffix("modification-protection"), OneOf(&["ConsoleProtection", "NonProtection"]),
         "`nlb.defaults.modification_protection`", Applies::Instance, Always, "changed in place",
         "Protection against changes in the console.";
     BandwidthPackageId: suffix("bandwidth-package-id"), Ids { most: 1, empties: true }, "", Applies::Instance, Always,
         "changed in place; an empty value detaches, without the annotation it stays", "Bandwidth package of a public load balancer.";
-    CrossZoneEnabled: suffix("cross-zone-enabled"), OnOff, "", Applies::Instance, Always, "changed in place when set and different",
+    CrossZoneEnabled: suffix("cross-zone-enabled"), Switch(TRUE_FALSE), "", Applies::Instance, Always, "changed in place when set and different",
         "Whether backends in other zones get traffic, too.";
     SecurityGroupIds: suffix("security-group-ids"), Ids { most: 4, empties: true }, "", Applies::Instance, Always,
         "joined, then left; an empty value leaves all, without the annotation they stay unchanged", "Security groups of the load balancer.";
-    PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, AnyValue, "off", Applies::Instance, Always,
+    PreserveLbOnDelete: annotations::PRESERVE_ON_DELETE, Presence, "off", Applies::Instance, Always,
         "takes effect when the Service is deleted", "Any value, even `false`, keeps the load balancer when the Service is deleted.", removed: Default;
 
     ProtocolPort: suffix("protocol-port"), AnyCaseProtocolPorts(&["tcp", "udp", "tcpssl"]), "the port's protocol", Applies::Listeners,
@@ -118,27 +121,27 @@ annotation_table! {
         "changed in place when set and different", "Idle timeout in seconds; at most 20 with UDP.";
     Cps: suffix("cps"), number_or_zero(1_000_000), "", listener(ListenerField::Cps), Listener,
         "changed in place when set and different", "New connections a second; 0 for no limit.";
-    ProxyProtocol: suffix("proxy-protocol"), OnOff, "", listener(ListenerField::ProxyProtocol), Listener,
+    ProxyProtocol: suffix("proxy-protocol"), Switch(TRUE_FALSE), "", listener(ListenerField::ProxyProtocol), Listener,
         "changed in place when set and different", "PROXY protocol version 2 towards backends.";
-    Ppv2EndpointId: suffix("ppv2-pvl-ep-id-enabled"), OnOff, "", listener(ListenerField::Ppv2EndpointId), Listener,
+    Ppv2EndpointId: suffix("ppv2-pvl-ep-id-enabled"), Switch(TRUE_FALSE), "", listener(ListenerField::Ppv2EndpointId), Listener,
         "changed in place when set and different", "Id of the PrivateLink endpoint in the PROXY protocol.";
-    Ppv2EndpointServiceId: suffix("ppv2-pvl-eps-id-enabled"), OnOff, "", listener(ListenerField::Ppv2EndpointServiceId), Listener,
+    Ppv2EndpointServiceId: suffix("ppv2-pvl-eps-id-enabled"), Switch(TRUE_FALSE), "", listener(ListenerField::Ppv2EndpointServiceId), Listener,
         "changed in place when set and different", "Id of the PrivateLink endpoint service in the PROXY protocol.";
-    Ppv2VpcId: suffix("ppv2-pvl-vpc-id-enabled"), OnOff, "", listener(ListenerField::Ppv2VpcId), Listener,
+    Ppv2VpcId: suffix("ppv2-pvl-vpc-id-enabled"), Switch(TRUE_FALSE), "", listener(ListenerField::Ppv2VpcId), Listener,
         "changed in place when set and different", "Id of the VPC in the PROXY protocol.";
     CertId: suffix("cert-id"), ids(1), "", listener(ListenerField::Certificate), Listener,
         "changed in place; removing the annotation keeps the certificate", "Server certificate. Needed for new TCPSSL listeners.";
     AdditionalCertIds: suffix("additional-cert-ids"), Ids { most: 25, empties: true }, "", Applies::Listeners, Listener,
         "certificates are added, then removed; an empty value removes all, without the annotation they stay",
         "Additional certificates of TCPSSL listeners.", removed: Stays;
-    Cacert: suffix("cacert"), OnOff, "", listener(ListenerField::CaEnabled), Listener, "changed in place when set and different",
+    Cacert: suffix("cacert"), Switch(TRUE_FALSE), "", listener(ListenerField::CaEnabled), Listener, "changed in place when set and different",
         "Whether clients need a certificate. `on` needs `cacert-id`.";
     CacertId: suffix("cacert-id"), ids(1), "", listener(ListenerField::CaCertificate), Listener,
         "changed in place when set and different", "Certificate of the authority of client certificates.";
     TlsCipherPolicy: suffix("tls-cipher-policy"), Text, "", listener(ListenerField::SecurityPolicy), Listener,
         "changed in place when set and different", "TLS versions and ciphers: `tls_cipher_policy_1_0`, `_1_1`, `_1_2`, \
         `_1_2_strict`, `_1_2_strict_with_1_3`, or the id of a policy of your own.";
-    Alpn: suffix("alpn"), OnOff, "", listener(ListenerField::Alpn), Listener, "changed in place when set and different",
+    Alpn: suffix("alpn"), Switch(TRUE_FALSE), "", listener(ListenerField::Alpn), Listener, "changed in place when set and different",
         "Whether the application protocol is negotiated. `on` needs `alpn-policy`.";
     AlpnPolicy: suffix("alpn-policy"), OneOf(&["HTTP1Only", "HTTP2Only", "HTTP2Optional", "HTTP2Preferred"]), "",
         listener(ListenerField::AlpnPolicy), Listener, "changed in place while `alpn` is `on`", "Application protocols.";
@@ -147,13 +150,13 @@ annotation_table! {
         "server groups are replaced", "`ip` attaches nodes and pods by their addresses alone.", removed: Default;
     Scheduler: suffix("scheduler"), AnyCase(&["Wrr", "Wlc", "rr", "sch", "tch", "qch"]), "", group(GroupField::Scheduler), Backend,
         "changed in place when set and different", "How connections are distributed. `qch` needs UDP.";
-    ConnectionDrain: suffix("connection-drain"), OnOff, "", group(GroupField::Drain), Backend,
+    ConnectionDrain: suffix("connection-drain"), Switch(TRUE_FALSE), "", group(GroupField::Drain), Backend,
         "changed in place when set and different", "Lets connections of removed backends end.";
     ConnectionDrainTimeout: suffix("connection-drain-timeout"), number(10, 900), "10", group(GroupField::DrainTimeout), Backend,
         "changed in place when set and different", "Time to drain in seconds.";
-    PreserveClientIp: suffix("preserve-client-ip"), OnOff, "", group(GroupField::PreserveClientIp), Backend,
+    PreserveClientIp: suffix("preserve-client-ip"), Switch(TRUE_FALSE), "", group(GroupField::PreserveClientIp), Backend,
         "changed in place when set and different", "Whether backends see the client's address; always off with TCPSSL.";
-    HealthCheckFlag: suffix("health-check-flag"), OnOff, "", group(GroupField::HealthCheck), Backend,
+    HealthCheckFlag: suffix("health-check-flag"), Switch(TRUE_FALSE), "", group(GroupField::HealthCheck), Backend,
         "changed in place when set and different", "Health checks. The other annotations about them count only with `on`.";
     HealthCheckType: suffix("health-check-type"), AnyCase(&["TCP", "HTTP", "UDP"]), "", group(GroupField::HealthCheckType), Backend,
         "changed in place when set and different", "How backends are checked. UDP checks need UDP ports.";
@@ -180,7 +183,7 @@ annotation_table! {
 
     BackendLabel: suffix("backend-label"), Labels, "all nodes", Applies::Backends, Backend, "backends are added and removed",
         "Only nodes with all of these labels: `key=value,key=value`.";
-    RemoveUnscheduledBackend: suffix("remove-unscheduled-backend"), OneOf(ON_OFF), "off", Applies::Backends, Backend,
+    RemoveUnscheduledBackend: suffix("remove-unscheduled-backend"), Switch(ON_OFF), "off", Applies::Backends, Backend,
         "backends are added and removed", "`on` leaves cordoned nodes out.";
     BackendIpVersion: suffix("backend-ip-version"), AnyCase(&["ipv4", "ipv6", "dualstack"]), "ipv4", Applies::Backends, Backend,
         "server groups are replaced", "Which addresses are attached; `ipv6` and `dualstack` need `ip-version` `DualStack` and `service.ipv6`.";
@@ -190,9 +193,9 @@ annotation_table! {
         "Weight shared by the group's backends; only with `id` and `vgroup-port`.";
     DefaultWeight: suffix("default-weight"), number_or_zero(100), "100", Applies::Backends, Backend, "weights are changed",
         "Weight of each backend, except with `externalTrafficPolicy: Local`.";
-    IgnoreWeightUpdate: suffix("ignore-weight-update"), AnyCase(ON_OFF), "off", Applies::Backends, Backend,
+    IgnoreWeightUpdate: suffix("ignore-weight-update"), Switch(ON_OFF), "off", Applies::Backends, Backend,
         "weights stay unchanged", "With `on`, the weights of existing backends stay unchanged.";
-    GracefulShutdown: suffix("graceful-shutdown"), Exactly("true"), "off", Applies::Backends, Backend,
+    GracefulShutdown: suffix("graceful-shutdown"), LooseSwitch("true"), "off", Applies::Backends, Backend,
         "takes effect with the next termination",
         "`true` keeps terminating pods that still serve with weight 0. With `backend-type` `eni` and without `ignore-weight-update`.";
 }

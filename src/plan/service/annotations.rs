@@ -4,13 +4,15 @@
 //! implements [`AnnotationName`]. Start with [`parse`]. An empty value means that the annotation is not set.
 
 pub mod reference;
+#[cfg(test)]
+mod tests;
 pub mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use self::values::{Value, ValueKind};
-use super::problem::{ProblemKind, ServiceProblem, did_you_mean};
+use super::problem::{ServiceProblem, did_you_mean};
 use crate::plan::inputs::ServiceView;
 
 /// Start of the keys that are in use today.
@@ -29,6 +31,9 @@ pub const FORCE_OVERRIDE_LISTENERS: AnnotationKey = AnnotationKey::Suffix("force
 pub const VGROUP_PORT: AnnotationKey = AnnotationKey::Suffix("vgroup-port");
 /// How much of a load balancer is managed.
 pub const MANAGE: AnnotationKey = AnnotationKey::Suffix("manage");
+
+/// Values of `backend-type`; the official controller takes any other for the last.
+pub(in crate::plan) const BACKEND_TYPES: &[&str] = &["eni", "ecs"];
 
 /// How an annotation is spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -404,14 +409,11 @@ pub fn parse<N: AnnotationName>(service: &ServiceView) -> Annotations<N> {
         let Some((key, given)) = entry.key.find(service) else { continue };
         keys.insert(entry.name, (key.to_owned(), given.to_owned()));
         match values::parse(entry.kind, given) {
-            Ok(Some(value)) => {
-                if values::is_new(entry.kind, given) {
-                    let kind = ProblemKind::Unverified(given.to_owned(), values::allowed(entry.kind));
-                    warnings.push(ServiceProblem { field: key.to_owned(), kind });
-                }
-                values.insert(entry.name, value);
+            Ok(value) => {
+                let remark = values::remark(entry.kind, given, value.as_ref());
+                warnings.extend(remark.map(|kind| ServiceProblem { field: key.to_owned(), kind }));
+                values.extend(value.map(|value| (entry.name, value)));
             }
-            Ok(None) => {}
             Err(kind) => problems.push((entry.name, ServiceProblem { field: key.to_owned(), kind })),
         }
     }

@@ -14,6 +14,7 @@ use super::model::{Backend, BackendKey, DesiredBackends, DesiredGroup, GroupRef,
 use super::observed::ObservedModel;
 use super::ownership::Owner;
 use super::problem::{ProblemScope, ScopedProblem, ScopedProblems, ServiceProblem};
+use super::spec_fields;
 use super::steps::{self, Target};
 use super::unready::UnreadyNodes;
 use crate::plan::inputs::{Ingress, ServicePort};
@@ -121,7 +122,7 @@ impl<M: ProductModel> Desired<M> {
         Self {
             access: None,
             manage: management_level(annotations),
-            manage_listeners: stated_id.is_none() || annotations.get(M::Name::FORCE_OVERRIDE_LISTENERS).is_some(),
+            manage_listeners: stated_id.is_none() || annotations.is(M::Name::FORCE_OVERRIDE_LISTENERS, "true"),
             forbid_public: settings.service.disable_public,
             reuse: stated_id.map(str::to_owned),
             instance,
@@ -130,7 +131,9 @@ impl<M: ProductModel> Desired<M> {
             ports_without_group: false,
             batch_size: settings.service.backend_batch_size.max(1),
             problems,
-            warnings: annotations.warnings.iter().chain(&sources.backends.warnings).cloned().collect(),
+            warnings: (annotations.warnings.iter().chain(&sources.backends.warnings).cloned())
+                .chain(spec_fields::without_effect(service))
+                .collect(),
             empty_ports: Vec::new(),
             unready: sources.backends.unready(sources.inputs),
             unresolved: BTreeSet::new(),

@@ -332,9 +332,9 @@ impl Departure {
         let mut named_groups = named_groups(set(VGROUP_PORT).unwrap_or_default());
         named_groups.extend(applied::groups(&applied::applied(service, applied::NLB)).cloned());
         Self {
-            reuse: set(ID).map(str::to_owned),
+            reuse: set(ID).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty()),
             preserve: set(PRESERVE_ON_DELETE).is_some(),
-            override_listeners: set(FORCE_OVERRIDE_LISTENERS) == Some("true"),
+            override_listeners: set(FORCE_OVERRIDE_LISTENERS).map(str::trim) == Some("true"),
             named_groups,
         }
     }

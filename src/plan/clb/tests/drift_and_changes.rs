@@ -439,7 +439,7 @@ fn a_users_load_balancer_can_always_be_left() {
 fn a_service_with_mistakes_can_be_deleted() {
     let service = World::new(&[("id", " lb-user"), ("healthy-threshold", "three"), ("preserve-lb-on-delete", "false")]);
     let departure = Departure::of(&service.service);
-    assert_eq!((departure.reuse.as_deref(), departure.preserve), (Some(" lb-user"), true));
+    assert_eq!((departure.reuse.as_deref(), departure.preserve), (Some("lb-user"), true));
     let world = World::new(&[]);
     let mut cloud = world.served();
     let owner = Owner::of(&world.service, &world.settings);

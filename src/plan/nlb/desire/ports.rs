@@ -12,7 +12,7 @@ use crate::plan::service::backends::{AddressFamily, BackendMode};
 use crate::plan::service::desired::Sources;
 use crate::plan::service::management::ManagementLevel;
 use crate::plan::service::model::GroupRef;
-use crate::plan::service::problem::ServiceProblem;
+use crate::plan::service::problem::{ProblemKind, ServiceProblem};
 
 /// Longest idle timeout of a UDP listener, in seconds.
 const MOST_UDP_IDLE: i64 = 20;
@@ -168,7 +168,12 @@ impl PortReader<'_> {
         let is = |field, value: &str| fields.get(&field).is_some_and(|found| found == value);
         let udp = key.protocol == Protocol::Udp;
         let mut wrong = Vec::new();
-        if !udp && is(GroupField::HealthCheckType, "UDP") {
+        if key.protocol == Protocol::TcpSsl && is(GroupField::HealthCheckType, "UDP") {
+            let kind =
+                ProblemKind::Unverified("UDP".to_owned(), format!("UDP checks of UDP ports, not of listener {key}"));
+            let field = self.sources.annotations.key(Name::HealthCheckType);
+            desired.warnings.push(ServiceProblem { field, kind });
+        } else if !udp && is(GroupField::HealthCheckType, "UDP") {
             wrong.push((Name::HealthCheckType, GroupField::HealthCheckType, "must be `TCP` or `HTTP`"));
         }
         if !udp && is(GroupField::Scheduler, "qch") {

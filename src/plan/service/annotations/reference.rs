@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::values::allowed;
 use super::{AnnotationKey, AnnotationName, Applies, Entry, LEGACY_PREFIX, PREFIX, WhenEffective};
+use crate::plan::service::spec_fields::{FieldUse, SPEC_FIELDS};
 
 const SECTIONS: [(Section, &str); 4] = [
     (Section::Routing, "Which controller"),
@@ -56,6 +57,20 @@ pub fn tables<N: AnnotationName>(heading: &str) -> String {
                 entry.removed.word()
             );
         }
+    }
+    page
+}
+
+/// The table of the fields of a Service.
+pub fn spec_fields() -> String {
+    let mut page = "\n## Fields of `spec`\n\n| Field | What it does |\n|---|---|\n".to_owned();
+    for (field, meaning) in SPEC_FIELDS {
+        let text = match meaning {
+            FieldUse::Honoured(what) => (*what).to_owned(),
+            FieldUse::Told(why) => format!("nothing, with a warning: {why}"),
+            FieldUse::Other(what) => format!("nothing for a load balancer: {what}"),
+        };
+        let _ = writeln!(page, "| `{field}` | {text} |");
     }
     page
 }

@@ -11,10 +11,12 @@ pub const MOST_USER_TAGS: usize = 18;
 /// What values an annotation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
-    /// Anything; that it is set decides.
+    /// Anything: who handles the Service.
     AnyValue,
-    /// Up to 255 characters without spaces at the ends.
+    /// Any text, such as an id; the cloud decides.
     Text,
+    /// Any value turns it on, even `off` or `false`.
+    Presence,
     /// A name of a classic load balancer.
     LoadBalancerName,
     /// A name of a network load balancer.
@@ -27,12 +29,12 @@ pub enum ValueKind {
     HealthPath,
     /// Host header of a health check; the text stands for the backend's address.
     HealthDomain(&'static str),
-    /// Exactly this value; any other counts as not set.
-    Exactly(&'static str),
-    /// `on`; any other value is off.
-    Switch,
-    /// `on` or `off`, in upper or lower case.
-    OnOff,
+    /// `on` or `off`, in upper or lower case; how the API spells these two.
+    Switch([&'static str; 2]),
+    /// The same, where the official controller takes any other value than this for off.
+    LooseSwitch(&'static str),
+    /// One of these; any other counts as the last.
+    OneOfOrLast(&'static [&'static str]),
     /// One of these.
     OneOf(&'static [&'static str]),
     /// One of these, or one that the vendor has added since.
@@ -105,6 +107,7 @@ pub(super) enum Value {
 
 /// A value, or `None` if it is as good as absent.
 pub(super) fn parse(kind: ValueKind, given: &str) -> Result<Option<Value>, ProblemKind> {
+    let given = given.trim();
     match (given, kind) {
         // An empty list of domains is a list: it removes them all.
         ("", ValueKind::DomainExtensions) => Ok(Some(Value::Pairs(BTreeMap::new()))),
@@ -114,7 +117,6 @@ pub(super) fn parse(kind: ValueKind, given: &str) -> Result<Option<Value>, Probl
         (_, ValueKind::Integer { zero: ZeroMeans::Unset | ZeroMeans::BackendPort, .. }) if given.parse() == Ok(0) => {
             Ok(None)
         }
-        (_, ValueKind::Exactly(value)) => Ok((given == value).then(|| Value::Text(value.to_owned()))),
         (_, ValueKind::Tags) => tags(given)
             .map(some_pairs)
             .map_err(|rule| ProblemKind::Invalid(given.to_owned(), format!("must be {rule}"))),
@@ -127,13 +129,68 @@ pub(super) fn parse(kind: ValueKind, given: &str) -> Result<Option<Value>, Probl
 fn refusal(kind: ValueKind, given: &str) -> ProblemKind {
     match kind {
         ValueKind::OneOf(values) | ValueKind::AnyCase(values) => ProblemKind::Unsupported(given.to_owned(), values),
+        ValueKind::Switch(_) => ProblemKind::Unsupported(given.to_owned(), &ON_OFF),
         _ => ProblemKind::Invalid(given.to_owned(), format!("must be {}", allowed(kind))),
     }
 }
 
-/// Whether a value is none of those that are known, of a list that grows.
-pub(super) fn is_new(kind: ValueKind, given: &str) -> bool {
-    matches!(kind, ValueKind::OneOfGrowing(known) if !known.contains(&given))
+/// What the user should know of a value that is right: what of it does not count, or counts otherwise than it seems to.
+pub(super) fn remark(kind: ValueKind, given: &str, value: Option<&Value>) -> Option<ProblemKind> {
+    let given = given.trim();
+    let is = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(given));
+    let counts = |as_what: &str| Some(format!("must be {}; it counts as {as_what}", allowed(kind)));
+    let rule = match kind {
+        _ if given.is_empty() => None,
+        _ if is_undocumented(kind, given) => return Some(ProblemKind::Unverified(given.to_owned(), allowed(kind))),
+        ValueKind::Presence if is(&["off", "false", "no"]) => {
+            Some("must be removed to be off; any value is on".to_owned())
+        }
+        ValueKind::LooseSwitch(on) if !is(&["on", "off", "false", on]) => counts("off"),
+        ValueKind::OneOfOrLast(known) if !known.contains(&given) => counts(known.last()?),
+        ValueKind::Integer { zero: ZeroMeans::Unset | ZeroMeans::BackendPort, .. } if value.is_none() => {
+            counts("not set")
+        }
+        _ => Some(cut(kind, given, value).join("; ")).filter(|cut| !cut.is_empty()),
+    };
+    rule.map(|rule| ProblemKind::Invalid(given.to_owned(), rule))
+}
+
+/// Whether the vendor may take a value that is none of what its pages list. Of names, they do not say which letters.
+fn is_undocumented(kind: ValueKind, given: &str) -> bool {
+    match kind {
+        ValueKind::OneOfGrowing(known) => !known.contains(&given),
+        ValueKind::LoadBalancerName | ValueKind::NetworkLoadBalancerName => !given.is_ascii(),
+        _ => false,
+    }
+}
+
+/// What of a list does not count, or is not what it seems to be.
+fn cut(kind: ValueKind, given: &str, value: Option<&Value>) -> Vec<&'static str> {
+    let counted = match (kind, value) {
+        (ValueKind::Tags | ValueKind::Labels, None) => Some(0),
+        (_, Some(Value::Ports(ports))) => Some(ports.len()),
+        (_, Some(Value::Pairs(pairs))) => Some(pairs.len()),
+        _ => None,
+    };
+    let is_list = counted.is_some() || matches!(kind, ValueKind::AclIds | ValueKind::Ids { .. });
+    let has_two = |item: &&str| item.matches('=').count() > 1;
+    let is_labelled = matches!(kind, ValueKind::Tags | ValueKind::Labels);
+    let rules = [
+        (
+            is_list && given.contains([';', '\u{ff1b}', '\u{ff0c}', '\u{3001}']),
+            "items are separated by `,`, and by nothing else",
+        ),
+        (is_labelled && items(given).iter().any(has_two), "text after a second `=` is dropped"),
+        (
+            kind == ValueKind::Tags && items(given).iter().any(|item| !item.contains('=')),
+            "an item without `=` is a key without a value",
+        ),
+        (
+            counted.is_some_and(|counted| counted < items(given).len()),
+            "of items with the same key one counts, and of those without a key none",
+        ),
+    ];
+    rules.into_iter().filter_map(|(applies, rule)| applies.then_some(rule)).collect()
 }
 
 /// A value that is not empty, as the kind's grammar has it.
@@ -156,8 +213,15 @@ fn read(kind: ValueKind, given: &str) -> Option<Value> {
             return pairs(given, |domain, certificate| Some((domain.to_owned(), certificate.to_owned())))
                 .map(Value::Pairs);
         }
-        ValueKind::AnyValue | ValueKind::Exactly(_) | ValueKind::Tags | ValueKind::Labels => if_it(true),
-        ValueKind::Text | ValueKind::OneOfGrowing(_) => if_it(fits(given, 255)),
+        ValueKind::AnyValue
+        | ValueKind::Presence
+        | ValueKind::Text
+        | ValueKind::OneOfGrowing(_)
+        | ValueKind::Tags
+        | ValueKind::Labels => if_it(true),
+        ValueKind::OneOfOrLast(known) => {
+            one_of(known, |value, given| value == given).or(known.last().map(|last| (*last).to_owned()))
+        }
         ValueKind::LoadBalancerName => if_it(is_load_balancer_name(given)),
         ValueKind::NetworkLoadBalancerName => if_it(is_network_load_balancer_name(given)),
         ValueKind::Address => given.parse::<IpAddr>().ok().map(|address| address.to_string()),
@@ -166,21 +230,32 @@ fn read(kind: ValueKind, given: &str) -> Option<Value> {
         ValueKind::HealthDomain(backend) => {
             if_it(given == backend || (fits(given, 80) && given.bytes().all(is_of_domain)))
         }
-        ValueKind::Switch => Some((given == "on").to_string()),
-        ValueKind::OnOff => one_of(&["on", "off"], str::eq_ignore_ascii_case).map(|value| (value == "on").to_string()),
+        ValueKind::Switch([on, off]) => {
+            one_of(&ON_OFF, str::eq_ignore_ascii_case).map(|value| if value == "on" { on } else { off }.to_owned())
+        }
+        ValueKind::LooseSwitch(on) => Some(is_on(on, given).to_string()),
         ValueKind::Ids { most, .. } => {
             let ids: BTreeSet<&str> = items(given).into_iter().collect();
             (1..=most).contains(&ids.len()).then(|| ids.into_iter().collect::<Vec<_>>().join(","))
         }
-        ValueKind::ZoneMaps => if_it(zone_maps(given).is_some()),
+        ValueKind::ZoneMaps => zone_maps(given).map(|_| items(given).join(",")),
         ValueKind::OneOf(values) => one_of(values, |value, given| value == given),
         ValueKind::AnyCase(values) => one_of(values, str::eq_ignore_ascii_case),
         ValueKind::Integer { min, max, zero } => integer(given, min, max, zero),
-        ValueKind::AclIds => Some(items(given).join(",")).filter(|ids| !ids.is_empty()),
+        ValueKind::AclIds => Some(distinct(given)).filter(|ids| !ids.is_empty()),
         ValueKind::Cookie => if_it(given.chars().count() <= 200 && given.chars().all(|c| c.is_ascii_graphic())),
-        ValueKind::HttpCodes => if_it(given.split(',').all(|code| HTTP_CODES.contains(&code))),
+        ValueKind::HttpCodes => {
+            let known = items(given).iter().all(|code| HTTP_CODES.contains(code));
+            Some(distinct(given)).filter(|codes| known && !codes.is_empty())
+        }
     };
     text.map(Value::Text)
+}
+
+/// Whether a value of a [`ValueKind::LooseSwitch`] is on.
+fn is_on(on: &str, given: &str) -> bool {
+    let given = given.trim();
+    ["on", on].iter().any(|word| word.eq_ignore_ascii_case(given))
 }
 
 /// A list by name; one without items is as good as absent.
@@ -188,6 +263,7 @@ fn some_pairs(pairs: BTreeMap<String, String>) -> Option<Value> {
     (!pairs.is_empty()).then_some(Value::Pairs(pairs))
 }
 
+const ON_OFF: [&str; 2] = ["on", "off"];
 const HTTP_CODES: [&str; 4] = ["http_2xx", "http_3xx", "http_4xx", "http_5xx"];
 
 /// What a kind allows, in words.
@@ -195,7 +271,8 @@ pub(super) fn allowed(kind: ValueKind) -> String {
     let list = |values: &[&str]| values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
     match kind {
         ValueKind::AnyValue => "any value".to_owned(),
-        ValueKind::Text => "text of at most 255 characters without spaces around it".to_owned(),
+        ValueKind::Text => "any text".to_owned(),
+        ValueKind::Presence => "any value, even `off` or `false`".to_owned(),
         ValueKind::LoadBalancerName => "1 to 80 letters, digits and `.`, `_`, `-`, `/`, the first a letter".to_owned(),
         ValueKind::Address => "an IP address".to_owned(),
         ValueKind::HostName => "a host name of at most 253 small letters, digits, `-` and `.`".to_owned(),
@@ -204,7 +281,9 @@ pub(super) fn allowed(kind: ValueKind) -> String {
         ValueKind::NetworkLoadBalancerName => {
             "2 to 128 letters, digits and `.`, `_`, `-`, the first a letter".to_owned()
         }
-        ValueKind::OnOff => "`on` or `off`, in upper or lower case".to_owned(),
+        ValueKind::Switch(_) | ValueKind::LooseSwitch("on") => "`on` or `off`, in upper or lower case".to_owned(),
+        ValueKind::LooseSwitch(on) => format!("`on` or `off`, in upper or lower case, or `{on}`"),
+        ValueKind::OneOfOrLast(values) => list(values),
         ValueKind::Ids { most, empties } => {
             let none = if empties { "; empty for none" } else { "" };
             if most == 1 { format!("an id{none}") } else { format!("up to {most} ids separated by commas{none}") }
@@ -218,8 +297,6 @@ pub(super) fn allowed(kind: ValueKind) -> String {
             format!("{}, in upper or lower case", allowed(ValueKind::ProtocolPorts(known)))
         }
         ValueKind::PortRanges => "`first-last:port,first-last:port`, ports from 1 to 65535, the last above the first".to_owned(),
-        ValueKind::Exactly(value) => format!("`{value}`; anything else is off"),
-        ValueKind::Switch => "`on`; anything else is off".to_owned(),
         ValueKind::OneOf(values) | ValueKind::OneOfGrowing(values) => list(values),
         ValueKind::AnyCase(values) => format!("{}, in upper or lower case", list(values)),
         ValueKind::Integer { min, max, zero: ZeroMeans::Unset | ZeroMeans::Value } => {
@@ -248,9 +325,9 @@ pub(super) fn allowed(kind: ValueKind) -> String {
     }
 }
 
-/// Whether a text has no spaces around it and at most so many characters.
+/// Whether a text has at most so many characters.
 fn fits(given: &str, most: usize) -> bool {
-    given.trim() == given && given.chars().count() <= most
+    given.chars().count() <= most
 }
 
 fn is_network_load_balancer_name(given: &str) -> bool {
@@ -312,6 +389,12 @@ fn integer(given: &str, min: i64, max: i64, zero: ZeroMeans) -> Option<String> {
 /// Items of a list; empty ones, as after a last comma, are nothing.
 fn items(given: &str) -> Vec<&str> {
     given.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
+}
+
+/// The items of a list, each once.
+fn distinct(given: &str) -> String {
+    let mut seen = BTreeSet::new();
+    items(given).into_iter().filter(|item| seen.insert(*item)).collect::<Vec<_>>().join(",")
 }
 
 fn port(text: &str) -> Option<u16> {

@@ -87,7 +87,7 @@ pub(super) fn create(store: &mut Store, target: Target<'_>, mut new: Value) -> R
     if given.is_empty() && !prefix.is_empty() {
         meta.insert("name".to_owned(), format!("{prefix}{}", name_suffix()).into());
     }
-    for assigned in ["managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+    for assigned in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
         meta.remove(assigned);
     }
     meta.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
@@ -254,7 +254,6 @@ fn update(store: &mut Store, target: Target<'_>, old: &Arc<Value>, mut new: Valu
 fn keep_assigned(new: &mut Value, old: &Value) {
     let old_meta = old.get("metadata").and_then(Value::as_object);
     let meta = object::map(new, "metadata");
-    meta.remove("managedFields");
     meta.remove("selfLink");
     for field in ASSIGNED.iter().chain(&["resourceVersion"]) {
         match old_meta.and_then(|old| old.get(*field)) {
