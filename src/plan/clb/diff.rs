@@ -49,7 +49,7 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     instance::ineffective(desired, observed.instance.as_ref(), &mut plan);
     management::excuse(desired.manage, ManagementLevel::All, phase, &mut plan);
     let phase = management::mark(&plan);
-    let groups = group_diff::ensure(desired, observed, &mut plan);
+    let mut groups = group_diff::ensure(desired, observed, &mut plan);
     management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
     serve_first(&mut plan.steps, |group| observed.serves(group));
     let phase = management::mark(&plan);
@@ -57,6 +57,7 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
         let references = listeners::diff(desired, observed, &groups, &mut plan);
         management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
         let phase = management::mark(&plan);
+        group_diff::follow_listeners(desired, observed, (&mut groups, &references), &mut plan);
         group_diff::sweep(desired, observed, &groups, &references, &mut plan);
         management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
         access_list::finish(desired, observed, &mut plan);

@@ -11,7 +11,7 @@ mod gates;
 mod manage;
 mod pitfalls;
 mod plans;
-mod problem_scopes;
+pub(crate) mod problem_scopes;
 pub(crate) mod properties;
 mod unusable_and_foreign;
 

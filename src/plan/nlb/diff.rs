@@ -51,13 +51,14 @@ pub fn diff(desired: &Desired, observed: &Observed) -> Plan {
     let protected = access::ensure(desired, observed, &mut plan);
     management::excuse(desired.manage, ManagementLevel::All, phase, &mut plan);
     let phase = management::mark(&plan);
-    let places = group_diff::ensure(desired, observed, &mut plan);
+    let mut places = group_diff::ensure(desired, observed, &mut plan);
     management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
     serve_first(&mut plan.steps, |group| observed.serves(group));
     let phase = management::mark(&plan);
     let references = listeners::diff(desired, observed, (&places, protected), &mut plan);
     management::excuse(desired.manage, ManagementLevel::Listeners, phase, &mut plan);
     let phase = management::mark(&plan);
+    group_diff::follow_listeners(desired, observed, (&mut places, &references), &mut plan);
     group_diff::sweep(desired, observed, &places, &references, &mut plan);
     management::excuse(desired.manage, ManagementLevel::Backends, phase, &mut plan);
     access::finish(desired, observed, &mut plan);

@@ -2,6 +2,7 @@
 
 mod changes_of_mind;
 mod defects;
+mod problem_scopes;
 mod properties;
 mod unready;
 

@@ -102,6 +102,35 @@ pub(crate) fn follow<M: GroupModel>(desired: &Desired<M>, observed: &M::Observed
     plan
 }
 
+/// Keeps the backends of groups that listeners of ours keep while a problem holds them back from the wanted ones. Such a group
+/// is ours, or holds our backends.
+pub(crate) fn follow_listeners<M: GroupModel>(
+    desired: &Desired<M>,
+    observed: &M::Observed,
+    (places, references): (&mut GroupsInPlan, &GroupReferences<M::ListenerKey>),
+    plan: &mut Plan<M::Operation>,
+) {
+    if desired.problems.withhold_groups() {
+        return;
+    }
+    for (id, group) in observed.groups() {
+        let Some(backends) = &group.backends else { continue };
+        let listeners = references.kept.get(id).into_iter().flatten().filter(|(_, ours)| *ours);
+        let mut wanted =
+            listeners.filter_map(|(key, _)| desired.groups.get(&M::facts(desired.listeners.get(key)?).1.to_string()));
+        let is_meant = || places.values().any(|place| place.id.as_ref() == Some(id));
+        let is_ours = || {
+            desired.owner.owns_group(&group.name)
+                || backends.iter().any(|backend| desired.owner.owns_backend(&backend.description))
+        };
+        if let Some(wanted) = wanted.next().filter(|_| !is_meant() && is_ours()) {
+            let place = GroupInPlan { group: GroupRef::Id(id.clone()), id: Some(id.clone()) };
+            planner(desired).change(wanted, &place.group, backends, plan);
+            places.insert(id.clone(), place);
+        }
+    }
+}
+
 /// The group that is meant, if there is one.
 fn find<'a, M: GroupModel>(
     desired: &Desired<M>,

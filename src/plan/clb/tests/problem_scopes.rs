@@ -216,3 +216,43 @@ fn a_tls_policy_that_is_not_known_is_sent_with_a_warning() {
     let annotations: Annotations = parse(&World::new(&[("tls-cipher-policy", "tls_cipher_policy_1_2")]).service);
     assert_eq!(annotations.warnings, []);
 }
+
+/// The Service after a release: other ports of pods and nodes, and other pods.
+pub(crate) fn released(mut world: World) -> World {
+    world.service.ports = vec![port(80, "TCP", 9090, 30090)];
+    world.endpoints.endpoints = ["192.168.64.31", "192.168.64.32"].map(|address| super::pod(address, "n2")).to_vec();
+    for endpoint in &world.endpoints.endpoints {
+        world.enis.insert(endpoint.address, format!("eni-{}", endpoint.address));
+    }
+    world
+}
+
+#[test]
+fn the_server_group_of_a_listener_follows_a_release_whatever_annotation_is_wrong() {
+    let mut tried = 0;
+    let bases = [&[][..], &[super::ENI]];
+    for (annotations, entry) in bases.iter().flat_map(|base| Name::TABLE.iter().map(move |entry| (*base, entry))) {
+        let mut cloud = World::new(annotations).served();
+        let after = released(World::new(annotations));
+        let Some(broken) = damaged(&after, entry.name).filter(|_| entry.name != Name::Id) else { continue };
+        // While it is not known what is managed, nothing changes.
+        if entry.name == Name::Manage || broken.desired_with_problems().problems.withhold_groups() {
+            continue;
+        }
+        let mut sound = cloud.clone();
+        after.bring(&mut sound);
+        for step in plan(&broken, &cloud).steps {
+            cloud.perform(&step.operation);
+        }
+        let leads_to = |cloud: &Cloud| {
+            let listeners = cloud.observed.listeners.as_ref().unwrap();
+            let group = &listeners.iter().find(|(key, _)| key.port == 80).unwrap().1.group_id;
+            let members = cloud.observed.groups[group].members().iter();
+            members.map(|backend| backend.key.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(leads_to(&cloud), leads_to(&sound), "{annotations:?}, {}", entry.name.key());
+        assert_eq!(plan(&broken, &cloud).steps, [], "{annotations:?}, {}", entry.name.key());
+        tried += 1;
+    }
+    assert!(tried > 40, "{tried}");
+}

@@ -1,0 +1,38 @@
+//! What a problem is about stays in the cloud as it is, and everything else goes on.
+
+use super::{Cloud, bring, desired, served, world};
+use crate::plan::clb::tests::ENI;
+use crate::plan::clb::tests::problem_scopes::released;
+use crate::plan::nlb::annotations::Name;
+use crate::plan::nlb::diff::diff;
+use crate::plan::service::annotations::{AnnotationName, parse};
+
+#[test]
+fn the_server_group_of_a_listener_follows_a_release_whatever_annotation_is_wrong() {
+    let mut tried = 0;
+    let bases = [&[][..], &[ENI]];
+    for (annotations, entry) in bases.iter().flat_map(|base| Name::TABLE.iter().map(move |entry| (*base, entry))) {
+        let mut cloud = served(&world(annotations));
+        let after = released(world(annotations));
+        let mut broken = after.clone();
+        broken.service.annotations.insert(entry.name.key(), "nonsense".to_owned());
+        let is_read = !parse::<Name>(&broken.service).is_wrong(entry.name);
+        // While it is not known what is managed, nothing changes.
+        let is_open = matches!(entry.name, Name::Id | Name::Manage);
+        if is_read || is_open || desired(&broken).problems.withhold_groups() {
+            continue;
+        }
+        let mut sound = cloud.clone();
+        bring(&after, &mut sound);
+        bring(&broken, &mut cloud);
+        let leads_to = |cloud: &Cloud| {
+            let listener = cloud.observed.listeners.iter().flatten().find(|(key, _)| key.first == 80).unwrap().1;
+            let members = cloud.observed.groups[&listener.group_id].members().iter();
+            members.map(|backend| backend.key.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(leads_to(&cloud), leads_to(&sound), "{annotations:?}, {}", entry.name.key());
+        assert_eq!(diff(&desired(&broken), &cloud.observed).steps, [], "{annotations:?}, {}", entry.name.key());
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried}");
+}
